@@ -17,8 +17,10 @@ mod log;
 mod rules;
 mod verbs;
 
-use std::collections::{BTreeSet, VecDeque};
-
+pub use self::log::change::Change;
+pub use self::log::log_room::{LogRoom, CHANGE_SIZE, OPTIONS_SIZE, PUT_SIZE};
+pub use self::log::restore::MovedJob;
+pub use self::log::stored::{StoredChange, StoredJob, StoredKey, StoredOptions};
 pub use data::account::Account;
 pub use data::body::{Body, BodyRef, COPY_MAX};
 pub use data::client::{ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
@@ -39,15 +41,12 @@ pub use data::name::Name;
 pub use data::steps::{Progress, Steps};
 pub use data::text::{is_tube_name_byte, push_uuid, UUID_HYPHENS};
 pub use data::time::{Span, Time};
+pub use data::tube::TUBE_COST;
 pub use data::tube::{JobCounts, Pause, DEFAULT};
 pub use figures::ages::FindOldest;
 pub use figures::id_pages::IdPage;
 pub use figures::pages::{JobPage, NamePage, Page};
 pub use figures::stats::{JobStats, Stats, TubeStats};
-pub use log::change::Change;
-pub use log::log_room::{LogRoom, CHANGE_SIZE, OPTIONS_SIZE, PUT_SIZE};
-pub use log::restore::MovedJob;
-pub use log::stored::{StoredChange, StoredJob, StoredKey, StoredOptions};
 pub use rules::completion::NotCompleted;
 pub use verbs::batches::TouchAll;
 pub use verbs::disconnect::GiveBack;
@@ -59,15 +58,11 @@ pub use verbs::submit::{Refused, Submitted};
 pub use verbs::tagged::{Tagged, Tags};
 pub use verbs::watching::{Dropped, WantedTubes};
 
-use data::client::{ClientState, Clients, Watches};
-use data::deadlines::Deadlines;
-use data::deferred::Deferred;
-use data::ended_keys::EndedKeys;
-use data::job_extras::ExtrasStore;
-use data::jobs::Jobs;
-pub use data::tube::TUBE_COST;
+use self::log::news::News;
+use data::agenda::Agenda;
+use data::client::{ClientState, Clients};
+use data::store::Store;
 use data::tube::{Tubes, DEFAULT_TUBE};
-use rules::concurrency::Concurrency;
 
 /// Room for so much news is kept; more is seldom needed, when very many wait for one job.
 const KEPT_EVENTS: usize = 4096;
@@ -129,43 +124,23 @@ impl Limits {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OverLimit;
 
+/// The queue. Each owner counts what it holds, and a file of `rules` or `verbs` names in its first lines those that it
+/// touches.
 #[derive(Debug)]
 pub struct Engine {
-    jobs: Jobs,
+    store: Store,
     tubes: Tubes,
     clients: Clients,
-    watches: Watches,
-    extras_store: ExtrasStore,
-    ended_keys: EndedKeys,
-    concurrency: Concurrency,
-    deadlines: Deadlines,
-    events: VecDeque<Event>,
-    /// None if nobody keeps a log.
-    changes: Option<VecDeque<Change>>,
-    log_room: LogRoom,
+    agenda: Agenda,
+    news: News,
     limits: Limits,
-    last_id: u64,
-    /// The place of the job that was buried last, in the order of burying.
-    last_bury: u64,
-    paused: BTreeSet<u32>,
+    job_times: JobTimes,
     /// Bytes of connections, as [`Engine::set_buffers`] told them last.
     buffers: u64,
-    /// The figures that verbs count; the others are worked out by [`Engine::stats`].
-    stats: Stats,
-    /// How often a client began to wait or to be idle.
-    waits: u64,
-    kept_tubes: usize,
-    job_times: JobTimes,
-    /// Bytes of the log that a verb lacked and could not have asked for before.
-    lacking: u64,
     /// The system has no memory for more.
     exhausted: bool,
-    steps: Steps,
-    deferred: VecDeque<Deferred>,
-    /// The number of the last lease.
-    leases: u32,
-    /// Clients that have disconnected and still hold or watch something.
-    leaving: usize,
+    /// No jobs are taken in any more.
+    draining: bool,
     /// The state of the pseudo-random generator of [`Engine::roll`], whose numbers may be predictable.
     dice: u64,
 }
@@ -175,33 +150,17 @@ impl Engine {
         let mut clients = Clients::default();
         clients.insert(ClientState::new(ReservePolicy::PerConnection, 0));
         Engine {
-            jobs: Jobs::new(),
+            store: Store::new(),
             tubes: Tubes::new(limits.hash_secret),
             clients,
-            watches: Watches::default(),
-            extras_store: ExtrasStore::new(),
-            ended_keys: EndedKeys::default(),
-            concurrency: Concurrency::default(),
-            deadlines: Deadlines::new(),
-            events: VecDeque::new(),
-            changes: None,
-            log_room: LogRoom::ENDLESS,
+            agenda: Agenda::new(),
+            news: News::new(),
+            job_times: JobTimes::default(),
+            buffers: 0,
+            exhausted: false,
+            draining: false,
             dice: limits.hash_secret | 1,
             limits,
-            last_id: 0,
-            last_bury: 0,
-            paused: BTreeSet::new(),
-            buffers: 0,
-            stats: Stats::default(),
-            waits: 0,
-            kept_tubes: 0,
-            job_times: JobTimes::default(),
-            lacking: 0,
-            exhausted: false,
-            steps: Steps::ENDLESS,
-            deferred: VecDeque::new(),
-            leases: 0,
-            leaving: 0,
         }
     }
 
@@ -209,7 +168,7 @@ impl Engine {
     pub fn connect(&mut self) -> ClientId {
         let client = self.connect_as(ReservePolicy::PerConnection);
         self.clients[client].used = DEFAULT_TUBE;
-        self.clients[client].watched.add(client.0, DEFAULT_TUBE, &mut self.watches);
+        self.clients.watch(client, DEFAULT_TUBE);
         let tube = self.tubes.get_mut(DEFAULT_TUBE);
         tube.using += 1;
         tube.watching += 1;
@@ -218,8 +177,8 @@ impl Engine {
 
     /// A new client, which uses and watches nothing yet.
     pub fn connect_as(&mut self, reserve_policy: ReservePolicy) -> ClientId {
-        self.stats.total_connections += 1;
-        self.clients.insert(ClientState::new(reserve_policy, self.stats.total_connections as u32))
+        self.clients.connected += 1;
+        self.clients.insert(ClientState::new(reserve_policy, self.clients.connected as u32))
     }
 
     /// What tells a client from others of the same number, which come before or after it.
@@ -229,12 +188,12 @@ impl Engine {
 
     /// Clients that have connected since the start.
     pub fn total_connections(&self) -> u64 {
-        self.stats.total_connections
+        self.clients.connected
     }
 
     /// All jobs, in no useful order and in any state; for tests.
     pub fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
-        self.jobs.iter().map(|(slot, _)| self.jobs.view(slot))
+        self.store.jobs.iter().map(|(slot, _)| self.store.jobs.view(slot))
     }
 
     /// The job with this id, in any tube, unless it is over.
@@ -244,17 +203,17 @@ impl Engine {
 
     /// The job with this id, in any state and tube.
     pub fn any_job(&self, id: JobId) -> Option<JobView<'_>> {
-        self.jobs.find(id).map(|slot| self.jobs.view(slot))
+        self.store.jobs.find(id).map(|slot| self.store.jobs.view(slot))
     }
 
     /// Jobs are taken in again.
     pub fn undrain(&mut self) {
-        self.stats.draining = false;
+        self.draining = false;
     }
 
     /// From now on no job is taken in.
     pub fn drain(&mut self) {
-        self.stats.draining = true;
+        self.draining = true;
     }
 
     /// The names of all tubes.
@@ -264,21 +223,21 @@ impl Engine {
 
     /// Whether there is news for another client, which most verbs have none of.
     pub fn has_events(&self) -> bool {
-        !self.events.is_empty()
+        !self.news.events.is_empty()
     }
 
     /// The next piece of news for another client.
     pub fn take_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front();
-        if event.is_none() && self.events.capacity() > KEPT_EVENTS {
-            self.events = VecDeque::new();
+        let event = self.news.events.pop_front();
+        if event.is_none() && self.news.events.capacity() > KEPT_EVENTS {
+            self.news.events = Default::default();
         }
         event
     }
 
     /// The job in a slot that a change names.
     pub fn job_at(&self, slot: u32) -> JobView<'_> {
-        self.jobs.view(slot)
+        self.store.jobs.view(slot)
     }
 
     /// The name of a job's tube.
@@ -288,7 +247,7 @@ impl Engine {
 
     /// The last id that was given.
     pub fn last_id(&self) -> u64 {
-        self.last_id
+        self.store.last_id
     }
 }
 

@@ -179,19 +179,84 @@ impl ClientState {
     }
 }
 
-/// All clients, by their numbers.
+/// All clients by their numbers, and their watches.
 #[derive(Debug, Default)]
-pub struct Clients(Slab<ClientState>);
+pub struct Clients {
+    states: Slab<ClientState>,
+    pub(in crate::engine) watches: Watches,
+    /// How often a client began to wait or to be idle.
+    pub(in crate::engine) waits: u64,
+    /// The number of the last lease.
+    pub(in crate::engine) leases: u32,
+    /// Clients that have connected since the start.
+    pub(in crate::engine) connected: u64,
+    /// Clients that have disconnected and still hold or watch something.
+    pub(in crate::engine) leaving: usize,
+    /// Clients that have put a job.
+    pub(in crate::engine) producers: usize,
+    /// Clients that have asked for a job.
+    pub(in crate::engine) workers: usize,
+    /// Clients that wait for a job now.
+    pub(in crate::engine) waiting: usize,
+}
 
 impl Clients {
     /// Adds a client under the smallest number that is free.
     pub(in crate::engine) fn insert(&mut self, client: ClientState) -> ClientId {
-        ClientId(self.0.insert(client) as u32)
+        ClientId(self.states.insert(client) as u32)
     }
 
     /// Takes out a client, whose number is free from now on.
     pub(in crate::engine) fn remove(&mut self, client: ClientId) -> ClientState {
-        self.0.remove(client.0 as usize)
+        self.states.remove(client.0 as usize)
+    }
+
+    /// Begins another wait of a client: places in queues that it has from before count no longer.
+    pub(in crate::engine) fn begin_wait(&mut self, client: ClientId) {
+        self.waits += 1;
+        let state = &mut self.states[client.0 as usize];
+        // Zero is no wait's number.
+        state.wait = state.wait.wrapping_add(1).max(1);
+        state.since = self.waits;
+    }
+
+    /// Counts a client that has tried to put a job.
+    pub(in crate::engine) fn mark_producer(&mut self, client: ClientId) {
+        let producer = &mut self.states[client.0 as usize].producer;
+        self.producers += usize::from(!std::mem::replace(producer, true));
+    }
+
+    /// Counts a client that has asked for a job.
+    pub(in crate::engine) fn mark_worker(&mut self, client: ClientId) {
+        let worker = &mut self.states[client.0 as usize].worker;
+        self.workers += usize::from(!std::mem::replace(worker, true));
+    }
+
+    /// Takes a client that has disconnected out of the counts. It stays until it holds and watches nothing more.
+    pub(in crate::engine) fn begin_to_leave(&mut self, client: ClientId) {
+        let state = &mut self.states[client.0 as usize];
+        state.leaving = Some(Box::new(Heap::new()));
+        state.search = None;
+        self.producers -= usize::from(std::mem::take(&mut state.producer));
+        self.workers -= usize::from(std::mem::take(&mut state.worker));
+        self.leaving += 1;
+    }
+
+    /// Returns the bytes of account of all watches.
+    pub(in crate::engine) fn memory(&self) -> u64 {
+        self.watches.len() as u64 * WATCH_COST
+    }
+
+    /// Adds a tube to those that a client watches, which must not be watched yet, and returns how many those are.
+    pub(in crate::engine) fn watch(&mut self, client: ClientId, tube: u32) -> usize {
+        let watched = &mut self.states[client.0 as usize].watched;
+        watched.add(client.0, tube, &mut self.watches);
+        watched.len()
+    }
+
+    /// Takes a tube from those that a client watches. The watch must stand in no queue.
+    pub(in crate::engine) fn unwatch(&mut self, client: ClientId, tube: u32) {
+        self.states[client.0 as usize].watched.remove(tube, &mut self.watches);
     }
 
     /// The handle of this client.
@@ -201,33 +266,33 @@ impl Clients {
 
     /// The client with this handle, unless it has gone.
     pub(in crate::engine) fn at(&self, handle: ClientHandle) -> Option<ClientId> {
-        let client = self.0.get(handle.number as usize)?;
+        let client = self.states.get(handle.number as usize)?;
         (client.connection == handle.birth).then_some(ClientId(handle.number))
     }
 
     pub(in crate::engine) fn contains(&self, client: ClientId) -> bool {
-        self.0.contains(client.0 as usize)
+        self.states.contains(client.0 as usize)
     }
 
     pub(in crate::engine) fn len(&self) -> usize {
-        self.0.len()
+        self.states.len()
     }
 
     pub(in crate::engine) fn iter(&self) -> impl Iterator<Item = (ClientId, &ClientState)> {
-        self.0.iter().map(|(number, client)| (ClientId(number as u32), client))
+        self.states.iter().map(|(number, client)| (ClientId(number as u32), client))
     }
 }
 
 impl Index<ClientId> for Clients {
     type Output = ClientState;
     fn index(&self, client: ClientId) -> &ClientState {
-        &self.0[client.0 as usize]
+        &self.states[client.0 as usize]
     }
 }
 
 impl IndexMut<ClientId> for Clients {
     fn index_mut(&mut self, client: ClientId) -> &mut ClientState {
-        &mut self.0[client.0 as usize]
+        &mut self.states[client.0 as usize]
     }
 }
 

@@ -4,6 +4,7 @@
 //! imports another directory of the engine.
 
 pub(super) mod account;
+pub(super) mod agenda;
 pub(super) mod bodies;
 pub(super) mod body;
 pub(super) mod client;
@@ -21,6 +22,7 @@ pub(super) mod job;
 pub(super) mod job_extras;
 pub(super) mod job_options;
 pub(super) mod jobs;
+pub(super) mod lanes;
 pub(super) mod latency;
 pub(super) mod list;
 pub(super) mod name;
@@ -28,6 +30,7 @@ pub(super) mod ready;
 pub(super) mod slots;
 pub(super) mod smallest;
 pub(super) mod steps;
+pub(super) mod store;
 pub(super) mod text;
 pub(super) mod time;
 pub(super) mod tube;

@@ -4,6 +4,7 @@
 //! asked to keep it; the default tube lives for ever. Must not decide which job goes to whom.
 
 use std::collections::hash_map::DefaultHasher;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
@@ -260,6 +261,9 @@ pub struct Tubes {
     opened: u32,
     /// In the order of listing: as created, but the last one moves into the place of one that ends, as in beanstalkd.
     order: Vec<u32>,
+    pub(in crate::engine) paused: BTreeSet<u32>,
+    /// Tubes that stay though nothing refers to them.
+    pub(in crate::engine) kept: usize,
     /// Bytes of account of all tubes; the default tube is there without its name, which nobody chose.
     memory: u64,
 }
@@ -277,6 +281,8 @@ impl Tubes {
             recent: DEFAULT_TUBE,
             opened: 0,
             order: Vec::new(),
+            paused: BTreeSet::new(),
+            kept: 0,
             memory: 0,
         };
         let default = tubes.open(DEFAULT);

@@ -2,6 +2,8 @@
 //!
 //! Owns the search, whose cost goes by what has changed since the last one: a tube remembers below which id there is no such
 //! job. Must not change anything but that, and the steps that are left.
+//!
+//! Touches: store, tubes.
 
 use super::id_pages::IdPage;
 use crate::engine::data::job::{JobId, State};
@@ -83,13 +85,13 @@ impl Engine {
 
     /// When the job with this id was put, if it is in this tube and state.
     fn put_time(&self, number: u32, state: State, id: u64) -> Option<Time> {
-        let job = self.jobs.get(self.jobs.find(JobId(id))?);
+        let job = self.store.jobs.get(self.store.jobs.find(JobId(id))?);
         (job.tube == number && job.state() == state).then_some(job.created)
     }
 
     /// The job in `slot` has just become ready or buried: it may be the oldest one of its tube.
     pub(in crate::engine) fn mind_oldest(&mut self, slot: u32) {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         let Some(place) = STATES.iter().position(|state| *state == job.state()) else { return };
         let (number, id) = (job.tube, job.id.0);
         if let Some(times) = &mut self.tubes.get_mut(number).times {

@@ -2,6 +2,8 @@
 //!
 //! Owns nothing and changes nothing. Tests, the simulation and fuzzing call it after every step; it costs time in
 //! proportion to all there is.
+//!
+//! Touches: agenda, clients, store, tubes.
 
 use crate::engine::data::account::Account;
 use crate::engine::data::client::{ClientState, IdleState, ReservePolicy, WATCH_COST};
@@ -29,11 +31,15 @@ impl Engine {
     }
 
     fn check_jobs(&self) {
-        assert_eq!(self.jobs.iter().count(), self.jobs.len(), "every job is counted");
-        assert_eq!(self.jobs.counted(), (self.jobs.len(), self.jobs.len()), "every job has one id and one body");
-        for (slot, job) in self.jobs.iter() {
-            assert_eq!(self.jobs.find(job.id), Some(slot), "{:?} is found by its id", job.id);
-            assert!(job.id.0 <= self.last_id, "{:?} was never given", job.id);
+        assert_eq!(self.store.jobs.iter().count(), self.store.jobs.len(), "every job is counted");
+        assert_eq!(
+            self.store.jobs.counted(),
+            (self.store.jobs.len(), self.store.jobs.len()),
+            "every job has one id and one body"
+        );
+        for (slot, job) in self.store.jobs.iter() {
+            assert_eq!(self.store.jobs.find(job.id), Some(slot), "{:?} is found by its id", job.id);
+            assert!(job.id.0 <= self.store.last_id, "{:?} was never given", job.id);
             assert_eq!(job.state() == State::Reserved, job.holder != NIL, "{:?} has a holder", job.id);
             assert!(job.state() == State::Ready || !job.in_run, "{:?} is in no run", job.id);
         }
@@ -43,32 +49,37 @@ impl Engine {
         let name = String::from_utf8_lossy(&tube.name);
         assert_eq!(self.tubes.find(&tube.name), Some(number), "tube {name} is found by its name");
         let mut counts = JobCounts::default();
-        for (_, job) in self.jobs.iter().filter(|(_, job)| job.tube == number) {
+        for (_, job) in self.store.jobs.iter().filter(|(_, job)| job.tube == number) {
             counts.add(job);
         }
         assert_eq!(tube.counts, counts, "the counts of tube {name}");
         self.check_priority_classes(number, tube);
         self.check_queues(number, tube);
         let expect = |slot: u32, state: State| {
-            let job = self.jobs.get(slot);
+            let job = self.store.jobs.get(slot);
             assert_eq!((job.tube, job.state()), (number, state), "{:?} stands in {name}", job.id);
         };
         for (large, queue) in [(false, Some(&tube.ready)), (true, tube.large.as_deref())] {
-            for slot in queue.into_iter().flat_map(|queue| queue.iter(&self.jobs)) {
+            for slot in queue.into_iter().flat_map(|queue| queue.iter(&self.store.jobs)) {
                 expect(slot, State::Ready);
-                assert_eq!(self.is_large(self.jobs.get(slot)), large, "a ready job of {name} is in the wrong queue");
+                assert_eq!(
+                    self.is_large(self.store.jobs.get(slot)),
+                    large,
+                    "a ready job of {name} is in the wrong queue"
+                );
             }
         }
-        tube.buried.iter(&self.jobs).for_each(|slot| expect(slot, State::Buried));
+        tube.buried.iter(&self.store.jobs).for_each(|slot| expect(slot, State::Buried));
         for (key, slot) in tube.delayed.iter() {
             expect(slot, State::Delayed);
-            assert_eq!(key, self.jobs.get(slot).due_key(), "the delay of a job in {name}");
+            assert_eq!(key, self.store.jobs.get(slot).due_key(), "the delay of a job in {name}");
         }
-        let parked: usize = self.concurrency.parked_in(number).map(|parked| parked.len()).sum();
+        let parked: usize = self.store.lanes.parked_in(number).map(|parked| parked.len()).sum();
         let lengths = [tube.ready.len() + tube.large_jobs() + parked, tube.buried.len(), tube.delayed.len()];
         assert_eq!(lengths.map(|len| len as u64), [counts.ready, counts.buried, counts.delayed], "{name}");
         for reserve_policy in [ReservePolicy::PerConnection, ReservePolicy::Lease] {
-            let may_wait = tube.pause.is_some() || tube.first(reserve_policy, &self.jobs).is_none() || tube.serving;
+            let may_wait =
+                tube.pause.is_some() || tube.first(reserve_policy, &self.store.jobs).is_none() || tube.serving;
             assert!(
                 may_wait || !self.somebody_stands(tube.queue(reserve_policy)),
                 "tube {name} has both a ready job and a waiting client"
@@ -82,28 +93,32 @@ impl Engine {
     /// The order of the tube's queues, and that nobody stands in them who should not.
     fn check_queues(&self, number: u32, tube: &Tube) {
         for ready in [Some(&tube.ready), tube.large.as_deref()].into_iter().flatten() {
-            let keys: Vec<_> = ready.in_order(&self.jobs).map(|slot| self.jobs.get(slot).ready_key()).collect();
+            let keys: Vec<_> =
+                ready.in_order(&self.store.jobs).map(|slot| self.store.jobs.get(slot).ready_key()).collect();
             assert_eq!(keys.len(), ready.len());
             assert!(keys.is_sorted_by(|one, next| one < next), "ready jobs are out of order");
-            assert_eq!(ready.first(&self.jobs).map(|slot| self.jobs.get(slot).ready_key()), keys.first().copied());
+            assert_eq!(
+                ready.first(&self.store.jobs).map(|slot| self.store.jobs.get(slot).ready_key()),
+                keys.first().copied()
+            );
         }
-        tube.delayed.check(|slot| self.jobs.get(slot).place());
-        let buried: Vec<Time> = tube.buried.iter(&self.jobs).map(|slot| self.jobs.get(slot).due).collect();
+        tube.delayed.check(|slot| self.store.jobs.get(slot).place());
+        let buried: Vec<Time> = tube.buried.iter(&self.store.jobs).map(|slot| self.store.jobs.get(slot).due).collect();
         assert!(buried.is_sorted_by(|one, next| one < next), "buried jobs are out of order");
-        assert!(buried.last().is_none_or(|last| last.nanos() <= self.last_bury));
+        assert!(buried.last().is_none_or(|last| last.nanos() <= self.store.last_bury));
         let queues = [ReservePolicy::PerConnection, ReservePolicy::Lease, ReservePolicy::Notified]
             .map(|reserve_policy| tube.queue(reserve_policy));
-        for watch in queues.into_iter().flat_map(|queue| queue.iter(&self.watches)) {
-            let watch = self.watches.get(watch);
+        for watch in queues.into_iter().flat_map(|queue| queue.iter(&self.clients.watches)) {
+            let watch = self.clients.watches.get(watch);
             assert_eq!(watch.tube, number, "somebody stands in a tube that is not watched");
             assert_ne!(watch.wait, 0, "somebody stands in a queue and does not know");
         }
-        assert_eq!(tube.pause.is_some(), self.paused.contains(&number), "a paused tube is listed");
+        assert_eq!(tube.pause.is_some(), self.tubes.paused.contains(&number), "a paused tube is listed");
     }
 
     /// Whether a client waits or is idle in this queue, and has not just left its place behind.
     fn somebody_stands(&self, queue: &List) -> bool {
-        queue.iter(&self.watches).map(|watch| self.watches.get(watch)).any(|watch| {
+        queue.iter(&self.clients.watches).map(|watch| self.clients.watches.get(watch)).any(|watch| {
             let client = &self.clients[ClientId(watch.client)];
             client.stands(watch)
         })
@@ -112,7 +127,8 @@ impl Engine {
     fn check_priority_classes(&self, number: u32, tube: &Tube) {
         let mut priority_classes = [0; 3];
         let queued = |job: &&Job| job.tube == number && matches!(job.state(), State::Ready | State::Delayed);
-        self.jobs
+        self.store
+            .jobs
             .iter()
             .map(|(_, job)| job)
             .filter(queued)
@@ -120,43 +136,43 @@ impl Engine {
         assert_eq!(tube.priority_classes, priority_classes, "the priority classes of a tube");
         let watched_by_active = |client: &ClientState| {
             let searches = client.search.is_some() || client.idle_state != IdleState::Idle;
-            searches && client.watched.contains(number, &self.watches)
+            searches && client.watched.contains(number, &self.clients.watches)
         };
         let somebody_active = || self.clients.iter().any(|(_, client)| watched_by_active(client));
         let nothing_to_do =
-            tube.pause.is_some() || tube.first(ReservePolicy::Notified, &self.jobs).is_none() || tube.serving;
+            tube.pause.is_some() || tube.first(ReservePolicy::Notified, &self.store.jobs).is_none() || tube.serving;
         let nothing_to_do = nothing_to_do || !self.somebody_stands(&tube.idle);
         assert!(nothing_to_do || somebody_active(), "a tube has a ready job, and all who could take it are idle");
     }
 
     fn check_extras(&self) {
-        let bound = self.jobs.iter().filter(|(_, job)| job.is_bound()).count();
-        let left = self.extras_store.iter().filter(|(number, _)| self.extras_store.is_left(*number));
+        let bound = self.store.jobs.iter().filter(|(_, job)| job.is_bound()).count();
+        let left = self.store.extras.iter().filter(|(number, _)| self.store.extras.is_left(*number));
         let left: Vec<(u32, usize)> = left.map(|(number, extras)| (number, extras.submitters())).collect();
-        assert_eq!(self.extras_store.len(), bound + left.len(), "all extras have their job");
+        assert_eq!(self.store.extras.len(), bound + left.len(), "all extras have their job");
         for &(number, _) in &left {
             let is_told = |work: &Deferred| matches!(work, Deferred::Tell { extras, .. } if *extras == number);
-            assert!(self.deferred.iter().any(is_told), "those who wait by extras {number} will never be told");
+            assert!(self.agenda.deferred.iter().any(is_told), "those who wait by extras {number} will never be told");
         }
         let mut attached = left.iter().map(|(_, submitters)| submitters).sum();
-        for (slot, job) in self.jobs.iter().filter(|(_, job)| job.is_bound()) {
-            let number = self.extras_store.of(slot);
-            let extras = self.extras_store.get(number);
+        for (slot, job) in self.store.jobs.iter().filter(|(_, job)| job.is_bound()) {
+            let number = self.store.extras.of(slot);
+            let extras = self.store.extras.get(number);
             assert_eq!(extras.slot, slot, "{:?} and its extras know each other", job.id);
-            assert!(self.extras_store.is_found(number), "{:?} is found by what is unique about it", job.id);
+            assert!(self.store.extras.is_found(number), "{:?} is found by what is unique about it", job.id);
             attached += extras.submitters();
             let ends = extras.expires != Time::NEVER;
             let spared =
                 job.completion == CompletionPolicy::Drop && matches!(job.state(), State::Reserved | State::Buried);
-            assert!(ends || !self.extras_store.is_timed(number), "{:?} has no time to live", job.id);
-            assert!(!ends || spared || self.extras_store.is_timed(number), "{:?} would live for ever", job.id);
-            for client in self.extras_store.attached(number) {
+            assert!(ends || !self.store.extras.is_timed(number), "{:?} has no time to live", job.id);
+            assert!(!ends || spared || self.store.extras.is_timed(number), "{:?} would live for ever", job.id);
+            for client in self.store.extras.attached(number) {
                 assert!(self.clients.contains(ClientId(client)), "{:?} is awaited by nobody", job.id);
             }
             assert!(job.state() != State::Finished || extras.submitters() == 0, "{:?} is over and awaited", job.id);
         }
-        self.extras_store.check_ends();
-        assert_eq!(self.extras_store.attachments(), attached);
+        self.store.extras.check_ends();
+        assert_eq!(self.store.extras.attachments(), attached);
         let listed: usize = self.clients.iter().map(|(_, client)| client.attached.len()).sum();
         assert_eq!(listed, attached, "clients know what they are attached to");
     }
@@ -168,11 +184,11 @@ impl Engine {
             client.reserve_policy == ReservePolicy::PerConnection && client.used != NIL && client.leaving.is_none();
         assert!(!must_watch || client.watched.len() > 0, "{number:?} watches nothing");
         for watch in client.watched.iter() {
-            let watched = self.watches.get(watch);
+            let watched = self.clients.watches.get(watch);
             assert_eq!(watched.client, number.0);
             let tube = self.tubes.get(watched.tube);
             for reserve_policy in [ReservePolicy::PerConnection, ReservePolicy::Lease, ReservePolicy::Notified] {
-                let stands = tube.queue(reserve_policy).iter(&self.watches).any(|other| other == watch);
+                let stands = tube.queue(reserve_policy).iter(&self.clients.watches).any(|other| other == watch);
                 let should = watched.wait != 0 && reserve_policy == client.reserve_policy;
                 assert_eq!(stands, should, "{number:?} knows where it stands");
             }
@@ -180,20 +196,20 @@ impl Engine {
                 (client.waits_for_job() || client.idle_state == IdleState::Idle) && client.search.is_none();
             assert!(!must_stand || client.stands(watched), "{number:?} waits in all its tubes or none");
         }
-        client.reserved.check(|slot| self.jobs.get(slot).place());
+        client.reserved.check(|slot| self.store.jobs.get(slot).place());
         if let Some(waiting) = client.waiting.filter(|waiting| !waiting.is_for_job()) {
-            let attached = self.extras_store.find_attached(waiting.outcome, &client.attached);
+            let attached = self.store.extras.find_attached(waiting.outcome, &client.attached);
             assert!(attached.is_some(), "{number:?} waits for the outcome of a job that does not know");
         }
         for (key, slot) in client.reserved.iter() {
-            let job = self.jobs.get(slot);
+            let job = self.store.jobs.get(slot);
             assert_eq!((job.state(), job.holder, job.due_key()), (State::Reserved, number.0, key));
             assert!(!job.is_leaving(), "{:?} is with a client that stays", job.id);
         }
         let Some(leaving) = &client.leaving else { return };
-        leaving.check(|slot| self.jobs.get(slot).place());
+        leaving.check(|slot| self.store.jobs.get(slot).place());
         for ((pri, id), slot) in leaving.iter() {
-            let job = self.jobs.get(slot);
+            let job = self.store.jobs.get(slot);
             assert_eq!((job.state(), job.holder, job.pri, job.id), (State::Reserved, number.0, pri, id));
             assert!(job.is_leaving(), "{:?} does not know that its holder has left", job.id);
         }
@@ -202,12 +218,12 @@ impl Engine {
     /// What is left to other turns will be gone on with.
     fn check_deferred(&self) {
         let (mut left, mut serving, mut searches) = (Vec::new(), Vec::new(), Vec::new());
-        for work in &self.deferred {
+        for work in &self.agenda.deferred {
             match work {
                 Deferred::Disconnect(client) => left.push(*client),
                 Deferred::Search(client) => searches.push(*client),
                 Deferred::Serve(tube) => serving.push(*tube),
-                Deferred::Tell { extras, .. } => assert!(self.extras_store.is_left(*extras), "they have a job again"),
+                Deferred::Tell { extras, .. } => assert!(self.store.extras.is_left(*extras), "they have a job again"),
                 Deferred::Buried(_) => {}
             }
         }
@@ -228,54 +244,54 @@ impl Engine {
         let mut expect = |owner: TimerKey, due: Time| {
             if due != Time::NEVER {
                 timed += 1;
-                assert!(self.deadlines.iter().any(|entry| entry == (due, owner)), "{owner:?} has no deadline");
+                assert!(self.agenda.deadlines.iter().any(|entry| entry == (due, owner)), "{owner:?} has no deadline");
             }
         };
         self.clients.iter().for_each(|(number, client)| expect(TimerKey::Client(number.0), client.due()));
         self.tubes.iter().for_each(|(number, tube)| expect(TimerKey::Tube(number), tube.due()));
-        expect(TimerKey::Keys, self.ended_keys.next_end());
-        expect(TimerKey::Extras, self.extras_store.next_end().map_or(Time::NEVER, |(at, _)| at));
-        assert_eq!(self.deadlines.iter().count(), timed, "nobody else has a deadline");
-        self.deadlines.check();
+        expect(TimerKey::Keys, self.store.ended_keys.next_end());
+        expect(TimerKey::Extras, self.store.extras.next_end().map_or(Time::NEVER, |(at, _)| at));
+        assert_eq!(self.agenda.deadlines.iter().count(), timed, "nobody else has a deadline");
+        self.agenda.deadlines.check();
     }
 
     fn check_sums(&self) {
         let mut counts = JobCounts::default();
         let mut memory = Account { tubes: TUBE_COST, buffers: self.memory().buffers, ..Account::default() };
-        for (_, job) in self.jobs.iter() {
+        for (_, job) in self.store.jobs.iter() {
             counts.add(job);
             memory.jobs += JOB_COST + job.body.len() as u64;
         }
-        memory.watches = self.watches.len() as u64 * WATCH_COST;
-        memory.jobs += self.extras_store.iter().map(|(_, extras)| extras.cost()).sum::<u64>();
-        memory.jobs += self.ended_keys.counted() + self.concurrency.counted();
+        memory.watches = self.clients.watches.len() as u64 * WATCH_COST;
+        memory.jobs += self.store.extras.iter().map(|(_, extras)| extras.cost()).sum::<u64>();
+        memory.jobs += self.store.ended_keys.counted() + self.store.lanes.counted();
         for (number, tube) in self.tubes.iter() {
             let fixed = if number == DEFAULT_TUBE { tube.name.len() as u64 } else { 0 };
             memory.tubes += tube.variable_cost() - fixed + if number == DEFAULT_TUBE { 0 } else { TUBE_COST };
         }
-        assert_eq!(self.stats.jobs, counts, "the counts of all jobs");
-        memory.jobs += self.jobs.spare();
+        assert_eq!(self.store.counts, counts, "the counts of all jobs");
+        memory.jobs += self.store.jobs.spare();
         assert_eq!(self.memory(), memory, "the account of memory");
         let leaving = |client: &ClientState| client.leaving.as_ref().map_or(0, |leaving| leaving.len());
         let held: usize = self.clients.iter().map(|(_, client)| client.reserved.len() + leaving(client)).sum();
-        assert_eq!(self.leaving, self.clients.iter().filter(|(_, client)| client.leaving.is_some()).count());
+        assert_eq!(self.clients.leaving, self.clients.iter().filter(|(_, client)| client.leaving.is_some()).count());
         assert_eq!(held as u64, counts.reserved, "every reserved job is with its holder");
         let count = |test: fn(&ClientState) -> bool| self.clients.iter().filter(|(_, client)| test(client)).count();
-        assert_eq!(self.stats.producers, count(|client| client.producer));
-        assert_eq!(self.stats.workers, count(|client| client.worker));
-        assert_eq!(self.stats.waiting, count(|client| client.waits_for_job()));
-        assert_eq!(self.kept_tubes, self.tubes.iter().filter(|(_, tube)| tube.kept).count());
+        assert_eq!(self.clients.producers, count(|client| client.producer));
+        assert_eq!(self.clients.workers, count(|client| client.worker));
+        assert_eq!(self.clients.waiting, count(|client| client.waits_for_job()));
+        assert_eq!(self.tubes.kept, self.tubes.iter().filter(|(_, tube)| tube.kept).count());
         for (number, client) in self.clients.iter() {
             let opener = self.clients.handle(number);
             let opened = self.tubes.iter().filter(|(_, tube)| tube.opener == opener).count();
             assert_eq!(client.opened as usize, opened, "{number:?} knows how many tubes it has opened");
         }
-        assert!(self.paused.iter().all(|&number| self.tubes.contains(number)), "a tube that is gone is paused");
+        assert!(self.tubes.paused.iter().all(|&number| self.tubes.contains(number)), "a tube that is gone is paused");
         let watches: usize = self.clients.iter().map(|(_, client)| client.watched.len()).sum();
-        assert_eq!(self.watches.len(), watches, "no watch without its client");
+        assert_eq!(self.clients.watches.len(), watches, "no watch without its client");
         for (number, tube) in self.tubes.iter() {
             let using = self.clients.iter().filter(|(_, client)| client.used == number).count();
-            let contains = |client: &ClientState| client.watched.contains(number, &self.watches);
+            let contains = |client: &ClientState| client.watched.contains(number, &self.clients.watches);
             let watching = self.clients.iter().filter(|(_, client)| contains(client)).count();
             assert_eq!((tube.using as usize, tube.watching as usize), (using, watching));
             let sleeper = |client: &ClientState| client.reserve_policy == ReservePolicy::Notified && contains(client);

@@ -2,6 +2,8 @@
 //!
 //! Owns how such a page is found at a cost that goes by the page: whichever costs least of the tube's own queue, the table of
 //! ids, and the store of jobs. Must not change anything but the steps that are left.
+//!
+//! Touches: agenda, store, tubes.
 
 use crate::engine::data::job::{JobId, State};
 use crate::engine::data::smallest::Smallest;
@@ -46,13 +48,13 @@ impl Engine {
         }
         if page.from == 0 && page.found.is_empty() && count <= SHORT {
             if let Some(ids) = self.short_page(number, page) {
-                self.steps.take(count);
+                self.agenda.steps.take(count);
                 return Some((Progress::Done, ids));
             }
         }
         // Ids that are few and far between take longer to pass than all jobs.
-        let rows = self.last_id.saturating_sub(page.above) / 16;
-        if page.smallest.is_none() && rows <= u64::from(self.jobs.end()) {
+        let rows = self.store.last_id.saturating_sub(page.above) / 16;
+        if page.smallest.is_none() && rows <= u64::from(self.store.jobs.end()) {
             return Some(self.page_by_id(number, page));
         }
         Some(self.page_by_slot(number, page))
@@ -61,13 +63,13 @@ impl Engine {
     /// Out of the tube's own queue, if all such jobs stand there.
     fn short_page(&self, number: u32, page: &IdPage) -> Option<Vec<JobId>> {
         let tube = self.tubes.get(number);
-        let id = |slot: u32| self.jobs.get(slot).id;
+        let id = |slot: u32| self.store.jobs.get(slot).id;
         let mut ids: Vec<JobId> = match page.state {
             State::Ready if tube.ready.len() as u64 == tube.counts.ready => {
-                tube.ready.iter(&self.jobs).map(id).collect()
+                tube.ready.iter(&self.store.jobs).map(id).collect()
             }
             State::Delayed => tube.delayed.iter().map(|(_, slot)| id(slot)).collect(),
-            State::Buried => tube.buried.iter(&self.jobs).map(id).collect(),
+            State::Buried => tube.buried.iter(&self.store.jobs).map(id).collect(),
             _ => return None,
         };
         ids.retain(|id| id.0 > page.above);
@@ -77,19 +79,19 @@ impl Engine {
     }
 
     fn page_by_id(&mut self, number: u32, page: &mut IdPage) -> (Progress, Vec<JobId>) {
-        while page.found.len() < page.limit && page.above < self.last_id {
-            if self.steps.are_used_up() {
+        while page.found.len() < page.limit && page.above < self.store.last_id {
+            if self.agenda.steps.are_used_up() {
                 return (Progress::More, Vec::new());
             }
             let mut looked = 1;
-            for slot in self.jobs.row_above(JobId(page.above)) {
+            for slot in self.store.jobs.row_above(JobId(page.above)) {
                 looked += 1;
-                let job = self.jobs.get(slot);
+                let job = self.store.jobs.get(slot);
                 if job.tube == number && job.state() == page.state && page.found.len() < page.limit {
                     page.found.push(job.id);
                 }
             }
-            self.steps.take(looked);
+            self.agenda.steps.take(looked);
             // The last id of the row.
             page.above = (page.above + 1) | 15;
         }
@@ -100,7 +102,7 @@ impl Engine {
         let (above, state, limit) = (page.above, page.state, page.limit);
         let smallest = page.smallest.get_or_insert_with(|| Smallest::new(0, limit));
         while let Some(slot) = self.next_job(&mut page.from) {
-            let job = self.jobs.get(slot);
+            let job = self.store.jobs.get(slot);
             if job.tube == number && job.state() == state && job.id.0 > above {
                 smallest.offer(job.id);
             }

@@ -2,6 +2,8 @@
 //!
 //! Owns the order of listings. A walk goes on in as many turns as it needs; what comes or goes meanwhile may be seen or
 //! not, and everything else is seen once. Must not change anything but the steps that are left.
+//!
+//! Touches: agenda, clients, store, tubes.
 
 use std::sync::Arc;
 
@@ -68,8 +70,8 @@ impl Engine {
     /// Shows all jobs from slot `from` on, in no useful order. What is done with each says how many bytes came of it.
     pub fn walk_jobs(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
         while let Some(slot) = self.next_job(from) {
-            let bytes = each(self, &self.jobs.view(slot));
-            self.steps.take(LINE + bytes as u64 / 64);
+            let bytes = each(self, &self.store.jobs.view(slot));
+            self.agenda.steps.take(LINE + bytes as u64 / 64);
         }
         self.walked_to(*from)
     }
@@ -77,10 +79,10 @@ impl Engine {
     /// The next slot from `from` on that holds a job, as far as the steps go: 16 vacant ones take one. `from` is behind
     /// it then.
     pub(in crate::engine) fn next_job(&mut self, from: &mut u32) -> Option<u32> {
-        while *from < self.jobs.end() && !self.steps.are_used_up() {
-            let end = (*from + 16).min(self.jobs.end());
-            let found = (*from..end).find(|&slot| self.jobs.is_held(slot));
-            self.steps.take(1);
+        while *from < self.store.jobs.end() && !self.agenda.steps.are_used_up() {
+            let end = (*from + 16).min(self.store.jobs.end());
+            let found = (*from..end).find(|&slot| self.store.jobs.is_held(slot));
+            self.agenda.steps.take(1);
             *from = found.map_or(end, |slot| slot + 1);
             if found.is_some() {
                 return found;
@@ -91,7 +93,7 @@ impl Engine {
 
     /// Whether a walk by [`Engine::next_job`] that has come to this slot has seen all jobs.
     pub(in crate::engine) fn walked_to(&self, from: u32) -> Progress {
-        if from >= self.jobs.end() {
+        if from >= self.store.jobs.end() {
             Progress::Done
         } else {
             Progress::More
@@ -102,7 +104,7 @@ impl Engine {
     /// of it.
     pub fn walk_tubes(&mut self, from: &mut u32, now: Time, mut each: impl FnMut(&TubeStats) -> usize) -> Progress {
         while *from < self.tubes.end() {
-            if self.steps.are_used_up() {
+            if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
             let mut bytes = 0;
@@ -110,18 +112,18 @@ impl Engine {
                 bytes = each(&tube_figures(tube, now));
             }
             *from += 1;
-            self.steps.take(1 + bytes as u64 / 64);
+            self.agenda.steps.take(1 + bytes as u64 / 64);
         }
         Progress::Done
     }
 
     /// Shows the names of all tubes in the order of listing, if there are no more than fit into this turn.
     pub fn walk_few_tubes(&mut self, mut each: impl FnMut(&[u8])) -> bool {
-        if self.tubes.len() as u64 > self.steps.left() {
+        if self.tubes.len() as u64 > self.agenda.steps.left() {
             return false;
         }
         self.tubes.iter().for_each(|(_, tube)| each(&tube.name));
-        self.steps.take(self.tubes.len() as u64);
+        self.agenda.steps.take(self.tubes.len() as u64);
         true
     }
 
@@ -134,15 +136,15 @@ impl Engine {
         mut each: impl FnMut(&[u8]) -> usize,
     ) -> Progress {
         while *from < self.clients[client].watched.len() {
-            if self.steps.are_used_up() {
+            if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
             let ClientState { reserve_policy, watched, .. } = &self.clients[client];
             let watch =
                 watched.at(if *reserve_policy == ReservePolicy::Notified { watched.len() - 1 - *from } else { *from });
-            let bytes = each(&self.tubes.get(self.watches.get(watch).tube).name);
+            let bytes = each(&self.tubes.get(self.clients.watches.get(watch).tube).name);
             *from += 1;
-            self.steps.take(1 + bytes as u64 / 64);
+            self.agenda.steps.take(1 + bytes as u64 / 64);
         }
         Progress::Done
     }
@@ -152,10 +154,10 @@ impl Engine {
         let Some(number) = self.tubes.find(tube) else { return Page::NotFound };
         let tube = self.tubes.get(number);
         let (offset, limit) = (page.offset, page.limit);
-        if page.state == State::Ready && (offset.saturating_add(limit) as u64) < self.steps.left() {
-            self.steps.take((offset + limit) as u64);
-            let slots = tube.ready.in_order(&self.jobs).skip(offset).take(limit);
-            return Page::Jobs(slots.map(|slot| self.jobs.view(slot)).collect());
+        if page.state == State::Ready && (offset.saturating_add(limit) as u64) < self.agenda.steps.left() {
+            self.agenda.steps.take((offset + limit) as u64);
+            let slots = tube.ready.in_order(&self.store.jobs).skip(offset).take(limit);
+            return Page::Jobs(slots.map(|slot| self.store.jobs.view(slot)).collect());
         }
         loop {
             if self.offer_jobs(number, page) == Progress::More {
@@ -164,8 +166,8 @@ impl Engine {
             page.from = 0;
             if let Some(keys) = page.smallest.finish() {
                 // Some may be gone, or in another state by now.
-                let there = keys.into_iter().filter_map(|(.., id)| self.jobs.find(id));
-                let views = there.map(|slot| self.jobs.view(slot));
+                let there = keys.into_iter().filter_map(|(.., id)| self.store.jobs.find(id));
+                let views = there.map(|slot| self.store.jobs.view(slot));
                 return Page::Jobs(views.filter(|job| job.state() == page.state && job.tube == number).collect());
             }
         }
@@ -174,17 +176,17 @@ impl Engine {
     fn offer_jobs(&mut self, number: u32, page: &mut JobPage) -> Progress {
         let tube = self.tubes.get(number);
         let count = if page.state == State::Ready { tube.ready.len() } else { tube.delayed.len() };
-        if page.from == 0 && count as u64 <= self.steps.left() {
-            let mut offer = |slot: u32| page.smallest.offer(key(self.jobs.get(slot)));
+        if page.from == 0 && count as u64 <= self.agenda.steps.left() {
+            let mut offer = |slot: u32| page.smallest.offer(key(self.store.jobs.get(slot)));
             match page.state {
-                State::Ready => tube.ready.iter(&self.jobs).for_each(&mut offer),
+                State::Ready => tube.ready.iter(&self.store.jobs).for_each(&mut offer),
                 _ => tube.delayed.iter().for_each(|(_, slot)| offer(slot)),
             }
-            self.steps.take(count as u64);
+            self.agenda.steps.take(count as u64);
             return Progress::Done;
         }
         while let Some(slot) = self.next_job(&mut page.from) {
-            let job = self.jobs.get(slot);
+            let job = self.store.jobs.get(slot);
             let may = page.state != State::Ready || !self.is_large(job);
             if job.tube == number && job.state() == page.state && may {
                 page.smallest.offer(key(job));
@@ -202,7 +204,7 @@ impl Engine {
     ) -> Option<Vec<Arc<[u8]>>> {
         loop {
             while page.from < self.tubes.end() {
-                if self.steps.are_used_up() {
+                if self.agenda.steps.are_used_up() {
                     return None;
                 }
                 if let Some(tube) = self.tubes.find_number(page.from) {
@@ -211,7 +213,7 @@ impl Engine {
                     }
                 }
                 page.from += 1;
-                self.steps.take(1);
+                self.agenda.steps.take(1);
             }
             page.from = 0;
             let found = page.smallest.finish();

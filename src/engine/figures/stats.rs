@@ -1,6 +1,8 @@
 //! What the engine can tell about itself, as plain data.
 //!
 //! Owns the gathering. Must not format: each protocol shows these figures in its own way.
+//!
+//! Touches: clients, limits, store, tubes.
 
 use crate::engine::data::account::Account;
 use crate::engine::data::details::History;
@@ -87,9 +89,21 @@ const COUNTED: usize = 1024;
 impl Engine {
     /// The figures of the whole engine.
     pub fn stats(&self) -> Stats {
-        let connections = self.clients.len() - 1 - self.leaving;
-        let (tubes, memory, max_memory) = (self.tubes.len(), self.memory(), self.limits.max_memory);
-        Stats { tubes, connections, memory, max_memory, ..self.stats.clone() }
+        Stats {
+            jobs: self.store.counts,
+            total_jobs: self.store.total,
+            timeouts: self.store.timeouts,
+            evicted: self.store.evicted,
+            tubes: self.tubes.len(),
+            connections: self.clients.len() - 1 - self.clients.leaving,
+            producers: self.clients.producers,
+            workers: self.clients.workers,
+            waiting: self.clients.waiting,
+            total_connections: self.clients.connected,
+            draining: self.draining,
+            memory: self.memory(),
+            max_memory: self.limits.max_memory,
+        }
     }
 
     /// The figures of the tube with this name, if there is one.
@@ -105,7 +119,7 @@ impl Engine {
         if queue.len() > COUNTED {
             return queue.len();
         }
-        let watches = queue.iter(&self.watches).map(|watch| self.watches.get(watch));
+        let watches = queue.iter(&self.clients.watches).map(|watch| self.clients.watches.get(watch));
         watches.filter(|watch| self.clients[ClientId(watch.client)].stands(watch)).count()
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Owns the list of changes that a log has to remember. A verb appends changes; if the queue is logged, whoever called
 //! it takes them, in order, before the next verb, and writes them down. Must not know how.
+//!
+//! Touches: news, store.
 
 use std::collections::VecDeque;
 
@@ -128,17 +130,17 @@ impl Change {
 impl Engine {
     /// Keeps a list of changes from now on, for a log.
     pub fn keep_changes(&mut self) {
-        self.changes = Some(VecDeque::new());
+        self.news.changes = Some(VecDeque::new());
     }
 
     /// Whether a log wants to know of changes.
     pub(in crate::engine) fn is_logged(&self) -> bool {
-        self.changes.is_some()
+        self.news.changes.is_some()
     }
 
     pub(in crate::engine) fn changed(&mut self, change: Change) {
-        let Some(changes) = &mut self.changes else { return };
-        if change.slot().is_none_or(|slot| !self.jobs.get(slot).is_volatile()) {
+        let Some(changes) = &mut self.news.changes else { return };
+        if change.slot().is_none_or(|slot| !self.store.jobs.get(slot).is_volatile()) {
             changes.push_back(change);
         }
     }
@@ -153,13 +155,13 @@ impl Engine {
 
     /// What happened to the job in `slot` in this verb or tick is not told any more, since the job is gone.
     pub(in crate::engine) fn forget_changes(&mut self, slot: u32) {
-        if let Some(changes) = &mut self.changes {
+        if let Some(changes) = &mut self.news.changes {
             changes.retain(|change| change.slot() != Some(slot));
         }
     }
 
     /// The next change that the log must have.
     pub fn take_change(&mut self) -> Option<Change> {
-        self.changes.as_mut()?.pop_front()
+        self.news.changes.as_mut()?.pop_front()
     }
 }

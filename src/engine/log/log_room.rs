@@ -3,6 +3,8 @@
 //! Owns the budget that the log grants before each verb, and what a change counts for, which is never less than its
 //! records take. A verb claims its share before it changes anything, and is refused where there is none. Without a log,
 //! there is no end to it. Must not know records, segments or files: the log checks that the figures here cover its own.
+//!
+//! Touches: news, store, tubes.
 
 use crate::engine::data::job_extras::JobExtras;
 use crate::engine::data::job_options::{CompletionPolicy, DedupKey, JobOptions};
@@ -42,27 +44,27 @@ impl LogRoom {
 impl Engine {
     /// How much the log can take until this is called again.
     pub fn set_log_room(&mut self, room: LogRoom) {
-        self.log_room = room;
+        self.news.room = room;
     }
 
     /// Bytes that the log should have for whoever tries again what was refused just now; zero if nothing was refused
     /// for want of them, or if the room of the log said so before.
     pub fn take_lacking(&mut self) -> u64 {
-        std::mem::take(&mut self.lacking)
+        std::mem::take(&mut self.news.lacking)
     }
 
     /// Claims room for a new job with so many bytes of name, options and body, and an id for it; false if there is
     /// none.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
-        if logged > self.log_room.puts {
+        if logged > self.news.room.puts {
             return false;
         }
-        if self.last_id >= self.log_room.ids {
-            self.lacking = logged.max(1);
+        if self.store.last_id >= self.news.room.ids {
+            self.news.lacking = logged.max(1);
             return false;
         }
-        self.log_room.puts -= logged;
+        self.news.room.puts -= logged;
         true
     }
 
@@ -74,48 +76,48 @@ impl Engine {
     /// Claims room for writing down a job that no log knew until now; false if there is none.
     pub(in crate::engine) fn claim_adoption(&mut self, slot: u32) -> bool {
         let logged = self.adoption_size(slot);
-        let has_room = logged <= self.log_room.puts;
+        let has_room = logged <= self.news.room.puts;
         if has_room {
-            self.log_room.puts -= logged;
+            self.news.room.puts -= logged;
         } else {
-            self.lacking = logged;
+            self.news.lacking = logged;
         }
         has_room
     }
 
     /// Claims room for a result of so many bytes of the job in `slot`; false if there is none.
     pub(in crate::engine) fn claim_result(&mut self, slot: u32, bytes: usize) -> bool {
-        let logged = if self.jobs.get(slot).is_volatile() { 0 } else { PUT_SIZE + bytes as u64 };
-        let rest = self.log_room.puts.checked_sub(logged);
-        self.log_room.puts = rest.unwrap_or(self.log_room.puts);
+        let logged = if self.store.jobs.get(slot).is_volatile() { 0 } else { PUT_SIZE + bytes as u64 };
+        let rest = self.news.room.puts.checked_sub(logged);
+        self.news.room.puts = rest.unwrap_or(self.news.room.puts);
         rest.is_some()
     }
 
     /// Claims room for one change, to a job or with a name of `extra` bytes to a tube; false if there is none, and then
     /// the change must not be made.
     pub fn claim_log_room(&mut self, extra: usize) -> bool {
-        let rest = self.log_room.changes.checked_sub(CHANGE_SIZE + extra as u64);
-        self.log_room.changes = rest.unwrap_or(self.log_room.changes);
+        let rest = self.news.room.changes.checked_sub(CHANGE_SIZE + extra as u64);
+        self.news.room.changes = rest.unwrap_or(self.news.room.changes);
         rest.is_some()
     }
 
     /// Claims room for as many of `most` changes as one command may make now, and tells how many these are.
     pub(in crate::engine) fn claim_burst(&mut self, most: u64) -> u64 {
-        let claimed = most.min(self.log_room.changes.min(self.log_room.burst) / CHANGE_SIZE);
-        self.log_room.changes -= claimed * CHANGE_SIZE;
+        let claimed = most.min(self.news.room.changes.min(self.news.room.burst) / CHANGE_SIZE);
+        self.news.room.changes -= claimed * CHANGE_SIZE;
         claimed
     }
 
     /// Bytes for which the job in `slot` counts: the name of its tube, its options and its body. They change with its
     /// outcome only.
     pub fn logged_size(&self, slot: u32) -> usize {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         let size = self.tubes.get(job.tube).name.len() + job.body.len();
         let extras = self.extras(job);
         if job.completion == CompletionPolicy::Drop && !extras.is_some_and(JobExtras::is_tagged) {
             return size;
         }
-        let size = size + self.lane_of(slot).map_or(0, |lane| self.concurrency.key_of(lane).length());
+        let size = size + self.lane_of(slot).map_or(0, |lane| self.store.lanes.key_of(lane).length());
         size + options_size(
             extras.map_or(&DedupKey::None, |extras| &extras.dedup_key),
             extras.and_then(JobExtras::reducer),

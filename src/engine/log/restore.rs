@@ -2,6 +2,8 @@
 //!
 //! Owns the time before the first verb: jobs are known by id and stand in no queue, records change them in the order in
 //! which they were written, and [`Engine::finish_restore`] puts each in its place. Must not be used afterwards.
+//!
+//! Touches: store, tubes.
 
 use super::stored::{StoredChange, StoredJob};
 use crate::engine::data::body::Body;
@@ -32,8 +34,8 @@ impl Engine {
     /// [`Engine::logged_size`] was. With `body`, its bytes are in there, and `found` has none.
     pub fn restore_job(&mut self, found: &StoredJob, body: Option<Body>) -> (u32, Option<usize>) {
         // Most are new, and newer than all before.
-        let known = if found.id.0 > self.last_id { None } else { self.jobs.find(found.id) };
-        self.last_id = self.last_id.max(found.id.0);
+        let known = if found.id.0 > self.store.last_id { None } else { self.store.jobs.find(found.id) };
+        self.store.last_id = self.store.last_id.max(found.id.0);
         let mut before = None;
         if let Some(slot) = known {
             before = Some(self.logged_size(slot));
@@ -41,8 +43,8 @@ impl Engine {
         }
         let tube = self.open_tube_unlimited(found.tube);
         let body = match body {
-            Some(body) => self.jobs.bodies.add(body),
-            None => self.jobs.bodies.copy(found.body),
+            Some(body) => self.store.jobs.bodies.add(body),
+            None => self.store.jobs.bodies.copy(found.body),
         };
         let mut details = Details::new(found.delay, found.ttr);
         if found.history != History::default() {
@@ -51,10 +53,10 @@ impl Engine {
         let job = Job::new(found.id, tube, found.pri, details, body, found.created).restored(found.state, found.due);
         let slot = match known {
             Some(slot) => {
-                self.jobs.replace(slot, job);
+                self.store.jobs.replace(slot, job);
                 slot
             }
-            None => self.jobs.insert(job),
+            None => self.store.jobs.insert(job),
         };
         if let Some(options) = &found.options {
             self.restore_options(slot, options);
@@ -64,8 +66,8 @@ impl Engine {
 
     /// Something happened to a job; nothing, if it is not known.
     pub fn restore_change(&mut self, id: JobId, change: StoredChange) {
-        let Some(slot) = self.jobs.find(id) else { return };
-        let job = self.jobs.get_mut(slot);
+        let Some(slot) = self.store.jobs.find(id) else { return };
+        let job = self.store.jobs.get_mut(slot);
         if let StoredChange::Priority(pri) = change {
             job.pri = pri;
             return;
@@ -121,9 +123,9 @@ impl Engine {
     /// A job went to another tube, where it stands so. Tells its slot, and the lengths of the names of the tubes, the old one
     /// first.
     pub fn restore_move(&mut self, id: JobId, tube: &[u8], to: &MovedJob) -> Option<(u32, usize, usize)> {
-        let slot = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() != State::Finished)?;
+        let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Finished)?;
         let number = self.open_tube_unlimited(tube);
-        let job = self.jobs.get_mut(slot);
+        let job = self.store.jobs.get_mut(slot);
         let from = std::mem::replace(&mut job.tube, number);
         if job.state() != State::Reserved {
             job.transition(Cause::ReserveJob);
@@ -142,15 +144,15 @@ impl Engine {
 
     fn set_fails(&mut self, slot: u32, fails: u8) {
         if self.is_tried(slot) {
-            self.extras_store.get_mut(self.extras_store.of(slot)).fails = fails;
+            self.store.extras.get_mut(self.store.extras.of(slot)).fails = fails;
         }
     }
 
     /// A worker said how a job went: well or badly, or so that it is to be tried again. Returns where the job is, if it is
     /// over and has grown by the result.
     pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<u32> {
-        let slot = self.jobs.find(id)?;
-        let job = self.jobs.get_mut(slot);
+        let slot = self.store.jobs.find(id)?;
+        let job = self.store.jobs.get_mut(slot);
         if job.completion != CompletionPolicy::Keep || job.state() == State::Finished {
             return None;
         }
@@ -160,20 +162,20 @@ impl Engine {
         }
         let length = job.body.len() as u32;
         let number = self.extras_of(slot);
-        let extras = self.extras_store.get_mut(number);
+        let extras = self.store.extras.get_mut(number);
         extras.fails = fails;
         extras.done = done?;
         extras.result_at = length;
-        self.jobs.extend_body(slot, result);
+        self.store.jobs.extend_body(slot, result);
         Some(slot)
     }
 
     /// A job was deleted. Returns where it was, and what its [`Engine::logged_size`] was.
     pub fn restore_delete(&mut self, id: JobId) -> Option<(u32, usize)> {
-        let slot = self.jobs.find(id)?;
+        let slot = self.store.jobs.find(id)?;
         let size = self.logged_size(slot);
         self.unbind(slot);
-        self.jobs.remove(slot);
+        self.store.jobs.remove(slot);
         Some((slot, size))
     }
 
@@ -189,13 +191,13 @@ impl Engine {
     /// Puts every job in its place: delays, pauses and keys that are over by `now` are over. No id up to `last_id` is given
     /// again.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
-        self.last_id = self.last_id.max(last_id);
+        self.store.last_id = self.store.last_id.max(last_id);
         let (mut buried, mut started) = (Vec::new(), Vec::new());
-        let mut next = self.jobs.next(0);
+        let mut next = self.store.jobs.next(0);
         while let Some(slot) = next {
-            next = self.jobs.next(slot + 1);
-            let longest = now + self.lease_of(self.jobs.get(slot));
-            let job = self.jobs.get_mut(slot);
+            next = self.store.jobs.next(slot + 1);
+            let longest = now + self.lease_of(self.store.jobs.get(slot));
+            let job = self.store.jobs.get_mut(slot);
             if job.state() == State::Buried {
                 buried.push((job.due, slot));
                 continue;
@@ -208,7 +210,7 @@ impl Engine {
                 State::Delayed => self.restore_delay(slot, now),
                 State::Ready | State::Buried | State::Finished => {}
             }
-            let job = self.jobs.get(slot);
+            let job = self.store.jobs.get(slot);
             match self.extras(job).and_then(JobExtras::start) {
                 Some(start) if job.state() == State::Ready => started.push((start, job.id, slot)),
                 _ => self.enter(slot),
@@ -218,9 +220,9 @@ impl Engine {
         started.sort_unstable();
         started.into_iter().for_each(|(.., slot)| self.enter(slot));
         buried.sort_unstable();
-        self.last_bury = self.last_bury.max(buried.last().map_or(0, |(order, _)| order.nanos()));
+        self.store.last_bury = self.store.last_bury.max(buried.last().map_or(0, |(order, _)| order.nanos()));
         buried.into_iter().for_each(|(_, slot)| self.enter(slot));
-        while self.ended_keys.next_end() <= now {
+        while self.store.ended_keys.next_end() <= now {
             self.key_due();
         }
         let tubes: Vec<u32> = self.tubes.iter().map(|(number, _)| number).collect();
@@ -238,8 +240,8 @@ impl Engine {
     /// A delay is never longer than it was meant to be, whatever the wall clock says after the restart: a machine
     /// without a clock battery starts in 1970. But a start that was given as a moment is just that.
     fn restore_delay(&mut self, slot: u32, now: Time) {
-        let fixed = self.extras(self.jobs.get(slot)).is_some_and(|extras| extras.start().is_some());
-        let job = self.jobs.get_mut(slot);
+        let fixed = self.extras(self.store.jobs.get(slot)).is_some_and(|extras| extras.start().is_some());
+        let job = self.store.jobs.get_mut(slot);
         if !fixed {
             job.due = job.due.min(now + job.delay());
         }

@@ -1,6 +1,8 @@
 //! What a log remembers of a job: the same words for the change, for its record, and for the job that comes back.
 //!
 //! Owns those words, and how a job is put into them. `restore` takes them back. Must not know records or their bytes.
+//!
+//! Touches: store.
 
 use super::change::Change;
 use crate::engine::data::details::History;
@@ -158,7 +160,7 @@ impl Engine {
 
     /// What a change has made of its job; none if the change is of another kind.
     pub fn stored_change(&self, change: &Change) -> Option<(JobId, StoredChange)> {
-        let job = self.jobs.get(change.slot()?);
+        let job = self.store.jobs.get(change.slot()?);
         let (pri, due) = (job.pri, job.due);
         let History { reserves, timeouts, releases, buries, kicks } = job.history();
         let stored = match change {
@@ -200,14 +202,14 @@ impl Engine {
             keep: extras.filter(|_| job.completion == CompletionPolicy::Drop).map_or(0, |extras| extras.result_at),
             backoff: extras.map_or(0, JobExtras::backoff),
             concurrency: rare.filter(|rare| rare.lane != NIL).map_or((StoredKey::None, 0), |rare| {
-                (StoredKey::Kept(self.concurrency.key_of(rare.lane)), rare.con_limit)
+                (StoredKey::Kept(self.store.lanes.key_of(rare.lane)), rare.con_limit)
             }),
         })
     }
 
     /// Gives a job from a log, which has no extras, the options that it had.
     pub(in crate::engine) fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
-        self.jobs.get_mut(slot).completion = options.completion;
+        self.store.jobs.get_mut(slot).completion = options.completion;
         let rare = options.start != Time::NEVER || options.order != 0 || options.reducer.is_some();
         let rare = rare || options.backoff > 0 || options.concurrency.0 != StoredKey::None;
         let limits = options.max_attempts > 0 || options.max_fails > 0 || options.fails > 0;
@@ -216,7 +218,7 @@ impl Engine {
             return;
         }
         let number = self.new_extras(slot, options.dedup_key.restored(), options.expires);
-        self.extras_store.edit(number, |extras| {
+        self.store.extras.edit(number, |extras| {
             extras.ttl = options.ttl;
             (extras.max_attempts, extras.max_fails) = (options.max_attempts, options.max_fails);
             extras.fails = options.fails;

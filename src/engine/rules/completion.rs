@@ -1,6 +1,8 @@
 //! What becomes of jobs: outcomes that workers report, losses of workers, the end of a time to live.
 //!
 //! Owns the meaning of [`CompletionPolicy`], and every way in which a job goes for good. Must not hand out jobs.
+//!
+//! Touches: agenda, clients, limits, news, store, tubes.
 
 use std::sync::Arc;
 
@@ -40,12 +42,12 @@ impl Engine {
     /// Anybody says how a job went, wherever it stands. A lease that is over, and of which no tick has known yet, is
     /// not ended first: then the job might be given to somebody else, and taken away again, in one verb.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
-        let slot = self.jobs.find(id).ok_or(NotCompleted::NotFound)?;
-        if self.jobs.get(slot).state() == State::Finished {
+        let slot = self.store.jobs.find(id).ok_or(NotCompleted::NotFound)?;
+        if self.store.jobs.get(slot).state() == State::Finished {
             self.changed(Change::Promise(slot));
             return Err(NotCompleted::Final);
         }
-        if self.jobs.get(slot).state() == State::Reserved {
+        if self.store.jobs.get(slot).state() == State::Reserved {
             self.count_run(slot, now);
         }
         self.complete_slot(slot, outcome, now)
@@ -58,7 +60,7 @@ impl Engine {
         outcome: Outcome,
         now: Time,
     ) -> Result<(), NotCompleted> {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         let done = matches!(outcome, Outcome::Done(_));
         match job.completion {
             CompletionPolicy::Drop if !done => {
@@ -87,7 +89,7 @@ impl Engine {
 
     /// The holder of the job in `slot` buries it: it failed, and is to be looked at.
     pub(in crate::engine) fn complete_buried(&mut self, slot: u32, pri: Priority) {
-        match self.jobs.get(slot).completion {
+        match self.store.jobs.get(slot).completion {
             CompletionPolicy::Drop => {}
             // Nobody will ask for the outcome of what was run.
             CompletionPolicy::Keep if self.rare_of(slot).is_some_and(|rare| rare.orphaned) => {
@@ -114,7 +116,7 @@ impl Engine {
         }
         if !done {
             self.count_failure(slot);
-            let extras = self.extras_store.get(self.extras_store.of(slot));
+            let extras = self.store.extras.get(self.store.extras.of(slot));
             if extras.fails < extras.max_fails && !self.is_spent(slot) {
                 return self.try_again(slot, now);
             }
@@ -127,11 +129,11 @@ impl Engine {
 
     /// A failure that is not the last one.
     fn try_again(&mut self, slot: u32, now: Time) -> Result<(), NotCompleted> {
-        if let Some(cause) = Cause::of_retry(self.jobs.get(slot).state()) {
+        if let Some(cause) = Cause::of_retry(self.store.jobs.get(slot).state()) {
             self.transfer(slot, cause);
         }
         self.changed(Change::Outcome { slot, result: 0 });
-        self.serve(self.jobs.get(slot).tube, now);
+        self.serve(self.store.jobs.get(slot).tube, now);
         Ok(())
     }
 
@@ -140,70 +142,70 @@ impl Engine {
     pub(in crate::engine) fn keep_outcome(&mut self, slot: u32, done: bool, result: Body) {
         self.transfer(slot, Cause::Finish);
         let number = self.extras_of(slot);
-        let extras = self.extras_store.get_mut(number);
-        extras.result_at = self.jobs.get(slot).body.len() as u32;
+        let extras = self.store.extras.get_mut(number);
+        extras.result_at = self.store.jobs.get(slot).body.len() as u32;
         extras.done = done;
-        self.jobs.extend_body(slot, result.bytes());
+        self.store.jobs.extend_body(slot, result.bytes());
         self.tell_outcome(slot, if done { Outcome::Done(result) } else { Outcome::Failed(result) });
     }
 
     /// A worker says that it failed.
     pub(in crate::engine) fn count_failure(&mut self, slot: u32) {
         let number = self.extras_of(slot);
-        let extras = self.extras_store.get_mut(number);
+        let extras = self.store.extras.get_mut(number);
         extras.fails = extras.fails.saturating_add(1);
     }
 
     /// A plain job failed: it is buried, whoever has it.
     fn bury_wherever(&mut self, slot: u32) -> Result<(), NotCompleted> {
-        let state = self.jobs.get(slot).state();
+        let state = self.store.jobs.get(slot).state();
         if matches!(state, State::Buried | State::Finished) {
             return Ok(());
         }
         if !self.claim_log_room(0) {
             return Err(NotCompleted::OutOfMemory);
         }
-        self.set_aside(slot, Cause::Fail, self.jobs.get(slot).pri);
+        self.set_aside(slot, Cause::Fail, self.store.jobs.get(slot).pri);
         self.changed(Change::Bury(slot));
         Ok(())
     }
 
     /// Puts the job in `slot` behind all buried ones. The log is still to be told.
     pub(in crate::engine) fn set_aside(&mut self, slot: u32, cause: Cause, pri: Priority) {
-        self.last_bury += 1;
-        let place = Time::from_nanos(self.last_bury);
+        self.store.last_bury += 1;
+        let place = Time::from_nanos(self.store.last_bury);
         self.transfer_with(slot, cause, |job| {
             job.count(Count::Buries);
             (job.pri, job.due) = (pri, place);
         });
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         if job.completion == CompletionPolicy::Drop && job.is_bound() {
             let id = job.id;
-            self.extras_store.begin_report(self.extras_store.of(slot));
+            self.store.extras.begin_report(self.store.extras.of(slot));
             if self.tell_buried(id) == Progress::More {
-                self.deferred.push_back(Deferred::Buried(id));
+                self.agenda.deferred.push_back(Deferred::Buried(id));
             }
         }
     }
 
     /// Tells some of those who wait until this job is gone or set aside; the others of those who wait for it wait on.
     pub(in crate::engine) fn tell_buried(&mut self, id: JobId) -> Progress {
-        let slot = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() == State::Buried);
-        let Some(slot) = slot.filter(|&slot| self.jobs.get(slot).is_bound()) else { return Progress::Done };
-        let (number, logged) = (self.extras_store.of(slot), !self.jobs.get(slot).is_volatile());
+        let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() == State::Buried);
+        let Some(slot) = slot.filter(|&slot| self.store.jobs.get(slot).is_bound()) else { return Progress::Done };
+        let (number, logged) = (self.store.extras.of(slot), !self.store.jobs.get(slot).is_volatile());
         let outcome = Arc::new(Outcome::Failed(Body::default()));
         while let Some(client) =
-            self.jobs.get(slot).is_bound().then(|| self.extras_store.next_to_hear(number)).flatten()
+            self.store.jobs.get(slot).is_bound().then(|| self.store.extras.next_to_hear(number)).flatten()
         {
             let state = &self.clients[ClientId(client)];
             let waits = state.waiting.is_some_and(|waiting| waiting.outcome == number);
             if waits && state.reserve_policy == ReservePolicy::PerConnection {
                 let client = ClientId(client);
                 self.cancel_wait(client);
-                self.events.push_back(Event::Outcome { client, job: id, outcome: outcome.clone(), logged });
+                self.news.events.push_back(Event::Outcome { client, job: id, outcome: outcome.clone(), logged });
             }
-            self.steps.take(TELL);
-            if self.steps.are_used_up() {
+            self.agenda.steps.take(TELL);
+            if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
         }
@@ -212,25 +214,25 @@ impl Engine {
 
     /// Whether the job in `slot` has been tried as often as it may.
     pub(in crate::engine) fn is_spent(&self, slot: u32) -> bool {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         let most = self.extras(job).map_or(0, |extras| extras.max_attempts);
         job.completion == CompletionPolicy::Keep && most > 0 && job.history().reserves >= most.into()
     }
 
     /// The extras of the job in `slot` that few have, if it has some.
     fn rare_of(&self, slot: u32) -> Option<&RareExtras> {
-        self.extras(self.jobs.get(slot))?.rare()
+        self.extras(self.store.jobs.get(slot))?.rare()
     }
 
     /// The job in `slot` was reserved and has no outcome. If there is to be no other try, it ends here, and this is
     /// true. `claimed`: the log's room for the change is taken already.
     pub(in crate::engine) fn ends_without_retry(&mut self, slot: u32, claimed: bool) -> bool {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         match job.completion {
             CompletionPolicy::Tell if job.is_volatile() && !self.is_awaited(slot) => {
                 self.remove_job(slot, Outcome::Gone)
             }
-            CompletionPolicy::Keep if self.is_last_try(slot) => self.end_run(self.extras_store.of(slot)),
+            CompletionPolicy::Keep if self.is_last_try(slot) => self.end_run(self.store.extras.of(slot)),
             CompletionPolicy::Keep if self.is_spent(slot) => {
                 self.keep_outcome(slot, false, Body::default());
                 let change = Change::Outcome { slot, result: 0 };
@@ -247,7 +249,7 @@ impl Engine {
 
     /// Whether somebody waits for the outcome of the job in `slot`.
     fn is_awaited(&self, slot: u32) -> bool {
-        self.extras(self.jobs.get(slot)).is_some_and(|extras| extras.submitters() > 0)
+        self.extras(self.store.jobs.get(slot)).is_some_and(|extras| extras.submitters() > 0)
     }
 
     /// Nobody waits for another try.
@@ -257,7 +259,7 @@ impl Engine {
 
     /// The job in `slot` is lost to whoever has it reserved: the time to run has ended, or the holder is gone.
     pub(in crate::engine) fn end_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         let tube = job.tube;
         match job.completion {
             CompletionPolicy::Drop => return self.end_try(slot, cause, now),
@@ -271,18 +273,18 @@ impl Engine {
     }
 
     fn end_told_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
-        let job = self.jobs.get_mut(slot);
+        let job = self.store.jobs.get_mut(slot);
         let (tube, volatile) = (job.tube, job.is_volatile());
         if cause != Cause::Expire {
             job.count(Count::Timeouts);
             self.changed(Change::Expire(slot));
         }
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         let losses = job.history().timeouts;
         if job.is_bound() {
-            let number = self.extras_store.of(slot);
-            if self.extras_store.get(number).rare().is_some() {
-                self.extras_store.get_mut(number).rare_mut().progress = (0, 0);
+            let number = self.store.extras.of(slot);
+            if self.store.extras.get(number).rare().is_some() {
+                self.store.extras.get_mut(number).rare_mut().progress = (0, 0);
             }
         }
         if self.ends_without_retry(slot, false) {
@@ -293,7 +295,7 @@ impl Engine {
                 return self.remove_job(slot, Outcome::Failed(Body::default()));
             }
             self.tell_outcome(slot, Outcome::Failed(Body::default()));
-            self.set_aside(slot, Cause::Bury, self.jobs.get(slot).pri);
+            self.set_aside(slot, Cause::Bury, self.store.jobs.get(slot).pri);
             return self.changed_by_itself(Change::Bury(slot));
         }
         self.transfer(slot, cause);
@@ -302,18 +304,18 @@ impl Engine {
 
     /// The last of those who wait for the job with these extras may have gone.
     pub(in crate::engine) fn orphaned(&mut self, number: u32) {
-        if self.extras_store.is_left(number) {
+        if self.store.extras.is_left(number) {
             return;
         }
-        let extras = self.extras_store.get(number);
+        let extras = self.store.extras.get(number);
         let (slot, left) = (extras.slot, extras.submitters());
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         if left > 0 {
             return;
         }
         if job.completion == CompletionPolicy::Tell && job.is_volatile() && job.state() != State::Reserved {
             self.remove_job(slot, Outcome::Gone);
-        } else if job.completion == CompletionPolicy::Drop && self.extras_store.get(number).is_blank() {
+        } else if job.completion == CompletionPolicy::Drop && self.store.extras.get(number).is_blank() {
             // They were made for those who waited.
             self.unbind(slot);
         }
@@ -324,10 +326,10 @@ impl Engine {
         let Some(slot) = self.held(client, id, now) else { return false };
         if let Report::Progress { done, total, .. } = **report {
             let number = self.extras_of(slot);
-            self.extras_store.edit(number, |extras| extras.rare_mut().progress = (done, total));
+            self.store.extras.edit(number, |extras| extras.rare_mut().progress = (done, total));
         }
         if self.is_awaited(slot) {
-            self.extras_store.begin_report(self.extras_store.of(slot));
+            self.store.extras.begin_report(self.store.extras.of(slot));
             self.reply_shares(report.body());
         }
         true
@@ -337,15 +339,15 @@ impl Engine {
     /// lost to `client` meanwhile, it is.
     pub fn report_on(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> Progress {
         let Some(slot) = self.held(client, id, now) else { return Progress::Done };
-        if !self.jobs.get(slot).is_bound() {
+        if !self.store.jobs.get(slot).is_bound() {
             return Progress::Done;
         }
-        let number = self.extras_store.of(slot);
-        while let Some(client) = self.extras_store.next_to_hear(number) {
+        let number = self.store.extras.of(slot);
+        while let Some(client) = self.store.extras.next_to_hear(number) {
             let client = ClientId(client);
-            self.events.push_back(Event::Report { client, job: id, report: report.clone() });
-            self.steps.take(telling(report.body().len()));
-            if self.steps.are_used_up() {
+            self.news.events.push_back(Event::Report { client, job: id, report: report.clone() });
+            self.agenda.steps.take(telling(report.body().len()));
+            if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
         }
@@ -354,35 +356,36 @@ impl Engine {
 
     /// Takes a job away, in whatever state it is. False if there is none.
     pub fn delete_in_any_state(&mut self, id: JobId, now: Time) -> bool {
-        let slot = self.jobs.find(id);
+        let slot = self.store.jobs.find(id);
         slot.map(|slot| self.end_job(slot, Outcome::Gone, now)).is_some()
     }
 
     /// The same for a job that is not over. Who holds it may still say how it went, to nobody: those who wait are told that
     /// it failed. False also for a job in somebody's hands whose outcome is not just told.
     pub fn cancel(&mut self, id: JobId, now: Time) -> bool {
-        let Some(slot) = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() != State::Finished) else {
+        let Some(slot) = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Finished)
+        else {
             return false;
         };
-        if self.jobs.get(slot).state() != State::Reserved {
+        if self.store.jobs.get(slot).state() != State::Reserved {
             self.end_job(slot, Outcome::Gone, now);
             return true;
         }
-        if self.jobs.get(slot).completion != CompletionPolicy::Tell {
+        if self.store.jobs.get(slot).completion != CompletionPolicy::Tell {
             // Its worker will say how it went, and somebody may count on that.
             return false;
         }
         self.tell_outcome(slot, Outcome::Failed(Body::default()));
         let size = self.logged_size(slot);
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         if !job.is_volatile() {
             // It must not come back: from now on it is one that nobody waits for.
             self.changed(Change::Delete { slot, id: job.id, size });
-            self.jobs.get_mut(slot).set_volatile(true);
+            self.store.jobs.get_mut(slot).set_volatile(true);
         }
-        if self.jobs.get(slot).is_bound() {
+        if self.store.jobs.get(slot).is_bound() {
             // Nor may a later submit coalesce with it: its client would be told of an end that was not meant for it.
-            self.extras_store.forget_dedup_key(self.extras_store.of(slot));
+            self.store.extras.forget_dedup_key(self.store.extras.of(slot));
         }
         true
     }
@@ -394,7 +397,7 @@ impl Engine {
         // Nobody asks without a log.
         let size = if self.is_logged() { self.logged_size(slot) } else { 0 };
         self.unbind(slot);
-        let job = self.jobs.remove(slot);
+        let job = self.store.jobs.remove(slot);
         let tube = self.tubes.get_mut(job.tube);
         tube.deletes += 1;
         if !job.is_volatile() {
@@ -407,19 +410,19 @@ impl Engine {
     /// Tells everybody who waits for the outcome of the job in `slot`; nobody does afterwards. If they are too many for
     /// this turn, the extras by which they wait stay without a job until all are told, and the job gets others.
     pub(in crate::engine) fn tell_outcome(&mut self, slot: u32, outcome: Outcome) {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         if !job.is_bound() {
             return;
         }
-        let (id, logged, number) = (job.id, !job.is_volatile(), self.extras_store.of(slot));
-        if self.extras_store.first_attached(number).is_none() {
+        let (id, logged, number) = (job.id, !job.is_volatile(), self.store.extras.of(slot));
+        if self.store.extras.first_attached(number).is_none() {
             return;
         }
         outcome.body().into_iter().for_each(|body| self.reply_shares(body));
         let outcome = Arc::new(outcome);
         if self.tell_on(number, id, &outcome, logged) == Progress::More {
-            self.extras_store.leave_to_waiters(number);
-            self.deferred.push_back(Deferred::Tell { extras: number, job: id, outcome, logged });
+            self.store.extras.leave_to_waiters(number);
+            self.agenda.deferred.push_back(Deferred::Tell { extras: number, job: id, outcome, logged });
         }
     }
 
@@ -432,28 +435,28 @@ impl Engine {
         logged: bool,
     ) -> Progress {
         let length = outcome.body().map_or(0, Body::len);
-        while let Some((member, client)) = self.extras_store.first_attached(extras) {
+        while let Some((member, client)) = self.store.extras.first_attached(extras) {
             let client = ClientId(client);
             self.detach(member, client);
             let state = &self.clients[client];
             if state.waiting.is_some_and(|waiting| waiting.outcome == extras) {
                 self.stop_waiting(client);
             }
-            self.events.push_back(Event::Outcome { client, job, outcome: outcome.clone(), logged });
-            self.steps.take(telling(length));
-            if self.steps.are_used_up() && self.extras_store.first_attached(extras).is_some() {
+            self.news.events.push_back(Event::Outcome { client, job, outcome: outcome.clone(), logged });
+            self.agenda.steps.take(telling(length));
+            if self.agenda.steps.are_used_up() && self.store.extras.first_attached(extras).is_some() {
                 return Progress::More;
             }
         }
-        if self.extras_store.is_left(extras) {
-            self.extras_store.remove(extras);
+        if self.store.extras.is_left(extras) {
+            self.store.extras.remove(extras);
         }
         Progress::Done
     }
 
     /// Whether there is such a job that is over, with an outcome that outlives the server.
     pub fn keeps_outcome(&self, id: JobId) -> bool {
-        let job = self.jobs.find(id).map(|slot| self.jobs.get(slot));
+        let job = self.store.jobs.find(id).map(|slot| self.store.jobs.get(slot));
         job.is_some_and(|job| job.state() == State::Finished && !job.is_volatile())
     }
 
@@ -462,8 +465,8 @@ impl Engine {
         if !job.is_bound() {
             return None;
         }
-        let slot = self.jobs.find(job.id)?;
-        Some(self.extras_store.get(self.extras_store.of(slot)))
+        let slot = self.store.jobs.find(job.id)?;
+        Some(self.store.extras.get(self.store.extras.of(slot)))
     }
 
     /// How many bytes the body of a job had when it was submitted; behind them is its result, if it is over.

@@ -1,6 +1,8 @@
 //! Dedup keys: which job is the duplicate of one that is submitted again.
 //!
 //! Owns how keys are hashed, looked for and forgotten, and what it means to submit a duplicate. Must not make jobs.
+//!
+//! Touches: agenda, limits, store, tubes.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -79,10 +81,10 @@ impl Engine {
             if looks > LOOKS || extras.dedup_key != *dedup_key {
                 return looks > LOOKS;
             }
-            is_meant(extras.slot, self.jobs.get(extras.slot))
+            is_meant(extras.slot, self.store.jobs.get(extras.slot))
         };
-        let found = self.extras_store.find(hash, matches).map(|number| self.extras_store.get(number).slot);
-        self.steps.take(looks / MOVE);
+        let found = self.store.extras.find(hash, matches).map(|number| self.store.extras.get(number).slot);
+        self.agenda.steps.take(looks / MOVE);
         if looks > LOOKS {
             return Err(Refused::OutOfMemory);
         }
@@ -93,8 +95,8 @@ impl Engine {
     pub fn find_id(&self, id: &[u8; 16]) -> Option<JobId> {
         let dedup_key = DedupKey::Id(*id);
         let number =
-            self.extras_store.find(self.hash_dedup_key(&dedup_key, 0, None), |extras| extras.dedup_key == dedup_key)?;
-        Some(self.jobs.get(self.extras_store.get(number).slot).id)
+            self.store.extras.find(self.hash_dedup_key(&dedup_key, 0, None), |extras| extras.dedup_key == dedup_key)?;
+        Some(self.store.jobs.get(self.store.extras.get(number).slot).id)
     }
 
     /// The oldest job that was submitted with this name, in any tube that the caller `sees`.
@@ -112,10 +114,10 @@ impl Engine {
         let hash = self.hash_dedup_key(dedup_key, tube, None);
         let (mut oldest, mut looks) = (None, 0);
         // Looks through all of that name, or as many as one call may, by matching none before.
-        self.extras_store.find(hash, |extras| {
+        self.store.extras.find(hash, |extras| {
             looks += 1;
-            if extras.dedup_key == *dedup_key && is_meant(self.jobs.get(extras.slot).tube) {
-                let id = self.jobs.get(extras.slot).id;
+            if extras.dedup_key == *dedup_key && is_meant(self.store.jobs.get(extras.slot).tube) {
+                let id = self.store.jobs.get(extras.slot).id;
                 oldest = Some(oldest.map_or(id, |oldest: JobId| oldest.min(id)));
             }
             looks > LOOKS
@@ -127,7 +129,7 @@ impl Engine {
     /// Of the buried jobs of one key only one is found by it, and of the others that were buried before only one, so that
     /// a search does not pass many. Clients of Gearman submit again what is buried, without end.
     pub(in crate::engine) fn reveal_one(&mut self, slot: u32, is_buried: bool) {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         let (tube, id, length) = (job.tube, job.id, job.body.len());
         let Some(extras) = self.extras(job) else { return };
         let dedup_key = match &extras.dedup_key {
@@ -142,9 +144,9 @@ impl Engine {
         });
         let is_alone = another == Ok(None);
         let hash = if is_alone { open } else { self.hash_dedup_key(&dedup_key, tube, Some(id)) };
-        let number = self.extras_store.of(slot);
-        if !self.extras_store.get(number).has_hash(hash) {
-            self.extras_store.rehash(number, hash);
+        let number = self.store.extras.of(slot);
+        if !self.store.extras.get(number).has_hash(hash) {
+            self.store.extras.rehash(number, hash);
         }
     }
 
@@ -162,7 +164,7 @@ impl Engine {
 
     /// The same for the job in `slot`.
     pub(in crate::engine) fn adoption(&self, slot: u32) -> u64 {
-        if self.jobs.get(slot).is_volatile() {
+        if self.store.jobs.get(slot).is_volatile() {
             self.adoption_size(slot)
         } else {
             0
@@ -171,14 +173,14 @@ impl Engine {
 
     /// Somebody submits again what is in `slot`.
     pub(in crate::engine) fn coalesce(&mut self, slot: u32, durable: bool) -> Result<(), Refused> {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         if !durable || !job.is_volatile() {
             return Ok(());
         }
         if !self.claim_adoption(slot) {
             return Err(Refused::OutOfMemory);
         }
-        self.jobs.get_mut(slot).set_volatile(false);
+        self.store.jobs.get_mut(slot).set_volatile(false);
         self.changed(Change::Adopt(slot));
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! Keys that outlive their jobs: for some time after the end of a job, no other of its key is taken in.
 //!
 //! Owns when such a key begins and ends. Must not decide what a duplicate is told.
+//!
+//! Touches: agenda, store, tubes.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -25,11 +27,11 @@ impl Engine {
 
     /// In the log this comes before the end of the job: at each moment at least one of the two is there.
     fn keep_key(&mut self, slot: u32, now: Time) {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         if !job.is_bound() || job.completion != CompletionPolicy::Drop {
             return;
         }
-        let (id, extras) = (job.id, self.extras_store.get(self.extras_store.of(slot)));
+        let (id, extras) = (job.id, self.store.extras.get(self.store.extras.of(slot)));
         let (keep, DedupKey::Name(key)) = (extras.result_at, &extras.dedup_key) else { return };
         if keep == 0 {
             return;
@@ -52,15 +54,15 @@ impl Engine {
         is_logged: bool,
     ) -> (u32, Option<(u32, usize)>) {
         let hash = self.hash_key(&tube, &key);
-        let before = self.ended_keys.find(&tube, &key, hash).and_then(|number| self.forget_key(number));
-        let number = self.ended_keys.insert(id, tube, key, hash, until, is_logged);
+        let before = self.store.ended_keys.find(&tube, &key, hash).and_then(|number| self.forget_key(number));
+        let number = self.store.ended_keys.insert(id, tube, key, hash, until, is_logged);
         self.retime_keys();
         (number, before)
     }
 
     /// Tells the number and the length of the names if the log has it.
     fn forget_key(&mut self, number: u32) -> Option<(u32, usize)> {
-        let gone = self.ended_keys.remove(number);
+        let gone = self.store.ended_keys.remove(number);
         if gone.is_logged {
             self.changed(Change::KeyGone { number, names: gone.names() });
         }
@@ -70,13 +72,13 @@ impl Engine {
 
     /// The time of one key is over.
     pub(in crate::engine) fn key_due(&mut self) {
-        if let Some(number) = self.ended_keys.next() {
+        if let Some(number) = self.store.ended_keys.next() {
             self.forget_key(number);
         }
     }
 
     fn retime_keys(&mut self) {
-        self.deadlines.set(TimerKey::Keys, self.ended_keys.next_end());
+        self.agenda.deadlines.set(TimerKey::Keys, self.store.ended_keys.next_end());
     }
 
     fn hash_key(&self, tube: &[u8], key: &Name) -> u32 {
@@ -89,22 +91,22 @@ impl Engine {
 
     /// The job of this tube that had this key and ended a short time ago, if one did.
     pub(in crate::engine) fn find_ended(&self, tube: &[u8], key: &Name, now: Time) -> Option<JobId> {
-        if self.ended_keys.is_empty() {
+        if self.store.ended_keys.is_empty() {
             return None;
         }
-        let number = self.ended_keys.find(tube, key, self.hash_key(tube, key))?;
-        let ended = self.ended_keys.get(number);
+        let number = self.store.ended_keys.find(tube, key, self.hash_key(tube, key))?;
+        let ended = self.store.ended_keys.get(number);
         (ended.until > now).then_some(ended.id)
     }
 
     /// All keys that outlive their jobs and that the log has.
     pub fn ended_keys(&self) -> impl Iterator<Item = &EndedKey> {
-        self.ended_keys.iter().filter(|ended| ended.is_logged)
+        self.store.ended_keys.iter().filter(|ended| ended.is_logged)
     }
 
     /// The key with this number, which outlives its job.
     pub fn ended_key(&self, number: u32) -> &EndedKey {
-        self.ended_keys.get(number)
+        self.store.ended_keys.get(number)
     }
 
     /// A log has a key that outlives its job. Tells its number, and if there was one of the same names, the number of that and

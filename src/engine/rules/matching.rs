@@ -6,6 +6,8 @@
 //! and a grab. If that is too much for one turn, nobody else is given a job of the tube before it is done. Waiting
 //! clients are served strictly first come, first served; if none waits, an idle one is notified of each job. Must not
 //! change a job's state itself: `transitions` does.
+//!
+//! Touches: agenda, clients, limits, news, store, tubes.
 
 use crate::engine::data::client::{ClientState, IdleState, ReservePolicy};
 use crate::engine::data::deferred::Deferred;
@@ -27,7 +29,7 @@ impl Engine {
     pub(in crate::engine) fn serve_later(&mut self, number: u32) {
         let tube = self.tubes.get_mut(number);
         if !std::mem::replace(&mut tube.serving, true) {
-            self.deferred.push_back(Deferred::Serve(self.tubes.handle(number)));
+            self.agenda.deferred.push_back(Deferred::Serve(self.tubes.handle(number)));
         }
     }
 
@@ -44,16 +46,16 @@ impl Engine {
             let tube = self.tubes.get(number);
             if tube.pause.is_some()
                 || tube.is_lonely()
-                || tube.first(ReservePolicy::PerConnection, &self.jobs).is_none()
+                || tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_none()
             {
                 return;
             }
             let Some((client, slot)) = self.next_meeting(number) else { break };
             self.hand_over(client, slot, now);
-            self.steps.take(MOVE);
-            if self.steps.are_used_up() {
+            self.agenda.steps.take(MOVE);
+            if self.agenda.steps.are_used_up() {
                 let tube = self.tubes.get(number);
-                if !tube.is_lonely() && tube.first(ReservePolicy::PerConnection, &self.jobs).is_some() {
+                if !tube.is_lonely() && tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_some() {
                     self.serve_later(number);
                 }
                 return;
@@ -67,7 +69,7 @@ impl Engine {
     /// Of those who wait in this tube and for whom there is a job, the one that has waited longest, and its job.
     fn next_meeting(&mut self, number: u32) -> Option<(ClientId, u32)> {
         let holder = self.first_in_queue(number, ReservePolicy::PerConnection);
-        let leaser = match self.tubes.get(number).first(ReservePolicy::Lease, &self.jobs) {
+        let leaser = match self.tubes.get(number).first(ReservePolicy::Lease, &self.store.jobs) {
             // Not if the search for a holder is to go on.
             Some(_) if !self.tubes.get(number).serving => self.first_in_queue(number, ReservePolicy::Lease),
             _ => None,
@@ -78,7 +80,7 @@ impl Engine {
             (Some(holder), _) => (holder, ReservePolicy::PerConnection),
             (None, leaser) => (leaser?, ReservePolicy::Lease),
         };
-        Some((client, self.tubes.get(number).first(reserve_policy, &self.jobs)?))
+        Some((client, self.tubes.get(number).first(reserve_policy, &self.store.jobs)?))
     }
 
     /// Notifies those who have been idle longest among the watchers of this tube, as many as the limits say. If others
@@ -88,7 +90,7 @@ impl Engine {
         for _ in 0..wakeups {
             let Some(client) = self.first_in_queue(number, ReservePolicy::Notified) else { return };
             self.notify(client, number);
-            if self.limits.wakeups == 0 && self.steps.are_used_up() {
+            if self.limits.wakeups == 0 && self.agenda.steps.are_used_up() {
                 if !self.tubes.get(number).idle.is_empty() {
                     self.serve_later(number);
                 }
@@ -106,27 +108,27 @@ impl Engine {
     pub(in crate::engine) fn hand_over(&mut self, client: ClientId, slot: u32, now: Time) {
         self.stop_waiting(client);
         self.grant(client, slot, Cause::Reserve, now);
-        let job = self.jobs.get(slot).id;
-        self.events.push_back(Event::Reserved { client, job });
+        let job = self.store.jobs.get(slot).id;
+        self.news.events.push_back(Event::Reserved { client, job });
     }
 
     /// Notifies `client`, which is idle: this tube has work.
     pub(in crate::engine) fn notify(&mut self, client: ClientId, tube: u32) {
         self.become_active(client);
         self.clients[client].idle_state = IdleState::Notified(tube);
-        self.events.push_back(Event::Work { client });
-        self.steps.take(TELL);
+        self.news.events.push_back(Event::Work { client });
+        self.agenda.steps.take(TELL);
     }
 
     /// The job that a tube would give next to clients of this reserve policy.
     pub(in crate::engine) fn head(&self, tube: u32, reserve_policy: ReservePolicy) -> Option<u32> {
         let tube = self.tubes.get(tube);
-        tube.first(reserve_policy, &self.jobs).filter(|_| tube.pause.is_none() && !tube.serving)
+        tube.first(reserve_policy, &self.store.jobs).filter(|_| tube.pause.is_none() && !tube.serving)
     }
 
     pub(in crate::engine) fn heads(&self, client: ClientId) -> impl Iterator<Item = u32> + '_ {
         let ClientState { watched, reserve_policy, .. } = &self.clients[client];
-        watched.iter().filter_map(|watch| self.head(self.watches.get(watch).tube, *reserve_policy))
+        watched.iter().filter_map(|watch| self.head(self.clients.watches.get(watch).tube, *reserve_policy))
     }
 
     /// A tube with a job for `client`: the one that it was told of, or any. This is not a turn of that tube's.
@@ -135,8 +137,8 @@ impl Engine {
             IdleState::Notified(tube) if tube != NIL && self.head(tube, ReservePolicy::Notified).is_some() => {
                 Some(tube)
             }
-            _ if self.stats.jobs.ready == 0 => None,
-            _ => self.heads(client).next().map(|slot| self.jobs.get(slot).tube),
+            _ if self.store.counts.ready == 0 => None,
+            _ => self.heads(client).next().map(|slot| self.store.jobs.get(slot).tube),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! How much memory there is, and who may have more of it.
 //!
 //! Owns the comparison of the account with its bound. Must not refuse anything: verbs ask, and refuse in their own terms.
+//!
+//! Touches: clients, limits, store, tubes.
 
 use crate::engine::data::account::Account;
 use crate::engine::data::body::Body;
-use crate::engine::data::client::WATCH_COST;
 use crate::engine::Engine;
 
 impl Engine {
@@ -12,12 +13,11 @@ impl Engine {
     /// theirs, counts as a buffer as long as a reply shares it, and until [`Engine::check_in_flight`] has seen that none does any more. What jobs have
     /// left counts as theirs as long as no job of another size can have it, but for the first 8 MiB.
     pub fn memory(&self) -> Account {
-        let bound = self.extras_store.memory() + self.ended_keys.memory() + self.concurrency.memory();
         Account {
-            jobs: self.jobs.memory() + bound,
+            jobs: self.store.memory(),
             tubes: self.tubes.memory(),
-            watches: self.watches_memory(),
-            buffers: self.buffers + self.jobs.bodies.in_flight(),
+            watches: self.clients.memory(),
+            buffers: self.buffers + self.store.jobs.bodies.in_flight(),
         }
     }
 
@@ -28,7 +28,7 @@ impl Engine {
 
     /// Bytes of those that replies alone still share.
     pub fn memory_in_flight(&self) -> u64 {
-        self.jobs.bodies.in_flight()
+        self.store.jobs.bodies.in_flight()
     }
 
     /// Tells how many bytes are taken outside of the engine, by connections and what they have sent or not read, so
@@ -40,26 +40,22 @@ impl Engine {
 
     /// A reply shares a body that no job has: counts it as long as one does.
     pub fn reply_shares(&mut self, body: &Body) {
-        self.jobs.bodies.note_in_flight(body);
+        self.store.jobs.bodies.note_in_flight(body);
     }
 
     /// Takes bodies off the account that replies have shared and no longer do; some at a time, so now and then.
     pub fn check_in_flight(&mut self) {
-        self.jobs.bodies.check_in_flight();
+        self.store.jobs.bodies.check_in_flight();
     }
 
     /// Large bodies of jobs that are gone, to be dropped where nobody waits: that takes milliseconds for each 100 MB.
     pub fn take_released(&mut self) -> Vec<Body> {
-        self.jobs.bodies.take_released()
+        self.store.jobs.bodies.take_released()
     }
 
     /// Whether there are so many bytes left for what asks for more.
     pub fn has_memory(&self, bytes: u64) -> bool {
         !self.lacks_memory(bytes)
-    }
-
-    pub(in crate::engine) fn watches_memory(&self) -> u64 {
-        self.watches.len() as u64 * WATCH_COST
     }
 
     /// Whether that would be more than all that asks for memory may take together, or the system has no more.

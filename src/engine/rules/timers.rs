@@ -2,6 +2,8 @@
 //!
 //! Owns the tick: delays and pauses that end, times to run and times to live that are over, time-outs of those who
 //! wait. `deadlines` is the index of when. Must not decide what becomes of a job then, nor who gets it.
+//!
+//! Touches: agenda, clients, store, tubes.
 
 use crate::engine::data::deadlines::TimerKey;
 use crate::engine::data::details::Count;
@@ -17,13 +19,13 @@ use crate::engine::Engine;
 impl Engine {
     /// When [`Engine::tick`] has something to do; [`Time::NEVER`] if nothing is to come.
     pub fn next_deadline(&self) -> Time {
-        self.deadlines.first().map_or(Time::NEVER, |(at, _)| at)
+        self.agenda.deadlines.first().map_or(Time::NEVER, |(at, _)| at)
     }
 
     /// Runs what is due first, and tells whether that was all. One thing at a time, since the next one may undo what
     /// its events tell.
     pub fn tick(&mut self, now: Time) -> bool {
-        match self.deadlines.first() {
+        match self.agenda.deadlines.first() {
             Some((at, owner)) if at <= now => match owner {
                 TimerKey::Client(number) => self.client_due(ClientId(number), now),
                 TimerKey::Tube(number) => self.tube_due(number, now),
@@ -76,7 +78,7 @@ impl Engine {
             if end > now {
                 break;
             }
-            if self.steps.are_used_up() {
+            if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
             self.expire(slot, now);
@@ -89,8 +91,8 @@ impl Engine {
     pub(in crate::engine) fn held(&mut self, client: ClientId, id: JobId, now: Time) -> Option<u32> {
         // First what has ended before, so that it is ready before as well.
         let _ = self.catch_up(client, now);
-        let slot = self.jobs.find(id)?;
-        let job = self.jobs.get(slot);
+        let slot = self.store.jobs.find(id)?;
+        let job = self.store.jobs.get(slot);
         if job.state() != State::Reserved || job.holder != client.0 {
             return None;
         }
@@ -102,41 +104,41 @@ impl Engine {
     }
 
     fn expire(&mut self, slot: u32, now: Time) {
-        self.steps.take(MOVE);
-        self.stats.timeouts += 1;
-        self.jobs.get_mut(slot).count(Count::Timeouts);
+        self.agenda.steps.take(MOVE);
+        self.store.timeouts += 1;
+        self.store.jobs.get_mut(slot).count(Count::Timeouts);
         self.changed(Change::Expire(slot));
         self.end_reservation(slot, Cause::Expire, now);
     }
 
     /// Brings a client's deadline up to date.
     pub(in crate::engine) fn retime_client(&mut self, number: u32) {
-        self.deadlines.set(TimerKey::Client(number), self.clients[ClientId(number)].due());
+        self.agenda.deadlines.set(TimerKey::Client(number), self.clients[ClientId(number)].due());
     }
 
     /// Brings a tube's deadline up to date.
     pub(in crate::engine) fn retime_tube(&mut self, number: u32) {
-        self.deadlines.set(TimerKey::Tube(number), self.tubes.get(number).due());
+        self.agenda.deadlines.set(TimerKey::Tube(number), self.tubes.get(number).due());
     }
 
     pub(in crate::engine) fn retime_extras(&mut self) {
-        let next = self.extras_store.next_end().map_or(Time::NEVER, |(at, _)| at);
-        self.deadlines.set(TimerKey::Extras, next);
+        let next = self.store.extras.next_end().map_or(Time::NEVER, |(at, _)| at);
+        self.agenda.deadlines.set(TimerKey::Extras, next);
     }
 
     /// The time to live of the job that comes next in that order has ended.
     pub(in crate::engine) fn extras_due(&mut self, now: Time) {
-        let (_, number) = self.extras_store.next_end().expect("a time to live that ends");
-        let slot = self.extras_store.get(number).slot;
-        let job = self.jobs.get(slot);
+        let (_, number) = self.store.extras.next_end().expect("a time to live that ends");
+        let slot = self.store.extras.get(number).slot;
+        let job = self.store.jobs.get(slot);
         if job.completion == CompletionPolicy::Drop {
             if matches!(job.state(), State::Reserved | State::Buried) {
-                self.extras_store.spare(number);
+                self.store.extras.spare(number);
                 return self.retime_extras();
             }
             return self.expire_job(slot, now);
         }
-        self.stats.evicted += u64::from(self.jobs.get(slot).state() != State::Finished);
+        self.store.evicted += u64::from(self.store.jobs.get(slot).state() != State::Finished);
         self.remove_job(slot, Outcome::Gone);
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Owns the queues that a job stands in by its state: it leaves one, [`State::after`] says which state follows, and it
 //! enters another. Must not decide who gets a job, nor what becomes of it.
+//!
+//! Touches: clients, limits, store, tubes.
 
 use crate::engine::data::client::{ReservePolicy, LONGEST_LEASE};
 use crate::engine::data::details::Count;
@@ -25,7 +27,7 @@ impl Engine {
     /// what it is due for, its holder.
     pub(in crate::engine) fn transfer_with(&mut self, slot: u32, cause: Cause, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
-        let job = self.jobs.get_mut(slot);
+        let job = self.store.jobs.get_mut(slot);
         job.transition(cause);
         change(job);
         self.enter(slot);
@@ -34,40 +36,40 @@ impl Engine {
     /// Puts the job in `slot` where its state says.
     pub(in crate::engine) fn enter(&mut self, slot: u32) {
         // Most jobs have no extras, and spare every look at them.
-        let job = self.jobs.get_mut(slot);
+        let job = self.store.jobs.get_mut(slot);
         let is_bound = job.is_bound();
         match (job.state(), job.completion) {
             (State::Ready, CompletionPolicy::Drop) => job.due = Time::from_nanos(job.id.0),
-            (State::Ready, _) => self.jobs.get_mut(slot).due = Time::from_nanos(self.place_of(slot)),
+            (State::Ready, _) => self.store.jobs.get_mut(slot).due = Time::from_nanos(self.place_of(slot)),
             _ => {}
         }
         let lane = if is_bound { self.lane_of(slot) } else { None };
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         let (number, holder, key, is_large) = (job.tube, job.holder, job.due_key(), self.is_large(job));
         let tube = self.tubes.get_mut(number);
         tube.counts.add(job);
-        self.stats.jobs.add(job);
+        self.store.counts.add(job);
         tube.priority_classes[priority_class(job.pri)] += u32::from(is_queued(job));
         match job.state() {
             State::Ready => {
                 match lane {
                     Some(lane) => self.enter_lane(lane, slot),
-                    None => tube.push_ready(slot, is_large, &mut self.jobs),
+                    None => tube.push_ready(slot, is_large, &mut self.store.jobs),
                 }
                 self.mind_oldest(slot);
             }
             State::Finished => {}
             State::Buried => {
-                tube.buried.push_back(slot, &mut self.jobs);
+                tube.buried.push_back(slot, &mut self.store.jobs);
                 self.mind_oldest(slot);
             }
             State::Delayed => {
-                tube.delayed.push(key, slot, &mut self.jobs);
+                tube.delayed.push(key, slot, &mut self.store.jobs);
                 self.retime_tube(number);
             }
             State::Reserved => {
                 let client = &mut self.clients[ClientId(holder)];
-                client.reserved.push(key, slot, &mut self.jobs);
+                client.reserved.push(key, slot, &mut self.store.jobs);
                 self.retime_client(holder);
                 if let Some(lane) = lane {
                     self.count_reserved(lane, slot, true);
@@ -75,7 +77,7 @@ impl Engine {
             }
         }
         if is_bound {
-            if self.jobs.get(slot).state() == State::Buried {
+            if self.store.jobs.get(slot).state() == State::Buried {
                 self.reveal_one(slot, true);
             }
             self.count_life(slot);
@@ -87,18 +89,18 @@ impl Engine {
     /// behind those that had none, by that start: it gets its place when that has come.
     fn place_of(&mut self, slot: u32) -> u64 {
         const STARTED: u64 = 1 << 63;
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         if job.completion == CompletionPolicy::Tell && job.history().timeouts > 0 {
             // An id that no job gets: the places of all others are before it, and of all to come behind.
-            self.last_id += 1;
-            return self.last_id;
+            self.store.last_id += 1;
+            return self.store.last_id;
         }
         if job.completion == CompletionPolicy::Keep && self.extras(job).and_then(JobExtras::start).is_some() {
-            let number = self.extras_store.of(slot);
-            let rare = self.extras_store.get_mut(number).rare_mut();
+            let number = self.store.extras.of(slot);
+            let rare = self.store.extras.get_mut(number).rare_mut();
             if rare.order == 0 {
-                self.last_id += 1;
-                rare.order = STARTED | self.last_id;
+                self.store.last_id += 1;
+                rare.order = STARTED | self.store.last_id;
             }
             return rare.order;
         }
@@ -107,35 +109,35 @@ impl Engine {
 
     /// Takes the job in `slot` out of where its state says it stands.
     pub(in crate::engine) fn leave(&mut self, slot: u32) {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         let lane = if job.is_bound() { self.lane_of(slot) } else { None };
         let (number, holder, place, is_leaving) = (job.tube, job.holder, job.place(), job.is_leaving());
         let is_large = self.is_large(job);
         let tube = self.tubes.get_mut(number);
         tube.counts.subtract(job);
-        self.stats.jobs.subtract(job);
+        self.store.counts.subtract(job);
         tube.priority_classes[priority_class(job.pri)] -= u32::from(is_queued(job));
         match job.state() {
             State::Finished => {}
             State::Ready => match lane {
                 Some(lane) => self.quit_lane(lane, slot),
-                None => tube.remove_ready(slot, is_large, &mut self.jobs),
+                None => tube.remove_ready(slot, is_large, &mut self.store.jobs),
             },
             State::Buried => {
-                tube.buried.remove(slot, &mut self.jobs);
+                tube.buried.remove(slot, &mut self.store.jobs);
                 self.reveal_one(slot, false);
             }
             State::Delayed => {
-                tube.delayed.remove(place, &mut self.jobs);
+                tube.delayed.remove(place, &mut self.store.jobs);
                 self.retime_tube(number);
             }
             State::Reserved => {
                 let client = &mut self.clients[ClientId(holder)];
                 match &mut client.leaving {
-                    Some(leaving) if is_leaving => drop(leaving.remove(place, &mut self.jobs)),
-                    _ => drop(client.reserved.remove(place, &mut self.jobs)),
+                    Some(leaving) if is_leaving => drop(leaving.remove(place, &mut self.store.jobs)),
+                    _ => drop(client.reserved.remove(place, &mut self.store.jobs)),
                 }
-                let job = self.jobs.get_mut(slot);
+                let job = self.store.jobs.get_mut(slot);
                 job.holder = NIL;
                 job.set_leaving(false);
                 self.retime_client(holder);
@@ -169,11 +171,11 @@ impl Engine {
         let state = &self.clients[client];
         match state.reserve_policy {
             ReservePolicy::PerConnection => return Span::MAX,
-            ReservePolicy::Lease => return self.lease_of(self.jobs.get(slot)),
+            ReservePolicy::Lease => return self.lease_of(self.store.jobs.get(slot)),
             ReservePolicy::Notified => {}
         }
-        let watch = state.watched.find(self.jobs.get(slot).tube, &self.watches);
-        match watch.map_or(0, |watch| self.watches.get(watch).limit) {
+        let watch = state.watched.find(self.store.jobs.get(slot).tube, &self.clients.watches);
+        match watch.map_or(0, |watch| self.clients.watches.get(watch).limit) {
             0 => Span::MAX,
             limit => Span::from_millis(limit.into()),
         }

@@ -4,6 +4,8 @@
 //! many tubes does neither in one turn: its search is continued in others, and it leaves the queues behind where they
 //! are, since a place that is not for its present wait counts for nothing. Must not choose between clients: that is
 //! `matching`'s.
+//!
+//! Touches: agenda, clients, limits, news, store, tubes.
 
 use crate::engine::data::client::{IdleState, ReservePolicy, Search, Waiting, Watch};
 use crate::engine::data::deferred::Deferred;
@@ -20,7 +22,7 @@ impl Engine {
     pub(in crate::engine) fn wait_for(&mut self, client: ClientId, waiting: Waiting) {
         self.clients[client].waiting = Some(waiting);
         if waiting.is_for_job() {
-            self.stats.waiting += 1;
+            self.clients.waiting += 1;
             self.stand_everywhere(client);
         }
         self.retime_client(client.0);
@@ -32,7 +34,7 @@ impl Engine {
         state.search = None;
         let waiting = state.waiting.take();
         if waiting.is_some_and(Waiting::is_for_job) {
-            self.stats.waiting -= 1;
+            self.clients.waiting -= 1;
             self.leave_queues(client);
         }
         self.retime_client(client.0);
@@ -55,23 +57,14 @@ impl Engine {
     /// Ends the wait of `client` for a job or an outcome.
     pub(in crate::engine) fn end_wait(&mut self, client: ClientId, why: NoJob) {
         self.cancel_wait(client);
-        self.events.push_back(Event::NoJob { client, why });
+        self.news.events.push_back(Event::NoJob { client, why });
     }
 
     fn stand_everywhere(&mut self, client: ClientId) {
-        self.begin_wait(client);
+        self.clients.begin_wait(client);
         for place in 0..self.clients[client].watched.len() {
             self.stand(client, place);
         }
-    }
-
-    /// Places in queues that the client has from before count no longer.
-    fn begin_wait(&mut self, client: ClientId) {
-        let state = &mut self.clients[client];
-        // Zero is no wait's number.
-        state.wait = state.wait.wrapping_add(1).max(1);
-        self.waits += 1;
-        state.since = self.waits;
     }
 
     /// Puts the client, which waits or is idle, at the end of the queue of the tube at this place of its watch list.
@@ -79,19 +72,19 @@ impl Engine {
         let state = &self.clients[client];
         let (number, wait, reserve_policy) = (state.watched.at(place), state.wait, state.reserve_policy);
         self.unstand(number, reserve_policy);
-        let watch = self.watches.get_mut(number);
+        let watch = self.clients.watches.get_mut(number);
         watch.wait = wait;
         let tube = self.tubes.get_mut(watch.tube);
-        tube.queue_of(reserve_policy).push_back(number, &mut self.watches);
-        self.steps.take(1);
+        tube.queue_of(reserve_policy).push_back(number, &mut self.clients.watches);
+        self.agenda.steps.take(1);
     }
 
     /// Takes a watch of a client of this reserve policy out of the queue that it stands in, if it does.
     pub(in crate::engine) fn unstand(&mut self, number: u32, reserve_policy: ReservePolicy) {
-        let watch = self.watches.get_mut(number);
+        let watch = self.clients.watches.get_mut(number);
         if std::mem::take(&mut watch.wait) != 0 {
             let tube = self.tubes.get_mut(watch.tube);
-            tube.queue_of(reserve_policy).remove(number, &mut self.watches);
+            tube.queue_of(reserve_policy).remove(number, &mut self.clients.watches);
         }
     }
 
@@ -110,18 +103,18 @@ impl Engine {
     pub(in crate::engine) fn first_in_queue(&mut self, tube: u32, reserve_policy: ReservePolicy) -> Option<ClientId> {
         loop {
             let number = self.tubes.get_mut(tube).queue_of(reserve_policy).first()?;
-            let watch = self.watches.get(number);
+            let watch = self.clients.watches.get(number);
             let client = ClientId(watch.client);
             let state = &self.clients[client];
             if state.stands(watch) {
                 return Some(client);
             }
-            if self.steps.are_used_up() {
+            if self.agenda.steps.are_used_up() {
                 self.serve_later(tube);
                 return None;
             }
             self.unstand(number, state.reserve_policy);
-            self.steps.take(1);
+            self.agenda.steps.take(1);
         }
     }
 
@@ -141,13 +134,13 @@ impl Engine {
     /// Whether the client watches too many tubes to look at each in what is left of this turn.
     pub(in crate::engine) fn watches_many(&self, client: ClientId) -> bool {
         let count = self.clients[client].watched.len();
-        count > self.limits.few_watched && count as u64 > self.steps.left()
+        count > self.limits.few_watched && count as u64 > self.agenda.steps.left()
     }
 
     /// The ready job that comes next for `client`, of all tubes that it watches and that are not paused.
     pub(in crate::engine) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
         // Most clients that watch many tubes wait, and need not look at each to learn that there is nothing.
-        if self.stats.jobs.ready == 0 {
+        if self.store.counts.ready == 0 {
             return None;
         }
         let state = &self.clients[client];
@@ -157,13 +150,13 @@ impl Engine {
             return self.found(client, &search);
         }
         // The same for holders, who are most, without a `Search`, since it is never interrupted.
-        self.steps.take(state.watched.len() as u64);
+        self.agenda.steps.take(state.watched.len() as u64);
         if state.weighted {
             let mut search = Search::default();
             self.look(client, &mut search, usize::MAX);
             return self.found(client, &search);
         }
-        self.heads(client).min_by_key(|&slot| self.jobs.get(slot).ready_key())
+        self.heads(client).min_by_key(|&slot| self.store.jobs.get(slot).ready_key())
     }
 
     /// Looks at up to `most` more tubes of `client` for the job that comes next for it. For a holder that is the
@@ -176,13 +169,13 @@ impl Engine {
         let weighted = state.weighted;
         let end = count.min(search.seen.saturating_add(most));
         let start = turn.min(count.saturating_sub(1));
-        self.steps.take((end - search.seen) as u64);
+        self.agenda.steps.take((end - search.seen) as u64);
         for step in search.seen..end {
             let place = if reserve_policy == ReservePolicy::Notified { (start + count - step) % count } else { step };
-            let Watch { tube, weight, .. } = *self.watches.get(self.clients[client].watched.at(place));
+            let Watch { tube, weight, .. } = *self.clients.watches.get(self.clients[client].watched.at(place));
             let Some(slot) = self.head(tube, reserve_policy) else { continue };
             search.found += usize::from(weight);
-            let job = self.jobs.get(slot);
+            let job = self.store.jobs.get(slot);
             let rank = match reserve_policy {
                 ReservePolicy::PerConnection if weighted => (0, Time::default()),
                 ReservePolicy::PerConnection => job.ready_key(),
@@ -213,11 +206,11 @@ impl Engine {
 
     /// `client`, which waits or is idle, stands nowhere yet: its tubes are too many for this turn.
     pub(in crate::engine) fn search_later(&mut self, client: ClientId, search: Search) {
-        self.begin_wait(client);
+        self.clients.begin_wait(client);
         let state = &mut self.clients[client];
         state.search = Some(Box::new(search));
         if !std::mem::replace(&mut state.queued, true) {
-            self.deferred.push_back(Deferred::Search(self.clients.handle(client)));
+            self.agenda.deferred.push_back(Deferred::Search(self.clients.handle(client)));
         }
         self.retime_client(client.0);
     }
@@ -229,7 +222,7 @@ impl Engine {
         // The search of one that grabs is its own to go on with.
         if state.search.is_none() || !(state.waits_for_job() || state.idle_state == IdleState::Idle) {
             state.queued = false;
-            self.steps.take(1);
+            self.agenda.steps.take(1);
             return Progress::Done;
         }
         if self.catch_up(client, now) == Progress::More {
@@ -257,8 +250,8 @@ impl Engine {
     }
 
     fn look_on(&mut self, client: ClientId, search: &mut Search, now: Time) -> Progress {
-        if self.stats.jobs.ready > 0 {
-            let most = usize::try_from(self.steps.left()).unwrap_or(usize::MAX).max(1);
+        if self.store.counts.ready > 0 {
+            let most = usize::try_from(self.agenda.steps.left()).unwrap_or(usize::MAX).max(1);
             self.look(client, search, most);
             if search.seen < self.clients[client].watched.len() && !search.is_over() {
                 return Progress::More;
@@ -288,11 +281,11 @@ impl Engine {
 
     fn stand_on(&mut self, client: ClientId, search: &mut Search, now: Time) -> Progress {
         while search.seen < self.clients[client].watched.len() {
-            if self.steps.are_used_up() {
+            if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
             let watch = self.clients[client].watched.at(search.seen);
-            let tube = self.watches.get(watch).tube;
+            let tube = self.clients.watches.get(watch).tube;
             if let Some(slot) = self.head(tube, self.clients[client].reserve_policy) {
                 if self.clients[client].idle_state == IdleState::Idle {
                     self.notify(client, tube);

@@ -1,6 +1,8 @@
 //! Verbs about many jobs of one client at once.
 //!
 //! Owns the further jobs of a batch, and what it takes to touch all that a client holds. Must not decide which job is next.
+//!
+//! Touches: agenda, clients, store.
 
 use crate::engine::data::handle::ClientId;
 use crate::engine::data::job::{Cause, JobId, JobView, State};
@@ -34,8 +36,8 @@ impl Engine {
         }
         let slot = self.best_watched(client)?;
         self.grant(client, slot, Cause::Reserve, now);
-        self.steps.take(MOVE);
-        Some(self.jobs.view(slot))
+        self.agenda.steps.take(MOVE);
+        Some(self.store.jobs.view(slot))
     }
 
     /// The client asks for a batch of jobs, or for a job by itself: so it is answered when its wait is over.
@@ -58,13 +60,13 @@ impl Engine {
         }
         let mut progress = Progress::Done;
         while touch.at < self.clients[client].reserved.len() {
-            if self.steps.are_used_up() {
+            if self.agenda.steps.are_used_up() {
                 progress = Progress::More;
                 break;
             }
-            self.steps.take(1);
+            self.agenda.steps.take(1);
             let (_, slot) = self.clients[client].reserved.at(touch.at as u32);
-            let job = self.jobs.get_mut(slot);
+            let job = self.store.jobs.get_mut(slot);
             let due = touch.begin + job.ttr();
             if job.due >= due {
                 touch.at += 1;
@@ -73,7 +75,7 @@ impl Engine {
             // It sinks, and what rises into its place is looked at next.
             job.due = due;
             let (place, key) = (job.place(), job.due_key());
-            self.clients[client].reserved.change(place, key, &mut self.jobs);
+            self.clients[client].reserved.change(place, key, &mut self.store.jobs);
         }
         self.retime_client(client.0);
         touch.held = self.clients[client].reserved.len();

@@ -2,11 +2,12 @@
 //!
 //! Owns the end of a client. Very much may hang on one, so it takes as many turns as need be. Must not decide what
 //! becomes of the jobs: that is `completion`'s.
+//!
+//! Touches: agenda, clients, store, tubes.
 
 use crate::engine::data::client::IdleState;
 use crate::engine::data::deferred::Deferred;
 use crate::engine::data::handle::ClientId;
-use crate::engine::data::heap::Heap;
 use crate::engine::data::job::{Cause, Job, JobId};
 use crate::engine::data::list::NIL;
 use crate::engine::data::steps::{Progress, MOVE};
@@ -30,15 +31,10 @@ impl Engine {
         if self.clients[client].idle_state == IdleState::Idle {
             self.become_active(client);
         }
-        let state = &mut self.clients[client];
-        state.leaving = Some(Box::new(Heap::new()));
-        state.search = None;
-        self.stats.producers -= usize::from(std::mem::take(&mut state.producer));
-        self.stats.workers -= usize::from(std::mem::take(&mut state.worker));
-        self.leaving += 1;
+        self.clients.begin_to_leave(client);
         self.retime_client(client.0);
         if self.disconnect_on(client, now) == Progress::More {
-            self.deferred.push_back(Deferred::Disconnect(self.clients.handle(client)));
+            self.agenda.deferred.push_back(Deferred::Disconnect(self.clients.handle(client)));
         }
     }
 
@@ -50,30 +46,30 @@ impl Engine {
             if let Some(member) = state.attached.first() {
                 let extras = self.detach(member, client);
                 self.orphaned(extras);
-                self.steps.take(MOVE);
+                self.agenda.steps.take(MOVE);
             } else if let Some(slot) = state.reserved.pop_last() {
-                let job = self.jobs.get_mut(slot);
+                let job = self.store.jobs.get_mut(slot);
                 job.set_leaving(true);
                 let key = (job.pri, job.id);
                 let leaving = state.leaving.as_mut().expect("a client that leaves");
-                leaving.push(key, slot, &mut self.jobs);
-                self.steps.take(1);
+                leaving.push(key, slot, &mut self.store.jobs);
+                self.agenda.steps.take(1);
             } else if let Some((_, slot)) = state.leaving.as_ref().and_then(|leaving| leaving.first()) {
                 self.end_reservation(slot, Cause::HangUp, now);
-                self.steps.take(MOVE);
+                self.agenda.steps.take(MOVE);
             } else if let Some(watch) = state.watched.last() {
-                self.unwatch(client, self.watches.get(watch).tube, now);
-                self.steps.take(1);
+                self.unwatch(client, self.clients.watches.get(watch).tube, now);
+                self.agenda.steps.take(1);
             } else {
                 let used = self.clients.remove(client).used;
-                self.leaving -= 1;
+                self.clients.leaving -= 1;
                 if used != NIL {
                     self.tubes.get_mut(used).using -= 1;
                     self.close_tube_if_idle(used);
                 }
                 return Progress::Done;
             }
-            if self.steps.are_used_up() {
+            if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
         }
@@ -91,14 +87,14 @@ impl Engine {
         let tube = tube.map(|name| self.tubes.find(name).unwrap_or(NIL));
         let is_meant = |job: &Job| tube.is_none_or(|tube| tube == job.tube);
         let held = &self.clients[client].reserved;
-        if place.is_none() && held.len() as u64 * MOVE <= self.steps.left() {
-            let jobs = held.iter().map(|(_, slot)| self.jobs.get(slot)).filter(|job| is_meant(job));
+        if place.is_none() && held.len() as u64 * MOVE <= self.agenda.steps.left() {
+            let jobs = held.iter().map(|(_, slot)| self.store.jobs.get(slot)).filter(|job| is_meant(job));
             let mut ids: Vec<JobId> = jobs.map(|job| job.id).collect();
             ids.sort_unstable();
-            self.steps.take(ids.len() as u64 * MOVE);
+            self.agenda.steps.take(ids.len() as u64 * MOVE);
             for id in ids {
                 // One loss may serve another client, but nobody takes what this one holds.
-                let slot = self.jobs.find(id).expect("a job that it holds");
+                let slot = self.store.jobs.find(id).expect("a job that it holds");
                 self.end_reservation(slot, Cause::HangUp, now);
             }
             return Progress::Done;
@@ -108,19 +104,19 @@ impl Engine {
         let same = place.filter(|place| place.held == held.len());
         let mut at = same.map_or(held.len(), |place| place.at);
         while at > 0 {
-            if self.steps.are_used_up() {
+            if self.agenda.steps.are_used_up() {
                 *place = Some(GiveBack { at, held: self.clients[client].reserved.len() });
                 return Progress::More;
             }
             at -= 1;
-            self.steps.take(1);
+            self.agenda.steps.take(1);
             let held = &self.clients[client].reserved;
             let slot = held.at(at as u32).1;
-            if is_meant(self.jobs.get(slot)) {
+            if is_meant(self.store.jobs.get(slot)) {
                 // Then some that were not looked at move behind this place.
                 let again = held.rises(at);
                 self.end_reservation(slot, Cause::HangUp, now);
-                self.steps.take(MOVE);
+                self.agenda.steps.take(MOVE);
                 if again {
                     at = self.clients[client].reserved.len();
                 }

@@ -1,6 +1,8 @@
 //! Emptying tubes, and finding what a client has reserved: walks that may be long.
 //!
 //! Owns how far they are. What is put after a flush has begun is left alone, so that it ends. Must not hand out jobs.
+//!
+//! Touches: agenda, clients, store, tubes.
 
 use crate::engine::data::client::ClientState;
 use crate::engine::data::event::Outcome;
@@ -77,7 +79,7 @@ impl Engine {
     }
 
     fn flush_some(&mut self, flush: &mut Flush) -> Progress {
-        let last = *flush.last.get_or_insert(self.last_id);
+        let last = *flush.last.get_or_insert(self.store.last_id);
         while let Some(number) = self.tubes.find(&flush.tube) {
             let mut counts = self.tubes.get(number).counts;
             if counts.sum(flush.states) == 0 {
@@ -85,7 +87,7 @@ impl Engine {
             }
             let first = QUEUED.iter().filter(|state| flush.states.contains(state));
             let first = first.copied().find_map(|state| self.first_in(number, state));
-            let first = first.filter(|&slot| self.jobs.get(slot).id.0 <= last);
+            let first = first.filter(|&slot| self.store.jobs.get(slot).id.0 <= last);
             let slot = match first {
                 Some(slot) => slot,
                 None => match self.walk_to_next(number, flush, last) {
@@ -94,9 +96,9 @@ impl Engine {
                 },
             };
             self.remove_job(slot, Outcome::Gone);
-            self.steps.take(2 * MOVE);
+            self.agenda.steps.take(2 * MOVE);
             flush.done += 1;
-            if self.steps.are_used_up() {
+            if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
         }
@@ -107,7 +109,7 @@ impl Engine {
     fn walk_to_next(&mut self, number: u32, flush: &mut Flush, last: u64) -> Option<u32> {
         loop {
             let slot = self.next_job(&mut flush.from)?;
-            let job = self.jobs.get(slot);
+            let job = self.store.jobs.get(slot);
             if job.tube == number && flush.states.contains(&job.state()) && job.id.0 <= last {
                 return Some(slot);
             }
@@ -121,13 +123,13 @@ impl Engine {
         if self.tubes.get(number).counts.reserved == 0 {
             return (Progress::Done, None);
         }
-        let few = self.clients.len() as u64 + self.stats.jobs.reserved;
-        if few <= self.steps.left() {
-            self.steps.take(few);
-            return (Progress::Done, self.first_reserved(number).map(|slot| self.jobs.view(slot)));
+        let few = self.clients.len() as u64 + self.store.counts.reserved;
+        if few <= self.agenda.steps.left() {
+            self.agenda.steps.take(few);
+            return (Progress::Done, self.first_reserved(number).map(|slot| self.store.jobs.view(slot)));
         }
         while let Some(slot) = self.next_job(&mut find.from) {
-            let job = self.jobs.get(slot);
+            let job = self.store.jobs.get(slot);
             if job.tube == number && job.state() == State::Reserved {
                 find.best.offer(job.due_key());
             }
@@ -136,15 +138,15 @@ impl Engine {
             return (Progress::More, None);
         }
         let best = find.best.finish().unwrap_or_default();
-        let there = best.iter().filter_map(|(_, id)| self.jobs.find(*id));
-        let there: Vec<u32> = there.filter(|&slot| self.jobs.get(slot).tube == number).collect();
-        let reserved = there.iter().find(|&&slot| self.jobs.get(slot).state() == State::Reserved);
+        let there = best.iter().filter_map(|(_, id)| self.store.jobs.find(*id));
+        let there: Vec<u32> = there.filter(|&slot| self.store.jobs.get(slot).tube == number).collect();
+        let reserved = there.iter().find(|&&slot| self.store.jobs.get(slot).state() == State::Reserved);
         if reserved.is_none() && !find.again {
             *find = FindReserved { again: true, ..FindReserved::default() };
             return (Progress::More, None);
         }
         let found = reserved.or(there.first());
-        (Progress::Done, found.map(|&slot| self.jobs.view(slot)))
+        (Progress::Done, found.map(|&slot| self.store.jobs.view(slot)))
     }
 
     /// The same, found in one go among all that clients hold.
@@ -153,6 +155,7 @@ impl Engine {
             let leaving = leaving.iter().flat_map(|leaving| leaving.iter());
             reserved.iter().map(|(_, slot)| slot).chain(leaving.map(|(_, slot)| slot))
         });
-        held.filter(|&slot| self.jobs.get(slot).tube == number).min_by_key(|&slot| self.jobs.get(slot).due_key())
+        held.filter(|&slot| self.store.jobs.get(slot).tube == number)
+            .min_by_key(|&slot| self.store.jobs.get(slot).due_key())
     }
 }

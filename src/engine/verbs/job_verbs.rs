@@ -1,6 +1,8 @@
 //! What is done to a job: delete, release, bury, touch, kick, peek.
 //!
 //! Owns those verbs. Must not decide which job goes to whom, nor what the end of a job means: that is `completion`'s.
+//!
+//! Touches: agenda, clients, store, tubes.
 
 use crate::engine::data::details::Count;
 use crate::engine::data::event::Outcome;
@@ -32,8 +34,8 @@ impl Engine {
     /// Deletes a job that the client has reserved, or that nobody has. False if there is no such job. From its holder,
     /// that means that it is done.
     pub fn delete(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
-        let Some(slot) = self.jobs.find(id) else { return false };
-        let job = self.jobs.get(slot);
+        let Some(slot) = self.store.jobs.find(id) else { return false };
+        let job = self.store.jobs.get(slot);
         match job.state() {
             State::Finished => return false,
             State::Reserved if job.holder != client.0 => return false,
@@ -53,7 +55,7 @@ impl Engine {
             return true;
         }
         if self.count_try(slot) {
-            self.jobs.get_mut(slot).count(Count::Releases);
+            self.store.jobs.get_mut(slot).count(Count::Releases);
             self.set_aside(slot, Cause::Bury, pri);
             // For the count alone: what comes behind it says where the job is.
             self.changed_by_itself(Change::Release(slot));
@@ -84,10 +86,10 @@ impl Engine {
     /// Starts the time to run of a job again. False if the client does not hold it.
     pub fn touch(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
-        let job = self.jobs.get_mut(slot);
+        let job = self.store.jobs.get_mut(slot);
         job.due = now + job.ttr();
         let (place, key) = (job.place(), job.due_key());
-        self.clients[client].reserved.change(place, key, &mut self.jobs);
+        self.clients[client].reserved.change(place, key, &mut self.store.jobs);
         self.retime_client(client.0);
         true
     }
@@ -105,7 +107,7 @@ impl Engine {
         let state = kick.of.unwrap_or(if tube.buried.is_empty() { State::Delayed } else { State::Buried });
         kick.left = kick.left.min(tube.counts.sum(&[state]));
         kick.of = Some(state);
-        let kicked = self.claim_burst(kick.left.min((self.steps.left() / MOVE).max(1)));
+        let kicked = self.claim_burst(kick.left.min((self.agenda.steps.left() / MOVE).max(1)));
         for _ in 0..kicked {
             let first = self.first_in(number, state).expect("counted jobs");
             self.kick_slot(first, now);
@@ -121,8 +123,8 @@ impl Engine {
 
     /// Kicks one job by its id, in whatever tube it is. False unless it is buried, delayed or leased.
     pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
-        let Some(slot) = self.jobs.find(id) else { return false };
-        let job = self.jobs.get(slot);
+        let Some(slot) = self.store.jobs.find(id) else { return false };
+        let job = self.store.jobs.get(slot);
         if job.is_leased() {
             self.end_lease(slot, now);
         } else if job.state().after(Cause::Kick).is_some() {
@@ -135,19 +137,19 @@ impl Engine {
 
     /// Takes a leased job back before its time, as a release would if anybody held it.
     fn end_lease(&mut self, slot: u32, now: Time) {
-        self.steps.take(MOVE);
+        self.agenda.steps.take(MOVE);
         if self.ends_without_retry(slot, true) {
             return;
         }
-        self.jobs.get_mut(slot).count(Count::Kicks);
+        self.store.jobs.get_mut(slot).count(Count::Kicks);
         self.changed(Change::Kick(slot));
         self.transfer(slot, Cause::Release);
-        self.serve(self.jobs.get(slot).tube, now);
+        self.serve(self.store.jobs.get(slot).tube, now);
     }
 
     fn kick_slot(&mut self, slot: u32, now: Time) {
-        self.steps.take(MOVE);
-        self.jobs.get_mut(slot).count(Count::Kicks);
+        self.agenda.steps.take(MOVE);
+        self.store.jobs.get_mut(slot).count(Count::Kicks);
         self.forget_tries(slot);
         self.changed(Change::Kick(slot));
         self.transfer(slot, Cause::Kick);
@@ -157,6 +159,6 @@ impl Engine {
     /// The job in this state that is next in the tube that the client uses.
     pub fn peek(&self, client: ClientId, state: State) -> Option<JobView<'_>> {
         let slot = self.first_in(self.clients[client].used, state);
-        slot.map(|slot| self.jobs.view(slot))
+        slot.map(|slot| self.store.jobs.view(slot))
     }
 }

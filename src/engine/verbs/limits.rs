@@ -2,6 +2,8 @@
 //!
 //! Owns its beginning and its end. A tube with a limit stays though nothing refers to it; it is one of those that
 //! [`Limits::max_tubes`](super::Limits::max_tubes) bounds. Must not refuse jobs: that is `submit`'s.
+//!
+//! Touches: tubes.
 
 use crate::engine::data::handle::ClientId;
 use crate::engine::log::change::Change;

@@ -1,6 +1,8 @@
 //! Jobs that go from one tube to another, with their ids and counts.
 //!
 //! Owns the verbs that move. Must not decide which job goes to whom.
+//!
+//! Touches: agenda, store, tubes.
 
 use crate::engine::data::handle::{ClientId, TubeHandle};
 use crate::engine::data::job::{Cause, Job, JobId, Priority, State};
@@ -56,8 +58,8 @@ impl Engine {
         (pri, delay): (Priority, Span),
         now: Time,
     ) -> Result<bool, OverLimit> {
-        let Some(slot) = self.jobs.find(id) else { return Ok(false) };
-        match self.jobs.get(slot).state() {
+        let Some(slot) = self.store.jobs.find(id) else { return Ok(false) };
+        match self.store.jobs.get(slot).state() {
             State::Finished => return Ok(false),
             State::Reserved if self.held(client, id, now).is_none() => return Ok(false),
             _ => {}
@@ -107,7 +109,7 @@ impl Engine {
         // The last job to go closes a tube that nobody uses or watches.
         while moving.left > 0 && looked > 0 && moving.passed <= MOST_PASSED && self.tubes.at(origin).is_some() {
             looked = self.move_some(from, to, moving, now);
-            if self.steps.are_used_up() {
+            if self.agenda.steps.are_used_up() {
                 break;
             }
         }
@@ -119,12 +121,12 @@ impl Engine {
 
     /// Moves the jobs that come next, as many as the steps suffice for; tells how many were looked at.
     fn move_some(&mut self, from: u32, to: u32, moving: &mut MoveJobs, now: Time) -> usize {
-        let most = moving.left.min((self.steps.left() / (2 * MOVE)).max(1)).min(PORTION) as usize;
+        let most = moving.left.min((self.agenda.steps.left() / (2 * MOVE)).max(1)).min(PORTION) as usize;
         let slots = self.first_of(from, moving.state, moving.passed, most);
-        self.steps.take((moving.passed + slots.len()) as u64);
+        self.agenda.steps.take((moving.passed + slots.len()) as u64);
         let mut looked = 0;
         for slot in slots {
-            self.steps.take(2 * MOVE);
+            self.agenda.steps.take(2 * MOVE);
             if self.has_expired(slot, now) || !self.may_move(slot, &moving.to, now) {
                 moving.passed += 1;
             } else if self.claim_log_room(moving.to.len()) {
@@ -150,28 +152,28 @@ impl Engine {
         let tube = self.tubes.get(number);
         match state {
             State::Ready => {
-                let large = tube.large.iter().flat_map(|large| large.in_order(&self.jobs));
-                tube.ready.in_order(&self.jobs).chain(large).skip(passed).take(most).collect()
+                let large = tube.large.iter().flat_map(|large| large.in_order(&self.store.jobs));
+                tube.ready.in_order(&self.store.jobs).chain(large).skip(passed).take(most).collect()
             }
             State::Delayed => tube.delayed.in_order().map(|(_, slot)| slot).skip(passed).take(most).collect(),
-            _ => tube.buried.iter(&self.jobs).skip(passed).take(most).collect(),
+            _ => tube.buried.iter(&self.store.jobs).skip(passed).take(most).collect(),
         }
     }
 
     fn move_as_it_is(&mut self, slot: u32, to: u32) {
-        let place = (self.jobs.get(slot).state() == State::Buried).then(|| {
+        let place = (self.store.jobs.get(slot).state() == State::Buried).then(|| {
             // Behind those that are buried there.
-            self.last_bury += 1;
-            Time::from_nanos(self.last_bury)
+            self.store.last_bury += 1;
+            Time::from_nanos(self.store.last_bury)
         });
         self.change_tube(slot, to, |job| job.due = place.unwrap_or(job.due));
     }
 
     /// Whether no other job of that tube, and none that has ended there, has the key of the job in `slot`.
     fn may_move(&mut self, slot: u32, tube: &[u8], now: Time) -> bool {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         let tube_number = self.tubes.find(tube).unwrap_or(NIL);
-        let bound = self.lane_of(slot).map(|lane| self.concurrency.key_of(lane));
+        let bound = self.lane_of(slot).map(|lane| self.store.lanes.key_of(lane));
         if bound.is_some_and(|key| !self.has_lane(key, tube_number, self.is_large(job))) {
             return false;
         }
@@ -187,8 +189,8 @@ impl Engine {
     /// Takes the job in `slot` to another tube; `change` sets what else is different from then on.
     fn change_tube(&mut self, slot: u32, to: u32, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
-        let from = std::mem::replace(&mut self.jobs.get_mut(slot).tube, to);
-        change(self.jobs.get_mut(slot));
+        let from = std::mem::replace(&mut self.store.jobs.get_mut(slot).tube, to);
+        change(self.store.jobs.get_mut(slot));
         self.rehash(slot);
         self.change_lane(slot);
         self.enter(slot);
@@ -205,19 +207,19 @@ impl Engine {
 
     /// What is unique in its tube is found by both.
     pub(in crate::engine) fn rehash(&mut self, slot: u32) {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         let Some(extras) = self.extras(job) else { return };
         if matches!(extras.dedup_key, DedupKey::Body(_) | DedupKey::Name(_)) {
             let is_hidden = matches!(extras.dedup_key, DedupKey::Body(_)) && job.body.len() == 0;
             let empty = is_hidden.then_some(job.id);
             let hash = self.hash_dedup_key(&extras.dedup_key, job.tube, empty);
-            self.extras_store.rehash(self.extras_store.of(slot), hash);
+            self.store.extras.rehash(self.store.extras.of(slot), hash);
         }
     }
 
     /// Whether the time to live of the job in `slot` is over, though it was spared or no tick has come to it.
     fn has_expired(&self, slot: u32, now: Time) -> bool {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         job.completion == CompletionPolicy::Drop && self.extras(job).is_some_and(|extras| extras.expires <= now)
     }
 }

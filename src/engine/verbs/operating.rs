@@ -2,6 +2,8 @@
 //!
 //! Owns the verbs that need no client of the tube, beside those of `flush` and `moves`. Must not give jobs to anybody:
 //! `matching` does.
+//!
+//! Touches: store, tubes.
 
 use super::job_verbs::Kick;
 use crate::engine::data::client::ReservePolicy;
@@ -23,13 +25,13 @@ impl Engine {
     /// The job in this state that is next in the tube with this name.
     pub fn peek_in(&self, tube: &[u8], state: State) -> Option<JobView<'_>> {
         let slot = self.first_in(self.tubes.find(tube)?, state)?;
-        Some(self.jobs.view(slot))
+        Some(self.store.jobs.view(slot))
     }
 
     pub(in crate::engine) fn first_in(&self, number: u32, state: State) -> Option<u32> {
         let tube = self.tubes.get(number);
         match state {
-            State::Ready => tube.first(ReservePolicy::PerConnection, &self.jobs),
+            State::Ready => tube.first(ReservePolicy::PerConnection, &self.store.jobs),
             State::Delayed => tube.delayed.first().map(|(_, slot)| slot),
             State::Buried => tube.buried.first(),
             State::Reserved | State::Finished => None,
@@ -47,13 +49,13 @@ impl Engine {
         let number = self.open_tube(client, tube).map_err(|_| Refused::OutOfMemory)?;
         let slot = self.take_in(number, job, None, now).inspect_err(|_| self.close_tube_if_idle(number))?;
         self.serve(number, now);
-        Ok(self.jobs.get(slot).id)
+        Ok(self.store.jobs.get(slot).id)
     }
 
     /// Counts how long the job in `slot`, which is about to be reserved, waited for that, unless it had been taken out
     /// of a queue before: then nobody knows any more how long it stood there.
     pub(in crate::engine) fn count_wait(&mut self, slot: u32, now: Time) {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         let History { reserves: 0, kicks: 0, .. } = job.history() else { return };
         let wait = now.since(job.created + job.delay());
         let number = job.tube;
@@ -65,7 +67,7 @@ impl Engine {
 
     /// Counts how long the job in `slot`, which is reserved, was in its worker's hands.
     pub(in crate::engine) fn count_run(&mut self, slot: u32, now: Time) {
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         // What has no end tells nothing of its beginning.
         if job.due == Time::NEVER {
             return;

@@ -1,6 +1,8 @@
 //! Pauses of tubes.
 //!
 //! Owns their beginning and their end, by hand or by time. Must not know who waits for a job: `matching` serves them.
+//!
+//! Touches: tubes.
 
 use crate::engine::data::time::{Span, Time};
 use crate::engine::data::tube::Pause;
@@ -36,8 +38,8 @@ impl Engine {
     pub(in crate::engine) fn set_pause(&mut self, number: u32, pause: Option<Pause>) {
         self.tubes.get_mut(number).pause = pause.map(Box::new);
         match pause {
-            Some(_) => self.paused.insert(number),
-            None => self.paused.remove(&number),
+            Some(_) => self.tubes.paused.insert(number),
+            None => self.tubes.paused.remove(&number),
         };
         self.retime_tube(number);
     }
@@ -55,7 +57,7 @@ impl Engine {
 
     /// The names of all paused tubes, and their pauses.
     pub fn pauses(&self) -> impl Iterator<Item = (&[u8], Pause)> {
-        let tubes = self.paused.iter().map(|&number| self.tubes.get(number));
+        let tubes = self.tubes.paused.iter().map(|&number| self.tubes.get(number));
         tubes.filter_map(|tube| Some((&*tube.name, *tube.pause.as_deref()?)))
     }
 }

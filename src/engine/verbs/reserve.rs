@@ -2,6 +2,8 @@
 //!
 //! Owns the verbs that ask for a job or an outcome, waiting or not: reserve, grab, sleep, and their end. Which job it
 //! is, and how it is waited for, `waiting` knows.
+//!
+//! Touches: agenda, clients, store.
 
 use crate::engine::data::client::{IdleState, Search, Waiting};
 use crate::engine::data::event::{NoJob, Outcome};
@@ -77,17 +79,17 @@ impl Engine {
     /// if there is none. The client must not be waiting already. One that watches very many tubes may be told by an
     /// event though it does not want to wait.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Reserve<'_> {
-        self.mark_worker(client);
+        self.clients.mark_worker(client);
         let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
         if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
             self.clients[client].waiting = Some(Waiting::for_job(until));
-            self.stats.waiting += 1;
+            self.clients.waiting += 1;
             self.search_later(client, Search::default());
             return Reserve::Waiting;
         }
         if let Some(slot) = self.best_watched(client) {
             self.grant(client, slot, Cause::Reserve, now);
-            return Reserve::Job(self.jobs.view(slot));
+            return Reserve::Job(self.store.jobs.view(slot));
         }
         if self.clients[client].in_margin(now) {
             return Reserve::NoJob(NoJob::DeadlineSoon);
@@ -101,25 +103,19 @@ impl Engine {
 
     /// Asks for one job by its id, in whatever tube it is; none unless it is ready, delayed or buried.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<JobView<'_>> {
-        let slot = self.jobs.find(id)?;
-        self.jobs.get(slot).state().after(Cause::ReserveJob)?;
+        let slot = self.store.jobs.find(id)?;
+        self.store.jobs.get(slot).state().after(Cause::ReserveJob)?;
         if self.is_blocked(slot) {
             return None;
         }
-        self.mark_worker(client);
+        self.clients.mark_worker(client);
         self.grant(client, slot, Cause::ReserveJob, now);
-        Some(self.jobs.view(slot))
-    }
-
-    fn mark_worker(&mut self, client: ClientId) {
-        let worker = &mut self.clients[client].worker;
-        self.stats.workers += usize::from(!*worker);
-        *worker = true;
+        Some(self.store.jobs.view(slot))
     }
 
     /// Asks for a job of the tubes that the client watches, without waiting. It is active from now on.
     pub fn grab(&mut self, client: ClientId, now: Time) -> Grab<'_> {
-        self.mark_worker(client);
+        self.clients.mark_worker(client);
         if self.catch_up(client, now) == Progress::More {
             return Grab::More;
         }
@@ -138,23 +134,23 @@ impl Engine {
         if let IdleState::Notified(tube) = idle_state {
             // Several jobs may have become ready at once, and only this client been told; or it was told of another
             // one.
-            let taken = self.jobs.get(slot).tube;
+            let taken = self.store.jobs.get(slot).tube;
             self.serve(taken, now);
             if tube != taken && tube != NIL {
                 self.serve(tube, now);
             }
         }
-        Grab::Job(self.jobs.view(slot))
+        Grab::Job(self.store.jobs.view(slot))
     }
 
     /// Goes on with the search of a client that grabs; what it has found, if it is over.
     fn search_for_grab(&mut self, client: ClientId) -> Result<Option<u32>, Grab<'static>> {
         let mut search = self.clients[client].search.take().unwrap_or_default();
         let count = self.clients[client].watched.len();
-        if self.stats.jobs.ready == 0 || count == 0 {
+        if self.store.counts.ready == 0 || count == 0 {
             return Ok(None);
         }
-        let most = if self.watches_many(client) { self.steps.left().max(1) as usize } else { usize::MAX };
+        let most = if self.watches_many(client) { self.agenda.steps.left().max(1) as usize } else { usize::MAX };
         self.look(client, &mut search, most);
         if search.seen < count && !search.is_over() {
             self.clients[client].search = Some(search);
@@ -172,13 +168,13 @@ impl Engine {
     /// The client wants to be told when there is work. True if there is some now; then it was told. One that watches
     /// very many tubes may be told of it by an event.
     pub fn sleep(&mut self, client: ClientId, now: Time) -> bool {
-        self.mark_worker(client);
+        self.clients.mark_worker(client);
         // The rest of what is over by now is for the ticks.
         let _ = self.catch_up(client, now);
         let idle_state = self.clients[client].idle_state;
         self.become_active(client);
         if !self.watches_many(client) {
-            self.steps.take(self.clients[client].watched.len() as u64);
+            self.agenda.steps.take(self.clients[client].watched.len() as u64);
             if let Some(tube) = self.tube_with_work(client, idle_state) {
                 // If it does not come, somebody else must be told.
                 self.clients[client].idle_state = IdleState::Notified(tube);
@@ -186,7 +182,7 @@ impl Engine {
             }
         }
         if self.watches_many(client) {
-            self.steps.take(1);
+            self.agenda.steps.take(1);
             self.clients[client].idle_state = IdleState::Idle;
             self.search_later(client, Search { standing: true, ..Search::default() });
         } else {
@@ -198,21 +194,21 @@ impl Engine {
     /// The client watches nothing any more; it must not be waiting.
     pub fn unwatch_all(&mut self, client: ClientId, now: Time) -> Progress {
         while let Some(watch) = self.clients[client].watched.last() {
-            if self.steps.are_used_up() {
+            if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
-            self.unwatch(client, self.watches.get(watch).tube, now);
-            self.steps.take(1);
+            self.unwatch(client, self.clients.watches.get(watch).tube, now);
+            self.agenda.steps.take(1);
         }
         Progress::Done
     }
 
     /// Asks how a job ended, waiting for its end at most for `timeout`.
     pub fn wait_outcome(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> Awaited<'_> {
-        let Some(slot) = self.jobs.find(id) else { return Awaited::NotFound };
-        if self.jobs.get(slot).state() == State::Finished {
+        let Some(slot) = self.store.jobs.find(id) else { return Awaited::NotFound };
+        if self.store.jobs.get(slot).state() == State::Finished {
             self.changed(Change::Promise(slot));
-            return Awaited::Known(self.jobs.view(slot));
+            return Awaited::Known(self.store.jobs.view(slot));
         }
         if timeout == Span::ZERO {
             return Awaited::TimedOut;
@@ -223,15 +219,15 @@ impl Engine {
 
     fn wait_for_outcome(&mut self, client: ClientId, slot: u32, until: Time) {
         self.attach(slot, client);
-        let outcome = self.extras_store.of(slot);
+        let outcome = self.store.extras.of(slot);
         self.wait_for(client, Waiting { until, outcome, run: false });
     }
 
     /// Waits at most for `timeout` until a job is gone or set aside. An event tells of either.
     pub fn wait_end(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> JobEnd {
-        let slot = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() != State::Finished);
+        let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Finished);
         let Some(slot) = slot else { return JobEnd::NotFound };
-        if self.jobs.get(slot).state() == State::Buried {
+        if self.store.jobs.get(slot).state() == State::Buried {
             self.changed(Change::Promise(slot));
             return JobEnd::Buried;
         }
@@ -262,12 +258,12 @@ impl Engine {
 
     /// Nobody will ask for the outcome of the job with these extras.
     fn orphan(&mut self, number: u32) {
-        if self.extras_store.is_left(number) {
+        if self.store.extras.is_left(number) {
             return;
         }
-        let slot = self.extras_store.get(number).slot;
-        if self.jobs.get(slot).state() == State::Reserved {
-            self.extras_store.get_mut(number).rare_mut().orphaned = true;
+        let slot = self.store.extras.get(number).slot;
+        if self.store.jobs.get(slot).state() == State::Reserved {
+            self.store.extras.get_mut(number).rare_mut().orphaned = true;
         } else {
             self.remove_job(slot, Outcome::Gone);
         }
@@ -275,20 +271,20 @@ impl Engine {
 
     /// Ends one attachment of a client to the job with these extras.
     fn detach_from(&mut self, client: ClientId, number: u32) {
-        let found = self.extras_store.find_attached(number, &self.clients[client].attached);
+        let found = self.store.extras.find_attached(number, &self.clients[client].attached);
         self.detach(found.expect("a client that waits is attached"), client);
     }
 
     /// Ends one attachment of `client`, and tells to which extras.
     pub(in crate::engine) fn detach(&mut self, member: u32, client: ClientId) -> u32 {
-        self.extras_store.detach(member, &mut self.clients[client].attached).extras
+        self.store.extras.detach(member, &mut self.clients[client].attached).extras
     }
 
     /// The time-out of the wait of `client` has come.
     pub(in crate::engine) fn give_up(&mut self, client: ClientId, waiting: Waiting) {
-        if waiting.run && !self.extras_store.is_left(waiting.outcome) {
-            let extras = self.extras_store.get_mut(waiting.outcome);
-            let job = self.jobs.get(extras.slot);
+        if waiting.run && !self.store.extras.is_left(waiting.outcome) {
+            let extras = self.store.extras.get_mut(waiting.outcome);
+            let job = self.store.jobs.get(extras.slot);
             extras.rare_mut().last_try |= job.state() == State::Reserved;
             if job.state() == State::Reserved && job.due > waiting.until {
                 // A worker has it reserved: the client waits for the end of this reservation, but for no other try.
@@ -304,7 +300,7 @@ impl Engine {
 
     /// The last try of a job that was run has ended without an outcome.
     pub(in crate::engine) fn end_run(&mut self, number: u32) {
-        let mut clients = self.extras_store.attached(number);
+        let mut clients = self.store.extras.attached(number);
         let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
         let client = clients.find(|&client| self.clients[ClientId(client)].waiting.is_some_and(runs));
         drop(clients);
@@ -316,7 +312,7 @@ impl Engine {
 
     /// Takes back a job that was run and whose outcome nobody will ask for.
     fn take_back(&mut self, number: u32) {
-        if let Some(slot) = self.extras_store.orphaned(number) {
+        if let Some(slot) = self.store.extras.orphaned(number) {
             self.remove_job(slot, Outcome::Gone);
         }
     }

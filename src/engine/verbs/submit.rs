@@ -1,6 +1,8 @@
 //! Jobs on their way in: room for them, and their options.
 //!
 //! Owns the verbs that submit. Must not decide what becomes of a job afterwards.
+//!
+//! Touches: clients, store, tubes.
 
 use crate::engine::data::client::Waiting;
 use crate::engine::data::details::Details;
@@ -41,14 +43,12 @@ impl Engine {
         let number = self.clients[client].used;
         let slot = self.take_in(number, new, None, now)?;
         self.serve(number, now);
-        Ok(self.jobs.get(slot).id)
+        Ok(self.store.jobs.get(slot).id)
     }
 
     /// The client has tried to put a job, whatever became of it.
     pub fn mark_producer(&mut self, client: ClientId) {
-        let producer = &mut self.clients[client].producer;
-        self.stats.producers += usize::from(!*producer);
-        *producer = true;
+        self.clients.mark_producer(client);
     }
 
     /// Puts a job with options of its own into the tube with this name, which is created if need be; or coalesces with
@@ -62,7 +62,7 @@ impl Engine {
         now: Time,
     ) -> Result<Submitted, Refused> {
         self.mark_producer(client);
-        if self.stats.draining {
+        if self.draining {
             return Err(Refused::Draining);
         }
         let attach = options.attach;
@@ -82,14 +82,14 @@ impl Engine {
             if attach {
                 self.attach(slot, client);
             }
-            return Ok(Submitted { id: self.jobs.get(slot).id, joined: true });
+            return Ok(Submitted { id: self.store.jobs.get(slot).id, joined: true });
         }
         let number = self.open_tube(client, tube).map_err(|_| Refused::OutOfMemory)?;
         let slot = self.take_in(number, job, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
         if attach {
             self.attach(slot, client);
         }
-        let id = self.jobs.get(slot).id;
+        let id = self.store.jobs.get(slot).id;
         self.serve(number, now);
         Ok(Submitted { id, joined: false })
     }
@@ -116,9 +116,9 @@ impl Engine {
         // The job may be served within `submit`, before it is marked as ephemeral here; nothing looks at the mark
         // before this call ends.
         let submitted = self.submit(client, tube, job, options, now)?;
-        let slot = self.jobs.find(submitted.id).expect("a job that was just put");
-        let number = self.extras_store.of(slot);
-        self.extras_store.get_mut(number).rare_mut().ephemeral = true;
+        let slot = self.store.jobs.find(submitted.id).expect("a job that was just put");
+        let number = self.store.extras.of(slot);
+        self.store.extras.get_mut(number).rare_mut().ephemeral = true;
         self.wait_for(client, Waiting { until: now + wait, outcome: number, run: true });
         Ok(submitted.id)
     }
@@ -131,7 +131,7 @@ impl Engine {
         options: Option<JobOptions>,
         now: Time,
     ) -> Result<u32, Refused> {
-        if self.stats.draining {
+        if self.draining {
             return Err(Refused::Draining);
         }
         let tube = self.tubes.get(number);
@@ -145,16 +145,16 @@ impl Engine {
         if self.lacks_memory(JOB_COST + own as u64) || !self.claim_put(bytes, volatile) {
             return Err(Refused::OutOfMemory);
         }
-        self.last_id += 1;
-        self.stats.total_jobs += 1;
+        self.store.last_id += 1;
+        self.store.total += 1;
         let NewJob { pri, delay, ttr, body } = new;
         let start = options.as_ref().and_then(|options| options.start);
         let details = Details::new(start.map_or(delay, |start| start.since(now)), ttr);
-        let body = self.jobs.bodies.add(body);
-        let mut job = Job::new(JobId(self.last_id), number, pri, details, body, now);
+        let body = self.store.jobs.bodies.add(body);
+        let mut job = Job::new(JobId(self.store.last_id), number, pri, details, body, now);
         job.due = start.unwrap_or(job.due);
         job.set_volatile(volatile);
-        let slot = self.jobs.insert(job);
+        let slot = self.store.jobs.insert(job);
         if let Some(options) = options {
             self.bind(slot, options, now);
         }
@@ -166,7 +166,7 @@ impl Engine {
 
     /// Gives the job in `slot` its options.
     fn bind(&mut self, slot: u32, options: JobOptions, now: Time) {
-        let job = self.jobs.get_mut(slot);
+        let job = self.store.jobs.get_mut(slot);
         job.completion = options.completion;
         let begin = options.start.unwrap_or(now);
         let expires = if options.ttl == Span::MAX { Time::NEVER } else { begin + options.ttl };
@@ -178,7 +178,7 @@ impl Engine {
             return;
         }
         let number = self.new_extras(slot, options.dedup_key, expires);
-        self.extras_store.edit(number, |extras| {
+        self.store.extras.edit(number, |extras| {
             extras.max_attempts = options.max_attempts;
             extras.max_fails = options.max_fails;
             extras.ttl = options.ttl;
@@ -197,7 +197,7 @@ impl Engine {
 
     /// Makes extras for the job in `slot`, which has none.
     pub(in crate::engine) fn new_extras(&mut self, slot: u32, dedup_key: DedupKey, expires: Time) -> u32 {
-        let job = self.jobs.view(slot);
+        let job = self.store.jobs.view(slot);
         // Nobody ever looks for a job without a body, and they must not all stand in one chain.
         let is_empty = matches!(dedup_key, DedupKey::Body(_)) && job.body().is_empty();
         let empty = is_empty.then_some(job.id);
@@ -206,16 +206,16 @@ impl Engine {
             other => other,
         };
         let hash = self.hash_dedup_key(&dedup_key, job.tube, empty);
-        self.jobs.get_mut(slot).set_bound(true);
-        let number = self.extras_store.insert(slot, dedup_key, hash, expires);
+        self.store.jobs.get_mut(slot).set_bound(true);
+        let number = self.store.extras.insert(slot, dedup_key, hash, expires);
         self.retime_extras();
         number
     }
 
     /// The extras of the job in `slot`, made if need be.
     pub(in crate::engine) fn extras_of(&mut self, slot: u32) -> u32 {
-        if self.jobs.get(slot).is_bound() {
-            return self.extras_store.of(slot);
+        if self.store.jobs.get(slot).is_bound() {
+            return self.store.extras.of(slot);
         }
         self.new_extras(slot, DedupKey::None, Time::NEVER)
     }
@@ -224,15 +224,15 @@ impl Engine {
     pub(in crate::engine) fn attach(&mut self, slot: u32, client: ClientId) {
         let number = self.extras_of(slot);
         let list = &mut self.clients[client].attached;
-        self.extras_store.attach(number, client.0, list);
+        self.store.extras.attach(number, client.0, list);
     }
 
     /// The job in `slot` has no extras any more.
     pub(in crate::engine) fn unbind(&mut self, slot: u32) {
-        if self.jobs.get(slot).is_bound() {
+        if self.store.jobs.get(slot).is_bound() {
             self.leave_lane(slot);
-            self.extras_store.remove(self.extras_store.of(slot));
-            self.jobs.get_mut(slot).set_bound(false);
+            self.store.extras.remove(self.store.extras.of(slot));
+            self.store.jobs.get_mut(slot).set_bound(false);
             self.retime_extras();
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Owns what a duplicate is told, and what it does to the job that is there. Room for a job, and where it goes, `submit`
 //! knows. Must not decide what becomes of the job afterwards.
+//!
+//! Touches: clients, limits, store, tubes.
 
 use crate::engine::data::handle::ClientId;
 use crate::engine::data::job::{JobId, NewJob, Priority, State};
@@ -58,7 +60,7 @@ impl Engine {
     /// Puts a job with tags, unless there is one of its key.
     pub fn put_tagged(&mut self, client: ClientId, new: NewJob, tags: Tags, now: Time) -> Result<Tagged, Refused> {
         self.mark_producer(client);
-        if self.stats.draining {
+        if self.draining {
             return Err(Refused::Draining);
         }
         let used = self.clients[client].used;
@@ -91,7 +93,7 @@ impl Engine {
             return Err(Refused::OutOfMemory);
         }
         let slot = self.take_in(number, new, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
-        let id = self.jobs.get(slot).id;
+        let id = self.store.jobs.get(slot).id;
         self.serve(number, now);
         Ok(Tagged::New(id))
     }
@@ -128,23 +130,23 @@ impl Engine {
     fn duplicate(&mut self, slot: u32, pri: Priority) -> Result<Tagged, Refused> {
         self.changed(Change::Promise(slot));
         self.coalesce(slot, true)?;
-        let raises = pri < self.jobs.get(slot).pri && self.claim_log_room(0);
+        let raises = pri < self.store.jobs.get(slot).pri && self.claim_log_room(0);
         if raises {
             self.set_priority(slot, pri);
             self.changed(Change::Priority(slot));
         }
-        let job = self.jobs.get(slot);
+        let job = self.store.jobs.get(slot);
         Ok(Tagged::Duplicate { id: job.id, state: job.state(), raised: raises.then_some(pri) })
     }
 
     /// Gives the job in `slot` another priority, where it stands.
     fn set_priority(&mut self, slot: u32, pri: Priority) {
-        if matches!(self.jobs.get(slot).state(), State::Ready | State::Delayed) {
+        if matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed) {
             self.leave(slot);
-            self.jobs.get_mut(slot).pri = pri;
+            self.store.jobs.get_mut(slot).pri = pri;
             self.enter(slot);
         } else {
-            self.jobs.get_mut(slot).pri = pri;
+            self.store.jobs.get_mut(slot).pri = pri;
         }
     }
 }

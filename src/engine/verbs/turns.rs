@@ -1,6 +1,8 @@
 //! Turns: the steps that one may take, and the work that verbs have left for other turns.
 //!
 //! Owns who goes on with each kind of deferred work. Must not know deadlines.
+//!
+//! Touches: agenda, clients, tubes.
 
 use crate::engine::data::deferred::Deferred;
 #[cfg(test)]
@@ -13,7 +15,7 @@ use crate::engine::{Engine, Steps};
 impl Engine {
     /// The kinds of work that is not done.
     pub fn deferred_kinds(&self) -> impl Iterator<Item = &'static str> + '_ {
-        self.deferred.iter().map(|work| match work {
+        self.agenda.deferred.iter().map(|work| match work {
             Deferred::Disconnect(_) => DEFERRED[0],
             Deferred::Search(_) => DEFERRED[1],
             Deferred::Serve(_) => DEFERRED[2],
@@ -26,27 +28,27 @@ impl Engine {
 impl Engine {
     /// What the verbs, ticks and [`Engine::go_on`] up to the next call may do.
     pub fn grant_steps(&mut self, steps: u64) {
-        self.steps = Steps::new(steps);
+        self.agenda.steps = Steps::new(steps);
     }
 
     /// What is left of that.
     pub fn steps(&self) -> Steps {
-        self.steps
+        self.agenda.steps
     }
 
     /// A verb was called, which costs so many steps whatever it does.
     pub fn take_steps(&mut self, steps: u64) {
-        self.steps.take(steps);
+        self.agenda.steps.take(steps);
     }
 
     /// Whether [`Engine::go_on`] has something to do.
     pub fn has_deferred(&self) -> bool {
-        !self.deferred.is_empty()
+        !self.agenda.deferred.is_empty()
     }
 
     /// Goes on with one piece of what is not done. Its events must be taken before the next call.
     pub fn go_on(&mut self, now: Time) {
-        let Some(work) = self.deferred.pop_front() else { return };
+        let Some(work) = self.agenda.deferred.pop_front() else { return };
         let progress = match &work {
             Deferred::Disconnect(client) => self.clients.at(*client).map(|client| self.disconnect_on(client, now)),
             Deferred::Search(client) => self.clients.at(*client).map(|client| self.search_on(client, now)),
@@ -55,10 +57,10 @@ impl Engine {
             Deferred::Tell { extras, job, outcome, logged } => Some(self.tell_on(*extras, *job, outcome, *logged)),
         };
         match progress {
-            Some(Progress::More) => self.deferred.push_back(work),
+            Some(Progress::More) => self.agenda.deferred.push_back(work),
             Some(Progress::Done) => {}
             // What it was about is gone.
-            None => self.steps.take(1),
+            None => self.agenda.steps.take(1),
         }
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Owns the verbs about tubes that give no job to anybody: use, watch, ignore, keep, drop, limit. Must not decide which
 //! job goes to whom.
+//!
+//! Touches: agenda, clients, limits, tubes.
 
 use crate::engine::data::client::{IdleState, ReservePolicy, WATCH_COST};
 use crate::engine::data::deadlines::TimerKey;
@@ -82,22 +84,21 @@ impl Engine {
     /// The client must not be waiting.
     pub fn watch(&mut self, client: ClientId, name: &[u8], now: Time) -> Result<usize, OverLimit> {
         let watched = &self.clients[client].watched;
-        let known = self.tubes.find(name).is_some_and(|tube| watched.contains(tube, &self.watches));
+        let known = self.tubes.find(name).is_some_and(|tube| watched.contains(tube, &self.clients.watches));
         if known {
             return Ok(watched.len());
         }
-        let watches = self.watches_memory() + WATCH_COST;
+        let watches = self.clients.memory() + WATCH_COST;
         let many = watched.len() >= self.limits.max_watched || watches > self.limits.max_memory / WATCHES_PART;
         if many || self.lacks_memory(WATCH_COST) {
             return Err(OverLimit);
         }
         let number = self.open_tube(client, name)?;
-        let state = &mut self.clients[client];
+        let count = self.clients.watch(client, number);
+        let state = &self.clients[client];
         let tube = self.tubes.get_mut(number);
         tube.watching += 1;
         tube.sleepers += u32::from(state.reserve_policy == ReservePolicy::Notified);
-        state.watched.add(client.0, number, &mut self.watches);
-        let count = state.watched.len();
         if state.idle_state == IdleState::Idle && state.search.is_none() {
             self.stand(client, count - 1);
             self.serve(number, now);
@@ -115,9 +116,9 @@ impl Engine {
     ) -> Result<usize, OverLimit> {
         let count = self.watch(client, name, now)?;
         let tube = self.tubes.find(name).expect("a watched tube");
-        let watch = self.clients[client].watched.find(tube, &self.watches).expect("a watch");
+        let watch = self.clients[client].watched.find(tube, &self.clients.watches).expect("a watch");
         let millis = limit.map_or(0, |limit| (limit.nanos() / 1_000_000).clamp(1, u32::MAX.into()));
-        self.watches.get_mut(watch).limit = millis as u32;
+        self.clients.watches.get_mut(watch).limit = millis as u32;
         Ok(count)
     }
 
@@ -126,7 +127,7 @@ impl Engine {
     pub fn ignore(&mut self, client: ClientId, name: &[u8], now: Time) -> Option<usize> {
         let state = &self.clients[client];
         let left = state.watched.len();
-        let found = self.tubes.find(name).filter(|&tube| state.watched.contains(tube, &self.watches));
+        let found = self.tubes.find(name).filter(|&tube| state.watched.contains(tube, &self.clients.watches));
         let Some(number) = found else { return Some(left) };
         if left == 1 && state.reserve_policy == ReservePolicy::PerConnection {
             return None;
@@ -143,9 +144,9 @@ impl Engine {
             // The last one moves into its place, and may not have been seen there.
             search.seen = 0;
         }
-        let watch = state.watched.find(number, &self.watches).expect("a watched tube");
+        let watch = self.clients[client].watched.find(number, &self.clients.watches).expect("a watched tube");
         self.unstand(watch, reserve_policy);
-        self.clients[client].watched.remove(number, &mut self.watches);
+        self.clients.unwatch(client, number);
         let tube = self.tubes.get_mut(number);
         tube.watching -= 1;
         tube.sleepers -= u32::from(reserve_policy == ReservePolicy::Notified);
@@ -163,9 +164,9 @@ impl Engine {
     /// How often a watched tube is chosen by a client that reserves by weights.
     pub fn set_weight(&mut self, client: ClientId, name: &[u8], weight: u16) {
         let watched = &self.clients[client].watched;
-        let watch = self.tubes.find(name).and_then(|tube| watched.find(tube, &self.watches));
+        let watch = self.tubes.find(name).and_then(|tube| watched.find(tube, &self.clients.watches));
         if let Some(watch) = watch {
-            self.watches.get_mut(watch).weight = weight.max(1);
+            self.clients.watches.get_mut(watch).weight = weight.max(1);
         }
     }
 
@@ -192,7 +193,7 @@ impl Engine {
                 Pass::Fail => return Ok(Progress::More),
                 Pass::Done => return Ok(Progress::Done),
             }
-            if self.steps.are_used_up() && lease.pass != Pass::Done {
+            if self.agenda.steps.are_used_up() && lease.pass != Pass::Done {
                 return Ok(Progress::More);
             }
         }
@@ -202,7 +203,9 @@ impl Engine {
     fn watches_just(&self, client: ClientId, names: &[u8]) -> bool {
         let watched = &self.clients[client].watched;
         let mut names = names.split(|byte| *byte == b' ');
-        let same = |watch| names.next().is_some_and(|name| Some(self.watches.get(watch).tube) == self.tubes.find(name));
+        let same = |watch| {
+            names.next().is_some_and(|name| Some(self.clients.watches.get(watch).tube) == self.tubes.find(name))
+        };
         watched.len() <= self.limits.few_watched && watched.iter().all(same) && names.next().is_none()
     }
 
@@ -210,18 +213,18 @@ impl Engine {
     fn mark_wanted(&mut self, client: ClientId, lease: &mut WantedTubes) {
         if lease.at == 0 {
             // Zero is no lease's number.
-            self.leases = self.leases.wrapping_add(1).max(1);
-            lease.mark = self.leases;
+            self.clients.leases = self.clients.leases.wrapping_add(1).max(1);
+            lease.mark = self.clients.leases;
         }
         while let Some(name) = lease.next() {
-            self.steps.take(1);
+            self.agenda.steps.take(1);
             let watched = &self.clients[client].watched;
-            let watch = self.tubes.find(name).and_then(|tube| watched.find(tube, &self.watches));
+            let watch = self.tubes.find(name).and_then(|tube| watched.find(tube, &self.clients.watches));
             if let Some(watch) = watch {
-                self.watches.get_mut(watch).lease = lease.mark;
+                self.clients.watches.get_mut(watch).lease = lease.mark;
             }
             lease.at += name.len() + 1;
-            if self.steps.are_used_up() {
+            if self.agenda.steps.are_used_up() {
                 return;
             }
         }
@@ -233,12 +236,12 @@ impl Engine {
     fn drop_unwanted(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) {
         while lease.at > 0 {
             lease.at -= 1;
-            self.steps.take(1);
-            let watch = self.watches.get(self.clients[client].watched.at(lease.at));
+            self.agenda.steps.take(1);
+            let watch = self.clients.watches.get(self.clients[client].watched.at(lease.at));
             if watch.lease != lease.mark {
                 self.unwatch(client, watch.tube, now);
             }
-            if self.steps.are_used_up() {
+            if self.agenda.steps.are_used_up() {
                 return;
             }
         }
@@ -247,10 +250,10 @@ impl Engine {
 
     fn watch_wanted(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) -> Result<(), OverLimit> {
         while let Some(name) = lease.next() {
-            self.steps.take(2);
+            self.agenda.steps.take(2);
             self.watch(client, name, now)?;
             lease.at += name.len() + 1;
-            if self.steps.are_used_up() {
+            if self.agenda.steps.are_used_up() {
                 return Ok(());
             }
         }
@@ -262,9 +265,9 @@ impl Engine {
     /// the others live as long as something does, and one that nothing refers to is over the limit.
     pub fn keep_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
-        if self.kept_tubes < MAX_KEPT && !self.tubes.get(number).kept {
+        if self.tubes.kept < MAX_KEPT && !self.tubes.get(number).kept {
             self.tubes.get_mut(number).kept = true;
-            self.kept_tubes += 1;
+            self.tubes.kept += 1;
         }
         self.close_tube_if_idle(number);
         self.tubes.find(name).map(|_| ()).ok_or(OverLimit)
@@ -279,7 +282,7 @@ impl Engine {
             return Dropped::InUse;
         }
         if std::mem::take(&mut tube.kept) {
-            self.kept_tubes -= 1;
+            self.tubes.kept -= 1;
         }
         self.end_limit(number);
         self.close_tube_if_idle(number);
@@ -294,7 +297,7 @@ impl Engine {
     /// The names of the tubes that the client watches.
     pub fn watched(&self, client: ClientId) -> impl Iterator<Item = &[u8]> {
         let watched = &self.clients[client].watched;
-        watched.iter().map(|watch| &*self.tubes.get(self.watches.get(watch).tube).name)
+        watched.iter().map(|watch| &*self.tubes.get(self.clients.watches.get(watch).tube).name)
     }
 
     /// The tube with this name, which `client` opens if there is none. Nobody has opened more tubes than are left, so
@@ -321,7 +324,7 @@ impl Engine {
         let before = self.tubes.len();
         let number = self.tubes.open(name);
         if self.tubes.len() > before {
-            self.steps.take(TUBE);
+            self.agenda.steps.take(TUBE);
         }
         number
     }
@@ -333,13 +336,13 @@ impl Engine {
             if let Some(opener) = self.clients.at(closed.opener) {
                 self.clients[opener].opened -= 1;
             }
-            self.steps.take(TUBE);
-            self.paused.remove(&number);
+            self.agenda.steps.take(TUBE);
+            self.tubes.paused.remove(&number);
             if let Some(name) = paused {
                 // A tube of this name that is opened later is not paused, and the log must not think that it is.
                 self.changed(Change::PauseEnded { tube: number, name: (*name).into(), before: true });
             }
-            self.deadlines.set(TimerKey::Tube(number), Time::NEVER);
+            self.agenda.deadlines.set(TimerKey::Tube(number), Time::NEVER);
         }
     }
 }

@@ -1,0 +1,22 @@
+//! What is to be done, and when.
+//!
+//! Owns the deadlines of everything timed, the work that verbs have left for other turns, and the steps of this turn.
+
+use std::collections::VecDeque;
+
+use super::deadlines::Deadlines;
+use super::deferred::Deferred;
+use super::steps::Steps;
+
+#[derive(Debug)]
+pub struct Agenda {
+    pub(in crate::engine) deadlines: Deadlines,
+    pub(in crate::engine) deferred: VecDeque<Deferred>,
+    pub(in crate::engine) steps: Steps,
+}
+
+impl Agenda {
+    pub fn new() -> Agenda {
+        Agenda { deadlines: Deadlines::new(), deferred: VecDeque::new(), steps: Steps::ENDLESS }
+    }
+}

@@ -1,0 +1,142 @@
+//! Groups of jobs whose key bounds how many are reserved at a time, and their lanes in tubes.
+//!
+//! Owns who is in which lane, and the sum of what they take. Must not decide who may go on: `rules/concurrency.rs` does.
+
+use std::collections::BTreeMap;
+
+use super::handle::TubeHandle;
+use super::index::{chained, Index};
+use super::list::NIL;
+use super::name::Name;
+use super::ready::ReadyQueue;
+use super::slots::Slots;
+
+/// Lanes of a group at most: so many tubes are looked at when it has as many reserved as it may, or has no longer.
+pub(in crate::engine) const MOST_LANES: usize = 64;
+
+/// Jobs with one key.
+#[derive(Debug)]
+pub(in crate::engine) struct Group {
+    pub(in crate::engine) key: Name,
+    /// The tube in which the key counts, or [`NIL`] for all tubes.
+    pub(in crate::engine) scope: u32,
+    pub(in crate::engine) hash: u32,
+    /// The next in the same bucket of the index.
+    pub(in crate::engine) chain: u32,
+    pub(in crate::engine) reserved: u32,
+    /// The bounds of those that are reserved, and how many have each.
+    pub(in crate::engine) bounds: BTreeMap<u32, u32>,
+    pub(in crate::engine) lanes: Vec<u32>,
+    /// As many are reserved as may be.
+    pub(in crate::engine) blocked: bool,
+}
+
+/// Jobs of a group in one tube, either those that can be leased or the others, which stand in different queues.
+#[derive(Debug)]
+pub(in crate::engine) struct Lane {
+    pub(in crate::engine) group: u32,
+    pub(in crate::engine) tube: u32,
+    pub(in crate::engine) large: bool,
+    /// Members in any state.
+    pub(in crate::engine) members: u32,
+    /// The one that stands in the tube's queue, or [`NIL`].
+    pub(in crate::engine) exposed: u32,
+    /// The other ready ones.
+    pub(in crate::engine) parked: ReadyQueue,
+}
+
+/// Bytes of account of a group beside its key, and of a lane.
+pub(in crate::engine) const GROUP_COST: u64 = size_of::<Group>() as u64 + 24;
+pub(in crate::engine) const LANE_COST: u64 = size_of::<Lane>() as u64 + 4;
+
+chained!(Group);
+
+/// All groups and lanes.
+#[derive(Debug, Default)]
+pub struct Lanes {
+    pub(in crate::engine) groups: Slots<Group, 64>,
+    pub(in crate::engine) index: Index,
+    pub(in crate::engine) lanes: Slots<Lane, 64>,
+    /// Tubes in which somebody waits and a job was parked until now; they are served at the end of the verb.
+    pub(in crate::engine) unblocked: Vec<TubeHandle>,
+    /// Bytes of account of all groups and lanes.
+    pub(in crate::engine) memory: u64,
+}
+
+impl Lanes {
+    /// Returns the group with this key, which has this hash, in its scope.
+    pub fn find(&self, key: &Name, scope: u32, hash: u32) -> Option<u32> {
+        self.index.find(hash as usize, &self.groups, |group| {
+            let group = self.groups.get(group);
+            group.scope == scope && group.key == *key
+        })
+    }
+
+    /// Returns the lane of a group in a tube.
+    pub fn lane_in(&self, group: u32, tube: u32, large: bool) -> Option<u32> {
+        let same = |lane: &u32| {
+            let lane = self.lanes.get(*lane);
+            (lane.tube, lane.large) == (tube, large)
+        };
+        self.groups.get(group).lanes.iter().copied().find(same)
+    }
+
+    /// Adds a member to the lane of the group with this key, both of which are made if need be, and returns the lane.
+    pub fn join(&mut self, key: Name, scope: u32, hash: u32, tube: u32, large: bool) -> u32 {
+        let group = self.find(&key, scope, hash).unwrap_or_else(|| {
+            self.memory += GROUP_COST + key.length() as u64;
+            let (bounds, lanes) = (BTreeMap::new(), Vec::new());
+            let group = Group { key, scope, hash, chain: NIL, reserved: 0, bounds, lanes, blocked: false };
+            let number = self.groups.insert(group);
+            self.index.insert(number, &mut self.groups);
+            number
+        });
+        let lane = self.lane_in(group, tube, large).unwrap_or_else(|| {
+            self.memory += LANE_COST;
+            let lane = Lane { group, tube, large, members: 0, exposed: NIL, parked: ReadyQueue::default() };
+            let number = self.lanes.insert(lane);
+            self.groups.get_mut(group).lanes.push(number);
+            number
+        });
+        self.lanes.get_mut(lane).members += 1;
+        lane
+    }
+
+    /// Takes a member out of a lane, which ends with its last one, as its group ends with its last lane.
+    pub fn leave(&mut self, lane: u32) {
+        let members = &mut self.lanes.get_mut(lane).members;
+        *members -= 1;
+        if *members > 0 {
+            return;
+        }
+        let group = self.lanes.remove(lane).group;
+        self.memory -= LANE_COST;
+        let lanes = &mut self.groups.get_mut(group).lanes;
+        lanes.retain(|other| *other != lane);
+        if lanes.is_empty() {
+            self.index.remove(group, &mut self.groups);
+            self.memory -= GROUP_COST + self.groups.remove(group).key.length() as u64;
+        }
+    }
+
+    /// The key of the group of this lane.
+    pub fn key_of(&self, lane: u32) -> &Name {
+        &self.groups.get(self.lanes.get(lane).group).key
+    }
+
+    /// Ready jobs of this tube that are parked; for checks.
+    pub fn parked_in(&self, tube: u32) -> impl Iterator<Item = &ReadyQueue> {
+        self.lanes.iter().filter(move |(_, lane)| lane.tube == tube).map(|(_, lane)| &lane.parked)
+    }
+
+    /// Returns the bytes of account of all groups and lanes.
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Bytes of account of all, counted one by one; for checks.
+    pub fn counted(&self) -> u64 {
+        let groups: u64 = self.groups.iter().map(|(_, group)| GROUP_COST + group.key.length() as u64).sum();
+        groups + self.lanes.len() as u64 * LANE_COST
+    }
+}

@@ -1,0 +1,50 @@
+//! All jobs, and everything that hangs on them.
+//!
+//! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of keys that bound workers, and the counts
+//! of all of these. Must not know who waits for a job, nor where in a tube it stands.
+
+use super::ended_keys::EndedKeys;
+use super::job_extras::ExtrasStore;
+use super::jobs::Jobs;
+use super::lanes::Lanes;
+use super::tube::JobCounts;
+
+#[derive(Debug)]
+pub struct Store {
+    pub(in crate::engine) jobs: Jobs,
+    pub(in crate::engine) extras: ExtrasStore,
+    pub(in crate::engine) ended_keys: EndedKeys,
+    pub(in crate::engine) lanes: Lanes,
+    pub(in crate::engine) last_id: u64,
+    /// The place of the job that was buried last, in the order of burying.
+    pub(in crate::engine) last_bury: u64,
+    pub(in crate::engine) counts: JobCounts,
+    /// Jobs that were put since the start.
+    pub(in crate::engine) total: u64,
+    /// Reservations that ended because their time to run did.
+    pub(in crate::engine) timeouts: u64,
+    /// Jobs whose time to live ended before they were over.
+    pub(in crate::engine) evicted: u64,
+}
+
+impl Store {
+    pub fn new() -> Store {
+        Store {
+            jobs: Jobs::new(),
+            extras: ExtrasStore::new(),
+            ended_keys: EndedKeys::default(),
+            lanes: Lanes::default(),
+            last_id: 0,
+            last_bury: 0,
+            counts: JobCounts::default(),
+            total: 0,
+            timeouts: 0,
+            evicted: 0,
+        }
+    }
+
+    /// Returns the bytes of account of all that it holds.
+    pub fn memory(&self) -> u64 {
+        self.jobs.memory() + self.extras.memory() + self.ended_keys.memory() + self.lanes.memory()
+    }
+}
