@@ -8,7 +8,6 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod buffer;
-mod calendar;
 mod client_registry;
 mod counters;
 mod dialogue;

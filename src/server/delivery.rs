@@ -5,18 +5,16 @@
 //! bytes behind and goes on. So a reply can never overtake the one before it, a producer that hands a job to a waiting
 //! worker writes it out itself, without waking the worker's thread, and no lock is held during a write.
 
-use crate::shared::atomic::{AtomicBool, Ordering};
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crossbeam_channel::Sender;
-use mio::Waker;
 #[cfg(feature = "tls")]
 use parking_lot::Mutex as LeafMutex;
 
+use super::handle::ThreadHandle;
 use super::memory::{Memory, CONNECTION_COST};
-use super::pool::Note;
+use super::message::Message;
 use super::socket::Stream;
 #[cfg(feature = "tls")]
 use super::tls::{TlsSession, SESSION_COST};
@@ -45,48 +43,6 @@ pub struct NewsLimits {
     pub reading: usize,
     /// When its socket took nothing more, when it was last tried.
     pub stuck: usize,
-}
-
-/// The way to the thread that owns a connection.
-#[derive(Debug)]
-pub struct ThreadHandle {
-    inbox: Sender<Note>,
-    /// Wakes it up to look there.
-    waker: Waker,
-    /// It has said that it will sleep; whoever takes that back wakes it.
-    asleep: AtomicBool,
-    /// The account that its connections charge their output to.
-    memory: Arc<Memory>,
-    /// Until when they may be answered.
-    lease: Arc<Lease>,
-}
-
-impl ThreadHandle {
-    /// The way to a thread that reads this inbox, and waits where `waker` wakes it.
-    pub fn new(inbox: Sender<Note>, waker: Waker, memory: Arc<Memory>, lease: Arc<Lease>) -> ThreadHandle {
-        ThreadHandle { inbox, waker, asleep: AtomicBool::new(false), memory, lease }
-    }
-
-    /// Leaves a note and wakes the thread, if it sleeps.
-    pub fn send(&self, note: Note) {
-        // Both fail only when the thread has ended, and then nobody needs to be told.
-        let _ = self.inbox.send(note);
-        // In one order with the thread's own two steps (the channel's are of that kind too): either it is seen to sleep
-        // here, or it has seen the note.
-        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
-            let _ = self.waker.wake();
-        }
-    }
-
-    /// The thread will look into its inbox once more and then sleep.
-    pub fn will_sleep(&self) {
-        self.asleep.store(true, Ordering::SeqCst);
-    }
-
-    /// The thread is awake, and will look into its inbox before it sleeps again.
-    pub fn is_awake(&self) {
-        self.asleep.store(false, Ordering::Relaxed);
-    }
 }
 
 #[derive(Debug)]
@@ -366,7 +322,7 @@ impl Outbox {
 
     /// Has the owner look at the connection again.
     pub fn wake_owner(&self) {
-        self.owner.send(Note::Resume(self.token));
+        self.owner.send(Message::Resume(self.token));
     }
 
     /// Asks, for the owner, what to do next. `more`: it has things to do behind what may be forbidden now, and wants to
@@ -564,7 +520,7 @@ mod tests {
     fn pair() -> (Arc<Outbox>, mio::net::UnixStream) {
         let poll = mio::Poll::new().expect("a poller");
         let (inbox, _) = crossbeam_channel::unbounded();
-        let waker = Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
+        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
         let (ours, theirs) = mio::net::UnixStream::pair().expect("two sockets");
         (
             Outbox::new(

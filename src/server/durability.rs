@@ -5,7 +5,6 @@
 //! thread serves all connections of that round; on a slow disk the log's own threads do it, so that commands which need
 //! no disk are answered meanwhile. Must not know the format of the log.
 
-use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,17 +13,14 @@ use parking_lot::{Condvar, Mutex};
 
 use super::command_log::Held;
 use super::delivery::Outbox;
-use super::hub::Hub;
-use super::space::{self, Space};
+use super::space::Space;
 use crate::binlog::{Journal, JournalAccess, Required, SyncMode, Wal};
 use crate::protocol::Output;
+use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::shared::lock_order::{self, HELD_REPLIES};
 
 /// How long may stay unsynced what no reply depends on.
 const UNHURRIED: Duration = Duration::from_millis(50);
-
-/// The syncer rests for so long: clients that its sync has answered say something again, and share the next one.
-const GATHER: Duration = Duration::from_millis(1);
 
 /// What a reply promises of the log.
 #[derive(Clone, Copy, Debug)]
@@ -75,9 +71,6 @@ struct BellState {
     stop: bool,
 }
 
-/// What one of the log's threads runs.
-pub type Run = fn(&Hub, &Durability);
-
 impl std::fmt::Debug for Durability {
     fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
         formatter.debug_struct("Durability").field("safe", &self.wal.durable()).finish_non_exhaustive()
@@ -97,12 +90,6 @@ impl Durability {
             writer: Bell::default(),
             syncer: Bell::default(),
         }
-    }
-
-    /// The log's own threads: their names and what they run. With `-f0`, who syncs writes as well.
-    pub fn threads(&self) -> Vec<(&'static str, Run)> {
-        let writer = (self.wal.mode() != SyncMode::Always).then_some(("writer", run_writer as Run));
-        [("syncer", run_syncer as Run), ("segments", space::run as Run)].into_iter().chain(writer).collect()
     }
 
     /// Those who wait for space.
@@ -163,11 +150,11 @@ impl Durability {
     }
 
     /// Brings what was appended to the disk, or has it brought, and lets go of the replies that are safe.
-    pub fn commit(&self, hub: &Hub, spare: &mut Output) {
+    pub fn commit(&self, access: &impl JournalAccess, spare: &mut Output) {
         let appended = self.appended.load(Ordering::Acquire);
         if appended > self.committed.load(Ordering::Acquire) {
             self.committed.fetch_max(appended, Ordering::AcqRel);
-            self.bring(hub);
+            self.bring(access);
             // For the sync, if one is owed, and for a look whether the log is still there.
             if !self.syncer.armed.load(Ordering::Acquire) {
                 let within = match self.wal.mode() {
@@ -183,23 +170,23 @@ impl Durability {
         }
     }
 
-    fn bring(&self, hub: &Hub) {
+    fn bring(&self, access: &impl JournalAccess) {
         let wal = &self.wal;
         match wal.mode() {
             // What nobody waits for, such as that a job was reserved, is synced with what comes next.
             SyncMode::Always if self.holds.lock().is_empty() => {
                 if !wal.is_slow() {
-                    wal.write_promptly(hub);
+                    wal.write_promptly(access);
                 }
                 self.syncer.ring_by(Instant::now() + UNHURRIED);
             }
             SyncMode::Always => {
-                if wal.is_slow() || !wal.write_promptly(hub) || !wal.sync_promptly(hub) {
+                if wal.is_slow() || !wal.write_promptly(access) || !wal.sync_promptly(access) {
                     self.syncer.ring_by(Instant::now());
                 }
             }
             SyncMode::Every(_) | SyncMode::Never => {
-                if !wal.write_promptly(hub) {
+                if !wal.write_promptly(access) {
                     self.writer.ring_by(Instant::now());
                 }
             }
@@ -207,8 +194,8 @@ impl Durability {
     }
 
     /// Writes what compaction has appended, and sees to it that it is synced.
-    pub fn write_compacted(&self, hub: &Hub) {
-        self.wal.write(hub);
+    pub fn write_compacted(&self, access: &impl JournalAccess) {
+        self.wal.write(access);
         if self.wal.is_unsynced() {
             match self.wal.mode() {
                 SyncMode::Every(millis) => self.syncer.ring_by(Instant::now() + Duration::from_millis(millis)),
@@ -252,14 +239,24 @@ impl Durability {
         }
     }
 
+    /// Waits until it is time to sync; false if the syncer is to end.
+    pub fn wait_to_sync(&self) -> bool {
+        self.syncer.wait()
+    }
+
+    /// Waits until somebody must write what a pool thread did not; false if the writer is to end.
+    pub fn wait_to_write(&self) -> bool {
+        self.writer.wait()
+    }
+
     /// What the syncer does each time.
-    pub fn sync(&self, hub: &Hub, spare: &mut Output) {
-        let _ = self.wal.write(hub) && self.wal.sync(hub);
-        self.wal.check(hub);
+    pub fn sync(&self, access: &impl JournalAccess, spare: &mut Output) {
+        let _ = self.wal.write(access) && self.wal.sync(access);
+        self.wal.check(access);
         self.release(spare);
         // Segments that waited for this sync may go; a disk that has failed is tried again, also if nobody says
         // anything.
-        if hub.with(|journal: &mut Journal, _| journal.needs_maintenance()) || self.wal.is_failing() {
+        if access.with(|journal: &mut Journal, _| journal.needs_maintenance()) || self.wal.is_failing() {
             self.space.maintain();
         }
     }
@@ -271,8 +268,8 @@ impl Durability {
     }
 
     /// When they have ended: writes and syncs everything.
-    pub fn close(&self, hub: &Hub) {
-        self.wal.close(hub);
+    pub fn close(&self, access: &impl JournalAccess) {
+        self.wal.close(access);
         self.release(&mut Output::new());
         self.space.go_on(usize::MAX);
     }
@@ -310,23 +307,5 @@ impl Bell {
                 None => self.rung.wait(&mut state),
             }
         }
-    }
-}
-
-/// The syncer thread: runs until [`Durability::stop`].
-fn run_syncer(hub: &Hub, log: &Durability) {
-    let mut spare = Output::new();
-    while log.syncer.wait() {
-        log.sync(hub, &mut spare);
-        std::thread::sleep(GATHER);
-    }
-}
-
-/// The writer thread: writes when a pool thread would have to wait for the disk. Runs until [`Durability::stop`].
-fn run_writer(hub: &Hub, log: &Durability) {
-    let mut spare = Output::new();
-    while log.writer.wait() {
-        log.wal.write(hub);
-        log.release(&mut spare);
     }
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex as LeafMutex;
 
 use super::admission::Admission;
+use super::alarm::Alarm;
 use super::clock::Clock;
 use super::command_log::Note;
 use super::delivery::Outbox;
@@ -21,9 +22,8 @@ use super::gate::Gate;
 use super::host::Process;
 use super::memory::Memory;
 use super::recovery;
-use super::running::Shutdown;
+use super::shutdown::Shutdown;
 use super::space::Claim;
-use super::timer::Alarm;
 #[cfg(feature = "tls")]
 use super::tls::ServerConfig;
 use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};

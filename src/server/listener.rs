@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use nix::libc::{EMFILE, ENFILE};
 
 use super::admission::Refusal;
-use super::delivery::ThreadHandle;
+use super::handle::ThreadHandle;
 use super::hub::Hub;
-use super::pool::Note;
+use super::message::Message;
 use super::socket::{Listener, PeerAddress, Stream};
 use crate::protocol::Wire;
 
@@ -96,7 +96,7 @@ impl Acceptor<'_> {
             Ok(permit) => {
                 let turn = self.threads.next.fetch_add(1, Ordering::Relaxed);
                 let owner = &self.threads.owners[turn % self.threads.owners.len()];
-                owner.send(Note::Adopt(stream, peer, self.wire, permit));
+                owner.send(Message::Adopt(stream, peer, self.wire, permit));
             }
             Err(refusal) => self.turn_away(&stream, peer, refusal),
         }

@@ -15,7 +15,8 @@ use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use parking_lot::Mutex;
 
-use super::logfile::{self, severity, Elsewhere, Target};
+use super::log_line::{severity, text_line, timestamp};
+use super::logfile::{self, Elsewhere, Target};
 use crate::shared::json::{self, Members};
 
 /// How many milliseconds stderr may take no line, as a pipe that its reader has left full, before lines are lost. Then
@@ -132,7 +133,7 @@ fn line(record: &Record, form: LogForm, now: SystemTime) -> String {
         LogForm::Journal => format!("<{}>{text}\n", severity(level)),
         LogForm::Json => {
             let mut line = json::object(|members| {
-                members.text("time", humantime::format_rfc3339_millis(now).to_string().as_bytes());
+                members.text("time", timestamp(now).as_bytes());
                 members.text("level", level.as_str().to_ascii_lowercase().as_bytes());
                 members.text("text", record.args().to_string().as_bytes());
                 // It collects what it is shown, and never fails.
@@ -142,11 +143,6 @@ fn line(record: &Record, form: LogForm, now: SystemTime) -> String {
             line
         }
     }
-}
-
-/// A line of text, for whoever has just a text.
-pub(super) fn text_line(level: Level, text: &str, now: SystemTime) -> String {
-    format!("{} {level:5} {text}\n", humantime::format_rfc3339_millis(now))
 }
 
 /// What a record says, and its fields behind it.

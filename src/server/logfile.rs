@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use log::Level;
 use parking_lot::Mutex;
 
-use super::log::text_line;
+use super::log_line::{severity, text_line};
 use crate::shared::files;
 
 /// Where the system's log takes lines.
@@ -91,14 +91,4 @@ fn connect() -> io::Result<UnixDatagram> {
     socket.set_nonblocking(true)?;
     socket.connect(SYSLOG)?;
     Ok(socket)
-}
-
-/// The system's number for a level.
-pub fn severity(level: Level) -> u8 {
-    match level {
-        Level::Error => 3,
-        Level::Warn => 4,
-        Level::Info => 6,
-        Level::Debug | Level::Trace => 7,
-    }
 }

@@ -6,6 +6,7 @@
 //! commands or rules of the queue.
 
 mod admission;
+mod alarm;
 mod clock;
 mod command_log;
 mod connection;
@@ -13,18 +14,24 @@ mod delivery;
 mod durability;
 mod embedded;
 mod gate;
+mod handle;
 mod http;
 mod hub;
 mod hub_access;
 mod hub_memory;
 mod idle;
 mod listener;
+mod log_line;
+mod log_threads;
 mod memory;
+mod message;
 mod operators;
 mod pool;
 mod probation;
 mod recovery;
 mod running;
+mod segments;
+mod shutdown;
 #[allow(missing_docs)]
 mod socket;
 mod space;

@@ -15,10 +15,12 @@ use slab::Slab;
 
 use super::admission::Permit;
 use super::connection::{Connection, Next, Seen, ThreadScratch};
-use super::delivery::{Outbox, ThreadHandle};
+use super::delivery::Outbox;
 use super::gate::Stranger;
+use super::handle::ThreadHandle;
 use super::hub::Hub;
 use super::idle::{ClientActivity, Idle, CLOSINGS};
+use super::message::Message;
 use super::operators::Operators;
 use super::probation::Probation;
 use super::socket::{PeerAddress, Stream};
@@ -61,27 +63,12 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How often it is looked whether they have.
 const STOP_STEP: Duration = Duration::from_millis(20);
 
-/// What other threads tell a pool thread.
-#[derive(Debug)]
-pub enum Note {
-    /// This connection is yours; who it is, what it speaks, and what it gives back when it is gone.
-    Adopt(Stream, PeerAddress, Wire, Permit),
-    /// Look at this connection again. It may be gone, and its number another's: looking does no harm.
-    Resume(usize),
-    /// There is a new access file.
-    Renew(Arc<AccessTable>),
-    /// Tell here when nothing that had arrived before is left to be done.
-    Quiesce(Sender<()>),
-    /// Send what waits, and end.
-    Stop,
-}
-
 /// One thread of the pool.
 pub struct PoolThread {
     hub: Arc<Hub>,
     poll: Poll,
     owner: Arc<ThreadHandle>,
-    inbox: Receiver<Note>,
+    inbox: Receiver<Message>,
     connections: Slab<Connection>,
     /// What each of them gives back when it is gone, by its number.
     seats: Vec<Permit>,
@@ -231,11 +218,11 @@ impl PoolThread {
         for _ in 0..notes.min(CROWD) {
             let Ok(note) = self.inbox.try_recv() else { break };
             match note {
-                Note::Adopt(stream, peer, wire, permit) => self.adopt(stream, peer, wire, permit),
-                Note::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }, false),
-                Note::Renew(table) => self.renewal = Some((table, 0)),
-                Note::Quiesce(waiting) => self.quiescing.push(waiting),
-                Note::Stop => return ControlFlow::Break(()),
+                Message::Adopt(stream, peer, wire, permit) => self.adopt(stream, peer, wire, permit),
+                Message::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }, false),
+                Message::Renew(table) => self.renewal = Some((table, 0)),
+                Message::Quiesce(waiting) => self.quiescing.push(waiting),
+                Message::Stop => return ControlFlow::Break(()),
             }
         }
         self.scratch.turn.sharers = 0;
@@ -539,7 +526,7 @@ mod tests {
             theirs.set_nonblocking(true).expect("a socket");
             let Ok(permit) = hub.admission().admit(&PeerAddress::Unix) else { panic!("no room for a connection") };
             let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
-            owner.send(Note::Adopt(stream, PeerAddress::Unix, Wire::Beanstalk, permit));
+            owner.send(Message::Adopt(stream, PeerAddress::Unix, Wire::Beanstalk, permit));
             clients.push(theirs);
         }
         while thread.round() {}

@@ -9,69 +9,26 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::unbounded;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::clock::Clock;
-use super::delivery::ThreadHandle;
-use super::durability::Durability;
+use super::handle::ThreadHandle;
 use super::hub::Hub;
 use super::listener::{self, Threads};
-use super::pool::{Note, PoolThread};
+use super::log_threads;
+use super::message::Message;
+use super::pool::PoolThread;
 use super::socket::Listener;
 use super::timer;
 use crate::access::AccessTable;
 use crate::protocol::Wire;
+use crossbeam_channel::unbounded;
 
 /// Bytes of stack of each thread: the deepest call needs a fraction of it.
 const STACK: usize = 256 * 1024;
 
 /// How long [`Running::quiesce`] waits for connections that a busy machine brings late, or that never come.
 const QUIESCE: Duration = Duration::from_secs(300);
-
-/// Whether the server is to stop, and whether it has.
-#[derive(Debug, Default)]
-pub struct Shutdown {
-    state: Mutex<ShutdownState>,
-    changed: Condvar,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct ShutdownState {
-    /// A client has asked for it.
-    asked: bool,
-    stopped: bool,
-}
-
-impl Shutdown {
-    /// A client wants the server to stop.
-    pub fn ask(&self) {
-        self.state.lock().asked = true;
-        self.changed.notify_all();
-    }
-
-    /// Whether the server has stopped.
-    pub fn is_stopped(&self) -> bool {
-        self.state.lock().stopped
-    }
-
-    /// Waits until the server has stopped.
-    pub fn wait(&self) {
-        self.changed.wait_while(&mut self.state.lock(), |state| !state.stopped);
-    }
-
-    /// Waits until a client asks for it, or it comes otherwise; true in the first case.
-    fn is_asked(&self) -> bool {
-        let mut state = self.state.lock();
-        self.changed.wait_while(&mut state, |state| !state.asked && !state.stopped);
-        !state.stopped
-    }
-
-    fn has_come(&self) {
-        self.state.lock().stopped = true;
-        self.changed.notify_all();
-    }
-}
 
 /// The threads and the listeners of a server.
 #[derive(Debug)]
@@ -111,7 +68,7 @@ impl Running {
             let hub = self.hub.clone();
             self.threads.push(spawn("timer".to_owned(), move || timer::run(&hub))?);
         }
-        for (name, run) in self.hub.log().map_or_else(Vec::new, Durability::threads) {
+        for (name, run) in self.hub.log().map_or_else(Vec::new, log_threads::threads) {
             let hub = self.hub.clone();
             self.log_threads.push(spawn(name.to_owned(), move || run(&hub, hub.log().expect("a log")))?);
         }
@@ -126,7 +83,7 @@ impl Running {
 
     /// There is a new access file.
     pub fn renew(&self, table: &Arc<AccessTable>) {
-        self.owners.iter().for_each(|owner| owner.send(Note::Renew(table.clone())));
+        self.owners.iter().for_each(|owner| owner.send(Message::Renew(table.clone())));
     }
 
     /// Returns when so many connections have come since the start, and no pool thread finds anything to do. What one of
@@ -138,7 +95,7 @@ impl Running {
         }
         for _ in 0..2 {
             let (sender, quiet) = unbounded();
-            self.owners.iter().for_each(|owner| owner.send(Note::Quiesce(sender.clone())));
+            self.owners.iter().for_each(|owner| owner.send(Message::Quiesce(sender.clone())));
             drop(sender);
             // It ends when all have answered or ended.
             quiet.iter().for_each(drop);
@@ -160,7 +117,7 @@ impl Running {
             let _ = thread.join();
         }
         self.listeners.clear();
-        self.owners.drain(..).for_each(|owner| owner.send(Note::Stop));
+        self.owners.drain(..).for_each(|owner| owner.send(Message::Stop));
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -172,7 +129,7 @@ impl Running {
                 let _ = thread.join();
             }
             if threads > 0 {
-                log.close(&self.hub);
+                log.close(&*self.hub);
             }
         }
         self.hub.close();

@@ -1,11 +1,10 @@
-//! Space in the log: the commands that wait for it, and the thread that makes it.
+//! Space in the log: the commands that wait for it, and when it is made.
 //!
 //! Owns the list of connections whose next command needs more space than the log has on the disk, first come first
-//! served, and the thread that makes and removes segments. Such a connection is not read, and its pool thread serves
-//! the others, so that a disk which takes long to make a file holds up nobody else. Must not know the commands, nor how
-//! space is counted.
+//! served, and what the thread that makes segments has to do next. Such a connection is not read, and its pool thread
+//! serves the others, so that a disk which takes long to make a file holds up nobody else. Must not know the commands,
+//! nor how space is counted.
 
-use crate::shared::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,20 +12,14 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::delivery::Outbox;
-use super::durability::Durability;
-use super::hub::Hub;
 use crate::binlog::Journal;
-use crate::protocol::Output;
+use crate::shared::atomic::{AtomicU64, Ordering};
 
 /// How often a failing or full disk is tried.
-const RETRY: Duration = Duration::from_millis(250);
+pub const RETRY: Duration = Duration::from_millis(250);
 
 /// How often the thread checks that all segments are still in place.
-const CHECK: Duration = Duration::from_millis(500);
-
-/// The least time between two rounds of work that is not urgent, so that it is done in portions and others get their
-/// turn.
-const PORTION: Duration = Duration::from_millis(1);
+pub const CHECK: Duration = Duration::from_millis(500);
 
 /// How long space is kept for a connection that waited for it: it may be busy with a client that does not read.
 const KEPT: Duration = Duration::from_millis(100);
@@ -66,7 +59,7 @@ struct Waiting {
 }
 
 /// What the thread has to do next.
-enum Task {
+pub enum SpaceTask {
     /// Make space of so many bytes for so many connections.
     Make(u64, usize),
     Maintain,
@@ -159,18 +152,18 @@ impl Space {
 
     /// Waits until there is something to do; `retry`: the disk must be tried again soon. A portion of those who wait is
     /// as much as fits into a segment, so that nobody waits until there is space for all of them.
-    fn next(&self, retry: bool, portion: u64) -> Task {
+    pub fn next(&self, retry: bool, portion: u64) -> SpaceTask {
         let mut state = self.state.lock();
         loop {
             if state.stop {
-                return Task::Stop;
+                return SpaceTask::Stop;
             }
             if self.is_urgent(&state) {
                 self.kept.store(0, Ordering::Relaxed);
                 return next_portion(&state, portion);
             }
             if std::mem::take(&mut state.maintain) {
-                return Task::Maintain;
+                return SpaceTask::Maintain;
             }
             match state.kept_until.filter(|_| !state.waiting.is_empty()) {
                 Some(until) => drop(self.changed.wait_until(&mut state, until)),
@@ -182,8 +175,19 @@ impl Space {
         }
     }
 
+    /// Returns what there is to do, for a server without threads, where nobody keeps space from others.
+    pub fn next_at_once(&self, portion: u64) -> SpaceTask {
+        let state = self.state.lock();
+        self.kept.store(0, Ordering::Relaxed);
+        if state.waiting.is_empty() {
+            SpaceTask::Maintain
+        } else {
+            next_portion(&state, portion)
+        }
+    }
+
     /// Rests, unless something urgent comes.
-    fn rest(&self, length: Duration) {
+    pub fn rest(&self, length: Duration) {
         let end = Instant::now() + length;
         let mut state = self.state.lock();
         while !state.stop && !self.is_urgent(&state) && !self.changed.wait_until(&mut state, end).timed_out() {}
@@ -196,29 +200,7 @@ impl Space {
     }
 }
 
-/// One round of what the thread does, for a server without threads, where nobody keeps space from others.
-pub fn round(hub: &Hub, log: &Durability) {
-    let (space, wal) = (log.space(), log.wal());
-    let task = {
-        let state = space.state.lock();
-        space.kept.store(0, Ordering::Relaxed);
-        if state.waiting.is_empty() {
-            Task::Maintain
-        } else {
-            next_portion(&state, hub.config().log.segment_size)
-        }
-    };
-    if let Task::Make(bytes, count) = task {
-        wal.reserve(hub, bytes);
-        space.go_on(count);
-    } else {
-        wal.maintain(hub);
-    }
-    log.write_compacted(hub);
-    log.release(&mut Output::new());
-}
-
-fn next_portion(state: &State, most: u64) -> Task {
+fn next_portion(state: &State, most: u64) -> SpaceTask {
     let (mut bytes, mut count) = (0, 0);
     for waiting in &state.waiting {
         if count > 0 && bytes + waiting.bytes > most {
@@ -227,43 +209,5 @@ fn next_portion(state: &State, most: u64) -> Task {
         bytes += waiting.bytes;
         count += 1;
     }
-    Task::Make(bytes, count)
-}
-
-/// The thread that makes and removes segments, tries a failed disk, and compacts: runs until [`Space::stop`].
-pub fn run(hub: &Hub, log: &Durability) {
-    let (space, wal) = (log.space(), log.wal());
-    let mut spare = Output::new();
-    let (mut tried, mut checked) = (Instant::now(), Instant::now());
-    loop {
-        if wal.is_failing() {
-            space.rest(RETRY);
-        }
-        let mut more = true;
-        let task = space.next(wal.is_failing() || wal.is_full(), hub.config().log.segment_size);
-        if checked.elapsed() >= CHECK {
-            checked = Instant::now();
-            wal.check(hub);
-        }
-        match task {
-            Task::Stop => return,
-            Task::Make(bytes, count) => {
-                wal.reserve(hub, bytes);
-                space.go_on(count);
-            }
-            Task::Maintain if tried.elapsed() < RETRY => more = wal.maintain_sparingly(hub),
-            Task::Maintain => {
-                tried = Instant::now();
-                more = wal.maintain(hub);
-            }
-        }
-        log.write_compacted(hub);
-        log.release(&mut spare);
-        if let Task::Maintain = task {
-            space.rest(PORTION);
-        }
-        if more {
-            space.maintain();
-        }
-    }
+    SpaceTask::Make(bytes, count)
 }

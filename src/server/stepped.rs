@@ -10,11 +10,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use super::clock::Clock;
-use super::delivery::ThreadHandle;
+use super::handle::ThreadHandle;
 use super::hub::{Hub, TurnScratch};
-use super::pool::{Note, PoolThread};
+use super::message::Message;
+use super::pool::PoolThread;
+use super::segments;
 use super::socket::{PeerAddress, Stream};
-use super::space;
 use crate::binlog::{Journal, JournalAccess, OpenError, Storage, Wal};
 use crate::engine::{Engine, Span, Time};
 use crate::protocol::{Output, Wire};
@@ -53,7 +54,7 @@ impl Stepped {
         let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
         let peer = PeerAddress::Unix;
         let permit = self.hub.admission().admit(&peer).map_err(|refusal| io::Error::other(refusal.reason()))?;
-        self.owner.send(Note::Adopt(stream, peer, wire, permit));
+        self.owner.send(Message::Adopt(stream, peer, wire, permit));
         Ok(theirs)
     }
 
@@ -96,7 +97,7 @@ impl Stepped {
     /// What the syncer does: writes and syncs, and lets go of the replies that waited for it.
     pub fn sync(&mut self) {
         if let Some(log) = self.hub.log() {
-            log.sync(&self.hub, &mut Output::new());
+            log.sync(&*self.hub, &mut Output::new());
         }
     }
 
@@ -111,7 +112,7 @@ impl Stepped {
     /// One round of the thread that makes and removes segments.
     pub fn segments(&mut self) {
         if let Some(log) = self.hub.log() {
-            space::round(&self.hub, log);
+            segments::round(&self.hub, log);
         }
     }
 
@@ -123,7 +124,7 @@ impl Stepped {
     /// Leaves the log in order, as at the end of a server.
     pub fn close(&mut self) {
         if let Some(log) = self.hub.log() {
-            log.close(&self.hub);
+            log.close(&*self.hub);
         }
     }
 

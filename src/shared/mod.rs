@@ -5,6 +5,7 @@
 
 pub mod atomic;
 pub mod base64;
+pub mod calendar;
 #[allow(missing_docs)]
 pub mod files;
 pub mod json;

@@ -2,7 +2,6 @@
 //!
 //! Owns what the replies wait for. Each of its steps may be slow, and other threads come in between.
 
-use crate::server::hub::Hub;
 use crate::shims::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 pub use beanpole::internals::binlog::Required;
@@ -69,7 +68,7 @@ impl Wal {
         self.refuses()
     }
 
-    pub fn write(&self, hub: &Hub) -> bool {
+    pub fn write(&self, hub: &impl JournalAccess) -> bool {
         let position = hub.with(|journal, ()| journal.position);
         if !self.is_failing() {
             self.written.fetch_max(position, Ordering::AcqRel);
@@ -77,7 +76,7 @@ impl Wal {
         !self.is_failing()
     }
 
-    pub fn sync(&self, _: &Hub) -> bool {
+    pub fn sync(&self, _: &impl JournalAccess) -> bool {
         let _one = self.syncing.lock();
         let written = self.written.load(Ordering::Acquire);
         shuttle::thread::yield_now();
@@ -88,11 +87,11 @@ impl Wal {
         true
     }
 
-    pub fn write_promptly(&self, hub: &Hub) -> bool {
+    pub fn write_promptly(&self, hub: &impl JournalAccess) -> bool {
         !self.refuses() && self.write(hub)
     }
 
-    pub fn sync_promptly(&self, hub: &Hub) -> bool {
+    pub fn sync_promptly(&self, hub: &impl JournalAccess) -> bool {
         !self.refuses() && self.sync(hub)
     }
 
@@ -100,9 +99,9 @@ impl Wal {
         self.written.load(Ordering::Acquire) > self.durable()
     }
 
-    pub fn check(&self, _: &Hub) {}
+    pub fn check(&self, _: &impl JournalAccess) {}
 
-    pub fn close(&self, hub: &Hub) {
+    pub fn close(&self, hub: &impl JournalAccess) {
         let _ = self.write(hub) && self.sync(hub);
     }
 }

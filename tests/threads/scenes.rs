@@ -9,9 +9,11 @@ use beanpole::internals::engine::Time;
 use shuttle::thread;
 
 use crate::protocol::Output;
-use crate::server::delivery::{NewsLimits, Outbox, ThreadHandle, WriteState};
+use crate::server::delivery::{NewsLimits, Outbox, WriteState};
+use crate::server::handle::ThreadHandle;
 use crate::server::hub::{Hub, TurnScratch};
-use crate::server::pool::Note;
+use crate::server::log_threads;
+use crate::server::message::Message;
 use crate::server::socket::{anything, only_durable, Look, Stream};
 use crate::server::timer;
 use crate::shims::{unbounded, Mutex, Ordering, Receiver, Waker};
@@ -35,7 +37,7 @@ const PLENTY: NewsLimits = NewsLimits { reading: 1 << 20, stuck: 1 << 20 };
 /// The owner of connections: how it is told something, and what it waits at.
 struct Owner {
     handle: Arc<ThreadHandle>,
-    inbox: Receiver<Note>,
+    inbox: Receiver<Message>,
     waker: Waker,
 }
 
@@ -48,7 +50,7 @@ fn owner() -> Owner {
 
 impl Owner {
     /// As `PoolThread::run`: sleeps unless there is a note, then takes one.
-    fn next(&self) -> Note {
+    fn next(&self) -> Message {
         loop {
             self.handle.will_sleep();
             let rests = self.inbox.is_empty();
@@ -80,12 +82,12 @@ fn notes_wake_the_owner() {
     let senders: Vec<_> = (0..2)
         .map(|from| {
             let handle = owner.handle.clone();
-            thread::spawn(move || (0..2).for_each(|place| handle.send(Note::Resume(from * 2 + place))))
+            thread::spawn(move || (0..2).for_each(|place| handle.send(Message::Resume(from * 2 + place))))
         })
         .collect();
     let mut seen: Vec<usize> = (0..4)
         .map(|_| {
-            let Note::Resume(number) = owner.next();
+            let Message::Resume(number) = owner.next();
             number
         })
         .collect();
@@ -176,7 +178,7 @@ fn a_wait_ends() {
 /// Pool threads whose replies wait for the log, and the syncer. Each reply is the position that it promises.
 fn replies_wait_for_the_log(fails: bool) {
     let hub = Arc::new(Hub::new(true));
-    let (_, run) = hub.log().threads().into_iter().find(|(name, _)| *name == "syncer").expect("a syncer");
+    let (_, run) = log_threads::threads(hub.log()).into_iter().find(|(name, _)| *name == "syncer").expect("a syncer");
     let syncer = {
         let hub = hub.clone();
         thread::spawn(move || run(&hub, hub.log()))
@@ -192,7 +194,7 @@ fn replies_wait_for_the_log(fails: bool) {
         thread::yield_now();
         hub.log().wal().fail(false);
         // As the segments thread does when the disk is there again.
-        hub.log().sync(&hub, &mut Output::new());
+        hub.log().sync(&*hub, &mut Output::new());
     }
     let streams: Vec<Stream> = pools.into_iter().map(|pool| pool.join().expect("a thread")).collect();
     hub.log().stop();
@@ -230,7 +232,7 @@ fn pool_thread(hub: &Arc<Hub>, lesser: bool) -> Stream {
         if sends {
             outbox.flush(&mut Output::new());
         }
-        hub.log().commit(hub, &mut Output::new());
+        hub.log().commit(&**hub, &mut Output::new());
         while matches!(outbox.write_state(1 << 20, false, true), WriteState::AwaitingDurability) {
             owner.next();
         }

@@ -4,8 +4,8 @@
 //! a job is.
 
 use crate::engine::{Span, Time};
-use crate::protocol::calendar::date_of;
 use crate::protocol::text::whole_number;
+use crate::shared::calendar::date_of;
 
 const MINUTE: u64 = 60_000_000_000;
 const DAY: u64 = 24 * 60 * MINUTE;

@@ -3,8 +3,7 @@
 //! Owns their spelling, and its conversion to the engine's nanoseconds. Must not read a clock.
 
 use crate::engine::Time;
-use crate::protocol::calendar::{date_of, day_of};
-use crate::protocol::text::push_number;
+use crate::shared::calendar::{date_of, day_of, push_moment};
 
 const NANOS: u64 = 1_000_000_000;
 const DAY: i64 = 86_400;
@@ -44,16 +43,7 @@ fn fraction(text: &[u8]) -> Option<u64> {
 
 /// Appends a moment in whole seconds, as Workq shows all moments: what is finer is dropped.
 pub fn push(out: &mut Vec<u8>, time: Time) {
-    let seconds = time.nanos() / NANOS;
-    let (year, month, day) = date_of((seconds / DAY as u64) as i64);
-    let of_day = seconds % DAY as u64;
-    push_number(out, year as u64);
-    for (mark, number) in
-        [(b'-', month as u64), (b'-', day as u64), (b'T', of_day / 3600), (b':', of_day / 60 % 60), (b':', of_day % 60)]
-    {
-        out.push(mark);
-        out.extend_from_slice(&[b'0' + (number / 10) as u8, b'0' + (number % 10) as u8]);
-    }
+    push_moment(out, time.nanos() / NANOS);
     out.push(b'Z');
 }
 

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use beanpole::internals::engine::Time;
 
+use super::alarm::Alarm;
 use super::durability::Durability;
 use super::memory::Memory;
-use super::timer::Alarm;
 use crate::binlog::{Journal, JournalAccess, Wal};
 use crate::shared::lock_order::{Mutex, ENGINE};
 use crate::shims::{AtomicU64, Ordering};

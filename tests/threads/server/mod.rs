@@ -1,12 +1,19 @@
 //! The files of the server's room that threads share, as they are, and the least of what stands around them.
 //!
-//! Owns which files are real: the outbox, the replies that wait for the log, and the alarm.
+//! Owns which files are real: the outbox and the way to its thread, the replies that wait for the log, the log's own
+//! threads but for that of the segments, and the alarm.
 
+#[path = "../../../src/server/alarm.rs"]
+pub mod alarm;
 #[path = "../../../src/server/delivery.rs"]
 pub mod delivery;
 #[path = "../../../src/server/durability.rs"]
 pub mod durability;
+#[path = "../../../src/server/handle.rs"]
+pub mod handle;
 pub mod hub;
+#[path = "../../../src/server/log_threads.rs"]
+pub mod log_threads;
 pub mod socket;
 #[path = "../../../src/server/timer.rs"]
 pub mod timer;
@@ -29,10 +36,15 @@ pub mod memory {
     }
 }
 
+/// The clock, which stands still.
+pub mod clock {
+    pub use super::hub::Clock;
+}
+
 /// What other threads tell the owner of a connection.
-pub mod pool {
+pub mod message {
     #[derive(Debug)]
-    pub enum Note {
+    pub enum Message {
         /// Look at this connection again.
         Resume(usize),
     }
@@ -49,8 +61,6 @@ pub mod command_log {
 
 /// Space in the log, of which there is enough.
 pub mod space {
-    use super::{durability::Durability, hub::Hub};
-
     #[derive(Debug, Default)]
     pub struct Space;
 
@@ -59,6 +69,11 @@ pub mod space {
         pub fn go_on(&self, _: usize) {}
         pub fn stop(&self) {}
     }
+}
+
+/// The thread that looks after the segments, which need nothing.
+pub mod segments {
+    use super::{durability::Durability, hub::Hub};
 
     pub fn run(_: &Hub, _: &Durability) {}
 }

@@ -1,7 +1,10 @@
-//! The Gregorian calendar: dates and days since 1970-01-01, in UTC.
+//! The Gregorian calendar: dates and days since 1970-01-01, in UTC, and how a moment is written.
 //!
 //! Owns both conversions, after Howard Hinnant's "chrono-compatible low-level date algorithms". A year begins in March
 //! here, so that the leap day comes last, and eras of 400 years are all alike. Must not read a clock.
+
+/// Seconds of a day, which has no leap seconds here.
+const DAY: u64 = 86_400;
 
 const ERA: i64 = 146_097;
 
@@ -28,6 +31,19 @@ pub fn date_of(day: i64) -> (i64, i64, i64) {
     (era * 400 + year + next, month, day)
 }
 
+/// Appends a moment, in seconds since 1970, as `YYYY-MM-DDTHH:MM:SS`. Years have four digits, as RFC 3339 wants them.
+pub fn push_moment(out: &mut Vec<u8>, seconds: u64) {
+    let (year, month, day) = date_of((seconds / DAY) as i64);
+    let of_day = seconds % DAY;
+    let parts = [(b'-', month as u64), (b'-', day as u64), (b'T', of_day / 3600), (b':', of_day / 60 % 60)];
+    let pair = |number: u64| [b'0' + (number / 10 % 10) as u8, b'0' + (number % 10) as u8];
+    out.extend([year as u64 / 100, year as u64 % 100].into_iter().flat_map(pair));
+    for (mark, number) in parts.into_iter().chain([(b':', of_day % 60)]) {
+        out.push(mark);
+        out.extend(pair(number));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,6 +63,19 @@ mod tests {
             assert!(date > before && (1..=12).contains(&date.1) && (1..=31).contains(&date.2), "{date:?}");
             before = date;
         }
+    }
+
+    #[test]
+    fn moments_have_fixed_width() {
+        let written = |seconds: u64| {
+            let mut out = Vec::new();
+            push_moment(&mut out, seconds);
+            String::from_utf8(out).expect("digits")
+        };
+        assert_eq!(written(0), "1970-01-01T00:00:00");
+        assert_eq!(written(951_868_799), "2000-02-29T23:59:59");
+        assert_eq!(written(4_102_444_800), "2100-01-01T00:00:00");
+        assert_eq!(written(253_402_300_799), "9999-12-31T23:59:59");
     }
 
     #[test]

@@ -1,0 +1,71 @@
+//! The alarm of the timer thread.
+//!
+//! Owns when it rings. A thread that brings an earlier deadline into the engine moves it forward; one that removes a
+//! deadline leaves it, since a wake-up too many is cheaper than one more lock. Must not know what is due.
+
+use parking_lot::{Condvar, Mutex};
+
+use super::clock::Clock;
+use crate::engine::Time;
+use crate::shared::atomic::{AtomicU64, Ordering};
+
+#[derive(Debug)]
+pub struct Alarm {
+    state: Mutex<AlarmState>,
+    bell: Condvar,
+    /// A copy of [`AlarmState::at`], for a look without the lock.
+    at: AtomicU64,
+}
+
+#[derive(Debug)]
+struct AlarmState {
+    at: Time,
+    stop: bool,
+}
+
+impl Alarm {
+    /// An alarm that is set to [`Time::NEVER`].
+    pub fn new() -> Alarm {
+        let state = AlarmState { at: Time::NEVER, stop: false };
+        Alarm { state: Mutex::new(state), bell: Condvar::new(), at: AtomicU64::new(Time::NEVER.nanos()) }
+    }
+
+    /// Rings at `at`, or earlier if it was set to.
+    pub fn advance(&self, at: Time) {
+        if at.nanos() < self.at.load(Ordering::Acquire) {
+            let mut state = self.state.lock();
+            if at < state.at {
+                self.set(&mut state, at);
+                self.bell.notify_one();
+            }
+        }
+    }
+
+    /// Waits until it rings, by this clock; false if it was stopped. It is not set any more then.
+    pub fn wait(&self, clock: &Clock) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            if state.stop {
+                return false;
+            }
+            if state.at <= clock.now() {
+                self.set(&mut state, Time::NEVER);
+                return true;
+            }
+            match clock.instant(state.at) {
+                Some(instant) => drop(self.bell.wait_until(&mut state, instant)),
+                None => self.bell.wait(&mut state),
+            }
+        }
+    }
+
+    pub fn stop(&self) {
+        self.state.lock().stop = true;
+        self.bell.notify_one();
+    }
+
+    fn set(&self, state: &mut AlarmState, at: Time) {
+        state.at = at;
+        self.at.store(at.nanos(), Ordering::Release);
+    }
+}
