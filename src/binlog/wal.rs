@@ -7,7 +7,6 @@
 //! Every call that touches the disk may take as long as the disk likes, but for the two with `promptly` in their names:
 //! those give up when the disk is slow or busy, and somebody else must do what they have left undone.
 
-use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use super::segment::{segment_name, segment_number};
 use super::storage::Storage;
 use super::writer::{SyncMode, Writer};
 use crate::engine::{Engine, Histogram, Span};
+use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::shared::lock_order::{Mutex, MutexGuard, MAINTENANCE, SYNCING, WRITER};
 use crate::shared::log_figures::Health;
 

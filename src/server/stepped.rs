@@ -4,7 +4,6 @@
 //! Owns nothing but the order in which the parts have their turns: the engine, the connections, their outputs, the pool
 //! thread's rounds and the log are those of every server. For simulations; no address is listened on.
 
-use crate::shared::atomic::AtomicU64;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use crate::binlog::{Journal, JournalAccess, OpenError, Storage, Wal};
 use crate::engine::{Engine, Span, Time};
 use crate::protocol::{Output, Wire};
 use crate::settings::config::Config;
+use crate::shared::atomic::AtomicU64;
 
 /// A server whose parts have their turns when its caller says so.
 pub struct Stepped {

@@ -203,10 +203,6 @@ pub struct Clients {
 impl Clients {
     /// Adds a client under the smallest number that is free.
     pub(in crate::engine) fn insert(&mut self, client: ClientState) -> ClientId {
-        if self.states.len() == self.states.capacity() {
-            // Twice as much would leave half of it unused.
-            self.states.reserve_exact(self.states.len() / 8 + 16);
-        }
         ClientId(self.states.insert(client) as u32)
     }
 
