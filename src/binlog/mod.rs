@@ -36,5 +36,5 @@ pub use recovery::{inspect, open, BinlogSettings, Inspection, Opened};
 pub use segment::segment_name;
 pub use storage::{Folder, LogFile, Storage};
 pub use types::{OpenError, RecoveryProgress, Report, Required};
-pub use wal::{JournalAccess, Wal};
+pub use wal::{is_no_space, JournalAccess, Wal};
 pub use writer::SyncMode;

@@ -57,6 +57,9 @@ pub trait Storage: Send + Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file, so that it stays away after a power cut.
     fn remove(&self, name: &str) -> io::Result<()>;
+    /// Called before the log is declared failed, whatever the reason. A storage that is shared with other servers stops
+    /// this server from answering.
+    fn give_up(&self, _error: &io::Error) {}
     /// A number that no other log has, for a new log.
     fn new_log(&self) -> u64 {
         RandomState::new().hash_one(0)

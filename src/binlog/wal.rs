@@ -307,7 +307,10 @@ impl Wal {
         self.writer.lock().demand_sync();
     }
 
+    /// The only way into [`Health::Failing`] while the server runs.
     fn fail(&self, access: &impl JournalAccess, error: &io::Error) {
+        // First: a failing log lets replies go, which a storage shared with other servers must prevent.
+        self.storage.give_up(error);
         let was = access.with(|journal, _| {
             journal.set_health(Health::Failing);
             self.failing.swap(true, Ordering::AcqRel)
@@ -465,7 +468,7 @@ impl Wal {
 }
 
 /// Whether the disk is full, or nearly so for us, and not worse.
-fn is_no_space(error: &io::Error) -> bool {
+pub fn is_no_space(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::entry::{is_segment, note_created, EntryKind, Head, Operation};
 use super::shared_log::{Fail, Seq, SharedLog};
-use crate::binlog::{LogFile, Storage};
+use crate::binlog::{is_no_space, LogFile, Storage};
 use crate::shared::lease::Lease;
 use crate::shared::role::{RoleBoard, RoleFigures};
 
@@ -166,14 +166,18 @@ impl Shipper {
         (*found == seq).then(|| Head::open(entry).map(|(head, _)| head)).flatten()
     }
 
-    /// This server's own disk fails, so changes stay away from the shared log too. A server that is alone goes on
-    /// without its disk, but refuses jobs; here nothing may be told that the shared log does not hold.
-    fn give_up(&self, error: io::Error) -> io::Error {
+    /// Ends the lease because the local copy of the log has failed. A server without a shared log keeps answering while
+    /// its disk fails; this one must not, since the shared log lacks the changes that the copy lacks.
+    fn give_up(&self, error: &io::Error) {
         if !self.lease.is_over() {
-            log::error!("journal: the disk of this server fails: {error}");
+            log::error!("journal: the local copy of the log failed: {error}; this server stops being active");
         }
         self.lease.end();
-        error
+    }
+
+    /// Passes on the result of an operation on the local copy. Any error ends the lease.
+    fn local<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        result.inspect_err(|error| self.give_up(error))
     }
 
     fn end(&self) -> io::Error {
@@ -239,52 +243,64 @@ impl ShippedFolder {
 
 impl Storage for ShippedFolder {
     fn lock(&self) -> io::Result<()> {
-        self.folder.lock()
+        self.shipper.local(self.folder.lock())
     }
 
     fn is_in_place(&self) -> io::Result<bool> {
-        self.folder.is_in_place()
+        self.shipper.local(self.folder.is_in_place())
     }
 
     fn list_if_changed(&self) -> io::Result<Option<Vec<String>>> {
-        self.folder.list_if_changed()
+        self.shipper.local(self.folder.list_if_changed())
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        self.folder.list()
+        self.shipper.local(self.folder.list())
     }
 
     fn length(&self, name: &str) -> io::Result<u64> {
-        self.folder.length(name)
+        self.shipper.local(self.folder.length(name))
     }
 
     fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        self.folder.read_at(name, place, bytes)
+        self.shipper.local(self.folder.read_at(name, place, bytes))
     }
 
+    /// A full disk does not end the lease: deletes still fit into the segments that exist, and no standby has more
+    /// space because of a switch.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
         if self.shipper.lacks_room(size) {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "the shared log is nearly full"));
         }
-        let file = self.folder.create(name, size)?;
+        let file = match self.folder.create(name, size) {
+            Err(error) if is_no_space(&error) => return Err(error),
+            created => self.shipper.local(created)?,
+        };
         self.shipper.push(&Operation::Create(name, size));
         Ok(self.file(name, file))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
-        Ok(self.file(name, self.folder.open(name)?))
+        Ok(self.file(name, self.shipper.local(self.folder.open(name))?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.shipper.push(&Operation::Rename(from, to));
         self.shipper.flush()?;
-        self.folder.rename(from, to)
+        self.shipper.local(self.folder.rename(from, to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         self.shipper.push(&Operation::Remove(name));
         self.shipper.flush()?;
-        self.folder.remove(name)
+        match self.folder.remove(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
+            removed => self.shipper.local(removed),
+        }
+    }
+
+    fn give_up(&self, error: &io::Error) {
+        self.shipper.give_up(error);
     }
 }
 
@@ -296,7 +312,7 @@ struct ShippedFile {
 
 impl LogFile for ShippedFile {
     fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_at(place, bytes).map_err(|error| self.shipper.give_up(error))?;
+        self.shipper.local(self.file.write_at(place, bytes))?;
         for (number, piece) in bytes.chunks(PIECE).enumerate() {
             self.shipper.push(&Operation::Write(&self.name, place + (number * PIECE) as u64, piece));
         }
@@ -304,7 +320,7 @@ impl LogFile for ShippedFile {
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        self.file.truncate(length).map_err(|error| self.shipper.give_up(error))?;
+        self.shipper.local(self.file.truncate(length))?;
         self.shipper.push(&Operation::Truncate(&self.name, length));
         Ok(())
     }
@@ -316,38 +332,121 @@ impl LogFile for ShippedFile {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Error, ErrorKind};
+
     use super::super::memory::{Faults, MemoryLog};
     use super::*;
 
-    /// A disk that writes nothing any more.
-    struct Broken;
+    /// A disk on which every operation fails with an error of this kind.
+    struct Broken(ErrorKind);
 
-    impl LogFile for Broken {
-        fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
-            Err(io::Error::other("no disk"))
-        }
-
-        fn truncate(&self, _: u64) -> io::Result<()> {
-            Err(io::Error::other("no disk"))
-        }
-
-        fn sync(&self) -> io::Result<()> {
-            Ok(())
+    impl Broken {
+        fn fail<T>(&self) -> io::Result<T> {
+            Err(Error::new(self.0, "no disk"))
         }
     }
 
-    #[test]
-    fn a_server_whose_own_disk_fails_says_nothing_any_more() {
+    impl LogFile for Broken {
+        fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            self.fail()
+        }
+
+        fn truncate(&self, _: u64) -> io::Result<()> {
+            self.fail()
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.fail()
+        }
+    }
+
+    impl Storage for Broken {
+        fn lock(&self) -> io::Result<()> {
+            self.fail()
+        }
+
+        fn is_in_place(&self) -> io::Result<bool> {
+            self.fail()
+        }
+
+        fn list(&self) -> io::Result<Vec<String>> {
+            self.fail()
+        }
+
+        fn length(&self, _: &str) -> io::Result<u64> {
+            self.fail()
+        }
+
+        fn read_at(&self, _: &str, _: u64, _: &mut [u8]) -> io::Result<usize> {
+            self.fail()
+        }
+
+        fn create(&self, _: &str, _: u64) -> io::Result<Arc<dyn LogFile>> {
+            self.fail()
+        }
+
+        fn open(&self, _: &str) -> io::Result<Arc<dyn LogFile>> {
+            self.fail()
+        }
+
+        fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+            self.fail()
+        }
+
+        fn remove(&self, _: &str) -> io::Result<()> {
+            self.fail()
+        }
+    }
+
+    /// An active server's shipper, its lease, and the log that it has claimed.
+    fn active() -> (Arc<Shipper>, Arc<Lease>, Arc<MemoryLog>) {
         let log = Arc::new(MemoryLog::new(Faults::default(), 1));
         let head = Head { kind: EntryKind::Claim, epoch: 0, writer: 1, number: 0 };
         let epoch = log.claim(0, 0, b"a", &head.seal(b"")).expect("a log in memory");
         let lease = Arc::new(Lease::new(Instant::now() + Duration::from_secs(3600)));
         let head = Head { kind: EntryKind::Operations, epoch, ..head };
         let shipper = Shipper::new(log.clone(), lease.clone(), head, 1, BTreeMap::new(), Arc::default());
-        let shipper = Arc::new(shipper);
-        let file = ShippedFile { name: "segment.1".to_owned(), file: Arc::new(Broken), shipper: shipper.clone() };
-        assert!(file.write_at(0, b"promised").is_err());
-        assert!(lease.is_over(), "other replies would be let go, which the shared log does not hold either");
+        (Arc::new(shipper), lease, log)
+    }
+
+    type Operate = fn(&ShippedFolder, &ShippedFile) -> io::Result<()>;
+
+    #[test]
+    fn every_failure_of_the_local_copy_ends_the_lease_except_a_full_disk() {
+        let operations: [(&str, Operate); 12] = [
+            ("lock", |folder, _| folder.lock()),
+            ("is_in_place", |folder, _| folder.is_in_place().map(drop)),
+            ("list", |folder, _| folder.list().map(drop)),
+            ("list_if_changed", |folder, _| folder.list_if_changed().map(drop)),
+            ("length", |folder, _| folder.length("segment.1").map(drop)),
+            ("read_at", |folder, _| folder.read_at("segment.1", 0, &mut []).map(drop)),
+            ("create", |folder, _| folder.create("segment.1", 80).map(drop)),
+            ("open", |folder, _| folder.open("segment.1").map(drop)),
+            ("rename", |folder, _| folder.rename("binlog.1", "old/binlog.1")),
+            ("remove", |folder, _| folder.remove("segment.1")),
+            ("write_at", |_, file| file.write_at(0, b"promised")),
+            ("truncate", |_, file| file.truncate(0)),
+        ];
+        for kind in [ErrorKind::PermissionDenied, ErrorKind::StorageFull, ErrorKind::NotFound] {
+            for (name, operate) in operations {
+                let (shipper, lease, _log) = active();
+                let folder = ShippedFolder::new(Arc::new(Broken(kind)), shipper.clone());
+                let file = ShippedFile { name: "segment.1".to_owned(), file: Arc::new(Broken(kind)), shipper };
+                assert!(operate(&folder, &file).is_err(), "{name}");
+                // A file that is to be removed and is missing is what was wanted.
+                let goes_on =
+                    matches!((name, kind), ("create", ErrorKind::StorageFull) | ("remove", ErrorKind::NotFound));
+                assert_eq!(lease.is_over(), !goes_on, "{name} failed: {kind}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_write_that_fails_locally_stays_away_from_the_shared_log() {
+        let (shipper, lease, log) = active();
+        let broken = Arc::new(Broken(ErrorKind::Other));
+        let file = ShippedFile { name: "segment.1".to_owned(), file: broken, shipper: shipper.clone() };
+        assert!(file.write_at(0, b"promised").is_err() && lease.is_over());
         assert!(shipper.flush().is_ok() && log.entries().len() == 1);
     }
 }

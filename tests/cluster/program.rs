@@ -303,3 +303,34 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let third = Member::start_in(&served, "c", &[], folder);
     third.daemon.wait_log("holds a binlog that is not of this journal");
 }
+
+/// Beside whatever error a call returns, the log can fail because its files are not where they were.
+#[test]
+fn a_server_that_loses_its_directory_stops_answering_and_no_delete_comes_back() {
+    let served = Served::start();
+    let first = Member::start(&served, "a", &[]);
+    first.wait_active();
+    let mut client = first.client();
+    let ids: Vec<u64> = (0..200).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).collect();
+    std::fs::rename(first.folder.file("jobs"), first.folder.file("elsewhere")).expect("a directory");
+    let mut deleted = Vec::new();
+    wait_until("it stops being active", || {
+        let next = ids.get(deleted.len()).copied();
+        match next.map(|id| client.delete(id)) {
+            Some(Ok(())) => deleted.push(next),
+            Some(Err(_)) => return true,
+            // The check of the directory runs twice a second.
+            None => return client.figure("stats", "pid").is_err(),
+        }
+        false
+    });
+    first.daemon.wait_log("this server stops being active");
+    first.daemon.signal(Signal::SIGKILL);
+    let second = Member::start(&served, "b", &[]);
+    second.wait_active();
+    let mut client = second.client();
+    let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
+    let left: Vec<u64> = found.map(|job| job.id).collect();
+    // The delete that was under way may have been carried out.
+    assert!(left == ids[deleted.len()..] || left == ids[deleted.len() + 1..], "{} {left:?}", deleted.len());
+}
