@@ -116,9 +116,15 @@ impl Admission {
         }
     }
 
-    /// How many operators there are beyond [`MOST_OPERATORS`]: as many are to be closed.
-    pub fn operators_beyond(&self) -> usize {
-        self.operators.load(Ordering::Acquire).saturating_sub(MOST_OPERATORS)
+    /// Takes one operator out of the count if there are more than [`MOST_OPERATORS`], and returns `true` then. The
+    /// caller must close the connection, whose permit no longer counts for an operator. Since the count changes first,
+    /// several threads together close no more than the excess.
+    pub fn evict_operator(&self, permit: &mut Permit) -> bool {
+        let less = |count: usize| (count > MOST_OPERATORS).then(|| count - 1);
+        let evicted =
+            permit.is_operator && self.operators.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok();
+        permit.is_operator &= !evicted;
+        evicted
     }
 
     /// Counts one connection more, unless there are too many.
@@ -211,7 +217,7 @@ mod tests {
         let admission = admission(1000, Some(100));
         let far = peer("192.0.2.1");
         let permits: Vec<Permit> = std::iter::from_fn(|| admission.admit_operator(&far).ok()).collect();
-        assert_eq!((permits.len(), admission.operators_beyond()), (MOST_OPERATORS + EXTRA_OPERATORS, EXTRA_OPERATORS));
+        assert_eq!(permits.len(), MOST_OPERATORS + EXTRA_OPERATORS);
         let near = || admission.admit_operator(&peer("127.0.0.1"));
         assert_eq!(std::iter::from_fn(|| near().ok()).count(), LOCAL_OPERATORS);
         for _ in permits.len()..100 {
@@ -220,6 +226,33 @@ mod tests {
         assert_eq!(admission.admit(&far), Err(Refusal::Address), "those of HTTP count");
         admission.leave(permits[0]);
         admission.admit(&far).expect("a share that is free again");
+    }
+
+    #[test]
+    fn threads_evict_the_excess_of_operators_once() {
+        let admission = admission(1000, None);
+        let permits: Vec<Permit> = (0..MOST_OPERATORS + EXTRA_OPERATORS)
+            .map(|_| admission.admit_operator(&peer("192.0.2.1")).expect("a place"))
+            .collect();
+        // Each of several threads finds the excess before any of them has closed a connection.
+        let evicted: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = permits
+                .chunks(20)
+                .map(|own| {
+                    let admission = &admission;
+                    scope.spawn(move || {
+                        own.to_vec().iter_mut().filter_map(|it| admission.evict_operator(it).then_some(())).count()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().expect("a thread")).sum()
+        });
+        assert_eq!(evicted, EXTRA_OPERATORS);
+        // A connection that was evicted is not counted again when it is gone.
+        let mut permit = admission.admit_operator(&peer("192.0.2.1")).expect("a place");
+        assert!(admission.evict_operator(&mut permit) && !admission.evict_operator(&mut permit));
+        admission.leave(permit);
+        assert_eq!(admission.operators.load(Ordering::Relaxed), MOST_OPERATORS);
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Process {
         self.failed_auths.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One connection was dropped because memory was short.
+    /// One connection was dropped because memory was short or another needed its place.
     pub fn count_dropped(&self) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }

@@ -95,15 +95,15 @@ impl Operators {
         self.all.retain(|operator| operator.number != number);
     }
 
-    /// Those whose time is over, and others until there are `beyond` of them: those first that wait for their next
-    /// request, the longest first, and not those that have just come. Also returns how long the thread may sleep until
-    /// the next look. `ask` returns how many requests each has made and how it stands.
+    /// Returns the connections in the order in which they are closed: those whose time is over, which is `true` for
+    /// them, then those that may make room for others: first those that wait for their next request, the longest
+    /// first, and last those that have just come. Also returns how long the thread may sleep until the next look. `ask`
+    /// returns how many requests each has made and how it stands.
     pub fn look(
         &mut self,
         now: Instant,
-        beyond: usize,
         ask: impl Fn(usize) -> (u64, Standing),
-    ) -> (Vec<usize>, Option<Duration>) {
+    ) -> (Vec<(usize, bool)>, Option<Duration>) {
         if self.all.is_empty() {
             return (Vec::new(), None);
         }
@@ -122,9 +122,7 @@ impl Operators {
             _ => 1,
         };
         awaited.sort_by_key(|operator| (!is_over(operator), rank(operator), operator.since));
-        let late = awaited.iter().filter(|operator| is_over(operator)).count();
-        let over = awaited.iter().take(late.max(beyond)).map(|operator| operator.number).collect();
-        (over, Some(LOOK))
+        (awaited.iter().map(|operator| (operator.number, is_over(operator))).collect(), Some(LOOK))
     }
 }
 
@@ -132,31 +130,36 @@ impl Operators {
 mod tests {
     use super::*;
 
+    /// The numbers of those whose time is over.
+    fn over(operators: &mut Operators, now: Instant, ask: impl Fn(usize) -> (u64, Standing)) -> Vec<usize> {
+        operators.look(now, ask).0.into_iter().filter(|(_, is_over)| *is_over).map(|(number, _)| number).collect()
+    }
+
     #[test]
     fn a_head_has_ten_seconds_and_the_rest_a_minute() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut operators = Operators::default();
-        assert_eq!(operators.look(at(0), 0, |_| unreachable!()), (vec![], None));
+        assert_eq!(operators.look(at(0), |_| unreachable!()), (vec![], None));
         (0..5).for_each(|number| operators.enter(number));
         let standing = |number: usize| {
             let all = [Standing::Head, Standing::Body, Standing::Client(5), Standing::Server, Standing::Client(0)];
             (u64::from(number != 4), all[number])
         };
-        for (seconds, over) in [(1, vec![]), (12, vec![0, 4]), (60, vec![0, 4]), (61, vec![0, 4, 1, 2])] {
-            let mut found = operators.look(at(seconds), 0, standing).0;
-            found.sort_by_key(|number| over.iter().position(|other| other == number));
-            assert_eq!(found, over, "after {seconds} s");
+        for (seconds, expected) in [(1, vec![]), (12, vec![0, 4]), (60, vec![0, 4]), (61, vec![0, 4, 1, 2])] {
+            let mut found = over(&mut operators, at(seconds), standing);
+            found.sort_by_key(|number| expected.iter().position(|other| other == number));
+            assert_eq!(found, expected, "after {seconds} s");
         }
         // A request has its time again, a part of a reply has not.
         let reads = |left| move |_| (2, Standing::Client(left));
-        assert_eq!(operators.look(at(62), 0, reads(5)).0, []);
-        assert_eq!(operators.look(at(121), 0, reads(1)).0, []);
-        assert_eq!(operators.look(at(122), 0, reads(1)).0.len(), 5);
+        assert_eq!(over(&mut operators, at(62), reads(5)), []);
+        assert_eq!(over(&mut operators, at(121), reads(1)), []);
+        assert_eq!(over(&mut operators, at(122), reads(1)).len(), 5);
         // A long reply has longer.
-        assert_eq!(operators.look(at(123), 0, |_| (3, Standing::Client(10 * LEAST_RATE))).0, []);
-        assert_eq!(operators.look(at(192), 0, |_| (3, Standing::Client(LEAST_RATE))).0, []);
-        assert_eq!(operators.look(at(193), 0, |_| (3, Standing::Client(LEAST_RATE))).0.len(), 5);
+        assert_eq!(over(&mut operators, at(123), |_| (3, Standing::Client(10 * LEAST_RATE))), []);
+        assert_eq!(over(&mut operators, at(192), |_| (3, Standing::Client(LEAST_RATE))), []);
+        assert_eq!(over(&mut operators, at(193), |_| (3, Standing::Client(LEAST_RATE))).len(), 5);
     }
 
     #[test]
@@ -166,10 +169,12 @@ mod tests {
         let mut operators = Operators::default();
         (0..4).for_each(|number| operators.enter(number));
         let busy = |number: usize| [Standing::Body, Standing::Client(0), Standing::Client(0), Standing::Server][number];
-        assert_eq!(operators.look(at(1), 0, |number| (u64::from(number == 1), busy(number))).0, []);
-        assert_eq!(operators.look(at(2), 0, |number| (1, busy(number))).0, []);
-        assert_eq!(operators.look(at(3), 1, |number| (1, busy(number))).0, [1]);
-        assert_eq!(operators.look(at(4), 2, |number| (1, busy(number))).0, [1, 2]);
-        assert_eq!(operators.look(at(5), 9, |number| (1, busy(number))).0, [1, 2, 0]);
+        let mut order = |seconds, requests: fn(usize) -> u64| -> Vec<usize> {
+            let found = operators.look(at(seconds), |number| (requests(number), busy(number))).0;
+            found.into_iter().map(|(number, _)| number).collect()
+        };
+        order(1, |number| u64::from(number == 1));
+        order(2, |_| 1);
+        assert_eq!(order(5, |_| 1), [1, 2, 0]);
     }
 }

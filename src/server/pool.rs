@@ -446,17 +446,25 @@ impl PoolThread {
         wait
     }
 
-    /// Closes connections of HTTP that take too long. Tells how long the thread may sleep.
+    /// Closes connections of HTTP that take too long, or whose places others need. Returns how long the thread may
+    /// sleep.
     fn close_operators(&mut self) -> Option<Duration> {
         if self.operators.is_empty() {
             // Nor is the clock looked at.
             return None;
         }
         let connections = &self.connections;
-        let beyond = self.hub.admission().operators_beyond();
-        let (over, wait) = self.operators.look(Instant::now(), beyond, |number| connections[number].standing());
-        for number in over {
-            log::debug!("{}: closed: it took too long, or others need its place", self.connections[number].peer());
+        let (order, wait) = self.operators.look(Instant::now(), |number| connections[number].standing());
+        for (number, is_over) in order {
+            let peer = self.connections[number].peer();
+            if is_over {
+                log::debug!("{peer}: closed: it took too long");
+            } else if self.hub.admission().evict_operator(&mut self.seats[number]) {
+                log::warn!("{peer}: dropped: too many HTTP connections, and it was idle for the longest time");
+                self.hub.process.count_dropped();
+            } else {
+                break;
+            }
             self.close(number);
         }
         wait

@@ -138,6 +138,7 @@ fn those_that_have_been_idle_longest_make_room() {
     let mut late = visited.visitor();
     assert_eq!(late.get("/healthz").status, 200);
     assert!(visitors[0].is_closed());
+    assert_eq!(visited.client().figure("stats", "dropped-connections").expect("statistics"), "1");
     // The others are not kept from their work, nor are those that come later.
     assert_eq!(visited.client().put(b"x", 0, 0, 60).expect("a job"), 1);
     assert_eq!(visitors[63].get("/healthz").status, 200);
