@@ -1,23 +1,29 @@
-//! `export`: all jobs as lines of JSON, from a server or from a binlog that no server uses.
+//! `export`: all jobs as lines of JSON, from a server or from a binlog that no server uses. Pauses come before the
+//! jobs, so that an import pauses first; limits, and keys that outlive their jobs, come after them.
 //!
 //! Owns the comparison of what was written with what was counted. It takes no job and changes none.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::call::Call;
-use super::figures::tell_refused;
-use super::link::Link;
+use super::feed;
+use super::figures::{of_tubes, tell_refused};
+use super::link::{figures_of, first_word, refusal, Link};
 use super::name::written;
 use super::opts::BINLOG;
 use super::out::{in_order, Out};
 use super::problem::{Problem, DONE, REFUSED};
 use super::progress::Progress;
-use super::record::{short, Record};
+use super::record::{key_line, short, tube_line, Record, LIMITS};
 use super::scan::{Scan, Wanted};
+use super::tags::Tags;
 use super::tell;
+use super::yaml::{self, Figures};
 use crate::binlog::{inspect, Folder};
-use crate::engine::{Engine, JobView, Limits, State};
+use crate::engine::{Engine, JobView, Limits, State, Time};
+use crate::protocol::beanstalk::job_options;
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let tubes = call.tubes()?;
@@ -39,15 +45,62 @@ fn told(counts: &[u64; 4]) -> String {
     }
 }
 
+/// What else is exported, and how often.
+#[derive(Default)]
+struct Others {
+    pauses: u64,
+    limits: u64,
+    keys: u64,
+}
+
+impl Others {
+    fn pause(&mut self, tube: &str, seconds: u64, out: &mut Out) -> Result<(), Problem> {
+        self.pauses += 1;
+        out.line(&tube_line(tube, &[("pause", seconds)]))
+    }
+
+    /// `most`: by priority class, 0 for any number.
+    fn limit(&mut self, tube: &str, most: [u64; 3], out: &mut Out) -> Result<(), Problem> {
+        self.limits += 1;
+        let [high, normal, low] = most;
+        let [first, second, third] = LIMITS;
+        out.line(&tube_line(tube, &[(first, high), (second, normal), (third, low)]))
+    }
+
+    fn key(&mut self, tube: &str, key: &[u8], left: u64, out: &mut Out) -> Result<(), Problem> {
+        self.keys += 1;
+        out.line(&key_line(tube, key, left))
+    }
+
+    fn report(&self) {
+        let Others { pauses, limits, keys } = self;
+        if (*pauses, *limits, *keys) != (0, 0, 0) {
+            tell(&format!("exported {pauses} pauses, {limits} limits, {keys} keys that outlive their jobs"));
+        }
+    }
+}
+
 fn from_server(call: &Call, wanted: &Wanted, out: &mut Out) -> Result<u8, Problem> {
     let mut link = Link::open(call)?;
     let before: u64 = wanted.count(&mut link)?.iter().sum();
     let scan = Scan::run(&mut link, wanted)?;
+    let names = if wanted.tubes.is_empty() { link.tubes()? } else { wanted.tubes.clone() };
+    let mut others = Others::default();
+    of_tubes(&mut link, &names, &mut |name, figures| {
+        let left = figures.map_or(0, |figures| figures.number("pause-time-left"));
+        if left > 0 {
+            others.pause(name, left, out)?;
+        }
+        Ok(())
+    })?;
     let counts = write(&mut link, &scan, out)?;
+    write_limits(&mut link, &names, &mut others, out)?;
+    write_keys(&mut link, wanted, &mut others, out)?;
     out.flush()?;
     let after: u64 = wanted.count(&mut link)?.iter().sum();
     let written: u64 = counts.iter().sum();
     tell(&format!("exported {}", told(&counts)));
+    others.report();
     if tell_refused(&scan.refused) {
         return Ok(REFUSED);
     }
@@ -62,13 +115,67 @@ fn from_server(call: &Call, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
 fn write(link: &mut Link, scan: &Scan, out: &mut Out) -> Result<[u64; 4], Problem> {
     let mut counts = [0; 4];
     let mut progress = Progress::new("jobs written");
+    let (tags, plain) = (tags_of(link, scan)?, Tags::default());
     scan.peek(link, &mut |record, tube, body| {
         counts[record.state as usize] += 1;
         let written = counts.iter().sum();
         progress.tell(written, Some((written, scan.jobs.len() as u64)));
-        out.line(&record.line(tube, body))
+        out.line(&record.line(tube, tags.get(&record.id).unwrap_or(&plain), body))
     })?;
     Ok(counts)
+}
+
+/// The options of the jobs that have any. A server that does not know the command is asked once.
+fn tags_of(link: &mut Link, scan: &Scan) -> Result<HashMap<u64, Tags>, Problem> {
+    let mut all = HashMap::new();
+    if link.ask("job-options 0")?.line == "UNKNOWN_COMMAND" {
+        return Ok(all);
+    }
+    let mut ids = scan.jobs.iter().map(|found| found.record.id.to_string());
+    feed::each(link, "job-options", &mut ids, &mut |place, reply| {
+        if reply.line == "FORBIDDEN" {
+            return Ok(());
+        }
+        let tags = figures_of("job-options", &reply)?.map(Tags::of);
+        if let Some(tags) = tags.filter(|tags| !tags.is_empty()) {
+            all.insert(scan.jobs[place].record.id, tags);
+        }
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+fn write_limits(link: &mut Link, names: &[String], others: &mut Others, out: &mut Out) -> Result<(), Problem> {
+    feed::each(link, "tube-limit", &mut names.iter().cloned(), &mut |place, reply| {
+        if ["UNKNOWN_COMMAND", "FORBIDDEN"].contains(&reply.line.as_str()) {
+            return Ok(());
+        }
+        let Some(figures) = figures_of("tube-limit", &reply)? else { return Ok(()) };
+        let most = LIMITS.map(|key| figures.number(key));
+        if most != [0; 3] {
+            others.limit(&names[place], most, out)?;
+        }
+        Ok(())
+    })
+}
+
+fn write_keys(link: &mut Link, wanted: &Wanted, others: &mut Others, out: &mut Out) -> Result<(), Problem> {
+    let mut from = 0;
+    loop {
+        let reply = link.ask(&format!("list-keys {from}"))?;
+        if first_word(&reply.line) != "OK" {
+            return match reply.line.as_str() {
+                "UNKNOWN_COMMAND" | "FORBIDDEN" => Ok(()),
+                line => Err(refusal("list-keys", line)),
+            };
+        }
+        let keys = yaml::keys(&reply.body);
+        let Some(last) = keys.last() else { return Ok(()) };
+        from = last.number + 1;
+        for key in keys.iter().filter(|key| wanted.has_tube(&key.tube)) {
+            others.key(&key.tube, &key.key, key.left, out)?;
+        }
+    }
 }
 
 fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Problem> {
@@ -84,14 +191,32 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
         _ => (0, jobs[place].id().0, 0),
     };
     let order = in_order(jobs.len(), &|left, right| key(left).cmp(&key(right)));
-    let mut counts = [0; 4];
-    for job in order.into_iter().map(|place| &jobs[place]) {
-        let record = record(job, now);
-        counts[record.state as usize] += 1;
-        out.line(&record.line(&written(engine.tube_of(job)), job.body().bytes()))?;
+    let (mut counts, mut others, time) = ([0; 4], Others::default(), Time::from_nanos(now));
+    for (name, pause) in engine.pauses().filter(|(_, pause)| pause.until > time) {
+        let name = written(name);
+        if wanted.has_tube(&name) {
+            others.pause(&name, pause.until.since(time).nanos().div_ceil(1_000_000_000), out)?;
+        }
     }
+    let mut ended = 0;
+    for job in order.into_iter().map(|place| &jobs[place]) {
+        let options = engine.stored_options(job);
+        let tags = Tags::of(Figures::parse(&String::from_utf8_lossy(&job_options(options.as_ref(), time))));
+        let record = record(job, now);
+        if tags.ttl_left() == Some(0) && record.state != State::Buried {
+            ended += 1;
+            continue;
+        }
+        counts[record.state as usize] += 1;
+        out.line(&record.line(&written(engine.tube_of(job)), &tags, job.body().bytes()))?;
+    }
+    write_others(&engine, wanted, time, &mut others, out)?;
     out.flush()?;
     tell(&format!("exported {}", told(&counts)));
+    others.report();
+    if ended > 0 {
+        tell(&format!("{ended} jobs were left out: their time to live has ended"));
+    }
     for problem in &found.report.problems {
         tell(&format!("damaged: {problem}"));
     }
@@ -100,6 +225,30 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
         tell(&format!("{finished} outcomes of finished jobs were left out"));
     }
     Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
+}
+
+/// Limits, and keys that outlive their jobs, of a binlog.
+fn write_others(
+    engine: &Engine,
+    wanted: &Wanted,
+    now: Time,
+    others: &mut Others,
+    out: &mut Out,
+) -> Result<(), Problem> {
+    for name in engine.limited_tubes() {
+        let most = engine.tube_limit(name).unwrap_or([u32::MAX; 3]);
+        let name = written(name);
+        if wanted.has_tube(&name) {
+            others.limit(&name, most.map(|most| if most == u32::MAX { 0 } else { most.into() }), out)?;
+        }
+    }
+    for ended in engine.ended_keys().filter(|ended| ended.until > now) {
+        let name = written(&ended.tube);
+        if wanted.has_tube(&name) {
+            others.key(&name, ended.key.key(), ended.until.since(now).nanos().div_ceil(1_000_000_000), out)?;
+        }
+    }
+    Ok(())
 }
 
 /// A job of a binlog. What it holds as reserved is a lease, which outlives the server.

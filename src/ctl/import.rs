@@ -1,7 +1,11 @@
 //! `import`: puts the jobs that `export` has written.
 //!
 //! Owns how a job gets into its state. One that is to be buried is put out of every worker's reach, reserved by its
-//! id and buried, so that nobody is given it meanwhile. What was reserved becomes ready: its worker is not here.
+//! id and buried, so that nobody is given it meanwhile. What was reserved becomes ready: its worker is not here. A key
+//! that outlives its job is that of an empty job, which is put out of reach and deleted. Owns the count of what the
+//! server cannot store.
+
+use std::collections::BTreeMap;
 
 use super::call::{tube, Call};
 use super::feed::{put, Feed};
@@ -12,8 +16,9 @@ use super::name;
 use super::opts::{INTO_TUBE, SKIP};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
-use super::record::ImportLine;
+use super::record::{Content, ImportJob, ImportLine};
 use super::scan::Wanted;
+use super::tags::{Abilities, Tags, Written};
 use super::tell;
 use crate::engine::State;
 
@@ -26,11 +31,25 @@ const MAX_LINE: u64 = 6 << 30;
 /// A command on its way.
 enum Note {
     Use,
-    /// `put`, of the job in this line; with its priority if it is to be buried.
-    Put(u64, Option<u32>),
+    /// `put`, of the job in this line, and what is to be done with it.
+    Put(u64, After),
     Hold,
-    Bury(u64),
+    /// The last command for a job that was put out of reach.
+    Settle(u64, After),
 }
+
+/// What is done with a job that was put.
+#[derive(Clone, Copy)]
+enum After {
+    Nothing,
+    /// It is buried with this priority.
+    Bury(u32),
+    /// It is deleted, so that its key is left.
+    Delete,
+}
+
+/// Seconds that a job lives at least if it is put out of reach, so that its life does not end there.
+const LEAST_TTL: u64 = 60;
 
 #[derive(Default)]
 struct Import {
@@ -43,10 +62,22 @@ struct Import {
     safe: u64,
     buried: u64,
     refused: u64,
+    /// Pauses, limits, and keys that outlive their jobs.
+    pauses: u64,
+    limits: u64,
+    keys: u64,
+    /// Jobs whose keys other jobs of the server have.
+    known: u64,
+    /// Jobs whose lives have ended.
+    ended: u64,
+    /// What the server could not store, by key, and how often.
+    lost: BTreeMap<&'static str, u64>,
     /// Whether the server can reserve a job by its id, once that was asked.
     can_bury: Option<bool>,
-    /// Jobs that are put, to be buried, with their priorities and lines.
-    to_bury: Vec<(u64, u32, u64)>,
+    /// What the server can store, once that was asked.
+    abilities: Option<Abilities>,
+    /// Jobs that are put, to be settled, with their lines.
+    to_settle: Vec<(u64, After, u64)>,
 }
 
 pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
@@ -66,26 +97,49 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
         return Err(Problem::new(problem.code, state.how_far(&problem.text)));
     }
     let after = count(&mut link)?;
-    tell(&format!(
-        "imported {} jobs, {} of them buried; {} lines were refused",
-        state.done, state.buried, state.refused
-    ));
+    state.report();
     if let Some((before, after)) = before.zip(after).filter(|(before, after)| after.wrapping_sub(*before) != state.done)
     {
         tell(&format!("the server counted {before} jobs before, and {after} now: others use it as well"));
     }
-    Ok(if state.refused == 0 { DONE } else { REFUSED })
+    Ok(if state.refused == 0 && state.lost.is_empty() { DONE } else { REFUSED })
 }
 
 impl Import {
+    fn report(&self) {
+        tell(&format!(
+            "imported {} jobs, {} of them buried; {} lines were refused",
+            self.done, self.buried, self.refused
+        ));
+        if (self.pauses, self.limits, self.keys) != (0, 0, 0) {
+            let (pauses, limits, keys) = (self.pauses, self.limits, self.keys);
+            tell(&format!("imported {pauses} pauses, {limits} limits, {keys} keys that outlive their jobs"));
+        }
+        for (count, what) in [
+            (self.known, "jobs were not put: the server has jobs with their keys"),
+            (self.ended, "jobs were not put: their time to live has ended"),
+        ] {
+            if count > 0 {
+                tell(&format!("{count} {what}"));
+            }
+        }
+        for (key, count) in &self.lost {
+            tell(&format!("not stored by the server: {key}, {count} times"));
+        }
+    }
+
+    fn lose(&mut self, key: &'static str) {
+        *self.lost.entry(key).or_default() += 1;
+    }
+
     /// What to do after a failure.
     fn how_far(&self, problem: &str) -> String {
-        let left = match self.to_bury.len() {
+        let left = match self.to_settle.len() {
             0 => String::new(),
             left => format!("; {left} more are delayed, not buried"),
         };
         // A job that is not buried yet is put again.
-        let buried_up_to = self.to_bury.iter().map(|(.., line)| line - 1).min().unwrap_or(u64::MAX);
+        let buried_up_to = self.to_settle.iter().map(|(.., line)| line - 1).min().unwrap_or(u64::MAX);
         let skip = self.safe.min(buried_up_to).max(self.skip);
         format!("{problem}; {} jobs were imported{left}; to go on: --skip {skip}", self.done)
     }
@@ -97,52 +151,140 @@ impl Import {
             self.line += 1;
             if self.line > self.skip && !line.trim_ascii().is_empty() {
                 match ImportLine::parse(&line) {
-                    Ok(job) => self.add(&mut feed, link, job)?,
+                    Ok(line) => self.add(&mut feed, link, line)?,
                     Err(problem) => self.refuse(self.line, &problem),
                 }
             }
         }
         feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;
-        self.bury(link)
+        self.settle(link)
     }
 
-    fn add(&mut self, feed: &mut Feed<Note>, link: &mut Link, job: ImportLine) -> Result<(), Problem> {
-        let tube = self.into.clone().or(job.tube).unwrap_or_else(|| "default".to_owned());
-        if tube != self.used {
-            let command = format!("use {tube}");
-            if name::is_foreign(&tube) {
-                // A server may know no such names, and the job must not go into another tube.
-                feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;
-                match link.expect(&command, "USING") {
-                    Err(problem) if problem.code == REFUSED => {
-                        self.refuse(self.line, &problem.text);
+    fn add(&mut self, feed: &mut Feed<Note>, link: &mut Link, line: ImportLine) -> Result<(), Problem> {
+        let tube = self.into.clone().or(line.tube).unwrap_or_else(|| "default".to_owned());
+        match line.content {
+            Content::Job(job) => self.add_job(feed, link, &tube, job),
+            Content::Key(tags) => self.add_key(feed, link, &tube, &tags),
+            // They are those of the tube that the line names.
+            Content::Pause(_) | Content::Limit(_) if self.into.is_some() => Ok(()),
+            Content::Pause(seconds) => {
+                self.pauses += 1;
+                // It is watched so that it does not vanish before its first job comes.
+                let pause = format!("pause-tube {tube} {seconds}");
+                self.steer(feed, link, &[(format!("watch {tube}"), "WATCHING"), (pause, "PAUSED")])
+            }
+            Content::Limit(most) => {
+                let can = self.abilities(feed, link)?;
+                let [high, normal, low] = most;
+                let command = match most {
+                    _ if can.export => format!("limit-tube {tube} {high} {normal} {low}"),
+                    _ if can.limit && high == normal && high == low => format!("limit-tube {tube} {high}"),
+                    _ => {
+                        self.lose("limit");
                         return Ok(());
                     }
-                    used => used?,
                 };
-            } else {
-                feed.add(Note::Use).extend_from_slice(format!("{command}\r\n").as_bytes());
+                self.limits += 1;
+                self.steer(feed, link, &[(command, "LIMITED")])
             }
-            self.used = tube;
         }
+    }
+
+    /// Gives commands about a tube.
+    fn steer(&mut self, feed: &mut Feed<Note>, link: &mut Link, commands: &[(String, &str)]) -> Result<(), Problem> {
+        feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;
+        for (command, expected) in commands {
+            match link.expect(command, expected) {
+                Err(problem) if problem.code == REFUSED => {
+                    self.refuse(self.line, &problem.text);
+                    return Ok(());
+                }
+                done => done?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Uses a tube from now on; false if the server refuses its name.
+    fn choose(&mut self, feed: &mut Feed<Note>, link: &mut Link, tube: &str) -> Result<bool, Problem> {
+        if tube == self.used {
+            return Ok(true);
+        }
+        let command = format!("use {tube}");
+        if name::is_foreign(tube) {
+            // A server may know no such names, and the job must not go into another tube.
+            let refused = self.refused;
+            self.steer(feed, link, &[(command, "USING")])?;
+            if self.refused > refused {
+                return Ok(false);
+            }
+        } else {
+            feed.add(Note::Use).extend_from_slice(format!("{command}\r\n").as_bytes());
+        }
+        tube.clone_into(&mut self.used);
+        Ok(true)
+    }
+
+    fn add_job(&mut self, feed: &mut Feed<Note>, link: &mut Link, tube: &str, job: ImportJob) -> Result<(), Problem> {
         let is_buried = job.state == State::Buried;
+        if job.tags.ttl_left() == Some(0) && !is_buried {
+            self.ended += 1;
+            return Ok(());
+        }
+        if !self.choose(feed, link, tube)? {
+            return Ok(());
+        }
         if is_buried && !self.can_bury(feed, link)? {
             self.refuse(self.line, "the server has no reserve-job, so nothing can be buried");
             return Ok(());
         }
-        let delay = match job.state {
-            State::Buried => OUT_OF_REACH,
-            State::Delayed => job.delay,
-            _ => 0,
+        let (after, delay, least_ttl) = match job.state {
+            State::Buried => (After::Bury(job.pri), OUT_OF_REACH, LEAST_TTL),
+            State::Delayed => (After::Nothing, job.delay, 1),
+            _ => (After::Nothing, 0, 1),
         };
-        let bytes = feed.add(Note::Put(self.line, is_buried.then_some(job.pri)));
-        put(bytes, (job.pri, delay, job.ttr), "", &job.body);
+        let (tags, lost) = match job.tags.is_empty() {
+            true => Written::default(),
+            false => job.tags.write_for(&self.abilities(feed, link)?, least_ttl),
+        };
+        lost.into_iter().for_each(|key| self.lose(key));
+        put(feed.add(Note::Put(self.line, after)), (job.pri, delay, job.ttr), &tags, &job.body);
         feed.flow(link, &mut |note, reply| self.hear(note, &reply.line))?;
-        if self.to_bury.len() < super::feed::AHEAD / 2 {
+        self.settle_some(feed, link)
+    }
+
+    /// Has a key outlive its job.
+    fn add_key(&mut self, feed: &mut Feed<Note>, link: &mut Link, tube: &str, tags: &Tags) -> Result<(), Problem> {
+        let (tags, lost) = tags.write_for(&self.abilities(feed, link)?, LEAST_TTL);
+        if !lost.is_empty() {
+            self.lose("a key that outlives its job");
+            return Ok(());
+        }
+        if self.choose(feed, link, tube)? {
+            let bytes = feed.add(Note::Put(self.line, After::Delete));
+            put(bytes, (u32::MAX, OUT_OF_REACH, 1), &tags, b"");
+            feed.flow(link, &mut |note, reply| self.hear(note, &reply.line))?;
+        }
+        self.settle_some(feed, link)
+    }
+
+    /// Settles the jobs that wait for it if they are many.
+    fn settle_some(&mut self, feed: &mut Feed<Note>, link: &mut Link) -> Result<(), Problem> {
+        if self.to_settle.len() < super::feed::AHEAD / 2 {
             return Ok(());
         }
         feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;
-        self.bury(link)
+        self.settle(link)
+    }
+
+    fn abilities(&mut self, feed: &mut Feed<Note>, link: &mut Link) -> Result<Abilities, Problem> {
+        if let Some(known) = self.abilities {
+            return Ok(known);
+        }
+        feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;
+        let known = Abilities::of(link)?;
+        self.abilities = Some(known);
+        Ok(known)
     }
 
     /// Whether the server knows `reserve-job`, which 1.12 has brought.
@@ -168,38 +310,52 @@ impl Import {
     fn hear(&mut self, note: Note, line: &str) -> Result<(), Problem> {
         match (note, first_word(line)) {
             (Note::Use, "USING") | (Note::Hold, "RESERVED") => {}
-            (Note::Put(place, pri), "INSERTED") => {
+            (Note::Put(place, after), "INSERTED") => {
                 self.safe = place;
-                let id = line.split(' ').nth(1).and_then(|id| id.parse().ok()).unwrap_or(0);
-                match pri {
-                    None => self.done += 1,
-                    Some(pri) => self.to_bury.push((id, pri, place)),
+                let mut words = line.split(' ').skip(1);
+                let id = words.next().and_then(|id| id.parse().ok()).unwrap_or(0);
+                match (after, words.next()) {
+                    (After::Delete, Some("DELETED")) => self.keys += 1,
+                    (After::Delete, Some(_)) => self.lose("a key that outlives its job"),
+                    (_, Some(_)) => self.known += 1,
+                    (After::Nothing, None) => self.done += 1,
+                    (after, None) => self.to_settle.push((id, after, place)),
                 }
             }
             (Note::Put(place, _), "JOB_TOO_BIG") => self.refuse(place, &refusal("put", line).text),
             (Note::Put(place, _), _) => {
                 return Err(Problem::refused(format!("line {place}: {}", refusal("put", line).text)));
             }
-            (Note::Bury(id), "BURIED") => {
-                self.to_bury.retain(|(waiting, ..)| *waiting != id);
-                (self.done, self.buried) = (self.done + 1, self.buried + 1);
+            (Note::Settle(id, after), "BURIED" | "DELETED") => {
+                self.to_settle.retain(|(waiting, ..)| *waiting != id);
+                match after {
+                    After::Delete => self.keys += 1,
+                    _ => (self.done, self.buried) = (self.done + 1, self.buried + 1),
+                }
             }
             (Note::Use, _) => return Err(refusal("use", line)),
             (Note::Hold, _) => return Err(refusal("reserve-job", line)),
-            (Note::Bury(_), _) => return Err(refusal("bury", line)),
+            (Note::Settle(_, After::Delete), _) => return Err(refusal("delete", line)),
+            (Note::Settle(..), _) => return Err(refusal("bury", line)),
         }
         Ok(())
     }
 
-    /// Buries what waits for that.
-    fn bury(&mut self, link: &mut Link) -> Result<(), Problem> {
-        let waiting = std::mem::take(&mut self.to_bury);
+    /// Buries or deletes the jobs that wait for it.
+    fn settle(&mut self, link: &mut Link) -> Result<(), Problem> {
+        let waiting = std::mem::take(&mut self.to_settle);
         let mut feed = Feed::new();
-        for (id, pri, _) in &waiting {
-            feed.add(Note::Hold).extend_from_slice(format!("reserve-job {id}\r\n").as_bytes());
-            feed.add(Note::Bury(*id)).extend_from_slice(format!("bury {id} {pri}\r\n").as_bytes());
+        for &(id, after, _) in &waiting {
+            let command = match after {
+                After::Bury(pri) => {
+                    feed.add(Note::Hold).extend_from_slice(format!("reserve-job {id}\r\n").as_bytes());
+                    format!("bury {id} {pri}\r\n")
+                }
+                _ => format!("delete {id}\r\n"),
+            };
+            feed.add(Note::Settle(id, after)).extend_from_slice(command.as_bytes());
         }
-        self.to_bury = waiting;
+        self.to_settle = waiting;
         feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))
     }
 }

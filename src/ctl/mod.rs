@@ -33,6 +33,7 @@ mod reserve;
 mod scan;
 mod server;
 mod table;
+mod tags;
 mod tail;
 mod top;
 mod wait;

@@ -52,23 +52,27 @@ fn tags(call: &Call) -> Result<Vec<(&'static str, String)>, Problem> {
     Ok(tags)
 }
 
-/// Asks whether the server knows these tags: one that does not would take the body for commands. It is sent a put whose
-/// tag is malformed and whose body is a harmless command, which only a server that does not know the tag carries out.
-/// That needs no right, unlike `stats`.
+/// Requires that the server knows these tags: one that does not would take the body for commands.
 fn demand(link: &mut Link, tags: &[(&str, String)]) -> Result<(), Problem> {
-    const BODY: &str = "list-tube-used";
-    const END: &str = "no-such-command";
     for (word, _) in tags {
-        link.send(format!("put 0 0 1 {} {word}:\r\n{BODY}\r\n{END}\r\n", BODY.len()).as_bytes())?;
-        let mut replies = Vec::new();
-        while replies.last().is_none_or(|line| line != "UNKNOWN_COMMAND") {
-            replies.push(link.reply()?.line);
-        }
-        if replies.len() > 2 {
+        if !knows(link, word)? {
             return Err(Problem::refused(format!("the server does not know {word}, which this needs")));
         }
     }
     Ok(())
+}
+
+/// Returns `true` if the server knows this tag. It is sent a put whose tag is malformed and whose body is a harmless
+/// command, which only a server that does not know the tag carries out. That needs no right, unlike `stats`.
+pub fn knows(link: &mut Link, word: &str) -> Result<bool, Problem> {
+    const BODY: &str = "list-tube-used";
+    const END: &str = "no-such-command";
+    link.send(format!("put 0 0 1 {} {word}:\r\n{BODY}\r\n{END}\r\n", BODY.len()).as_bytes())?;
+    let mut replies = Vec::new();
+    while replies.last().is_none_or(|line| line != "UNKNOWN_COMMAND") {
+        replies.push(link.reply()?.line);
+    }
+    Ok(replies.len() <= 2)
 }
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {

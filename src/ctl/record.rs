@@ -1,8 +1,9 @@
-//! A job as a line of JSON: the form of `export` and `import`.
+//! Jobs, keys and tubes as lines of JSON: the form of `export` and `import`.
 //!
 //! Owns the keys, which are the server's own, and which of them must be there.
 
 use super::name;
+use super::tags::{self, Tags};
 use super::yaml::Figures;
 use crate::engine::State;
 use crate::shared::base64;
@@ -48,7 +49,7 @@ impl Record {
     }
 
     /// Its line, without the end of it.
-    pub fn line(&self, tube: &str, body: &[u8]) -> String {
+    pub fn line(&self, tube: &str, tags: &Tags, body: &[u8]) -> String {
         json::object(|json| {
             json.number("id", self.id);
             json.bytes("tube", &name::bytes(tube));
@@ -60,16 +61,55 @@ impl Record {
             for (key, count) in COUNTS.into_iter().zip(self.counts) {
                 json.number(key, count.into());
             }
+            tags.write(json);
             json.bytes("body", body);
         })
     }
 }
 
-/// A line that was read: what a `put` needs.
+/// The line of a key that outlives its job for this many seconds.
+pub fn key_line(tube: &str, key: &[u8], left: u64) -> String {
+    json::object(|json| {
+        json.bytes("tube", &name::bytes(tube));
+        json.bytes("idempotency-key", key);
+        json.number("idempotency-ttl", left);
+    })
+}
+
+/// The line of a tube with some figures.
+pub fn tube_line(tube: &str, figures: &[(&str, u64)]) -> String {
+    json::object(|json| {
+        json.bytes("tube", &name::bytes(tube));
+        figures.iter().for_each(|(key, number)| json.number(key, *number));
+    })
+}
+
+/// The keys of a limit: the number of jobs by priority class, 0 for none.
+pub const LIMITS: [&str; 3] = ["limit-high", "limit-normal", "limit-low"];
+
+/// A line that was read.
 #[derive(Debug)]
 pub struct ImportLine {
     /// The tube, if it names one.
     pub tube: Option<String>,
+    pub content: Content,
+}
+
+/// What a line is about.
+#[derive(Debug)]
+pub enum Content {
+    Job(ImportJob),
+    /// A key that outlives its job.
+    Key(Tags),
+    /// Seconds for which the tube gives out no job.
+    Pause(u32),
+    /// How many jobs the tube may have, by priority class; 0 for any number.
+    Limit([u32; 3]),
+}
+
+/// The arguments of a `put`, its tags and its body.
+#[derive(Debug)]
+pub struct ImportJob {
     /// Ready if it says nothing.
     pub state: State,
     pub pri: u32,
@@ -77,13 +117,15 @@ pub struct ImportLine {
     pub delay: u32,
     /// Its time to run in seconds.
     pub ttr: u32,
+    pub tags: Tags,
     pub body: Vec<u8>,
 }
 
 impl ImportLine {
     /// Reads one; the error says what is wrong with it.
     pub fn parse(line: &[u8]) -> Result<ImportLine, String> {
-        let known = ["tube", "tube-base64", "state", "pri", "delay", "ttr", "body", "body-base64"];
+        let known = ["tube", "tube-base64", "state", "pri", "delay", "ttr", "body", "body-base64", "pause"];
+        let known = [&known[..], &LIMITS, &tags::MEMBERS].concat();
         let object = Object::parse(line, &known, Strays::Ignored)?;
         let number = |key: &str, default: u32| match object.number(key) {
             Ok(None) => Ok(default),
@@ -91,13 +133,6 @@ impl ImportLine {
             Err(()) => Err(format!("{key}: no whole number from 0 up")),
         };
         let text = |key: &str| object.text(key).map_err(|()| format!("{key}: no text"));
-        let state = text("state")?.unwrap_or("ready");
-        let state = State::named(state.as_bytes()).ok_or_else(|| format!("state: {}", state.escape_debug()))?;
-        let body = match (text("body")?, text("body-base64")?) {
-            (Some(text), None) => text.as_bytes().to_vec(),
-            (None, Some(text)) => base64::decode(text.as_bytes()).ok_or("body-base64: no base64")?,
-            _ => return Err("there must be one body or body-base64".to_owned()),
-        };
         let encoded = text("tube-base64")?.map(|name| base64::decode(name.as_bytes()).ok_or("tube-base64: no base64"));
         let tube = match (text("tube")?, encoded.transpose()?) {
             (Some(_), Some(_)) => return Err("there must be one tube or tube-base64".to_owned()),
@@ -106,10 +141,31 @@ impl ImportLine {
         if let Some(name) = tube.as_ref().filter(|name| !name::is_legal(name)) {
             return Err(format!("invalid tube name: {name}"));
         }
+        let tags = Tags::read(&object)?;
+        let body = match (text("body")?, text("body-base64")?) {
+            (Some(text), None) => text.as_bytes().to_vec(),
+            (None, Some(text)) => base64::decode(text.as_bytes()).ok_or("body-base64: no base64")?,
+            (None, None) => {
+                let pause = number("pause", 0)?;
+                let [high, normal, low] = LIMITS.map(|key| number(key, 0));
+                let limits = [high?, normal?, low?];
+                let content = match tube.is_some() {
+                    true if tags.has_kept_key() => Content::Key(tags),
+                    true if pause > 0 => Content::Pause(pause),
+                    true if limits != [0; 3] => Content::Limit(limits),
+                    _ => return Err("there must be one body or body-base64".to_owned()),
+                };
+                return Ok(ImportLine { tube, content });
+            }
+            _ => return Err("there must be one body or body-base64".to_owned()),
+        };
+        let state = text("state")?.unwrap_or("ready");
+        let state = State::named(state.as_bytes()).ok_or_else(|| format!("state: {}", state.escape_debug()))?;
         let delay = number("delay", 0)?;
         // A delay that has just ended is none.
         let state = if state == State::Delayed && delay == 0 { State::Ready } else { state };
-        Ok(ImportLine { tube, state, pri: number("pri", 1024)?, delay, ttr: number("ttr", 60)?, body })
+        let (pri, ttr) = (number("pri", 1024)?, number("ttr", 60)?);
+        Ok(ImportLine { tube, content: Content::Job(ImportJob { state, pri, delay, ttr, tags, body }) })
     }
 }
 
@@ -122,11 +178,12 @@ mod tests {
         let record =
             Record { id: 7, state: State::Delayed, pri: 3, delay: 9, ttr: 60, age: 1, counts: [1, 2, 3, 4, 5] };
         for body in [&b"plain \"text\"\n"[..], b"", b"\xff\x00\x80", "\u{1f980}\u{0}\u{2028}".as_bytes()] {
-            let line = record.line("mail", body);
+            let line = record.line("mail", &Tags::default(), body);
             assert!(!line.contains('\n'));
             let read = ImportLine::parse(line.as_bytes()).expect("a job");
-            assert_eq!((read.tube.as_deref(), read.state, read.pri), (Some("mail"), State::Delayed, 3));
-            assert_eq!((read.delay, read.ttr, read.body.as_slice()), (9, 60, body));
+            let Content::Job(job) = read.content else { panic!("{line}") };
+            assert_eq!((read.tube.as_deref(), job.state, job.pri), (Some("mail"), State::Delayed, 3));
+            assert_eq!((job.delay, job.ttr, job.body.as_slice()), (9, 60, body));
         }
     }
 
@@ -134,7 +191,7 @@ mod tests {
     fn every_name_of_a_tube_goes_through_a_line() {
         let record = Record { id: 7, state: State::Ready, pri: 3, delay: 0, ttr: 60, age: 1, counts: [0; 5] };
         for name in [&b"My::Func"[..], b"a b", b"\xff", b"\"a\"", b"a\r\nquit", &[b'x'; 300]] {
-            let line = record.line(&name::written(name), b"");
+            let line = record.line(&name::written(name), &Tags::default(), b"");
             let read = ImportLine::parse(line.as_bytes()).expect("a job");
             assert_eq!(read.tube, Some(name::written(name)), "{line}");
         }

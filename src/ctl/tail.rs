@@ -13,6 +13,7 @@ use super::opts::{ENOUGH, INTERVAL, JSON};
 use super::out::{excerpt, Out};
 use super::problem::{Problem, DONE, REFUSED};
 use super::scan::{highest, page, Page, Scan, Wanted, PAGE};
+use super::tags::Tags;
 use super::tell;
 use crate::engine::State;
 
@@ -176,7 +177,7 @@ fn look(
     scan.peek(link, &mut |record, tube, body| {
         printed += 1;
         match call.has(&JSON) {
-            true => out.line(&record.line(tube, body)),
+            true => out.line(&record.line(tube, &Tags::default(), body)),
             false => out.line(&format!("{}\t{tube}\t{}\t{}", record.id, record.state.word(), excerpt(body))),
         }
     })?;

@@ -3,13 +3,14 @@
 //! Owns which values are texts and which are numbers. Must not know a server.
 
 use super::name;
+use crate::protocol::text;
 use crate::shared::json::Members;
 
 /// Keys whose values are texts, also those that look like numbers.
 const TEXTS: [&str; 5] = ["version", "id", "hostname", "os", "platform"];
 
-/// Keys whose values are names of tubes.
-const NAMES: [&str; 2] = ["name", "tube"];
+/// Keys whose values are names.
+const NAMES: [&str; 4] = ["name", "tube", "idempotency-key", "concurrency-key"];
 
 /// Keys and values, in the server's order.
 #[derive(Clone, Default, Debug)]
@@ -23,6 +24,11 @@ impl Figures {
             false => name::quoted(value.as_bytes()).map_or_else(|| value.to_owned(), lossy),
         };
         Figures(lines.map(|(key, text)| (key.to_owned(), value(key, text))).collect())
+    }
+
+    /// Adds one behind the others; a name in its written form.
+    pub fn push(&mut self, key: &str, value: String) {
+        self.0.push((key.to_owned(), value));
     }
 
     /// All, in the server's order.
@@ -61,6 +67,30 @@ impl Figures {
 /// The items of a list: names of tubes in their written form, or ids.
 pub fn list(text: &[u8]) -> Vec<String> {
     text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"- ")).map(name::read).collect()
+}
+
+/// A key that outlives its job, in the list of `list-keys`.
+#[derive(Debug)]
+pub struct KeyItem {
+    /// The list goes on behind this.
+    pub number: u64,
+    /// Seconds until the server forgets the key.
+    pub left: u64,
+    /// The tube in its written form.
+    pub tube: String,
+    pub key: Vec<u8>,
+}
+
+/// The items of that list.
+pub fn keys(text: &[u8]) -> Vec<KeyItem> {
+    let item = |line: &[u8]| {
+        let (number, rest) = text::number(line.strip_prefix(b"- [")?)?;
+        let (left, rest) = text::number(rest.strip_prefix(b", ")?)?;
+        let (tube, rest) = text::unquote(rest.strip_prefix(b", ")?)?;
+        let (key, rest) = text::unquote(rest.strip_prefix(b", ")?)?;
+        (rest == b"]").then(|| KeyItem { number, left, tube: name::written(&tube), key })
+    };
+    text.split(|&byte| byte == b'\n').filter_map(item).collect()
 }
 
 fn lossy(text: Vec<u8>) -> String {

@@ -48,6 +48,7 @@ kinds! {
     Continuation::Beanstalk(beanstalk::Continuation::Flush(_)) => "flush-tube",
     Continuation::Beanstalk(beanstalk::Continuation::FindReserved(_)) => "peek-reserved",
     Continuation::Beanstalk(beanstalk::Continuation::ListJobs(_)) => "list-jobs",
+    Continuation::Beanstalk(beanstalk::Continuation::ListKeys(..)) => "list-keys",
     Continuation::Beanstalk(beanstalk::Continuation::Move(_)) => "move-tube",
     Continuation::Beanstalk(beanstalk::Continuation::StatsTube(_)) => "stats-tube",
     Continuation::Gearman(gearman::Continuation::List(..)) => "gearman list",

@@ -520,7 +520,7 @@ mod tests {
     use crate::settings::config::Config;
 
     const MAX: u64 = 256 << 20;
-    const CLIENTS: usize = 300;
+    const CLIENTS: usize = 270;
 
     /// A thread of a queue in memory, and the other ends of so many connections of beanstalk's.
     fn thread_with_clients(count: usize) -> (PoolThread, Vec<UnixStream>) {

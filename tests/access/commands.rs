@@ -15,7 +15,7 @@ pub const TUBE: &str = "t";
 pub const OTHER: &str = "o";
 
 /// The rights of each command, one of which is enough.
-const BEANSTALK: [(&str, &[&str]); 40] = [
+const BEANSTALK: [(&str, &[&str]); 43] = [
     ("put", &["put"]),
     ("peek", &["look"]),
     ("peek-ready", &["look"]),
@@ -51,6 +51,9 @@ const BEANSTALK: [(&str, &[&str]); 40] = [
     ("flush-tube", &["admin"]),
     ("flush-buried", &["admin"]),
     ("list-jobs", &["look"]),
+    ("list-keys", &["look"]),
+    ("job-options", &["look"]),
+    ("tube-limit", &["look"]),
     ("limit-tube", &["admin"]),
     ("delete-batch", &["admin"]),
     // These need the right for every tube.
@@ -109,12 +112,14 @@ fn of_beanstalk() {
         let mut client = guarded.connect("beanstalk");
         let line = match command {
             "put" => "put 0 0 60 1\r\nx".to_owned(),
-            "peek" | "reserve-job" | "delete" | "kick-job" | "touch" | "stats-job" => format!("{command} {id}"),
+            "peek" | "reserve-job" | "delete" | "kick-job" | "touch" | "stats-job" | "job-options" => {
+                format!("{command} {id}")
+            }
             "release" => format!("release {id} 0 0"),
             "bury" => format!("bury {id} 0"),
             "kick" => "kick 1".to_owned(),
             "reserve-with-timeout" => "reserve-with-timeout 0".to_owned(),
-            "stats-tube" | "use" | "watch" | "ignore" => format!("{command} {TUBE}"),
+            "stats-tube" | "tube-limit" | "use" | "watch" | "ignore" => format!("{command} {TUBE}"),
             "pause-tube" => format!("pause-tube {TUBE} 0"),
             "auth" => format!("auth {}", super::OPERATOR),
             "reserve-batch" => "reserve-batch 1 0".to_owned(),

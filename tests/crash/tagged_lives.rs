@@ -25,6 +25,7 @@ fn tags(random: &mut Random) -> Tags {
         key: (!random.once_in(3)).then(|| (first, random.pick(&[0, 0, 1, 60]))),
         tube: random.once_in(2).then(|| random.pick(&TUBES).into()),
         tries,
+        fails: random.pick(&[0, 0, 1]),
         backoff,
         ttl: random.pick(&[Span::MAX, Span::MAX, Span::from_secs(1), Span::from_secs(100)]),
         concurrency: random.once_in(4).then(|| (second, random.pick(&[1, 2]))),
@@ -60,7 +61,7 @@ fn operate(life: &mut Life, job: JobId) {
             4..=6 => {
                 let _ = engine.move_jobs(client, &mut MoveJobs::new(from.into(), to.into(), state, 3), now);
             }
-            7 | 8 => drop(engine.limit_new_tube(client, to, most)),
+            7 | 8 => drop(engine.limit_new_tube(client, to, [most; 3])),
             _ => drop(engine.flush(&mut Flush::new(from.into(), &State::UNFINISHED), now)),
         }
         None

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 use crate::daemon::{Daemon, Folder, Signal, PATIENCE};
 use crate::support::{with_both, Server};
@@ -219,4 +222,147 @@ fn what_was_not_buried_is_not_skipped() {
         "{}",
         ended.err
     );
+}
+
+/// Sends whole commands, and returns the first line of each of `count` replies without bodies.
+fn say(server: &Server, commands: &str, count: usize) -> Vec<String> {
+    let mut stream = server.daemon.tcp();
+    stream.write_all(commands.as_bytes()).expect("a connection");
+    let lines = BufReader::new(stream).lines();
+    lines.take(count).map(|line| line.expect("a reply")).collect()
+}
+
+/// Jobs, keys and tubes with everything that beanstalk's extensions have, and a job of Gearman.
+fn fill_with_everything(server: &Server, gearman: &Path) {
+    let put = |tube: &str, head: &str, body: &str| format!("use {tube}\r\nput {head}{body}\r\n");
+    let commands = [
+        put("t", "5 0 60 1 idp:living:100001", "\r\na"),
+        put("t", "5 100002 60 1 con:bound:3", "\r\nb"),
+        put("t", "5 0 60 1 ttl:100003 try:9:5", "\r\nc"),
+        put("t", "5 0 60 1 con:other idp:all:100004 try:7 ttl:100005", "\r\nd"),
+        // A key that outlives its job, in a tube that is gone.
+        put("gone", "5 0 60 1 idp:ended:100006", "\r\ne"),
+        "use default\r\ndelete 5\r\n".to_owned(),
+        // Tries that are used up.
+        put("tried", "5 0 60 1 try:4:100000", "\r\nf"),
+        "reserve-job 6\r\n".to_owned(),
+        "release 6 5 0\r\nreserve-job 6\r\n".to_owned(),
+        "release 6 5 0\r\n".to_owned(),
+        // A buried job whose life has an end.
+        put("t", "5 0 60 1 ttl:100007 idp:buried", "\r\ng"),
+        "reserve-job 7\r\n".to_owned(),
+        "bury 7 8\r\n".to_owned(),
+        "limit-tube limited 9\r\nlimit-tube limited-by-class 3 0 4\r\npause-tube t 100008\r\n".to_owned(),
+        "limit-tube paused 1\r\npause-tube paused 100009\r\n".to_owned(),
+    ];
+    let text = commands.concat();
+    let replies = say(server, &text, 30);
+    let refused = replies.iter().find(|line| ["BAD_FORMAT", "NOT_FOUND", "UNKNOWN_COMMAND"].contains(&line.as_str()));
+    assert_eq!(refused, None, "{replies:?}");
+    let mut stream = UnixStream::connect(gearman).expect("a socket");
+    let submit = b"func\0unique \"name\"\xff\0body";
+    let head = [&b"\0REQ"[..], &18u32.to_be_bytes(), &(submit.len() as u32).to_be_bytes()].concat();
+    stream.write_all(&[&head[..], submit].concat()).expect("a connection");
+    let mut created = [0; 12];
+    stream.read_exact(&mut created).expect("a reply");
+    assert_eq!(created[..8], *b"\0RES\0\0\0\x08");
+}
+
+/// The lines of an export without ids, ages and counts, which an import does not keep, and with long times as one word.
+fn fields(export: &str) -> Vec<String> {
+    let unkept = ["id", "age", "reserves", "timeouts", "releases", "buries", "kicks"];
+    let field = |field: &str| {
+        let (key, value) = field.split_once(':').unwrap_or_else(|| panic!("{field}"));
+        let is_long = value.parse().is_ok_and(|number: u64| number > 50_000);
+        let key = key.trim_matches('"');
+        (!unkept.contains(&key)).then(|| format!("{key}={}", if is_long { "long" } else { value }))
+    };
+    let line = |line: &str| {
+        let line = line.trim_start_matches('{').trim_end_matches('}');
+        line.split(',').filter_map(field).collect::<Vec<_>>().join(" ")
+    };
+    let mut lines: Vec<String> = export.lines().map(line).collect();
+    lines.sort();
+    lines
+}
+
+fn with_gearman(folder: &Folder, more: &[&str]) -> (Server, PathBuf) {
+    let socket = folder.file("gearman");
+    let name = format!("--gearman=unix:{}", socket.display());
+    (Server::beanpole(&[&[name.as_str()], more].concat()), socket)
+}
+
+#[test]
+fn everything_that_extensions_keep_is_exported_and_comes_back() {
+    let (folder, binlog) = (Folder::new(), Folder::new());
+    let name = binlog.file("").display().to_string();
+    let (server, socket) = with_gearman(&folder, &["-b", &name]);
+    fill_with_everything(&server, &socket);
+    let first = server.run(&["export"]);
+    assert_eq!(first.code, 0, "{}", first.err);
+    assert!(first.err.contains("exported 2 pauses, 3 limits, 1 keys that outlive their jobs"), "{}", first.err);
+    for part in [
+        r#""idempotency-key":"living","idempotency-ttl":100001"#,
+        r#""concurrency-key":"bound","concurrency-limit":3"#,
+        r#""tries":9,"try-delay":5"#,
+        r#""tries":4,"try-delay":100000,"tries-lost":2"#,
+        r#""idempotency-key-base64":"dW5pcXVlICJuYW1lIv8=","protocol":"gearman""#,
+        r#"{"tube":"limited-by-class","limit-high":3,"limit-normal":0,"limit-low":4}"#,
+    ] {
+        assert!(first.out.contains(part), "{part}: {}", first.out);
+    }
+    // The folder at rest has the same.
+    server.daemon.signal(Signal::SIGTERM);
+    assert_eq!(server.daemon.wait(PATIENCE), 0);
+    let rest = crate::daemon::run(&["export", "--binlog", &name]);
+    assert_eq!((rest.code, fields(&rest.out)), (0, fields(&first.out)), "{}", rest.err);
+    // A fresh server has the same, but for what a Gearman job is beside its name.
+    let (fresh, _) = with_gearman(&Folder::new(), &[]);
+    let ended = fresh.feed(&["import"], first.out.as_bytes());
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    assert!(ended.err.contains("imported 7 jobs, 1 of them buried; 0 lines were refused"), "{}", ended.err);
+    assert!(ended.err.contains("imported 2 pauses, 3 limits, 1 keys that outlive their jobs"), "{}", ended.err);
+    assert!(ended.err.contains("not stored by the server: protocol, 1 times"), "{}", ended.err);
+    let second = fresh.ok(&["export"]);
+    assert_eq!(fields(&second), fields(&first.out.replace(r#","protocol":"gearman""#, "")));
+    // What is there already by its key is not put again.
+    let again = fresh.feed(&["import"], first.out.as_bytes());
+    assert!(again.err.contains("4 jobs were not put: the server has jobs with their keys"), "{}", again.err);
+}
+
+#[test]
+fn what_a_server_cannot_store_is_reported_and_counted() {
+    let folder = Folder::new();
+    let (server, socket) = with_gearman(&folder, &[]);
+    fill_with_everything(&server, &socket);
+    let export = server.ok(&["export"]);
+    let plain = Server::beanpole(&["--extensions="]);
+    let ended = plain.feed(&["import"], export.as_bytes());
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    for part in [
+        "imported 7 jobs, 1 of them buried; 0 lines were refused",
+        "imported 2 pauses, 0 limits, 0 keys",
+        "idempotency-key, 4 times",
+        "concurrency-key, 2 times",
+        "tries, 3 times",
+        "ttl-left, 3 times",
+        "limit, 3 times",
+        "a key that outlives its job, 1 times",
+    ] {
+        assert!(ended.err.contains(part), "{part}: {}", ended.err);
+    }
+}
+
+#[test]
+fn jobs_of_a_folder_whose_lives_have_ended_are_left_out() {
+    let binlog = Folder::new();
+    let name = binlog.file("").display().to_string();
+    let server = Server::beanpole(&["-b", &name]);
+    say(&server, "put 0 0 60 1 ttl:1\r\na\r\nput 0 0 60 1\r\nb\r\n", 2);
+    // It is deleted in memory only.
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(server.daemon.pid() as i32), Signal::SIGKILL).expect("a process");
+    crate::daemon::wait_until("the life of one has ended", || {
+        let ended = crate::daemon::run(&["export", "--binlog", &name]);
+        ended.out.lines().count() == 1 && ended.err.contains("1 jobs were left out: their time to live has ended")
+    });
 }

@@ -115,6 +115,11 @@ impl EndedKeys {
         self.ends.first().map(|(_, number)| number)
     }
 
+    /// Returns the number of the first one from this number on.
+    pub fn next_from(&self, number: u32) -> Option<u32> {
+        self.store.next(number)
+    }
+
     /// Returns all of them, in no useful order.
     pub fn iter(&self) -> impl Iterator<Item = &EndedKey> {
         self.store.iter().map(|(_, ended)| ended)

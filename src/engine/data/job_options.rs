@@ -98,6 +98,8 @@ pub struct JobOptions {
     pub max_attempts: u8,
     /// With how many failures it has failed for good; zero means one.
     pub max_fails: u8,
+    /// How many tries are already used up.
+    pub fails: u8,
     /// Bytes that go with it to its worker.
     pub reducer: Option<Box<[u8]>>,
     /// The client that submits it is told what comes of it.
@@ -120,6 +122,7 @@ impl Default for JobOptions {
             ttl: Span::MAX,
             max_attempts: 0,
             max_fails: 0,
+            fails: 0,
             reducer: None,
             attach: false,
             keep: 0,

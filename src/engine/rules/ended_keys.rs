@@ -13,6 +13,7 @@ use crate::engine::data::event::Outcome;
 use crate::engine::data::job::JobId;
 use crate::engine::data::job_options::{CompletionPolicy, DedupKey};
 use crate::engine::data::name::Name;
+use crate::engine::data::steps::Progress;
 use crate::engine::data::time::{Span, Time};
 use crate::engine::log::change::Change;
 use crate::engine::Engine;
@@ -102,6 +103,18 @@ impl Engine {
     /// All keys that outlive their jobs and that the log has.
     pub fn ended_keys(&self) -> impl Iterator<Item = &EndedKey> {
         self.store.ended_keys.iter().filter(|ended| ended.is_logged)
+    }
+
+    /// The number of the next key from `from` on, as far as the steps go; `from` is behind it then.
+    pub fn next_ended_key(&mut self, from: &mut u32) -> (Progress, Option<u32>) {
+        if self.agenda.steps.are_used_up() {
+            return (Progress::More, None);
+        }
+        let found = self.store.ended_keys.next_from(*from);
+        // A line of a list, as in `figures/pages.rs`.
+        self.agenda.steps.take(4 + found.map_or(0, |number| u64::from(number - *from) / 64));
+        *from = found.map_or(u32::MAX, |number| number + 1);
+        (Progress::Done, found)
     }
 
     /// The key with this number, which outlives its job.

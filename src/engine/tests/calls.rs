@@ -279,7 +279,7 @@ impl Call {
                 });
                 Answer::Moved(moved.map(|()| moving.done))
             }
-            LimitTube(client, tube, most) => Answer::Using(engine.limit_new_tube(client, tube.as_bytes(), most)),
+            LimitTube(client, tube, most) => Answer::Using(engine.limit_new_tube(client, tube.as_bytes(), [most; 3])),
             Wait { client, job, timeout } => Answer::End(engine.wait_end(client, job, timeout, now)),
             Ages(tube) => {
                 let mut find = FindOldest::new(tube.as_bytes().into());
@@ -425,6 +425,7 @@ fn tags_of(tags: &JobTags) -> Tags {
         tube: tags.tube.map(|tube| tube.as_bytes().into()),
         tries: tags.tries,
         backoff: tags.backoff,
+        fails: 0,
         ttl: tags.ttl.unwrap_or(Span::MAX),
         concurrency: tags.bound.map(|(key, most)| (key.as_bytes().into(), most)),
     }

@@ -27,13 +27,18 @@ impl Engine {
         true
     }
 
-    /// The same for jobs of any priority, and a tube that is created if need be.
-    pub fn limit_new_tube(&mut self, client: ClientId, name: &[u8], most: Option<u32>) -> Result<(), OverLimit> {
-        if most.is_some() {
+    /// The same for a tube that is created if need be.
+    pub fn limit_new_tube(&mut self, client: ClientId, name: &[u8], most: [Option<u32>; 3]) -> Result<(), OverLimit> {
+        if most != [None; 3] {
             self.open_tube(client, name)?;
         }
-        self.limit_tube(name, [most; 3]);
+        self.limit_tube(name, most);
         Ok(())
+    }
+
+    /// The limits by priority class of the tube with this name, [`u32::MAX`] without one; `None` without such a tube.
+    pub fn tube_limit(&self, name: &[u8]) -> Option<[u32; 3]> {
+        Some(self.limit_at(self.tubes.find(name)?).map_or(NONE, |(_, most)| most))
     }
 
     fn set_limit(&mut self, number: u32, limits: [u32; 3]) {

@@ -181,6 +181,7 @@ impl Engine {
         self.store.extras.edit(number, |extras| {
             extras.max_attempts = options.max_attempts;
             extras.max_fails = options.max_fails;
+            extras.fails = options.fails;
             extras.ttl = options.ttl;
             extras.result_at = options.keep;
             if rare {

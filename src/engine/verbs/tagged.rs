@@ -25,6 +25,8 @@ pub struct Tags {
     pub tries: u8,
     /// Seconds of the delay after the first lost reservation; it doubles with each one.
     pub backoff: u32,
+    /// How many of its tries are already used up.
+    pub fails: u8,
     /// How long it may wait; [`Span::MAX`] for ever.
     pub ttl: Span,
     /// Of the jobs with this key, in whatever tubes, so many may be reserved at a time; of those that are, the largest bound
@@ -34,7 +36,7 @@ pub struct Tags {
 
 impl Default for Tags {
     fn default() -> Tags {
-        Tags { key: None, tube: None, tries: 0, backoff: 0, ttl: Span::MAX, concurrency: None }
+        Tags { key: None, tube: None, tries: 0, backoff: 0, fails: 0, ttl: Span::MAX, concurrency: None }
     }
 }
 
@@ -80,9 +82,17 @@ impl Engine {
                 return Ok(Tagged::Ended(id));
             }
         }
-        let Tags { tube, tries, backoff, ttl, concurrency, .. } = tags;
-        let options =
-            JobOptions { dedup_key, ttl, max_attempts: tries, keep, backoff, concurrency, ..JobOptions::default() };
+        let Tags { tube, tries, backoff, fails, ttl, concurrency, .. } = tags;
+        let options = JobOptions {
+            dedup_key,
+            ttl,
+            max_attempts: tries,
+            fails,
+            keep,
+            backoff,
+            concurrency,
+            ..JobOptions::default()
+        };
         let number = match (known, tube) {
             (None, Some(tube)) => self.open_tube(client, &tube).map_err(|_| Refused::OutOfMemory)?,
             (known, _) => known.unwrap_or(used),

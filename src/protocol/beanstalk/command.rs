@@ -10,7 +10,7 @@ use crate::protocol::text::MAX_QUOTED_NAME;
 const PUT_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
 
 /// Upper bound of the bytes that the tags of a job take beside that.
-pub const TAGS_OVERHEAD: u64 = 600;
+pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
 
 /// Upper bound of the bytes of the record of a change to a job.
 pub const CHANGE_OVERHEAD: u64 = 50;
@@ -89,8 +89,15 @@ pub enum Command {
     },
     LimitTube {
         tube: Box<[u8]>,
-        most: Option<u32>,
+        /// By priority class, the highest first; `None` for any number of jobs.
+        most: [Option<u32>; 3],
     },
+    /// Keys that outlive their jobs, from this number on.
+    ListKeys {
+        from: u32,
+    },
+    JobOptions(JobId),
+    TubeLimit(Box<[u8]>),
     ReserveMode {
         weighted: bool,
     },

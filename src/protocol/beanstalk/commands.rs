@@ -50,6 +50,9 @@ pub enum CommandName {
     Drain,
     Undrain,
     ListJobs,
+    ListKeys,
+    JobOptions,
+    TubeLimit,
     MoveJob,
     MoveTube,
     LimitTube,
@@ -118,7 +121,7 @@ const fn ours(extension: Extension, row: CommandRow) -> CommandRow {
 }
 
 #[rustfmt::skip]
-pub const COMMANDS: [CommandRow; 40] = [
+pub const COMMANDS: [CommandRow; 43] = [
     CommandRow { name: CommandName::Put, need: Need::PUT_USED, word: "put ", arguments: "<pri> <delay> <ttr> <bytes>", parse: None, summary: "put a job, whose body follows, into the used tube", extension: None },
     row(CommandName::Peek, Need::LOOK_JOB, "peek ", "<id>", |args, _| only_id(args).map(Command::Peek), "show a job"),
     row(CommandName::PeekReady, Need::LOOK_USED, "peek-ready", "", |args, _| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
@@ -144,9 +147,12 @@ pub const COMMANDS: [CommandRow; 40] = [
     ours(Extension::Drain, row(CommandName::Drain, Need::ADMIN_ALL, "drain", "", |args, _| alone(args, Command::Drain(true)), "take no more jobs in")),
     ours(Extension::Drain, row(CommandName::Undrain, Need::ADMIN_ALL, "undrain", "", |args, _| alone(args, Command::Drain(false)), "take jobs in again")),
     ours(Extension::ListJobs, row(CommandName::ListJobs, Need::LOOK_NAMED, "list-jobs ", "<tube> <state> [<above>] [<count>]", list_jobs, "list ids of jobs of a tube")),
+    ours(Extension::Export, row(CommandName::ListKeys, Need::LOOK_ANY, "list-keys", " [<from>]", list_keys, "list keys that outlive their jobs")),
+    ours(Extension::Export, row(CommandName::JobOptions, Need::LOOK_OWN_JOB, "job-options ", "<id>", |args, _| only_id(args).map(Command::JobOptions), "what a job has by its tags")),
+    ours(Extension::Export, row(CommandName::TubeLimit, Need::LOOK_NAMED, "tube-limit ", "<tube>", |args, on| tube(args, on).map(Command::TubeLimit), "how many jobs a tube may have")),
     ours(Extension::Move, row(CommandName::MoveJob, Need::ADMIN_JOB, "move-job ", "<id> <tube> <pri> <delay>", move_job, "put a job into another tube")),
     ours(Extension::Move, row(CommandName::MoveTube, Need::ADMIN_NAMED, "move-tube ", "<tube> <tube> <state> <bound>", move_tube, "put up to so many jobs into another tube")),
-    ours(Extension::Limit, row(CommandName::LimitTube, Need::ADMIN_NAMED, "limit-tube ", "<tube> <count>", limit_tube, "bound how many jobs a tube may have")),
+    ours(Extension::Limit, row(CommandName::LimitTube, Need::ADMIN_NAMED, "limit-tube ", "<tube> <count> [<normal> <low>]", limit_tube, "bound how many jobs a tube may have")),
     row(CommandName::StatsJob, Need::LOOK_OWN_JOB, "stats-job ", "<id>", |args, _| only_id(args).map(Command::StatsJob), "statistics of a job"),
     row(CommandName::StatsTube, Need::LOOK_NAMED, "stats-tube ", "<tube>", |args, on| tube(args, on).map(Command::StatsTube), "statistics of a tube"),
     row(CommandName::Stats, Need::LOOK_ANY, "stats", "", |args, _| alone(args, Command::Stats), "statistics of the server"),
@@ -336,6 +342,11 @@ fn list_jobs(args: &[u8], extensions: Extensions) -> Option<Command> {
     Some(Command::ListJobs { tube, state, above, limit })
 }
 
+fn list_keys(args: &[u8], _: Extensions) -> Option<Command> {
+    let from = if args.is_empty() { 0 } else { spaced(args).and_then(number32).and_then(last)? };
+    Some(Command::ListKeys { from })
+}
+
 fn move_job(args: &[u8], extensions: Extensions) -> Option<Command> {
     let (id, args) = number(args)?;
     let (tube, args) = next_tube_word(args, extensions)?;
@@ -354,8 +365,14 @@ fn move_tube(args: &[u8], extensions: Extensions) -> Option<Command> {
 
 fn limit_tube(args: &[u8], extensions: Extensions) -> Option<Command> {
     let (tube, args) = next_tube_word(args, extensions)?;
-    let most = number32(args).and_then(last)?;
-    Some(Command::LimitTube { tube, most: Some(most).filter(|most| *most > 0) })
+    let (most, rest) = number32(args)?;
+    let most = if rest.is_empty() || !extensions.has(Extension::Export) {
+        last((most, rest)).map(|most| [most; 3])?
+    } else {
+        let (normal, rest) = number32(rest)?;
+        [most, normal, number32(rest).and_then(last)?]
+    };
+    Some(Command::LimitTube { tube, most: most.map(|most| Some(most).filter(|most| *most > 0)) })
 }
 
 fn watch(args: &[u8], extensions: Extensions) -> Option<Command> {

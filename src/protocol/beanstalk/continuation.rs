@@ -28,6 +28,8 @@ pub enum Continuation {
     FindReserved(FindReserved),
     /// A page of `list-jobs`, as far as it is found.
     ListJobs(IdPage),
+    /// A list of keys that outlive their jobs: the number of the next one, how many there are, and the list so far.
+    ListKeys(u32, usize, Output),
     /// Jobs on their way to another tube.
     Move(MoveJobs),
     /// Statistics of a tube whose oldest jobs are being found.
@@ -48,6 +50,7 @@ impl Continuation {
             Continuation::Move(moving) => CHANGE_OVERHEAD + moving.footprint(),
             Continuation::Stats(_) | Continuation::ListTubes(..) | Continuation::ListWatched(..) => 0,
             Continuation::TouchAll(_) | Continuation::FindReserved(_) | Continuation::ListJobs(_) => 0,
+            Continuation::ListKeys(..) => 0,
             Continuation::StatsTube(_) => 0,
         }
     }
@@ -57,6 +60,7 @@ impl Continuation {
         match self {
             Continuation::Stats(_) => size_of::<VisibleSums>() as u64,
             Continuation::ListTubes(_, text) | Continuation::ListWatched(_, text) => text.footprint(),
+            Continuation::ListKeys(.., text) => text.footprint(),
             Continuation::Delete(ids, ..) => size_of_val(&**ids) as u64,
             Continuation::Flush(flush) => flush.footprint(),
             Continuation::ListJobs(page) => page.footprint(),

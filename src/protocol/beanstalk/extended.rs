@@ -3,12 +3,15 @@
 //! Owns what becomes of them. Must not know how bytes arrive or leave.
 
 use super::continuation::Continuation;
-use super::reply;
-use crate::engine::{JobEnd, JobId, Reserve, Span};
-use crate::protocol::{guard, Context, Flow, Output};
+use super::{reply, yaml};
+use crate::engine::{Engine, JobEnd, JobId, Priority, Progress, Reserve, Span, State, Time};
+use crate::protocol::{self, guard, Context, Flow, Output};
 
 /// Steps of a delete, as of any ordinary command.
 const DELETE_STEPS: u64 = 8;
+
+/// Keys of a reply to `list-keys` at most.
+const KEYS: usize = 1000;
 
 /// Takes no more jobs in, or takes them in again.
 pub fn drain(drains: bool, context: &mut Context, out: &mut Output) {
@@ -20,10 +23,17 @@ pub fn drain(drains: bool, context: &mut Context, out: &mut Output) {
     reply::words(out, if drains { reply::DRAINING } else { reply::NOT_DRAINING });
 }
 
-pub fn limit_tube(tube: &[u8], most: Option<u32>, context: &mut Context, out: &mut Output) {
+pub fn limit_tube(tube: &[u8], most: [Option<u32>; 3], context: &mut Context, out: &mut Output) {
     let room = context.engine.claim_log_room(tube.len());
     let limited = room && context.engine.limit_new_tube(context.client, tube, most).is_ok();
     reply::words(out, if limited { reply::LIMITED } else { reply::OUT_OF_MEMORY });
+}
+
+pub fn move_job(id: JobId, tube: &[u8], place: (Priority, Span), context: &mut Context, out: &mut Output) {
+    match context.engine.move_job(context.client, id, tube, place, context.now) {
+        Ok(moved) => reply::found(out, moved, reply::MOVED),
+        Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
+    }
 }
 
 /// All in one turn, so that what is reserved together is in the log together.
@@ -82,5 +92,41 @@ pub fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -
         JobEnd::TimedOut => reply::words(out, reply::TIMED_OUT),
         JobEnd::OutOfMemory => reply::words(out, reply::OUT_OF_MEMORY),
     }
+    Flow::Next
+}
+
+/// What a job has by its tags, or by the protocol that it came by; none if there is no such job.
+pub fn job_options(id: JobId, engine: &Engine, now: Time) -> Option<Vec<u8>> {
+    let job = engine.job(id).filter(|job| job.state() != State::Finished)?;
+    Some(yaml::job_options(engine.stored_options(&job).as_ref(), now))
+}
+
+/// The limit of a tube, as `limit-tube` takes it; none if there is no such tube.
+pub fn tube_limit(tube: &[u8], engine: &Engine) -> Option<Vec<u8>> {
+    engine.tube_limit(tube).map(yaml::tube_limit)
+}
+
+/// Lists keys that outlive their jobs, and goes on with the list in another turn if there is memory for more.
+pub fn list_keys(mut from: u32, mut count: usize, mut text: Output, context: &mut Context, out: &mut Output) -> Flow {
+    let Context { engine, access, now, .. } = context;
+    while count < KEYS {
+        let (progress, found) = engine.next_ended_key(&mut from);
+        if progress == Progress::More {
+            return match engine.has_memory(text.footprint()) {
+                true => Continuation::ListKeys(from, count, text).later(),
+                false => {
+                    reply::words(out, reply::OUT_OF_MEMORY);
+                    Flow::Next
+                }
+            };
+        }
+        let Some(number) = found else { break };
+        let ended = engine.ended_key(number);
+        if ended.until > *now && protocol::sees(access, &ended.tube) {
+            yaml::ended_key(&mut text, number, ended, *now);
+            count += 1;
+        }
+    }
+    reply::list(out, text);
     Flow::Next
 }

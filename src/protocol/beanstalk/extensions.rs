@@ -23,10 +23,11 @@ pub enum Extension {
     Con,
     Times,
     Quote,
+    Export,
 }
 
 /// Each extension with its word, and what it is in one line.
-pub const EXTENSIONS: [(Extension, &str, &str); 16] = [
+pub const EXTENSIONS: [(Extension, &str, &str); 17] = [
     (Extension::Idp, "idp", "a tag of put: a key that no two jobs of a tube share"),
     (Extension::Tub, "tub", "a tag of put: the tube by its name"),
     (Extension::Try, "try", "a tag of put: a job that is lost or released too often is buried"),
@@ -43,6 +44,7 @@ pub const EXTENSIONS: [(Extension, &str, &str); 16] = [
     (Extension::Con, "con", "a tag of put: a key that bounds how many jobs are reserved at a time"),
     (Extension::Times, "times", "in stats-tube, how long jobs wait and run, and how old the oldest are"),
     (Extension::Quote, "quote", "names of tubes in quotes, which beanstalkd does not allow"),
+    (Extension::Export, "export", "what an export needs beside list-jobs, and what brings it back"),
 ];
 
 /// A set of extensions: those that a server offers.

@@ -25,6 +25,7 @@ pub use figures::{
 pub use request::{Decoder, Request};
 pub use session::{deny, execute, go_on, tell};
 pub use tags::TAGS;
+pub use yaml::job_options;
 
 /// What a client is told that connects when there is no room for it.
 pub const TOO_MANY_CONNECTIONS: &[u8] = reply::OUT_OF_MEMORY;

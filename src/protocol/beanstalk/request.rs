@@ -68,9 +68,11 @@ impl Request {
 
     pub fn subject(&self) -> Subject<'_> {
         match &self.command {
-            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => {
-                Subject::Tube(tube)
-            }
+            Command::StatsTube(tube)
+            | Command::TubeLimit(tube)
+            | Command::Use(tube)
+            | Command::Watch(tube, _)
+            | Command::Ignore(tube) => Subject::Tube(tube),
             Command::PauseTube { tube, .. }
             | Command::Flush { tube, .. }
             | Command::ListJobs { tube, .. }
@@ -87,6 +89,7 @@ impl Request {
             | Command::KickJob(id)
             | Command::Touch(id)
             | Command::Wait(id, _)
+            | Command::JobOptions(id)
             | Command::StatsJob(id) => Subject::Job(Some(*id)),
             _ => Subject::Nothing,
         }
@@ -405,9 +408,11 @@ mod tests {
         ] {
             assert_eq!(read(line).numbers(), numbers, "{line}");
         }
-        for (line, bytes) in
-            [("put 1 0 9 3\r\nabc\r\n", 3), ("put 1 0 9 3 idp:x\r\nabc\r\n", 603), ("pause-tube t 7\r\n", 1)]
-        {
+        for (line, bytes) in [
+            ("put 1 0 9 3\r\nabc\r\n", 3),
+            ("put 1 0 9 3 idp:x\r\nabc\r\n", 3 + TAGS_OVERHEAD),
+            ("pause-tube t 7\r\n", 1),
+        ] {
             assert_eq!(read(line).footprint(), bytes, "{line}");
         }
     }

@@ -45,10 +45,7 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         Command::Use(tube) => use_tube(&tube, context, out),
         Command::Watch(tube, weight) => watch(&tube, weight, context, out),
         Command::Ignore(tube) => ignore(&tube, context, out),
-        Command::PauseTube { tube, length } => match engine.claim_log_room(tube.len()) {
-            true => reply::found(out, engine.pause(&tube, length, now), reply::PAUSED),
-            false => reply::words(out, reply::OUT_OF_MEMORY),
-        },
+        Command::PauseTube { tube, length } => pause_tube(&tube, length, context, out),
         Command::ListTubeUsed => reply::using(out, engine.used(client)),
         Command::ListTubes => return list_tubes(context, out),
         Command::ListTubesWatched => return list_watched(0, yaml::list(), context, out),
@@ -72,10 +69,12 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         Command::ListJobs { tube, state, above, limit } => {
             return go_on(Continuation::ListJobs(IdPage::new(tube, state, above, limit)), context, out);
         }
-        Command::MoveJob { id, tube, pri, delay } => match engine.move_job(client, id, &tube, (pri, delay), now) {
-            Ok(moved) => reply::found(out, moved, reply::MOVED),
-            Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
-        },
+        Command::ListKeys { from } => {
+            return go_on(Continuation::ListKeys(from, 0, yaml::list()), context, out);
+        }
+        Command::JobOptions(id) => reply::yaml(out, extended::job_options(id, engine, now)),
+        Command::TubeLimit(tube) => reply::yaml(out, extended::tube_limit(&tube, engine)),
+        Command::MoveJob { id, tube, pri, delay } => extended::move_job(id, &tube, (pri, delay), context, out),
         Command::MoveTube { from, to, state, bound } => {
             return go_on(Continuation::Move(MoveJobs::new(from, to, state, bound)), context, out);
         }
@@ -92,6 +91,13 @@ fn use_tube(tube: &[u8], context: &mut Context, out: &mut Output) {
     match context.engine.use_tube(context.client, tube) {
         Ok(()) => reply::using(out, tube),
         Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
+    }
+}
+
+fn pause_tube(tube: &[u8], length: Span, context: &mut Context, out: &mut Output) {
+    match context.engine.claim_log_room(tube.len()) {
+        true => reply::found(out, context.engine.pause(tube, length, context.now), reply::PAUSED),
+        false => reply::words(out, reply::OUT_OF_MEMORY),
     }
 }
 
@@ -168,6 +174,7 @@ pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flo
             Some((Progress::More, _)) => return Continuation::ListJobs(page).later(),
             Some((Progress::Done, ids)) => reply::list(out, yaml::ids(&ids)),
         },
+        Continuation::ListKeys(from, count, text) => return extended::list_keys(from, count, text, context, out),
         Continuation::Move(mut moving) => match engine.move_jobs(client, &mut moving, now) {
             Ok(Progress::More) => return Continuation::Move(moving).later(),
             Ok(Progress::Done) => reply::numbered(out, b"MOVED", moving.done),

@@ -5,7 +5,7 @@
 
 use super::extensions::{Extension, Extensions};
 use crate::engine::{Name, Span, Tags};
-use crate::protocol::text::{is_tube_name, next_word, number32, past, upto};
+use crate::protocol::text::{is_tube_name, number32, past, unquote, upto, MAX_QUOTED_NAME};
 
 /// What stands behind the four numbers of a put.
 #[derive(Debug)]
@@ -38,13 +38,15 @@ pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
     if !rest.starts_with(b" ") {
         return Tagging::Garbage;
     }
-    while let Some((word, behind)) = next_word(left) {
+    while let Some((word, behind)) = next_tag(left) {
         let known = word.split_first_chunk().and_then(|(name, value)| {
             let row = TAGS.iter().find(|(tag, on)| *tag == name && extensions.has(*on))?;
             Some((row.1, value))
         });
         match known {
-            Some((extension, value)) if !seen.has(extension) && read_one(extension, value, &mut tags).is_some() => {
+            Some((extension, value))
+                if !seen.has(extension) && read_one(extension, value, extensions, &mut tags).is_some() =>
+            {
                 seen = seen.with(extension);
             }
             // What stands in front says whether any of it is meant for us.
@@ -59,17 +61,40 @@ pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
     Tagging::Tagged(Box::new(tags))
 }
 
-fn read_one(extension: Extension, value: &[u8], tags: &mut Tags) -> Option<()> {
+/// The next tag, which spaces may precede, and the rest of the line. A value in quotes may contain spaces.
+fn next_tag(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let text = past(text, text.iter().position(|&byte| byte != b' ')?);
+    let quoted = unquote(past(text, 4)).map_or(0, |(_, rest)| text.len() - rest.len());
+    let length = past(text, quoted).iter().position(|&byte| byte == b' ').map_or(text.len(), |at| quoted + at);
+    Some(text.split_at(length))
+}
+
+fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &mut Tags) -> Option<()> {
+    let exports = extensions.has(Extension::Export);
     match extension {
         Extension::Idp => {
-            let (key, keep) = split(value)?;
-            tags.key = Some((name(key)?, keep.unwrap_or(0)));
+            let (key, keep) = match unquote(value).filter(|_| exports) {
+                Some((key, b"")) => (quoted_name(&key)?, None),
+                Some((key, rest)) => (quoted_name(&key)?, Some(whole(rest.strip_prefix(b":")?)?)),
+                None => {
+                    let (key, keep) = split(value)?;
+                    (name(key)?, keep)
+                }
+            };
+            tags.key = Some((key, keep.unwrap_or(0)));
         }
         Extension::Tub => tags.tube = is_tube_name(value).then(|| Some(value.into()))?,
         Extension::Try => {
-            let (tries, backoff) = split(value)?;
-            tags.tries = u8::try_from(whole(tries)?).ok().filter(|tries| *tries > 0)?;
-            tags.backoff = backoff.unwrap_or(0);
+            let mut parts = value.split(|&byte| byte == b':').map(whole);
+            tags.tries = u8::try_from(parts.next()??).ok().filter(|tries| *tries > 0)?;
+            tags.backoff = parts.next().map_or(Some(0), |backoff| backoff)?;
+            tags.fails = match parts.next() {
+                Some(fails) => u8::try_from(fails.filter(|_| exports)?).ok()?,
+                None => 0,
+            };
+            if parts.next().is_some() {
+                return None;
+            }
         }
         Extension::Ttl => tags.ttl = Span::from_secs(whole(value).filter(|secs| *secs > 0)?.into()),
         Extension::Con => {
@@ -95,6 +120,11 @@ fn whole(value: &[u8]) -> Option<u32> {
     rest.is_empty().then_some(number)
 }
 
+/// A key in quotes, as Gearman's clients may choose it.
+fn quoted_name(key: &[u8]) -> Option<Name> {
+    (1..=MAX_QUOTED_NAME).contains(&key.len()).then(|| key.into())
+}
+
 /// A key, which follows the rules of names of tubes.
 fn name(value: &[u8]) -> Option<Name> {
     is_tube_name(value).then(|| value.into())
@@ -109,6 +139,25 @@ mod tests {
         let Tagging::Tagged(tags) = read(b" ttl:9  idp:k:60 tub:t try:3:10", Extensions::ALL) else { panic!() };
         assert_eq!((tags.key, tags.tube.as_deref()), (Some((b"k".as_slice().into(), 60)), Some(b"t".as_slice())));
         assert_eq!((tags.tries, tags.backoff, tags.ttl), (3, 10, Span::from_secs(9)));
+        let Tagging::Tagged(tags) = read(br#" ttl:9 idp:"a \"b\x00":60 try:3:10:2"#, Extensions::ALL) else { panic!() };
+        assert_eq!(tags.key, Some((b"a \"b\0".as_slice().into(), 60)));
+        assert_eq!((tags.tries, tags.backoff, tags.fails), (3, 10, 2));
+        for wrong in [
+            r#" idp:"""#,
+            r#" idp:"a"#,
+            r#" idp:"a"b"#,
+            r#" idp:"a":"#,
+            " try:3:10:256",
+            " try:3:10:2:1",
+            " try:3::2",
+            r#" con:"a b""#,
+        ] {
+            assert!(matches!(read(wrong.as_bytes(), Extensions::ALL), Tagging::Malformed), "{wrong}");
+        }
+        let older = Extensions::NONE.with(Extension::Idp).with(Extension::Try);
+        for wrong in [r#" idp:"a""#, " try:3:10:2"] {
+            assert!(matches!(read(wrong.as_bytes(), older), Tagging::Malformed), "{wrong}");
+        }
         for wrong in
             [" idp:", " idp:k idp:k", " idp:-k", " idp:k:", " idp:k:x", " try:0", " try:256", " try:1:-1", " ttl:0"]
         {

@@ -7,7 +7,9 @@
 use super::commands::CommandRow;
 use super::extensions::Extensions;
 use super::figures::{extended_counts, server_figures, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES};
-use crate::engine::{JobId, JobStats, Latency, Span, TubeStats};
+use crate::engine::{
+    CompletionPolicy, EndedKey, JobId, JobStats, Latency, Span, StoredKey, StoredOptions, Time, TubeStats,
+};
 use crate::protocol::text::{push_number, push_quoted, push_tube_name};
 use crate::protocol::Output;
 
@@ -39,6 +41,13 @@ impl Yaml {
         self.0.extend_from_slice(key.as_bytes());
         self.0.extend_from_slice(b": ");
         push_quoted(&mut self.0, text);
+        self.0.push(b'\n');
+    }
+
+    fn name(&mut self, key: &str, name: &[u8]) {
+        self.0.extend_from_slice(key.as_bytes());
+        self.0.extend_from_slice(b": ");
+        push_tube_name(&mut self.0, name);
         self.0.push(b'\n');
     }
 
@@ -90,6 +99,62 @@ pub fn job(job: &JobStats) -> Vec<u8> {
     yaml.number("file", 0);
     JOB_COUNTS.iter().for_each(|row| yaml.number(row.name, (row.of)(&job.history).into()));
     yaml.0
+}
+
+/// What `job-options` answers: only the keys of what the job has.
+pub fn job_options(options: Option<&StoredOptions>, now: Time) -> Vec<u8> {
+    let mut yaml = Yaml::new(128);
+    let Some(options) = options else { return yaml.0 };
+    match options.dedup_key {
+        StoredKey::Kept(name) => yaml.name("idempotency-key", name.key()),
+        StoredKey::Name(name) => yaml.name("idempotency-key", name),
+        StoredKey::Body => yaml.word("unique", b"body"),
+        StoredKey::Id(_) => yaml.word("unique", b"id"),
+        StoredKey::None => {}
+    }
+    let mut number = |key: &str, number: u64| match number {
+        0 => {}
+        number => yaml.number(key, number),
+    };
+    number("idempotency-ttl", options.keep.into());
+    number("tries", options.max_attempts.into());
+    number("try-delay", options.backoff.into());
+    number("tries-lost", options.fails.into());
+    number("max-fails", options.max_fails.into());
+    if options.expires != Time::NEVER {
+        yaml.number("ttl-left", options.expires.since(now).nanos().div_ceil(1_000_000_000));
+    }
+    if let (StoredKey::Kept(name), most) = options.concurrency {
+        yaml.name("concurrency-key", name.key());
+        yaml.number("concurrency-limit", most.into());
+    }
+    match options.completion {
+        CompletionPolicy::Drop => {}
+        CompletionPolicy::Tell => yaml.word("protocol", b"gearman"),
+        CompletionPolicy::Keep => yaml.word("protocol", b"workq"),
+    }
+    yaml.0
+}
+
+/// What `tube-limit` answers: the limit as `limit-tube` takes it.
+pub fn tube_limit(most: [u32; 3]) -> Vec<u8> {
+    let mut yaml = Yaml::new(64);
+    let most = most.map(|most| if most == u32::MAX { 0 } else { most });
+    for (key, most) in ["high", "normal", "low"].into_iter().zip(most) {
+        yaml.number(&format!("limit-{key}"), most.into());
+    }
+    yaml.0
+}
+
+/// One more key in the list that answers `list-keys`.
+pub fn ended_key(list: &mut Output, number: u32, ended: &EndedKey, now: Time) {
+    let text = list.text();
+    let left = ended.until.since(now).nanos().div_ceil(1_000_000_000);
+    text.extend_from_slice(format!("- [{number}, {left}, ").as_bytes());
+    push_quoted(text, &ended.tube);
+    text.extend_from_slice(b", ");
+    push_quoted(text, ended.key.key());
+    text.extend_from_slice(b"]\n");
 }
 
 pub fn tube(tube: &TubeStats) -> Vec<u8> {

@@ -145,6 +145,17 @@ pub const ROWS: &[Row] = &[
         &["FOUND ", "NOT_FOUND"],
     ),
     row("list-jobs", |_| bytes("list-jobs t reserved 0 100\r\n"), &["OK ", "NOT_FOUND"]),
+    row(
+        "list-keys",
+        |world| {
+            let put = |number: usize| format!("put 1 0 10 1 idp:k{number}:100\r\nx\r\n");
+            world.other(&format!("use t\r\n{}use default\r\n", (0..SIZE).map(put).collect::<String>()));
+            let ids: Vec<String> = world.ids(State::Ready).iter().map(u64::to_string).collect();
+            world.other(&format!("delete-batch {}\r\n", ids.join(" ")));
+            bytes("list-keys\r\n")
+        },
+        &["OK "],
+    ),
     row("move-tube ready", |_| bytes("move-tube t to ready 1000\r\n"), &["MOVED "]),
     row("move-tube delayed", |_| bytes("move-tube t to delayed 1000\r\n"), &["MOVED "]),
     row("move-tube buried", |_| bytes("move-tube t to buried 1000\r\n"), &["MOVED "]),
