@@ -9,6 +9,7 @@ mod process;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::gearmand::{self, Gearmand, GearmandAction};
@@ -22,7 +23,7 @@ use process::standby::Turn;
 use process::starter::{Parent, PortFile, ReadyFile};
 use process::{allocator, daemon, standby};
 use signal_hook::iterator::Signals;
-use signals::SignalAction;
+use signals::{SignalAction, StopRequests};
 
 /// Bytes of stack of the thread that waits for a client to shut the server down.
 const WATCH_STACK: usize = 64 * 1024;
@@ -208,6 +209,13 @@ fn tie(server: &Server, path: Option<PathBuf>, parent: Option<Parent>) -> Result
 
 /// Runs as one server of several: stands by, and serves when it is its turn.
 fn run_one_of_several(cluster: &Cluster, mut settings: Settings, mut signals: Signals, reloads: bool) -> ExitCode {
+    let stops = match StopRequests::watch() {
+        Ok(stops) => Arc::new(stops),
+        Err(error) => {
+            log::error!("signals cannot be caught: {error}");
+            return ExitCode::from(1);
+        }
+    };
     let active = match standby::stand_by(cluster, &settings, &mut signals, reloads) {
         Turn::Active(active) => active,
         Turn::Ended(code) => return code,
@@ -217,7 +225,8 @@ fn run_one_of_several(cluster: &Cluster, mut settings: Settings, mut signals: Si
     settings.config.lease = active.lease.clone();
     settings.config.role = Some(active.board().clone());
     let watched = settings.config.protocols.allow_shutdown;
-    let begun = standby::watch(&active, signals.handle()).map_err(|error| error.to_string()).and_then(|switching| {
+    let watching = standby::watch(&active, signals.handle(), &stops).map_err(|error| error.to_string());
+    let begun = watching.and_then(|switching| {
         let server = Server::with_storage(settings.config, active.storage.clone());
         server.map(|server| (server, switching)).map_err(|error| error.to_string())
     });
@@ -231,7 +240,7 @@ fn run_one_of_several(cluster: &Cluster, mut settings: Settings, mut signals: Si
     };
     log::info!("beanpole {} is listening on {}", env!("CARGO_PKG_VERSION"), server.names().join(" and "));
     serve(&server, signals, watched, HangUp { reopens: false, reloads }, || standby::leave(&active, &switching));
-    standby::hand_over(&active, &switching)
+    standby::hand_over(&active, &switching, &stops)
 }
 
 /// Until a signal, or a client that may, ends the server; `leaving` tells others that it does.

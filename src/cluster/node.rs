@@ -17,7 +17,7 @@ use super::mirror::{self, Mirror};
 use super::shared_log::{Epoch, Fail, Room, Seq, SharedLog, Tail};
 use super::shipping::{ShippedFolder, Shipper, LEASE};
 use crate::binlog::{Folder, Storage};
-use crate::shared::lease::Lease;
+use crate::shared::lease::{Lease, Moment};
 use crate::shared::role::{Role, RoleBoard};
 
 /// How long the active server may be silent before another takes its place: its lease, and as much for one that was cut
@@ -109,7 +109,7 @@ pub struct Node {
     patience: Duration,
     /// When it was tried last to make space in a shared log that is full.
     tidied: Option<Instant>,
-    /// Milliseconds by which the times in the last beats were ahead of this server's clock.
+    /// The times in the last beats, minus the milliseconds since this machine was started.
     differences: VecDeque<i64>,
     /// They are so by much.
     is_apart: bool,
@@ -238,15 +238,17 @@ impl Node {
         self.claim()
     }
 
-    /// Notes how far the queue's time is ahead of this server's clock, and tells if that is much: the clock of one of
-    /// the two is wrong. A beat is never seen before it is written, so the largest difference of several is the true
-    /// one.
+    /// Notes the queue's time by the time of a beat. A beat is never seen before it is written, so the largest
+    /// difference of several is the true one. The wall clock of this server only serves to warn of clocks that are
+    /// apart, since it may be set at any moment.
     fn compare_clocks(&mut self, theirs: u64) {
         if self.differences.len() == BEATS {
             self.differences.pop_front();
         }
-        self.differences.push_back((theirs as i64).saturating_sub(clock() as i64));
-        let ahead = self.differences.iter().copied().max().unwrap_or(0);
+        self.differences.push_back((theirs as i64).saturating_sub(Moment::now().millis() as i64));
+        let clock = self.differences.iter().copied().max();
+        self.member.board.note(|figures| figures.clock = clock);
+        let ahead = (self.member.board.queue_time() as i64).saturating_sub(wall_clock() as i64);
         let apart = ahead.unsigned_abs() > APART;
         self.member.board.note(|figures| figures.ahead = if apart { ahead } else { 0 });
         // One that was seen late is no reason for a line.
@@ -328,8 +330,7 @@ impl Node {
         let kind = if is_foreign { EntryKind::Import } else { EntryKind::Claim };
         let head = Head { kind, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
         let note = format!("{} {}", self.member.name, self.member.address);
-        let sent = Instant::now();
-        let lease = Arc::new(Lease::new(sent + LEASE));
+        let lease = Arc::new(Lease::new(Moment::now() + LEASE));
         let epoch = match self.member.log.claim(self.tail.epoch, after, note.as_bytes(), &head.seal(b"")) {
             Ok(epoch) => epoch,
             Err(Fail::Unknown(error)) => match self.is_mine(after + 1, &head) {
@@ -409,8 +410,8 @@ impl Active {
 
     /// Starts the threads that renew the lease, which may hang with the network.
     fn keep_lease(&self) -> io::Result<()> {
-        // As the server does it: a wall clock that is set later moves nothing.
-        let (start, anchor) = (clock().saturating_add_signed(self.board().figures().ahead), Instant::now());
+        // As in the server, a wall clock that is set later moves nothing.
+        let (start, anchor) = (self.board().queue_time(), Instant::now());
         for way in 0..self.state.member.log.ways() {
             let state = self.state.clone();
             spawn("journal-lease", Box::new(move || state.renew_lease(way, start, anchor)))?;
@@ -426,7 +427,13 @@ impl Active {
             "journal-watch",
             Box::new(move || {
                 let mut told = false;
+                let mut last = Moment::now();
                 while !state.has_ended() {
+                    let gap = Moment::now().since(last);
+                    last = last + gap;
+                    if gap > LEASE {
+                        log::warn!("journal: this machine or process was stopped for {:.1} s", gap.as_secs_f64());
+                    }
                     if state.lease.is_over() {
                         return lost();
                     }
@@ -463,7 +470,7 @@ impl ActiveState {
     fn renew_lease(&self, way: usize, start: u64, anchor: Instant) {
         let ActiveState { epoch, member, lease, troubled, .. } = self;
         while !self.has_ended() && !lease.is_over() {
-            let sent = Instant::now();
+            let sent = Moment::now();
             match member.log.renew(way, *epoch, start + anchor.elapsed().as_millis() as u64) {
                 Ok(other) => {
                     lease.extend(sent + LEASE);
@@ -482,7 +489,7 @@ impl ActiveState {
                 }
                 Err(_) => {}
             }
-            std::thread::sleep(PULSE.saturating_sub(sent.elapsed()));
+            std::thread::sleep(PULSE.saturating_sub(Moment::now().since(sent)));
         }
     }
 
@@ -525,7 +532,7 @@ impl ActiveState {
 }
 
 /// What the wall clock says, in milliseconds since 1970.
-fn clock() -> u64 {
+fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 

@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::entry::{is_segment, note_created, EntryKind, Head, Operation};
 use super::shared_log::{Fail, Seq, SharedLog};
 use crate::binlog::{is_no_space, LogFile, Storage};
-use crate::shared::lease::Lease;
+use crate::shared::lease::{Lease, Moment};
 use crate::shared::role::{RoleBoard, RoleFigures};
 
 /// Bytes of operations in an entry, unless one operation alone is larger: much larger entries cost the shared log more
@@ -127,7 +127,7 @@ impl Shipper {
             if self.lease.is_over() {
                 return Err(over());
             }
-            let sent = Instant::now();
+            let sent = Moment::now();
             match self.log.append(place.head.epoch, place.end, &entry) {
                 Ok(()) => self.lease.extend(sent + LEASE),
                 Err(Fail::Fenced) => return Err(self.end()),
@@ -403,7 +403,7 @@ mod tests {
         let log = Arc::new(MemoryLog::new(Faults::default(), 1));
         let head = Head { kind: EntryKind::Claim, epoch: 0, writer: 1, number: 0 };
         let epoch = log.claim(0, 0, b"a", &head.seal(b"")).expect("a log in memory");
-        let lease = Arc::new(Lease::new(Instant::now() + Duration::from_secs(3600)));
+        let lease = Arc::new(Lease::new(Moment::now() + Duration::from_secs(3600)));
         let head = Head { kind: EntryKind::Operations, epoch, ..head };
         let shipper = Shipper::new(log.clone(), lease.clone(), head, 1, BTreeMap::new(), Arc::default());
         (Arc::new(shipper), lease, log)

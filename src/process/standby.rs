@@ -12,6 +12,7 @@ use std::sync::Arc;
 use beanpole::internals::cluster::{Active, Etcd, Node, Relay, Step};
 use beanpole::internals::config::DEFAULT_HOST;
 use beanpole::internals::options::{host_and_port, Cluster, Settings, BAD_USAGE};
+use beanpole::internals::server::signals::StopRequests;
 use beanpole::internals::server::{host, signals, systemd};
 use beanpole::{Address, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
@@ -133,13 +134,18 @@ fn open_door(settings: &Settings, board: &Arc<RoleBoard>) -> Result<Option<Serve
 
 /// Has this process begin anew when it must not answer any more, and end in order when another is to take its place.
 /// The flag tells the second.
-pub fn watch(active: &Active, handle: signal_hook::iterator::Handle) -> std::io::Result<Arc<AtomicBool>> {
+pub fn watch(
+    active: &Active,
+    handle: signal_hook::iterator::Handle,
+    stops: &Arc<StopRequests>,
+) -> std::io::Result<Arc<AtomicBool>> {
     let switching = Arc::new(AtomicBool::new(false));
     let asked = switching.clone();
+    let stops = stops.clone();
     active.watch(
-        || {
-            log::error!("journal: no longer active; beginning anew");
-            begin_anew();
+        move || {
+            log::error!("journal: no longer active");
+            begin_anew(&stops);
         },
         move || {
             log::info!("journal: another server is to take over");
@@ -159,19 +165,24 @@ pub fn leave(active: &Active, switching: &AtomicBool) {
 }
 
 /// After the server has stopped in order: lets another take its place.
-pub fn hand_over(active: &Active, switching: &AtomicBool) -> ExitCode {
+pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) -> ExitCode {
     match active.release() {
         Ok(()) => log::info!("journal: released"),
         Err(error) => log::error!("journal: it could not be released: {error}"),
     }
     if switching.load(Ordering::Acquire) {
-        begin_anew();
+        begin_anew(stops);
     }
     ExitCode::SUCCESS
 }
 
-/// Replaces this process by a fresh one with the same command line. Sockets and files are closed by that.
-fn begin_anew() -> ! {
+/// Replaces this process by a fresh one with the same command line, which closes its sockets and files. A process that
+/// was told to stop exits instead.
+fn begin_anew(stops: &StopRequests) -> ! {
+    if stops.last_check() {
+        std::process::exit(0);
+    }
+    log::info!("beginning anew");
     let mut words = std::env::args_os();
     let name = words.next().unwrap_or_else(|| "beanpole".into());
     let error = Command::new("/proc/self/exe").arg0(name).args(words).exec();

@@ -41,12 +41,15 @@ fn monotonic() -> u64 {
 
 impl Clock {
     pub fn system() -> Clock {
-        Clock::ahead(0)
+        Clock::anchored(wall())
     }
 
-    /// The machine's clock for a queue whose time is this many milliseconds ahead of it, or behind it.
-    pub fn ahead(millis: i64) -> Clock {
-        let wall = Time::from_nanos(wall().nanos().saturating_add_signed(millis.saturating_mul(1_000_000)));
+    /// The machine's clock for a queue whose time is this now, in milliseconds since 1970.
+    pub fn starting_at(millis: u64) -> Clock {
+        Clock::anchored(Time::from_nanos(millis.saturating_mul(1_000_000)))
+    }
+
+    fn anchored(wall: Time) -> Clock {
         let offset = wall.nanos().wrapping_sub(monotonic());
         // Last, so that no alarm comes before its time.
         Clock::System { wall, offset, anchor: Instant::now() }

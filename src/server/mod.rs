@@ -203,8 +203,8 @@ impl Server {
     /// The same with a log in `storage`, whatever the configured folder; for tests with a disk that misbehaves.
     #[doc(hidden)]
     pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Result<Server, StartError> {
-        let ahead = config.role.as_ref().map_or(0, |board| board.figures().ahead);
-        Server::launch(config, Clock::ahead(ahead), Vec::new(), Some(storage))
+        let clock = config.role.as_ref().map_or_else(Clock::system, |board| Clock::starting_at(board.queue_time()));
+        Server::launch(config, clock, Vec::new(), Some(storage))
     }
 
     /// The same on listeners that were inherited, if there are any; `config` says where to listen if not.

@@ -4,6 +4,7 @@
 //! ends a server that was started by hand, and a service ignores it. USR1 makes it refuse new jobs for good.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
@@ -29,6 +30,34 @@ pub fn catch(reopens: bool) -> io::Result<Signals> {
     let wanted = |signal: &i32| ignored >> (signal - 1) & 1 == 0 || *signal == SIGHUP && reopens;
     let optional = [SIGINT, SIGHUP].into_iter().filter(wanted);
     Signals::new([SIGTERM, SIGUSR1].into_iter().chain(optional))
+}
+
+/// Remembers whether this process was told to stop, for a process that is about to replace itself by a fresh one: the
+/// fresh one does not see the signals that this one has received.
+#[derive(Debug, Default)]
+pub struct StopRequests {
+    received: Arc<AtomicBool>,
+    replacing: Arc<AtomicBool>,
+}
+
+impl StopRequests {
+    /// Remembers SIGTERM and SIGINT from now on; to be called beside [`catch`].
+    pub fn watch() -> io::Result<StopRequests> {
+        let requests = StopRequests::default();
+        let ignored = ignored();
+        for signal in [SIGTERM, SIGINT].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0) {
+            // Both run within the signal handler, so no signal falls between them and the check.
+            signal_hook::flag::register(signal, requests.received.clone())?;
+            signal_hook::flag::register_conditional_default(signal, requests.replacing.clone())?;
+        }
+        Ok(requests)
+    }
+
+    /// Returns `true` if this process was told to stop. If not, a signal that arrives from now on ends it at once.
+    pub fn last_check(&self) -> bool {
+        self.replacing.store(true, Ordering::SeqCst);
+        self.received.load(Ordering::SeqCst)
+    }
 }
 
 /// The signals, one bit each, that this process was started to ignore: under nohup, or in the background of a script.

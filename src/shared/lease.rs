@@ -3,50 +3,79 @@
 //! Owns that moment. Every reply looks at it right before it is written to a socket, on whatever thread: a process that
 //! was stopped for a while, or whose thread comes late, says nothing any more. Must not know who grants it, or why.
 
-use std::sync::atomic::Ordering;
-use std::time::Instant;
+use crate::shared::atomic::{AtomicU64, Ordering};
+use std::ops::Add;
+use std::time::Duration;
 
-use crate::shared::atomic::AtomicU64;
+use nix::time::{clock_gettime, ClockId};
+
+/// A moment of the clock that never stops: unlike `Instant`, it also counts while the machine is suspended, as the
+/// clocks of the other servers do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// The present, by a look at that clock.
+    pub fn now() -> Moment {
+        // Linux has had this clock since 2.6.39.
+        let time = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);
+        Moment(time.as_nanos() as u64)
+    }
+
+    /// The time from an earlier moment to this one; zero if `earlier` is later.
+    pub fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Milliseconds since the machine was started.
+    pub fn millis(self) -> u64 {
+        self.0 / 1_000_000
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+
+    fn add(self, length: Duration) -> Moment {
+        Moment(self.0 + length.as_nanos() as u64)
+    }
+}
 
 /// The moment up to which a server may answer its clients.
 #[derive(Debug)]
 pub struct Lease {
-    start: Instant,
-    /// Nanoseconds since `start`; 0 when it is over for good.
+    /// The nanoseconds of a [`Moment`]; 0 when it is over for good.
     until: AtomicU64,
 }
 
-/// Nanoseconds that never pass: the lease of a server that is alone.
+/// A moment that never comes: the lease of a server that is alone.
 const ENDLESS: u64 = u64::MAX;
 
 impl Default for Lease {
     /// One without end, for a server that is alone.
     fn default() -> Lease {
-        Lease { start: Instant::now(), until: AtomicU64::new(ENDLESS) }
+        Lease { until: AtomicU64::new(ENDLESS) }
     }
 }
 
 impl Lease {
     /// One that ends at this moment unless it is extended.
-    pub fn new(until: Instant) -> Lease {
-        let lease = Lease::default();
-        lease.until.store(lease.nanos(until), Ordering::Release);
-        lease
+    pub fn new(until: Moment) -> Lease {
+        Lease { until: AtomicU64::new(until.0) }
     }
 
     /// Whether nothing may be answered any more.
     pub fn is_over(&self) -> bool {
         match self.until.load(Ordering::Acquire) {
             ENDLESS => false,
-            until => self.nanos(Instant::now()) >= until,
+            until => Moment::now().0 >= until,
         }
     }
 
     /// Lets it last until this moment at least, unless it is over.
-    pub fn extend(&self, until: Instant) {
-        let until = self.nanos(until);
-        let now = self.nanos(Instant::now());
-        let later = |old: u64| (now < old && old < until).then_some(until);
+    pub fn extend(&self, until: Moment) {
+        let now = Moment::now();
+        let later = |old: u64| (now.0 < old && old < until.0).then_some(until.0);
         let _ = self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
     }
 
@@ -54,21 +83,15 @@ impl Lease {
     pub fn end(&self) {
         self.until.store(0, Ordering::Release);
     }
-
-    fn nanos(&self, at: Instant) -> u64 {
-        at.saturating_duration_since(self.start).as_nanos() as u64
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
     fn what_is_over_stays_over() {
-        let now = Instant::now();
+        let now = Moment::now();
         let lease = Lease::new(now + Duration::from_secs(3600));
         assert!(!lease.is_over());
         lease.end();

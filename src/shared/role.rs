@@ -3,7 +3,11 @@
 //! Owns the role, and the figures of the shared log as they were noted last: the threads that deal with that log note
 //! them, those that answer clients read them, and neither waits for the other. Must not know who decides the role.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use parking_lot::Mutex;
+
+use super::lease::Moment;
 
 /// What one of several servers does at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -50,6 +54,9 @@ pub struct RoleFigures {
     /// Milliseconds by which the queue's time is ahead of this server's clock: a server that takes over goes on with
     /// the time of the one before.
     pub ahead: i64,
+    /// The queue's time minus the milliseconds since this machine was started, if the active server's heartbeats have
+    /// shown it: a server that takes over continues by this, whatever its wall clock says.
+    pub clock: Option<i64>,
 }
 
 /// Where they are noted; its lock is a leaf.
@@ -60,6 +67,13 @@ impl RoleBoard {
     /// The figures as they were noted last.
     pub fn figures(&self) -> RoleFigures {
         *self.0.lock()
+    }
+
+    /// The queue's time, in milliseconds since 1970: that of the server which was active before, or else the wall
+    /// clock's.
+    pub fn queue_time(&self) -> u64 {
+        let wall = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+        self.figures().clock.map_or_else(wall, |clock| Moment::now().millis().saturating_add_signed(clock))
     }
 
     /// Notes what has changed since then.

@@ -30,6 +30,8 @@ pub struct Engine {
     revision: u64,
     /// It takes nothing more until its space has been given back.
     pub is_full: bool,
+    /// It closes every connection without an answer.
+    pub is_away: bool,
     /// While it is full, it refuses transactions that only read, as etcd 3.5.1 does.
     pub full_for_reads: bool,
     /// The paths that were asked for, but for transactions and ranges.
@@ -96,7 +98,12 @@ fn serve(stream: TcpStream, engine: &Mutex<Engine>) -> Option<()> {
         let path = first.split(' ').nth(1)?.to_owned();
         let mut lexer = SliceLexer::new(&body);
         let request: Value = lexer.exactly_one(Lex::ws_peek, |next, lexer| parse_bounded(16, next, lexer)).ok()?;
-        let answer = engine.lock().unwrap_or_else(PoisonError::into_inner).answer(&path, &token, &request);
+        let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
+        if engine.is_away {
+            return None;
+        }
+        let answer = engine.answer(&path, &token, &request);
+        drop(engine);
         let (status, text) = answer.map_or_else(|(status, text)| (status, text), |text| (200, text));
         let length = text.len();
         let whole =
@@ -131,6 +138,12 @@ fn elements<'v, 'a>(value: &'v Value<'a>, name: &str) -> &'v [Value<'a>] {
 type Answer = Result<String, (u16, String)>;
 
 impl Engine {
+    /// How often the active server has renewed its lease.
+    pub fn beats(&self) -> u64 {
+        let beats = self.keys.iter().filter(|(key, _)| key.ends_with(b"/beat"));
+        beats.map(|(_, entry)| entry.version).sum()
+    }
+
     fn answer(&mut self, path: &str, token: &str, request: &Value) -> Answer {
         if let (Some((user, password)), true) = (&self.login, path != "/v3/auth/authenticate") {
             if token != TOKEN {

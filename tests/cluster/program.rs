@@ -1,10 +1,14 @@
 //! The real program as one of several servers, on an etcd of this test: what it tells of its role, and to whom.
 
+use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use super::daemon::{command, run, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::engine::Served;
@@ -34,13 +38,23 @@ impl Member {
     }
 
     fn start_in(served: &Served, name: &str, more: &[&str], folder: Folder) -> Member {
+        Member::start_with(served, name, more, folder, &[])
+    }
+
+    fn start_with(
+        served: &Served,
+        name: &str,
+        more: &[&str],
+        folder: Folder,
+        environment: &[(&str, PathBuf)],
+    ) -> Member {
         let (beanstalk, http) = (free_address(), free_address());
         let _ = std::fs::remove_file(folder.file("manager"));
         let manager = UnixDatagram::bind(folder.file("manager")).expect("a socket");
         manager.set_read_timeout(Some(PATIENCE)).expect("a socket");
         let mut program = command(&["--journal", &served.url(), "--node", name, &format!("--http={http}")]);
         program.args(["-l", &beanstalk.to_string(), "-b"]).arg(folder.file("jobs")).args(more);
-        program.env("NOTIFY_SOCKET", folder.file("manager"));
+        program.env("NOTIFY_SOCKET", folder.file("manager")).envs(environment.iter().cloned());
         let daemon = Daemon::spawn_at(program, http);
         Member { daemon, beanstalk, http, manager, folder }
     }
@@ -81,6 +95,85 @@ impl Member {
         }
         lines
     }
+}
+
+/// Clocks of one server, which the test sets by `clock_shim.rs`.
+struct Clocks {
+    folder: Folder,
+    shim: PathBuf,
+}
+
+impl Clocks {
+    fn new() -> Clocks {
+        let folder = Folder::new();
+        let (file, shim) = (folder.file("clocks"), folder.file("shim.so"));
+        std::fs::write(file, [0; 16]).expect("a file");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/clock_shim.rs");
+        let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+        command.args(["--edition", "2021", "--crate-type", "cdylib", "-C", "panic=abort", "-o"]);
+        assert!(command.arg(&shim).arg(source).status().expect("rustc").success());
+        Clocks { folder, shim }
+    }
+
+    fn start(&self, served: &Served, name: &str) -> Member {
+        let environment = [("LD_PRELOAD", self.shim.clone()), ("CLOCK_SHIM", self.folder.file("clocks"))];
+        Member::start_with(served, name, &[], Folder::new(), &environment)
+    }
+
+    /// Sets how far the wall clock is ahead, and for how long the machine was suspended.
+    fn set(&self, wall: Duration, suspended: Duration) {
+        let bytes = [wall, suspended].map(|length| (length.as_nanos() as u64).to_ne_bytes()).concat();
+        // In place: the program has mapped this file.
+        OpenOptions::new().write(true).open(self.folder.file("clocks")).expect("a file").write_all(&bytes).expect("ok");
+    }
+}
+
+#[test]
+fn a_machine_that_was_suspended_for_longer_than_its_lease_stops_answering() {
+    let (served, clocks) = (Served::start(), Clocks::new());
+    let member = clocks.start(&served, "a");
+    member.wait_active();
+    member.client().put(b"x", 0, 0, 60).expect("a job");
+    let length = Duration::from_secs(2);
+    member.daemon.signal(Signal::SIGSTOP);
+    std::thread::sleep(length);
+    clocks.set(Duration::ZERO, length);
+    member.daemon.signal(Signal::SIGCONT);
+    member.daemon.wait_log("no longer active");
+    assert!(member.daemon.log().contains("was stopped for 2."), "{}", member.daemon.log());
+}
+
+/// Without its etcd, a server that stops loses its lease on the way.
+#[test]
+fn a_server_that_is_told_to_stop_while_etcd_is_away_stops() {
+    let served = Served::start();
+    let member = Member::start(&served, "a", &[]);
+    member.wait_active();
+    // Something that it cannot append any more.
+    served.engine().is_away = true;
+    let mut stream = TcpStream::connect(member.beanstalk).expect("a server");
+    stream.write_all(b"put 0 0 60 1\r\nx\r\n").expect("a command");
+    member.daemon.signal(Signal::SIGTERM);
+    assert_eq!(member.daemon.wait(PATIENCE), 0);
+}
+
+#[test]
+fn a_clock_that_jumps_before_a_take_over_ends_no_delay() {
+    let (served, clocks) = (Served::start(), Clocks::new());
+    let first = Member::start(&served, "a", &[]);
+    first.wait_active();
+    let id = first.client().put(b"x", 0, 3000, 60).expect("a job");
+    let second = clocks.start(&served, "b");
+    let held = first.figure("journal-entry");
+    wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
+    // Some beats have been seen.
+    let (beats, seen) = (served.engine().beats(), 5);
+    wait_until("beats", || served.engine().beats() >= beats + seen);
+    first.daemon.signal(Signal::SIGKILL);
+    clocks.set(Duration::from_secs(3600), Duration::ZERO);
+    second.wait_active();
+    let left: u64 = second.client().figure(&format!("stats-job {id}"), "time-left").expect("a figure").parse().unwrap();
+    assert!((2400..=3000).contains(&left), "the job's delay moved with the clock: {left}");
 }
 
 #[test]
