@@ -9,8 +9,10 @@
 mod channel;
 mod entry;
 mod etcd;
+#[cfg(any(test, feature = "test-support"))]
+#[path = "tests/fake_log.rs"]
+mod fake_log;
 mod gateway;
-mod memory;
 mod mirror;
 mod node;
 mod relay;
@@ -20,7 +22,8 @@ mod status;
 
 pub use entry::{EntryKind, Head};
 pub use etcd::{Etcd, Location};
-pub use memory::{Faults, MemoryLog};
+#[cfg(any(test, feature = "test-support"))]
+pub use fake_log::{Faults, MemoryLog};
 pub use mirror::go_alone;
 pub use node::{Active, Node, Step};
 pub use relay::Relay;

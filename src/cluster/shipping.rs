@@ -334,7 +334,7 @@ impl LogFile for ShippedFile {
 mod tests {
     use std::io::{Error, ErrorKind};
 
-    use super::super::memory::{Faults, MemoryLog};
+    use super::super::fake_log::{Faults, MemoryLog};
     use super::*;
 
     /// A disk on which every operation fails with an error of this kind.

@@ -96,7 +96,7 @@ fn last_entry(state: &str) -> Seq {
 
 #[cfg(test)]
 mod tests {
-    use super::super::memory::{Faults, MemoryLog};
+    use super::super::fake_log::{Faults, MemoryLog};
     use super::*;
 
     #[test]

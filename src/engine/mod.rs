@@ -11,6 +11,9 @@
 //! [`Progress::More`] must be called again in another turn, and what no caller can go on with is left to
 //! [`Engine::go_on`]. Must not import any other room.
 
+#[cfg(any(test, feature = "test-support"))]
+#[path = "tests/check.rs"]
+mod check;
 mod data;
 mod figures;
 mod log;

@@ -23,6 +23,7 @@ pub enum Clock {
     /// A test, which moves it by hand; nanoseconds since the epoch.
     Manual(AtomicU64),
     /// The same, but all else is as with the machine's clock: what a turn leaves undone waits for the next one.
+    #[cfg_attr(not(any(test, feature = "test-support")), expect(dead_code))]
     Stepped(AtomicU64),
 }
 

@@ -224,6 +224,7 @@ impl Connection {
     }
 
     /// Whether its client has sent commands behind one that waits, for a job or for the log.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn has_commands_behind(&self) -> bool {
         let sent = !self.pending.is_empty() || !self.rest.0.is_empty() || self.readable;
         let waits = || self.outbox.write_state(usize::MAX, self.closing, true);

@@ -342,7 +342,8 @@ impl Hub {
         self.core.lock().engine.total_connections()
     }
 
-    /// Checks every invariant of the engine; for tests.
+    #[cfg(any(test, feature = "test-support"))]
+    /// Checks every invariant of the engine.
     pub fn check(&self) {
         self.core.lock().engine.check();
     }

@@ -35,6 +35,8 @@ mod shutdown;
 #[allow(missing_docs)]
 mod socket;
 mod space;
+#[cfg(any(test, feature = "test-support"))]
+#[path = "tests/stepped.rs"]
 mod stepped;
 mod timer;
 #[cfg(feature = "tls")]
@@ -65,6 +67,7 @@ use parking_lot::Mutex;
 use running::Running;
 use socket::Bound;
 pub use socket::Listener;
+#[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]
 pub use stepped::Stepped;
 
@@ -354,7 +357,9 @@ impl Server {
         self.running.lock().quiesce(connections);
     }
 
-    /// Panics unless the queue is in order; slow, for tests.
+    /// Panics unless the queue is in order. Slow.
+    #[doc(hidden)]
+    #[cfg(any(test, feature = "test-support"))]
     pub fn check(&self) {
         self.hub.check();
     }

@@ -176,6 +176,7 @@ impl PoolThread {
     }
 
     /// Looks once who has spoken, and serves them, for who runs a server without threads. False if nobody had.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn round(&mut self) -> bool {
         let mut events = Events::with_capacity(EVENTS);
         self.owner.is_awake();
@@ -186,6 +187,7 @@ impl PoolThread {
     }
 
     /// Whether a client has sent commands behind one that waits.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn has_commands_behind(&self) -> bool {
         self.connections.iter().any(|(_, connection)| connection.has_commands_behind())
     }

@@ -52,6 +52,7 @@ pub fn run(hub: &Hub, log: &Durability) {
 }
 
 /// One round of what the thread does, for a server without threads, where nobody keeps space from others.
+#[cfg(any(test, feature = "test-support"))]
 pub fn round(hub: &Hub, log: &Durability) {
     let (space, wal) = (log.space(), log.wal());
     if let SpaceTask::Make(bytes, count) = space.next_at_once(hub.config().log.segment_size) {

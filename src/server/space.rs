@@ -120,6 +120,7 @@ impl Space {
     }
 
     /// Whether some connection waits for space in the log.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn is_awaited(&self) -> bool {
         !self.state.lock().waiting.is_empty()
     }
@@ -176,6 +177,7 @@ impl Space {
     }
 
     /// Returns what there is to do, for a server without threads, where nobody keeps space from others.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn next_at_once(&self, portion: u64) -> SpaceTask {
         let state = self.state.lock();
         self.kept.store(0, Ordering::Relaxed);

@@ -298,6 +298,7 @@ impl Bodies {
     }
 
     /// How many there are, counted page by page; for checks.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn counted(&self) -> usize {
         let pages = self.classes.iter().flat_map(|class| &class.pages);
         self.whole.len() + pages.map(|page| page.held as usize).sum::<usize>()

@@ -67,6 +67,7 @@ impl TimerKey {
 }
 
 impl PlaceTable {
+    #[cfg(any(test, feature = "test-support"))]
     fn get(&self, owner: TimerKey) -> u32 {
         let (table, number) = match owner {
             TimerKey::Client(number) => (&self.clients, number),
@@ -123,11 +124,13 @@ impl Deadlines {
     }
 
     /// Panics unless they are in order; for checks.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn check(&self) {
         self.heap.check(|member| self.places.get(TimerKey::of(member)));
     }
 
     /// Every entry, in no useful order.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn iter(&self) -> impl Iterator<Item = (Time, TimerKey)> + '_ {
         self.heap.iter().map(|((at, _), member)| (at, TimerKey::of(member)))
     }

@@ -130,6 +130,7 @@ impl EndedKeys {
     }
 
     /// Bytes of account of all, counted one by one; for checks.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn counted(&self) -> u64 {
         self.ends.check(|number| self.get(number).place);
         assert_eq!((self.index.len(), self.ends.len()), (self.store.len(), self.store.len()));

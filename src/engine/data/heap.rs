@@ -82,6 +82,7 @@ impl<K: Ord + Copy> Heap<K> {
     }
 
     /// Panics unless no member comes before its parent, and each stands where it says; for checks.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn check(&self, place_of: impl Fn(u32) -> u32) {
         for (place, (key, member)) in self.entries.iter().enumerate() {
             assert_eq!(place_of(*member), place as u32, "a member of a heap knows its place");

@@ -77,6 +77,7 @@ impl Ids {
     }
 
     /// How many ids there are, counted row by row; for checks.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn counted(&self) -> usize {
         assert_eq!(self.index.len(), self.rows.len(), "every row is in the index");
         let claims: usize = self.rows.iter().map(|(_, row)| row.claims.get() as usize - 1).sum();

@@ -62,6 +62,7 @@ impl Index {
     }
 
     /// How many members there are.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn len(&self) -> usize {
         self.len
     }

@@ -294,6 +294,7 @@ impl ExtrasStore {
         self.memory = self.memory + extras.cost() - before;
     }
 
+    #[cfg(any(test, feature = "test-support"))]
     pub fn iter(&self) -> impl Iterator<Item = (u32, &JobExtras)> {
         self.store.iter()
     }
@@ -358,6 +359,7 @@ impl ExtrasStore {
     }
 
     /// Whether the end of this time to live counts; for checks.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn is_timed(&self, number: u32) -> bool {
         self.get(number).place != NIL
     }
@@ -495,6 +497,7 @@ impl ExtrasStore {
     }
 
     /// Whether these extras are found by their dedup key, if anything is; for checks.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn is_found(&self, number: u32) -> bool {
         let extras = self.get(number);
         let find = || self.index.find(extras.hash as usize, &self.store, |other| other == number);
@@ -502,6 +505,7 @@ impl ExtrasStore {
     }
 
     /// Panics unless the times to live are in order; for checks.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn check_ends(&self) {
         self.ends.check(|number| self.get(number).place);
         let placed = self.iter().filter(|(_, extras)| extras.place != NIL);
@@ -518,6 +522,7 @@ impl ExtrasStore {
     }
 
     /// How many attachments there are.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn attachments(&self) -> usize {
         self.attachments.0.len()
     }

@@ -110,6 +110,7 @@ impl Jobs {
     }
 
     /// How many ids and how many bodies are known, counted one by one; for checks.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn counted(&self) -> (usize, usize) {
         (self.ids.counted(), self.bodies.counted())
     }

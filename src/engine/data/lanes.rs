@@ -125,6 +125,7 @@ impl Lanes {
     }
 
     /// Ready jobs of this tube that are parked; for checks.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn parked_in(&self, tube: u32) -> impl Iterator<Item = &ReadyQueue> {
         self.lanes.iter().filter(move |(_, lane)| lane.tube == tube).map(|(_, lane)| &lane.parked)
     }
@@ -135,6 +136,7 @@ impl Lanes {
     }
 
     /// Bytes of account of all, counted one by one; for checks.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn counted(&self) -> u64 {
         let groups: u64 = self.groups.iter().map(|(_, group)| GROUP_COST + group.key.length() as u64).sum();
         groups + self.lanes.len() as u64 * LANE_COST

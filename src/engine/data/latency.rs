@@ -39,9 +39,9 @@ pub(in crate::engine) type OldestIds = [u64; 2];
 /// What a tube keeps of the times of its jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TubeTimes {
-    /// As [`JobTimes::wait`](super::JobTimes::wait).
+    /// As [`JobTimes::wait`](super::histogram::JobTimes::wait).
     pub wait: Latency,
-    /// As [`JobTimes::run`](super::JobTimes::run).
+    /// As [`JobTimes::run`](super::histogram::JobTimes::run).
     pub run: Latency,
     pub(in crate::engine) oldest: OldestIds,
 }

@@ -147,6 +147,7 @@ impl Tube {
     }
 
     /// The queue in which clients of this reserve policy wait or are idle.
+    #[cfg(any(test, feature = "test-support"))]
     pub(in crate::engine) fn queue(&self, reserve_policy: ReservePolicy) -> &List {
         match reserve_policy {
             ReservePolicy::PerConnection => &self.waiting,
@@ -379,6 +380,7 @@ impl Tubes {
     }
 
     /// Whether there is a tube with this number.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn contains(&self, number: u32) -> bool {
         self.store.find(number).is_some()
     }

@@ -3,7 +3,6 @@
 //! Owns its files. Changes nothing but the steps that a page takes.
 
 pub(super) mod ages;
-mod check;
 pub(super) mod id_pages;
 pub(super) mod pages;
 pub(super) mod stats;

@@ -52,7 +52,7 @@ pub struct TubeStats<'a> {
     pub total_jobs: u64,
     pub using: u32,
     pub watching: u32,
-    /// Those of them that are notified of work ([`ReservePolicy::Notified`](super::ReservePolicy::Notified)).
+    /// Those of them that are notified of work ([`ReservePolicy::Notified`](crate::engine::ReservePolicy::Notified)).
     pub sleepers: u32,
     /// Clients that watch it and wait for a job.
     pub waiting: usize,

@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::hash::{BuildHasher, Hasher};
 
 use crate::engine::data::client::ReservePolicy;
-use crate::engine::data::job::State;
 use crate::engine::data::lanes::{Lane, MOST_LANES};
 use crate::engine::data::list::NIL;
 use crate::engine::data::name::Name;
@@ -210,35 +209,5 @@ impl Engine {
             self.tubes.get_mut(tube).serving = false;
             self.serve_tube(tube, now);
         }
-    }
-
-    /// Panics unless every lane is as it should be; for checks.
-    pub(in crate::engine) fn check_lanes(&self) {
-        let mut members = 0;
-        for (number, lane) in self.store.lanes.lanes.iter() {
-            let group = self.store.lanes.groups.get(lane.group);
-            assert!(group.lanes.contains(&number), "a lane is its group's");
-            let ready = lane.parked.in_order(&self.store.jobs).map(|slot| self.store.jobs.get(slot).ready_key());
-            let keys: Vec<_> = ready.collect();
-            assert!(keys.is_sorted(), "parked jobs are out of order");
-            if lane.exposed != NIL {
-                assert!(!group.blocked, "a job that may not be reserved stands in its tube's queue");
-                let first = self.store.jobs.get(lane.exposed).ready_key();
-                assert!(keys.first().is_none_or(|next| first < *next), "the wrong job of a lane is in the queue");
-            } else {
-                assert!(group.blocked || keys.is_empty(), "jobs that may be reserved are parked");
-            }
-            members += lane.members as usize;
-        }
-        let (mut found, mut reserved) = (0, 0);
-        for (slot, job) in self.store.jobs.iter() {
-            let Some(lane) = self.lane_of(slot) else { continue };
-            found += 1;
-            reserved += u32::from(job.state() == State::Reserved);
-            assert_eq!(self.store.lanes.lanes.get(lane).tube, job.tube, "{:?} is in a lane of its tube", job.id);
-        }
-        assert_eq!(members, found, "every member of a lane is there");
-        let counted: u32 = self.store.lanes.groups.iter().map(|(_, group)| group.reserved).sum();
-        assert_eq!(counted, reserved, "every reserved job with a bound is counted");
     }
 }
