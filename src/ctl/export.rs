@@ -147,7 +147,8 @@ fn tags_of(link: &mut Link, scan: &Scan) -> Result<HashMap<u64, Tags>, Problem> 
 
 fn write_limits(link: &mut Link, names: &[String], others: &mut Others, out: &mut Out) -> Result<(), Problem> {
     feed::each(link, "tube-limit", &mut names.iter().cloned(), &mut |place, reply| {
-        if ["UNKNOWN_COMMAND", "FORBIDDEN"].contains(&reply.line.as_str()) {
+        // Names that the server refuses were reported when their jobs were counted.
+        if ["UNKNOWN_COMMAND", "FORBIDDEN", "BAD_FORMAT"].contains(&reply.line.as_str()) {
             return Ok(());
         }
         let Some(figures) = figures_of("tube-limit", &reply)? else { return Ok(()) };
