@@ -21,7 +21,7 @@ const MAX_COLUMNS: usize = 120;
 const IDLE_DOC: usize = 4;
 
 /// Rooms whose comments are still to be rewritten: what is wrong there is counted, and fails nothing.
-const NOT_YET_CLEAN: [&str; 2] = ["engine", "binlog"];
+const NOT_YET_CLEAN: [&str; 1] = ["binlog"];
 
 /// Where code is.
 const FOLDERS: [&str; 4] = ["src", "tests", "benches", "examples"];
@@ -227,7 +227,8 @@ fn doc_comments_say_more_than_the_name() {
 fn a_public_type_has_a_name_of_its_own() {
     let mut owners: HashMap<String, PathBuf> = HashMap::new();
     let mut problems = Vec::new();
-    for source in sources("src") {
+    let is_test = |source: &Source| source.path.components().any(|part| part.as_os_str() == "tests");
+    for source in sources("src").into_iter().filter(|source| !is_test(source)) {
         for (number, line) in statements(&source.code) {
             let mut words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
             let is_type = words.next() == Some("pub")

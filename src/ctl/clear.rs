@@ -9,7 +9,7 @@ use super::link::{first_word, refusal, Link};
 use super::opts::{STATES, YES};
 use super::out::Out;
 use super::problem::{Problem, DONE};
-use super::progress::Progress;
+use super::progress::ProgressBar;
 use super::tell;
 use super::yaml::Figures;
 
@@ -54,7 +54,7 @@ fn flush(link: &mut Link, name: &str) -> Result<Option<u64>, Problem> {
 }
 
 fn empty(link: &mut Link, name: &str, states: &[String], figures: &Figures) -> Result<u64, Problem> {
-    let mut progress = Progress::new("jobs deleted");
+    let mut progress = ProgressBar::new("jobs deleted");
     let mut deleted = 0;
     // What is put meanwhile may stay: else a producer would make it endless.
     let most = states.iter().map(|state| figures.number(&format!("current-jobs-{state}"))).sum();

@@ -15,10 +15,10 @@ use super::name::written;
 use super::opts::BINLOG;
 use super::out::{in_order, Out};
 use super::problem::{Problem, DONE, REFUSED};
-use super::progress::Progress;
+use super::progress::ProgressBar;
 use super::record::{key_line, short, tube_line, Record, LIMITS};
 use super::scan::{Scan, Wanted};
-use super::tags::Tags;
+use super::tags::JobTags;
 use super::tell;
 use super::yaml::{self, Figures};
 use crate::binlog::{inspect, Folder};
@@ -114,8 +114,8 @@ fn from_server(call: &Call, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
 
 fn write(link: &mut Link, scan: &Scan, out: &mut Out) -> Result<[u64; 4], Problem> {
     let mut counts = [0; 4];
-    let mut progress = Progress::new("jobs written");
-    let (tags, plain) = (tags_of(link, scan)?, Tags::default());
+    let mut progress = ProgressBar::new("jobs written");
+    let (tags, plain) = (tags_of(link, scan)?, JobTags::default());
     scan.peek(link, &mut |record, tube, body| {
         counts[record.state as usize] += 1;
         let written = counts.iter().sum();
@@ -126,7 +126,7 @@ fn write(link: &mut Link, scan: &Scan, out: &mut Out) -> Result<[u64; 4], Proble
 }
 
 /// The options of the jobs that have any. A server that does not know the command is asked once.
-fn tags_of(link: &mut Link, scan: &Scan) -> Result<HashMap<u64, Tags>, Problem> {
+fn tags_of(link: &mut Link, scan: &Scan) -> Result<HashMap<u64, JobTags>, Problem> {
     let mut all = HashMap::new();
     if link.ask("job-options 0")?.line == "UNKNOWN_COMMAND" {
         return Ok(all);
@@ -136,7 +136,7 @@ fn tags_of(link: &mut Link, scan: &Scan) -> Result<HashMap<u64, Tags>, Problem> 
         if reply.line == "FORBIDDEN" {
             return Ok(());
         }
-        let tags = figures_of("job-options", &reply)?.map(Tags::of);
+        let tags = figures_of("job-options", &reply)?.map(JobTags::of);
         if let Some(tags) = tags.filter(|tags| !tags.is_empty()) {
             all.insert(scan.jobs[place].record.id, tags);
         }
@@ -202,7 +202,7 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     let mut ended = 0;
     for job in order.into_iter().map(|place| &jobs[place]) {
         let options = engine.stored_options(job);
-        let tags = Tags::of(Figures::parse(&String::from_utf8_lossy(&job_options(options.as_ref(), time))));
+        let tags = JobTags::of(Figures::parse(&String::from_utf8_lossy(&job_options(options.as_ref(), time))));
         let record = record(job, now);
         if tags.ttl_left() == Some(0) && record.state != State::Buried {
             ended += 1;

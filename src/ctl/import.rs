@@ -18,7 +18,7 @@ use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::record::{Content, ImportJob, ImportLine};
 use super::scan::Wanted;
-use super::tags::{Abilities, Tags, Written};
+use super::tags::{Abilities, JobTags, Written};
 use super::tell;
 use crate::engine::State;
 
@@ -254,7 +254,7 @@ impl Import {
     }
 
     /// Has a key outlive its job.
-    fn add_key(&mut self, feed: &mut Feed<Note>, link: &mut Link, tube: &str, tags: &Tags) -> Result<(), Problem> {
+    fn add_key(&mut self, feed: &mut Feed<Note>, link: &mut Link, tube: &str, tags: &JobTags) -> Result<(), Problem> {
         let (tags, lost) = tags.write_for(&self.abilities(feed, link)?, LEAST_TTL);
         if !lost.is_empty() {
             self.lose("a key that outlives its job");

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::AsFd;
 
 use super::problem::Problem;
-use super::progress::Progress;
+use super::progress::ProgressBar;
 
 pub struct Input<'a> {
     name: &'a str,
@@ -16,7 +16,7 @@ pub struct Input<'a> {
     size: Option<u64>,
     /// Bytes that were read as lines.
     read: u64,
-    progress: Progress,
+    progress: ProgressBar,
 }
 
 /// Hands on each of these files when its turn has come, or stdin if there are none.
@@ -33,7 +33,7 @@ impl Input<'_> {
         let file = file.map_err(|error| Problem::file(name, &error))?;
         let size = file.metadata().ok().filter(|about| about.is_file()).map(|about| about.len());
         let reader = BufReader::with_capacity(64 * 1024, file);
-        Ok(Input { name, reader, size, read: 0, progress: Progress::new("jobs") })
+        Ok(Input { name, reader, size, read: 0, progress: ProgressBar::new("jobs") })
     }
 
     /// All bytes that were not read as lines.

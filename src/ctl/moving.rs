@@ -11,7 +11,7 @@ use super::link::{first_word, job_of, refusal, Link};
 use super::opts::{MOVED, YES};
 use super::out::Out;
 use super::problem::{Problem, DONE};
-use super::progress::Progress;
+use super::progress::ProgressBar;
 use super::record::Record;
 use super::tell;
 use crate::engine::State;
@@ -52,7 +52,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 fn one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64) -> Result<u64, Problem> {
     link.expect(&format!("use {from}"), "USING")?;
     super::reserve::watch(link, &[from.to_owned()])?;
-    let mut progress = Progress::new("jobs moved");
+    let mut progress = ProgressBar::new("jobs moved");
     let mut moved = 0;
     while moved < most {
         let Some((id, _)) = link.peek_next(state)? else { break };

@@ -11,7 +11,7 @@ const PACE: Duration = Duration::from_millis(200);
 const BAR: u64 = 20;
 
 #[derive(Debug)]
-pub struct Progress {
+pub struct ProgressBar {
     what: &'static str,
     begun: Instant,
     next: Instant,
@@ -19,13 +19,13 @@ pub struct Progress {
     is_written: bool,
 }
 
-impl Progress {
+impl ProgressBar {
     /// Begins; `what` is counted, in the plural.
     #[inline(never)]
-    pub fn new(what: &'static str) -> Progress {
+    pub fn new(what: &'static str) -> ProgressBar {
         let now = Instant::now();
         // What is over at once needs no bar.
-        Progress { what, begun: now, next: now + PACE, is_shown: std::io::stderr().is_terminal(), is_written: false }
+        ProgressBar { what, begun: now, next: now + PACE, is_shown: std::io::stderr().is_terminal(), is_written: false }
     }
 
     /// So many are done, and of all the work so much of so much, if that is known.
@@ -52,7 +52,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressBar {
     fn drop(&mut self) {
         self.end();
     }

@@ -3,7 +3,7 @@
 //! Owns the keys, which are the server's own, and which of them must be there.
 
 use super::name;
-use super::tags::{self, Tags};
+use super::tags::{self, JobTags};
 use super::yaml::Figures;
 use crate::engine::State;
 use crate::shared::base64;
@@ -49,7 +49,7 @@ impl Record {
     }
 
     /// Its line, without the end of it.
-    pub fn line(&self, tube: &str, tags: &Tags, body: &[u8]) -> String {
+    pub fn line(&self, tube: &str, tags: &JobTags, body: &[u8]) -> String {
         json::object(|json| {
             json.number("id", self.id);
             json.bytes("tube", &name::bytes(tube));
@@ -100,7 +100,7 @@ pub struct ImportLine {
 pub enum Content {
     Job(ImportJob),
     /// A key that outlives its job.
-    Key(Tags),
+    Key(JobTags),
     /// Seconds for which the tube gives out no job.
     Pause(u32),
     /// How many jobs the tube may have, by priority class; 0 for any number.
@@ -117,7 +117,7 @@ pub struct ImportJob {
     pub delay: u32,
     /// Its time to run in seconds.
     pub ttr: u32,
-    pub tags: Tags,
+    pub tags: JobTags,
     pub body: Vec<u8>,
 }
 
@@ -141,7 +141,7 @@ impl ImportLine {
         if let Some(name) = tube.as_ref().filter(|name| !name::is_legal(name)) {
             return Err(format!("invalid tube name: {name}"));
         }
-        let tags = Tags::read(&object)?;
+        let tags = JobTags::read(&object)?;
         let body = match (text("body")?, text("body-base64")?) {
             (Some(text), None) => text.as_bytes().to_vec(),
             (None, Some(text)) => base64::decode(text.as_bytes()).ok_or("body-base64: no base64")?,
@@ -178,7 +178,7 @@ mod tests {
         let record =
             Record { id: 7, state: State::Delayed, pri: 3, delay: 9, ttr: 60, age: 1, counts: [1, 2, 3, 4, 5] };
         for body in [&b"plain \"text\"\n"[..], b"", b"\xff\x00\x80", "\u{1f980}\u{0}\u{2028}".as_bytes()] {
-            let line = record.line("mail", &Tags::default(), body);
+            let line = record.line("mail", &JobTags::default(), body);
             assert!(!line.contains('\n'));
             let read = ImportLine::parse(line.as_bytes()).expect("a job");
             let Content::Job(job) = read.content else { panic!("{line}") };
@@ -191,7 +191,7 @@ mod tests {
     fn every_name_of_a_tube_goes_through_a_line() {
         let record = Record { id: 7, state: State::Ready, pri: 3, delay: 0, ttr: 60, age: 1, counts: [0; 5] };
         for name in [&b"My::Func"[..], b"a b", b"\xff", b"\"a\"", b"a\r\nquit", &[b'x'; 300]] {
-            let line = record.line(&name::written(name), &Tags::default(), b"");
+            let line = record.line(&name::written(name), &JobTags::default(), b"");
             let read = ImportLine::parse(line.as_bytes()).expect("a job");
             assert_eq!(read.tube, Some(name::written(name)), "{line}");
         }

@@ -11,7 +11,7 @@ use super::link::{figures_of, first_word, refusal, Link};
 use super::moving::OUT_OF_REACH;
 use super::out::in_order;
 use super::problem::Problem;
-use super::progress::Progress;
+use super::progress::ProgressBar;
 use super::record::Record;
 use crate::engine::State;
 
@@ -61,7 +61,7 @@ pub struct Scan {
 }
 
 /// What a server answers that is asked for ids.
-pub enum Page {
+pub enum Listing {
     Ids(Vec<u64>),
     /// It does not know the command.
     Unknown,
@@ -70,14 +70,14 @@ pub enum Page {
 }
 
 /// The ids of a tube's jobs in a state above this one, [`PAGE`] at most.
-pub fn page(link: &mut Link, tube: &str, state: State, above: u64) -> Result<Page, Problem> {
+pub fn page(link: &mut Link, tube: &str, state: State, above: u64) -> Result<Listing, Problem> {
     let command = format!("list-jobs {tube} {} {above} {PAGE}", state.word());
     let reply = link.ask(&command)?;
     Ok(match first_word(&reply.line) {
-        "OK" => Page::Ids(super::yaml::list(&reply.body).iter().filter_map(|id| id.parse().ok()).collect()),
-        "NOT_FOUND" => Page::Ids(Vec::new()),
-        "UNKNOWN_COMMAND" => Page::Unknown,
-        _ => Page::Refused(refusal(&command, &reply.line).text.clone()),
+        "OK" => Listing::Ids(super::yaml::list(&reply.body).iter().filter_map(|id| id.parse().ok()).collect()),
+        "NOT_FOUND" => Listing::Ids(Vec::new()),
+        "UNKNOWN_COMMAND" => Listing::Unknown,
+        _ => Listing::Refused(refusal(&command, &reply.line).text.clone()),
     })
 }
 
@@ -116,7 +116,7 @@ impl Scan {
     pub fn run(link: &mut Link, wanted: &Wanted) -> Result<Scan, Problem> {
         let mut scan = Scan::default();
         let total = wanted.count(link)?.iter().sum();
-        let mut progress = Progress::new("jobs found");
+        let mut progress = ProgressBar::new("jobs found");
         if !scan.list(link, wanted, total, &mut progress)? {
             scan.search(link, wanted, total, &mut progress)?;
         }
@@ -129,7 +129,13 @@ impl Scan {
     }
 
     /// By `list-jobs`; false if the server does not know it.
-    fn list(&mut self, link: &mut Link, wanted: &Wanted, total: u64, progress: &mut Progress) -> Result<bool, Problem> {
+    fn list(
+        &mut self,
+        link: &mut Link,
+        wanted: &Wanted,
+        total: u64,
+        progress: &mut ProgressBar,
+    ) -> Result<bool, Problem> {
         let meant = |state: &State| wanted.has_state(*state);
         let names = if wanted.tubes.is_empty() { link.tubes()? } else { wanted.tubes.clone() };
         'tubes: for tube in &names {
@@ -137,9 +143,9 @@ impl Scan {
                 let mut above = wanted.above;
                 loop {
                     let ids = match page(link, tube, state, above)? {
-                        Page::Ids(ids) => ids,
-                        Page::Unknown => return Ok(false),
-                        Page::Refused(why) => {
+                        Listing::Ids(ids) => ids,
+                        Listing::Unknown => return Ok(false),
+                        Listing::Refused(why) => {
                             self.refused.push(format!("{tube}: {why}"));
                             continue 'tubes;
                         }
@@ -158,7 +164,13 @@ impl Scan {
     }
 
     /// From the highest id down, until as many are found as the server counts.
-    fn search(&mut self, link: &mut Link, wanted: &Wanted, total: u64, progress: &mut Progress) -> Result<(), Problem> {
+    fn search(
+        &mut self,
+        link: &mut Link,
+        wanted: &Wanted,
+        total: u64,
+        progress: &mut ProgressBar,
+    ) -> Result<(), Problem> {
         self.jobs.clear();
         let mut next = highest(link)?;
         let begin = next;

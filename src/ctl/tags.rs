@@ -43,15 +43,15 @@ const PUT_LINE: usize = 64;
 
 /// The options of a job, by the keys of `job-options`.
 #[derive(Clone, Default, Debug)]
-pub struct Tags(Figures);
+pub struct JobTags(Figures);
 
 /// The tags of a `put`, each with a space before it, and the keys of what they leave out.
 pub type Written = (String, Vec<&'static str>);
 
-impl Tags {
+impl JobTags {
     /// Takes them from the reply to `job-options`.
-    pub fn of(figures: Figures) -> Tags {
-        Tags(figures)
+    pub fn of(figures: Figures) -> JobTags {
+        JobTags(figures)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -73,7 +73,7 @@ impl Tags {
         self.0.write(json);
     }
 
-    pub fn read(object: &Object) -> Result<Tags, String> {
+    pub fn read(object: &Object) -> Result<JobTags, String> {
         let mut figures = Figures::default();
         let text = |key: &str| object.text(key).map_err(|()| format!("{key}: no text"));
         for key in NAMES {
@@ -101,7 +101,7 @@ impl Tags {
                 figures.push(key, word.to_owned());
             }
         }
-        Ok(Tags(figures))
+        Ok(JobTags(figures))
     }
 
     /// The tags for a server that can do this. A job that lives on for less than `least_ttl` seconds is given that.
@@ -189,8 +189,8 @@ mod tests {
 
     const ALL: Abilities = Abilities { idp: true, con: true, tries: true, ttl: true, limit: true, export: true };
 
-    fn of(text: &str) -> Tags {
-        Tags::of(Figures::parse(text))
+    fn of(text: &str) -> JobTags {
+        JobTags::of(Figures::parse(text))
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
             ttl-left: 7\nconcurrency-key: c\nconcurrency-limit: 2\n";
         let all = r#" idp:"a b\xff":60 con:c:2 try:9:5:3 ttl:7"#;
         let line = object(|json| of(text).write(json));
-        let read = Tags::read(&Object::parse(line.as_bytes(), &MEMBERS, Strays::Refused).expect("an object"));
+        let read = JobTags::read(&Object::parse(line.as_bytes(), &MEMBERS, Strays::Refused).expect("an object"));
         let read = read.expect("tags");
         assert_eq!(read.write_for(&ALL, 1), (all.to_owned(), vec![]));
         assert_eq!(read.write_for(&ALL, 60).0, all.replace("ttl:7", "ttl:60"));

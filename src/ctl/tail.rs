@@ -12,8 +12,8 @@ use super::link::Link;
 use super::opts::{ENOUGH, INTERVAL, JSON};
 use super::out::{excerpt, Out};
 use super::problem::{Problem, DONE, REFUSED};
-use super::scan::{highest, page, Page, Scan, Wanted, PAGE};
-use super::tags::Tags;
+use super::scan::{highest, page, Listing, Scan, Wanted, PAGE};
+use super::tags::JobTags;
 use super::tell;
 use crate::engine::State;
 
@@ -89,9 +89,9 @@ impl Tracks {
             let mut above = above;
             loop {
                 let ids = match page(link, tube, state, above)? {
-                    Page::Ids(ids) => ids,
-                    Page::Unknown => return Ok(None),
-                    Page::Refused(why) => {
+                    Listing::Ids(ids) => ids,
+                    Listing::Unknown => return Ok(None),
+                    Listing::Refused(why) => {
                         tell(&format!("{tube}: {why}"));
                         self.refused.insert(tube.to_owned());
                         return Ok(Some(Vec::new()));
@@ -177,7 +177,7 @@ fn look(
     scan.peek(link, &mut |record, tube, body| {
         printed += 1;
         match call.has(&JSON) {
-            true => out.line(&record.line(tube, &Tags::default(), body)),
+            true => out.line(&record.line(tube, &JobTags::default(), body)),
             false => out.line(&format!("{}\t{tube}\t{}\t{}", record.id, record.state.word(), excerpt(body))),
         }
     })?;

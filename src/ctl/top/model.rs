@@ -37,7 +37,7 @@ pub const COLUMNS: [Column; 9] = [
 ];
 
 #[derive(Clone, Debug, Default)]
-pub struct Tube {
+pub struct TubeRow {
     pub name: String,
     /// What the columns behind the name show.
     pub cells: [u64; 8],
@@ -88,7 +88,7 @@ pub struct Look {
 pub struct Model {
     pub summary: Summary,
     /// All of them, whether they are shown or not; they are sorted by their names.
-    pub(super) tubes: Vec<Tube>,
+    pub(super) tubes: Vec<TubeRow>,
     /// Only names with this in them.
     pub filter: String,
     /// The column to sort by.
@@ -124,7 +124,7 @@ impl Model {
         for name in look.names {
             while known.next_if(|tube| tube.name < name).is_some() {}
             let old = known.next_if(|tube| tube.name == name);
-            self.tubes.push(old.unwrap_or_else(|| Tube { name, ..Tube::default() }));
+            self.tubes.push(old.unwrap_or_else(|| TubeRow { name, ..TubeRow::default() }));
         }
         for (name, figures) in look.tubes {
             let Ok(place) = self.tubes.binary_search_by(|tube| tube.name.cmp(&name)) else { continue };
@@ -146,8 +146,8 @@ impl Model {
     }
 
     /// The tubes to show, in order: names go up, and numbers down unless they are reversed.
-    pub fn rows(&self) -> Vec<&Tube> {
-        let mut rows: Vec<&Tube> = self.tubes.iter().filter(|tube| tube.name.contains(&self.filter)).collect();
+    pub fn rows(&self) -> Vec<&TubeRow> {
+        let mut rows: Vec<&TubeRow> = self.tubes.iter().filter(|tube| tube.name.contains(&self.filter)).collect();
         if let Some(cell) = self.sort.checked_sub(1) {
             let order = in_order(rows.len(), &|left, right| {
                 let (left, right) = (rows[left], rows[right]);

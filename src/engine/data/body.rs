@@ -13,7 +13,7 @@ pub const COPY_MAX: usize = 4096;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
     Small(Box<[u8]>),
-    /// More than [`COPY_MAX`] bytes.
+    /// A body of more than [`COPY_MAX`] bytes, shared with replies.
     Large(Arc<Box<[u8]>>),
 }
 

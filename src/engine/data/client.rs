@@ -30,8 +30,8 @@ pub enum ReservePolicy {
     /// It holds what it grabs until it hangs up. Of all tubes that it watches, the smallest priority class comes first,
     /// and tubes that are equal in that take turns. It is not made to wait, but may be idle and be notified of work.
     Notified,
-    /// [`NOBODY`](super::handle::NOBODY) holds what it leases, until the time to run ends, whatever becomes of the client. All
-    /// tubes that it watches and that have a ready job have the same chance.
+    /// [`NOBODY`](super::handle::NOBODY) holds what it leases, until the time to run ends, whatever becomes of the
+    /// client. All tubes that it watches and that have a ready job have the same chance.
     Lease,
 }
 
@@ -85,8 +85,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// A second search, since somebody else has taken what the first one had found. There is no third: what this one finds
-    /// is given to the client in the same turn.
+    /// A second search, since somebody else has taken what the first one had found. There is no third: what this one
+    /// finds is given to the client in the same turn.
     pub(in crate::engine) fn again() -> Search {
         Search { again: true, ..Search::default() }
     }

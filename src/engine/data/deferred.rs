@@ -21,8 +21,8 @@ pub(in crate::engine) enum Deferred {
     Serve(TubeHandle),
     /// Clients wait until this job is gone or set aside, and it was set aside.
     Buried(JobId),
-    /// Clients wait for the outcome of a job that is over, by these extras, which has no job any more and stays until this
-    /// is done.
+    /// Clients wait for the outcome of a job that is over, by these extras, which has no job any more and stays until
+    /// this is done.
     Tell { extras: u32, job: JobId, outcome: Arc<Outcome>, logged: bool },
 }
 

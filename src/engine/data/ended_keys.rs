@@ -1,7 +1,7 @@
 //! What is left of jobs whose keys outlive them.
 //!
-//! Owns the ids, the names and the ends of that time. The keys of living jobs are in `job_extras`. Must not decide what a
-//! duplicate is told: `rules/ended_keys.rs` does.
+//! Owns the ids, the names and the ends of that time. The keys of living jobs are in `job_extras`. Must not decide what
+//! a duplicate is told: `rules/ended_keys.rs` does.
 
 use std::sync::Arc;
 
@@ -18,18 +18,17 @@ use super::time::Time;
 pub struct EndedKey {
     /// The number of the job.
     pub id: JobId,
-    /// When it is forgotten.
+    /// The end of the time for which the key is kept.
     pub until: Time,
     /// The name of the tube that the job was in.
     pub tube: Arc<[u8]>,
-    /// The key itself.
     pub key: Name,
     hash: u32,
     /// The next in the same bucket of the index.
     chain: u32,
     /// Its place in the order of ends.
     place: u32,
-    /// The log has it.
+    /// Whether the log has a record of it.
     pub(in crate::engine) is_logged: bool,
 }
 
@@ -39,7 +38,7 @@ pub const KEY_COST: u64 = size_of::<EndedKey>() as u64 + 24;
 const _: () = assert!(KEY_COST <= 96);
 
 impl EndedKey {
-    /// Bytes of the names.
+    /// Returns the bytes of both names.
     pub fn names(&self) -> usize {
         self.tube.len() + self.key.length()
     }

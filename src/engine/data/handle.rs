@@ -1,9 +1,9 @@
 //! Which client, and what is remembered of a tube or a client from one turn to another.
 //!
 //! Owns the check that a number still means what it meant. A tube that closes and a client that disconnects leave their
-//! number to others, so a handle also has the number of the opening or of the connection, and whoever kept it finds nothing
-//! instead of a stranger. A job needs no handle, because its id is never given again. Must not be used where a list tells
-//! its members that something is gone: that costs nothing, and cannot be out of date.
+//! number to others, so a handle also has the number of the opening or of the connection, and whoever kept it finds
+//! nothing instead of a stranger. A job needs no handle, because its id is never given again. Must not be used where a
+//! list tells its members that something is gone: that costs nothing, and cannot be out of date.
 
 use std::marker::PhantomData;
 
@@ -27,7 +27,7 @@ pub enum OfClient {}
 pub type TubeHandle = Handle<OfTube>;
 pub type ClientHandle = Handle<OfClient>;
 
-/// See the module's page.
+/// A number, and which of all that have had this number is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handle<K> {
     pub(in crate::engine) number: u32,
@@ -41,7 +41,7 @@ impl<K> Handle<K> {
         Handle { number, birth, kind: PhantomData }
     }
 
-    /// Of nothing.
+    /// Returns a handle that finds nothing.
     pub(in crate::engine) const fn none() -> Handle<K> {
         Handle::new(NIL, 0)
     }

@@ -16,7 +16,7 @@ pub trait Places {
 
 /// What remembers its place in a heap itself.
 pub trait Placed {
-    /// Where it does.
+    /// Returns the place, for the heap to change.
     fn place_mut(&mut self) -> &mut u32;
 }
 

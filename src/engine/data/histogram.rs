@@ -12,7 +12,7 @@ const WAIT_BOUNDS: [u64; 14] =
 /// The same of how long a worker has a job until it is done: from a millisecond to an hour.
 const RUN_BOUNDS: [u64; 12] = nanos([1, 10, 50, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000]);
 
-/// Milliseconds in nanoseconds.
+/// The nanoseconds of a millisecond.
 const fn nanos<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
     let mut place = 0;
     while place < N {

@@ -78,8 +78,8 @@ pub struct JobExtras {
     pub ttl: Span,
     /// What no other job may share.
     pub dedup_key: DedupKey,
-    /// Finished: where in the body the result begins. Of a job that is dropped when it is done: the seconds for which its
-    /// name outlives it.
+    /// Finished: where in the body the result begins. Of a job that is dropped when it is done: the seconds for which
+    /// its name outlives it.
     pub(in crate::engine) result_at: u32,
     /// How often it may be reserved; zero means without end.
     pub max_attempts: u8,
@@ -153,8 +153,8 @@ impl JobExtras {
         self.rare.as_ref().map_or(0, |rare| rare.backoff)
     }
 
-    /// Whether its producer asked for more than a plain job has. What others do to the job, such as to wait for its end, does
-    /// not change this.
+    /// Whether its producer asked for more than a plain job has. What others do to the job, such as to wait for its
+    /// end, does not change this.
     pub(in crate::engine) fn is_tagged(&self) -> bool {
         let bounded = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL);
         bounded || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0

@@ -108,7 +108,7 @@ pub struct JobOptions {
     pub keep: u32,
     /// Seconds of the delay after the first lost try; see [`crate::engine::Tags::backoff`].
     pub backoff: u32,
-    /// See [`crate::engine::Tags::concurrency`].
+    /// The key and the bound of [`crate::engine::Tags::concurrency`].
     pub concurrency: Option<(Name, u32)>,
 }
 

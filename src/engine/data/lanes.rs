@@ -1,6 +1,7 @@
 //! Groups of jobs whose key bounds how many are reserved at a time, and their lanes in tubes.
 //!
-//! Owns who is in which lane, and the sum of what they take. Must not decide who may go on: `rules/concurrency.rs` does.
+//! Owns who is in which lane, and the sum of what they take. Must not decide who may go on: `rules/concurrency.rs`
+//! does.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use super::slots::Slots;
 /// Lanes of a group at most: so many tubes are looked at when it has as many reserved as it may, or has no longer.
 pub(in crate::engine) const MOST_LANES: usize = 64;
 
-/// Jobs with one key.
+/// The jobs that share one key.
 #[derive(Debug)]
 pub(in crate::engine) struct Group {
     pub(in crate::engine) key: Name,
@@ -37,11 +38,11 @@ pub(in crate::engine) struct Lane {
     pub(in crate::engine) group: u32,
     pub(in crate::engine) tube: u32,
     pub(in crate::engine) large: bool,
-    /// Members in any state.
+    /// Jobs of the lane, in any state.
     pub(in crate::engine) members: u32,
     /// The one that stands in the tube's queue, or [`NIL`].
     pub(in crate::engine) exposed: u32,
-    /// The other ready ones.
+    /// Ready jobs that must wait their turn.
     pub(in crate::engine) parked: ReadyQueue,
 }
 
@@ -51,7 +52,7 @@ pub(in crate::engine) const LANE_COST: u64 = size_of::<Lane>() as u64 + 4;
 
 chained!(Group);
 
-/// All groups and lanes.
+/// The groups and their lanes.
 #[derive(Debug, Default)]
 pub struct Lanes {
     pub(in crate::engine) groups: Slots<Group, 64>,

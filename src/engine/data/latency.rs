@@ -1,8 +1,8 @@
 //! How long the jobs of one tube wait and run, in few bytes.
 //!
-//! Owns what a tube keeps of these times: counts by powers of two, extremes and a moving average. A tube has them from its
-//! first reserved job on, and no log has them. Must not decide what is measured: `operating` does, once for the whole
-//! server and the tube.
+//! Owns what a tube keeps of these times: counts by powers of two, extremes and a moving average. A tube has them from
+//! its first reserved job on, and no log has them. Must not decide what is measured: `operating` does, once for the
+//! whole server and the tube.
 
 use super::time::Span;
 
@@ -15,11 +15,11 @@ const FIRST_POWER: u32 = 15;
 /// The part that each time has in the moving average: one of so many.
 const WEIGHT: u64 = 10;
 
-/// Times of one kind.
+/// A summary of times of one kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latency {
     counts: [u32; RANGES],
-    /// Nanoseconds, as those below.
+    /// The sum of all times in nanoseconds, the unit of all fields.
     sum: u128,
     average: u64,
     /// The largest number before the first time.
@@ -39,9 +39,9 @@ pub(in crate::engine) type OldestIds = [u64; 2];
 /// What a tube keeps of the times of its jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TubeTimes {
-    /// As [`JobTimes::wait`](super::histogram::JobTimes::wait).
+    /// The times of [`JobTimes::wait`](super::histogram::JobTimes::wait) in this tube.
     pub wait: Latency,
-    /// As [`JobTimes::run`](super::histogram::JobTimes::run).
+    /// The times of [`JobTimes::run`](super::histogram::JobTimes::run) in this tube.
     pub run: Latency,
     pub(in crate::engine) oldest: OldestIds,
 }
@@ -96,7 +96,8 @@ impl Latency {
         Span::from_nanos(self.most)
     }
 
-    /// What so many of a hundred times do not exceed, estimated inside of a range by its share of them; zero without any.
+    /// What so many of a hundred times do not exceed, estimated inside of a range by its share of them; zero without
+    /// any.
     pub fn percentile(&self, percent: u64) -> Span {
         let rank = (self.samples() * percent).div_ceil(100);
         let mut below = 0;

@@ -1,7 +1,7 @@
 //! All jobs, and everything that hangs on them.
 //!
-//! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of keys that bound workers, and the counts
-//! of all of these. Must not know who waits for a job, nor where in a tube it stands.
+//! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of keys that bound workers, and the
+//! counts of all of these. Must not know who waits for a job, nor where in a tube it stands.
 
 use super::ended_keys::EndedKeys;
 use super::job_extras::ExtrasStore;

@@ -1,7 +1,7 @@
 //! How old the oldest job of a tube is, among those in one state.
 //!
-//! Owns the search, whose cost goes by what has changed since the last one: a tube remembers below which id there is no such
-//! job. Must not change anything but that, and the steps that are left.
+//! Owns the search, whose cost goes by what has changed since the last one: a tube remembers below which id there is no
+//! such job. Must not change anything but that, and the steps that are left.
 //!
 //! Touches: store, tubes.
 

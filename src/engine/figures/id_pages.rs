@@ -1,7 +1,7 @@
 //! Pages of the ids of a tube's jobs in one state.
 //!
-//! Owns how such a page is found at a cost that goes by the page: whichever costs least of the tube's own queue, the table of
-//! ids, and the store of jobs. Must not change anything but the steps that are left.
+//! Owns how such a page is found at a cost that goes by the page: whichever costs least of the tube's own queue, the
+//! table of ids, and the store of jobs. Must not change anything but the steps that are left.
 //!
 //! Touches: agenda, store, tubes.
 

@@ -54,23 +54,23 @@ pub enum Change {
     /// It is over, as was said when it began.
     PauseOver {
         tube: u32,
-        /// Bytes of its name.
+        /// Bytes of the name of the tube.
         name: usize,
     },
     /// It went to another tube.
     Move {
-        /// Where it is.
+        /// The slot of the job.
         slot: u32,
         /// Length of the name of the tube that it was in.
         before: usize,
     },
     /// It was lost or released, and its producer bounded how often that may be.
     Retry(u32),
-    /// It got another priority.
+    /// The job was given another priority.
     Priority(u32),
     /// A key outlives its job from now on, by its number.
     KeyKept(u32),
-    /// It does no longer.
+    /// The key no longer outlives its job.
     KeyGone {
         /// The number that it had.
         number: u32,
@@ -79,21 +79,23 @@ pub enum Change {
     },
     /// A tube has a limit from now on.
     Limit {
-        /// The tube.
+        /// The number of the tube.
         tube: u32,
-        /// It had one already.
+        /// Whether there was a limit before.
         before: bool,
     },
     /// It has none any more.
     LimitEnded {
         /// The number that the tube has or had.
         tube: u32,
-        /// Its name.
+        /// The name of the tube.
         name: Box<[u8]>,
     },
-    /// Nothing, but a reply promises that this job is gone, and its key is not: the log must have it before the reply leaves.
+    /// Nothing, but a reply promises that this job is gone, and its key is not: the log must have it before the reply
+    /// leaves.
     PromiseKey,
-    /// Nothing, but a reply promises that this job is there, or its result: the log must have it before the reply leaves.
+    /// Nothing, but a reply promises that this job is there, or its result: the log must have it before the reply
+    /// leaves.
     Promise(u32),
 }
 

@@ -19,13 +19,13 @@ use crate::engine::{Engine, NOBODY};
 /// Where a job stands that went to another tube.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MovedJob {
-    /// Its priority.
+    /// The priority that it has there.
     pub pri: Priority,
     /// The delay last given to it.
     pub delay: Span,
     /// Delayed: when the delay ends. Buried: its place in the order of burying.
     pub due: Time,
-    /// Ready, delayed or buried.
+    /// The state: ready, delayed or buried.
     pub state: State,
 }
 
@@ -120,8 +120,8 @@ impl Engine {
         }
     }
 
-    /// A job went to another tube, where it stands so. Tells its slot, and the lengths of the names of the tubes, the old one
-    /// first.
+    /// A job went to another tube, where it stands so. Tells its slot, and the lengths of the names of the tubes, the
+    /// old one first.
     pub fn restore_move(&mut self, id: JobId, tube: &[u8], to: &MovedJob) -> Option<(u32, usize, usize)> {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Finished)?;
         let number = self.open_tube_unlimited(tube);
@@ -148,8 +148,8 @@ impl Engine {
         }
     }
 
-    /// A worker said how a job went: well or badly, or so that it is to be tried again. Returns where the job is, if it is
-    /// over and has grown by the result.
+    /// A worker said how a job went: well or badly, or so that it is to be tried again. Returns where the job is, if it
+    /// is over and has grown by the result.
     pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<u32> {
         let slot = self.store.jobs.find(id)?;
         let job = self.store.jobs.get_mut(slot);
@@ -188,8 +188,8 @@ impl Engine {
         (number, before)
     }
 
-    /// Puts every job in its place: delays, pauses and keys that are over by `now` are over. No id up to `last_id` is given
-    /// again.
+    /// Puts every job in its place: delays, pauses and keys that are over by `now` are over. No id up to `last_id` is
+    /// given again.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.store.last_id = self.store.last_id.max(last_id);
         let (mut buried, mut started) = (Vec::new(), Vec::new());

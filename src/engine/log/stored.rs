@@ -70,7 +70,7 @@ pub enum StoredChange {
 /// What a log has to remember of a job's options, and of what came of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredOptions<'a> {
-    /// What becomes of it.
+    /// What becomes of the job when it is done.
     pub completion: CompletionPolicy,
     /// What no other job may share.
     pub dedup_key: StoredKey<'a>,

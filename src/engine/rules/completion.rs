@@ -360,8 +360,8 @@ impl Engine {
         slot.map(|slot| self.end_job(slot, Outcome::Gone, now)).is_some()
     }
 
-    /// The same for a job that is not over. Who holds it may still say how it went, to nobody: those who wait are told that
-    /// it failed. False also for a job in somebody's hands whose outcome is not just told.
+    /// The same for a job that is not over. Who holds it may still say how it went, to nobody: those who wait are told
+    /// that it failed. False also for a job in somebody's hands whose outcome is not just told.
     pub fn cancel(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Finished)
         else {

@@ -1,8 +1,8 @@
 //! Keys that bound how many jobs are reserved at a time: `con:` of jobs that are dropped when they are done.
 //!
-//! Owns which job of a lane stands in its tube's queue: only the ready one that comes next, and none while the group has as
-//! many reserved as it may; the others are parked in the lane, in the order of service. So nobody who looks for a job ever
-//! passes one that is blocked. Must not hand out jobs.
+//! Owns which job of a lane stands in its tube's queue: only the ready one that comes next, and none while the group
+//! has as many reserved as it may; the others are parked in the lane, in the order of service. So nobody who looks for
+//! a job ever passes one that is blocked. Must not hand out jobs.
 //!
 //! Touches: agenda, limits, store, tubes.
 

@@ -23,8 +23,8 @@ impl Engine {
         Fingerprints::new(self.limits.hash_secret)
     }
 
-    /// Names are hashed without their tubes, so that they can be looked for in all, unless keys are those of a tube. The
-    /// key of a job that is `hidden` is hashed with its number, so that nobody finds it.
+    /// Names are hashed without their tubes, so that they can be looked for in all, unless keys are those of a tube.
+    /// The key of a job that is `hidden` is hashed with its number, so that nobody finds it.
     pub(in crate::engine) fn hash_dedup_key(&self, dedup_key: &DedupKey, tube: u32, hidden: Option<JobId>) -> u64 {
         let mut hasher = self.tubes.hasher().build_hasher();
         match dedup_key {
@@ -125,9 +125,9 @@ impl Engine {
         oldest
     }
 
-    /// The job in `slot`, whose key may be that of others in its tube, has just been buried, or is about to be no longer.
-    /// Of the buried jobs of one key only one is found by it, and of the others that were buried before only one, so that
-    /// a search does not pass many. Clients of Gearman submit again what is buried, without end.
+    /// The job in `slot`, whose key may be that of others in its tube, has just been buried, or is about to be no
+    /// longer. Of the buried jobs of one key only one is found by it, and of the others that were buried before only
+    /// one, so that a search does not pass many. Clients of Gearman submit again what is buried, without end.
     pub(in crate::engine) fn reveal_one(&mut self, slot: u32, is_buried: bool) {
         let job = self.store.jobs.get(slot);
         let (tube, id, length) = (job.tube, job.id, job.body.len());

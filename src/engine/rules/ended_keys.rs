@@ -122,8 +122,8 @@ impl Engine {
         self.store.ended_keys.get(number)
     }
 
-    /// A log has a key that outlives its job. Tells its number, and if there was one of the same names, the number of that and
-    /// the length of the names.
+    /// A log has a key that outlives its job. Tells its number, and if there was one of the same names, the number of
+    /// that and the length of the names.
     pub fn restore_key(&mut self, id: JobId, tube: &[u8], key: &[u8], until: Time) -> (u32, Option<(u32, usize)>) {
         self.add_key(id, tube.into(), key.into(), until, true)
     }

@@ -1,6 +1,7 @@
 //! How much memory there is, and who may have more of it.
 //!
-//! Owns the comparison of the account with its bound. Must not refuse anything: verbs ask, and refuse in their own terms.
+//! Owns the comparison of the account with its bound. Must not refuse anything: verbs ask, and refuse in their own
+//! terms.
 //!
 //! Touches: clients, limits, store, tubes.
 
@@ -10,8 +11,9 @@ use crate::engine::Engine;
 
 impl Engine {
     /// Bytes of all that clients cause, by what takes them. The body of a job that is gone, and what workers tell about
-    /// theirs, counts as a buffer as long as a reply shares it, and until [`Engine::check_in_flight`] has seen that none does any more. What jobs have
-    /// left counts as theirs as long as no job of another size can have it, but for the first 8 MiB.
+    /// theirs, counts as a buffer as long as a reply shares it, and until [`Engine::check_in_flight`] has seen that
+    /// none does any more. What jobs have left counts as theirs as long as no job of another size can have it, but for
+    /// the first 8 MiB.
     pub fn memory(&self) -> Account {
         Account {
             jobs: self.store.memory(),

@@ -1,7 +1,8 @@
-//! How often a job may be tried, and how long it may wait: `try:` and `ttl:` of jobs that are dropped when they are done.
+//! How often a job may be tried, and how long it may wait: `try:` and `ttl:` of jobs that are dropped when they are
+//! done.
 //!
-//! Owns the count of lost and released reservations, the delay behind a lost one, and the end of a time to live. The other
-//! completion policies have rules of their own, in `completion`. Must not hand out jobs.
+//! Owns the count of lost and released reservations, the delay behind a lost one, and the end of a time to live. The
+//! other completion policies have rules of their own, in `completion`. Must not hand out jobs.
 //!
 //! Touches: store.
 
@@ -38,7 +39,7 @@ impl Engine {
         extras.fails >= extras.max_attempts
     }
 
-    /// The count begins again.
+    /// Starts the count of lost tries again.
     pub(in crate::engine) fn forget_tries(&mut self, slot: u32) {
         if self.is_tried(slot) {
             self.store.extras.get_mut(self.store.extras.of(slot)).fails = 0;

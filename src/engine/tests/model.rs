@@ -102,7 +102,7 @@ pub struct Model {
     pub total_connections: u64,
     pub last_id: u64,
     pub burials: u64,
-    /// What beanstalkd has not.
+    /// The state of everything that beanstalkd does not have.
     pub extended: Extended,
 }
 

@@ -282,7 +282,7 @@ impl Script {
         }
     }
 
-    /// What beanstalkd has not.
+    /// A verb that beanstalkd does not have.
     fn extension(&mut self, model: &Model) -> Call {
         let (client, job) = self.hand(model);
         let idle = self.idle(model);

@@ -1,6 +1,7 @@
 //! Verbs about many jobs of one client at once.
 //!
-//! Owns the further jobs of a batch, and what it takes to touch all that a client holds. Must not decide which job is next.
+//! Owns the further jobs of a batch, and what it takes to touch all that a client holds. Must not decide which job is
+//! next.
 //!
 //! Touches: agenda, clients, store.
 
@@ -13,7 +14,7 @@ use crate::engine::Engine;
 /// The times to run of all that a client holds begin again; how far [`Engine::touch_all`] is with that.
 #[derive(Clone, Copy, Debug)]
 pub struct TouchAll {
-    /// When they begin.
+    /// The moment at which the times to run begin.
     begin: Time,
     /// The place that is looked at next. Whatever stands before it is done.
     at: usize,
@@ -22,7 +23,7 @@ pub struct TouchAll {
 }
 
 impl TouchAll {
-    /// From this moment on.
+    /// Starts with times to run that begin at this moment.
     pub fn new(begin: Time) -> TouchAll {
         TouchAll { begin, at: 0, held: 0 }
     }

@@ -14,7 +14,7 @@ use crate::engine::data::steps::{Progress, MOVE};
 use crate::engine::data::time::Time;
 use crate::engine::Engine;
 
-/// How far [`Engine::give_back`] is.
+/// The progress of [`Engine::give_back`] from turn to turn.
 #[derive(Clone, Copy, Debug)]
 pub struct GiveBack {
     /// What stands from this place on was looked at.

@@ -19,7 +19,7 @@ const QUEUED: [State; 3] = [State::Buried, State::Delayed, State::Ready];
 /// A tube that is being emptied.
 #[derive(Debug)]
 pub struct Flush {
-    /// Its name.
+    /// The name of the tube.
     tube: Box<[u8]>,
     /// The states of the jobs that go.
     states: &'static [State],
@@ -69,8 +69,8 @@ impl Default for FindReserved {
 }
 
 impl Engine {
-    /// Takes away the jobs of a tube that there were when it began; who waits for one is told that it is gone. Their keys may
-    /// be used again at once.
+    /// Takes away the jobs of a tube that there were when it began; who waits for one is told that it is gone. Their
+    /// keys may be used again at once.
     pub fn flush(&mut self, flush: &mut Flush, now: Time) -> Progress {
         let progress = self.flush_some(flush);
         // What was reserved may have held up jobs of other tubes.
@@ -116,8 +116,9 @@ impl Engine {
         }
     }
 
-    /// The reserved job of the tube that the client uses whose time to run ends first. If all that is reserved is too much to
-    /// look at in one turn, it may be given back meanwhile; then the answer is one that was reserved during the search.
+    /// The reserved job of the tube that the client uses whose time to run ends first. If all that is reserved is too
+    /// much to look at in one turn, it may be given back meanwhile; then the answer is one that was reserved during the
+    /// search.
     pub fn peek_reserved(&mut self, client: ClientId, find: &mut FindReserved) -> (Progress, Option<JobView<'_>>) {
         let number = self.clients[client].used;
         if self.tubes.get(number).counts.reserved == 0 {

@@ -13,8 +13,8 @@ use crate::engine::{Engine, OverLimit};
 const NONE: [u32; 3] = [u32::MAX; 3];
 
 impl Engine {
-    /// From now on no more jobs of a priority class are submitted to the tube with this name when it has so many of any; none:
-    /// no limit. False if there is no such tube.
+    /// From now on no more jobs of a priority class are submitted to the tube with this name when it has so many of
+    /// any; none: no limit. False if there is no such tube.
     pub fn limit_tube(&mut self, name: &[u8], most: [Option<u32>; 3]) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let limits = most.map(|most| most.unwrap_or(u32::MAX));
@@ -66,8 +66,8 @@ impl Engine {
         self.tubes.iter().filter(|(_, tube)| tube.most.is_some()).map(|(_, tube)| &*tube.name)
     }
 
-    /// A log says which limit a tube has; none if there is none for any priority class. Tells the tube's number, and whether it
-    /// had one before.
+    /// A log says which limit a tube has; none if there is none for any priority class. Tells the tube's number, and
+    /// whether it had one before.
     pub fn restore_limit(&mut self, name: &[u8], limits: [u32; 3]) -> (u32, bool) {
         let number = self.open_tube_unlimited(name);
         let before = self.tubes.get(number).most.is_some();

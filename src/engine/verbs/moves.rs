@@ -27,11 +27,12 @@ pub struct MoveJobs {
     state: State,
     /// How many at most are still to go.
     left: u64,
-    /// The tube that they come from, once it has begun: another one that is opened later under that name has none of them.
+    /// The tube that they come from, once it has begun: another one that is opened later under that name has none of
+    /// them.
     origin: Option<TubeHandle>,
     /// How many have to stay: the other tube has their keys.
     passed: usize,
-    /// How many are there.
+    /// The number of jobs that have arrived.
     pub done: u64,
 }
 
@@ -48,8 +49,8 @@ impl MoveJobs {
 }
 
 impl Engine {
-    /// Puts a job into another tube, with a new priority, ready after `delay`; one that the client has reserved, or that nobody
-    /// has. False if there is no such job, or if its key is another job's there.
+    /// Puts a job into another tube, with a new priority, ready after `delay`; one that the client has reserved, or
+    /// that nobody has. False if there is no such job, or if its key is another job's there.
     pub fn move_job(
         &mut self,
         client: ClientId,
@@ -86,8 +87,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Puts jobs into another tube as they are, those first that come first in their queue, without those whose keys are other
-    /// jobs' there.
+    /// Puts jobs into another tube as they are, those first that come first in their queue, without those whose keys
+    /// are other jobs' there.
     pub fn move_jobs(&mut self, client: ClientId, moving: &mut MoveJobs, now: Time) -> Result<Progress, OverLimit> {
         let Some(from) = self.tubes.find(&moving.from) else { return Ok(Progress::Done) };
         if moving.from == moving.to {

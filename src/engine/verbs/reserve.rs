@@ -46,10 +46,10 @@ pub enum Awaited<'a> {
     Waiting,
 }
 
-/// The answer to [`Engine::wait_end`].
+/// What [`Engine::wait_end`] has found out about the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobEnd {
-    /// It is set aside.
+    /// The job is there, and it is buried.
     Buried,
     /// There is no such job.
     NotFound,
@@ -57,7 +57,7 @@ pub enum JobEnd {
     TimedOut,
     /// There is no memory for another one who waits.
     OutOfMemory,
-    /// An event will tell.
+    /// The client waits, and an event will tell it.
     Waiting,
 }
 

@@ -1,7 +1,7 @@
 //! Jobs of beanstalk's producers with tags: a key that is unique, a tube by name, bounds of tries and of time.
 //!
-//! Owns what a duplicate is told, and what it does to the job that is there. Room for a job, and where it goes, `submit`
-//! knows. Must not decide what becomes of the job afterwards.
+//! Owns what a duplicate is told, and what it does to the job that is there. Room for a job, and where it goes,
+//! `submit` knows. Must not decide what becomes of the job afterwards.
 //!
 //! Touches: clients, limits, store, tubes.
 
@@ -29,8 +29,8 @@ pub struct Tags {
     pub fails: u8,
     /// How long it may wait; [`Span::MAX`] for ever.
     pub ttl: Span,
-    /// Of the jobs with this key, in whatever tubes, so many may be reserved at a time; of those that are, the largest bound
-    /// counts.
+    /// Of the jobs with this key, in whatever tubes, so many may be reserved at a time; of those that are, the largest
+    /// bound counts.
     pub concurrency: Option<(Name, u32)>,
 }
 
@@ -40,16 +40,16 @@ impl Default for Tags {
     }
 }
 
-/// The answer to [`Engine::put_tagged`].
+/// What [`Engine::put_tagged`] has done with the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tagged {
     /// This is the new job.
     New(JobId),
     /// This one has the key.
     Duplicate {
-        /// Its number.
+        /// The number of that job.
         id: JobId,
-        /// Where it stands.
+        /// The state in which that job is.
         state: State,
         /// Its priority, if the duplicate was more urgent and raised it.
         raised: Option<Priority>,

@@ -30,14 +30,14 @@ const PAGE: usize = 64 * 1024;
 const ALIGNED: usize = 4096;
 
 /// All pieces of the program.
-pub struct Heap(Mutex<Dlmalloc<Segments>>);
+pub struct ProgramHeap(Mutex<Dlmalloc<Segments>>);
 
-impl Heap {
+impl ProgramHeap {
     /// Maps nothing before it is used.
-    pub const fn new() -> Heap {
+    pub const fn new() -> ProgramHeap {
         let mut small = Dlmalloc::new_with_allocator(Segments { mapped: Cell::new(0) });
         assert!(small.set_granularity(SEGMENT));
-        Heap(Mutex::new(small))
+        ProgramHeap(Mutex::new(small))
     }
 
     /// Gives every segment back that is not used.
@@ -62,7 +62,7 @@ fn is_large(layout: Layout) -> bool {
 // SAFETY: a piece is of one kind for life, which its layout tells: callers give the same layout back. Each kind is
 // handed to those who made it, dlmalloc under the lock.
 #[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Heap {
+unsafe impl GlobalAlloc for ProgramHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
             return map(layout.size());
@@ -189,7 +189,7 @@ mod tests {
     /// Pieces of all sizes around the bound keep what is in them, however they grow and shrink, and overlap nowhere.
     #[test]
     fn pieces_keep_what_is_in_them() {
-        let heap = Heap::new();
+        let heap = ProgramHeap::new();
         let sizes = [1, 16, 500, 4096, 60_000, LARGE - 1, LARGE, LARGE + 1, 3 * LARGE, SEGMENT, 3 * SEGMENT];
         let mut pieces = Vec::new();
         for (number, size) in sizes.into_iter().cycle().take(500).enumerate() {
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_is_freed_goes_back_to_the_system() {
-        let heap = Heap::new();
+        let heap = ProgramHeap::new();
         let layout = Layout::from_size_align(1000, 8).unwrap();
         let pieces: Vec<_> = (0..50_000).map(|_| unsafe { heap.alloc(layout) }).collect();
         assert!(heap.small().allocator().mapped.get() >= 50_000 * 1000);

@@ -11,7 +11,7 @@ mod heap;
 
 #[cfg(target_env = "musl")]
 #[global_allocator]
-static HEAP: heap::Heap = heap::Heap::new();
+static HEAP: heap::ProgramHeap = heap::ProgramHeap::new();
 
 /// Bytes from which on a piece of memory is mapped by itself, and goes back to the system when it is freed. The
 /// engine's tables and the buffers of replies grow in pieces of at least this size; bodies of the default size limit

@@ -67,7 +67,7 @@ pub type OfServer = for<'a> fn(&'a QueueFigures) -> FigureValue<'a>;
 pub type OfRole = for<'a> fn(&'a RoleFigures) -> FigureValue<'a>;
 
 /// Finds a figure of a tube.
-pub type OfTube = fn(&TubeStats) -> u64;
+pub type TubeFigure = fn(&TubeStats) -> u64;
 
 /// Finds how often something has happened to a job.
 pub type OfHistory = fn(&History) -> u32;
@@ -165,7 +165,7 @@ pub const ROLE_FIGURES: [Figure<OfRole>; 8] = [
 ];
 
 #[rustfmt::skip]
-pub const TUBE_FIGURES: [Figure<OfTube>; 13] = [
+pub const TUBE_FIGURES: [Figure<TubeFigure>; 13] = [
     row("current-jobs-urgent", |it| it.jobs.urgent),
     row("current-jobs-ready", |it| it.jobs.ready),
     row("current-jobs-reserved", |it| it.jobs.reserved),

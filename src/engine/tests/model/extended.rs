@@ -23,8 +23,8 @@ pub struct JobTags {
     pub bound: Option<(Name, u32)>,
     fails: u8,
     expires: Option<Time>,
-    /// The end of its time to live is waited for: it is from the moment on when the job becomes ready or delayed, and no
-    /// longer when it comes while the job is spared.
+    /// The end of its time to live is waited for: it is from the moment on when the job becomes ready or delayed, and
+    /// no longer when it comes while the job is spared.
     timed: bool,
 }
 
@@ -423,8 +423,8 @@ impl Model {
         Ok(true)
     }
 
-    /// Those go first that come first in their queue; those that have to stay count as well. Behind a ready one that has
-    /// to stay, those of the same bound stay, too.
+    /// Those go first that come first in their queue; those that have to stay count as well. Behind a ready one that
+    /// has to stay, those of the same bound stay, too.
     pub fn move_jobs(
         &mut self,
         client: ClientId,
