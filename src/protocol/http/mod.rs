@@ -4,20 +4,20 @@
 //! client of this protocol ever waits, holds a job or is told anything unasked. Must not remember anything about the
 //! queue.
 
-mod guard;
 mod metrics;
 mod page;
 mod reply;
 mod request;
 mod routes;
+mod same_site;
 mod session;
 mod types;
 
-pub use guard::{deny, introduce};
 pub use metrics::{FAMILIES, JOURNAL};
 pub use page::{PAGE, SCRIPT_HASH, STYLE_HASH};
 pub use request::{Decoder, Request, MAX_BODY, MAX_HEAD};
 pub use routes::{Route, ROUTES};
+pub use same_site::{deny, introduce};
 #[cfg(test)]
 pub use session::KINDS;
 pub use session::{execute, go_on, Continuation};

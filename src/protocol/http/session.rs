@@ -3,12 +3,12 @@
 //! Owns which verb a request becomes and what its reply tells. What may be long goes on in other turns, and a list that
 //! grows is on the account of memory. Must not know how bytes arrive or leave.
 
-use super::guard;
 use super::metrics::{self, Scrape};
 use super::page::PAGE;
 use super::reply::{self, Kind};
 use super::request::{Decoder, Request};
 use super::routes::{Command, CHANGE};
+use super::same_site;
 use super::types::{Failure, Head};
 use crate::access::{ClientAccess, Right};
 use crate::engine::{
@@ -153,7 +153,7 @@ impl Continuation {
 /// Carries out one request and appends its reply.
 pub fn execute(request: Request, decoder: &mut Decoder, context: &mut Context, out: &mut Output) -> Flow {
     // What cannot be framed is not guarded: nothing of it is known.
-    let allowed = if request.is_last { Ok(()) } else { guard::check(&request, &context.settings.http) };
+    let allowed = if request.is_last { Ok(()) } else { same_site::check(&request, &context.settings.http) };
     let Request { head, command, introduces, .. } = request;
     let command = match allowed.and(command) {
         Ok(command) if is_asleep(&command, context) => Err(Failure::new(503, STANDING_BY)),

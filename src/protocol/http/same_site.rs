@@ -1,4 +1,4 @@
-//! Who may ask for what: the guards against other sites in an operator's browser, and against strangers.
+//! The guards against other sites in an operator's browser, and against strangers.
 //!
 //! Owns their order and what each refuses. A page of another site can make a browser send requests here; it cannot set
 //! a header of its own without asking first, which is never granted, nor read a reply. A site that makes its own name
