@@ -55,6 +55,7 @@ use std::time::{Duration, Instant};
 use beanpole::internals::engine::{Span, Time};
 use beanpole::internals::protocol::Wire;
 
+use action::Action;
 use play::{explain, play_seed, Played};
 use predicted::{only_different, Predicted};
 
@@ -65,6 +66,9 @@ const STEPS: usize = 300;
 /// Of fresh seeds, one in this many is played for this long: some defects need a queue that has seen much.
 const LONG_ONE_IN: u64 = 400;
 const LONG: usize = 100_000;
+
+/// A world without extensions and crashes, whose server drains several times.
+const SEED_WITH_DRAINS: u64 = 7;
 
 fn wished(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
@@ -105,6 +109,15 @@ fn seeds_that_failed_once_end_well() {
         let (seed, steps) = (numbers.next().expect("a seed"), numbers.next().expect("steps"));
         must_pass(seed, steps as usize);
     }
+}
+
+/// A world whose server never accepted jobs again after its first drain would test little from then on.
+#[test]
+fn a_long_world_accepts_jobs_after_each_drain() {
+    let played = must_pass(SEED_WITH_DRAINS, 8000);
+    let drains = |actions: &[Action]| actions.iter().filter(|action| matches!(action, Action::Drain)).count();
+    assert!(drains(&played.actions) >= 3, "{} drains", drains(&played.actions));
+    assert!(played.drains + 1 >= drains(&played.actions), "{} of them are over", played.drains);
 }
 
 /// Five jobs whose times to run end at one moment, and so many clients that wait for whichever comes first.

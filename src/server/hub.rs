@@ -316,6 +316,11 @@ impl Hub {
         }
     }
 
+    /// Accepts new jobs again.
+    pub fn undrain(&self) {
+        self.core.lock().engine.undrain();
+    }
+
     /// Begins the end of the server: listeners and timer stop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);

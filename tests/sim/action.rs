@@ -27,6 +27,8 @@ pub enum Action {
     Write,
     Segments,
     Drain,
+    /// The server accepts jobs again.
+    Undrain,
     Crash(Crash),
     /// A deed of the disk fails so often.
     Fail(Deed, i32, u64),

@@ -197,6 +197,8 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
     match random.below(40) {
         0 => return Action::Close(who),
         1 if client.speaks() => return Action::HalfClose(who),
+        // A server that drains has little to do, so it soon accepts jobs again.
+        2 if world.look(|engine| engine.stats().draining) => return Action::Undrain,
         2 if random.once_in(40) => return Action::Drain,
         3..8 if world.setup.slow_readers => return Action::Read(who, 1 + random.below(200) as usize),
         _ => {}

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 
-use beanpole::internals::engine::Span;
+use beanpole::internals::engine::{Engine, Span};
 use beanpole::internals::protocol::Wire;
 
 use crate::action::{received, sent, Action};
@@ -22,6 +22,8 @@ pub struct Played {
     pub actions: Vec<Action>,
     pub steps: usize,
     pub hash: u64,
+    /// The number of drains after which jobs were put.
+    pub drains: usize,
     /// Less was predicted than was meant to be.
     pub lost: bool,
     pub setup: String,
@@ -37,20 +39,39 @@ fn setup(seed: u64) -> (Random, Setup) {
 pub fn play_seed(seed: u64, steps: usize) -> Played {
     let (mut random, setup) = setup(seed);
     let told = format!("{setup:?}");
-    let (mut actions, mut hash, mut lost) = (Vec::new(), 0, false);
+    let (mut actions, mut hash, mut lost, mut drains) = (Vec::new(), 0, false, Drains::default());
     let result = quietly(|| {
         let mut world = World::new(setup);
         for _ in 0..steps {
             let action = next(&mut random, &world);
             actions.push(action);
             world.step(actions.last().expect("an action"))?;
+            world.look(|engine| drains.observe(engine));
             hash = world.hash;
         }
         world.finish()?;
         (hash, lost) = (world.hash, world.lost);
         Ok(())
     });
-    Played { problem: result.err(), steps: actions.len(), actions, hash, lost, setup: told }
+    Played { problem: result.err(), steps: actions.len(), actions, hash, drains: drains.over, lost, setup: told }
+}
+
+/// Counts the drains after which the server has accepted jobs again.
+#[derive(Default)]
+struct Drains {
+    last_id: Option<u64>,
+    over: usize,
+}
+
+impl Drains {
+    fn observe(&mut self, engine: &Engine) {
+        if engine.stats().draining {
+            self.last_id = Some(engine.last_id());
+        } else if self.last_id.is_some_and(|last| engine.last_id() > last) {
+            self.last_id = None;
+            self.over += 1;
+        }
+    }
 }
 
 fn replay(seed: u64, actions: &[Action]) -> Result<(), String> {

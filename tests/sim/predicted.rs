@@ -204,6 +204,11 @@ impl Predicted {
         self.model.draining = true;
     }
 
+    /// Jobs are accepted again.
+    pub fn undrain(&mut self) {
+        self.model.draining = false;
+    }
+
     /// Everything that is due happens, and clients whose wait has ended do what they have sent meanwhile, each in a
     /// turn of its own, in front of which all happens that is due; there may be several ways. None if they are more
     /// than `most`.

@@ -87,6 +87,7 @@ fn tail(actions: &[Action], length: usize) -> Vec<Action> {
             Action::Connect(who, _) if kept.iter().any(|other| other.client() == Some(*who)) => {}
             Action::Drain if kept.iter().any(|other| matches!(other, Action::Drain)) => {}
             Action::Connect(..) | Action::Drain => kept.push(action),
+            Action::Undrain => kept.retain(|other| !matches!(other, Action::Drain)),
             Action::Close(who) => kept.retain(|other| other.client() != Some(*who)),
             Action::Crash(_) => kept.clear(),
             _ => {}

@@ -211,6 +211,10 @@ impl World {
                 self.server().drain();
                 self.ways.iter_mut().for_each(Predicted::drain);
             }
+            Action::Undrain => {
+                self.server().undrain();
+                self.ways.iter_mut().for_each(Predicted::undrain);
+            }
             Action::Crash(crash) => {
                 self.disk.crash_at(self.disk.deeds() + crash.deeds);
                 if crash.deeds == 0 || self.setup.log.is_none() {

@@ -133,6 +133,11 @@ impl Stepped {
         self.hub.drain();
     }
 
+    /// Accepts jobs again, as after the command `undrain`.
+    pub fn undrain(&self) {
+        self.hub.undrain();
+    }
+
     /// What writes and syncs the log; none without one.
     pub fn wal(&self) -> Option<&Wal> {
         self.hub.log().map(|log| log.wal())
