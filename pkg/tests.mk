@@ -32,7 +32,7 @@ MINUTES =
 FILES = src/engine/** src/binlog/** src/protocol/**
 SHARD =
 
-.PHONY: compat tls hostile crash cluster powercut sim worlds mutants tsan chaos soak bench budget picture bench-quick bench-tls
+.PHONY: compat tls hostile crash cluster powercut sim worlds mutants tsan memory chaos soak bench budget picture bench-quick bench-tls
 
 compat: build oracle ## hold it against the original beanstalkd and gearmand and real clients; brings in what is missing if root
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
@@ -164,6 +164,10 @@ tsan: ## look for data races in the server and the program with ThreadSanitizer 
 	BEANPOLE_WILD=20 $(TSAN_TEST) --test embedding --test mixture --test durability --test http --test access
 	BEANPOLE_WILD=20 $(TSAN_TEST) --test gearman -- $(addprefix --skip ,$(TSAN_MEASURED))
 	$(TSAN_TEST) --test conversations over_a_real
+
+memory: build static ## compare the memory of the program, and of the static one, with what its account shows
+	$(STARTER) --test memory
+	BEANPOLE_PROGRAM=$(call q,$(abspath $(STATIC_PROGRAM))) $(CARGO) test --profile sim $(CARGOFLAGS) --test memory
 
 chaos: build ## treat the program badly on purpose, and see whether it is as healthy afterwards; more of it as root
 	$(STARTER) --test chaos -- --ignored --nocapture --test-threads=1

@@ -1,6 +1,9 @@
 //! The access file: a line a name, `name proof... right...`.
 //!
-//! Owns its format. Every line that is wrong is told, with line and column, and then none of the file counts.
+//! Owns its format. Every line that is wrong is reported, with line and column, and then none of the file counts.
+//!
+//! A file may begin with the line `begin`. It is then incomplete without `end` as its last line, so that one which is
+//! still being written is never mistaken for a whole one.
 
 use std::collections::HashSet;
 
@@ -28,20 +31,54 @@ struct Word<'a> {
 /// What is wrong, and at which column.
 type Wrong = (usize, AccessProblem);
 
-/// Reads a whole file. The errors are those of all lines that are wrong, each of which has at least one.
-pub fn parse(bytes: &[u8], accounts: &Accounts) -> Result<AccessTable, Vec<FileError>> {
-    let (mut table, mut errors) = (AccessTable::default(), Vec::new());
-    for (place, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-        let number = place + 1;
-        match read_line(line, number, accounts, &table) {
+/// Reads a whole file. Calls `report` with the first error of each wrong line and then returns `None`. Errors are not
+/// collected here: a file may have more of them than memory should hold.
+pub fn parse(bytes: &[u8], accounts: &Accounts, mut report: impl FnMut(FileError)) -> Option<AccessTable> {
+    let (mut table, mut frame, mut is_right) = (AccessTable::default(), Frame::Unknown, true);
+    let mut report = |line, (column, problem)| {
+        is_right = false;
+        report(FileError { line, column, problem });
+    };
+    let mut number = 0;
+    for line in bytes.split(|&byte| byte == b'\n') {
+        number += 1;
+        match read_line(line, number, accounts, &table, &mut frame) {
             Ok(entry) => entry.into_iter().for_each(|entry| table.add(entry)),
-            Err((column, problem)) => errors.push(FileError { line: number, column, problem }),
+            Err(wrong) => report(number, wrong),
         }
     }
-    if errors.is_empty() {
-        Ok(table)
-    } else {
-        Err(errors)
+    match frame {
+        Frame::Begun => report(number, (1, AccessProblem::NoEnd)),
+        Frame::Unknown => report(number, (1, AccessProblem::Nobody)),
+        Frame::None | Frame::Ended => {}
+    }
+    is_right.then_some(table)
+}
+
+/// Where a file is between its `begin` and its `end`.
+#[derive(Clone, Copy)]
+enum Frame {
+    /// No line with words has come yet.
+    Unknown,
+    /// The file does not begin with `begin`.
+    None,
+    Begun,
+    Ended,
+}
+
+impl Frame {
+    /// Takes the words of the next line. Returns `true` if they are the beginning or the end.
+    fn take(&mut self, words: &[Word]) -> Result<bool, Wrong> {
+        let lone = if let [word] = words { word.text } else { "" };
+        let (next, is_mark) = match (*self, lone) {
+            (Frame::Unknown, "begin") => (Frame::Begun, true),
+            (Frame::Begun, "end") => (Frame::Ended, true),
+            (Frame::Ended, _) => return Err((words[0].column, AccessProblem::BehindEnd)),
+            (Frame::Unknown, _) => (Frame::None, false),
+            (frame, _) => (frame, false),
+        };
+        *self = next;
+        Ok(is_mark)
     }
 }
 
@@ -63,14 +100,23 @@ fn words(line: &str) -> Vec<Word<'_>> {
     }
 }
 
-/// None: there is nothing on it. `before`: the lines that were right.
-fn read_line(line: &[u8], number: usize, accounts: &Accounts, before: &AccessTable) -> Result<Option<Entry>, Wrong> {
+/// Returns `None` for a line that names nobody. `before`: the lines that were right.
+fn read_line(
+    line: &[u8],
+    number: usize,
+    accounts: &Accounts,
+    before: &AccessTable,
+    frame: &mut Frame,
+) -> Result<Option<Entry>, Wrong> {
     let line = std::str::from_utf8(line).map_err(|error| {
         let good = String::from_utf8_lossy(&line[..error.valid_up_to()]).chars().count();
         (good + 1, AccessProblem::NotText)
     })?;
     let words = words(line);
     let Some((name, rest)) = words.split_first() else { return Ok(None) };
+    if frame.take(&words)? {
+        return Ok(None);
+    }
     if let Some(other) = before.name(name.text) {
         return Err((name.column, AccessProblem::SameName(other.line)));
     }
@@ -182,12 +228,14 @@ mod tests {
         Accounts { user: &|name| (name == "root").then_some(0), group: &|name| (name == "adm").then_some(4) };
 
     fn table(text: &str) -> AccessTable {
-        parse(text.as_bytes(), &ACCOUNTS).unwrap_or_else(|errors| panic!("{errors:?}"))
+        parse(text.as_bytes(), &ACCOUNTS, |error| panic!("{error:?}")).expect("a table")
     }
 
     fn errors(text: &[u8]) -> Vec<(usize, usize, AccessProblem)> {
-        let errors = parse(text, &ACCOUNTS).expect_err("something is wrong");
-        errors.into_iter().map(|error| (error.line, error.column, error.problem)).collect()
+        let mut errors = Vec::new();
+        let table = parse(text, &ACCOUNTS, |error| errors.push((error.line, error.column, error.problem)));
+        assert_eq!(table, None);
+        errors
     }
 
     const DIGEST: &str = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae";
@@ -254,6 +302,26 @@ mod tests {
     }
 
     #[test]
+    fn a_file_with_a_beginning_needs_its_end() {
+        let whole = "# ours\n\nbegin # of it\na user:0 look\n* none look\nend\n\n# nothing\n";
+        assert_eq!(table(whole).entries().len(), 2);
+        // Cut off anywhere before the end, also between two lines, it does not count.
+        for length in 0..whole.find("end\n").expect("an end") + 2 {
+            assert!(!errors(&whole.as_bytes()[..length]).is_empty(), "{}", &whole[..length]);
+        }
+        assert_eq!(errors(b"begin\na user:0 look\n"), [(3, 1, AccessProblem::NoEnd)]);
+        assert_eq!(errors(b"begin\nend\n a user:0 look"), [(3, 2, AccessProblem::BehindEnd)]);
+        assert_eq!(errors(b"# later\n"), [(2, 1, AccessProblem::Nobody)]);
+        assert_eq!(table("begin\nend").entries(), []);
+        // They mean nothing elsewhere, and are names if a proof follows.
+        for text in ["a user:0 look\nend\n", "a user:0 look\nbegin\n", "begin\nbegin\nend\n"] {
+            let found = errors(text.as_bytes());
+            assert!(matches!(found[..], [(2, _, AccessProblem::NoProof)]), "{text}: {found:?}");
+        }
+        assert_eq!(table("begin user:0 look\nend user:1 look\n").entries().len(), 2);
+    }
+
+    #[test]
     fn a_search_does_not_depend_on_the_number_of_lines() {
         const NAMES: u64 = 2000;
         let token = |number: u64| format!("token:sha256:{:064x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -274,8 +342,8 @@ mod tests {
     #[test]
     fn a_problem_never_shows_what_may_be_a_token() {
         for line in ["a token:hunter2 look", "a tocken:sha256:hunter2 look", "a pass:hunter2 look"] {
-            let errors = parse(line.as_bytes(), &ACCOUNTS).expect_err(line);
-            assert!(!errors[0].to_string().contains("hunter2"), "{}", errors[0]);
+            let (.., problem) = &errors(line.as_bytes())[0];
+            assert!(!problem.to_string().contains("hunter2"), "{problem}");
         }
     }
 

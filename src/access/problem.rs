@@ -44,6 +44,12 @@ pub enum AccessProblem {
     WrongStar,
     /// No two hexadecimal digits follow a `%`.
     WrongEscape,
+    /// The file begins with `begin` and does not end with `end`.
+    NoEnd,
+    /// Something follows `end`.
+    BehindEnd,
+    /// The file has no line with words.
+    Nobody,
     /// The system has no such user.
     UnknownUser(String),
     /// The system has no such group.
@@ -77,6 +83,9 @@ impl fmt::Display for AccessProblem {
             AccessProblem::EmptyPattern => out.write_str("a pattern is missing"),
             AccessProblem::WrongStar => out.write_str("a star may stand at the end of a pattern only"),
             AccessProblem::WrongEscape => out.write_str("two hexadecimal digits must follow %"),
+            AccessProblem::NoEnd => out.write_str("the file is cut off: it begins with begin and has no end"),
+            AccessProblem::BehindEnd => out.write_str("nothing may follow end"),
+            AccessProblem::Nobody => out.write_str("the file names nobody; to let nobody in, write begin and end"),
             AccessProblem::UnknownUser(name) => write!(out, "no such user: {}", name.escape_debug()),
             AccessProblem::UnknownGroup(name) => write!(out, "no such group: {}", name.escape_debug()),
         }

@@ -22,15 +22,14 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let failed = |text| Problem::new(EMPTY, text);
     let bytes = std::fs::read(path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
     let accounts = Accounts { user: &machine::user_number, group: &machine::group_number };
-    let table = match access::parse(&bytes, &accounts) {
-        Ok(table) => table,
-        Err(errors) => {
-            for error in errors {
-                out.line(&format!("{}:{}:{}: {}", path.display(), error.line, error.column, error.problem))?;
-            }
-            return Ok(REFUSED);
+    let mut printed = Ok(());
+    let table = access::parse(&bytes, &accounts, |error| {
+        if printed.is_ok() {
+            printed = out.line(&format!("{}:{}:{}: {}", path.display(), error.line, error.column, error.problem));
         }
-    };
+    });
+    printed?;
+    let Some(table) = table else { return Ok(REFUSED) };
     let Some((name, command, tube)) = question else {
         out.line(&format!("{}: names: {}", path.display(), table.entries().len()))?;
         return Ok(DONE);

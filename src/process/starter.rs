@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::fcntl::{fcntl, FcntlArg, FdFlag};
 use nix::libc::{self, c_long};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nix::unistd::getppid;
+use nix::unistd::{getpid, getppid, getsid, Pid};
 use signal_hook::consts::SIGTERM;
 use socket2::SockRef;
 
@@ -78,16 +78,18 @@ impl Drop for PortFile {
 
 /// The process that started this one.
 pub struct Parent {
-    id: nix::unistd::Pid,
+    id: Pid,
     /// Becomes readable when that process ends, where the system can do that.
     end: Option<OwnedFd>,
+    /// The process that started this one has ended already, and another one has taken its place.
+    is_foster: bool,
 }
 
 impl Parent {
     /// To be called at the start: it is whoever is the parent then.
     pub fn find() -> Parent {
         let id = getppid();
-        Parent { id, end: watch(id) }
+        Parent { id, end: watch(id), is_foster: is_foster(id) }
     }
 
     /// From now on, the end of that process stops this one, as SIGTERM does.
@@ -102,7 +104,7 @@ impl Parent {
 
     fn wait(&self) {
         // Another parent: the first one ended, perhaps before it could be watched.
-        while getppid() == self.id {
+        while getppid() == self.id && !self.is_foster {
             match &self.end {
                 Some(end) => match poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
                     Err(Errno::EINTR) => {}
@@ -114,8 +116,16 @@ impl Parent {
     }
 }
 
+/// `true` if this parent cannot have started this process: a process is born into the session of its parent, unless it
+/// has begun one of its own. The id of the parent alone does not show that, because the first process of a container
+/// may well start servers.
+fn is_foster(parent: Pid) -> bool {
+    let session = getsid(None);
+    session != Ok(getpid()) && getsid(Some(parent)) != session
+}
+
 #[allow(unsafe_code)]
-fn watch(id: nix::unistd::Pid) -> Option<OwnedFd> {
+fn watch(id: Pid) -> Option<OwnedFd> {
     // SAFETY: a system call that takes two numbers and makes a new file, which nobody else has.
     unsafe {
         let file: c_long = libc::syscall(libc::SYS_pidfd_open, id.as_raw(), 0);

@@ -199,7 +199,7 @@ mod tests {
 
     fn access(line: &str) -> ClientAccess {
         let accounts = Accounts { user: &|_| None, group: &|_| None };
-        ClientAccess::new(Arc::new(parse(line.as_bytes(), &accounts).expect("a line")), &[], false)
+        ClientAccess::new(Arc::new(parse(line.as_bytes(), &accounts, |_| ()).expect("a line")), &[], false)
     }
 
     /// How many turns of a few steps it takes to decide, and how.

@@ -106,18 +106,18 @@ fn read(path: &Path) -> Result<AccessTable, String> {
     let mut bytes = Vec::new();
     (&file).read_to_end(&mut bytes).map_err(unreadable)?;
     let accounts = Accounts { user: &machine::user_number, group: &machine::group_number };
-    let table = access::parse(&bytes, &accounts).map_err(|errors| {
-        let told: Vec<String> = errors.iter().take(TOLD).map(ToString::to_string).collect();
-        let more = match errors.len().saturating_sub(TOLD) {
-            0 => String::new(),
-            more => format!("; and {more} more lines are wrong"),
-        };
-        format!("the access file {name} is wrong: {}{more}", told.join("; "))
-    })?;
-    // More likely a file that is being written than a wish to let nobody in.
-    if table.entries().is_empty() {
-        return Err(format!("the access file {name} names nobody"));
-    }
+    let (mut told, mut more) = (Vec::new(), 0);
+    let table = access::parse(&bytes, &accounts, |error| {
+        if told.len() < TOLD {
+            told.push(error.to_string());
+        } else {
+            more += 1;
+        }
+    });
+    let Some(table) = table else {
+        let more = if more == 0 { String::new() } else { format!("; and {more} more lines are wrong") };
+        return Err(format!("the access file {name} is wrong: {}{more}", told.join("; ")));
+    };
     Ok(table)
 }
 

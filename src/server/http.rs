@@ -4,6 +4,7 @@
 
 use std::fs;
 
+use super::secret_file;
 use super::socket::Listener;
 use super::StartError;
 use crate::access::Digest;
@@ -24,6 +25,7 @@ pub fn prepare(config: &mut Config) -> Result<(), StartError> {
         return Err(StartError { code: 1, message });
     }
     let Some(path) = &config.http_token else { return Ok(()) };
+    secret_file::check(path);
     let fail = |problem: String| StartError { code: 1, message: format!("{}: {problem}", path.display()) };
     let text = fs::read_to_string(path).map_err(|error| fail(format!("cannot read the token: {error}")))?;
     let token = text.lines().next().unwrap_or_default().trim();

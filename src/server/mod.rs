@@ -30,6 +30,7 @@ mod pool;
 mod probation;
 mod recovery;
 mod running;
+mod secret_file;
 mod segments;
 mod shutdown;
 #[allow(missing_docs)]

@@ -68,11 +68,19 @@ fn a_file_that_is_not_ready_leaves_the_old_one_in_force() {
     fs::write(&path, "# nobody yet\n").expect("a file");
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("names nobody");
+    fs::write(&path, "begin\nyou user:77 take\n").expect("a file");
+    daemon.signal(Signal::SIGHUP);
+    daemon.wait_log("the file is cut off");
     fs::remove_file(&path).expect("a file");
     nix::unistd::mkfifo(path.as_str(), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("not a regular file");
     assert_eq!(me.ask("use x"), "USING x");
+    // Nobody is let in if the file says so.
+    fs::remove_file(&path).expect("a pipe");
+    fs::write(&path, "begin\nend\n").expect("a file");
+    daemon.signal(Signal::SIGHUP);
+    assert_eq!(me.rest(), "");
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait(PATIENCE), 0);
 }

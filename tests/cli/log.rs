@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::time::{Duration, SystemTime};
@@ -13,6 +14,19 @@ use nix::unistd::Pid;
 
 use super::daemon::{command, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::read_all;
+
+/// The group of a token may exist for just this purpose.
+#[test]
+fn a_token_that_all_users_can_read_is_reported() {
+    let folder = Folder::new();
+    let path = folder.file("token");
+    std::fs::write(&path, "0123456789abcdef\n").unwrap();
+    for (mode, is_reported) in [(0o640, false), (0o644, true)] {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let daemon = Daemon::start(&["--http=127.0.0.1:0", "--http-token", path.to_str().unwrap()]);
+        assert_eq!(daemon.log().contains("all users can read"), is_reported, "{mode:o}: {}", daemon.log());
+    }
+}
 
 /// A server that does some of everything and ends; its log, and the address of one of its clients.
 fn lived(arguments: &[&str]) -> (String, String) {

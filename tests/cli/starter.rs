@@ -112,6 +112,23 @@ fn the_server_stops_when_its_parent_has_ended() {
     }
 }
 
+/// The server sees only the process that has adopted it.
+#[test]
+fn the_server_stops_if_its_parent_has_ended_before_it_starts() {
+    let folder = Folder::new();
+    let path = folder.file("log");
+    // In a session of its own, the shell starts a child that becomes the server when the shell has ended.
+    let script =
+        "setsid sh -c 'shell=$$; { while kill -0 $shell; do sleep 0.01; done; exec \"$0\" \"$@\"; } &' \"$0\" \"$@\"";
+    let arguments = ["-p0", "--exit-with-parent", "-VV"];
+    let mut command = shell(script, &arguments);
+    let log = fs::File::create(&path).unwrap();
+    assert!(command.stderr(Stdio::from(log)).status().unwrap().success());
+    let said = |words: &str| fs::read_to_string(&path).unwrap().contains(words);
+    wait_until("the server has found itself without a parent", || said("the process that started this one has ended"));
+    wait_until("the server has stopped", || said("stopp"));
+}
+
 #[test]
 fn a_parent_that_lives_is_no_reason_to_stop() {
     let daemon = Daemon::start(&["--exit-with-parent"]);

@@ -42,15 +42,16 @@ fn command_line(bytes: &[u8]) {
 /// The access file: what is right in it holds, and what is wrong in it has a place.
 fn access_file(bytes: &[u8]) {
     let number = |name: &str| name.strip_prefix('u').and_then(|number| number.parse().ok());
-    match access::parse(bytes, &Accounts { user: &number, group: &number }) {
-        Err(errors) => {
-            assert!(!errors.is_empty());
-            let lines = bytes.split(|&byte| byte == b'\n').count();
-            for error in &errors {
-                assert!(error.line <= lines && error.column > 0, "{error:?}");
-            }
-        }
-        Ok(table) => {
+    let lines = bytes.split(|&byte| byte == b'\n').count();
+    let mut errors = 0;
+    let table = access::parse(bytes, &Accounts { user: &number, group: &number }, |error| {
+        errors += 1;
+        assert!(error.line <= lines && error.column > 0, "{error:?}");
+    });
+    match table {
+        None => assert!(errors > 0),
+        Some(table) => {
+            assert_eq!(errors, 0);
             for entry in table.entries() {
                 let found = table.name(&entry.name).expect("an entry by its name");
                 assert!(std::sync::Arc::ptr_eq(found, entry));

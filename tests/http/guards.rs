@@ -1,6 +1,8 @@
 //! Who is let in: hosts, origins, the header of changes, tokens, and what browsers are told.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use beanpole::internals::protocol::http::{PAGE, SCRIPT_HASH, STYLE_HASH};
@@ -151,6 +153,7 @@ fn strangers_need_a_token() {
     assert!(log.contains("needs a token") && code == Some(1), "{log} {code:?}");
     let file = std::env::temp_dir().join(format!("beanpole-token-{}", std::process::id()));
     std::fs::write(&file, "short\n").expect("a file");
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("our file");
     let path = file.to_str().expect("text").to_owned();
     let (log, code) = program(&["--http=127.0.0.1:0", "--http-token", &path], |_| unreachable!("it must not listen"));
     assert!(log.contains("at least 16") && code == Some(1), "{log} {code:?}");

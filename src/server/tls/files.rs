@@ -9,6 +9,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{crypto, CipherSuite};
 
 use super::certificate::untimely;
+use crate::server::secret_file;
 use crate::settings::config::TlsFiles;
 use crate::shared::pem;
 
@@ -22,6 +23,7 @@ pub fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
         log::warn!("the certificate {shown} {reason}; clients that look will refuse it");
     }
     let key = pem::key(&files.key)?;
+    secret_file::check(&files.key);
     let mut provider = crypto::ring::default_provider();
     provider.cipher_suites.sort_by_key(|suite| cost(suite.suite()));
     let provider = Arc::new(provider);

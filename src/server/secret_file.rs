@@ -1,0 +1,18 @@
+//! Files whose contents are secret: tokens and private keys.
+//!
+//! Owns the warning about permissions that give the secret away. Must not read the files.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Permission to read for users who are neither the owner nor in the group of a file.
+const OTHERS_READ: u32 = 0o004;
+
+/// Logs a warning if all users can read the file. A group may exist for just this purpose.
+pub fn check(path: &Path) {
+    let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.mode());
+    if mode & OTHERS_READ != 0 {
+        let path = path.display();
+        log::warn!("all users can read {path}, which contains a secret: chmod o= {path}");
+    }
+}
