@@ -143,8 +143,19 @@ fn host() -> NoHost {
     let (version, id, hostname, os, platform) = (word(), word(), word(), word(), word());
     let started = Time::from_nanos(1 << 59);
     let handle_prefix = hostname.as_bytes().into();
-    let (max_job_size, max_connections) = (65_535, 1000);
-    let facts =
-        Facts { pid: 1, version, id, hostname, handle_prefix, os, platform, started, max_job_size, max_connections };
+    let (max_job_size, max_connections, max_files) = (65_535, 1000, 1024);
+    let facts = Facts {
+        pid: 1,
+        version,
+        id,
+        hostname,
+        handle_prefix,
+        os,
+        platform,
+        started,
+        max_job_size,
+        max_connections,
+        max_files,
+    };
     NoHost(facts)
 }

@@ -46,7 +46,7 @@ pub enum AccessProblem {
     WrongEscape,
     /// The file begins with `begin` and does not end with `end`.
     NoEnd,
-    /// Something follows `end`.
+    /// Something stands behind the line `end`.
     BehindEnd,
     /// The file has no line with words.
     Nobody,

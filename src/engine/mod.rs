@@ -38,7 +38,7 @@ pub use data::job::{priority_class, Cause, Job, JobId, JobView, NewJob, Priority
 pub use data::job_extras::JobExtras;
 pub use data::job_options::{CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, JobOptions};
 pub use data::jobs::JOB_COST;
-pub use data::latency::{Latency, TubeTimes, TIMES_COST};
+pub use data::latency::{Latency, TubeEvents, TubeTimes, TIMES_COST};
 pub use data::list::{Linked, Links, List};
 pub use data::name::Name;
 pub use data::steps::{Progress, Steps};

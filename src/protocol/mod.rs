@@ -117,6 +117,8 @@ pub struct Facts {
     pub max_job_size: u32,
     /// How many connections are held at a time.
     pub max_connections: usize,
+    /// How many files the process may have open.
+    pub max_files: usize,
 }
 
 /// What changes while the process runs.
@@ -130,6 +132,8 @@ pub struct Usage {
     pub rejected_connections: u64,
     /// Resident memory in bytes, as it was read last; zero if never.
     pub resident: u64,
+    /// Open files, as they were counted last; zero if never.
+    pub open_files: u64,
     pub failed_auths: u64,
     /// Connections dropped because memory was short.
     pub dropped_connections: u64,

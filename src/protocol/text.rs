@@ -86,6 +86,11 @@ pub fn name_run(bytes: &[u8]) -> (&[u8], &[u8]) {
     bytes.split_at(length)
 }
 
+/// Whether the text has this part somewhere; every text has an empty one.
+pub fn has_part(text: &[u8], part: &[u8]) -> bool {
+    part.is_empty() || text.windows(part.len()).any(|found| found == part)
+}
+
 /// Whether the bytes are a whole tube name: 1 to 200 of the legal bytes, the first of them no hyphen.
 pub fn is_tube_name(bytes: &[u8]) -> bool {
     let (run, rest) = name_run(bytes);

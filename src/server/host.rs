@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::shared::atomic::{AtomicU64, Ordering};
 use nix::libc;
@@ -32,6 +33,10 @@ pub struct Process {
     dropped: AtomicU64,
     /// Bytes, as they were read last.
     resident: AtomicU64,
+    /// As they were counted last.
+    open_files: AtomicU64,
+    /// When memory and files were looked at.
+    looked: Mutex<Option<Instant>>,
     /// None if nobody wants to know.
     turns: Option<Mutex<Histogram>>,
     syncs: Option<Arc<Mutex<Histogram>>>,
@@ -41,6 +46,9 @@ pub struct Process {
 /// Upper bounds of the counted lengths of turns, in nanoseconds: a microsecond, and four times as much each.
 const TURN_BOUNDS: [u64; 10] =
     [1_000, 4_000, 16_000, 64_000, 256_000, 1_024_000, 4_096_000, 16_384_000, 65_536_000, 262_144_000];
+
+/// Counting very many open files takes long, and one scrape takes several turns.
+const LOOK_REST: Duration = Duration::from_secs(1);
 
 impl Process {
     /// Asks the system for the facts that never change.
@@ -61,10 +69,13 @@ impl Process {
             started,
             max_job_size: config.max_job_size,
             max_connections: config.max_connections,
+            max_files: machine::file_limit(),
         };
         let turns = (!config.http.is_empty()).then(|| Mutex::new(Histogram::new(&TURN_BOUNDS)));
-        let (rejected, failed_auths, dropped, resident) = Default::default();
-        Process { facts, rejected, failed_auths, dropped, resident, turns, syncs: None, role: config.role.clone() }
+        let (rejected, failed_auths, dropped, resident, open_files) = Default::default();
+        let looked = Mutex::new(None);
+        let (syncs, role) = (None, config.role.clone());
+        Process { facts, rejected, failed_auths, dropped, resident, open_files, looked, turns, syncs, role }
     }
 
     /// From now on, these are the lengths of syncs.
@@ -82,9 +93,16 @@ impl Process {
         self.turns.iter().for_each(|turns| turns.lock().observe(length));
     }
 
-    /// Looks how much memory the process takes; not to be called under a lock, since it reads a file.
+    /// Reads how much memory and how many files the process has; not to be called under a lock, since it reads files.
     pub fn look(&self) {
+        let now = Instant::now();
+        let Some(mut looked) = self.looked.try_lock() else { return };
+        if looked.is_some_and(|looked| now.duration_since(looked) < LOOK_REST) {
+            return;
+        }
+        *looked = Some(now);
         self.resident.store(machine::resident_memory(), Ordering::Relaxed);
+        self.open_files.store(machine::open_files(), Ordering::Relaxed);
     }
 
     pub fn count_failed_auth(&self) {
@@ -117,6 +135,7 @@ impl Host for Process {
             failed_auths: self.failed_auths.load(Ordering::Relaxed),
             dropped_connections: self.dropped.load(Ordering::Relaxed),
             resident: self.resident.load(Ordering::Relaxed),
+            open_files: self.open_files.load(Ordering::Relaxed),
         }
     }
 

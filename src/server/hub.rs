@@ -316,7 +316,7 @@ impl Hub {
         }
     }
 
-    /// Accepts new jobs again.
+    /// Ends drain mode: new jobs are accepted again.
     pub fn undrain(&self) {
         self.core.lock().engine.undrain();
     }

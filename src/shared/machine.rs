@@ -38,6 +38,18 @@ pub fn file_limit() -> usize {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
 }
 
+/// Open files of this process; zero if that is not known. Since Linux 6.2, the size of the folder is their number; with
+/// older kernels it is read.
+pub fn open_files() -> u64 {
+    const FOLDER: &str = "/proc/self/fd";
+    let size = fs::metadata(FOLDER).map_or(0, |folder| folder.len());
+    if size > 0 {
+        return size;
+    }
+    // One is that of the folder itself.
+    fs::read_dir(FOLDER).map_or(0, |files| files.count().saturating_sub(1) as u64)
+}
+
 /// Bytes of memory that this process may have: the least of the machine's memory, of the limits of its control groups,
 /// of its own limits of address space and of data, and of what a pointer can reach. `u64::MAX` if nothing of that is
 /// known.

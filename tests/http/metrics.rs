@@ -170,6 +170,89 @@ fn commands_of_all_protocols_are_counted() {
 }
 
 #[test]
+fn ages_events_and_limits_are_told() {
+    let visited = serve(|_| ());
+    let mut client = visited.client();
+    let pass = |seconds| visited.clock.advance(Duration::from_secs(seconds));
+    client.use_tube("mail").expect("a tube");
+    client.watch("mail").expect("a tube");
+    let buried = client.put(b"x", 0, 0, 60).expect("a job");
+    pass(10);
+    client.put(b"x", 5, 0, 60).expect("a job");
+    pass(5);
+    client.put(b"x", 1, 0, 60).expect("a job");
+    client.reserve(Some(0)).expect("a reply").expect("a job");
+    client.release(buried, 0, 0).expect("it is held");
+    client.reserve(Some(0)).expect("a reply").expect("a job");
+    pass(60);
+    client.reserve(Some(0)).expect("a reply").expect("a job");
+    client.bury(buried, 0).expect("it is held");
+    let tags = beanpole::PutTags::default().with(|tags| tags.ttl = Some(1));
+    client.put_tagged(b"x", 0, 0, 60, &tags).expect("a job");
+    pass(2);
+    let text = visited.get("/metrics");
+    let found = samples(&text);
+    for (name, value) in [
+        ("beanpole_oldest_job_age_seconds{state=\"ready\"}", 67.0),
+        ("beanpole_oldest_job_age_seconds{state=\"buried\"}", 77.0),
+        ("beanpole_tube_oldest_job_age_seconds{tube=\"mail\",state=\"ready\"}", 67.0),
+        ("beanpole_tube_oldest_job_age_seconds{tube=\"mail\",state=\"buried\"}", 77.0),
+        ("beanpole_tube_oldest_job_age_seconds{tube=\"default\",state=\"ready\"}", 0.0),
+        ("beanpole_tube_timeouts_total{tube=\"mail\"}", 1.0),
+        ("beanpole_tube_releases_total{tube=\"mail\"}", 1.0),
+        ("beanpole_tube_buries_total{tube=\"mail\"}", 1.0),
+        ("beanpole_jobs_expired_total", 1.0),
+        ("beanpole_auth_failures_total", 0.0),
+        ("beanpole_binlog_skipped_records", 0.0),
+        ("beanpole_connections_dropped_total", 0.0),
+    ] {
+        assert_eq!(found.get(name), Some(&value), "{name}");
+    }
+    assert!(found["process_open_fds"] > 3.0 && found["process_max_fds"] >= found["process_open_fds"]);
+    assert!(found["beanpole_connections_limit"] >= 1.0);
+    for (key, value) in [("oldest-ready-age", "67"), ("timeouts", "1"), ("releases", "1"), ("buries", "1")] {
+        assert_eq!(client.figure("stats-tube mail", key).expect("a figure"), value, "{key}");
+    }
+}
+
+#[test]
+fn a_buried_job_is_told_of_among_very_many_tubes() {
+    let visited = serve(|config| {
+        config.protocols.http.metrics_tubes = 20;
+        config.turn_steps = 100;
+    });
+    let mut client = visited.client();
+    for tube in 0..2000 {
+        client.watch(&format!("t{tube}")).expect("a tube");
+    }
+    for tube in [1700, 1990] {
+        client.use_tube(&format!("t{tube}")).expect("a tube");
+        client.put(b"x", 0, 0, 60).expect("a job");
+    }
+    let buried = client.reserve(Some(0)).expect("a reply").expect("a job");
+    client.bury(buried.id, 0).expect("it is held");
+    let has =
+        |path: &str, tube: &str| visited.get(path).contains(&format!("beanpole_tube_jobs_total{{tube=\"{tube}\"}}"));
+    let text = visited.get("/metrics");
+    let found = samples(&text);
+    let counts = |state: &str| {
+        let state = format!("state=\"{state}\"");
+        let of_tube = |name: &str| name.starts_with("beanpole_tube_jobs{") && name.contains(&state);
+        found.iter().filter(|(name, _)| of_tube(name)).map(|(_, count)| *count).sum::<f64>()
+    };
+    assert_eq!((counts("buried"), counts("ready")), (1.0, 1.0), "tubes with jobs come first");
+    assert_eq!(found["beanpole_tubes_omitted"], 2001.0 - 20.0);
+    // What is asked for, and no other.
+    assert!(has("/metrics?filter=t199", "t1990") && has("/metrics?filter=t199", "t199"));
+    assert!(!has("/metrics?filter=t199", "t1700") && has("/metrics?names=native&filter=1999", "t1999"));
+    assert!(has("/metrics?state=buried", "t1700") != has("/metrics?state=buried", "t1990"));
+    assert!(has("/metrics?state=ready", "t1700") != has("/metrics?state=ready", "t1990"));
+    assert!(visited.get("/metrics?filter=t19").contains("\nbeanpole_tubes_omitted 91\n"));
+    assert!(visited.get("/metrics?state=delayed").contains("\nbeanpole_tubes_omitted 0\n"));
+    assert_eq!(visited.visitor().get("/metrics?state=lost").status, 400);
+}
+
+#[test]
 fn of_very_many_tubes_some_are_left_out_and_any_can_be_asked_for() {
     let visited = serve(|config| {
         config.protocols.http.metrics_tubes = 300;

@@ -97,6 +97,7 @@ impl Within {
             started: now,
             max_job_size: config.max_job_size,
             max_connections: 10,
+            max_files: 20,
         };
         let host = Fixed(facts);
         Within {

@@ -33,9 +33,6 @@ impl Default for Latency {
     }
 }
 
-/// The ids below which a tube has no ready and no buried job.
-pub(in crate::engine) type OldestIds = [u64; 2];
-
 /// What a tube keeps of the times of its jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TubeTimes {
@@ -43,7 +40,17 @@ pub struct TubeTimes {
     pub wait: Latency,
     /// The times of [`JobTimes::run`](super::histogram::JobTimes::run) in this tube.
     pub run: Latency,
-    pub(in crate::engine) oldest: OldestIds,
+    /// What else has happened to its jobs.
+    pub events: TubeEvents,
+}
+
+/// How often something has happened to the jobs of a tube since it has [`TubeTimes`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TubeEvents {
+    /// Reservations that ended because their time to run did.
+    pub timeouts: u64,
+    pub releases: u64,
+    pub buries: u64,
 }
 
 /// Bytes of account of them.

@@ -59,6 +59,21 @@ impl ReadyQueue {
         }
     }
 
+    /// The job with the smallest place and the number of jobs that were looked at, unless those are more than `most`.
+    pub fn oldest(&self, jobs: &Jobs, most: usize) -> Option<(u32, usize)> {
+        let is_sorted_by_place = match (self.run.first(), self.run.last()) {
+            (Some(first), Some(last)) => jobs.get(first).pri == jobs.get(last).pri,
+            _ => true,
+        };
+        let of_run = if is_sorted_by_place { 1 } else { self.run.len() };
+        let looked = of_run + self.rest.len();
+        if looked > most {
+            return None;
+        }
+        let slots = self.run.iter(jobs).take(of_run).chain(self.rest.iter().map(|(_, slot)| slot));
+        Some((slots.min_by_key(|slot| jobs.get(*slot).due)?, looked))
+    }
+
     /// The jobs in the order in which they are served.
     pub fn in_order<'a>(&'a self, jobs: &'a Jobs) -> impl Iterator<Item = u32> + 'a {
         let mut run = self.run.iter(jobs).peekable();

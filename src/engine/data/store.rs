@@ -7,7 +7,7 @@ use super::ended_keys::EndedKeys;
 use super::job_extras::ExtrasStore;
 use super::jobs::Jobs;
 use super::lanes::Lanes;
-use super::tube::JobCounts;
+use super::tube::{JobCounts, OldestIds};
 
 #[derive(Debug)]
 pub struct Store {
@@ -19,6 +19,8 @@ pub struct Store {
     /// The place of the job that was buried last, in the order of burying.
     pub(in crate::engine) last_bury: u64,
     pub(in crate::engine) counts: JobCounts,
+    /// Below which ids there is no job in each state whose oldest one is looked for.
+    pub(in crate::engine) oldest: OldestIds,
     /// Jobs that were put since the start.
     pub(in crate::engine) total: u64,
     /// Reservations that ended because their time to run did.
@@ -37,6 +39,7 @@ impl Store {
             last_id: 0,
             last_bury: 0,
             counts: JobCounts::default(),
+            oldest: OldestIds::default(),
             total: 0,
             timeouts: 0,
             evicted: 0,

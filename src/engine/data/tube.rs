@@ -87,6 +87,23 @@ impl JobCounts {
     }
 }
 
+/// The ids below which there is no ready and no buried job, of a tube or of all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OldestIds(pub(in crate::engine) [u64; 2]);
+
+impl OldestIds {
+    pub(in crate::engine) const READY: usize = 0;
+    pub(in crate::engine) const BURIED: usize = 1;
+
+    /// The job with this id has entered the state; with it, `count` jobs are in the state.
+    pub(in crate::engine) fn enter(&mut self, place: usize, id: JobId, count: u64) {
+        let oldest = &mut self.0[place];
+        if count == 1 || id.0 < *oldest {
+            *oldest = id.0;
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Pause {
     pub length: Span,
@@ -122,6 +139,9 @@ pub struct Tube {
     pub(in crate::engine) pause: Option<Box<Pause>>,
     /// From the first reserved job on.
     pub(in crate::engine) times: Option<Box<TubeTimes>>,
+    pub(in crate::engine) oldest: OldestIds,
+    /// A ready job has stood at another place than that of its id.
+    pub(in crate::engine) displaced: bool,
     pub(in crate::engine) total_jobs: u64,
     pub(in crate::engine) deletes: u64,
     pub(in crate::engine) pauses: u64,

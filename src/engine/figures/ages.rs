@@ -1,38 +1,43 @@
-//! How old the oldest job of a tube is, among those in one state.
+//! How old the oldest job in a state is, of a tube or of the whole queue.
 //!
-//! Owns the search, whose cost goes by what has changed since the last one: a tube remembers below which id there is no
-//! such job. Must not change anything but that, and the steps that are left.
+//! Owns the search. A tube, and the queue, have an id below which there is no such job; the search raises this bound as
+//! it goes, so that it may stop anywhere, and what was passed once is never passed again. Must not change anything but
+//! the bound and the steps that are left.
 //!
-//! Touches: store, tubes.
+//! Touches: agenda, store, tubes.
 
-use super::id_pages::IdPage;
 use crate::engine::data::job::{JobId, State};
-use crate::engine::data::latency::OldestIds;
 use crate::engine::data::steps::Progress;
 use crate::engine::data::time::{Span, Time};
+use crate::engine::data::tube::OldestIds;
 use crate::engine::Engine;
 
-/// The states whose oldest jobs are looked for.
-const STATES: [State; size_of::<OldestIds>() / size_of::<u64>()] = [State::Ready, State::Buried];
+/// The states whose oldest jobs are looked for, in the places that [`OldestIds`] gives them.
+const STATES: [State; 2] = [State::Ready, State::Buried];
 
-/// A search for the oldest ready and the oldest buried job of a tube.
-#[derive(Debug)]
+/// A queue is looked through if it has no more jobs than this.
+const SHORT: usize = 128;
+
+/// A search for the oldest ready and the oldest buried job.
+#[derive(Debug, Default)]
 pub struct FindOldest {
-    tube: Box<[u8]>,
-    /// When those were put that are found; all of them, once it is done.
+    /// The tube; `None` for the whole queue.
+    tube: Option<Box<[u8]>>,
+    /// When the jobs that were found were put.
     found: Vec<Option<Time>>,
-    /// The search in progress, and from which id on.
-    page: Option<(u64, IdPage)>,
+    /// A walk over all jobs, where ids are so far apart that it is shorter: the next slot, and the smallest id so far.
+    walk: Option<(u32, u64)>,
 }
 
 impl FindOldest {
     /// Of the tube with this name.
     pub fn new(tube: Box<[u8]>) -> FindOldest {
-        FindOldest { tube, found: Vec::new(), page: None }
+        FindOldest { tube: Some(tube), ..FindOldest::default() }
     }
 
+    /// The name of the tube; empty for the whole queue.
     pub fn tube(&self) -> &[u8] {
-        &self.tube
+        self.tube.as_deref().unwrap_or_default()
     }
 
     /// The ages of the oldest ready and the oldest buried job; zero if there is none.
@@ -42,60 +47,126 @@ impl FindOldest {
 
     /// Bytes of memory beside itself.
     pub fn footprint(&self) -> u64 {
-        let page = self.page.as_ref().map_or(0, |(_, page)| page.footprint());
-        self.tube.len() as u64 + page
+        self.tube().len() as u64
     }
 }
 
 impl Engine {
-    /// Goes on with the search. A tube that is not there has no jobs.
+    /// Goes on with the search. A tube that does not exist has no jobs.
     pub fn find_oldest(&mut self, find: &mut FindOldest) -> Progress {
-        while let Some(&state) = STATES.get(find.found.len()) {
-            let Some(number) = self.tubes.find(&find.tube) else { break };
-            let place = find.found.len();
-            let first = self.oldest_ids(number)[place];
-            if find.page.is_none() {
-                if let Some(put) = self.put_time(number, state, first) {
-                    find.found.push(Some(put));
-                    continue;
-                }
+        while find.found.len() < STATES.len() {
+            if self.agenda.steps.are_used_up() {
+                return Progress::More;
             }
-            let start = || (first, IdPage::new(find.tube.clone(), state, first.saturating_sub(1), 1));
-            let (begin, page) = find.page.get_or_insert_with(start);
-            let id = match self.list_ids(page) {
-                Some((Progress::More, _)) => return Progress::More,
-                Some((Progress::Done, ids)) => ids.first().map_or(u64::MAX, |id| id.0),
-                None => u64::MAX,
+            let number = match &find.tube {
+                None => None,
+                Some(name) => match self.tubes.find(name) {
+                    None => break,
+                    number => number,
+                },
             };
-            // An older one may have come meanwhile.
-            let was_begin = *begin == first;
-            find.page = None;
-            let id = if was_begin || self.put_time(number, state, first).is_none() { id } else { first };
-            if let Some(times) = self.tubes.get_mut(number).times.as_mut().filter(|_| was_begin && id != u64::MAX) {
-                times.oldest[place] = id;
+            match self.oldest_of(number, find.found.len(), &mut find.walk) {
+                Some(put) => {
+                    find.found.push(put);
+                    self.agenda.steps.take(1);
+                    find.walk = None;
+                }
+                None => return Progress::More,
             }
-            find.found.push(self.put_time(number, state, id));
         }
         Progress::Done
     }
 
-    fn oldest_ids(&self, number: u32) -> OldestIds {
-        self.tubes.get(number).times.as_ref().map_or([0; 2], |times| times.oldest)
-    }
-
-    /// When the job with this id was put, if it is in this tube and state.
-    fn put_time(&self, number: u32, state: State, id: u64) -> Option<Time> {
-        let job = self.store.jobs.get(self.store.jobs.find(JobId(id))?);
-        (job.tube == number && job.state() == state).then_some(job.created)
-    }
-
-    /// The job in `slot` has just become ready or buried: it may be the oldest one of its tube.
-    pub(in crate::engine) fn mind_oldest(&mut self, slot: u32) {
-        let job = self.store.jobs.get(slot);
-        let Some(place) = STATES.iter().position(|state| *state == job.state()) else { return };
-        let (number, id) = (job.tube, job.id.0);
-        if let Some(times) = &mut self.tubes.get_mut(number).times {
-            times.oldest[place] = times.oldest[place].min(id);
+    /// When the oldest job was put that is in this tube, if one is meant, and in the state with this place; `None`
+    /// while the search is not over.
+    fn oldest_of(&mut self, number: Option<u32>, place: usize, walk: &mut Option<(u32, u64)>) -> Option<Option<Time>> {
+        let state = STATES[place];
+        if self.count_of(number, state) == 0 {
+            return Some(None);
         }
+        if let Some(slot) = number.and_then(|number| self.oldest_in_queue(number, state)) {
+            let job = self.store.jobs.get(slot);
+            let (id, put) = (job.id.0, job.created);
+            self.bounds(number)[place] = id;
+            return Some(Some(put));
+        }
+        loop {
+            let bound = self.bounds(number)[place];
+            // Ids that are few and far between take longer to pass than all jobs.
+            let rows = self.store.last_id.saturating_sub(bound) / 16;
+            if walk.is_some() || rows > u64::from(self.store.jobs.end()) {
+                return self.walk_for_oldest(number, place, walk);
+            }
+            if self.agenda.steps.are_used_up() {
+                return None;
+            }
+            let mut looked = 1;
+            let found = self.store.jobs.row_above(JobId(bound.saturating_sub(1))).find(|&slot| {
+                looked += 1;
+                self.is_in(slot, number, state)
+            });
+            let found = found.map(|slot| self.store.jobs.get(slot)).map(|job| (job.id.0, job.created));
+            self.agenda.steps.take(looked);
+            // Otherwise goes on behind the last id of the row.
+            self.bounds(number)[place] = found.map_or((bound.max(1) | 15) + 1, |(id, _)| id);
+            if let Some((_, put)) = found {
+                return Some(Some(put));
+            }
+        }
+    }
+
+    /// The oldest job of the tube in this state, if its own queue gives it at little cost.
+    fn oldest_in_queue(&mut self, number: u32, state: State) -> Option<u32> {
+        let tube = self.tubes.get(number);
+        let (slot, looked) = match state {
+            State::Ready if !tube.displaced && tube.ready.len() as u64 == tube.counts.ready => {
+                tube.ready.oldest(&self.store.jobs, SHORT)?
+            }
+            State::Buried if tube.buried.len() <= SHORT => (
+                tube.buried.iter(&self.store.jobs).min_by_key(|slot| self.store.jobs.get(*slot).id)?,
+                tube.buried.len(),
+            ),
+            _ => return None,
+        };
+        self.agenda.steps.take(looked as u64);
+        Some(slot)
+    }
+
+    /// Looks at all jobs. The bound stays where it is: older jobs may enter the state meanwhile.
+    fn walk_for_oldest(
+        &mut self,
+        number: Option<u32>,
+        place: usize,
+        walk: &mut Option<(u32, u64)>,
+    ) -> Option<Option<Time>> {
+        let (mut from, mut smallest) = walk.unwrap_or((0, u64::MAX));
+        while let Some(slot) = self.next_job(&mut from) {
+            if self.is_in(slot, number, STATES[place]) {
+                smallest = smallest.min(self.store.jobs.get(slot).id.0);
+            }
+        }
+        if self.walked_to(from) == Progress::More {
+            *walk = Some((from, smallest));
+            return None;
+        }
+        Some(self.store.jobs.find(JobId(smallest)).map(|slot| self.store.jobs.get(slot).created))
+    }
+
+    fn is_in(&self, slot: u32, number: Option<u32>, state: State) -> bool {
+        let job = self.store.jobs.get(slot);
+        job.state() == state && number.is_none_or(|number| number == job.tube)
+    }
+
+    fn count_of(&self, number: Option<u32>, state: State) -> u64 {
+        let mut counts = number.map_or(self.store.counts, |number| self.tubes.get(number).counts);
+        counts.sum(&[state])
+    }
+
+    fn bounds(&mut self, number: Option<u32>) -> &mut [u64; 2] {
+        let OldestIds(bounds) = match number {
+            Some(number) => &mut self.tubes.get_mut(number).oldest,
+            None => &mut self.store.oldest,
+        };
+        bounds
     }
 }

@@ -173,6 +173,7 @@ impl Engine {
     /// Puts the job in `slot` behind all buried ones. The log is still to be told.
     pub(in crate::engine) fn set_aside(&mut self, slot: u32, cause: Cause, pri: Priority) {
         self.store.last_bury += 1;
+        self.count_event(slot, |events| &mut events.buries);
         let place = Time::from_nanos(self.store.last_bury);
         self.transfer_with(slot, cause, |job| {
             job.count(Count::Buries);

@@ -107,6 +107,7 @@ impl Engine {
         self.agenda.steps.take(MOVE);
         self.store.timeouts += 1;
         self.store.jobs.get_mut(slot).count(Count::Timeouts);
+        self.count_event(slot, |events| &mut events.timeouts);
         self.changed(Change::Expire(slot));
         self.end_reservation(slot, Cause::Expire, now);
     }

@@ -13,6 +13,7 @@ use crate::engine::data::job_extras::JobExtras;
 use crate::engine::data::job_options::CompletionPolicy;
 use crate::engine::data::list::NIL;
 use crate::engine::data::time::{Span, Time};
+use crate::engine::data::tube::OldestIds;
 use crate::engine::log::change::Change;
 use crate::engine::{Engine, NOBODY};
 
@@ -40,28 +41,35 @@ impl Engine {
         let is_bound = job.is_bound();
         match (job.state(), job.completion) {
             (State::Ready, CompletionPolicy::Drop) => job.due = Time::from_nanos(job.id.0),
-            (State::Ready, _) => self.store.jobs.get_mut(slot).due = Time::from_nanos(self.place_of(slot)),
+            (State::Ready, _) => {
+                let (place, job) = (self.place_of(slot), self.store.jobs.get_mut(slot));
+                job.due = Time::from_nanos(place);
+                let (number, displaced) = (job.tube, place != job.id.0);
+                self.tubes.get_mut(number).displaced |= displaced;
+            }
             _ => {}
         }
         let lane = if is_bound { self.lane_of(slot) } else { None };
         let job = self.store.jobs.get(slot);
-        let (number, holder, key, is_large) = (job.tube, job.holder, job.due_key(), self.is_large(job));
+        let (number, holder, key, id, is_large) = (job.tube, job.holder, job.due_key(), job.id, self.is_large(job));
         let tube = self.tubes.get_mut(number);
         tube.counts.add(job);
         self.store.counts.add(job);
         tube.priority_classes[priority_class(job.pri)] += u32::from(is_queued(job));
         match job.state() {
             State::Ready => {
+                tube.oldest.enter(OldestIds::READY, id, tube.counts.ready);
+                self.store.oldest.enter(OldestIds::READY, id, self.store.counts.ready);
                 match lane {
                     Some(lane) => self.enter_lane(lane, slot),
                     None => tube.push_ready(slot, is_large, &mut self.store.jobs),
                 }
-                self.mind_oldest(slot);
             }
             State::Finished => {}
             State::Buried => {
+                tube.oldest.enter(OldestIds::BURIED, id, tube.counts.buried);
+                self.store.oldest.enter(OldestIds::BURIED, id, self.store.counts.buried);
                 tube.buried.push_back(slot, &mut self.store.jobs);
-                self.mind_oldest(slot);
             }
             State::Delayed => {
                 tube.delayed.push(key, slot, &mut self.store.jobs);

@@ -14,13 +14,14 @@ use crate::engine::data::job::{priority_class, Job, State};
 use crate::engine::data::job_options::CompletionPolicy;
 use crate::engine::data::list::{List, NIL};
 use crate::engine::data::time::Time;
-use crate::engine::data::tube::{JobCounts, Tube, DEFAULT_TUBE};
+use crate::engine::data::tube::{JobCounts, OldestIds, Tube, DEFAULT_TUBE};
 use crate::engine::{Engine, JOB_COST, TUBE_COST};
 
 impl Engine {
     /// Panics, saying what is wrong, unless the engine is in order.
     pub fn check(&self) {
         self.check_jobs();
+        self.check_oldest(|_| true, self.store.oldest);
         self.tubes.iter().for_each(|(number, tube)| self.check_tube(number, tube));
         self.clients.iter().for_each(|(number, _)| self.check_client(number));
         self.check_extras();
@@ -74,6 +75,7 @@ impl Engine {
             expect(slot, State::Delayed);
             assert_eq!(key, self.store.jobs.get(slot).due_key(), "the delay of a job in {name}");
         }
+        self.check_oldest(|job| job.tube == number, tube.oldest);
         let parked: usize = self.store.lanes.parked_in(number).map(|parked| parked.len()).sum();
         let lengths = [tube.ready.len() + tube.large_jobs() + parked, tube.buried.len(), tube.delayed.len()];
         assert_eq!(lengths.map(|len| len as u64), [counts.ready, counts.buried, counts.delayed], "{name}");
@@ -88,6 +90,17 @@ impl Engine {
         let lives = number == DEFAULT_TUBE || tube.kept || tube.most.is_some() || tube.using + tube.watching > 0;
         let lives = lives || counts.all() + counts.finished > 0;
         assert!(lives, "tube {name} should be gone");
+    }
+
+    /// That no ready or buried job of those that are `counted` has an id below the bound.
+    fn check_oldest(&self, counted: impl Fn(&Job) -> bool, oldest: OldestIds) {
+        for (_, job) in self.store.jobs.iter().filter(|(_, job)| counted(job)) {
+            match job.state() {
+                State::Ready => assert!(job.id.0 >= oldest.0[OldestIds::READY], "an older ready job"),
+                State::Buried => assert!(job.id.0 >= oldest.0[OldestIds::BURIED], "an older buried job"),
+                _ => {}
+            }
+        }
     }
 
     /// The order of the tube's queues, and that nobody stands in them who should not.

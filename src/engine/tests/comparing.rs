@@ -110,6 +110,7 @@ fn compare_times(name: &Name, engine: Option<&TubeTimes>, model: &Model) -> Resu
     let model = model.extended.times.get(name);
     same(&("whether times are kept", name), engine.is_some(), model.is_some())?;
     let (Some(engine), Some(model)) = (engine, model) else { return Ok(()) };
+    same(&("events of", name), engine.events, model.events)?;
     for (latency, times) in [(&engine.wait, &model.waits), (&engine.run, &model.runs)] {
         let sum: u128 = times.iter().map(|time| u128::from(time.nanos())).sum();
         let extremes = [times.iter().min(), times.iter().max()].map(|time| time.copied().unwrap_or_default());

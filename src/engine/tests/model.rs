@@ -399,6 +399,7 @@ impl Model {
         if !self.holds(client, id) {
             return false;
         }
+        self.note_event(id, |events| &mut events.releases);
         self.job_mut(id).history.releases += 1;
         if self.is_last_try(id) {
             self.set_aside(id, pri, now);

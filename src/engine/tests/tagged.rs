@@ -117,38 +117,80 @@ fn all_that_is_held_is_touched_in_turns_of_few_steps() {
     engine.check();
 }
 
+/// The ages of the oldest ready and buried job, asked for in turns of so many steps, and how many turns that took.
+fn ask_ages(engine: &mut Engine, mut find: FindOldest, steps: u64, now: Time) -> ([Span; 2], u64) {
+    let mut turns = 1;
+    engine.grant_steps(steps);
+    while engine.find_oldest(&mut find) == Progress::More {
+        assert!(engine.steps().used() < steps + 150);
+        engine.grant_steps(steps);
+        turns += 1;
+    }
+    engine.check();
+    (find.ages(now), turns)
+}
+
 #[test]
 fn the_oldest_job_of_a_tube_is_looked_for_once() {
     let (mut engine, client) = engine();
     let now = Time::from_nanos(1);
     let into = |tube: &[u8]| Tags { tube: Some(tube.into()), ..Tags::default() };
+    // Of two priorities, so that a queue does not begin with its oldest job.
     for place in 0..20_000u64 {
         let tube: &[u8] = if place >= 10_000 && place % 10 == 0 { b"t" } else { b"other" };
-        engine.put_tagged(client, job(1), into(tube), now + Span::from_secs(place)).expect("room");
+        let job = NewJob { pri: (place / 10 % 2) as u32, ..job(1) };
+        engine.put_tagged(client, job, into(tube), now + Span::from_secs(place)).expect("room");
     }
-    // The tube keeps times from its first reserved job on.
-    engine.watch(client, b"t", now).expect("a tube");
-    let first = engine.reserve_more(client, now).expect("a job").id();
-    assert!(engine.delete(client, first, now));
     let later = now + Span::from_secs(20_000);
-    let ask = |engine: &mut Engine, steps: u64| {
-        let (mut find, mut turns) = (FindOldest::new((*b"t").into()), 1);
-        engine.grant_steps(steps);
-        while engine.find_oldest(&mut find) == Progress::More {
-            assert!(engine.steps().used() < steps + 50);
-            engine.grant_steps(steps);
-            turns += 1;
-        }
-        (find.ages(later), turns)
-    };
+    let ask = |engine: &mut Engine| ask_ages(engine, FindOldest::new((*b"t").into()), 100, later);
+    let all = |engine: &mut Engine| ask_ages(engine, FindOldest::default(), 100, later);
     let age = |secs| [Span::from_secs(secs), Span::ZERO];
-    let (found, turns) = ask(&mut engine, 100);
-    assert!(found == age(9990) && turns > 1, "{found:?} in {turns}");
-    assert_eq!(ask(&mut engine, 100), (age(9990), 1), "it is known");
-    // The next one stands behind it.
-    let next = engine.reserve_more(client, now).expect("a job").id();
-    assert_eq!(ask(&mut engine, 100), (age(9980), 1));
-    // An older one than was known comes back.
-    assert!(engine.release(client, next, 1, Span::ZERO, now));
-    assert_eq!(ask(&mut engine, 100), (age(9990), 1));
+    assert_eq!((ask(&mut engine), all(&mut engine)), ((age(10_000), 1), (age(20_000), 1)));
+    let ids: Vec<JobId> = (10_001..=20_000).step_by(10).map(JobId).collect();
+    let (gone, kept) = ids.split_at(500);
+    gone.iter().for_each(|id| assert!(engine.delete(client, *id, now)));
+    let (found, turns) = ask(&mut engine);
+    assert!(found == age(5000) && turns > 10, "{found:?} in {turns}");
+    assert_eq!(ask(&mut engine), (age(5000), 1), "it is known");
+    // A search that is given up has done its part, and one that goes on notices what comes behind it.
+    engine.reserve_job(client, kept[0], now).expect("a job");
+    kept[1..240].iter().for_each(|id| assert!(engine.delete(client, *id, now)));
+    let mut given_up = FindOldest::new((*b"t").into());
+    engine.grant_steps(100);
+    assert_eq!(engine.find_oldest(&mut given_up), Progress::More);
+    assert!(engine.release(client, kept[0], 1, Span::ZERO, now));
+    engine.grant_steps(100);
+    assert_eq!((engine.find_oldest(&mut given_up), given_up.ages(later)), (Progress::Done, age(5000)));
+    assert_eq!(ask(&mut engine), (age(5000), 1));
+    // Of one priority, the queue itself knows.
+    assert!(engine.delete(client, kept[0], now));
+    let of_one = ids.iter().zip(0..).filter(|(_, place)| place % 2 == 0).map(|(id, _)| *id);
+    let deleted = of_one.filter(|id| engine.delete(client, *id, now)).count();
+    assert_eq!((deleted, ask(&mut engine)), (130, (age(2590), 1)));
+}
+
+#[test]
+fn the_oldest_buried_job_is_that_with_the_smallest_id() {
+    let (mut engine, client) = engine();
+    let now = Time::from_nanos(1);
+    for place in 0..1000 {
+        engine.put(client, job(1), now + Span::from_secs(place)).expect("room");
+    }
+    let later = now + Span::from_secs(1000);
+    for id in (1..=1000).rev().map(JobId) {
+        engine.reserve_job(client, id, now).expect("a job");
+        assert!(engine.bury(client, id, 1, now));
+    }
+    let ages = |engine: &mut Engine, find| ask_ages(engine, find, 100, later).0[1];
+    for find in [FindOldest::default(), FindOldest::new((*b"default").into())] {
+        assert_eq!(ages(&mut engine, find), Span::from_secs(1000));
+    }
+    // Ids that are far apart are not passed one by one.
+    (2..=400).map(JobId).for_each(|id| assert!(engine.delete(client, id, now)));
+    assert_eq!(engine.tube_stats(b"default", now).expect("a tube").times.expect("times").events.buries, 1000);
+    assert!(engine.delete(client, JobId(1), now));
+    let far = JobId(u64::MAX / 2);
+    engine.store.last_id = far.0;
+    let (ages, turns) = ask_ages(&mut engine, FindOldest::default(), 100, later);
+    assert!(ages[1] == Span::from_secs(600) && turns < 100, "{ages:?} in {turns}");
 }

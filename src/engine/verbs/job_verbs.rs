@@ -54,6 +54,7 @@ impl Engine {
         if self.ends_without_retry(slot, true) {
             return true;
         }
+        self.count_event(slot, |events| &mut events.releases);
         if self.count_try(slot) {
             self.store.jobs.get_mut(slot).count(Count::Releases);
             self.set_aside(slot, Cause::Bury, pri);

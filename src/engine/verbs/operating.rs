@@ -11,7 +11,7 @@ use crate::engine::data::details::History;
 use crate::engine::data::handle::ClientId;
 use crate::engine::data::histogram::JobTimes;
 use crate::engine::data::job::{JobId, JobView, NewJob, State};
-use crate::engine::data::latency::{TubeTimes, TIMES_COST};
+use crate::engine::data::latency::{TubeEvents, TubeTimes, TIMES_COST};
 use crate::engine::data::steps::Progress;
 use crate::engine::data::time::Time;
 use crate::engine::{Engine, Refused};
@@ -77,6 +77,14 @@ impl Engine {
         self.job_times.run.observe(run);
         if let Some(times) = self.tube_times(number) {
             times.run.observe(run);
+        }
+    }
+
+    /// Counts something that has happened to the job in `slot`.
+    pub(in crate::engine) fn count_event(&mut self, slot: u32, which: fn(&mut TubeEvents) -> &mut u64) {
+        let number = self.store.jobs.get(slot).tube;
+        if let Some(times) = self.tube_times(number) {
+            *which(&mut times.events) += 1;
         }
     }
 

@@ -161,7 +161,7 @@ pub fn tube(tube: &TubeStats) -> Vec<u8> {
     plain_tube(tube).0
 }
 
-/// The same with the times of its jobs, and the ages of the oldest ready and the oldest buried one.
+/// The same with the times of its jobs, the ages of the oldest ready and buried ones, and what happened to them.
 pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 2]) -> Vec<u8> {
     let mut yaml = plain_tube(tube);
     let none = Latency::default();
@@ -176,6 +176,10 @@ pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 2]) -> Vec<u8> {
     }
     yaml.number("oldest-ready-age", oldest[0].secs());
     yaml.number("oldest-buried-age", oldest[1].secs());
+    let events = tube.times.map(|times| times.events).unwrap_or_default();
+    yaml.number("timeouts", events.timeouts);
+    yaml.number("releases", events.releases);
+    yaml.number("buries", events.buries);
     yaml.0
 }
 

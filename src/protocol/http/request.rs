@@ -3,6 +3,7 @@
 //! Owns the framing. What could be read in two ways is refused, and the connection closed: nobody may smuggle a request
 //! behind another. Must not know the queue.
 
+use super::metrics::TubeChoice;
 use super::routes::{self, Command, RequestTarget, Route, Routed, ROUTES};
 use super::types::{Failure, Head, Method};
 use crate::access::{Digest, Need};
@@ -79,7 +80,7 @@ impl Request {
     pub fn need(&self) -> Need {
         match (&self.command, self.route()) {
             // The metrics of one tube are its own.
-            (Ok(Command::Metrics(_, Some(_))), _) => Need::LOOK_NAMED,
+            (Ok(Command::Metrics(_, TubeChoice { only: Some(_), .. })), _) => Need::LOOK_NAMED,
             (_, Some(route)) => route.need,
             (_, None) => Need::OPEN,
         }

@@ -3,7 +3,7 @@
 //! Owns the paths, and how their parts, queries and bodies are read. The manual page's test walks it. Must not carry
 //! out anything.
 
-use super::metrics::Names;
+use super::metrics::{Names, TubeChoice};
 use super::types::{Failure, Method};
 use crate::access::{Need, Scope};
 use crate::engine::{Body, JobId, NewJob, Priority, Span, State};
@@ -27,8 +27,8 @@ pub enum Command {
     Page,
     Health,
     Ready,
-    /// Figures for Prometheus: in which names, and of which tube alone.
-    Metrics(Names, Option<Box<[u8]>>),
+    /// Figures for Prometheus: in which names, and of which tubes.
+    Metrics(Names, TubeChoice),
     Server,
     /// Figures of tubes from this number on whose names hold this text, so many at most.
     Tubes {
@@ -103,7 +103,7 @@ impl Command {
             Put(tube, job) => tube.len() + job.body.len(),
             Move { tube, to, .. } => tube.len() + to.len(),
             Tubes { filter, .. } => filter.len(),
-            Metrics(_, tube) => tube.as_ref().map_or(0, |tube| tube.len()),
+            Metrics(_, choice) => choice.footprint(),
             Tube(tube) | Jobs { tube, .. } | Peek(tube, _) | Kick(tube, _) | Pause(tube, _) | Clear(tube, _) => {
                 tube.len()
             }
@@ -126,7 +126,8 @@ impl Command {
     pub fn subject(&self) -> Subject<'_> {
         use Command::*;
         match self {
-            Tube(tube) | Jobs { tube, .. } | Peek(tube, _) | Metrics(_, Some(tube)) => Subject::Tube(tube),
+            Tube(tube) | Jobs { tube, .. } | Peek(tube, _) => Subject::Tube(tube),
+            Metrics(_, TubeChoice { only: Some(tube), .. }) => Subject::Tube(tube),
             Put(tube, _) | Kick(tube, _) | Pause(tube, _) | Clear(tube, _) => Subject::Tube(tube),
             Move { tube, to, .. } => Subject::TwoTubes(tube, to),
             Job(id) | Body(id) | KickJob(id) | DeleteJob(id) | BuryJob(id) => Subject::Job(Some(*id)),
@@ -134,7 +135,7 @@ impl Command {
                 About::Tube(tube) => Subject::Tube(tube),
                 About::Job(id) => Subject::Job(Some(*id)),
             },
-            Page | Health | Ready | Metrics(_, None) | Server | Tubes { .. } => Subject::Nothing,
+            Page | Health | Ready | Metrics(..) | Server | Tubes { .. } => Subject::Nothing,
         }
     }
 }
@@ -188,7 +189,7 @@ pub const ROUTES: [Route; 20] = [
     row(("page", Method::Get, "/"), &[], Need::OPEN, "the page", |_| Ok(Command::Page)),
     row(("healthz", Method::Get, "/healthz"), &[], Need::OPEN, "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
     row(("readyz", Method::Get, "/readyz"), &[], Need::OPEN, "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
-    row(("metrics", Method::Get, "/metrics"), &["names", "tube"], Need::LOOK_ANY, "figures for Prometheus", metrics),
+    row(("metrics", Method::Get, "/metrics"), &["names", "tube", "filter", "state"], Need::LOOK_ANY, "figures for Prometheus", metrics),
     row(("server", Method::Get, "/api/server"), &[], Need::LOOK_ANY, "figures of the server", |_| Ok(Command::Server)),
     row(("tubes", Method::Get, "/api/tubes"), &["after", "filter", "limit"], Need::LOOK_ANY, "figures of tubes, a page at a time", tubes),
     row(("tube", Method::Get, "/api/tubes/{tube}"), &[], Need::LOOK_NAMED, "figures of a tube", |it| Ok(Command::Tube(it.part(0)))),
@@ -311,7 +312,10 @@ fn queued(text: &[u8]) -> Result<State, Failure> {
 
 fn metrics(it: &mut Arguments) -> Result<Command, Failure> {
     let names = it.query("names").map_or(Ok(Names::Native), |text| Names::read(text).ok_or_else(|| wrong("names")))?;
-    Ok(Command::Metrics(names, it.query("tube").map(Into::into)))
+    let only = it.query("tube").map(Into::into);
+    let filter = it.query("filter").unwrap_or_default().into();
+    let state = it.query("state").map(state).transpose()?;
+    Ok(Command::Metrics(names, TubeChoice { only, filter, state }))
 }
 
 fn tubes(it: &mut Arguments) -> Result<Command, Failure> {

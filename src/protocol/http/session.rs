@@ -19,7 +19,7 @@ use crate::protocol::beanstalk::{
     extended_counts, server_figures, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES,
 };
 use crate::protocol::sums::VisibleSums;
-use crate::protocol::text::upto;
+use crate::protocol::text::{has_part, upto};
 use crate::protocol::{self, Context, Flow, Output, Wire};
 use crate::shared::json::Members;
 use crate::shared::log_figures::Health;
@@ -194,8 +194,8 @@ fn carry_out(command: Command, head: Box<Head>, context: &mut Context, out: &mut
         Command::Page => Step::Done(bytes(Kind::Page, PAGE)),
         Command::Health => Step::Done(health(unhealthy(context))),
         Command::Ready => Step::Done(health(unhealthy(context).or_else(|| unready(context)))),
-        Command::Metrics(names, tube) => {
-            let scrape = Scrape::new(names, tube, &context.settings.http);
+        Command::Metrics(names, choice) => {
+            let scrape = Scrape::new(names, choice, &context.settings.http);
             advance(Rest::Metrics(scrape.into()), context)
         }
         Command::Server => advance(Rest::Server(Box::default()), context),
@@ -453,10 +453,9 @@ enum Step {
 }
 
 fn list_tubes(mut next: u32, filter: Box<[u8]>, limit: usize, mut list: List, context: &mut Context) -> Step {
-    let shown = |name: &[u8]| filter.is_empty() || name.windows(filter.len()).any(|part| part == &*filter);
     let Context { engine, access, now, .. } = context;
     let progress = engine.walk_tubes(&mut next, *now, |tube| {
-        if !shown(tube.name) || !protocol::sees(access, tube.name) {
+        if !has_part(tube.name, &filter) || !protocol::sees(access, tube.name) {
             return 0;
         }
         list.add(|members| tube_members(members, tube))

@@ -112,6 +112,7 @@ impl Model {
         let ended = self.held(client).filter(|&(until, _)| until <= now).min();
         if let Some((_, job)) = ended {
             self.timeouts += 1;
+            self.note_event(job, |events| &mut events.timeouts);
             self.job_mut(job).history.timeouts += 1;
             self.lose(job, now);
         }

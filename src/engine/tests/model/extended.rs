@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::super::super::{
     Body, ClientId, Engine, Event, JobEnd, JobId, Outcome, OverLimit, Priority, Refused, Span, State, Tagged, Time,
+    TubeEvents,
 };
 use super::{History, Model, Name, Place};
 
@@ -50,6 +51,7 @@ pub struct Awaiting {
 pub struct Times {
     pub waits: Vec<Span>,
     pub runs: Vec<Span>,
+    pub events: TubeEvents,
 }
 
 /// What beanstalkd has nothing of.
@@ -121,6 +123,15 @@ impl Model {
         }
     }
 
+    /// Something has happened to the job, which its tube counts if there is memory to begin with that.
+    pub(super) fn note_event(&mut self, id: JobId, which: fn(&mut TubeEvents) -> &mut u64) {
+        let tube = self.job(id).expect("a job").tube;
+        self.note_time(tube, None, None);
+        if let Some(times) = self.extended.times.get_mut(tube) {
+            *which(&mut times.events) += 1;
+        }
+    }
+
     /// The job is about to be reserved for the first time, and nobody kicked it.
     pub(super) fn note_wait(&mut self, id: JobId, now: Time) {
         let job = self.job(id).expect("a job");
@@ -166,6 +177,7 @@ impl Model {
     /// Puts a reserved job behind all that are set aside.
     pub(super) fn set_aside(&mut self, id: JobId, pri: Priority, now: Time) {
         self.burials += 1;
+        self.note_event(id, |events| &mut events.buries);
         let turn = self.burials;
         let job = self.job_mut(id);
         job.pri = pri;
