@@ -316,6 +316,7 @@ impl Hub {
         }
     }
 
+    #[cfg(any(test, feature = "test-support"))]
     /// Ends drain mode: new jobs are accepted again.
     pub fn undrain(&self) {
         self.core.lock().engine.undrain();
