@@ -51,6 +51,8 @@ struct Others {
     pauses: u64,
     limits: u64,
     keys: u64,
+    /// Tubes whose limits the server would not tell, with the reasons.
+    refused: Vec<String>,
 }
 
 impl Others {
@@ -73,7 +75,7 @@ impl Others {
     }
 
     fn report(&self) {
-        let Others { pauses, limits, keys } = self;
+        let Others { pauses, limits, keys, .. } = self;
         if (*pauses, *limits, *keys) != (0, 0, 0) {
             tell(&format!("exported {pauses} pauses, {limits} limits, {keys} keys that outlive their jobs"));
         }
@@ -101,7 +103,7 @@ fn from_server(call: &Call, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     let written: u64 = counts.iter().sum();
     tell(&format!("exported {}", told(&counts)));
     others.report();
-    if tell_refused(&scan.refused) {
+    if tell_refused(&[scan.refused, others.refused].concat()) {
         return Ok(REFUSED);
     }
     if written == before && before == after {
@@ -151,10 +153,19 @@ fn write_limits(link: &mut Link, names: &[String], others: &mut Others, out: &mu
         if ["UNKNOWN_COMMAND", "FORBIDDEN", "BAD_FORMAT"].contains(&reply.line.as_str()) {
             return Ok(());
         }
-        let Some(figures) = figures_of("tube-limit", &reply)? else { return Ok(()) };
+        let name = &names[place];
+        let figures = match figures_of(&format!("tube-limit {name}"), &reply) {
+            Ok(Some(figures)) => figures,
+            Ok(None) => return Ok(()),
+            // One tube that the server refuses hides no other.
+            Err(problem) => {
+                others.refused.push(format!("{name}: {}", problem.text));
+                return Ok(());
+            }
+        };
         let most = LIMITS.map(|key| figures.number(key));
         if most != [0; 3] {
-            others.limit(&names[place], most, out)?;
+            others.limit(name, most, out)?;
         }
         Ok(())
     })
