@@ -9,7 +9,7 @@ use super::{
     beanstalk, gearman, http, workq, ClientRegistry, CommandPlace, Context, DecodeLimits, Flow, Host, LogSubject,
     Output, Wire,
 };
-use crate::engine::{ClientId, Engine, Event, NoJob, ReservePolicy};
+use crate::engine::{ClientId, Engine, Event, LongCommand, NoJob, ReservePolicy};
 
 /// What a connection remembers of what it was told.
 #[derive(Debug)]
@@ -42,6 +42,17 @@ pub enum Continuation {
     Http(http::Continuation),
     /// The decision whether the client may give a command.
     Guard(Box<Guarded>),
+}
+
+impl Continuation {
+    /// What is completed although the client hangs up, if anything.
+    pub fn into_operation(self) -> Option<LongCommand> {
+        match self {
+            Continuation::Beanstalk(rest) => rest.into_operation(),
+            Continuation::Http(rest) => rest.into_operation(),
+            Continuation::Gearman(_) | Continuation::Workq(_) | Continuation::Guard(_) => None,
+        }
+    }
 }
 
 impl Wire {

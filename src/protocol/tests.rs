@@ -342,7 +342,13 @@ fn play(row: &Row, (what, change): WorldChange, used: bool, (at, steps): (usize,
         if turn == at {
             change(&mut world);
         }
-        let request = next.take().filter(|_| !world.peers[asker].is_gone);
+        let request = match next.take() {
+            Some(Request::Continue(rest)) if world.peers[asker].is_gone => {
+                rest.into_operation().into_iter().for_each(|rest| world.engine.complete_alone(rest));
+                None
+            }
+            request => request.filter(|_| !world.peers[asker].is_gone),
+        };
         let Some(request) = request else {
             if turn > at && !world.engine.has_deferred() {
                 break;

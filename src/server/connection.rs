@@ -287,7 +287,7 @@ impl Connection {
                 WriteState::Drained | WriteState::Broken => return Next::Close,
             }
             if self.gone && matches!(self.pending.front(), Some(Request::Continue(_))) {
-                // The rest of a long command would be work for nobody.
+                // The rest of a long command would be work for nobody, or the engine completes it alone.
                 return Next::Close;
             }
             // Who is done waits for its peer, and is heard as soon as it speaks.

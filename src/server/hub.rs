@@ -27,7 +27,7 @@ use super::space::Claim;
 #[cfg(feature = "tls")]
 use super::tls::ServerConfig;
 use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};
-use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, Span, Time, FEW_WATCHED};
+use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, LongCommand, Span, Time, FEW_WATCHED};
 use crate::protocol::workq::MAX_DATA;
 use crate::protocol::{tell, ClientRegistry, CommandCounters, Context, DecodeLimits, Output, Request, Wire};
 use crate::settings::config::Config;
@@ -418,7 +418,11 @@ impl Core {
         client
     }
 
-    pub fn disconnect(&mut self, client: ClientId, now: Time) {
+    /// The client is gone; `operation` is its command that is completed nevertheless.
+    pub fn disconnect(&mut self, client: ClientId, operation: Option<LongCommand>, now: Time) {
+        if let Some(operation) = operation {
+            self.engine.complete_alone(operation);
+        }
         self.engine.disconnect(client, now);
         self.registry.leave(client);
         self.outboxes[client.0 as usize] = None;

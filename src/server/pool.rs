@@ -474,7 +474,8 @@ impl PoolThread {
 
     fn close(&mut self, number: usize) {
         self.operators.leave(number);
-        let connection = self.connections.remove(number);
+        let mut connection = self.connections.remove(number);
+        let operation = connection.take_operation();
         if connection.queued {
             self.again.retain(|&other| other != number);
         }
@@ -483,7 +484,7 @@ impl PoolThread {
             log::warn!("{}: dropped: it does not read what it is told of its jobs", connection.peer());
         }
         log::debug!("{}: disconnected", client.0);
-        self.hub.turn(&mut self.scratch.turn, |core, _, now| core.disconnect(client, now));
+        self.hub.turn(&mut self.scratch.turn, |core, _, now| core.disconnect(client, operation, now));
         connection.forget(&self.hub, self.poll.registry());
         self.hub.admission().leave(self.seats[number]);
     }
@@ -569,6 +570,41 @@ mod tests {
         // All have their turns.
         clients.iter().for_each(|_| assert!(thread.round()));
         assert!(clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count() >= 198);
+    }
+
+    /// The number of ready jobs, as a client is told.
+    fn ready_jobs(thread: &mut PoolThread, client: &mut UnixStream, tube: &str) -> u64 {
+        say(client, format!("stats-tube {tube}\r\n").as_bytes());
+        while thread.round() {}
+        let mut text = [0; 4096];
+        let length = client.read(&mut text).expect("a reply");
+        let text = String::from_utf8_lossy(&text[..length]).into_owned();
+        let figure = text.split("current-jobs-ready: ").nth(1).and_then(|rest| rest.lines().next());
+        figure.map_or(0, |figure| figure.parse().expect("a number"))
+    }
+
+    #[test]
+    fn a_flush_and_a_move_are_completed_though_their_clients_hang_up() {
+        const JOBS: u64 = 3000;
+        for (command, to) in [("flush-tube default", None), ("move-tube default to ready 2900", Some(2900))] {
+            let (mut thread, mut clients) = thread_with_clients(2);
+            let (mut bystander, mut client) = (clients.pop().expect("a client"), clients.pop().expect("a client"));
+            for _ in 0..JOBS {
+                say(&mut client, b"put 0 0 9 0\r\n\r\n");
+                while thread.round() {}
+                heard(&mut client);
+            }
+            say(&mut client, format!("{command}\r\n").as_bytes());
+            thread.round();
+            assert_eq!(heard(&mut client), 0, "{command} takes several turns");
+            drop(client);
+            for _ in 0..JOBS {
+                ready_jobs(&mut thread, &mut bystander, "default");
+            }
+            let left = to.map_or(0, |moved| JOBS - moved);
+            assert_eq!(ready_jobs(&mut thread, &mut bystander, "default"), left, "{command}");
+            assert_eq!(ready_jobs(&mut thread, &mut bystander, "to"), to.unwrap_or(0), "{command}");
+        }
     }
 
     #[test]

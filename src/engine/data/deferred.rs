@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::event::Outcome;
 use super::handle::{ClientHandle, TubeHandle};
 use super::job::JobId;
+use super::operations::LongCommand;
 
 /// Work that is not done.
 #[derive(Debug)]
@@ -24,8 +25,14 @@ pub(in crate::engine) enum Deferred {
     /// Clients wait for the outcome of a job that is over, by these extras, which has no job any more and stays until
     /// this is done.
     Tell { extras: u32, job: JobId, outcome: Arc<Outcome>, logged: bool },
+    /// The client of this command is gone.
+    LongCommand(LongCommand),
 }
+
+/// Commands without clients that are completed at the same time. More end with their clients, so that nobody delays
+/// other work by hanging up again and again.
+pub(in crate::engine) const MOST_OPERATIONS: usize = 64;
 
 /// Every kind of it; tests go through all of them.
 #[cfg(test)]
-pub const DEFERRED: [&str; 5] = ["disconnect", "search", "serve", "buried", "tell"];
+pub const DEFERRED: [&str; 6] = ["disconnect", "search", "serve", "buried", "tell", "operation"];

@@ -26,6 +26,7 @@ pub(super) mod lanes;
 pub(super) mod latency;
 pub(super) mod list;
 pub(super) mod name;
+pub(super) mod operations;
 pub(super) mod ready;
 pub(super) mod slots;
 pub(super) mod smallest;

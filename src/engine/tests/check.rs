@@ -237,7 +237,7 @@ impl Engine {
                 Deferred::Search(client) => searches.push(*client),
                 Deferred::Serve(tube) => serving.push(*tube),
                 Deferred::Tell { extras, .. } => assert!(self.store.extras.is_left(*extras), "they have a job again"),
-                Deferred::Buried(_) => {}
+                Deferred::Buried(_) | Deferred::LongCommand(_) => {}
             }
         }
         for (number, client) in self.clients.iter() {

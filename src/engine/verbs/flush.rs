@@ -8,6 +8,7 @@ use crate::engine::data::client::ClientState;
 use crate::engine::data::event::Outcome;
 use crate::engine::data::handle::ClientId;
 use crate::engine::data::job::{JobId, JobView, State};
+use crate::engine::data::operations::Flush;
 use crate::engine::data::smallest::Smallest;
 use crate::engine::data::steps::{Progress, MOVE};
 use crate::engine::data::time::Time;
@@ -15,33 +16,6 @@ use crate::engine::Engine;
 
 /// The states of jobs that stand in a queue of their tube, in the order in which a flush takes them.
 const QUEUED: [State; 3] = [State::Buried, State::Delayed, State::Ready];
-
-/// A tube that is being emptied.
-#[derive(Debug)]
-pub struct Flush {
-    /// The name of the tube.
-    tube: Box<[u8]>,
-    /// The states of the jobs that go.
-    states: &'static [State],
-    /// The last job that there was at the beginning; none before it begins.
-    last: Option<u64>,
-    /// The next slot to look at, for what stands in no queue of the tube.
-    from: u32,
-    /// How many jobs are gone.
-    pub done: u64,
-}
-
-impl Flush {
-    /// Of the tube with this name: its jobs in these states.
-    pub fn new(tube: Box<[u8]>, states: &'static [State]) -> Flush {
-        Flush { tube, states, last: None, from: 0, done: 0 }
-    }
-
-    /// Bytes of memory beside itself.
-    pub fn footprint(&self) -> u64 {
-        self.tube.len() as u64
-    }
-}
 
 /// How many of the jobs that were found are remembered: some may be given back before the search is over.
 const CANDIDATES: usize = 16;

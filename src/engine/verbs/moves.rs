@@ -4,10 +4,11 @@
 //!
 //! Touches: agenda, store, tubes.
 
-use crate::engine::data::handle::{ClientId, TubeHandle};
+use crate::engine::data::handle::ClientId;
 use crate::engine::data::job::{Cause, Job, JobId, Priority, State};
 use crate::engine::data::job_options::{CompletionPolicy, DedupKey};
 use crate::engine::data::list::NIL;
+use crate::engine::data::operations::MoveJobs;
 use crate::engine::data::steps::{Progress, MOVE};
 use crate::engine::data::time::{Span, Time};
 use crate::engine::log::change::Change;
@@ -18,35 +19,6 @@ const MOST_PASSED: usize = 4096;
 
 /// So many are looked for in one go.
 const PORTION: u64 = 64;
-
-/// Jobs of one state that go to another tube.
-#[derive(Debug)]
-pub struct MoveJobs {
-    from: Box<[u8]>,
-    to: Box<[u8]>,
-    state: State,
-    /// How many at most are still to go.
-    left: u64,
-    /// The tube that they come from, once it has begun: another one that is opened later under that name has none of
-    /// them.
-    origin: Option<TubeHandle>,
-    /// How many have to stay: the other tube has their keys.
-    passed: usize,
-    /// The number of jobs that have arrived.
-    pub done: u64,
-}
-
-impl MoveJobs {
-    /// Up to so many jobs, which are ready, delayed or buried.
-    pub fn new(from: Box<[u8]>, to: Box<[u8]>, state: State, bound: u64) -> MoveJobs {
-        MoveJobs { from, to, state, left: bound, origin: None, passed: 0, done: 0 }
-    }
-
-    /// Bytes of memory beside itself.
-    pub fn footprint(&self) -> u64 {
-        (self.from.len() + self.to.len()) as u64
-    }
-}
 
 impl Engine {
     /// Puts a job into another tube, with a new priority, ready after `delay`; one that the client has reserved, or

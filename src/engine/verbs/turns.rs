@@ -4,9 +4,11 @@
 //!
 //! Touches: agenda, clients, tubes.
 
-use crate::engine::data::deferred::Deferred;
 #[cfg(test)]
 use crate::engine::data::deferred::DEFERRED;
+use crate::engine::data::deferred::{Deferred, MOST_OPERATIONS};
+use crate::engine::data::handle::NOBODY;
+use crate::engine::data::operations::LongCommand;
 use crate::engine::data::steps::Progress;
 use crate::engine::data::time::Time;
 use crate::engine::{Engine, Steps};
@@ -21,6 +23,7 @@ impl Engine {
             Deferred::Serve(_) => DEFERRED[2],
             Deferred::Buried(_) => DEFERRED[3],
             Deferred::Tell { .. } => DEFERRED[4],
+            Deferred::LongCommand(_) => DEFERRED[5],
         })
     }
 }
@@ -48,19 +51,31 @@ impl Engine {
 
     /// Goes on with one piece of what is not done. Its events must be taken before the next call.
     pub fn go_on(&mut self, now: Time) {
-        let Some(work) = self.agenda.deferred.pop_front() else { return };
-        let progress = match &work {
+        let Some(mut work) = self.agenda.deferred.pop_front() else { return };
+        let progress = match &mut work {
             Deferred::Disconnect(client) => self.clients.at(*client).map(|client| self.disconnect_on(client, now)),
             Deferred::Search(client) => self.clients.at(*client).map(|client| self.search_on(client, now)),
             Deferred::Serve(tube) => self.tubes.at(*tube).map(|tube| self.serve_on(tube, now)),
             Deferred::Buried(job) => Some(self.tell_buried(*job)),
             Deferred::Tell { extras, job, outcome, logged } => Some(self.tell_on(*extras, *job, outcome, *logged)),
+            Deferred::LongCommand(LongCommand::Flush(flush)) => Some(self.flush(flush, now)),
+            Deferred::LongCommand(LongCommand::Move(moving)) => {
+                Some(self.move_jobs(NOBODY, moving, now).unwrap_or(Progress::Done))
+            }
         };
         match progress {
             Some(Progress::More) => self.agenda.deferred.push_back(work),
             Some(Progress::Done) => {}
             // What it was about is gone.
             None => self.agenda.steps.take(1),
+        }
+    }
+
+    /// Completes a command whose client is gone, in the next turns.
+    pub fn complete_alone(&mut self, operation: LongCommand) {
+        let others = self.agenda.deferred.iter().filter(|work| matches!(work, Deferred::LongCommand(_))).count();
+        if others < MOST_OPERATIONS {
+            self.agenda.deferred.push_back(Deferred::LongCommand(operation));
         }
     }
 

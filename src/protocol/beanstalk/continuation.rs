@@ -3,7 +3,7 @@
 //! Owns what is left of them, and what that costs in memory and in the binlog. `session` goes on with them.
 
 use super::command::CHANGE_OVERHEAD;
-use crate::engine::{FindOldest, FindReserved, Flush, IdPage, JobId, Kick, MoveJobs, TouchAll};
+use crate::engine::{FindOldest, FindReserved, Flush, IdPage, JobId, Kick, LongCommand, MoveJobs, TouchAll};
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{self, Flow, Output};
 
@@ -40,6 +40,15 @@ impl Continuation {
     /// Has it go on in another turn.
     pub fn later(self) -> Flow {
         Flow::Continue(Box::new(protocol::Continuation::Beanstalk(self)))
+    }
+
+    /// What is completed although the client hangs up, if anything.
+    pub fn into_operation(self) -> Option<LongCommand> {
+        match self {
+            Continuation::Flush(flush) => Some(LongCommand::Flush(flush)),
+            Continuation::Move(moving) => Some(LongCommand::Move(moving)),
+            _ => None,
+        }
     }
 
     /// Bytes that it may take in a log before it stops once more.

@@ -12,8 +12,8 @@ use super::same_site;
 use super::types::{Failure, Head};
 use crate::access::{ClientAccess, Right};
 use crate::engine::{
-    BodyRef, Engine, Flush, JobId, JobView, Kick, MoveJobs, NewJob, Progress, Refused, Span, State, Stats, Time,
-    TubeStats,
+    BodyRef, Engine, Flush, JobId, JobView, Kick, LongCommand, MoveJobs, NewJob, Progress, Refused, Span, State, Stats,
+    Time, TubeStats,
 };
 use crate::protocol::beanstalk::{
     extended_counts, server_figures, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES,
@@ -126,6 +126,15 @@ impl List {
 }
 
 impl Continuation {
+    /// What is completed although the client hangs up, if anything.
+    pub fn into_operation(self) -> Option<LongCommand> {
+        match self.rest {
+            Rest::Clear(flush) => Some(LongCommand::Flush(flush)),
+            Rest::Move(moving) => Some(LongCommand::Move(moving)),
+            _ => None,
+        }
+    }
+
     /// Bytes that it may take in a log before it stops once more.
     pub fn log_size(&self) -> u64 {
         match &self.rest {

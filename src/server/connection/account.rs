@@ -6,11 +6,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Connection, Hub};
+use crate::engine::LongCommand;
+use crate::protocol::Request;
 
 /// A connection that has more than this on account when it ends is dropped where nobody waits for it.
 const DISCARDED: u64 = 1 << 20;
 
 impl Connection {
+    /// The command in progress that is completed although the client is gone, if there is one.
+    pub fn take_operation(&mut self) -> Option<LongCommand> {
+        match self.pending.pop_front()? {
+            Request::Continue(rest) => rest.into_operation(),
+            _ => None,
+        }
+    }
+
     /// It is over: nothing is reported of it any more, and what it has on account is given back.
     pub fn forget(self, hub: &Hub, registry: &mio::Registry) {
         self.outbox.say_end();
