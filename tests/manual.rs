@@ -13,7 +13,7 @@ use std::time::Duration;
 use beanpole::internals::config::CONNECTION_COST;
 use beanpole::internals::engine::{JOB_COST, TIMES_COST, TUBE_COST, WATCH_COST};
 use beanpole::internals::options::{usage, Opt, OPTIONS};
-use beanpole::internals::protocol::beanstalk::{CommandRow, COMMANDS, EXTENSIONS, MAX_LINE, TAGS};
+use beanpole::internals::protocol::beanstalk::{CommandRow, COMMANDS, EXTENSIONS, MAX_LINE, SETTINGS, TAGS};
 use beanpole::internals::protocol::http::{FAMILIES, ROUTES};
 use beanpole::{Client, Config, Server};
 
@@ -523,6 +523,9 @@ fn the_page_of_the_protocol_has_every_command_and_extension_and_no_other() {
     assert_eq!(tag_words, TAGS.iter().map(|(word, _)| std::str::from_utf8(&word[..3]).unwrap()).collect(), "the tags");
     expected.extend(tags);
     assert_eq!(found, expected);
+    for row in SETTINGS {
+        assert!(page.contains(&format!(".It Cm {} : Ns ", row.word)), "the setting {}", row.word);
+    }
     for (_, word, _) in EXTENSIONS {
         assert!(page.contains(&format!(".It Ql {word}\n")), "the extension {word}");
     }

@@ -7,7 +7,7 @@
 use super::job_options;
 use super::record::{check, head_length, Record, LONG, LONG_PREFIX, MAX_PAYLOAD, PREFIX, SHORT_PAYLOAD};
 use super::segment::{Key, Place};
-use crate::engine::{History, JobId, Span, State, StoredChange, StoredJob, Time};
+use crate::engine::{History, JobId, Rate, Span, State, StoredChange, StoredJob, Time, TubeSettings};
 
 /// What stands before a payload, and may be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +30,7 @@ impl Head {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
         // The cheap tests first: this runs at every byte of a damaged stretch.
-        if !b"PJpjRLBKXAODZNCISGTUEMQ".contains(&kind) || length > MAX_PAYLOAD {
+        if !b"PJpjRLBKXAODZNCISGTUEMQW".contains(&kind) || length > MAX_PAYLOAD {
             return None;
         }
         let prefix = if length <= SHORT_PAYLOAD { PREFIX } else { LONG_PREFIX };
@@ -77,22 +77,23 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
         b'M' => {
             let (id, pri) = (fields.u64()?, fields.u32()?);
             let (delay, due) = (fields.span()?, fields.time()?);
-            let state = match fields.take(1)? {
-                b"r" => State::Ready,
-                b"d" => State::Delayed,
-                b"b" => State::Buried,
-                _ => return None,
+            let (state, dead_from) = match fields.state()? {
+                (State::Reserved | State::Finished, _) => return None,
+                state => state,
             };
-            return Some(Record::Move { id, pri, delay, due, state, tube: fields.0 });
+            return Some(Record::Move { id, pri, delay, due, state, dead_from, tube: fields.0 });
         }
         b'Q' => {
-            let most = [fields.u32()?, fields.u32()?, fields.u32()?];
-            return Some(Record::Limit { tube: fields.0, most });
+            let settings = read_settings(&mut fields)?;
+            return Some(Record::Settings { tube: fields.0, settings });
+        }
+        b'W' => {
+            let id = fields.u64()?;
+            return Some(Record::Reason { id, reason: fields.0 });
         }
         b'E' => {
             let (id, until) = (fields.u64()?, fields.time()?);
-            let length = u16::from_le_bytes(fields.take(2)?.try_into().ok()?);
-            let tube = fields.take(length.into())?;
+            let tube = fields.name()?;
             return Some(Record::Key { id, until, tube, key: fields.0 });
         }
         b'D' => Record::Delete(fields.u64()?),
@@ -111,6 +112,16 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
     fields.0.is_empty().then_some(record)
 }
 
+fn read_settings<'a>(fields: &mut Fields<'a>) -> Option<TubeSettings<&'a [u8]>> {
+    let most = [fields.u32()?, fields.u32()?, fields.u32()?];
+    let (backoff, ttl, max) = (fields.u32()?, fields.u32()?, fields.u32()?);
+    let (count, seconds) = (fields.u32()?, fields.u32()?);
+    let rate = (count > 0 && seconds > 0).then_some(Rate { count, seconds });
+    let tries = *fields.take(1)?.first()?;
+    let dead = Some(fields.name()?).filter(|dead| !dead.is_empty());
+    Some(TubeSettings { most, tries, backoff, ttl, dead, max, rate })
+}
+
 fn read_change(kind: u8, fields: &mut Fields) -> Option<Record<'static>> {
     let (id, count) = (JobId(fields.u64()?), fields.u32()?);
     let change = match kind {
@@ -121,7 +132,10 @@ fn read_change(kind: u8, fields: &mut Fields) -> Option<Record<'static>> {
         b'T' => StoredChange::Retry { fails: u8::try_from(count).ok()?, delay: fields.span()?, due: fields.time()? },
         b'A' => StoredChange::Lease(count, fields.time()?),
         b'L' => StoredChange::Release { pri: fields.u32()?, delay: fields.span()?, due: fields.time()?, count },
-        _ => StoredChange::Bury { pri: fields.u32()?, order: fields.u64()?, count },
+        _ => {
+            let (pri, order) = (fields.u32()?, fields.u64()?);
+            StoredChange::Bury { pri, order, count, fails: *fields.take(1)?.first()? }
+        }
     };
     Some(Record::Change(id, change))
 }
@@ -142,6 +156,8 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
         state: if delay == Span::ZERO { State::Ready } else { State::Delayed },
         due: created + delay,
         history: History::default(),
+        fails: 0,
+        dead_from: None,
         options: None,
     };
     if kind.eq_ignore_ascii_case(&b'P') {
@@ -149,14 +165,7 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
         // It has no outcome: that comes with a snapshot.
         return job.options.is_none_or(|options| options.outcome.is_none()).then_some(Record::Put(job));
     }
-    job.state = match fields.take(1)? {
-        b"r" => State::Ready,
-        b"d" => State::Delayed,
-        b"b" => State::Buried,
-        b"l" => State::Reserved,
-        b"f" => State::Finished,
-        _ => return None,
-    };
+    (job.state, job.dead_from) = fields.state()?;
     job.due = fields.time()?;
     job.history = History {
         reserves: fields.short()?,
@@ -165,6 +174,7 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
         buries: fields.short()?,
         kicks: fields.short()?,
     };
+    job.fails = *fields.take(1)?.first()?;
     read_options_and_body(kind, fields, tail, &mut job)?;
     let is_over = job.options.is_some_and(|options| options.outcome.is_some());
     (is_over == (job.state == State::Finished)).then_some(Record::Snapshot(job))
@@ -173,8 +183,8 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
 fn read_options_and_body<'a>(kind: u8, fields: Fields<'a>, tail: usize, job: &mut StoredJob<'a>) -> Option<()> {
     job.body = fields.0;
     if kind.is_ascii_lowercase() {
-        let (options, body) = job_options::decode(fields.0, tail)?;
-        (job.options, job.body) = (Some(options), body);
+        let (options, fails, body) = job_options::decode(fields.0, tail)?;
+        (job.options, job.fails, job.body) = (Some(options), fails, body);
     }
     Some(())
 }
@@ -198,6 +208,25 @@ impl<'a> Fields<'a> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(taken)
+    }
+
+    /// A state, and of a dead letter the tube that it comes from.
+    fn state(&mut self) -> Option<(State, Option<&'a [u8]>)> {
+        Some(match self.take(1)? {
+            b"r" => (State::Ready, None),
+            b"d" => (State::Delayed, None),
+            b"b" => (State::Buried, None),
+            b"x" => (State::Buried, Some(self.name()?)),
+            b"l" => (State::Reserved, None),
+            b"f" => (State::Finished, None),
+            _ => return None,
+        })
+    }
+
+    /// A name behind its length.
+    fn name(&mut self) -> Option<&'a [u8]> {
+        let length = u16::from_le_bytes(self.take(2)?.try_into().ok()?);
+        self.take(length.into())
     }
 
     fn u32(&mut self) -> Option<u32> {

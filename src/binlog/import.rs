@@ -54,6 +54,8 @@ impl ImportedJob {
             state,
             due,
             history: job.history,
+            fails: 0,
+            dead_from: None,
             body: &[],
             options: None,
         };

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use crate::engine::{CompletionPolicy, Span, StoredKey, StoredOptions, Time, OPTIONS_SIZE};
 
 /// Bytes of options without names.
-const FIXED: usize = 46;
+const FIXED: usize = 48;
 
 /// Bytes of what only a job has that is dropped when it is done.
 const OWN: usize = 14;
@@ -17,7 +17,8 @@ const OWN: usize = 14;
 // A number that no other job may have takes 16 bytes.
 const _: () = assert!(FIXED + 16 <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine counts enough");
 
-pub fn encode(options: &StoredOptions, out: &mut Vec<u8>) {
+/// Of a job of whose tries so many have failed.
+pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     let outcome = match options.outcome {
         None => b'-',
         Some((true, _)) => b'd',
@@ -41,13 +42,14 @@ pub fn encode(options: &StoredOptions, out: &mut Vec<u8>) {
         StoredKey::None | StoredKey::Body | StoredKey::Id(_) => Cow::default(),
     };
     let reducer = options.reducer.unwrap_or_default();
-    out.extend_from_slice(&[completion, kind, outcome, options.max_attempts, options.max_fails, options.fails]);
+    out.extend_from_slice(&[completion, kind, outcome, options.max_attempts, options.max_fails, fails]);
     for number in [options.ttl.nanos(), options.expires.nanos(), options.start.nanos(), options.order] {
         out.extend_from_slice(&number.to_le_bytes());
     }
     out.extend_from_slice(&options.outcome.map_or(0, |(_, at)| at).to_le_bytes());
     out.extend_from_slice(&(dedup_key.len() as u16).to_le_bytes());
     out.extend_from_slice(&(reducer.len() as u16).to_le_bytes());
+    out.extend_from_slice(&(options.reason.len() as u16).to_le_bytes());
     if options.completion == CompletionPolicy::Drop {
         out.extend_from_slice(&options.keep.to_le_bytes());
         out.extend_from_slice(&options.backoff.to_le_bytes());
@@ -57,11 +59,12 @@ pub fn encode(options: &StoredOptions, out: &mut Vec<u8>) {
     out.extend_from_slice(&dedup_key);
     out.extend_from_slice(reducer);
     out.extend_from_slice(&bound);
+    out.extend_from_slice(options.reason);
 }
 
-/// Reads options from the beginning of these bytes, and what is behind them: the body, of which the last `tail` bytes
-/// are not there. None if they are none.
-pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, &[u8])> {
+/// Reads options from the beginning of these bytes, the number of failed tries, and what is behind them: the body, of
+/// which the last `tail` bytes are not there. None if they are none.
+pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, u8, &[u8])> {
     let (fixed, rest) = bytes.split_first_chunk::<FIXED>()?;
     let number = |at: usize| fixed.get(at..at + 8)?.try_into().map(u64::from_le_bytes).ok();
     let short = |at: usize| fixed.get(at..at + 2)?.try_into().map(u16::from_le_bytes).ok();
@@ -72,7 +75,8 @@ pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, &[u8])> {
     let (dedup_key, rest) = rest.split_at_checked(short(42)?.into())?;
     let (reducer, rest) = rest.split_at_checked(short(44)?.into())?;
     let bound = own_bytes.get(12..).and_then(|it| it.try_into().ok()).map_or(0, u16::from_le_bytes);
-    let (bound, body) = rest.split_at_checked(bound.into())?;
+    let (bound, rest) = rest.split_at_checked(bound.into())?;
+    let (reason, body) = rest.split_at_checked(short(46)?.into())?;
     let options = StoredOptions {
         completion: match fixed[0] {
             b't' => CompletionPolicy::Tell,
@@ -94,7 +98,6 @@ pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, &[u8])> {
         },
         max_attempts: fixed[3],
         max_fails: fixed[4],
-        fails: fixed[5],
         ttl: Span::from_nanos(number(6)?),
         expires: Time::from_nanos(number(14)?),
         start: Time::from_nanos(number(22)?),
@@ -103,8 +106,9 @@ pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, &[u8])> {
         keep: own(0),
         backoff: own(4),
         concurrency: (if bound.is_empty() { StoredKey::None } else { StoredKey::Name(bound) }, own(8)),
+        reason,
     };
-    Some((options, body))
+    Some((options, fixed[5], body))
 }
 
 #[cfg(test)]
@@ -121,12 +125,12 @@ mod tests {
             order: 0,
             max_attempts: 0,
             max_fails: 0,
-            fails: 0,
             outcome: None,
             reducer: None,
             keep: 0,
             backoff: 0,
             concurrency: (StoredKey::None, 0),
+            reason: b"",
         };
         vec![
             plain,
@@ -139,6 +143,7 @@ mod tests {
                 keep: 60,
                 backoff: 7,
                 concurrency: (StoredKey::Name(b"bound"), 2),
+                reason: b"timed out",
                 ..plain
             },
             StoredOptions {
@@ -150,7 +155,6 @@ mod tests {
                 order: 1 << 63 | 8,
                 max_attempts: 3,
                 max_fails: 2,
-                fails: 1,
                 outcome: Some((true, 4)),
                 ..plain
             },
@@ -161,13 +165,14 @@ mod tests {
     fn options_read_back_and_take_no_more_than_is_counted() {
         for options in samples() {
             let mut bytes = Vec::new();
-            encode(&options, &mut bytes);
-            let name = if let StoredKey::Name(name) = options.dedup_key { name.len() } else { 0 };
+            encode(&options, 7, &mut bytes);
+            let name =
+                options.reason.len() + if let StoredKey::Name(name) = options.dedup_key { name.len() } else { 0 };
             let name = name + if let StoredKey::Name(bound) = options.concurrency.0 { bound.len() } else { 0 };
             assert!(bytes.len() <= OPTIONS_SIZE + name + options.reducer.map_or(0, <[u8]>::len));
             let end = bytes.len();
             bytes.extend_from_slice(b"body");
-            assert_eq!(decode(&bytes, 0), Some((options, b"body".as_slice())));
+            assert_eq!(decode(&bytes, 0), Some((options, 7, b"body".as_slice())));
             assert!((0..end).all(|length| decode(&bytes[..length], 0).is_none()), "{options:?}");
         }
     }
@@ -175,14 +180,14 @@ mod tests {
     #[test]
     fn a_result_begins_within_the_body() {
         let mut bytes = Vec::new();
-        encode(&samples()[4], &mut bytes);
+        encode(&samples()[4], 1, &mut bytes);
         bytes.extend_from_slice(b"bod");
         assert_eq!(decode(&bytes, 0), None);
     }
     #[test]
     fn a_result_needs_an_outcome() {
         let mut bytes = Vec::new();
-        encode(&samples()[4], &mut bytes);
+        encode(&samples()[4], 1, &mut bytes);
         bytes.extend_from_slice(b"body");
         let letter = bytes.iter().position(|&byte| byte == b'd').expect("done");
         assert!(decode(&bytes, 0).is_some());

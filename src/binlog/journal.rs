@@ -18,11 +18,11 @@ use std::collections::VecDeque;
 use super::bytes::{Bytes, Tail};
 use super::live_index::{LiveIndex, SegmentJobs};
 use super::record::{
-    full_size, key_size, limit_size, pause_size, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED,
+    full_size, key_size, pause_size, settings_size, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED,
 };
 use super::segment::{Header, Key, Place, HEADER};
 use super::types::{Batch, Cut, Required, Retired, Synced};
-use crate::engine::{Change, Engine, StoredJob};
+use crate::engine::{Change, Engine, StoredJob, TubeSettings};
 use crate::shared::log_figures::{Health, LogFigures};
 
 pub use standing::Live;
@@ -139,7 +139,7 @@ impl Journal {
     /// Writes down a job that no segment knows yet.
     pub fn adopt(&mut self, slot: u32, engine: &Engine) {
         self.jobs += 1;
-        self.write_new(Live::Job, slot, false, engine);
+        self.write_new(Live::Job, slot, None, engine);
     }
 
     /// Writes down an outcome, by which the job that has a live record already has grown. Compaction rewrites the job
@@ -173,7 +173,7 @@ impl Journal {
                 _ => false,
             };
             let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. })
-                && !matches!(change, Change::KeyGone { .. } | Change::Retry(_));
+                && !matches!(change, Change::KeyGone { .. } | Change::Retry(_) | Change::OriginGone { .. });
             self.record_one(change, engine);
             if promise {
                 self.required.any = self.position;
@@ -219,7 +219,10 @@ impl Journal {
                 self.push(&Record::Delete(id.0));
                 self.lost_job(slot, size);
             }
-            Change::Pause { tube, before } => self.write_new(Live::Pause, tube, before, engine),
+            Change::Pause { tube, before } => {
+                let size = Live::Pause.size(tube, engine);
+                self.write_new(Live::Pause, tube, before.then_some(size), engine);
+            }
             Change::PauseEnded { tube, name, before } => {
                 let size = pause_size(name.len());
                 self.make_room(size);
@@ -229,16 +232,19 @@ impl Journal {
             // The record of the pause says when it ends.
             Change::PauseOver { tube, name } => self.lost(Live::Pause, tube, pause_size(name)),
             Change::Promise(_) | Change::PromiseKey => {}
-            Change::KeyKept(number) => self.write_new(Live::Key, number, false, engine),
+            Change::KeyKept(number) => self.write_new(Live::Key, number, None, engine),
             Change::KeyGone { number, names } => self.lost(Live::Key, number, key_size(names)),
-            Change::Limit { tube, before } => self.write_new(Live::Limit, tube, before, engine),
-            Change::LimitEnded { tube, name } => {
-                let size = limit_size(name.len());
-                self.make_room(size);
-                self.push(&Record::Limit { tube: &name, most: [u32::MAX; 3] });
-                self.lost(Live::Limit, tube, size);
+            Change::Settings { tube, before } => {
+                self.write_new(Live::Settings, tube, before.map(settings_size), engine);
             }
-            Change::Move { slot, before } => self.record_move(slot, before, engine),
+            Change::SettingsEnded { tube, name, names } => {
+                self.make_room(settings_size(name.len()));
+                self.push(&Record::Settings { tube: &name, settings: TubeSettings::default() });
+                self.lost(Live::Settings, tube, settings_size(names));
+            }
+            Change::OriginGone { slot, bytes } => self.resize(slot, bytes, 0),
+            Change::Reason { slot, sizes } => self.record_reason(slot, sizes, engine),
+            Change::Move { slot, sizes } => self.record_move(slot, sizes, engine),
             Change::Reserve(_) | Change::Expire(_) | Change::Lease(_) if self.must_save() => {}
             Change::Adopt(slot) => self.adopt(slot, engine),
             Change::Outcome { slot, result } => self.record_outcome(slot, result, engine),

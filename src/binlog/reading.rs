@@ -9,7 +9,7 @@ use std::io;
 
 use super::import::{Imported, ImportedJob};
 use super::journal::{Journal, Live, IDS_AHEAD};
-use super::record::{key_size, limit_size, pause_size, Record};
+use super::record::{key_size, pause_size, settings_size, Record};
 use super::replay::{scan, End, Found, Window};
 use super::segment::{segment_name, Key, Place, HEADER, NEAR, NUMBERS};
 use super::storage::{Storage, StoredFile};
@@ -311,7 +311,8 @@ impl<'a> Reading<'a> {
                 self.journal.changed(Live::Pause, number, pause_size(tube.len()), states);
             }
             Record::Change(id, change) => {
-                self.engine.restore_change(id, change);
+                let changed = self.engine.restore_change(id, change);
+                self.resized(changed);
             }
             Record::Outcome { id, done, fails, result } => {
                 let result = body.as_ref().map_or(result, Body::bytes);
@@ -326,16 +327,23 @@ impl<'a> Reading<'a> {
                 }
                 self.journal.found(Live::Key, number, key_size(tube.len() + key.len()));
             }
-            Record::Move { id, pri, delay, due, state, tube } => {
-                let to = MovedJob { pri, delay, due, state };
-                if let Some((slot, before, after)) = self.engine.restore_move(JobId(id), tube, &to) {
-                    self.journal.resize(slot, before, after);
-                }
+            Record::Move { id, pri, delay, due, state, dead_from, tube } => {
+                let to = MovedJob { pri, delay, due, state, dead_from };
+                let moved = self.engine.restore_move(JobId(id), tube, &to);
+                self.resized(moved);
             }
-            Record::Limit { tube, most } => {
-                let (number, before) = self.engine.restore_limit(tube, most);
-                let states = (before, self.engine.limit_at(number).is_some());
-                self.journal.changed(Live::Limit, number, limit_size(tube.len()), states);
+            Record::Reason { id, reason } => {
+                let noted = self.engine.restore_reason(JobId(id), reason);
+                self.resized(noted);
+            }
+            Record::Settings { tube, settings } => {
+                let (number, before) = self.engine.restore_settings(tube, settings.kept());
+                if let Some(names) = before {
+                    self.journal.lost(Live::Settings, number, settings_size(names));
+                }
+                if self.engine.settings_at(number).is_some() {
+                    self.journal.found(Live::Settings, number, Live::Settings.size(number, self.engine));
+                }
             }
             // It may have been written again into a later segment.
             Record::Next(next) if next <= self.journal.stats().current || next >= self.most_next() => {}
@@ -350,6 +358,14 @@ impl<'a> Reading<'a> {
     /// No later segment has this number.
     fn most_next(&self) -> u64 {
         NUMBERS.min(self.journal.stats().current + NEAR)
+    }
+
+    /// The job in this slot has another size than this one.
+    fn resized(&mut self, changed: Option<(u32, usize)>) {
+        if let Some((slot, before)) = changed {
+            let after = self.engine.logged_size(slot);
+            self.journal.resize(slot, before, after);
+        }
     }
 
     fn job(&mut self, job: &StoredJob, body: Option<Body>) {

@@ -9,7 +9,7 @@
 
 use super::job_options;
 use super::segment::{Key, Place};
-use crate::engine::{Engine, History, JobId, JobView, Pause, Span, State, StoredChange, StoredJob, Time};
+use crate::engine::{Engine, History, JobId, JobView, Pause, Span, State, StoredChange, StoredJob, Time, TubeSettings};
 
 /// Bytes of a record before its payload: length, check, kind.
 pub const PREFIX: usize = 9;
@@ -28,7 +28,7 @@ const SHORT: usize = 5;
 pub const PUT: usize = LONG_PREFIX + 8 + 3 * LONG + SHORT + 3;
 
 /// Bytes of a snapshot without tube and body, at most.
-pub const SNAPSHOT: usize = PUT + 9 + 5 * SHORT;
+pub const SNAPSHOT: usize = PUT + 10 + 5 * SHORT;
 
 /// Bytes of the record of a delete.
 pub const DELETE: usize = PREFIX + 8;
@@ -39,10 +39,13 @@ pub const OUTCOME: usize = LONG_PREFIX + 10;
 /// Bytes of the largest record of a change to a job.
 pub const CHANGE: usize = LONG_PREFIX + 32;
 
-/// Bytes of the record of the limit of a tube with a name of this length.
-pub fn limit_size(name: usize) -> u64 {
-    (LONG_PREFIX + 12 + name) as u64
+/// Bytes of the record of the settings of a tube, if its name and that of its dead-letter tube have so many.
+pub fn settings_size(names: usize) -> u64 {
+    (LONG_PREFIX + SETTINGS + names) as u64
 }
+
+/// Bytes of settings without names.
+pub(super) const SETTINGS: usize = 12 + 1 + 5 * 4 + 2;
 
 /// Bytes of the record of a key that outlives its job, if it and the name of its tube have so many.
 pub fn key_size(names: usize) -> u64 {
@@ -99,13 +102,19 @@ pub enum Record<'a> {
         due: Time,
         /// Ready, delayed or buried.
         state: State,
+        /// Buried: the tube that it is a dead letter of.
+        dead_from: Option<&'a [u8]>,
         tube: &'a [u8],
     },
-    /// So many jobs a tube may have before no more of a priority class are taken; all bits set: without end.
-    Limit {
+    /// A tube has these settings from now on; the default ones: none any more.
+    Settings {
         tube: &'a [u8],
-        /// By priority class.
-        most: [u32; 3],
+        settings: TubeSettings<&'a [u8]>,
+    },
+    /// Why a job failed last.
+    Reason {
+        id: u64,
+        reason: &'a [u8],
     },
     /// A job is gone or about to go, and no other with its key is taken in for some time.
     Key {
@@ -143,7 +152,7 @@ impl<'a> Record<'a> {
         Record::Outcome {
             id: job.id().0,
             done: outcome.map(|(done, _)| done),
-            fails: engine.extras(job).map_or(0, |extras| extras.fails),
+            fails: job.fails(),
             result: outcome.map_or(&[], |(_, result)| result),
         }
     }
@@ -226,11 +235,12 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
         }
         Record::Snapshot(job) => {
             job_fields(job, out);
-            out.push(state_letter(job.state));
+            push_state(job.state, job.dead_from, out);
             out.extend_from_slice(&job.due.nanos().to_le_bytes());
             let History { reserves, timeouts, releases, buries, kicks } = job.history;
             let counts = [reserves, timeouts, releases, buries, kicks];
             counts.iter().for_each(|&count| variable(count.into(), out));
+            out.push(job.fails);
             options_and_body(job, b'J', out)
         }
         Record::Change(id, change) => change_fields(*id, change, out),
@@ -268,19 +278,32 @@ fn named_payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(tube);
             b'Z'
         }
-        Record::Move { id, pri, delay, due, state, tube } => {
+        Record::Move { id, pri, delay, due, state, dead_from, tube } => {
             out.extend_from_slice(&id.to_le_bytes());
             out.extend_from_slice(&pri.to_le_bytes());
             out.extend_from_slice(&delay.nanos().to_le_bytes());
             out.extend_from_slice(&due.nanos().to_le_bytes());
-            out.push(state_letter(*state));
+            push_state(*state, *dead_from, out);
             out.extend_from_slice(tube);
             b'M'
         }
-        Record::Limit { tube, most } => {
-            most.iter().for_each(|most| out.extend_from_slice(&most.to_le_bytes()));
+        Record::Settings { tube, settings } => {
+            let dead = settings.dead.unwrap_or_default();
+            let (count, seconds) = settings.rate.map_or((0, 0), |rate| (rate.count, rate.seconds));
+            let TubeSettings { most: [high, normal, low], backoff, ttl, max, .. } = *settings;
+            for number in [high, normal, low, backoff, ttl, max, count, seconds] {
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+            out.push(settings.tries);
+            out.extend_from_slice(&(dead.len() as u16).to_le_bytes());
+            out.extend_from_slice(dead);
             out.extend_from_slice(tube);
             b'Q'
+        }
+        Record::Reason { id, reason } => {
+            out.extend_from_slice(&id.to_le_bytes());
+            out.extend_from_slice(reason);
+            b'W'
         }
         Record::Key { id, until, tube, key } => {
             out.extend_from_slice(&id.to_le_bytes());
@@ -302,7 +325,7 @@ fn one_number(number: u64, kind: u8, out: &mut Vec<u8>) -> u8 {
 /// The kind of a record with options is the small letter.
 fn options_and_body(job: &StoredJob, kind: u8, out: &mut Vec<u8>) -> u8 {
     if let Some(options) = &job.options {
-        job_options::encode(options, out);
+        job_options::encode(options, job.fails, out);
     }
     out.extend_from_slice(job.body);
     if job.options.is_some() {
@@ -337,9 +360,10 @@ fn change_fields(id: JobId, change: &StoredChange, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(&delay.nanos().to_le_bytes());
             out.extend_from_slice(&due.nanos().to_le_bytes());
         }
-        StoredChange::Bury { pri, order, .. } => {
+        StoredChange::Bury { pri, order, fails, .. } => {
             out.extend_from_slice(&pri.to_le_bytes());
             out.extend_from_slice(&order.to_le_bytes());
+            out.push(fails);
         }
     }
     kind
@@ -361,13 +385,19 @@ fn variable(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-fn state_letter(state: State) -> u8 {
-    match state {
+/// A state, and of a dead letter the tube that it comes from.
+fn push_state(state: State, dead_from: Option<&[u8]>, out: &mut Vec<u8>) {
+    out.push(match state {
         State::Ready => b'r',
         State::Reserved => b'l',
         State::Delayed => b'd',
+        State::Buried if dead_from.is_some() => b'x',
         State::Buried => b'b',
         State::Finished => b'f',
+    });
+    if let Some(origin) = dead_from {
+        out.extend_from_slice(&(origin.len() as u16).to_le_bytes());
+        out.extend_from_slice(origin);
     }
 }
 
@@ -375,7 +405,7 @@ fn state_letter(state: State) -> u8 {
 mod tests {
     use super::super::decode::{Fields, Head};
     use super::*;
-    use crate::engine::{CompletionPolicy, StoredKey, StoredOptions};
+    use crate::engine::{CompletionPolicy, Rate, StoredKey, StoredOptions, ORIGIN_SIZE};
 
     fn samples() -> Vec<Record<'static>> {
         let job = StoredJob {
@@ -389,6 +419,8 @@ mod tests {
             state: State::Delayed,
             due: Time::from_nanos(1050),
             history: History::default(),
+            fails: 0,
+            dead_from: None,
             options: None,
         };
         let options = StoredOptions {
@@ -400,14 +432,14 @@ mod tests {
             order: 0,
             max_attempts: 1,
             max_fails: 2,
-            fails: 3,
             outcome: None,
             reducer: None,
             keep: 0,
             backoff: 0,
             concurrency: (StoredKey::None, 0),
+            reason: b"no such host",
         };
-        let bound = StoredJob { options: Some(options), ..job };
+        let bound = StoredJob { options: Some(options), fails: 3, ..job };
         let over = StoredJob {
             state: State::Finished,
             options: Some(StoredOptions { outcome: Some((false, 5)), ..options }),
@@ -415,12 +447,10 @@ mod tests {
         };
         let history = History { reserves: 1, timeouts: 2, releases: 3, buries: 4, kicks: 5 };
         let retry = StoredChange::Retry { fails: 2, delay: Span::from_secs(3), due: Time::from_nanos(9) };
-        let (delay, due, state) = (Span::from_secs(3), Time::from_nanos(9), State::Delayed);
-        vec![
+        let (delay, due) = (Span::from_secs(3), Time::from_nanos(9));
+        let mut samples = vec![
             Record::Change(JobId(7), retry),
             Record::Change(JobId(7), StoredChange::Priority(5)),
-            Record::Move { id: 7, pri: 5, delay, due, state, tube: b"emails" },
-            Record::Limit { tube: b"emails", most: [1, 2, u32::MAX] },
             Record::Key { id: 7, until: due, tube: b"emails", key: b"only-one" },
             Record::Put(job),
             Record::Snapshot(StoredJob { state: State::Buried, due: Time::from_nanos(3), history, ..job }),
@@ -433,7 +463,7 @@ mod tests {
             Record::Outcome { id: 1, done: Some(true), fails: 0, result: b"yes" },
             Record::Change(JobId(1), StoredChange::Reserve(2)),
             Record::Change(JobId(1), StoredChange::Release { pri: 2, delay, due, count: 5 }),
-            Record::Change(JobId(1), StoredChange::Bury { pri: 2, order: 3, count: 4 }),
+            Record::Change(JobId(1), StoredChange::Bury { pri: 2, order: 3, count: 4, fails: 5 }),
             Record::Change(JobId(1), StoredChange::Kick(2)),
             Record::Change(JobId(1), StoredChange::Expire(2)),
             Record::Delete(1),
@@ -443,8 +473,34 @@ mod tests {
             Record::Ids(4),
             Record::Synced(Place { segment: 5, at: 6 }),
             Record::Gone(7),
+        ];
+        samples.extend(samples_of_failures(job));
+        samples
+    }
+
+    /// The same of tubes, of failures, and with long payloads.
+    fn samples_of_failures(job: StoredJob<'static>) -> Vec<Record<'static>> {
+        let (delay, due, state) = (Span::from_secs(3), Time::from_nanos(9), State::Delayed);
+        vec![
+            Record::Move { id: 7, pri: 5, delay, due, state, dead_from: None, tube: b"emails" },
+            Record::Move { id: 7, pri: 5, delay, due, state: State::Buried, dead_from: Some(b"e"), tube: b"emails" },
+            Record::Settings { tube: b"emails", settings: TubeSettings::default() },
+            Record::Settings {
+                tube: b"emails",
+                settings: TubeSettings {
+                    most: [1, 2, u32::MAX],
+                    tries: 5,
+                    backoff: 10,
+                    ttl: 60,
+                    dead: Some(b"dead-emails"),
+                    max: 3,
+                    rate: Some(Rate { count: 7, seconds: 8 }),
+                },
+            },
+            Record::Reason { id: 7, reason: b"no such host" },
             Record::Put(StoredJob { body: &[b'x'; 100], ..job }),
             Record::Outcome { id: 1, done: Some(false), fails: 0, result: &[b'r'; 55] },
+            Record::Snapshot(StoredJob { state: State::Buried, fails: 9, dead_from: Some(b"emails"), ..job }),
         ]
     }
 
@@ -473,11 +529,21 @@ mod tests {
                     | Record::Snapshot(StoredJob { options: Some(_), .. }) => length,
                     // An id, a priority and a delay of a byte, a time to run of six, and one for the name's length.
                     Record::Put(job) => prefix(job.body.len()) + 8 + 10 + job.tube.len() + job.body.len(),
-                    Record::Snapshot(job) => PREFIX + 8 + 10 + 9 + 5 + job.tube.len() + job.body.len(),
+                    Record::Snapshot(job) => {
+                        let origin = job.dead_from.map_or(0, |origin| 2 + origin.len());
+                        PREFIX + 8 + 10 + 10 + 5 + origin + job.tube.len() + job.body.len()
+                    }
                     Record::Outcome { result, .. } => prefix(result.len()) + 10 + result.len(),
                     Record::Delete(_) => DELETE,
                     Record::Synced(_) => SYNCED,
                     Record::Next(_) | Record::Closed(_) | Record::Ids(_) | Record::Gone(_) => MARK,
+                    Record::Move { tube, dead_from, .. } => {
+                        length.min(CHANGE + tube.len() + dead_from.map_or(0, |origin| ORIGIN_SIZE + origin.len()))
+                    }
+                    Record::Settings { tube, settings } => {
+                        let names = tube.len() + settings.dead.map_or(0, <[u8]>::len);
+                        length.min(settings_size(names) as usize)
+                    }
                     _ => length.min(CHANGE),
                 }
             );
@@ -500,12 +566,14 @@ mod tests {
             state: State::Buried,
             due: Time::NEVER,
             history,
+            fails: u8::MAX,
+            dead_from: None,
             options: None,
         };
         let mut bytes = Vec::new();
         assert_eq!(encode(&Record::Snapshot(job), key(), AT, &mut bytes) as u64, full_size(tube.len() + body.len()));
         assert_eq!(decode(key(), AT, &bytes), Some((Record::Snapshot(job), bytes.len())));
-        let put = StoredJob { state: State::Delayed, history: History::default(), ..job };
+        let put = StoredJob { state: State::Delayed, history: History::default(), fails: 0, ..job };
         assert_eq!(encode(&Record::Put(put), key(), AT, &mut bytes), PUT + tube.len() + body.len());
     }
 

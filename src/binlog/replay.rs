@@ -235,9 +235,10 @@ impl Scan<'_> {
 mod tests {
     use std::cell::Cell;
 
-    use super::super::record::{encode, PREFIX};
+    use super::super::record::{encode, PREFIX, SETTINGS};
     use super::super::segment::HEADER;
     use super::*;
+    use crate::engine::TubeSettings;
 
     const START: u64 = HEADER as u64;
 
@@ -360,7 +361,8 @@ mod tests {
     /// A head that the end of the window cuts is found by the next look: here one that takes as much as any.
     #[test]
     fn behind_a_gap_at_the_end_of_the_window_no_record_is_lost() {
-        let longest = Record::Limit { tube: &[b't'; LOOK - PREFIX - 12], most: [1; 3] };
+        let settings = TubeSettings { max: 1, ..TubeSettings::default() };
+        let longest = Record::Settings { tube: &[b't'; LOOK - PREFIX - SETTINGS], settings };
         for (less, before) in
             (0..4).flat_map(|less| [0, 1, 8, 9, 10, LOOK - 2, LOOK - 1, LOOK].map(|before| (less, before)))
         {
@@ -415,6 +417,8 @@ mod tests {
                 body,
                 state: State::Ready,
                 due: Time::from_nanos(1),
+                fails: 0,
+                dead_from: None,
                 history: History::default(),
                 options: None,
             }

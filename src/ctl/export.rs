@@ -1,29 +1,27 @@
 //! `export`: all jobs as lines of JSON, from a server or from a binlog that no server uses. Pauses come before the
-//! jobs, so that an import pauses first; limits, and keys that outlive their jobs, come after them.
+//! jobs, so that an import pauses first; settings, and keys that outlive their jobs, come after them.
 //!
 //! Owns the comparison of what was written with what was counted. It takes no job and changes none.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::call::Call;
-use super::feed;
 use super::figures::{of_tubes, tell_refused};
-use super::link::{figures_of, first_word, refusal, Link};
+use super::link::{first_word, refusal, Link};
 use super::name::written;
 use super::opts::BINLOG;
 use super::out::{in_order, Out};
 use super::problem::{Problem, DONE, REFUSED};
 use super::progress::ProgressBar;
-use super::record::{key_line, short, tube_line, Record, LIMITS};
+use super::record::{key_line, pause_line, settings_line, short, Record};
 use super::scan::{Scan, Wanted};
 use super::tags::JobTags;
 use super::tell;
 use super::yaml::{self, Figures};
 use crate::binlog::{inspect, Folder};
 use crate::engine::{Engine, JobView, Limits, State, Time};
-use crate::protocol::beanstalk::job_options;
+use crate::protocol::beanstalk::{stats_job, tube_settings};
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let tubes = call.tubes()?;
@@ -49,24 +47,19 @@ fn told(counts: &[u64; 4]) -> String {
 #[derive(Default)]
 struct Others {
     pauses: u64,
-    limits: u64,
+    settings: u64,
     keys: u64,
-    /// Tubes whose limits the server would not tell, with the reasons.
-    refused: Vec<String>,
 }
 
 impl Others {
     fn pause(&mut self, tube: &str, seconds: u64, out: &mut Out) -> Result<(), Problem> {
         self.pauses += 1;
-        out.line(&tube_line(tube, &[("pause", seconds)]))
+        out.line(&pause_line(tube, seconds))
     }
 
-    /// `most`: by priority class, 0 for any number.
-    fn limit(&mut self, tube: &str, most: [u64; 3], out: &mut Out) -> Result<(), Problem> {
-        self.limits += 1;
-        let [high, normal, low] = most;
-        let [first, second, third] = LIMITS;
-        out.line(&tube_line(tube, &[(first, high), (second, normal), (third, low)]))
+    fn settings(&mut self, tube: &str, settings: &str, out: &mut Out) -> Result<(), Problem> {
+        self.settings += 1;
+        out.line(&settings_line(tube, settings))
     }
 
     fn key(&mut self, tube: &str, key: &[u8], left: u64, out: &mut Out) -> Result<(), Problem> {
@@ -75,9 +68,11 @@ impl Others {
     }
 
     fn report(&self) {
-        let Others { pauses, limits, keys, .. } = self;
-        if (*pauses, *limits, *keys) != (0, 0, 0) {
-            tell(&format!("exported {pauses} pauses, {limits} limits, {keys} keys that outlive their jobs"));
+        let Others { pauses, settings, keys } = self;
+        if (*pauses, *settings, *keys) != (0, 0, 0) {
+            tell(&format!(
+                "exported {pauses} pauses, settings of {settings} tubes, {keys} keys that outlive their jobs"
+            ));
         }
     }
 }
@@ -87,23 +82,29 @@ fn from_server(call: &Call, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     let before: u64 = wanted.count(&mut link)?.iter().sum();
     let scan = Scan::run(&mut link, wanted)?;
     let names = if wanted.tubes.is_empty() { link.tubes()? } else { wanted.tubes.clone() };
-    let mut others = Others::default();
+    let (mut others, mut settings) = (Others::default(), Vec::new());
     of_tubes(&mut link, &names, &mut |name, figures| {
-        let left = figures.map_or(0, |figures| figures.number("pause-time-left"));
+        let Some(figures) = figures else { return Ok(()) };
+        let left = figures.number("pause-time-left");
         if left > 0 {
             others.pause(name, left, out)?;
+        }
+        if !figures.text("settings").is_empty() {
+            settings.push((name.to_owned(), figures.text("settings").to_owned()));
         }
         Ok(())
     })?;
     let counts = write(&mut link, &scan, out)?;
-    write_limits(&mut link, &names, &mut others, out)?;
+    for (name, settings) in settings {
+        others.settings(&name, &settings, out)?;
+    }
     write_keys(&mut link, wanted, &mut others, out)?;
     out.flush()?;
     let after: u64 = wanted.count(&mut link)?.iter().sum();
     let written: u64 = counts.iter().sum();
     tell(&format!("exported {}", told(&counts)));
     others.report();
-    if tell_refused(&[scan.refused, others.refused].concat()) {
+    if tell_refused(&scan.refused) {
         return Ok(REFUSED);
     }
     if written == before && before == after {
@@ -117,58 +118,13 @@ fn from_server(call: &Call, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
 fn write(link: &mut Link, scan: &Scan, out: &mut Out) -> Result<[u64; 4], Problem> {
     let mut counts = [0; 4];
     let mut progress = ProgressBar::new("jobs written");
-    let (tags, plain) = (tags_of(link, scan)?, JobTags::default());
     scan.peek(link, &mut |record, tube, body| {
         counts[record.state as usize] += 1;
         let written = counts.iter().sum();
         progress.tell(written, Some((written, scan.jobs.len() as u64)));
-        out.line(&record.line(tube, tags.get(&record.id).unwrap_or(&plain), body))
+        out.line(&record.line(tube, body))
     })?;
     Ok(counts)
-}
-
-/// The options of the jobs that have any. A server that does not know the command is asked once.
-fn tags_of(link: &mut Link, scan: &Scan) -> Result<HashMap<u64, JobTags>, Problem> {
-    let mut all = HashMap::new();
-    if link.ask("job-options 0")?.line == "UNKNOWN_COMMAND" {
-        return Ok(all);
-    }
-    let mut ids = scan.jobs.iter().map(|found| found.record.id.to_string());
-    feed::each(link, "job-options", &mut ids, &mut |place, reply| {
-        if reply.line == "FORBIDDEN" {
-            return Ok(());
-        }
-        let tags = figures_of("job-options", &reply)?.map(JobTags::of);
-        if let Some(tags) = tags.filter(|tags| !tags.is_empty()) {
-            all.insert(scan.jobs[place].record.id, tags);
-        }
-        Ok(())
-    })?;
-    Ok(all)
-}
-
-fn write_limits(link: &mut Link, names: &[String], others: &mut Others, out: &mut Out) -> Result<(), Problem> {
-    feed::each(link, "tube-limit", &mut names.iter().cloned(), &mut |place, reply| {
-        // Names that the server refuses were reported when their jobs were counted.
-        if ["UNKNOWN_COMMAND", "FORBIDDEN", "BAD_FORMAT"].contains(&reply.line.as_str()) {
-            return Ok(());
-        }
-        let name = &names[place];
-        let figures = match figures_of(&format!("tube-limit {name}"), &reply) {
-            Ok(Some(figures)) => figures,
-            Ok(None) => return Ok(()),
-            // One tube that the server refuses hides no other.
-            Err(problem) => {
-                others.refused.push(format!("{name}: {}", problem.text));
-                return Ok(());
-            }
-        };
-        let most = LIMITS.map(|key| figures.number(key));
-        if most != [0; 3] {
-            others.limit(name, most, out)?;
-        }
-        Ok(())
-    })
 }
 
 fn write_keys(link: &mut Link, wanted: &Wanted, others: &mut Others, out: &mut Out) -> Result<(), Problem> {
@@ -212,15 +168,15 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     }
     let mut ended = 0;
     for job in order.into_iter().map(|place| &jobs[place]) {
-        let options = engine.stored_options(job);
-        let tags = JobTags::of(Figures::parse(&String::from_utf8_lossy(&job_options(options.as_ref(), time))));
-        let record = record(job, now);
-        if tags.ttl_left() == Some(0) && record.state != State::Buried {
+        let stats = stats_job(job.id(), &engine, time).unwrap_or_default();
+        let tags = JobTags::of(&Figures::parse(&String::from_utf8_lossy(&stats)));
+        let record = Record { tags, ..record(job, now) };
+        if record.tags.ttl_left() == Some(0) && record.state != State::Buried {
             ended += 1;
             continue;
         }
         counts[record.state as usize] += 1;
-        out.line(&record.line(&written(engine.tube_of(job)), &tags, job.body().bytes()))?;
+        out.line(&record.line(&written(engine.tube_of(job)), job.body().bytes()))?;
     }
     write_others(&engine, wanted, time, &mut others, out)?;
     out.flush()?;
@@ -239,7 +195,7 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
 }
 
-/// Limits, and keys that outlive their jobs, of a binlog.
+/// Settings of tubes, and keys that outlive their jobs, of a binlog.
 fn write_others(
     engine: &Engine,
     wanted: &Wanted,
@@ -247,11 +203,10 @@ fn write_others(
     others: &mut Others,
     out: &mut Out,
 ) -> Result<(), Problem> {
-    for name in engine.limited_tubes() {
-        let most = engine.tube_limit(name).unwrap_or([u32::MAX; 3]);
+    for (name, settings) in engine.tubes_with_settings() {
         let name = written(name);
         if wanted.has_tube(&name) {
-            others.limit(&name, most.map(|most| if most == u32::MAX { 0 } else { most.into() }), out)?;
+            others.settings(&name, &String::from_utf8_lossy(&tube_settings(settings)), out)?;
         }
     }
     for ended in engine.ended_keys().filter(|ended| ended.until > now) {
@@ -279,5 +234,6 @@ fn record(job: &JobView, now: u64) -> Record {
         ttr: short(job.ttr().secs()),
         age: now.saturating_sub(job.created().nanos()) / 1_000_000_000,
         counts: [history.reserves, history.timeouts, history.releases, history.buries, history.kicks],
+        tags: JobTags::default(),
     }
 }

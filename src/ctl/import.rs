@@ -42,8 +42,8 @@ enum Note {
 #[derive(Clone, Copy)]
 enum After {
     Nothing,
-    /// It is buried with this priority.
-    Bury(u32),
+    /// It is buried with this priority; the dead letter of a tube, if its place among these names is given.
+    Bury(u32, Option<u32>),
     /// It is deleted, so that its key is left.
     Delete,
 }
@@ -62,9 +62,9 @@ struct Import {
     safe: u64,
     buried: u64,
     refused: u64,
-    /// Pauses, limits, and keys that outlive their jobs.
+    /// Pauses, tubes with settings, and keys that outlive their jobs.
     pauses: u64,
-    limits: u64,
+    settings: u64,
     keys: u64,
     /// Jobs whose keys other jobs of the server have.
     known: u64,
@@ -78,6 +78,8 @@ struct Import {
     abilities: Option<Abilities>,
     /// Jobs that are put, to be settled, with their lines.
     to_settle: Vec<(u64, After, u64)>,
+    /// The tubes that dead letters come from.
+    origins: Vec<String>,
 }
 
 pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
@@ -111,9 +113,11 @@ impl Import {
             "imported {} jobs, {} of them buried; {} lines were refused",
             self.done, self.buried, self.refused
         ));
-        if (self.pauses, self.limits, self.keys) != (0, 0, 0) {
-            let (pauses, limits, keys) = (self.pauses, self.limits, self.keys);
-            tell(&format!("imported {pauses} pauses, {limits} limits, {keys} keys that outlive their jobs"));
+        let Import { pauses, settings, keys, .. } = self;
+        if (*pauses, *settings, *keys) != (0, 0, 0) {
+            tell(&format!(
+                "imported {pauses} pauses, settings of {settings} tubes, {keys} keys that outlive their jobs"
+            ));
         }
         for (count, what) in [
             (self.known, "jobs were not put: the server has jobs with their keys"),
@@ -126,6 +130,15 @@ impl Import {
         for (key, count) in &self.lost {
             tell(&format!("not stored by the server: {key}, {count} times"));
         }
+    }
+
+    /// The place of this tube among those that dead letters come from.
+    fn origin(&mut self, name: &str) -> u32 {
+        let known = self.origins.iter().position(|other| other == name);
+        known.unwrap_or_else(|| {
+            self.origins.push(name.to_owned());
+            self.origins.len() - 1
+        }) as u32
     }
 
     fn lose(&mut self, key: &'static str) {
@@ -166,26 +179,26 @@ impl Import {
             Content::Job(job) => self.add_job(feed, link, &tube, job),
             Content::Key(tags) => self.add_key(feed, link, &tube, &tags),
             // They are those of the tube that the line names.
-            Content::Pause(_) | Content::Limit(_) if self.into.is_some() => Ok(()),
+            Content::Pause(_) | Content::Settings(_) if self.into.is_some() => Ok(()),
             Content::Pause(seconds) => {
                 self.pauses += 1;
                 // It is watched so that it does not vanish before its first job comes.
                 let pause = format!("pause-tube {tube} {seconds}");
                 self.steer(feed, link, &[(format!("watch {tube}"), "WATCHING"), (pause, "PAUSED")])
             }
-            Content::Limit(most) => {
+            Content::Settings(settings) => {
                 let can = self.abilities(feed, link)?;
-                let [high, normal, low] = most;
-                let command = match most {
-                    _ if can.export => format!("limit-tube {tube} {high} {normal} {low}"),
-                    _ if can.limit && high == normal && high == low => format!("limit-tube {tube} {high}"),
+                let limit = settings.strip_prefix("limit:").filter(|limit| limit.bytes().all(|it| it.is_ascii_digit()));
+                let (command, expected) = match limit {
+                    _ if can.set_tube => (format!("set-tube {tube} {settings}"), "SET"),
+                    Some(limit) if can.limit => (format!("limit-tube {tube} {limit}"), "LIMITED"),
                     _ => {
-                        self.lose("limit");
+                        self.lose("settings");
                         return Ok(());
                     }
                 };
-                self.limits += 1;
-                self.steer(feed, link, &[(command, "LIMITED")])
+                self.settings += 1;
+                self.steer(feed, link, &[(command, expected)])
             }
         }
     }
@@ -238,8 +251,10 @@ impl Import {
             self.refuse(self.line, "the server has no reserve-job, so nothing can be buried");
             return Ok(());
         }
+        let can_bury_dead = job.tags.dead_from().is_some() && self.abilities(feed, link)?.export;
+        let origin = job.tags.dead_from().filter(|_| can_bury_dead).map(|name| self.origin(name));
         let (after, delay, least_ttl) = match job.state {
-            State::Buried => (After::Bury(job.pri), OUT_OF_REACH, LEAST_TTL),
+            State::Buried => (After::Bury(job.pri, origin), OUT_OF_REACH, LEAST_TTL),
             State::Delayed => (After::Nothing, job.delay, 1),
             _ => (After::Nothing, 0, 1),
         };
@@ -347,9 +362,11 @@ impl Import {
         let mut feed = Feed::new();
         for &(id, after, _) in &waiting {
             let command = match after {
-                After::Bury(pri) => {
+                After::Bury(pri, origin) => {
                     feed.add(Note::Hold).extend_from_slice(format!("reserve-job {id}\r\n").as_bytes());
-                    format!("bury {id} {pri}\r\n")
+                    let origin = origin.and_then(|place| self.origins.get(place as usize));
+                    let from = origin.map_or(String::new(), |name| format!(" from:{name}"));
+                    format!("bury {id} {pri}{from}\r\n")
                 }
                 _ => format!("delete {id}\r\n"),
             };

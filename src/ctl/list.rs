@@ -10,7 +10,6 @@ use super::out::{excerpt, Out};
 use super::problem::{Problem, DONE, REFUSED};
 use super::record::COUNTS;
 use super::scan::{Scan, Wanted};
-use super::tags::JobTags;
 use super::tell;
 use crate::engine::State;
 
@@ -52,7 +51,7 @@ fn print(call: &Call, out: &mut Out, link: &mut Link, scan: &Scan) -> Result<(),
     let mut rows = Vec::new();
     scan.peek(link, &mut |record, tube, body| {
         if call.has(&JSON) {
-            return out.line(&record.line(tube, &JobTags::default(), body));
+            return out.line(&record.line(tube, body));
         }
         let mut row = vec![record.id.to_string(), record.state.word().to_owned()];
         row.extend([record.pri, record.delay, record.ttr].map(|number| number.to_string()));

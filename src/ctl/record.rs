@@ -26,6 +26,8 @@ pub struct Record {
     /// Seconds since it was put.
     pub age: u64,
     pub counts: [u32; 5],
+    /// What it has beside beanstalkd's figures.
+    pub tags: JobTags,
 }
 
 /// The number, or the largest that there is.
@@ -45,11 +47,12 @@ impl Record {
             ttr: short(figures.number("ttr")),
             age: figures.number("age"),
             counts: COUNTS.map(|key| short(figures.number(key))),
+            tags: JobTags::of(figures),
         })
     }
 
     /// Its line, without the end of it.
-    pub fn line(&self, tube: &str, tags: &JobTags, body: &[u8]) -> String {
+    pub fn line(&self, tube: &str, body: &[u8]) -> String {
         json::object(|json| {
             json.number("id", self.id);
             json.bytes("tube", &name::bytes(tube));
@@ -61,7 +64,7 @@ impl Record {
             for (key, count) in COUNTS.into_iter().zip(self.counts) {
                 json.number(key, count.into());
             }
-            tags.write(json);
+            self.tags.write(json);
             json.bytes("body", body);
         })
     }
@@ -76,16 +79,21 @@ pub fn key_line(tube: &str, key: &[u8], left: u64) -> String {
     })
 }
 
-/// The line of a tube with some figures.
-pub fn tube_line(tube: &str, figures: &[(&str, u64)]) -> String {
+/// The line of a tube that is paused for so many seconds.
+pub fn pause_line(tube: &str, seconds: u64) -> String {
     json::object(|json| {
         json.bytes("tube", &name::bytes(tube));
-        figures.iter().for_each(|(key, number)| json.number(key, *number));
+        json.number("pause", seconds);
     })
 }
 
-/// The keys of a limit: the number of jobs by priority class, 0 for none.
-pub const LIMITS: [&str; 3] = ["limit-high", "limit-normal", "limit-low"];
+/// The line of a tube with settings.
+pub fn settings_line(tube: &str, settings: &str) -> String {
+    json::object(|json| {
+        json.bytes("tube", &name::bytes(tube));
+        json.text("settings", settings.as_bytes());
+    })
+}
 
 /// A line that was read.
 #[derive(Debug)]
@@ -103,8 +111,8 @@ pub enum Content {
     Key(JobTags),
     /// Seconds for which the tube gives out no job.
     Pause(u32),
-    /// How many jobs the tube may have, by priority class; 0 for any number.
-    Limit([u32; 3]),
+    /// The settings of the tube, as `set-tube` takes them.
+    Settings(String),
 }
 
 /// The arguments of a `put`, its tags and its body.
@@ -124,8 +132,8 @@ pub struct ImportJob {
 impl ImportLine {
     /// Reads one; the error says what is wrong with it.
     pub fn parse(line: &[u8]) -> Result<ImportLine, String> {
-        let known = ["tube", "tube-base64", "state", "pri", "delay", "ttr", "body", "body-base64", "pause"];
-        let known = [&known[..], &LIMITS, &tags::MEMBERS].concat();
+        let known = ["tube", "tube-base64", "state", "pri", "delay", "ttr", "body", "body-base64", "pause", "settings"];
+        let known = [&known[..], &tags::MEMBERS].concat();
         let object = Object::parse(line, &known, Strays::Ignored)?;
         let number = |key: &str, default: u32| match object.number(key) {
             Ok(None) => Ok(default),
@@ -147,12 +155,11 @@ impl ImportLine {
             (None, Some(text)) => base64::decode(text.as_bytes()).ok_or("body-base64: no base64")?,
             (None, None) => {
                 let pause = number("pause", 0)?;
-                let [high, normal, low] = LIMITS.map(|key| number(key, 0));
-                let limits = [high?, normal?, low?];
+                let settings = text("settings")?;
                 let content = match tube.is_some() {
                     true if tags.has_kept_key() => Content::Key(tags),
                     true if pause > 0 => Content::Pause(pause),
-                    true if limits != [0; 3] => Content::Limit(limits),
+                    true if settings.is_some() => Content::Settings(settings.unwrap_or_default().to_string()),
                     _ => return Err("there must be one body or body-base64".to_owned()),
                 };
                 return Ok(ImportLine { tube, content });
@@ -175,10 +182,18 @@ mod tests {
 
     #[test]
     fn a_job_goes_through_a_line() {
-        let record =
-            Record { id: 7, state: State::Delayed, pri: 3, delay: 9, ttr: 60, age: 1, counts: [1, 2, 3, 4, 5] };
+        let record = Record {
+            id: 7,
+            state: State::Delayed,
+            pri: 3,
+            delay: 9,
+            ttr: 60,
+            age: 1,
+            counts: [1, 2, 3, 4, 5],
+            tags: JobTags::default(),
+        };
         for body in [&b"plain \"text\"\n"[..], b"", b"\xff\x00\x80", "\u{1f980}\u{0}\u{2028}".as_bytes()] {
-            let line = record.line("mail", &JobTags::default(), body);
+            let line = record.line("mail", body);
             assert!(!line.contains('\n'));
             let read = ImportLine::parse(line.as_bytes()).expect("a job");
             let Content::Job(job) = read.content else { panic!("{line}") };
@@ -189,9 +204,18 @@ mod tests {
 
     #[test]
     fn every_name_of_a_tube_goes_through_a_line() {
-        let record = Record { id: 7, state: State::Ready, pri: 3, delay: 0, ttr: 60, age: 1, counts: [0; 5] };
+        let record = Record {
+            id: 7,
+            state: State::Ready,
+            pri: 3,
+            delay: 0,
+            ttr: 60,
+            age: 1,
+            counts: [0; 5],
+            tags: JobTags::default(),
+        };
         for name in [&b"My::Func"[..], b"a b", b"\xff", b"\"a\"", b"a\r\nquit", &[b'x'; 300]] {
-            let line = record.line(&name::written(name), &JobTags::default(), b"");
+            let line = record.line(&name::written(name), b"");
             let read = ImportLine::parse(line.as_bytes()).expect("a job");
             assert_eq!(read.tube, Some(name::written(name)), "{line}");
         }

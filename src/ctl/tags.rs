@@ -8,40 +8,45 @@ use super::problem::{Problem, REFUSED};
 use super::put::knows;
 use super::yaml::Figures;
 use crate::protocol::beanstalk::MAX_PUT_LINE;
+use crate::protocol::text::push_quoted;
 use crate::shared::base64;
 use crate::shared::json::{Members, Object};
 
 /// Keys whose values are names.
-const NAMES: [&str; 2] = ["idempotency-key", "concurrency-key"];
+const NAMES: [&str; 3] = ["idempotency-key", "concurrency-key", "dead-from"];
 
 /// Keys whose values are numbers.
 const NUMBERS: [&str; 7] =
-    ["idempotency-ttl", "concurrency-limit", "tries", "try-delay", "tries-lost", "max-fails", "ttl-left"];
+    ["idempotency-ttl", "concurrency-limit", "try", "backoff", "fails", "max-fails", "expires-in"];
 
 /// Keys whose values are words, which no tag can express.
 const WORDS: [&str; 2] = ["unique", "protocol"];
 
 /// All members of a line that this reads.
-pub const MEMBERS: [&str; 13] = [
+pub const MEMBERS: [&str; 17] = [
     "idempotency-key",
     "idempotency-key-base64",
     "concurrency-key",
     "concurrency-key-base64",
     "idempotency-ttl",
     "concurrency-limit",
-    "tries",
-    "try-delay",
-    "tries-lost",
+    "try",
+    "backoff",
+    "fails",
     "max-fails",
-    "ttl-left",
+    "expires-in",
     "unique",
     "protocol",
+    "dead-from",
+    "dead-from-base64",
+    "last-error",
+    "last-error-base64",
 ];
 
 /// Bytes of a line of `put` beside its tags, at most.
 const PUT_LINE: usize = 64;
 
-/// The options of a job, by the keys of `job-options`.
+/// What a job has beside beanstalkd's figures, by the keys of `stats-job`.
 #[derive(Clone, Default, Debug)]
 pub struct JobTags(Figures);
 
@@ -49,8 +54,12 @@ pub struct JobTags(Figures);
 pub type Written = (String, Vec<&'static str>);
 
 impl JobTags {
-    /// Takes them from the reply to `job-options`.
-    pub fn of(figures: Figures) -> JobTags {
+    /// Takes them from the reply to `stats-job`.
+    pub fn of(all: &Figures) -> JobTags {
+        let mut figures = Figures::default();
+        for (key, value) in all.iter().filter(|(key, _)| MEMBERS.contains(key)) {
+            figures.push(key, value.to_owned());
+        }
         JobTags(figures)
     }
 
@@ -65,7 +74,7 @@ impl JobTags {
 
     /// Seconds until the end of the job's life, if that has an end.
     pub fn ttl_left(&self) -> Option<u64> {
-        (!self.0.text("ttl-left").is_empty()).then(|| self.0.number("ttl-left"))
+        (!self.0.text("expires-in").is_empty()).then(|| self.0.number("expires-in"))
     }
 
     /// Writes them as members of an object that has begun.
@@ -101,7 +110,20 @@ impl JobTags {
                 figures.push(key, word.to_owned());
             }
         }
+        match (text("last-error")?, text("last-error-base64")?) {
+            (Some(plain), _) => figures.push("last-error", plain.to_string()),
+            (None, Some(encoded)) => {
+                let bytes = base64::decode(encoded.as_bytes()).ok_or("last-error-base64: no base64")?;
+                figures.push("last-error", String::from_utf8_lossy(&bytes).into_owned());
+            }
+            (None, None) => {}
+        }
         Ok(JobTags(figures))
+    }
+
+    /// The tube that the job is a dead letter of, if it is one.
+    pub fn dead_from(&self) -> Option<&str> {
+        Some(self.0.text("dead-from")).filter(|name| !name.is_empty())
     }
 
     /// The tags for a server that can do this. A job that lives on for less than `least_ttl` seconds is given that.
@@ -123,22 +145,30 @@ impl JobTags {
             add("concurrency-key", format!(" con:{bound}{}", suffix(number("concurrency-limit"))), known);
         }
         let is_plain = text("protocol").is_empty();
-        if number("tries") > 0 && is_plain {
-            let (delay, tries_lost) = (number("try-delay"), number("tries-lost"));
-            let more = if tries_lost > 0 && can.export { format!(":{delay}:{tries_lost}") } else { suffix(delay) };
-            add("tries", format!(" try:{}{more}", number("tries")), can.tries);
-            if tries_lost > 0 && can.tries && !can.export {
-                add("tries-lost", String::new(), false);
-            }
+        let (tries, delay, fails) = (number("try"), number("backoff"), number("fails"));
+        if is_plain && (tries > 0 || fails > 0 && can.export) {
+            let more = if fails > 0 && can.export { format!(":{delay}:{fails}") } else { suffix(delay) };
+            add("try", format!(" try:{tries}{more}"), can.tries);
+        }
+        if is_plain && fails > 0 && !can.export {
+            add("fails", String::new(), false);
         }
         if let Some(left) = self.ttl_left() {
-            add("ttl-left", format!(" ttl:{}", left.max(least_ttl)), can.ttl);
+            add("expires-in", format!(" ttl:{}", left.max(least_ttl)), can.ttl);
+        }
+        let mut reason = Vec::new();
+        push_quoted(&mut reason, text("last-error").as_bytes());
+        if reason.len() > 2 {
+            add("last-error", format!(" err:{}", String::from_utf8_lossy(&reason)), can.export);
+        }
+        if self.dead_from().is_some() && !can.export {
+            add("dead-from", String::new(), false);
         }
         for key in WORDS.into_iter().filter(|key| !text(key).is_empty()) {
             add(key, String::new(), false);
         }
-        if !is_plain && (number("tries"), number("max-fails"), number("tries-lost")) != (0, 0, 0) {
-            add("tries", String::new(), false);
+        if !is_plain && (tries, number("max-fails"), fails) != (0, 0, 0) {
+            add("try", String::new(), false);
         }
         (tags, lost)
     }
@@ -153,8 +183,10 @@ pub struct Abilities {
     ttl: bool,
     /// The command `limit-tube` with a single number.
     pub limit: bool,
-    /// Names in quotes, tries that are lost, and limits by class.
+    /// Names in quotes, failed tries and their reasons.
     pub export: bool,
+    /// Settings of tubes beside their limits.
+    pub set_tube: bool,
 }
 
 impl Abilities {
@@ -168,9 +200,17 @@ impl Abilities {
         if !words.is_empty() {
             let has = |word: &str| words.split(' ').any(|other| other == word);
             let (idp, con, tries, ttl) = (has("idp"), has("con"), has("try"), has("ttl"));
-            return Ok(Abilities { idp, con, tries, ttl, limit: has("limit-tube"), export: has("export") });
+            return Ok(Abilities {
+                idp,
+                con,
+                tries,
+                ttl,
+                limit: has("limit-tube"),
+                export: has("export"),
+                set_tube: has("set-tube"),
+            });
         }
-        let (limit, export) = (link.ask("limit-tube")?, link.ask("list-keys x")?);
+        let (limit, export, set_tube) = (link.ask("limit-tube")?, link.ask("list-keys x")?, link.ask("set-tube ")?);
         Ok(Abilities {
             idp: knows(link, "idp")?,
             con: knows(link, "con")?,
@@ -178,6 +218,7 @@ impl Abilities {
             ttl: knows(link, "ttl")?,
             limit: limit.line != "UNKNOWN_COMMAND",
             export: export.line != "UNKNOWN_COMMAND",
+            set_tube: set_tube.line != "UNKNOWN_COMMAND",
         })
     }
 }
@@ -187,28 +228,29 @@ mod tests {
     use super::*;
     use crate::shared::json::{object, Strays};
 
-    const ALL: Abilities = Abilities { idp: true, con: true, tries: true, ttl: true, limit: true, export: true };
+    const ALL: Abilities =
+        Abilities { idp: true, con: true, tries: true, ttl: true, limit: true, export: true, set_tube: true };
 
     fn of(text: &str) -> JobTags {
-        JobTags::of(Figures::parse(text))
+        JobTags::of(&Figures::parse(text))
     }
 
     #[test]
     fn tags_go_through_a_line_and_what_cannot_be_stored_is_named() {
-        let text = "idempotency-key: \"a b\\xff\"\nidempotency-ttl: 60\ntries: 9\ntry-delay: 5\ntries-lost: 3\n\
-            ttl-left: 7\nconcurrency-key: c\nconcurrency-limit: 2\n";
-        let all = r#" idp:"a b\xff":60 con:c:2 try:9:5:3 ttl:7"#;
+        let text = "pri: 7\nidempotency-key: \"a b\\xff\"\nidempotency-ttl: 60\ntry: 9\ntries-left: 6\nbackoff: 5\n\
+            fails: 3\nexpires-in: 7\nconcurrency-key: c\nconcurrency-limit: 2\nlast-error: \"no \\\"host\\\"\"\n";
+        let all = r#" idp:"a b\xff":60 con:c:2 try:9:5:3 ttl:7 err:"no \"host\"""#;
         let line = object(|json| of(text).write(json));
         let read = JobTags::read(&Object::parse(line.as_bytes(), &MEMBERS, Strays::Refused).expect("an object"));
         let read = read.expect("tags");
         assert_eq!(read.write_for(&ALL, 1), (all.to_owned(), vec![]));
         assert_eq!(read.write_for(&ALL, 60).0, all.replace("ttl:7", "ttl:60"));
-        let none = vec!["idempotency-key", "concurrency-key", "tries", "ttl-left"];
+        let none = vec!["idempotency-key", "concurrency-key", "try", "fails", "expires-in", "last-error"];
         assert_eq!(read.write_for(&Abilities::default(), 1), (String::new(), none));
         let older = Abilities { export: false, ..ALL };
         let (tags, lost) = read.write_for(&older, 1);
-        assert_eq!((tags.as_str(), lost), (" con:c:2 try:9:5 ttl:7", vec!["idempotency-key", "tries-lost"]));
-        let other = of("idempotency-key: u\nunique: id\nprotocol: workq\ntries: 3\n");
-        assert_eq!(other.write_for(&ALL, 1), (" idp:u".to_owned(), vec!["unique", "protocol", "tries"]));
+        assert_eq!((tags.as_str(), lost), (" con:c:2 try:9:5 ttl:7", vec!["idempotency-key", "fails", "last-error"]));
+        let other = of("idempotency-key: u\nunique: id\nprotocol: workq\ntry: 3\n");
+        assert_eq!(other.write_for(&ALL, 1), (" idp:u".to_owned(), vec!["unique", "protocol", "try"]));
     }
 }

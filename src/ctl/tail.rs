@@ -13,7 +13,6 @@ use super::opts::{ENOUGH, INTERVAL, JSON};
 use super::out::{excerpt, Out};
 use super::problem::{Problem, DONE, REFUSED};
 use super::scan::{highest, page, Listing, Scan, Wanted, PAGE};
-use super::tags::JobTags;
 use super::tell;
 use crate::engine::State;
 
@@ -177,7 +176,7 @@ fn look(
     scan.peek(link, &mut |record, tube, body| {
         printed += 1;
         match call.has(&JSON) {
-            true => out.line(&record.line(tube, &JobTags::default(), body)),
+            true => out.line(&record.line(tube, body)),
             false => out.line(&format!("{}\t{tube}\t{}\t{}", record.id, record.state.word(), excerpt(body))),
         }
     })?;

@@ -7,10 +7,10 @@ use crate::protocol::text;
 use crate::shared::json::Members;
 
 /// Keys whose values are texts, also those that look like numbers.
-const TEXTS: [&str; 5] = ["version", "id", "hostname", "os", "platform"];
+const TEXTS: [&str; 7] = ["version", "id", "hostname", "os", "platform", "settings", "last-error"];
 
 /// Keys whose values are names.
-const NAMES: [&str; 4] = ["name", "tube", "idempotency-key", "concurrency-key"];
+const NAMES: [&str; 5] = ["name", "tube", "idempotency-key", "concurrency-key", "dead-from"];
 
 /// Keys and values, in the server's order.
 #[derive(Clone, Default, Debug)]

@@ -503,6 +503,11 @@ impl Core {
     fn spread(&mut self, hub: &Hub, scratch: &mut TurnScratch, mut own: Option<(ClientId, &mut Output)>) {
         let most = hub.most_news();
         while let Some(event) = self.engine.take_event() {
+            if let Event::DeadLetterStays { job, from, dead } = &event {
+                let (from, dead) = (from.escape_ascii(), dead.escape_ascii());
+                log::warn!("job {}: buried in tube {from}, since its dead-letter tube {dead} cannot take it", job.0);
+                continue;
+            }
             let own = own.as_mut().filter(|(client, _)| *client == event.client()).map(|(_, out)| &mut **out);
             let own = match own {
                 Some(out) if out.len() <= most => {

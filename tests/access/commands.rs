@@ -52,9 +52,9 @@ const BEANSTALK: [(&str, &[&str]); 43] = [
     ("flush-buried", &["admin"]),
     ("list-jobs", &["look"]),
     ("list-keys", &["look"]),
-    ("job-options", &["look"]),
-    ("tube-limit", &["look"]),
     ("limit-tube", &["admin"]),
+    ("set-tube", &["admin"]),
+    ("fail", &["take"]),
     ("delete-batch", &["admin"]),
     // These need the right for every tube.
     ("drain", &[]),
@@ -112,14 +112,12 @@ fn of_beanstalk() {
         let mut client = guarded.connect("beanstalk");
         let line = match command {
             "put" => "put 0 0 60 1\r\nx".to_owned(),
-            "peek" | "reserve-job" | "delete" | "kick-job" | "touch" | "stats-job" | "job-options" => {
-                format!("{command} {id}")
-            }
+            "peek" | "reserve-job" | "delete" | "kick-job" | "touch" | "stats-job" => format!("{command} {id}"),
             "release" => format!("release {id} 0 0"),
             "bury" => format!("bury {id} 0"),
             "kick" => "kick 1".to_owned(),
             "reserve-with-timeout" => "reserve-with-timeout 0".to_owned(),
-            "stats-tube" | "tube-limit" | "use" | "watch" | "ignore" => format!("{command} {TUBE}"),
+            "stats-tube" | "use" | "watch" | "ignore" => format!("{command} {TUBE}"),
             "pause-tube" => format!("pause-tube {TUBE} 0"),
             "auth" => format!("auth {}", super::OPERATOR),
             "reserve-batch" => "reserve-batch 1 0".to_owned(),
@@ -128,6 +126,8 @@ fn of_beanstalk() {
             "flush-tube" | "flush-buried" => format!("{command} {TUBE}"),
             "list-jobs" => format!("list-jobs {TUBE} ready"),
             "limit-tube" => format!("limit-tube {TUBE} 1000"),
+            "set-tube" => format!("set-tube {TUBE} try:9"),
+            "fail" => format!("fail {id} 0 1\r\nx"),
             "delete-batch" => format!("delete-batch {id}"),
             "move-job" => format!("move-job {id} {OTHER} 0 0"),
             "move-tube" => format!("move-tube {TUBE} {OTHER} ready 1"),
@@ -154,6 +154,15 @@ fn a_tag_names_no_tube_that_the_client_may_not_put_to() {
     assert_eq!(client.ask(&format!("put 0 0 60 1 tub:{OTHER}\r\nx")), "FORBIDDEN");
     assert!(client.ask(&format!("put 0 0 60 1 tub:{TUBE}\r\nx")).starts_with("INSERTED "));
     assert!(client.ask("put 0 0 60 1 ttl:60\r\nx").starts_with("INSERTED "));
+}
+
+#[test]
+fn a_dead_letter_tube_needs_the_right_as_well() {
+    let guarded = Guarded::start("");
+    guarded.change(&format!("me {} admin:{TUBE}", user()));
+    let mut client = guarded.connect("beanstalk");
+    assert_eq!(client.ask(&format!("set-tube {TUBE} dead:{OTHER}")), "FORBIDDEN");
+    assert_eq!(client.ask(&format!("set-tube {TUBE} try:3")), "SET");
 }
 
 /// The answer to a packet, up to that to an echo behind it.

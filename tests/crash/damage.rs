@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use beanpole::internals::binlog::{OpenError, SyncMode};
-use beanpole::internals::engine::{CompletionPolicy, Engine, JobId, StoredKey, StoredOptions};
+use beanpole::internals::engine::{Engine, JobId, StoredKey, StoredOptions};
 
 use crate::disk::Disk;
 use crate::driver::{dawn, settings, start, Life};
@@ -62,13 +62,12 @@ impl format::Job {
             StoredKey::Body => (b'b', vec![]),
             StoredKey::Id(id) => (b'i', id.to_vec()),
         };
-        let completion =
-            |options: &StoredOptions| if options.completion == CompletionPolicy::Keep { b'k' } else { b't' };
+        let completion = |options: &StoredOptions| [b'd', b't', b'k'][options.completion as usize];
         Some(format::Job {
             body: job.body().bytes()[..engine.payload_len(&job)].to_vec(),
             options: options.as_ref().map(|options| (completion(options), dedup_key(options).0, dedup_key(options).1)),
             times: options.map(|options| [options.ttl.nanos(), options.expires.nanos(), options.start.nanos()]),
-            limits: options.map_or([0; 3], |options| [options.max_attempts, options.max_fails, options.fails]),
+            limits: options.map_or([0; 3], |options| [options.max_attempts, options.max_fails, job.fails()]),
             reducer: options.and_then(|options| options.reducer).unwrap_or_default().to_vec(),
             outcome: engine.outcome(&job).map(|(done, result)| (done, result.to_vec())),
             leased: job.is_leased().then(|| job.due().nanos()),

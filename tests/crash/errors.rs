@@ -131,7 +131,7 @@ impl Life {
     fn look(&self, job: JobId) -> String {
         let (_, engine) = &*self.access.0.borrow();
         let view = engine.any_job(job).expect("a job");
-        let fails = engine.extras(&view).map_or(0, |extras| extras.fails);
+        let fails = view.fails();
         format!("{:?} {:?} {fails} {:?} {:?}", view.state(), view.history(), engine.outcome(&view), engine.memory())
     }
 

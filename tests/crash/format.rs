@@ -106,7 +106,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Bytes of terms before the names in them.
-const TERMS: usize = 46;
+const TERMS: usize = 48;
 
 fn short(bytes: &[u8], at: usize) -> usize {
     u16::from_le_bytes([bytes[at], bytes[at + 1]]).into()
@@ -152,13 +152,19 @@ impl Job {
         if kind.eq_ignore_ascii_case(&b'P') {
             return (id, Job::read(kind, rest));
         }
-        let (state, due) = (rest[0], number(rest, 1));
-        let (reserves, behind) = variable(&rest[9..]);
+        let state = rest[0];
+        rest = &rest[1..];
+        if state == b'x' {
+            rest = &rest[2 + short(rest, 0)..];
+        }
+        let due = number(rest, 0);
+        let (reserves, behind) = variable(&rest[8..]);
         rest = behind;
         for _ in 0..4 {
             rest = variable(rest).1;
         }
-        let mut job = Job::read(kind, rest);
+        let mut job = Job::read(kind, &rest[1..]);
+        job.limits[2] = rest[0];
         assert_eq!(state == b'f', job.outcome.is_some());
         job.leased = (state == b'l').then_some(due);
         job.reserves = reserves as u32;
@@ -171,8 +177,11 @@ impl Job {
             return Job { body: rest.to_vec(), ..Job::default() };
         }
         let (dedup_key, reducer) = (short(rest, 42), short(rest, 44));
-        let (dedup_key, more) = rest[TERMS..].split_at(dedup_key);
-        let (reducer, body) = more.split_at(reducer);
+        let own = if rest[0] == b'd' { 14 } else { 0 };
+        let bound = if own > 0 { short(rest, TERMS + 12) } else { 0 };
+        let (dedup_key, more) = rest[TERMS + own..].split_at(dedup_key);
+        let (reducer, more) = more.split_at(reducer);
+        let (_, body) = more.split_at(bound + short(rest, 46));
         let result = u32::from_le_bytes(rest[38..42].try_into().expect("four bytes")) as usize;
         let (outcome, body) = match rest[2] {
             b'-' => (None, body),
@@ -191,6 +200,10 @@ impl Job {
 
     /// A record of another kind.
     fn change(&mut self, kind: u8, payload: &[u8]) {
+        if kind == b'W' && self.options.is_none() {
+            self.options = Some((b'd', b'-', Vec::new()));
+            self.times = Some([u64::MAX; 3]);
+        }
         if self.outcome.is_some() {
             return;
         }
@@ -199,6 +212,9 @@ impl Job {
         match kind {
             b'A' => (self.reserves, self.leased) = (count(), Some(number(payload, 12))),
             b'R' => self.reserves = count(),
+            b'T' => self.limits[2] = count() as u8,
+            b'K' => self.limits[2] = 0,
+            b'B' => self.limits[2] = payload[24],
             b'O' => {
                 self.limits[2] = payload[9];
                 let done = payload[8] == b'd';
@@ -246,7 +262,7 @@ fn apply(kind: u8, payload: &[u8], jobs: &mut BTreeMap<u64, Job>) {
             jobs.insert(id, job);
         }
         b'D' => drop(jobs.remove(&id())),
-        b'Z' | b'N' | b'C' | b'I' | b'S' | b'G' => {}
+        b'Z' | b'N' | b'C' | b'I' | b'S' | b'G' | b'Q' | b'E' => {}
         _ => drop(jobs.get_mut(&id()).map(|job| job.change(kind, payload))),
     }
 }

@@ -119,7 +119,7 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
         history: counters(job.history()),
         body: job.body().bytes()[..engine.payload_len(&job)].to_vec(),
         options: options(job.completion(), extras),
-        fails: extras.map_or(0, |extras| extras.fails),
+        fails: job.fails(),
         outcome: engine.outcome(&job).map(|(done, result)| (done, result.to_vec())),
     })
 }
@@ -431,7 +431,10 @@ impl Model {
                 b'i' => engine
                     .find_id(&dedup_key[..].try_into().expect("sixteen bytes"))
                     .is_some_and(|it| ids.contains(&it)),
-                b'n' => engine.find_name(&dedup_key, |_| true) == Some(ids[0]),
+                // Of several that are buried, one is found.
+                b'n' => engine
+                    .find_name(&dedup_key, |_| true)
+                    .is_some_and(|it| it == ids[0] || engine.is_buried(ids[0]) && ids.contains(&it)),
                 _ => true,
             };
             if !right {

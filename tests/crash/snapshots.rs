@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beanpole::internals::engine::{CompletionPolicy, Engine, JobExtras, JobView, State, StoredOptions, Time};
+use beanpole::internals::engine::{Engine, JobView, State, StoredOptions, Time, TubeSettings};
 
 /// A job as the log has it.
 #[derive(Clone, PartialEq, Debug)]
@@ -34,8 +34,7 @@ pub struct Snapshot {
     position: u64,
     jobs: BTreeMap<u64, Standing>,
     keys: EndedKeys,
-    /// Tubes that have a limit.
-    limits: BTreeSet<Vec<u8>>,
+    settings: BTreeMap<Vec<u8>, TubeSettings>,
     last_id: u64,
 }
 
@@ -45,7 +44,7 @@ pub struct Snapshots(Vec<Snapshot>);
 
 fn standing(engine: &Engine, job: &JobView) -> Standing {
     let options = engine.stored_options(job);
-    let fixed = options.map(|options| StoredOptions { fails: 0, outcome: None, order: 0, ..options });
+    let fixed = options.map(|options| StoredOptions { outcome: None, order: 0, ..options });
     let body = &job.body().bytes()[..engine.payload_len(job)];
     let history = job.history();
     let (state, due) = match job.state() {
@@ -62,16 +61,8 @@ fn standing(engine: &Engine, job: &JobView) -> Standing {
         state,
         due,
         history: [history.reserves, history.timeouts, history.releases, history.buries, history.kicks],
-        fails: engine.extras(job).map_or(0, |extras| counted_fails(job, extras)),
+        fails: job.fails(),
         outcome: engine.outcome(job).map(|(done, result)| (done, result.to_vec())),
-    }
-}
-
-/// The try that buries a job with tags is in no record of its own: with the next loss it is buried either way.
-fn counted_fails(job: &JobView, extras: &JobExtras) -> u8 {
-    match job.completion() {
-        CompletionPolicy::Drop => extras.fails.min(extras.max_attempts.saturating_sub(1)),
-        _ => extras.fails,
     }
 }
 
@@ -109,7 +100,7 @@ impl Snapshot {
             position,
             jobs: jobs.map(|job| (job.id().0, standing(engine, &job))).collect(),
             keys: keys.collect(),
-            limits: engine.limited_tubes().map(<[u8]>::to_vec).collect(),
+            settings: engine.tubes_with_settings().map(|(name, settings)| (name.to_vec(), settings.clone())).collect(),
             last_id: engine.last_id(),
         }
     }
@@ -123,7 +114,7 @@ impl Snapshot {
     }
 
     fn is(&self, found: &Snapshot) -> bool {
-        self.jobs == found.jobs && self.keys == found.keys && self.limits == found.limits
+        self.jobs == found.jobs && self.keys == found.keys && self.settings == found.settings
     }
 }
 
@@ -150,8 +141,11 @@ fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), 
             }
         }
     }
-    if found.limits != before.limits && found.limits != after.limits {
-        return Err(format!("limits were {:?}, became {:?}, are {:?}", before.limits, after.limits, found.limits));
+    if found.settings != before.settings && found.settings != after.settings {
+        return Err(format!(
+            "settings were {:?}, became {:?}, are {:?}",
+            before.settings, after.settings, found.settings
+        ));
     }
     Ok(())
 }

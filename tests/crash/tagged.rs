@@ -146,9 +146,9 @@ fn moves_and_limits_come_back() {
         assert_eq!(engine.move_jobs(client, &mut moving, now), Ok(Progress::Done));
         assert_eq!(moving.done, 1);
     });
-    verb(&mut life, |engine, _| engine.limit_new_tube(client, b"full", [Some(0); 3]).expect("a tube"));
-    verb(&mut life, |engine, _| engine.limit_new_tube(client, b"free", [Some(7); 3]).expect("a tube"));
-    verb(&mut life, |engine, _| engine.limit_new_tube(client, b"free", [None; 3]).expect("a tube"));
+    verb(&mut life, |engine, now| engine.limit_new_tube(client, b"full", [Some(0); 3], now).expect("a tube"));
+    verb(&mut life, |engine, now| engine.limit_new_tube(client, b"free", [Some(7); 3], now).expect("a tube"));
+    verb(&mut life, |engine, now| engine.limit_new_tube(client, b"free", [None; 3], now).expect("a tube"));
     save(&mut life);
     for pass in 0..2 {
         let mut engine = after_cut(&disk, life.now);

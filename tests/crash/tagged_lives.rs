@@ -3,7 +3,9 @@
 //! Owns the verbs of chance for that. What must come back, `snapshots` says; the other lives have all other verbs.
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
-use beanpole::internals::engine::{DedupKey, Engine, Flush, JobId, MoveJobs, NewJob, Span, State, Tagged, Tags, Time};
+use beanpole::internals::engine::{
+    DedupKey, Engine, Flush, JobId, MoveJobs, NewJob, Span, State, Tagged, Tags, Time, TubeSettings, UNLIMITED,
+};
 
 use crate::crashes::wished;
 use crate::disk::Disk;
@@ -27,6 +29,7 @@ fn tags(random: &mut Random) -> Tags {
         tries,
         fails: random.pick(&[0, 0, 1]),
         backoff,
+        reason: random.once_in(8).then(|| (*b"imported").into()),
         ttl: random.pick(&[Span::MAX, Span::MAX, Span::from_secs(1), Span::from_secs(100)]),
         concurrency: random.once_in(4).then(|| (second, random.pick(&[1, 2]))),
     }
@@ -53,7 +56,15 @@ fn operate(life: &mut Life, job: JobId) {
     let state = life.random.pick(&[State::Ready, State::Delayed, State::Buried]);
     let delay = Span::from_secs(life.random.pick(&[0, 0, 2]));
     let most = life.random.pick(&[None, Some(0), Some(2)]);
-    let what = life.random.below(10);
+    let settings = TubeSettings {
+        tries: life.random.pick(&[0, 2]),
+        backoff: life.random.pick(&[0, 1]),
+        ttl: life.random.pick(&[0, 0, 100]),
+        dead: life.random.once_in(2).then(|| from.into()),
+        max: life.random.pick(&[0, 0, 2]),
+        ..TubeSettings::default()
+    };
+    let what = life.random.below(12);
     life.wal.reserve(&life.access, ROOM);
     life.turn(|engine, now| {
         match what {
@@ -61,7 +72,9 @@ fn operate(life: &mut Life, job: JobId) {
             4..=6 => {
                 let _ = engine.move_jobs(client, &mut MoveJobs::new(from.into(), to.into(), state, 3), now);
             }
-            7 | 8 => drop(engine.limit_new_tube(client, to, [most; 3])),
+            7 => drop(engine.limit_new_tube(client, to, [most; 3], now)),
+            8 => drop(engine.set_tube(client, to, settings, now)),
+            9 => drop(engine.fail(client, job, 7, b"no such host", now)),
             _ => drop(engine.flush(&mut Flush::new(from.into(), &State::UNFINISHED), now)),
         }
         None
@@ -101,7 +114,7 @@ fn answers(engine: &mut Engine, now: Time) {
             Ok(Tagged::Duplicate { .. }) => lives,
             Ok(Tagged::Ended(_)) => !lives && ended,
             Ok(Tagged::New(_)) => !lives && !ended,
-            Err(_) => engine.limited_tubes().any(|name| name == tube),
+            Err(_) => engine.tube_limit(tube).is_some_and(|most| most != UNLIMITED),
         };
         assert!(right, "{answer:?} for a key of a job: {lives}, of one that has ended: {ended}");
     }

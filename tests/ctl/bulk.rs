@@ -254,9 +254,15 @@ fn fill_with_everything(server: &Server, gearman: &Path) {
         "bury 7 8\r\n".to_owned(),
         "limit-tube limited 9\r\nlimit-tube limited-by-class 3 0 4\r\npause-tube t 100008\r\n".to_owned(),
         "limit-tube paused 1\r\npause-tube paused 100009\r\n".to_owned(),
+        // A dead letter of a tube with settings, and a job that is tried again, both with reasons.
+        "set-tube mail try:2:100000 dead:mail-dead max:3 rate:7/2\r\n".to_owned(),
+        put("mail", "5 0 60 1", "\r\nh"),
+        "reserve-job 8\r\nfail 8 5 7\r\nno host\r\nreserve-job 8\r\nfail 8 5 8\r\nno route\r\n".to_owned(),
+        put("mail", "5 0 60 1", "\r\ni"),
+        "reserve-job 9\r\nfail 9 5 6\r\nrefused\r\n".replace("6\r\n", "7\r\n"),
     ];
     let text = commands.concat();
-    let replies = say(server, &text, 30);
+    let replies = say(server, &text, 44);
     let refused = replies.iter().find(|line| ["BAD_FORMAT", "NOT_FOUND", "UNKNOWN_COMMAND"].contains(&line.as_str()));
     assert_eq!(refused, None, "{replies:?}");
     let mut stream = UnixStream::connect(gearman).expect("a socket");
@@ -300,14 +306,21 @@ fn everything_that_extensions_keep_is_exported_and_comes_back() {
     fill_with_everything(&server, &socket);
     let first = server.run(&["export"]);
     assert_eq!(first.code, 0, "{}", first.err);
-    assert!(first.err.contains("exported 2 pauses, 3 limits, 1 keys that outlive their jobs"), "{}", first.err);
+    assert!(
+        first.err.contains("exported 2 pauses, settings of 4 tubes, 1 keys that outlive their jobs"),
+        "{}",
+        first.err
+    );
     for part in [
         r#""idempotency-key":"living","idempotency-ttl":100001"#,
         r#""concurrency-key":"bound","concurrency-limit":3"#,
-        r#""tries":9,"try-delay":5"#,
-        r#""tries":4,"try-delay":100000,"tries-lost":2"#,
+        r#""try":9,"backoff":5"#,
+        r#""try":4,"backoff":100000,"fails":2"#,
+        r#""fails":2,"dead-from":"mail","last-error":"no route""#,
+        r#""fails":1,"last-error":"refused""#,
         r#""idempotency-key-base64":"dW5pcXVlICJuYW1lIv8=","protocol":"gearman""#,
-        r#"{"tube":"limited-by-class","limit-high":3,"limit-normal":0,"limit-low":4}"#,
+        r#"{"tube":"limited-by-class","settings":"limit:3:0:4"}"#,
+        r#"{"tube":"mail","settings":"try:2:100000 dead:mail-dead max:3 rate:7/2"}"#,
     ] {
         assert!(first.out.contains(part), "{part}: {}", first.out);
     }
@@ -320,8 +333,12 @@ fn everything_that_extensions_keep_is_exported_and_comes_back() {
     let (fresh, _) = with_gearman(&Folder::new(), &[]);
     let ended = fresh.feed(&["import"], first.out.as_bytes());
     assert_eq!(ended.code, 1, "{}", ended.err);
-    assert!(ended.err.contains("imported 7 jobs, 1 of them buried; 0 lines were refused"), "{}", ended.err);
-    assert!(ended.err.contains("imported 2 pauses, 3 limits, 1 keys that outlive their jobs"), "{}", ended.err);
+    assert!(ended.err.contains("imported 9 jobs, 2 of them buried; 0 lines were refused"), "{}", ended.err);
+    assert!(
+        ended.err.contains("imported 2 pauses, settings of 4 tubes, 1 keys that outlive their jobs"),
+        "{}",
+        ended.err
+    );
     assert!(ended.err.contains("not stored by the server: protocol, 1 times"), "{}", ended.err);
     let second = fresh.ok(&["export"]);
     assert_eq!(fields(&second), fields(&first.out.replace(r#","protocol":"gearman""#, "")));
@@ -340,13 +357,16 @@ fn what_a_server_cannot_store_is_reported_and_counted() {
     let ended = plain.feed(&["import"], export.as_bytes());
     assert_eq!(ended.code, 1, "{}", ended.err);
     for part in [
-        "imported 7 jobs, 1 of them buried; 0 lines were refused",
-        "imported 2 pauses, 0 limits, 0 keys",
+        "imported 9 jobs, 2 of them buried; 0 lines were refused",
+        "imported 2 pauses, settings of 0 tubes, 0 keys",
         "idempotency-key, 4 times",
         "concurrency-key, 2 times",
-        "tries, 3 times",
-        "ttl-left, 3 times",
-        "limit, 3 times",
+        "try, 3 times",
+        "fails, 3 times",
+        "last-error, 2 times",
+        "dead-from, 1 times",
+        "expires-in, 3 times",
+        "settings, 4 times",
         "a key that outlives its job, 1 times",
     ] {
         assert!(ended.err.contains(part), "{part}: {}", ended.err);

@@ -181,6 +181,9 @@ impl Within {
     fn settle(&mut self) {
         let mut woken = Vec::new();
         while let Some(event) = self.engine.take_event() {
+            if matches!(event, Event::DeadLetterStays { .. }) {
+                continue;
+            }
             let (name, peer) = self
                 .peers
                 .iter_mut()

@@ -1,10 +1,10 @@
-//! What segments are kept for: jobs, keys that outlive their jobs, and the limits and pauses of tubes.
+//! What segments are kept for: jobs, keys that outlive their jobs, and the settings and pauses of tubes.
 //!
 //! Owns where each of these is written down, and what it takes to write it again. Must not touch files.
 
 use super::{size_of, Journal};
-use crate::binlog::record::{key_size, limit_size, pause_size, Record, CHANGE};
-use crate::engine::{Engine, State};
+use crate::binlog::record::{key_size, pause_size, settings_size, Record, CHANGE};
+use crate::engine::{Engine, JobExtras, State, ORIGIN_SIZE};
 
 /// What is written down as it is, and stands in one segment at a time.
 #[derive(Clone, Copy, Debug)]
@@ -13,22 +13,25 @@ pub enum Live {
     Job,
     /// A key that outlives its job, by its number.
     Key,
-    /// The limit of a tube, by the number of the tube.
-    Limit,
+    /// The settings of a tube, by the number of the tube.
+    Settings,
     /// A pause, by the number of its tube.
     Pause,
 }
 
 impl Live {
     /// In the order in which compaction writes them again.
-    pub(super) const ALL: [Live; 4] = [Live::Job, Live::Key, Live::Limit, Live::Pause];
+    pub(super) const ALL: [Live; 4] = [Live::Job, Live::Key, Live::Settings, Live::Pause];
 
     /// Bytes that it takes when it is written again, at most.
-    pub(super) fn size(self, number: u32, engine: &Engine) -> u64 {
+    pub fn size(self, number: u32, engine: &Engine) -> u64 {
         match self {
             Live::Job => size_of(number, engine),
             Live::Key => key_size(engine.ended_key(number).names()),
-            Live::Limit => limit_size(engine.limit_at(number).map_or(0, |(name, _)| name.len())),
+            Live::Settings => {
+                let names = engine.settings_at(number).map(|(name, settings)| name.len() + settings.dead_length());
+                settings_size(names.unwrap_or(0))
+            }
             Live::Pause => pause_size(engine.pause_at(number).map_or(0, |(name, _)| name.len())),
         }
     }
@@ -88,9 +91,9 @@ impl Journal {
                 let key = ended.key.text();
                 self.push(&Record::Key { id: ended.id.0, until: ended.until, tube: &ended.tube, key: &key });
             }
-            Live::Limit => {
-                let (tube, most) = engine.limit_at(number).expect("a limit that has not ended");
-                self.push(&Record::Limit { tube, most });
+            Live::Settings => {
+                let (tube, settings) = engine.settings_at(number).expect("settings that have not ended");
+                self.push(&Record::Settings { tube, settings: settings.borrowed() });
             }
             Live::Pause => {
                 let (name, pause) = engine.pause_at(number).expect("a pause in progress");
@@ -100,29 +103,39 @@ impl Journal {
         self.move_in(live, number, size);
     }
 
-    /// Writes down what is new, or has taken the place of what was there `before` with the same names.
-    pub(super) fn write_new(&mut self, live: Live, number: u32, before: bool, engine: &Engine) {
+    /// Writes down what is new, or has taken the place of what was there `before`, with its bytes.
+    pub(super) fn write_new(&mut self, live: Live, number: u32, before: Option<u64>, engine: &Engine) {
         let size = live.size(number, engine);
-        if before {
-            self.lost(live, number, size);
+        if let Some(before) = before {
+            self.lost(live, number, before);
         }
         self.live += size;
         self.write(live, number, size, engine);
     }
 
-    /// A job went to another tube; the name of the one before was so long.
-    pub(super) fn record_move(&mut self, slot: u32, before: usize, engine: &Engine) {
+    /// A job went to another tube; so it has another size.
+    pub(super) fn record_move(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);
         let tube = engine.tube_of(&job);
-        self.make_room((CHANGE + tube.len()) as u64);
+        let dead_from = engine.dead_from(&job);
+        self.make_room((CHANGE + tube.len() + dead_from.map_or(0, |origin| ORIGIN_SIZE + origin.len())) as u64);
         let state = match job.state() {
             State::Delayed | State::Buried => job.state(),
             // Whoever has it loses it by a restart.
             State::Ready | State::Reserved | State::Finished => State::Ready,
         };
         let (id, pri, delay, due) = (job.id().0, job.priority(), job.delay(), job.due());
-        self.push(&Record::Move { id, pri, delay, due, state, tube });
-        self.resize(slot, before, tube.len());
+        self.push(&Record::Move { id, pri, delay, due, state, dead_from, tube });
+        self.resize(slot, sizes.0, sizes.1);
+    }
+
+    /// It is known why a job failed; so it has another size.
+    pub(super) fn record_reason(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
+        let job = engine.job_at(slot);
+        let reason = engine.extras(&job).map_or(&[][..], JobExtras::reason);
+        self.make_room((CHANGE + reason.len()) as u64);
+        self.push(&Record::Reason { id: job.id().0, reason });
+        self.resize(slot, sizes.0, sizes.1);
     }
 
     /// Of what the job in `slot` takes, the name of its tube say, a part has another length from now on.

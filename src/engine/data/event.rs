@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::body::Body;
-use super::handle::ClientId;
+use super::handle::{ClientId, NOBODY};
 use super::job::JobId;
 
 /// How a job has ended.
@@ -81,6 +81,8 @@ pub enum Event {
     },
     /// The worker at a job that it submitted says something.
     Report { client: ClientId, job: JobId, report: Arc<Report> },
+    /// No client's: a job that was given up is buried in its own tube, since its dead-letter tube cannot take it.
+    DeadLetterStays { job: JobId, from: Arc<[u8]>, dead: Arc<[u8]> },
 }
 
 impl Event {
@@ -91,6 +93,7 @@ impl Event {
             | Event::Work { client }
             | Event::Outcome { client, .. }
             | Event::Report { client, .. } => *client,
+            Event::DeadLetterStays { .. } => NOBODY,
         }
     }
 }

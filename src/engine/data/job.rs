@@ -133,6 +133,9 @@ const VOLATILE: u8 = 2;
 /// The mark of a reserved job whose holder has disconnected, and which is about to go back.
 const LEAVING: u8 = 4;
 
+/// The mark of a ready job in the sorted run of its tube rather than in the heap beside it.
+const IN_RUN: u8 = 8;
+
 /// A job. The engine's own fields are for its rooms only; everybody else reads through the methods.
 #[derive(Debug)]
 pub struct Job {
@@ -145,14 +148,15 @@ pub struct Job {
     pub(in crate::engine) body: BodyKey,
     pub(in crate::engine) pri: Priority,
     pub(in crate::engine) tube: u32,
-    /// The client that has it reserved, else [`NIL`].
+    /// Reserved: the client that has it. Buried: the number of the tube that it is a dead letter of, see
+    /// [`Origins`](super::origins::Origins). Else [`NIL`].
     pub(in crate::engine) holder: u32,
     /// A job stands in one list or in one heap at a time; in a heap, `links.prev` is its place there.
     pub(in crate::engine) links: Links,
     state: State,
-    /// Ready, and in the sorted run of its tube rather than in the heap beside it.
-    pub(in crate::engine) in_run: bool,
     pub(in crate::engine) completion: CompletionPolicy,
+    /// How many of its tries have failed since it was put or kicked.
+    pub(in crate::engine) fails: u8,
     marks: u8,
 }
 
@@ -209,8 +213,8 @@ impl Job {
             holder: NIL,
             links: Links::NONE,
             state,
-            in_run: false,
             completion: CompletionPolicy::Drop,
+            fails: 0,
             marks: 0,
         }
     }
@@ -248,6 +252,11 @@ impl Job {
 
     pub fn history(&self) -> History {
         self.details.history()
+    }
+
+    /// The number of its tries that have failed since it was put or kicked.
+    pub fn fails(&self) -> u8 {
+        self.fails
     }
 
     /// Goes to the state that `cause` leads to. Panics if the table has no such transition.
@@ -302,6 +311,14 @@ impl Job {
 
     pub(in crate::engine) fn set_bound(&mut self, bound: bool) {
         self.marks = self.marks & !BOUND | if bound { BOUND } else { 0 };
+    }
+
+    pub(in crate::engine) fn is_in_run(&self) -> bool {
+        self.marks & IN_RUN != 0
+    }
+
+    pub(in crate::engine) fn set_in_run(&mut self, in_run: bool) {
+        self.marks = self.marks & !IN_RUN | if in_run { IN_RUN } else { 0 };
     }
 
     pub(in crate::engine) fn is_urgent(&self) -> bool {

@@ -38,6 +38,8 @@ pub(in crate::engine) struct RareExtras {
     pub lane: u32,
     /// How many of that key may be reserved while it is.
     pub con_limit: u32,
+    /// What its worker said when it failed last.
+    pub reason: Option<Box<[u8]>>,
 }
 
 impl RareExtras {
@@ -54,6 +56,7 @@ impl RareExtras {
         backoff: 0,
         lane: NIL,
         con_limit: 0,
+        reason: None,
     };
 }
 
@@ -85,8 +88,6 @@ pub struct JobExtras {
     pub max_attempts: u8,
     /// With how many failures it has failed for good; zero means one.
     pub max_fails: u8,
-    /// How often a worker said that it failed.
-    pub fails: u8,
     /// Finished, and done rather than failed.
     pub(in crate::engine) done: bool,
     rare: Option<Box<RareExtras>>,
@@ -105,7 +106,6 @@ impl Default for JobExtras {
             result_at: 0,
             max_attempts: 0,
             max_fails: 0,
-            fails: 0,
             done: false,
             rare: None,
         }
@@ -133,6 +133,11 @@ impl JobExtras {
         self.rare.as_ref()?.reducer.as_deref()
     }
 
+    /// Why it failed last; empty if that is not known.
+    pub fn reason(&self) -> &[u8] {
+        self.rare.as_ref().and_then(|rare| rare.reason.as_deref()).unwrap_or_default()
+    }
+
     /// What its worker said last: so much of so much.
     pub fn progress(&self) -> (u32, u32) {
         self.rare.as_ref().map_or((0, 0), |rare| rare.progress)
@@ -153,23 +158,35 @@ impl JobExtras {
         self.rare.as_ref().map_or(0, |rare| rare.backoff)
     }
 
-    /// Whether its producer asked for more than a plain job has. What others do to the job, such as to wait for its
-    /// end, does not change this.
+    /// Whether a log has to remember more than of a plain job. What others do to the job, such as to wait for its end,
+    /// does not change this.
     pub(in crate::engine) fn is_tagged(&self) -> bool {
-        let bounded = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL);
-        bounded || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
+        let marked = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL || rare.reason.is_some());
+        marked || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
     }
 
     /// Whether they say nothing of their job, which might have none as well.
     pub(in crate::engine) fn is_blank(&self) -> bool {
         let RareExtras {
-            attached, progress, reducer, start, order, orphaned, ephemeral, last_try, backoff, lane, ..
+            attached,
+            progress,
+            reducer,
+            start,
+            order,
+            orphaned,
+            ephemeral,
+            last_try,
+            backoff,
+            lane,
+            reason,
+            ..
         } = self.rare.as_deref().unwrap_or(&RareExtras::NONE);
         let plain =
             attached.is_empty() && *progress == (0, 0) && reducer.is_none() && (*start, *order) == (Time::NEVER, 0);
-        let plain = plain && !(*orphaned || *ephemeral || *last_try) && (*backoff, *lane) == (0, NIL);
-        let counts = (self.result_at, self.max_attempts, self.max_fails, self.fails, self.done);
-        plain && !self.is_tagged() && self.expires == Time::NEVER && counts == (0, 0, 0, 0, false)
+        let plain =
+            plain && !(*orphaned || *ephemeral || *last_try) && (*backoff, *lane) == (0, NIL) && reason.is_none();
+        let counts = (self.result_at, self.max_attempts, self.max_fails, self.done);
+        plain && !self.is_tagged() && self.expires == Time::NEVER && counts == (0, 0, 0, false)
     }
 
     pub(in crate::engine) fn rare(&self) -> Option<&RareExtras> {
@@ -183,10 +200,9 @@ impl JobExtras {
     /// Bytes for which they count in the sum of memory.
     pub(in crate::engine) fn cost(&self) -> u64 {
         let dedup_key = if let DedupKey::Name(name) = &self.dedup_key { name.length() } else { 0 };
-        let rare = self
-            .rare
-            .as_ref()
-            .map_or(0, |rare| size_of::<RareExtras>() + rare.reducer.as_ref().map_or(0, |it| it.len()));
+        let rare = self.rare.as_ref().map_or(0, |rare| {
+            size_of::<RareExtras>() + rare.reducer.as_deref().map_or(0, <[u8]>::len) + self.reason().len()
+        });
         let attached = self.submitters() * size_of::<Attachment>();
         (size_of::<JobExtras>() + 24 + dedup_key + rare + attached) as u64
     }

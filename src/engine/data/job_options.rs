@@ -100,6 +100,8 @@ pub struct JobOptions {
     pub max_fails: u8,
     /// How many tries are already used up.
     pub fails: u8,
+    /// Why the last one failed.
+    pub reason: Option<Box<[u8]>>,
     /// Bytes that go with it to its worker.
     pub reducer: Option<Box<[u8]>>,
     /// The client that submits it is told what comes of it.
@@ -123,6 +125,7 @@ impl Default for JobOptions {
             max_attempts: 0,
             max_fails: 0,
             fails: 0,
+            reason: None,
             reducer: None,
             attach: false,
             keep: 0,

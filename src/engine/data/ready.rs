@@ -40,8 +40,8 @@ impl ReadyQueue {
     pub fn push(&mut self, slot: u32, jobs: &mut Jobs) {
         let key = jobs.get(slot).ready_key();
         let in_order = self.run.last().is_none_or(|last| jobs.get(last).ready_key() < key);
-        jobs.get_mut(slot).in_run = in_order;
         if in_order {
+            jobs.get_mut(slot).set_in_run(true);
             self.run.push_back(slot, jobs);
         } else {
             self.rest.push(key, slot, jobs);
@@ -51,7 +51,8 @@ impl ReadyQueue {
     /// Takes out a job of this queue.
     pub fn remove(&mut self, slot: u32, jobs: &mut Jobs) {
         let job = jobs.get_mut(slot);
-        if std::mem::take(&mut job.in_run) {
+        if job.is_in_run() {
+            job.set_in_run(false);
             self.run.remove(slot, jobs);
         } else {
             let place = job.place();

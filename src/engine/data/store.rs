@@ -1,12 +1,14 @@
 //! All jobs, and everything that hangs on them.
 //!
-//! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of keys that bound workers, and the
-//! counts of all of these. Must not know who waits for a job, nor where in a tube it stands.
+//! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of keys that bound workers, the
+//! origins of dead letters, and the counts of all of these. Must not know who waits for a job, nor where in a tube it
+//! stands.
 
 use super::ended_keys::EndedKeys;
 use super::job_extras::ExtrasStore;
 use super::jobs::Jobs;
 use super::lanes::Lanes;
+use super::origins::Origins;
 use super::tube::{JobCounts, OldestIds};
 
 #[derive(Debug)]
@@ -15,6 +17,7 @@ pub struct Store {
     pub(in crate::engine) extras: ExtrasStore,
     pub(in crate::engine) ended_keys: EndedKeys,
     pub(in crate::engine) lanes: Lanes,
+    pub(in crate::engine) origins: Origins,
     pub(in crate::engine) last_id: u64,
     /// The place of the job that was buried last, in the order of burying.
     pub(in crate::engine) last_bury: u64,
@@ -36,6 +39,7 @@ impl Store {
             extras: ExtrasStore::new(),
             ended_keys: EndedKeys::default(),
             lanes: Lanes::default(),
+            origins: Origins::default(),
             last_id: 0,
             last_bury: 0,
             counts: JobCounts::default(),
@@ -48,6 +52,10 @@ impl Store {
 
     /// Returns the bytes of account of all that it holds.
     pub fn memory(&self) -> u64 {
-        self.jobs.memory() + self.extras.memory() + self.ended_keys.memory() + self.lanes.memory()
+        self.jobs.memory()
+            + self.extras.memory()
+            + self.ended_keys.memory()
+            + self.lanes.memory()
+            + self.origins.memory()
     }
 }

@@ -19,6 +19,7 @@ use super::list::{List, NIL};
 use super::ready::ReadyQueue;
 use super::slots::Slots;
 use super::time::{Span, Time};
+use super::tube_settings::{TubeRules, TubeSettings};
 
 /// The name of the tube that every client starts with.
 pub const DEFAULT: &[u8] = b"default";
@@ -128,8 +129,10 @@ pub struct Tube {
     pub(in crate::engine) renotify_at: Time,
     /// Ready and delayed jobs in each priority class.
     pub(in crate::engine) priority_classes: [u32; 3],
-    /// How many jobs there may be before no more of each priority class are taken.
-    pub(in crate::engine) most: Option<Box<[u32; 3]>>,
+    /// The settings and what is counted because of them; few tubes have any.
+    pub(in crate::engine) rules: Option<Box<TubeRules>>,
+    /// Nobody who asks for any job is given one of this tube: it is paused, or its settings allow no reservation.
+    pub(in crate::engine) closed: bool,
     /// It stays though nothing refers to it.
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
@@ -234,17 +237,19 @@ impl Tube {
     pub(in crate::engine) fn due(&self) -> Time {
         let delay = self.delayed.first().map_or(Time::NEVER, |((due, _), _)| due);
         let pause = self.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
-        delay.min(pause).min(self.renotify_at)
+        let opens = self.rules.as_ref().map_or(Time::NEVER, |rules| rules.opens());
+        delay.min(pause).min(opens).min(self.renotify_at)
     }
 
     /// Bytes of account beside what every tube counts as.
     pub(in crate::engine) fn variable_cost(&self) -> u64 {
-        self.name.len() as u64 + self.times.as_ref().map_or(0, |_| TIMES_COST)
+        let rules = self.rules.as_ref().map_or(0, |rules| rules.cost());
+        self.name.len() as u64 + self.times.as_ref().map_or(0, |_| TIMES_COST) + rules
     }
 
     fn is_idle(&self) -> bool {
         !self.kept
-            && self.most.is_none()
+            && self.rules.is_none()
             && self.using + self.watching == 0
             && self.counts.all() + self.counts.finished == 0
     }
@@ -330,6 +335,18 @@ impl Tubes {
         let times = &mut self.store.get_mut(number).times;
         self.memory += if times.is_none() { TIMES_COST } else { 0 };
         times.get_or_insert_default()
+    }
+
+    /// Replaces the settings of a tube.
+    pub fn set(&mut self, number: u32, settings: TubeSettings) {
+        let tube = self.store.get_mut(number);
+        self.memory -= tube.variable_cost();
+        if settings == TubeSettings::default() {
+            tube.rules = None;
+        } else {
+            tube.rules.get_or_insert_default().set(settings);
+        }
+        self.memory += tube.variable_cost();
     }
 
     /// The number of the tube with this name.

@@ -12,6 +12,7 @@ use crate::engine::data::latency::TubeTimes;
 use crate::engine::data::list::List;
 use crate::engine::data::time::{Span, Time};
 use crate::engine::data::tube::{JobCounts, Tube};
+use crate::engine::data::tube_settings::TubeSettings;
 use crate::engine::Engine;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -64,6 +65,8 @@ pub struct TubeStats<'a> {
     pub pause_left: Span,
     /// How long its jobs waited and ran, if one was reserved.
     pub times: Option<&'a TubeTimes>,
+    /// Its settings, if it has some.
+    pub settings: Option<&'a TubeSettings>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,6 +84,12 @@ pub struct JobStats<'a> {
     /// Reserved or delayed: what is left of the time to run or the delay; else zero.
     pub left: Span,
     pub history: History,
+    /// How many of its tries have failed since it was put or kicked.
+    pub fails: u8,
+    /// How many it has left, if its tags or its tube bound them.
+    pub tries_left: Option<u8>,
+    /// The tube that it is a dead letter of.
+    pub dead_from: Option<&'a [u8]>,
 }
 
 /// Places in a queue that are looked at one by one.
@@ -140,6 +149,9 @@ impl Engine {
             ttr: job.ttr(),
             left,
             history: job.history(),
+            fails: job.fails,
+            tries_left: self.tries_left(&job),
+            dead_from: self.dead_from(&job),
         })
     }
 }
@@ -162,5 +174,6 @@ pub(in crate::engine) fn tube_figures(tube: &Tube, now: Time) -> TubeStats<'_> {
         pause_left: tube.pause.as_ref().map_or(Span::ZERO, |pause| pause.until.since(now)),
         kept: tube.kept,
         times: tube.times.as_deref(),
+        settings: tube.rules.as_ref().map(|rules| &rules.settings),
     }
 }

@@ -61,8 +61,15 @@ pub enum Change {
     Move {
         /// The slot of the job.
         slot: u32,
-        /// Length of the name of the tube that it was in.
-        before: usize,
+        /// Its [`Engine::logged_size`] before and afterwards.
+        sizes: (usize, usize),
+    },
+    /// It is no dead letter any more, which is in no record of its own.
+    OriginGone {
+        /// The slot of the job.
+        slot: u32,
+        /// Bytes by which its [`Engine::logged_size`] is smaller.
+        bytes: usize,
     },
     /// It was lost or released, and its producer bounded how often that may be.
     Retry(u32),
@@ -77,19 +84,28 @@ pub enum Change {
         /// Bytes of the key and of the name of its tube.
         names: usize,
     },
-    /// A tube has a limit from now on.
-    Limit {
+    /// A tube has other settings from now on.
+    Settings {
         /// The number of the tube.
         tube: u32,
-        /// Whether there was a limit before.
-        before: bool,
+        /// Bytes of the names in its settings until now, its own included; `None` if it had none.
+        before: Option<usize>,
     },
     /// It has none any more.
-    LimitEnded {
+    SettingsEnded {
         /// The number that the tube has or had.
         tube: u32,
         /// The name of the tube.
         name: Box<[u8]>,
+        /// Bytes of the names in its settings until now, its own included.
+        names: usize,
+    },
+    /// It is known why a job failed.
+    Reason {
+        /// The slot of the job.
+        slot: u32,
+        /// Its [`Engine::logged_size`] before and afterwards.
+        sizes: (usize, usize),
     },
     /// Nothing, but a reply promises that this job is gone, and its key is not: the log must have it before the reply
     /// leaves.
@@ -115,13 +131,15 @@ impl Change {
             | Change::Retry(slot)
             | Change::Priority(slot)
             | Change::Move { slot, .. }
+            | Change::Reason { slot, .. }
+            | Change::OriginGone { slot, .. }
             | Change::Outcome { slot, .. } => Some(slot),
             Change::Delete { .. }
             | Change::Pause { .. }
             | Change::PauseEnded { .. }
             | Change::PauseOver { .. }
-            | Change::Limit { .. }
-            | Change::LimitEnded { .. }
+            | Change::Settings { .. }
+            | Change::SettingsEnded { .. }
             | Change::KeyKept(_)
             | Change::KeyGone { .. }
             | Change::PromiseKey => None,

@@ -6,6 +6,7 @@
 //!
 //! Touches: news, store, tubes.
 
+use crate::engine::data::job::State;
 use crate::engine::data::job_extras::JobExtras;
 use crate::engine::data::job_options::{CompletionPolicy, DedupKey, JobOptions};
 use crate::engine::data::time::Span;
@@ -20,6 +21,9 @@ pub const CHANGE_SIZE: u64 = 45;
 
 /// Bytes for which the options of a job count beside its name and its reducer.
 pub const OPTIONS_SIZE: usize = 68;
+
+/// Bytes for which a dead letter counts beside the name of the tube that it comes from.
+pub const ORIGIN_SIZE: usize = 2;
 
 /// How much the log can still take. It is four figures, since one would break a promise. A change to a job that is
 /// there is never refused while the disk is well, however little is ready for new jobs, which must fit into segments
@@ -112,7 +116,9 @@ impl Engine {
     /// outcome only.
     pub fn logged_size(&self, slot: u32) -> usize {
         let job = self.store.jobs.get(slot);
-        let size = self.tubes.get(job.tube).name.len() + job.body.len();
+        let origin = if job.state() == State::Buried { self.store.origins.name(job.holder) } else { None };
+        let size =
+            self.tubes.get(job.tube).name.len() + job.body.len() + origin.map_or(0, |name| ORIGIN_SIZE + name.len());
         let extras = self.extras(job);
         if job.completion == CompletionPolicy::Drop && !extras.is_some_and(JobExtras::is_tagged) {
             return size;
@@ -121,7 +127,7 @@ impl Engine {
         size + options_size(
             extras.map_or(&DedupKey::None, |extras| &extras.dedup_key),
             extras.and_then(JobExtras::reducer),
-        )
+        ) + extras.map_or(0, |extras| extras.reason().len())
     }
 }
 
@@ -133,9 +139,10 @@ fn options_size(dedup_key: &DedupKey, reducer: Option<&[u8]>) -> usize {
 /// Bytes for which the options of a job count that is still to be made.
 pub(in crate::engine) fn logged_options(options: &JobOptions) -> usize {
     let plain = options.dedup_key == DedupKey::None && options.ttl == Span::MAX && options.max_attempts == 0;
-    if options.completion == CompletionPolicy::Drop && plain && options.concurrency.is_none() {
+    let reason = options.reason.as_ref().map_or(0, |reason| reason.len());
+    if options.completion == CompletionPolicy::Drop && plain && options.concurrency.is_none() && reason == 0 {
         return 0;
     }
     let key = options.concurrency.as_ref().map_or(0, |(key, _)| key.length());
-    key + options_size(&options.dedup_key, options.reducer.as_deref())
+    reason + key + options_size(&options.dedup_key, options.reducer.as_deref())
 }

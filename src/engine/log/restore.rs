@@ -12,13 +12,14 @@ use crate::engine::data::details::{Count, Details};
 use crate::engine::data::job::{Cause, Job, JobId, Priority, State};
 use crate::engine::data::job_extras::JobExtras;
 use crate::engine::data::job_options::CompletionPolicy;
+use crate::engine::data::list::NIL;
 use crate::engine::data::time::{Span, Time};
 use crate::engine::data::tube::Pause;
 use crate::engine::{Engine, NOBODY};
 
 /// Where a job stands that went to another tube.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MovedJob {
+pub struct MovedJob<'a> {
     /// The priority that it has there.
     pub pri: Priority,
     /// The delay last given to it.
@@ -27,6 +28,8 @@ pub struct MovedJob {
     pub due: Time,
     /// The state: ready, delayed or buried.
     pub state: State,
+    /// Buried: the tube that it is a dead letter of.
+    pub dead_from: Option<&'a [u8]>,
 }
 
 impl Engine {
@@ -40,6 +43,7 @@ impl Engine {
         if let Some(slot) = known {
             before = Some(self.logged_size(slot));
             self.unbind(slot);
+            self.forget_origin(slot);
         }
         let tube = self.open_tube_unlimited(found.tube);
         let body = match body {
@@ -50,7 +54,10 @@ impl Engine {
         if found.history != History::default() {
             details.set_history(found.history);
         }
-        let job = Job::new(found.id, tube, found.pri, details, body, found.created).restored(found.state, found.due);
+        let mut job =
+            Job::new(found.id, tube, found.pri, details, body, found.created).restored(found.state, found.due);
+        job.fails = found.fails;
+        job.holder = found.dead_from.map_or(NIL, |origin| self.store.origins.add(origin));
         let slot = match known {
             Some(slot) => {
                 self.store.jobs.replace(slot, job);
@@ -64,9 +71,16 @@ impl Engine {
         (slot, before)
     }
 
-    /// Something happened to a job; nothing, if it is not known.
-    pub fn restore_change(&mut self, id: JobId, change: StoredChange) {
-        let Some(slot) = self.store.jobs.find(id) else { return };
+    /// Something happened to a job; nothing, if it is not known. Returns its slot and its [`Engine::logged_size`]
+    /// before.
+    pub fn restore_change(&mut self, id: JobId, change: StoredChange) -> Option<(u32, usize)> {
+        let slot = self.store.jobs.find(id)?;
+        let before = self.logged_size(slot);
+        self.apply_change(slot, change);
+        Some((slot, before))
+    }
+
+    fn apply_change(&mut self, slot: u32, change: StoredChange) {
         let job = self.store.jobs.get_mut(slot);
         if let StoredChange::Priority(pri) = change {
             job.pri = pri;
@@ -77,8 +91,12 @@ impl Engine {
             State::Finished => return,
             State::Reserved => {}
             // The log does not know every reservation, and the same record may be read twice.
-            State::Ready | State::Delayed | State::Buried => job.transition(Cause::ReserveJob),
+            State::Ready | State::Delayed | State::Buried => {
+                self.forget_origin(slot);
+                self.store.jobs.get_mut(slot).transition(Cause::ReserveJob);
+            }
         }
+        let job = self.store.jobs.get_mut(slot);
         match change {
             StoredChange::Priority(_) => {}
             StoredChange::Retry { fails, delay, due } => {
@@ -87,7 +105,7 @@ impl Engine {
                     job.details.set_delay(delay);
                     job.due = due;
                 }
-                self.set_fails(slot, fails);
+                job.fails = fails;
             }
             StoredChange::Reserve(count) => {
                 job.transition(Cause::HangUp);
@@ -104,7 +122,7 @@ impl Engine {
             StoredChange::Kick(count) => {
                 job.transition(Cause::Release);
                 job.details.set_count(Count::Kicks, count);
-                self.set_fails(slot, 0);
+                job.fails = 0;
             }
             StoredChange::Release { pri, delay, due, count } => {
                 job.transition(if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater });
@@ -112,7 +130,8 @@ impl Engine {
                 job.details.set_delay(delay);
                 (job.pri, job.due) = (pri, due);
             }
-            StoredChange::Bury { pri, order, count } => {
+            StoredChange::Bury { pri, order, count, fails } => {
+                job.fails = fails;
                 job.transition(Cause::Bury);
                 job.details.set_count(Count::Buries, count);
                 (job.pri, job.due) = (pri, Time::from_nanos(order));
@@ -120,13 +139,14 @@ impl Engine {
         }
     }
 
-    /// A job went to another tube, where it stands so. Tells its slot, and the lengths of the names of the tubes, the
-    /// old one first.
-    pub fn restore_move(&mut self, id: JobId, tube: &[u8], to: &MovedJob) -> Option<(u32, usize, usize)> {
+    /// A job went to another tube, where it stands so. Returns its slot and its [`Engine::logged_size`] before.
+    pub fn restore_move(&mut self, id: JobId, tube: &[u8], to: &MovedJob) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Finished)?;
+        let before = self.logged_size(slot);
         let number = self.open_tube_unlimited(tube);
+        self.forget_origin(slot);
         let job = self.store.jobs.get_mut(slot);
-        let from = std::mem::replace(&mut job.tube, number);
+        job.tube = number;
         if job.state() != State::Reserved {
             job.transition(Cause::ReserveJob);
         }
@@ -137,15 +157,19 @@ impl Engine {
         }
         job.details.set_delay(to.delay);
         (job.pri, job.due) = (to.pri, to.due);
+        job.holder = to.dead_from.map_or(NIL, |origin| self.store.origins.add(origin));
         self.rehash(slot);
         self.change_lane(slot);
-        Some((slot, self.tubes.get(from).name.len(), tube.len()))
+        Some((slot, before))
     }
 
-    fn set_fails(&mut self, slot: u32, fails: u8) {
-        if self.is_tried(slot) {
-            self.store.extras.get_mut(self.store.extras.of(slot)).fails = fails;
-        }
+    /// It is known why a job failed. Returns its slot and its [`Engine::logged_size`] before.
+    pub fn restore_reason(&mut self, id: JobId, reason: &[u8]) -> Option<(u32, usize)> {
+        let slot = self.store.jobs.find(id)?;
+        let before = self.logged_size(slot);
+        let number = self.extras_of(slot);
+        self.store.extras.edit(number, |extras| extras.rare_mut().reason = Some(reason.into()));
+        Some((slot, before))
     }
 
     /// A worker said how a job went: well or badly, or so that it is to be tried again. Returns where the job is, if it
@@ -160,10 +184,10 @@ impl Engine {
         if let Some(cause) = cause {
             job.transition(cause);
         }
+        job.fails = fails;
         let length = job.body.len() as u32;
         let number = self.extras_of(slot);
         let extras = self.store.extras.get_mut(number);
-        extras.fails = fails;
         extras.done = done?;
         extras.result_at = length;
         self.store.jobs.extend_body(slot, result);
@@ -175,6 +199,7 @@ impl Engine {
         let slot = self.store.jobs.find(id)?;
         let size = self.logged_size(slot);
         self.unbind(slot);
+        self.forget_origin(slot);
         self.store.jobs.remove(slot);
         Some((slot, size))
     }
@@ -227,6 +252,7 @@ impl Engine {
         }
         let tubes: Vec<u32> = self.tubes.iter().map(|(number, _)| number).collect();
         for number in tubes {
+            self.reclose(number);
             let pause = self.tubes.get(number).pause.as_deref().copied();
             let pause = pause.map(|pause| Pause { until: pause.until.min(now + pause.length), ..pause });
             match pause {

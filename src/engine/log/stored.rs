@@ -29,6 +29,10 @@ pub struct StoredJob<'a> {
     /// Delayed: when the delay ends. Buried: its place in the order of burying. Leased: when that ends.
     pub due: Time,
     pub history: History,
+    /// How many of its tries have failed.
+    pub fails: u8,
+    /// Buried: the tube that it is a dead letter of.
+    pub dead_from: Option<&'a [u8]>,
     /// Its bytes, and behind them its result if it is over.
     pub body: &'a [u8],
     pub options: Option<StoredOptions<'a>>,
@@ -56,6 +60,8 @@ pub enum StoredChange {
         /// Its place in the order of burying.
         order: u64,
         count: u32,
+        /// How many of its tries have failed.
+        fails: u8,
     },
     /// Lost or released, so often since it was kicked; a delay of zero leaves that as it was, and the job ready.
     Retry {
@@ -86,8 +92,6 @@ pub struct StoredOptions<'a> {
     pub max_attempts: u8,
     /// With how many failures it has failed for good; zero means one.
     pub max_fails: u8,
-    /// How often a worker said that it failed.
-    pub fails: u8,
     /// Over: whether it is done, and where in its body the result begins.
     pub outcome: Option<(bool, u32)>,
     /// Bytes that go with it to its worker.
@@ -98,6 +102,8 @@ pub struct StoredOptions<'a> {
     pub backoff: u32,
     /// The key that bounds how many are reserved, and the bound.
     pub concurrency: (StoredKey<'a>, u32),
+    /// Why it failed last; empty if that is not known.
+    pub reason: &'a [u8],
 }
 
 /// A [`DedupKey`] that is borrowed from a job or from a record.
@@ -153,8 +159,19 @@ impl Engine {
             },
             due: job.due,
             history: job.history(),
+            fails: job.fails,
+            dead_from: self.dead_from(&job),
             body: job.body().bytes(),
             options: self.stored_options(&job),
+        }
+    }
+
+    /// The tube that a job is a dead letter of, if it is one.
+    pub fn dead_from(&self, job: &Job) -> Option<&[u8]> {
+        if job.state() == State::Buried {
+            self.store.origins.name(job.holder)
+        } else {
+            None
         }
     }
 
@@ -172,9 +189,9 @@ impl Engine {
             Change::Priority(_) => StoredChange::Priority(pri),
             Change::Retry(_) => {
                 let delay = if job.state() == State::Delayed { job.delay() } else { Span::ZERO };
-                StoredChange::Retry { fails: self.extras(job).map_or(0, |extras| extras.fails), delay, due }
+                StoredChange::Retry { fails: job.fails, delay, due }
             }
-            Change::Bury(_) => StoredChange::Bury { pri, order: due.nanos(), count: buries },
+            Change::Bury(_) => StoredChange::Bury { pri, order: due.nanos(), count: buries, fails: job.fails },
             _ => return None,
         };
         Some((job.id, stored))
@@ -196,7 +213,6 @@ impl Engine {
             order: rare.map_or(0, |rare| rare.order),
             max_attempts: extras.map_or(0, |extras| extras.max_attempts),
             max_fails: extras.map_or(0, |extras| extras.max_fails),
-            fails: extras.map_or(0, |extras| extras.fails),
             outcome: extras.filter(|_| job.state() == State::Finished).map(|it| (it.done, it.result_at)),
             reducer: extras.and_then(JobExtras::reducer),
             keep: extras.filter(|_| job.completion == CompletionPolicy::Drop).map_or(0, |extras| extras.result_at),
@@ -204,6 +220,7 @@ impl Engine {
             concurrency: rare.filter(|rare| rare.lane != NIL).map_or((StoredKey::None, 0), |rare| {
                 (StoredKey::Kept(self.store.lanes.key_of(rare.lane)), rare.con_limit)
             }),
+            reason: extras.map_or(&[], JobExtras::reason),
         })
     }
 
@@ -212,7 +229,8 @@ impl Engine {
         self.store.jobs.get_mut(slot).completion = options.completion;
         let rare = options.start != Time::NEVER || options.order != 0 || options.reducer.is_some();
         let rare = rare || options.backoff > 0 || options.concurrency.0 != StoredKey::None;
-        let limits = options.max_attempts > 0 || options.max_fails > 0 || options.fails > 0;
+        let rare = rare || !options.reason.is_empty();
+        let limits = options.max_attempts > 0 || options.max_fails > 0;
         let plain = options.dedup_key == StoredKey::None && options.ttl == Span::MAX && options.outcome.is_none();
         if plain && !rare && !limits {
             return;
@@ -221,13 +239,13 @@ impl Engine {
         self.store.extras.edit(number, |extras| {
             extras.ttl = options.ttl;
             (extras.max_attempts, extras.max_fails) = (options.max_attempts, options.max_fails);
-            extras.fails = options.fails;
             (extras.done, extras.result_at) = options.outcome.unwrap_or((false, options.keep));
             if rare {
                 let rare = extras.rare_mut();
                 (rare.start, rare.order) = (options.start, options.order);
                 rare.reducer = options.reducer.map(Box::from);
                 rare.backoff = options.backoff;
+                rare.reason = Some(options.reason).filter(|reason| !reason.is_empty()).map(Box::from);
             }
         });
         if let DedupKey::Name(key) = options.concurrency.0.restored() {

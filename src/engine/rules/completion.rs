@@ -16,8 +16,9 @@ use crate::engine::data::job::{Cause, Job, JobId, JobView, Priority, State};
 use crate::engine::data::job_extras::{JobExtras, RareExtras};
 use crate::engine::data::job_options::CompletionPolicy;
 use crate::engine::data::steps::{telling, Progress, TELL};
-use crate::engine::data::time::Time;
+use crate::engine::data::time::{Span, Time};
 use crate::engine::log::change::Change;
+use crate::engine::rules::failures::Failed;
 use crate::engine::Engine;
 
 /// Why an outcome was refused.
@@ -36,7 +37,9 @@ impl Engine {
     pub fn finish(&mut self, client: ClientId, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.held(client, id, now).ok_or(NotCompleted::NotFound)?;
         self.count_run(slot, now);
-        self.complete_slot(slot, outcome, now)
+        let completed = self.complete_slot(slot, outcome, now);
+        self.serve_unblocked(now);
+        completed
     }
 
     /// Anybody says how a job went, wherever it stands. A lease that is over, and of which no tick has known yet, is
@@ -50,7 +53,9 @@ impl Engine {
         if self.store.jobs.get(slot).state() == State::Reserved {
             self.count_run(slot, now);
         }
-        self.complete_slot(slot, outcome, now)
+        let completed = self.complete_slot(slot, outcome, now);
+        self.serve_unblocked(now);
+        completed
     }
 
     /// The outcome about the job in `slot`, which is not over.
@@ -60,14 +65,15 @@ impl Engine {
         outcome: Outcome,
         now: Time,
     ) -> Result<(), NotCompleted> {
+        if let Outcome::Failed(text) | Outcome::Fault(text) = &outcome {
+            if self.fails_by_its_bounds(slot, text.bytes(), now)? {
+                return Ok(());
+            }
+        }
         let job = self.store.jobs.get(slot);
         let done = matches!(outcome, Outcome::Done(_));
         match job.completion {
-            CompletionPolicy::Drop if !done => {
-                let buried = self.bury_wherever(slot);
-                self.serve_unblocked(now);
-                return buried;
-            }
+            CompletionPolicy::Drop if !done => return self.bury_wherever(slot, &outcome, now),
             CompletionPolicy::Drop => self.end_job(slot, outcome, now),
             CompletionPolicy::Tell => self.remove_job(slot, outcome),
             CompletionPolicy::Keep if self.rare_of(slot).is_some_and(|rare| rare.ephemeral) => {
@@ -76,6 +82,59 @@ impl Engine {
             CompletionPolicy::Keep => return self.complete_kept(slot, outcome, now),
         }
         Ok(())
+    }
+
+    /// A worker says that the job in `slot` failed. Returns `true` if its tube, or its own bounds, say what becomes of
+    /// it, and that is done.
+    fn fails_by_its_bounds(&mut self, slot: u32, text: &[u8], now: Time) -> Result<bool, NotCompleted> {
+        let job = self.store.jobs.get(slot);
+        let is_told = job.completion == CompletionPolicy::Tell && !job.is_volatile();
+        let is_lost = is_told && self.has_dead_tube(slot);
+        if job.state() != State::Reserved || !is_lost && !self.is_tried(slot) {
+            return Ok(false);
+        }
+        if !self.claim_log_room(0) {
+            return Err(NotCompleted::OutOfMemory);
+        }
+        if self.fail_try(slot, text, now).is_none() {
+            self.note_reason(slot, text);
+            self.abandon(slot, Cause::Bury, text.to_vec().into(), true, now);
+        }
+        Ok(true)
+    }
+
+    /// The holder of a job says that it failed, with a priority for its next try and a reason of any length. `None`:
+    /// the client does not hold it.
+    pub fn fail(&mut self, client: ClientId, id: JobId, pri: Priority, reason: &[u8], now: Time) -> Option<Failed> {
+        let slot = self.held(client, id, now)?;
+        self.count_run(slot, now);
+        self.store.jobs.get_mut(slot).pri = pri;
+        let failed = match self.fail_try(slot, reason, now) {
+            Some(failed) => failed,
+            None => self.fail_unbounded(slot, reason, now),
+        };
+        self.serve_unblocked(now);
+        if let Some(slot) = self.store.jobs.find(id) {
+            self.changed(Change::Promise(slot));
+        }
+        Some(failed)
+    }
+
+    /// The same of a job whose tries neither its tags nor its tube bound.
+    fn fail_unbounded(&mut self, slot: u32, reason: &[u8], now: Time) -> Failed {
+        self.note_reason(slot, reason);
+        let job = self.store.jobs.get(slot);
+        if job.completion == CompletionPolicy::Keep {
+            let id = job.id;
+            let outcome = Outcome::Failed(reason.to_vec().into());
+            if self.complete_kept(slot, outcome, now).is_ok() && self.job(id).is_some() {
+                return Failed::Retried(Span::ZERO);
+            }
+        }
+        if self.store.jobs.is_held(slot) && self.store.jobs.get(slot).state() == State::Reserved {
+            self.abandon(slot, Cause::Bury, reason.to_vec().into(), true, now);
+        }
+        Failed::GivenUp
     }
 
     /// The holder of the job in `slot` deletes it: it is done, without a result.
@@ -116,9 +175,14 @@ impl Engine {
         }
         if !done {
             self.count_failure(slot);
-            let extras = self.store.extras.get(self.store.extras.of(slot));
-            if extras.fails < extras.max_fails && !self.is_spent(slot) {
+            let job = self.store.jobs.get(slot);
+            if job.fails < self.extras(job).map_or(0, |extras| extras.max_fails) && !self.is_spent(slot) {
                 return self.try_again(slot, now);
+            }
+            if self.has_dead_tube(slot) && self.store.jobs.get(slot).state() == State::Reserved {
+                self.note_reason(slot, result.bytes());
+                self.abandon(slot, Cause::Bury, result, true, now);
+                return Ok(());
             }
         }
         let length = result.len();
@@ -151,13 +215,12 @@ impl Engine {
 
     /// A worker says that it failed.
     pub(in crate::engine) fn count_failure(&mut self, slot: u32) {
-        let number = self.extras_of(slot);
-        let extras = self.store.extras.get_mut(number);
-        extras.fails = extras.fails.saturating_add(1);
+        let job = self.store.jobs.get_mut(slot);
+        job.fails = job.fails.saturating_add(1);
     }
 
-    /// A plain job failed: it is buried, whoever has it.
-    fn bury_wherever(&mut self, slot: u32) -> Result<(), NotCompleted> {
+    /// A plain job failed, which nobody bounds: it is buried, whoever has it.
+    fn bury_wherever(&mut self, slot: u32, outcome: &Outcome, now: Time) -> Result<(), NotCompleted> {
         let state = self.store.jobs.get(slot).state();
         if matches!(state, State::Buried | State::Finished) {
             return Ok(());
@@ -165,8 +228,9 @@ impl Engine {
         if !self.claim_log_room(0) {
             return Err(NotCompleted::OutOfMemory);
         }
-        self.set_aside(slot, Cause::Fail, self.store.jobs.get(slot).pri);
-        self.changed(Change::Bury(slot));
+        self.note_reason(slot, outcome.body().map_or(&[], Body::bytes));
+        self.abandon(slot, Cause::Fail, Body::default(), true, now);
+        self.serve_unblocked(now);
         Ok(())
     }
 
@@ -261,21 +325,23 @@ impl Engine {
     /// The job in `slot` is lost to whoever has it reserved: the time to run has ended, or the holder is gone.
     pub(in crate::engine) fn end_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
         let job = self.store.jobs.get(slot);
-        let tube = job.tube;
-        match job.completion {
-            CompletionPolicy::Drop => return self.end_try(slot, cause, now),
-            CompletionPolicy::Tell => return self.end_told_reservation(slot, cause, now),
-            CompletionPolicy::Keep => {}
+        let (tube, completion) = (job.tube, job.completion);
+        match completion {
+            CompletionPolicy::Drop => self.end_try(slot, cause, now),
+            CompletionPolicy::Tell => self.end_told_reservation(slot, cause, now),
+            CompletionPolicy::Keep if self.is_tried(slot) => self.end_try(slot, cause, now),
+            CompletionPolicy::Keep if self.ends_without_retry(slot, false) => {}
+            CompletionPolicy::Keep => {
+                self.transfer(slot, cause);
+                self.serve(tube, now);
+            }
         }
-        if !self.ends_without_retry(slot, false) {
-            self.transfer(slot, cause);
-            self.serve(tube, now);
-        }
+        self.serve_unblocked(now);
     }
 
     fn end_told_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
         let job = self.store.jobs.get_mut(slot);
-        let (tube, volatile) = (job.tube, job.is_volatile());
+        let tube = job.tube;
         if cause != Cause::Expire {
             job.count(Count::Timeouts);
             self.changed(Change::Expire(slot));
@@ -291,13 +357,11 @@ impl Engine {
         if self.ends_without_retry(slot, false) {
             return;
         }
+        if self.is_tried(slot) {
+            return self.end_try(slot, cause, now);
+        }
         if self.limits.max_losses.is_some_and(|most| losses >= most) {
-            if volatile {
-                return self.remove_job(slot, Outcome::Failed(Body::default()));
-            }
-            self.tell_outcome(slot, Outcome::Failed(Body::default()));
-            self.set_aside(slot, Cause::Bury, self.store.jobs.get(slot).pri);
-            return self.changed_by_itself(Change::Bury(slot));
+            return self.abandon(slot, Cause::Bury, Body::default(), false, now);
         }
         self.transfer(slot, cause);
         self.serve(tube, now);
@@ -394,9 +458,9 @@ impl Engine {
     /// Takes the job in `slot` out of everything; those who wait for its outcome are told this one.
     pub(in crate::engine) fn remove_job(&mut self, slot: u32, outcome: Outcome) {
         self.tell_outcome(slot, outcome);
-        self.leave(slot);
         // Nobody asks without a log.
         let size = if self.is_logged() { self.logged_size(slot) } else { 0 };
+        self.leave(slot);
         self.unbind(slot);
         let job = self.store.jobs.remove(slot);
         let tube = self.tubes.get_mut(job.tube);

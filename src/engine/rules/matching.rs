@@ -44,10 +44,7 @@ impl Engine {
     pub(in crate::engine) fn serve_tube(&mut self, number: u32, now: Time) {
         loop {
             let tube = self.tubes.get(number);
-            if tube.pause.is_some()
-                || tube.is_lonely()
-                || tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_none()
-            {
+            if tube.closed || tube.is_lonely() || tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_none() {
                 return;
             }
             let Some((client, slot)) = self.next_meeting(number) else { break };
@@ -123,7 +120,7 @@ impl Engine {
     /// The job that a tube would give next to clients of this reserve policy.
     pub(in crate::engine) fn head(&self, tube: u32, reserve_policy: ReservePolicy) -> Option<u32> {
         let tube = self.tubes.get(tube);
-        tube.first(reserve_policy, &self.store.jobs).filter(|_| tube.pause.is_none() && !tube.serving)
+        tube.first(reserve_policy, &self.store.jobs).filter(|_| !tube.closed && !tube.serving)
     }
 
     pub(in crate::engine) fn heads(&self, client: ClientId) -> impl Iterator<Item = u32> + '_ {

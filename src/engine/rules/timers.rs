@@ -62,10 +62,12 @@ impl Engine {
             return self.serve(number, now);
         }
         let pause = tube.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
+        let opens = tube.rules.as_ref().map_or(Time::NEVER, |rules| rules.opens());
         // A delay that ends no later than the pause has ended when the pause does, and competes for the waiting
         // clients.
         match tube.delayed.first() {
-            Some(((due, _), slot)) if due <= pause => self.transfer(slot, Cause::Due),
+            Some(((due, _), slot)) if due <= pause.min(opens) => self.transfer(slot, Cause::Due),
+            _ if opens <= pause => self.reopen(number),
             _ => self.end_pause(number),
         }
         self.serve(number, now);
@@ -132,7 +134,7 @@ impl Engine {
         let (_, number) = self.store.extras.next_end().expect("a time to live that ends");
         let slot = self.store.extras.get(number).slot;
         let job = self.store.jobs.get(slot);
-        if job.completion == CompletionPolicy::Drop {
+        if job.completion != CompletionPolicy::Keep {
             if matches!(job.state(), State::Reserved | State::Buried) {
                 self.store.extras.spare(number);
                 return self.retime_extras();
@@ -141,5 +143,6 @@ impl Engine {
         }
         self.store.evicted += u64::from(self.store.jobs.get(slot).state() != State::Finished);
         self.remove_job(slot, Outcome::Gone);
+        self.serve_unblocked(now);
     }
 }

@@ -122,6 +122,7 @@ impl Engine {
         let (number, holder, place, is_leaving) = (job.tube, job.holder, job.place(), job.is_leaving());
         let is_large = self.is_large(job);
         let tube = self.tubes.get_mut(number);
+        let has_rules = tube.rules.is_some();
         tube.counts.subtract(job);
         self.store.counts.subtract(job);
         tube.priority_classes[priority_class(job.pri)] -= u32::from(is_queued(job));
@@ -133,6 +134,9 @@ impl Engine {
             },
             State::Buried => {
                 tube.buried.remove(slot, &mut self.store.jobs);
+                if holder != NIL {
+                    self.forget_origin(slot);
+                }
                 self.reveal_one(slot, false);
             }
             State::Delayed => {
@@ -152,6 +156,9 @@ impl Engine {
                 if let Some(lane) = lane {
                     self.count_reserved(lane, slot, false);
                 }
+                if has_rules {
+                    self.count_end(number);
+                }
             }
         }
     }
@@ -161,11 +168,15 @@ impl Engine {
         self.count_wait(slot, now);
         let leased = self.takes_leases(client);
         let limit = self.time_limit(client, slot);
+        let number = self.store.jobs.get(slot).tube;
         self.transfer_with(slot, cause, |job| {
             job.holder = if leased { NOBODY.0 } else { client.0 };
             job.due = now + job.ttr().min(limit);
             job.count(Count::Reserves);
         });
+        if self.tubes.get(number).rules.is_some() {
+            self.count_reservation(number, now);
+        }
         self.changed(if leased { Change::Lease(slot) } else { Change::Reserve(slot) });
     }
 

@@ -3,10 +3,10 @@
 //! Owns the list of verbs as plain data, and what they answer, in a form that can be compared and printed.
 
 use super::super::{
-    ClientId, Engine, FindOldest, FindReserved, IdPage, JobEnd, JobId, JobView, MoveJobs, NewJob, NoJob, OverLimit,
-    Priority, Progress, Refused, Reserve, Span, State, Tagged, Tags, Time,
+    ClientId, Engine, Failed, FindOldest, FindReserved, IdPage, JobEnd, JobId, JobView, MoveJobs, NewJob, NoJob,
+    NotSet, OverLimit, Priority, Progress, Refused, Reserve, Span, State, Tagged, Tags, Time,
 };
-use super::model::{JobTags, Model, Name, Outcome};
+use super::model::{JobTags, Model, Name, Outcome, Settings};
 
 /// A verb with its arguments.
 #[derive(Clone, Debug)]
@@ -87,6 +87,13 @@ pub enum Call {
         bound: u64,
     },
     LimitTube(ClientId, Name, Option<u32>),
+    SetTube(ClientId, Name, Settings),
+    Fail {
+        client: ClientId,
+        job: JobId,
+        pri: Priority,
+        reason: Name,
+    },
     Wait {
         client: ClientId,
         job: JobId,
@@ -116,6 +123,8 @@ pub enum Answer {
     Moved(Result<u64, OverLimit>),
     End(JobEnd),
     Ages([Span; 2]),
+    Set(Result<(), NotSet>),
+    Failed(Option<Failed>),
 }
 
 impl Call {
@@ -146,6 +155,8 @@ impl Call {
             | MoveJob { client, .. }
             | MoveTube { client, .. }
             | LimitTube(client, ..)
+            | SetTube(client, ..)
+            | Fail { client, .. }
             | Use(client, _) => model.client(client).is_some(),
             Connect | KickJob(_) | Show(_) | Pause(_, _) | Drain | Undrain | Tick { .. } => true,
             Flush(..) | List { .. } | Ages(_) => true,
@@ -279,7 +290,7 @@ impl Call {
                 });
                 Answer::Moved(moved.map(|()| moving.done))
             }
-            LimitTube(client, tube, most) => Answer::Using(engine.limit_new_tube(client, tube.as_bytes(), [most; 3])),
+            LimitTube(..) | SetTube(..) | Fail { .. } => self.settings_on_engine(engine, now),
             Wait { client, job, timeout } => Answer::End(engine.wait_end(client, job, timeout, now)),
             Ages(tube) => {
                 let mut find = FindOldest::new(tube.as_bytes().into());
@@ -287,6 +298,21 @@ impl Call {
                 Answer::Ages(find.ages(now))
             }
             _ => unreachable!("{self:?} is beanstalkd's"),
+        }
+    }
+
+    /// Those about settings of tubes and failures.
+    fn settings_on_engine(&self, engine: &mut Engine, now: Time) -> Answer {
+        use Call::*;
+        match *self {
+            LimitTube(client, tube, most) => {
+                Answer::Using(engine.limit_new_tube(client, tube.as_bytes(), [most; 3], now))
+            }
+            SetTube(client, tube, settings) => {
+                Answer::Set(engine.set_tube(client, tube.as_bytes(), settings.to_engine(), now))
+            }
+            Fail { client, job, pri, reason } => Answer::Failed(engine.fail(client, job, pri, reason.as_bytes(), now)),
+            _ => unreachable!("{self:?} is about jobs"),
         }
     }
 
@@ -317,11 +343,11 @@ impl Call {
                 return ways;
             }
         }
-        let answer = self.verb_on_model(&mut model, now);
+        let answer = self.verb_on_model(&mut model, engine, now);
         vec![(answer, model)]
     }
 
-    fn verb_on_model(&self, model: &mut Model, now: Time) -> Answer {
+    fn verb_on_model(&self, model: &mut Model, engine: &Answer, now: Time) -> Answer {
         use Call::*;
         match *self {
             Connect | Tick { .. } => unreachable!("not a verb with one answer of its own"),
@@ -362,11 +388,11 @@ impl Call {
                 model.draining = true;
                 Answer::Nothing
             }
-            _ => self.extended_on_model(model, now),
+            _ => self.extended_on_model(model, engine, now),
         }
     }
 
-    fn extended_on_model(&self, model: &mut Model, now: Time) -> Answer {
+    fn extended_on_model(&self, model: &mut Model, engine: &Answer, now: Time) -> Answer {
         use Call::*;
         match *self {
             Undrain => {
@@ -396,6 +422,11 @@ impl Call {
                 Answer::Moved(model.move_jobs(client, (from, to), state, bound, now))
             }
             LimitTube(client, tube, most) => Answer::Using(model.limit(client, tube, most)),
+            SetTube(client, tube, settings) => Answer::Set(model.set_tube(client, tube, settings, now)),
+            Fail { client, job, pri, reason } => {
+                let Answer::Failed(engine) = *engine else { unreachable!("{engine:?} to {self:?}") };
+                Answer::Failed(model.fail(client, job, (pri, reason), engine, now))
+            }
             Wait { client, job, timeout } => Answer::End(model.wait_end(client, job, timeout, now)),
             Ages(tube) => Answer::Ages(model.ages(tube, now)),
             _ => unreachable!("{self:?} is beanstalkd's"),
@@ -426,6 +457,7 @@ fn tags_of(tags: &JobTags) -> Tags {
         tries: tags.tries,
         backoff: tags.backoff,
         fails: 0,
+        reason: None,
         ttl: tags.ttl.unwrap_or(Span::MAX),
         concurrency: tags.bound.map(|(key, most)| (key.as_bytes().into(), most)),
     }

@@ -29,6 +29,7 @@ impl Engine {
         self.check_deadlines();
         self.check_deferred();
         self.check_sums();
+        self.check_origins();
     }
 
     fn check_jobs(&self) {
@@ -41,8 +42,18 @@ impl Engine {
         for (slot, job) in self.store.jobs.iter() {
             assert_eq!(self.store.jobs.find(job.id), Some(slot), "{:?} is found by its id", job.id);
             assert!(job.id.0 <= self.store.last_id, "{:?} was never given", job.id);
-            assert_eq!(job.state() == State::Reserved, job.holder != NIL, "{:?} has a holder", job.id);
-            assert!(job.state() == State::Ready || !job.in_run, "{:?} is in no run", job.id);
+            let is_dead = job.state() == State::Buried && job.holder != NIL;
+            assert!(!is_dead || self.store.origins.name(job.holder).is_some(), "{:?} comes from a tube", job.id);
+            assert_eq!(job.state() == State::Reserved || is_dead, job.holder != NIL, "{:?} has a holder", job.id);
+            assert!(job.state() == State::Ready || !job.is_in_run(), "{:?} is in no run", job.id);
+        }
+    }
+
+    fn check_origins(&self) {
+        for number in self.store.origins.numbers() {
+            let dead = |job: &Job| job.state() == State::Buried && job.holder == number;
+            let count = self.store.jobs.iter().filter(|(_, job)| dead(job)).count();
+            assert_eq!(self.store.origins.count(number) as usize, count, "dead letters of an origin");
         }
     }
 
@@ -80,14 +91,13 @@ impl Engine {
         let lengths = [tube.ready.len() + tube.large_jobs() + parked, tube.buried.len(), tube.delayed.len()];
         assert_eq!(lengths.map(|len| len as u64), [counts.ready, counts.buried, counts.delayed], "{name}");
         for reserve_policy in [ReservePolicy::PerConnection, ReservePolicy::Lease] {
-            let may_wait =
-                tube.pause.is_some() || tube.first(reserve_policy, &self.store.jobs).is_none() || tube.serving;
+            let may_wait = tube.closed || tube.first(reserve_policy, &self.store.jobs).is_none() || tube.serving;
             assert!(
                 may_wait || !self.somebody_stands(tube.queue(reserve_policy)),
                 "tube {name} has both a ready job and a waiting client"
             );
         }
-        let lives = number == DEFAULT_TUBE || tube.kept || tube.most.is_some() || tube.using + tube.watching > 0;
+        let lives = number == DEFAULT_TUBE || tube.kept || tube.rules.is_some() || tube.using + tube.watching > 0;
         let lives = lives || counts.all() + counts.finished > 0;
         assert!(lives, "tube {name} should be gone");
     }
@@ -127,6 +137,8 @@ impl Engine {
             assert_ne!(watch.wait, 0, "somebody stands in a queue and does not know");
         }
         assert_eq!(tube.pause.is_some(), self.tubes.paused.contains(&number), "a paused tube is listed");
+        let is_closed = tube.pause.is_some() || self.is_exhausted(number);
+        assert_eq!(tube.closed, is_closed, "a tube is closed while something closes it");
     }
 
     /// Whether a client waits or is idle in this queue, and has not just left its place behind.
@@ -153,7 +165,7 @@ impl Engine {
         };
         let somebody_active = || self.clients.iter().any(|(_, client)| watched_by_active(client));
         let nothing_to_do =
-            tube.pause.is_some() || tube.first(ReservePolicy::Notified, &self.store.jobs).is_none() || tube.serving;
+            tube.closed || tube.first(ReservePolicy::Notified, &self.store.jobs).is_none() || tube.serving;
         let nothing_to_do = nothing_to_do || !self.somebody_stands(&tube.idle);
         assert!(nothing_to_do || somebody_active(), "a tube has a ready job, and all who could take it are idle");
     }
@@ -277,7 +289,7 @@ impl Engine {
         }
         memory.watches = self.clients.watches.len() as u64 * WATCH_COST;
         memory.jobs += self.store.extras.iter().map(|(_, extras)| extras.cost()).sum::<u64>();
-        memory.jobs += self.store.ended_keys.counted() + self.store.lanes.counted();
+        memory.jobs += self.store.ended_keys.counted() + self.store.lanes.counted() + self.store.origins.memory();
         for (number, tube) in self.tubes.iter() {
             let fixed = if number == DEFAULT_TUBE { tube.name.len() as u64 } else { 0 };
             memory.tubes += tube.variable_cost() - fixed + if number == DEFAULT_TUBE { 0 } else { TUBE_COST };

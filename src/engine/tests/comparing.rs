@@ -4,7 +4,7 @@
 
 use std::fmt::Debug;
 
-use super::super::{Account, ClientId, Engine, Event, Limits, Stats, Time, TubeStats, TubeTimes};
+use super::super::{Account, ClientId, Engine, Event, JobExtras, Limits, Stats, Time, TubeStats, TubeTimes};
 use super::calls::{Answer, Call};
 use super::model::{Model, Name};
 
@@ -90,10 +90,23 @@ pub fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Res
     for name in names {
         let figures = engine.tube_stats(name.as_bytes(), now);
         compare_times(name, figures.as_ref().and_then(|figures| figures.times), model)?;
-        same(name, figures.map(|figures| TubeStats { times: None, ..figures }), model.tube_stats(name, now))?;
+        let settings = model.extended.rules.get(name).map(|rules| rules.settings.to_engine());
+        same(&("settings of", name), engine.tube_settings(name.as_bytes()), settings.as_ref())?;
+        same(
+            name,
+            figures.map(|figures| TubeStats { times: None, settings: None, ..figures }),
+            model.tube_stats(name, now),
+        )?;
     }
     for job in &model.jobs {
         same(&job.id, engine.job_stats(job.id, now), model.job_stats(job.id, now))?;
+        let extras = engine.job(job.id).and_then(|job| engine.extras(&job));
+        // A reason is kept if there is memory for it.
+        if model.limits.max_memory < u64::MAX {
+            continue;
+        }
+        let reason = extras.map_or(&[][..], JobExtras::reason);
+        same(&("why failed", job.id), reason, model.reason(job.id).as_bytes())?;
     }
     for client in &model.clients {
         same(&client.id, engine.used(client.id), client.used.as_bytes())?;

@@ -462,7 +462,7 @@ fn each_tube_may_have_a_limit() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     for place in 0..10_100 {
-        assert!(engine.limit_new_tube(client, &name_of(place), [Some(1); 3]).is_ok(), "{place}");
-        assert!(engine.limit_at(engine.tubes.find(&name_of(place)).expect("a tube")).is_some(), "{place}");
+        assert!(engine.limit_new_tube(client, &name_of(place), [Some(1); 3], Time::default()).is_ok(), "{place}");
+        assert!(engine.settings_at(engine.tubes.find(&name_of(place)).expect("a tube")).is_some(), "{place}");
     }
 }

@@ -1,8 +1,8 @@
 //! The statistics of the model, each counted anew whenever it is asked for, and its looks at what comes next.
 
 use super::super::{
-    Account, ClientId, JobCounts, JobId, JobStats, Span, State, Stats, Time, TubeStats, JOB_COST, TIMES_COST,
-    TUBE_COST, WATCH_COST,
+    Account, ClientId, JobCounts, JobId, JobStats, Span, State, Stats, Time, TubeStats, JOB_COST, RULES_COST,
+    TIMES_COST, TUBE_COST, WATCH_COST,
 };
 use super::model::{ClientState, Job, Model, Place};
 
@@ -37,7 +37,10 @@ impl Model {
         let tubes: u64 = others.map(|tube| TUBE_COST + tube.name.len() as u64).sum();
         let watches: u64 = self.clients.iter().map(|client| client.watched.len() as u64 * WATCH_COST).sum();
         let times = self.extended.times.len() as u64 * TIMES_COST;
-        Account { jobs, tubes: TUBE_COST + tubes + times, watches, buffers: 0 }
+        let rules =
+            self.extended.rules.values().map(|rules| RULES_COST + rules.settings.dead.map_or(0, str::len) as u64);
+        let tubes = TUBE_COST + tubes + times + rules.sum::<u64>();
+        Account { jobs, tubes, watches, buffers: 0 }
     }
 
     pub fn stats(&self) -> Stats {
@@ -85,6 +88,7 @@ impl Model {
             pause_left: tube.pause.map_or(Span::ZERO, |(_, until)| until.since(now)),
             // Compared by themselves.
             times: None,
+            settings: None,
         })
     }
 
@@ -106,6 +110,9 @@ impl Model {
             ttr: job.ttr,
             left,
             history: job.history,
+            fails: self.fails(id),
+            tries_left: self.tries_left(id),
+            dead_from: self.dead_from(id).map(str::as_bytes),
         })
     }
 }

@@ -13,9 +13,13 @@ use super::super::{
 mod alarms;
 #[path = "model/extended.rs"]
 mod extended;
+#[path = "model/settings.rs"]
+mod settings;
 
 #[allow(unused_imports)] // the simulation needs no tags
 pub use extended::{Extended, JobTags};
+#[allow(unused_imports)] // the simulation needs no settings
+pub use settings::Settings;
 
 /// The name of a tube.
 pub type Name = &'static str;
@@ -234,7 +238,7 @@ impl Model {
             tube.name == "default"
                 || self.clients.iter().any(|client| client.used == tube.name || client.watched.contains(&tube.name))
                 || self.jobs.iter().any(|job| job.tube == tube.name)
-                || self.extended.limits.contains_key(tube.name)
+                || self.extended.rules.contains_key(tube.name)
         };
         if let Some(place) = self.tubes.iter().position(|tube| !lives(tube)) {
             let ended = self.tubes.swap_remove(place);
@@ -303,6 +307,7 @@ impl Model {
     ) -> Result<JobId, Refused> {
         self.mark_producer(client);
         let id = self.take_in(self.used(client), (pri, delay, ttr), body, now)?;
+        self.date(id, now);
         self.serve(now);
         Ok(id)
     }
@@ -361,7 +366,7 @@ impl Model {
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         match self.job(id) {
             None | Some(Job { place: Place::Reserved { .. }, .. }) => false,
-            Some(_) if self.is_blocked(id) => false,
+            Some(job) if self.is_blocked(id) || self.is_exhausted(job.tube) => false,
             Some(_) => {
                 self.client_mut(client).worker = true;
                 self.give(id, client, now);
@@ -402,7 +407,8 @@ impl Model {
         self.note_event(id, |events| &mut events.releases);
         self.job_mut(id).history.releases += 1;
         if self.is_last_try(id) {
-            self.set_aside(id, pri, now);
+            self.abandon(id, pri, now);
+            self.serve(now);
             return true;
         }
         let job = self.job_mut(id);
@@ -478,8 +484,8 @@ impl Model {
     /// are not paused.
     fn best_for(&self, client: ClientId) -> Option<JobId> {
         let client = self.client(client).expect("a client");
-        let paused = |name: Name| self.tube(name).is_some_and(|tube| tube.pause.is_some());
-        let fits = |job: &&Job| job.place == Place::Ready && client.watched.contains(&job.tube) && !paused(job.tube);
+        let fits =
+            |job: &&Job| job.place == Place::Ready && client.watched.contains(&job.tube) && !self.is_closed(job.tube);
         let free = |job: &&Job| !self.is_blocked(job.id);
         self.jobs.iter().filter(fits).filter(free).map(|job| (job.pri, job.id)).min().map(|(_, id)| id)
     }
@@ -488,12 +494,11 @@ impl Model {
     /// its tube.
     fn serve(&mut self, now: Time) {
         let watches = |client: ClientId, tube: Name| self.client(client).is_some_and(|it| it.watched.contains(&tube));
-        let paused = |name: Name| self.tube(name).is_some_and(|tube| tube.pause.is_some());
         let meets = |job: &Job| {
             let first = self.waiting.iter().find(|wait| watches(wait.client, job.tube))?;
             Some((job.pri, job.id, first.client))
         };
-        let ready = self.jobs.iter().filter(|job| job.place == Place::Ready && !paused(job.tube));
+        let ready = self.jobs.iter().filter(|job| job.place == Place::Ready && !self.is_closed(job.tube));
         let best = ready.filter(|job| !self.is_blocked(job.id)).filter_map(meets);
         if let Some((_, job, client)) = best.min_by_key(|(pri, id, _)| (*pri, *id)) {
             self.cancel_wait(client);
@@ -508,6 +513,11 @@ impl Model {
         let job = self.job_mut(id);
         job.history.reserves += 1;
         job.place = Place::Reserved { by: client, until: now + job.ttr };
+        let tube = job.tube;
+        self.note_reservation(tube, now);
+        if let Some(failure) = self.extended.failures.get_mut(&id) {
+            failure.2 = None;
+        }
     }
 
     fn make_ready(&mut self, id: JobId, now: Time) {

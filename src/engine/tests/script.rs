@@ -5,7 +5,7 @@
 
 use super::super::{ClientId, JobId, Limits, Priority, Span, State, Time, FEW_WATCHED};
 use super::calls::Call;
-use super::model::{JobTags, Model, Name, Place};
+use super::model::{JobTags, Model, Name, Place, Settings};
 
 /// The names in play; a run uses the first few.
 const NAMES: [Name; 6] = ["default", "a", "mail", "x-y", "b.2", "a-tube-with-a-longer-name"];
@@ -287,7 +287,8 @@ impl Script {
         let (client, job) = self.hand(model);
         let idle = self.idle(model);
         let full = model.jobs.len() >= self.jobs;
-        match (self.dice.below(60), idle) {
+        match (self.dice.below(68), idle) {
+            (60.., _) => Call::Fail { client, job, pri: self.priority(), reason: self.name() },
             (0..24, _) if !full => self.put_tagged(model),
             // In few steps, a batch may end though there are more.
             (24..30, Some(client)) if self.steps.is_none() => Call::ReserveMore(client),
@@ -310,7 +311,8 @@ impl Script {
                 let (from, to, bound) = (self.name(), self.name(), 1 + self.dice.below(4));
                 Call::MoveTube { client, from, to, state, bound }
             }
-            (51..53, _) => {
+            (51..52, _) => Call::SetTube(client, self.name(), self.settings()),
+            (52..53, _) => {
                 let most = self.dice.percent(60).then(|| 1 + self.dice.below(4) as u32);
                 Call::LimitTube(client, self.name(), most)
             }
@@ -319,6 +321,18 @@ impl Script {
             (56..57, _) => Call::Undrain,
             _ if model.draining => Call::Undrain,
             _ => Call::Ages(self.name()),
+        }
+    }
+
+    fn settings(&mut self) -> Settings {
+        let dice = &mut self.dice;
+        Settings {
+            limit: dice.percent(20).then(|| 1 + dice.below(4) as u32),
+            tries: if dice.percent(50) { 1 + dice.below(3) as u8 } else { 0 },
+            ttl: if dice.percent(20) { 1 + dice.below(8) as u32 } else { 0 },
+            max: if dice.percent(30) { 1 + dice.below(3) as u32 } else { 0 },
+            rate: dice.percent(30).then(|| (1 + dice.below(3) as u32, 1 + dice.below(3) as u32)),
+            dead: dice.percent(40).then(|| self.name()),
         }
     }
 

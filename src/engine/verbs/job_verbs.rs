@@ -4,6 +4,7 @@
 //!
 //! Touches: agenda, clients, store, tubes.
 
+use crate::engine::data::body::Body;
 use crate::engine::data::details::Count;
 use crate::engine::data::event::Outcome;
 use crate::engine::data::handle::ClientId;
@@ -11,6 +12,7 @@ use crate::engine::data::job::{Cause, JobId, JobView, Priority, State};
 use crate::engine::data::steps::{Progress, MOVE};
 use crate::engine::data::time::{Span, Time};
 use crate::engine::log::change::Change;
+use crate::engine::log::log_room::ORIGIN_SIZE;
 use crate::engine::Engine;
 
 /// A kick that may take several turns.
@@ -56,11 +58,12 @@ impl Engine {
         }
         self.count_event(slot, |events| &mut events.releases);
         if self.count_try(slot) {
-            self.store.jobs.get_mut(slot).count(Count::Releases);
-            self.set_aside(slot, Cause::Bury, pri);
+            let job = self.store.jobs.get_mut(slot);
+            job.count(Count::Releases);
+            job.pri = pri;
             // For the count alone: what comes behind it says where the job is.
             self.changed_by_itself(Change::Release(slot));
-            self.changed(Change::Bury(slot));
+            self.abandon(slot, Cause::Bury, Body::default(), true, now);
             self.serve_unblocked(now);
             return true;
         }
@@ -82,6 +85,20 @@ impl Engine {
         self.complete_buried(slot, pri);
         self.serve_unblocked(now);
         true
+    }
+
+    /// The same of a job that is a dead letter of the tube with this name, if one is given: an import brings it back.
+    pub fn bury_of(&mut self, client: ClientId, id: JobId, pri: Priority, from: Option<&[u8]>, now: Time) -> bool {
+        let buried = self.bury(client, id, pri, now);
+        let Some(from) = from else { return buried };
+        let slot = self.store.jobs.find(id).filter(|_| buried && self.claim_log_room(ORIGIN_SIZE + 2 * from.len()));
+        if let Some(slot) = slot.filter(|&slot| self.store.jobs.get(slot).state() == State::Buried) {
+            let before = self.logged_size(slot);
+            self.store.jobs.get_mut(slot).holder = self.store.origins.add(from);
+            let sizes = (before, self.logged_size(slot));
+            self.changed(Change::Move { slot, sizes });
+        }
+        buried
     }
 
     /// Starts the time to run of a job again. False if the client does not hold it.
@@ -151,7 +168,7 @@ impl Engine {
     fn kick_slot(&mut self, slot: u32, now: Time) {
         self.agenda.steps.take(MOVE);
         self.store.jobs.get_mut(slot).count(Count::Kicks);
-        self.forget_tries(slot);
+        self.store.jobs.get_mut(slot).fails = 0;
         self.changed(Change::Kick(slot));
         self.transfer(slot, Cause::Kick);
         self.serve_living(slot, now);

@@ -5,13 +5,11 @@
 //! Touches: agenda, store, tubes.
 
 use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{Cause, Job, JobId, Priority, State};
-use crate::engine::data::job_options::{CompletionPolicy, DedupKey};
+use crate::engine::data::job::{Cause, JobId, Priority, State};
 use crate::engine::data::list::NIL;
 use crate::engine::data::operations::MoveJobs;
 use crate::engine::data::steps::{Progress, MOVE};
 use crate::engine::data::time::{Span, Time};
-use crate::engine::log::change::Change;
 use crate::engine::{Engine, OverLimit};
 
 /// Jobs that must stay are passed over, but not more than so many.
@@ -104,7 +102,7 @@ impl Engine {
                 moving.passed += 1;
             } else if self.claim_log_room(moving.to.len()) {
                 let shifts = moving.state == State::Ready && self.lane_of(slot).is_some();
-                self.move_as_it_is(slot, to);
+                self.move_as_it_is(slot, to, NIL);
                 moving.done += 1;
                 if shifts {
                     // Another one of its lane has come to stand in the queue, and may be the next.
@@ -131,68 +129,5 @@ impl Engine {
             State::Delayed => tube.delayed.in_order().map(|(_, slot)| slot).skip(passed).take(most).collect(),
             _ => tube.buried.iter(&self.store.jobs).skip(passed).take(most).collect(),
         }
-    }
-
-    fn move_as_it_is(&mut self, slot: u32, to: u32) {
-        let place = (self.store.jobs.get(slot).state() == State::Buried).then(|| {
-            // Behind those that are buried there.
-            self.store.last_bury += 1;
-            Time::from_nanos(self.store.last_bury)
-        });
-        self.change_tube(slot, to, |job| job.due = place.unwrap_or(job.due));
-    }
-
-    /// Whether no other job of that tube, and none that has ended there, has the key of the job in `slot`.
-    fn may_move(&mut self, slot: u32, tube: &[u8], now: Time) -> bool {
-        let job = self.store.jobs.get(slot);
-        let tube_number = self.tubes.find(tube).unwrap_or(NIL);
-        let bound = self.lane_of(slot).map(|lane| self.store.lanes.key_of(lane));
-        if bound.is_some_and(|key| !self.has_lane(key, tube_number, self.is_large(job))) {
-            return false;
-        }
-        let Some(DedupKey::Name(key)) = self.extras(job).map(|extras| &extras.dedup_key) else { return true };
-        let key = key.clone();
-        let there = match tube_number {
-            NIL => Ok(None),
-            number => self.find_keyed(&DedupKey::Name(key.clone()), number),
-        };
-        there.is_ok_and(|other| other.is_none_or(|other| other == slot)) && self.find_ended(tube, &key, now).is_none()
-    }
-
-    /// Takes the job in `slot` to another tube; `change` sets what else is different from then on.
-    fn change_tube(&mut self, slot: u32, to: u32, change: impl FnOnce(&mut Job)) {
-        self.leave(slot);
-        let from = std::mem::replace(&mut self.store.jobs.get_mut(slot).tube, to);
-        change(self.store.jobs.get_mut(slot));
-        self.rehash(slot);
-        self.change_lane(slot);
-        self.enter(slot);
-        self.changed(Change::Move { slot, before: self.tubes.get(from).name.len() });
-        self.close_tube_if_idle(from);
-    }
-
-    /// The job in `slot`, which stands nowhere, is in another tube.
-    pub(in crate::engine) fn change_lane(&mut self, slot: u32) {
-        if let Some((key, most)) = self.leave_lane(slot) {
-            self.join_lane(slot, key, most);
-        }
-    }
-
-    /// What is unique in its tube is found by both.
-    pub(in crate::engine) fn rehash(&mut self, slot: u32) {
-        let job = self.store.jobs.get(slot);
-        let Some(extras) = self.extras(job) else { return };
-        if matches!(extras.dedup_key, DedupKey::Body(_) | DedupKey::Name(_)) {
-            let is_hidden = matches!(extras.dedup_key, DedupKey::Body(_)) && job.body.len() == 0;
-            let empty = is_hidden.then_some(job.id);
-            let hash = self.hash_dedup_key(&extras.dedup_key, job.tube, empty);
-            self.store.extras.rehash(self.store.extras.of(slot), hash);
-        }
-    }
-
-    /// Whether the time to live of the job in `slot` is over, though it was spared or no tick has come to it.
-    fn has_expired(&self, slot: u32, now: Time) -> bool {
-        let job = self.store.jobs.get(slot);
-        job.completion == CompletionPolicy::Drop && self.extras(job).is_some_and(|extras| extras.expires <= now)
     }
 }

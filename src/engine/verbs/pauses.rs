@@ -41,6 +41,7 @@ impl Engine {
             Some(_) => self.tubes.paused.insert(number),
             None => self.tubes.paused.remove(&number),
         };
+        self.reclose(number);
         self.retime_tube(number);
     }
 

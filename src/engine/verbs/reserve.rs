@@ -105,7 +105,7 @@ impl Engine {
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<JobView<'_>> {
         let slot = self.store.jobs.find(id)?;
         self.store.jobs.get(slot).state().after(Cause::ReserveJob)?;
-        if self.is_blocked(slot) {
+        if self.is_blocked(slot) || self.is_exhausted(self.store.jobs.get(slot).tube) {
             return None;
         }
         self.clients.mark_worker(client);

@@ -135,10 +135,16 @@ impl Engine {
             return Err(Refused::Draining);
         }
         let tube = self.tubes.get(number);
-        let full = |most: &[u32; 3]| tube.counts.all() - tube.counts.buried >= most[priority_class(new.pri)].into();
-        if tube.most.as_deref().is_some_and(full) {
-            return Err(Refused::QueueFull);
-        }
+        let options = match &tube.rules {
+            Some(rules) => {
+                let most = rules.settings.most[priority_class(new.pri)];
+                if tube.counts.all() - tube.counts.buried >= most.into() {
+                    return Err(Refused::QueueFull);
+                }
+                with_life(options, rules.settings.ttl)
+            }
+            None => options,
+        };
         let volatile = options.as_ref().is_some_and(|options| !options.durable);
         let own = new.body.len() + options.as_ref().map_or(0, logged_options);
         let bytes = tube.name.len() + own;
@@ -167,12 +173,12 @@ impl Engine {
     /// Gives the job in `slot` its options.
     fn bind(&mut self, slot: u32, options: JobOptions, now: Time) {
         let job = self.store.jobs.get_mut(slot);
-        job.completion = options.completion;
+        (job.completion, job.fails) = (options.completion, options.fails);
         let begin = options.start.unwrap_or(now);
         let expires = if options.ttl == Span::MAX { Time::NEVER } else { begin + options.ttl };
         let limits = options.max_attempts > 0 || options.max_fails > 0;
         let rare = options.reducer.is_some() || options.start.is_some() && options.completion == CompletionPolicy::Keep;
-        let rare = rare || options.backoff > 0 || options.concurrency.is_some();
+        let rare = rare || options.backoff > 0 || options.concurrency.is_some() || options.reason.is_some();
         let plain = options.dedup_key == DedupKey::None && options.ttl == Span::MAX;
         if plain && !limits && !rare {
             return;
@@ -181,12 +187,12 @@ impl Engine {
         self.store.extras.edit(number, |extras| {
             extras.max_attempts = options.max_attempts;
             extras.max_fails = options.max_fails;
-            extras.fails = options.fails;
             extras.ttl = options.ttl;
             extras.result_at = options.keep;
             if rare {
                 let rare = extras.rare_mut();
                 rare.backoff = options.backoff;
+                rare.reason = options.reason;
                 rare.reducer = options.reducer;
                 rare.start = options.start.unwrap_or(Time::NEVER);
             }
@@ -237,4 +243,13 @@ impl Engine {
             self.retime_extras();
         }
     }
+}
+
+/// Options with the time to live of a tube, in seconds, unless they have one of their own; 0 is none.
+fn with_life(options: Option<JobOptions>, ttl: u32) -> Option<JobOptions> {
+    let has_life = |options: &JobOptions| options.ttl != Span::MAX || options.completion == CompletionPolicy::Keep;
+    if ttl == 0 || options.as_ref().is_some_and(has_life) {
+        return options;
+    }
+    Some(JobOptions { ttl: Span::from_secs(ttl.into()), ..options.unwrap_or_default() })
 }

@@ -27,6 +27,8 @@ pub struct Tags {
     pub backoff: u32,
     /// How many of its tries are already used up.
     pub fails: u8,
+    /// Why the last one failed.
+    pub reason: Option<Box<[u8]>>,
     /// How long it may wait; [`Span::MAX`] for ever.
     pub ttl: Span,
     /// Of the jobs with this key, in whatever tubes, so many may be reserved at a time; of those that are, the largest
@@ -36,7 +38,7 @@ pub struct Tags {
 
 impl Default for Tags {
     fn default() -> Tags {
-        Tags { key: None, tube: None, tries: 0, backoff: 0, fails: 0, ttl: Span::MAX, concurrency: None }
+        Tags { key: None, tube: None, tries: 0, backoff: 0, fails: 0, reason: None, ttl: Span::MAX, concurrency: None }
     }
 }
 
@@ -82,12 +84,13 @@ impl Engine {
                 return Ok(Tagged::Ended(id));
             }
         }
-        let Tags { tube, tries, backoff, fails, ttl, concurrency, .. } = tags;
+        let Tags { tube, tries, backoff, fails, reason, ttl, concurrency, .. } = tags;
         let options = JobOptions {
             dedup_key,
             ttl,
             max_attempts: tries,
             fails,
+            reason,
             keep,
             backoff,
             concurrency,
@@ -103,6 +106,10 @@ impl Engine {
             return Err(Refused::OutOfMemory);
         }
         let slot = self.take_in(number, new, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
+        if fails > 0 && tries == 0 {
+            // Its full record has no place for the count.
+            self.changed_by_itself(Change::Retry(slot));
+        }
         let id = self.store.jobs.get(slot).id;
         self.serve(number, now);
         Ok(Tagged::New(id))

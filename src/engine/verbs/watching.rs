@@ -284,7 +284,7 @@ impl Engine {
         if std::mem::take(&mut tube.kept) {
             self.tubes.kept -= 1;
         }
-        self.end_limit(number);
+        self.end_settings(number);
         self.close_tube_if_idle(number);
         Dropped::Done
     }

@@ -3,7 +3,7 @@
 //! Owns the parsed form, and what it costs in memory and in the binlog. Must not know how it is framed.
 
 use crate::access::Digest;
-use crate::engine::{JobId, NewJob, Priority, Span, State, Tags};
+use crate::engine::{Body, JobId, NewJob, Priority, Span, State, Tags, TubeSettings, LONGEST_REASON};
 use crate::protocol::text::MAX_QUOTED_NAME;
 
 /// Upper bound of the bytes of a job's record beside its body: the longest name of a tube, and some numbers.
@@ -41,6 +41,8 @@ pub enum Command {
     Bury {
         id: JobId,
         pri: Priority,
+        /// The tube that it is a dead letter of.
+        dead_from: Option<Box<[u8]>>,
     },
     Kick(u32),
     KickJob(JobId),
@@ -96,8 +98,15 @@ pub enum Command {
     ListKeys {
         from: u32,
     },
-    JobOptions(JobId),
-    TubeLimit(Box<[u8]>),
+    SetTube {
+        tube: Box<[u8]>,
+        settings: Box<TubeSettings>,
+    },
+    Fail {
+        id: JobId,
+        pri: Priority,
+        reason: Body,
+    },
     ReserveMode {
         weighted: bool,
     },
@@ -113,13 +122,19 @@ impl Command {
     pub fn log_size(&self) -> u64 {
         match self {
             Command::Put { job, tags } => {
-                job.body.len() as u64 + PUT_OVERHEAD + tags.as_ref().map_or(0, |_| TAGS_OVERHEAD)
+                let tags = tags
+                    .as_ref()
+                    .map_or(0, |tags| TAGS_OVERHEAD + tags.reason.as_ref().map_or(0, |reason| reason.len() as u64));
+                job.body.len() as u64 + PUT_OVERHEAD + tags
             }
             Command::Delete(_) => 1,
+            Command::Bury { dead_from: Some(from), .. } => 2 * (from.len() as u64 + CHANGE_OVERHEAD),
             Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) | Command::Kick(_) => CHANGE_OVERHEAD,
             Command::PauseTube { tube, .. } | Command::LimitTube { tube, .. } | Command::MoveJob { tube, .. } => {
                 tube.len() as u64 + CHANGE_OVERHEAD
             }
+            Command::SetTube { tube, settings } => (tube.len() + settings.dead_length()) as u64 + 2 * CHANGE_OVERHEAD,
+            Command::Fail { reason, .. } => reason.len().min(LONGEST_REASON) as u64 + 3 * CHANGE_OVERHEAD,
             Command::MoveTube { to, .. } => to.len() as u64 + CHANGE_OVERHEAD,
             Command::DeleteBatch(_) | Command::Flush { .. } => 1,
             _ => 0,

@@ -6,8 +6,9 @@
 
 use super::command::Command;
 use super::extensions::{Extension, Extensions};
+use super::tube_settings;
 use crate::access::{Digest, Need};
-use crate::engine::{JobId, Span, State};
+use crate::engine::{JobId, Span, State, LONGEST_REASON};
 use crate::protocol::text::{
     is_tube_name, name_run, next_word, number, number32, past, strtoul32, unquote, MAX_QUOTED_NAME,
 };
@@ -15,8 +16,8 @@ use crate::protocol::text::{
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
 pub const MAX_LINE: usize = 224;
 
-/// The longest line of a put with tags: two names of 200 bytes, and some numbers.
-pub const MAX_PUT_LINE: usize = 2048;
+/// The longest line of a put with tags: two names of 200 bytes, some numbers, and a reason in quotes.
+pub const MAX_PUT_LINE: usize = 2048 + 4 * LONGEST_REASON;
 
 /// The longest list of ids of a delete of many jobs: a thousand ids of twenty digits, and more.
 const MAX_BATCH_LINE: usize = 24 * 1024;
@@ -51,11 +52,11 @@ pub enum CommandName {
     Undrain,
     ListJobs,
     ListKeys,
-    JobOptions,
-    TubeLimit,
     MoveJob,
     MoveTube,
     LimitTube,
+    SetTube,
+    Fail,
     StatsJob,
     StatsTube,
     Stats,
@@ -95,8 +96,8 @@ pub struct CommandRow {
     /// What a line must begin with.
     pub word: &'static str,
     pub arguments: &'static str,
-    /// Reads the rest of the line; none if it is malformed, and then the command is not counted. A put has no such
-    /// function: its body follows, and the decoder deals with both.
+    /// Reads the rest of the line; none if it is malformed, and then the command is not counted. A command with a body
+    /// has no such function: the decoder deals with both.
     pub parse: Option<Parse>,
     /// What it does, in one line.
     pub summary: &'static str,
@@ -136,7 +137,7 @@ pub const COMMANDS: [CommandRow; 43] = [
     ours(Extension::Batch, row(CommandName::DeleteBatch, Need::DELETE_JOB, "delete-batch ", "<ids>", delete_batch, "delete many jobs")),
     row(CommandName::Delete, Need::DELETE_JOB, "delete ", "<id>", |args, _| only_id(args).map(Command::Delete), "delete a job"),
     row(CommandName::Release, Need::TAKE_JOB, "release ", "<id> <pri> <delay>", release, "give a reserved job back"),
-    row(CommandName::Bury, Need::TAKE_JOB, "bury ", "<id> <pri>", bury, "set a reserved job aside"),
+    row(CommandName::Bury, Need::TAKE_JOB, "bury ", "<id> <pri> [from:<tube>]", bury, "set a reserved job aside"),
     row(CommandName::Kick, Need::ADMIN_USED, "kick ", "<bound>", |args, _| strtoul32(args).map(Command::Kick), "make so many buried, or delayed, jobs ready"),
     row(CommandName::KickJob, Need::ADMIN_JOB, "kick-job ", "<id>", |args, _| only_id(args).map(Command::KickJob), "make this buried, delayed or leased job ready"),
     ours(Extension::Batch, row(CommandName::TouchAll, Need::TAKE_ANY, "touch-all", "", |args, _| alone(args, Command::TouchAll), "start the times to run of all reserved jobs again")),
@@ -148,11 +149,11 @@ pub const COMMANDS: [CommandRow; 43] = [
     ours(Extension::Drain, row(CommandName::Undrain, Need::ADMIN_ALL, "undrain", "", |args, _| alone(args, Command::Drain(false)), "take jobs in again")),
     ours(Extension::ListJobs, row(CommandName::ListJobs, Need::LOOK_NAMED, "list-jobs ", "<tube> <state> [<above>] [<count>]", list_jobs, "list ids of jobs of a tube")),
     ours(Extension::Export, row(CommandName::ListKeys, Need::LOOK_ANY, "list-keys", " [<from>]", list_keys, "list keys that outlive their jobs")),
-    ours(Extension::Export, row(CommandName::JobOptions, Need::LOOK_OWN_JOB, "job-options ", "<id>", |args, _| only_id(args).map(Command::JobOptions), "what a job has by its tags")),
-    ours(Extension::Export, row(CommandName::TubeLimit, Need::LOOK_NAMED, "tube-limit ", "<tube>", |args, on| tube(args, on).map(Command::TubeLimit), "how many jobs a tube may have")),
     ours(Extension::Move, row(CommandName::MoveJob, Need::ADMIN_JOB, "move-job ", "<id> <tube> <pri> <delay>", move_job, "put a job into another tube")),
     ours(Extension::Move, row(CommandName::MoveTube, Need::ADMIN_NAMED, "move-tube ", "<tube> <tube> <state> <bound>", move_tube, "put up to so many jobs into another tube")),
     ours(Extension::Limit, row(CommandName::LimitTube, Need::ADMIN_NAMED, "limit-tube ", "<tube> <count> [<normal> <low>]", limit_tube, "bound how many jobs a tube may have")),
+    ours(Extension::SetTube, row(CommandName::SetTube, Need::ADMIN_NAMED, "set-tube ", "<tube> [try:<count>:<seconds>] [ttl:<seconds>] [dead:<tube>] [max:<count>] [rate:<count>/<seconds>] [limit:<count>:<normal>:<low>]", set_tube, "give a tube its settings, and take away those that are not named")),
+    CommandRow { name: CommandName::Fail, need: Need::TAKE_JOB, word: "fail ", arguments: "<id> <pri> <bytes>", parse: None, summary: "try a reserved job again later, or bury it; the reason follows", extension: Some(Extension::Fail) },
     row(CommandName::StatsJob, Need::LOOK_OWN_JOB, "stats-job ", "<id>", |args, _| only_id(args).map(Command::StatsJob), "statistics of a job"),
     row(CommandName::StatsTube, Need::LOOK_NAMED, "stats-tube ", "<tube>", |args, on| tube(args, on).map(Command::StatsTube), "statistics of a tube"),
     row(CommandName::Stats, Need::LOOK_ANY, "stats", "", |args, _| alone(args, Command::Stats), "statistics of the server"),
@@ -237,7 +238,7 @@ impl CommandRow {
     /// only where a name may be quoted.
     #[expect(clippy::indexing_slicing, reason = "names are in the order of the rows")]
     pub fn longest(&self, extensions: Extensions) -> usize {
-        if self.parse.is_none() {
+        if self.name == CommandName::Put {
             return if extensions == Extensions::NONE { MAX_LINE } else { MAX_PUT_LINE };
         }
         if self.extension.is_some() || extensions.has(Extension::Quote) {
@@ -375,6 +376,13 @@ fn limit_tube(args: &[u8], extensions: Extensions) -> Option<Command> {
     Some(Command::LimitTube { tube, most: most.map(|most| Some(most).filter(|most| *most > 0)) })
 }
 
+/// What stands behind the name of the tube begins with a space.
+fn set_tube(args: &[u8], extensions: Extensions) -> Option<Command> {
+    let (tube, rest) = next_tube_word(args, extensions)?;
+    let settings = tube_settings::read(rest).filter(|_| rest.is_empty() || rest.starts_with(b" "))?;
+    Some(Command::SetTube { tube, settings: Box::new(settings) })
+}
+
 fn watch(args: &[u8], extensions: Extensions) -> Option<Command> {
     let (tube, args) = next_tube(args, extensions)?;
     if args.is_empty() {
@@ -405,10 +413,15 @@ fn release(args: &[u8], _: Extensions) -> Option<Command> {
     Some(Command::Release { id: JobId(id), pri, delay: secs(delay) })
 }
 
-fn bury(args: &[u8], _: Extensions) -> Option<Command> {
+fn bury(args: &[u8], extensions: Extensions) -> Option<Command> {
     let (id, args) = number(args)?;
-    let pri = number32(args).and_then(last)?;
-    Some(Command::Bury { id: JobId(id), pri })
+    let (pri, args) = number32(args)?;
+    let dead_from = if args.is_empty() || !extensions.has(Extension::Export) {
+        args.is_empty().then_some(None)?
+    } else {
+        Some(next_tube(spaced(args)?.strip_prefix(b"from:")?, extensions).and_then(last)?)
+    };
+    Some(Command::Bury { id: JobId(id), pri, dead_from })
 }
 
 fn pause_tube(args: &[u8], extensions: Extensions) -> Option<Command> {

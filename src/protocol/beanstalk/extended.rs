@@ -4,11 +4,14 @@
 
 use super::continuation::Continuation;
 use super::{reply, yaml};
-use crate::engine::{Engine, JobEnd, JobId, Priority, Progress, Reserve, Span, State, Time};
+use crate::engine::{Engine, Failed, JobEnd, JobId, NotSet, Priority, Progress, Reserve, Span, Time, TubeSettings};
 use crate::protocol::{self, guard, Context, Flow, Output};
 
 /// Steps of a delete, as of any ordinary command.
 const DELETE_STEPS: u64 = 8;
+
+/// Bytes of log that the settings of a tube take beside a change and their names.
+const SETTINGS_OVERHEAD: usize = 16;
 
 /// Keys of a reply to `list-keys` at most.
 const KEYS: usize = 1000;
@@ -25,7 +28,7 @@ pub fn drain(drains: bool, context: &mut Context, out: &mut Output) {
 
 pub fn limit_tube(tube: &[u8], most: [Option<u32>; 3], context: &mut Context, out: &mut Output) {
     let room = context.engine.claim_log_room(tube.len());
-    let limited = room && context.engine.limit_new_tube(context.client, tube, most).is_ok();
+    let limited = room && context.engine.limit_new_tube(context.client, tube, most, context.now).is_ok();
     reply::words(out, if limited { reply::LIMITED } else { reply::OUT_OF_MEMORY });
 }
 
@@ -95,15 +98,39 @@ pub fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -
     Flow::Next
 }
 
-/// What a job has by its tags, or by the protocol that it came by; none if there is no such job.
-pub fn job_options(id: JobId, engine: &Engine, now: Time) -> Option<Vec<u8>> {
-    let job = engine.job(id).filter(|job| job.state() != State::Finished)?;
-    Some(yaml::job_options(engine.stored_options(&job).as_ref(), now))
+/// The figures of a job, and what it has by its tags, its tube and its failures; `None` if there is no such job.
+pub fn stats_job(id: JobId, engine: &Engine, now: Time) -> Option<Vec<u8>> {
+    let job = engine.job(id)?;
+    let options = engine.stored_options(&job);
+    Some(yaml::job(&engine.job_stats(id, now)?, options.as_ref(), now))
 }
 
-/// The limit of a tube, as `limit-tube` takes it; none if there is no such tube.
-pub fn tube_limit(tube: &[u8], engine: &Engine) -> Option<Vec<u8>> {
-    engine.tube_limit(tube).map(yaml::tube_limit)
+/// Gives a tube its settings.
+pub fn set_tube(tube: &[u8], settings: TubeSettings, context: &mut Context, out: &mut Output) {
+    let room = context.engine.claim_log_room(SETTINGS_OVERHEAD + tube.len() + settings.dead_length());
+    let answer = match room.then(|| context.engine.set_tube(context.client, tube, settings, context.now)) {
+        Some(Ok(())) => reply::SET,
+        Some(Err(NotSet::Circle)) => reply::BAD_FORMAT,
+        Some(Err(NotSet::OverLimit)) | None => reply::OUT_OF_MEMORY,
+    };
+    reply::words(out, answer);
+}
+
+/// Buries a job, which may be a dead letter of another tube.
+pub fn bury(id: JobId, pri: Priority, from: Option<&[u8]>, context: &mut Context, out: &mut Output) {
+    reply::found(out, context.engine.bury_of(context.client, id, pri, from, context.now), reply::BURIED);
+}
+
+/// A failed try of a job, which the client holds.
+pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out: &mut Output) {
+    if !context.engine.claim_log_room(0) {
+        return reply::words(out, reply::OUT_OF_MEMORY);
+    }
+    match context.engine.fail(context.client, id, pri, reason, context.now) {
+        None => reply::words(out, reply::NOT_FOUND),
+        Some(Failed::Retried(delay)) => reply::numbered(out, b"RELEASED", delay.secs()),
+        Some(Failed::GivenUp) => reply::words(out, reply::BURIED),
+    }
 }
 
 /// Lists keys that outlive their jobs, and goes on with the list in another turn if there is memory for more.

@@ -24,10 +24,12 @@ pub enum Extension {
     Times,
     Quote,
     Export,
+    SetTube,
+    Fail,
 }
 
 /// Each extension with its word, and what it is in one line.
-pub const EXTENSIONS: [(Extension, &str, &str); 17] = [
+pub const EXTENSIONS: [(Extension, &str, &str); 19] = [
     (Extension::Idp, "idp", "a tag of put: a key that no two jobs of a tube share"),
     (Extension::Tub, "tub", "a tag of put: the tube by its name"),
     (Extension::Try, "try", "a tag of put: a job that is lost or released too often is buried"),
@@ -45,6 +47,8 @@ pub const EXTENSIONS: [(Extension, &str, &str); 17] = [
     (Extension::Times, "times", "in stats-tube, how long jobs wait and run, and how old the oldest are"),
     (Extension::Quote, "quote", "names of tubes in quotes, which beanstalkd does not allow"),
     (Extension::Export, "export", "what an export needs beside list-jobs, and what brings it back"),
+    (Extension::SetTube, "set-tube", "settings of tubes, which hold for the jobs of all clients"),
+    (Extension::Fail, "fail", "the command of that name: a failed try, with its reason"),
 ];
 
 /// A set of extensions: those that a server offers.

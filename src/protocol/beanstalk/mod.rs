@@ -13,11 +13,13 @@ mod reply;
 mod request;
 mod session;
 mod tags;
+mod tube_settings;
 mod yaml;
 
 pub use command::Command;
 pub use commands::{CommandName, CommandRow, COMMANDS, MAX_LINE, MAX_PUT_LINE};
 pub use continuation::Continuation;
+pub use extended::stats_job;
 pub use extensions::{Extension, Extensions, EXTENSIONS};
 pub use figures::{
     extended_counts, server_figures, FigureValue, QueueFigures, JOB_COUNTS, SERVER_FIGURES, TUBE_FIGURES,
@@ -25,7 +27,7 @@ pub use figures::{
 pub use request::{Decoder, Request};
 pub use session::{deny, execute, go_on, tell};
 pub use tags::TAGS;
-pub use yaml::job_options;
+pub use tube_settings::{read as read_settings, written as tube_settings, SETTINGS};
 
 /// What a client is told that connects when there is no room for it.
 pub const TOO_MANY_CONNECTIONS: &[u8] = reply::OUT_OF_MEMORY;

@@ -25,6 +25,7 @@ pub const AUTHENTICATED: &[u8] = b"AUTHENTICATED\r\n";
 pub const UNAUTHORIZED: &[u8] = b"UNAUTHORIZED\r\n";
 pub const FORBIDDEN: &[u8] = b"FORBIDDEN\r\n";
 pub const MOVED: &[u8] = b"MOVED\r\n";
+pub const SET: &[u8] = b"SET\r\n";
 pub const LIMITED: &[u8] = b"LIMITED\r\n";
 pub const NOT_DRAINING: &[u8] = b"NOT_DRAINING\r\n";
 pub const TIMED_OUT: &[u8] = b"TIMED_OUT\r\n";

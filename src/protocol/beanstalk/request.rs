@@ -11,9 +11,9 @@ use super::extensions::Extensions;
 use super::reply;
 use super::tags::{self, Tagging};
 use crate::access::Need;
-use crate::engine::{Body, NewJob, Priority, Span, Tags};
+use crate::engine::{Body, JobId, NewJob, Priority, Span, Tags};
 use crate::protocol::guard::Subject;
-use crate::protocol::text::{number32, past, upto};
+use crate::protocol::text::{number, number32, past, upto};
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
 use crate::protocol::{CommandPlace, DecodeLimits, LogSubject};
 
@@ -28,7 +28,11 @@ pub struct Request {
 impl Request {
     /// What it is about, for the log.
     pub fn log_subject(&self) -> LogSubject {
-        let size = if let Command::Put { job, .. } = &self.command { Some(job.body.len()) } else { None };
+        let size = match &self.command {
+            Command::Put { job, .. } => Some(job.body.len()),
+            Command::Fail { reason, .. } => Some(reason.len()),
+            _ => None,
+        };
         let uses_tube = matches!(self.command, Command::Put { .. } | Command::PeekNext(_) | Command::Kick(_));
         LogSubject { uses_tube, size, numbers: self.numbers(), ..LogSubject::of(self.subject()) }
     }
@@ -42,7 +46,7 @@ impl Request {
             Command::Release { pri, delay, .. } | Command::MoveJob { pri, delay, .. } => {
                 vec![("pri", pri.into()), ("delay", delay.secs())]
             }
-            Command::Bury { pri, .. } => vec![("pri", pri.into())],
+            Command::Bury { pri, .. } | Command::Fail { pri, .. } => vec![("pri", pri.into())],
             Command::Kick(bound) => vec![("bound", bound.into())],
             Command::DeleteBatch(ref ids) => vec![("jobs", ids.len() as u64)],
             Command::MoveTube { bound, .. } => vec![("bound", bound)],
@@ -68,16 +72,18 @@ impl Request {
 
     pub fn subject(&self) -> Subject<'_> {
         match &self.command {
-            Command::StatsTube(tube)
-            | Command::TubeLimit(tube)
-            | Command::Use(tube)
-            | Command::Watch(tube, _)
-            | Command::Ignore(tube) => Subject::Tube(tube),
+            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => {
+                Subject::Tube(tube)
+            }
             Command::PauseTube { tube, .. }
             | Command::Flush { tube, .. }
             | Command::ListJobs { tube, .. }
             | Command::LimitTube { tube, .. } => Subject::Tube(tube),
             Command::MoveTube { from, to, .. } => Subject::TwoTubes(from, to),
+            Command::SetTube { tube, settings } => match &settings.dead {
+                Some(dead) => Subject::TwoTubes(tube, dead),
+                None => Subject::Tube(tube),
+            },
             Command::MoveJob { id, tube, .. } => Subject::JobAndTube(*id, tube),
             Command::DeleteBatch(ids) => Subject::Jobs(ids),
             Command::Put { tags: Some(tags), .. } => tags.tube.as_deref().map_or(Subject::Nothing, Subject::Tube),
@@ -89,7 +95,7 @@ impl Request {
             | Command::KickJob(id)
             | Command::Touch(id)
             | Command::Wait(id, _)
-            | Command::JobOptions(id)
+            | Command::Fail { id, .. }
             | Command::StatsJob(id) => Subject::Job(Some(*id)),
             _ => Subject::Nothing,
         }
@@ -98,7 +104,11 @@ impl Request {
     /// Bytes of memory beside the request itself.
     pub fn footprint(&self) -> u64 {
         if let Command::Put { job, tags } = &self.command {
-            return job.body.len() as u64 + tags.as_ref().map_or(0, |_| TAGS_OVERHEAD);
+            let reason = tags.as_ref().and_then(|tags| tags.reason.as_ref()).map_or(0, |reason| reason.len() as u64);
+            return job.body.len() as u64 + tags.as_ref().map_or(0, |_| TAGS_OVERHEAD) + reason;
+        }
+        if let Command::Fail { reason, .. } = &self.command {
+            return reason.len() as u64;
         }
         let bytes = match self.subject() {
             Subject::Tube(tube) | Subject::JobAndTube(_, tube) => tube.len(),
@@ -133,10 +143,10 @@ enum Reading {
     Line,
     /// The rest of a line that is too long; `cr`: its last byte so far was a CR.
     LongLine { cr: bool },
-    /// The body of a put.
-    Body(Box<Put>),
+    /// The body of a command.
+    Body(Box<Arriving>),
     /// A body that nobody wants, and what is answered behind it.
-    Skip { left: u64, answer: &'static [u8], counts_producer: bool },
+    Skip { left: u64, answer: &'static [u8], counts_producer: bool, name: CommandName },
 }
 
 /// The numbers of a put but for the last.
@@ -147,10 +157,16 @@ struct Numbers {
     ttr: Span,
 }
 
+/// What the line of a command with a body asks for.
 #[derive(Debug)]
-struct Put {
-    numbers: Numbers,
-    tags: Option<Box<Tags>>,
+enum Line {
+    Put(Numbers, Option<Box<Tags>>),
+    Fail(JobId, Priority),
+}
+
+#[derive(Debug)]
+struct Arriving {
+    line: Line,
     body: Upload,
     end: BodyEnd,
 }
@@ -173,17 +189,18 @@ impl Decoder {
                     self.state = Reading::Line;
                     return Some(Request::wrong(Command::BadFormat));
                 }
-                Reading::Body(put) => {
-                    put.body.take(input, limits.room)?;
-                    let whole = put.end.take(input)?;
-                    let Reading::Body(put) = std::mem::take(&mut self.state) else { unreachable!() };
-                    return Some(put_request(put.numbers, put.tags, whole, put.body.finish()));
+                Reading::Body(arriving) => {
+                    arriving.body.take(input, limits.room)?;
+                    let whole = arriving.end.take(input)?;
+                    let Reading::Body(arriving) = std::mem::take(&mut self.state) else { unreachable!() };
+                    return Some(with_body(arriving.line, whole, arriving.body.finish()));
                 }
-                Reading::Skip { left, answer, counts_producer } => {
+                Reading::Skip { left, answer, counts_producer, name } => {
                     swallow(left, input)?;
                     let command = Command::PutRefused { answer, counts_producer: *counts_producer };
+                    let counts = Some(*name);
                     self.state = Reading::Line;
-                    return Some(Request { counts: Some(CommandName::Put), command });
+                    return Some(Request { counts, command });
                 }
             }
         }
@@ -211,7 +228,11 @@ impl Decoder {
             return Some(Some(Request::wrong(problem)));
         };
         let args = past(line, row.word.len());
-        let Some(parse) = row.parse else { return Some(self.put_line(args, is_long, input, limits)) };
+        let Some(parse) = row.parse else {
+            let is_put = row.name == CommandName::Put;
+            let read = if is_put { Decoder::put_line } else { Decoder::fail_line };
+            return Some(read(self, args, is_long, input, limits));
+        };
         Some(Some(match parse(args, limits.extensions) {
             Some(command) if !is_long || row.may_be_long(args) => Request { counts: Some(row.name), command },
             _ => Request::wrong(Command::BadFormat),
@@ -232,8 +253,7 @@ impl Decoder {
             _ => None,
         };
         if let Some(answer) = refusal {
-            self.state = Reading::Skip { left: u64::from(size) + 2, answer, counts_producer: false };
-            return None;
+            return self.skip(size, answer, false, CommandName::Put);
         }
         let tags = match tagging {
             Tagging::Plain => None,
@@ -242,23 +262,46 @@ impl Decoder {
                 return Some(Request { counts: Some(CommandName::Put), command: Command::BadFormat });
             }
         };
-        let size = size as usize;
-        if let Some((whole, rest)) = input.split_at_checked(size + 2) {
+        self.body(Line::Put(numbers, tags), size, input, limits)
+    }
+
+    fn fail_line(&mut self, args: &[u8], is_long: bool, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
+        let Some((id, pri, size)) = fail_args(args).filter(|_| !is_long) else {
+            return Some(Request::wrong(Command::BadFormat));
+        };
+        if size > limits.max_job_size {
+            return self.skip(size, reply::JOB_TOO_BIG, false, CommandName::Fail);
+        }
+        self.body(Line::Fail(id, pri), size, input, limits)
+    }
+
+    /// Takes the body that follows a line, or begins to.
+    #[inline]
+    fn body(&mut self, line: Line, size: u32, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
+        let length = size as usize;
+        if let Some((whole, rest)) = input.split_at_checked(length + 2) {
             *input = rest;
             let body = whole.strip_suffix(b"\r\n");
-            return Some(put_request(numbers, tags, body.is_some(), body.and_then(Body::copy)));
+            return Some(with_body(line, body.is_some(), body.and_then(Body::copy)));
         }
-        self.state = match Upload::begin(size, limits.room) {
-            Some(body) => Reading::Body(Box::new(Put { numbers, tags, body, end: BodyEnd::default() })),
-            None => Reading::Skip { left: size as u64 + 2, answer: reply::OUT_OF_MEMORY, counts_producer: true },
-        };
+        let (is_put, name) = (matches!(line, Line::Put(..)), line.name());
+        match Upload::begin(length, limits.room) {
+            Some(body) => self.state = Reading::Body(Box::new(Arriving { line, body, end: BodyEnd::default() })),
+            None => return self.skip(size, reply::OUT_OF_MEMORY, is_put, name),
+        }
+        None
+    }
+
+    /// Passes over the body that follows, behind which this is answered.
+    fn skip(&mut self, size: u32, answer: &'static [u8], counts_producer: bool, name: CommandName) -> Option<Request> {
+        self.state = Reading::Skip { left: u64::from(size) + 2, answer, counts_producer, name };
         None
     }
 
     /// The body that is arriving, if one is.
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.state {
-            Reading::Body(put) => Some(&mut put.body),
+            Reading::Body(arriving) => Some(&mut arriving.body),
             _ => None,
         }
     }
@@ -275,15 +318,35 @@ fn put_args(args: &[u8], extensions: Extensions) -> Option<(Numbers, u32, Taggin
     Some((numbers, size, tags::read(rest, extensions)))
 }
 
+/// The numbers of a `fail`, the last of which is the size of the reason.
+fn fail_args(args: &[u8]) -> Option<(JobId, Priority, u32)> {
+    let (id, args) = number(args)?;
+    let (pri, args) = number32(args)?;
+    let (size, rest) = number32(args)?;
+    rest.is_empty().then_some((JobId(id), pri, size))
+}
+
+impl Line {
+    fn name(&self) -> CommandName {
+        match self {
+            Line::Put(..) => CommandName::Put,
+            Line::Fail(..) => CommandName::Fail,
+        }
+    }
+}
+
 /// `whole`: it ends in CR LF. No body: there was no memory for it.
-fn put_request(numbers: Numbers, tags: Option<Box<Tags>>, whole: bool, body: Option<Body>) -> Request {
-    let Numbers { pri, delay, ttr } = numbers;
-    let command = match body {
-        _ if !whole => Command::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer: true },
-        Some(body) => Command::Put { job: NewJob { pri, delay, ttr, body }, tags },
-        None => Command::PutRefused { answer: reply::OUT_OF_MEMORY, counts_producer: true },
+fn with_body(line: Line, whole: bool, body: Option<Body>) -> Request {
+    let (counts, counts_producer) = (Some(line.name()), matches!(line, Line::Put(..)));
+    let command = match (body, line) {
+        _ if !whole => Command::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer },
+        (None, _) => Command::PutRefused { answer: reply::OUT_OF_MEMORY, counts_producer },
+        (Some(body), Line::Put(Numbers { pri, delay, ttr }, tags)) => {
+            Command::Put { job: NewJob { pri, delay, ttr, body }, tags }
+        }
+        (Some(reason), Line::Fail(id, pri)) => Command::Fail { id, pri, reason },
     };
-    Request { counts: Some(CommandName::Put), command }
+    Request { counts, command }
 }
 
 /// Where the first CR LF begins.

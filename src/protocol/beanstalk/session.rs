@@ -36,7 +36,7 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
             reply::words(out, reply::OUT_OF_MEMORY);
         }
         Command::Release { id, pri, delay } => release(id, engine.release(client, id, pri, delay, now), engine, out),
-        Command::Bury { id, pri } => reply::found(out, engine.bury(client, id, pri, now), reply::BURIED),
+        Command::Bury { id, pri, dead_from } => extended::bury(id, pri, dead_from.as_deref(), context, out),
         Command::KickJob(id) => reply::found(out, engine.kick_job(id, now), reply::KICKED),
         Command::Kick(bound) => return go_on(Continuation::Kick(Kick::new(bound.into())), context, out),
         Command::Touch(id) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
@@ -50,7 +50,7 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         Command::ListTubes => return list_tubes(context, out),
         Command::ListTubesWatched => return list_watched(0, yaml::list(), context, out),
         Command::Stats => return stats(Box::default(), context, out),
-        Command::StatsJob(id) => reply::yaml(out, engine.job_stats(id, now).map(|job| yaml::job(&job))),
+        Command::StatsJob(id) => reply::yaml(out, extended::stats_job(id, engine, now)),
         Command::StatsTube(tube) if context.settings.extensions.has(Extension::Times) => {
             return go_on(Continuation::StatsTube(FindOldest::new(tube)), context, out);
         }
@@ -72,12 +72,12 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         Command::ListKeys { from } => {
             return go_on(Continuation::ListKeys(from, 0, yaml::list()), context, out);
         }
-        Command::JobOptions(id) => reply::yaml(out, extended::job_options(id, engine, now)),
-        Command::TubeLimit(tube) => reply::yaml(out, extended::tube_limit(&tube, engine)),
         Command::MoveJob { id, tube, pri, delay } => extended::move_job(id, &tube, (pri, delay), context, out),
         Command::MoveTube { from, to, state, bound } => {
             return go_on(Continuation::Move(MoveJobs::new(from, to, state, bound)), context, out);
         }
+        Command::SetTube { tube, settings } => extended::set_tube(&tube, *settings, context, out),
+        Command::Fail { id, pri, reason } => extended::fail(id, pri, reason.bytes(), context, out),
         Command::LimitTube { tube, most } => extended::limit_tube(&tube, most, context, out),
         Command::Auth(digest) => return auth(digest, context, out),
         Command::Quit => return Flow::Close,
@@ -305,7 +305,7 @@ pub fn tell(event: &Event, engine: &Engine, out: &mut Output) {
             let word: &[u8] = if engine.is_buried(*job) { b"BURIED" } else { b"DELETED" };
             reply::numbered(out, word, job.0);
         }
-        Event::Report { .. } => {}
+        Event::Report { .. } | Event::DeadLetterStays { .. } => {}
         Event::Work { .. } => debug_assert!(false, "nobody who speaks this protocol sleeps"),
     }
 }

@@ -4,7 +4,7 @@
 //! knows none. Must not know what they do.
 
 use super::extensions::{Extension, Extensions};
-use crate::engine::{Name, Span, Tags};
+use crate::engine::{Name, Span, Tags, LONGEST_REASON};
 use crate::protocol::text::{is_tube_name, number32, past, unquote, upto, MAX_QUOTED_NAME};
 
 /// What stands behind the four numbers of a put.
@@ -21,12 +21,13 @@ pub enum Tagging {
 }
 
 /// The tags and the extensions that they belong to.
-pub const TAGS: [(&[u8; 4], Extension); 5] = [
+pub const TAGS: [(&[u8; 4], Extension); 6] = [
     (b"con:", Extension::Con),
     (b"idp:", Extension::Idp),
     (b"tub:", Extension::Tub),
     (b"try:", Extension::Try),
     (b"ttl:", Extension::Ttl),
+    (b"err:", Extension::Export),
 ];
 
 /// Reads what follows the fourth number.
@@ -62,9 +63,10 @@ pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
 }
 
 /// The next tag, which spaces may precede, and the rest of the line. A value in quotes may contain spaces.
-fn next_tag(text: &[u8]) -> Option<(&[u8], &[u8])> {
+pub fn next_tag(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = past(text, text.iter().position(|&byte| byte != b' ')?);
-    let quoted = unquote(past(text, 4)).map_or(0, |(_, rest)| text.len() - rest.len());
+    let value = text.iter().position(|&byte| byte == b':').map_or(text.len(), |colon| colon + 1);
+    let quoted = unquote(past(text, value)).map_or(0, |(_, rest)| text.len() - rest.len());
     let length = past(text, quoted).iter().position(|&byte| byte == b' ').map_or(text.len(), |at| quoted + at);
     Some(text.split_at(length))
 }
@@ -86,15 +88,21 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
         Extension::Tub => tags.tube = is_tube_name(value).then(|| Some(value.into()))?,
         Extension::Try => {
             let mut parts = value.split(|&byte| byte == b':').map(whole);
-            tags.tries = u8::try_from(parts.next()??).ok().filter(|tries| *tries > 0)?;
+            tags.tries = u8::try_from(parts.next()??).ok()?;
             tags.backoff = parts.next().map_or(Some(0), |backoff| backoff)?;
             tags.fails = match parts.next() {
                 Some(fails) => u8::try_from(fails.filter(|_| exports)?).ok()?,
                 None => 0,
             };
-            if parts.next().is_some() {
+            // A job that only its tube bounds may have failed as well.
+            if parts.next().is_some() || tags.tries == 0 && tags.fails == 0 {
                 return None;
             }
+        }
+        Extension::Export => {
+            let (reason, rest) = unquote(value)?;
+            let fits = rest.is_empty() && (1..=LONGEST_REASON).contains(&reason.len());
+            tags.reason = fits.then(|| Some(reason.into()))?;
         }
         Extension::Ttl => tags.ttl = Span::from_secs(whole(value).filter(|secs| *secs > 0)?.into()),
         Extension::Con => {
@@ -115,7 +123,7 @@ fn split(value: &[u8]) -> Option<(&[u8], Option<u32>)> {
 }
 
 /// A number and nothing else.
-fn whole(value: &[u8]) -> Option<u32> {
+pub fn whole(value: &[u8]) -> Option<u32> {
     let (number, rest) = number32(value)?;
     rest.is_empty().then_some(number)
 }

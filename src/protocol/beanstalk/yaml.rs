@@ -7,6 +7,7 @@
 use super::commands::CommandRow;
 use super::extensions::Extensions;
 use super::figures::{extended_counts, server_figures, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES};
+use super::tube_settings::written;
 use crate::engine::{
     CompletionPolicy, EndedKey, JobId, JobStats, Latency, Span, StoredKey, StoredOptions, Time, TubeStats,
 };
@@ -35,6 +36,13 @@ impl Yaml {
 
     fn number(&mut self, key: &str, number: u64) {
         self.word(key, itoa::Buffer::new().format(number).as_bytes());
+    }
+
+    /// A number that is shown unless it is 0.
+    fn positive(&mut self, key: &str, number: u64) {
+        if number > 0 {
+            self.number(key, number);
+        }
     }
 
     fn quoted(&mut self, key: &str, text: &[u8]) {
@@ -86,7 +94,8 @@ pub fn ids(ids: &[JobId]) -> Output {
     list
 }
 
-pub fn job(job: &JobStats) -> Vec<u8> {
+/// What `stats-job` answers: beanstalkd's keys, and behind them what the job has beside them.
+pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8> {
     let mut yaml = Yaml::new(320);
     yaml.number("id", job.id.0);
     yaml.quoted("tube", job.tube);
@@ -98,52 +107,49 @@ pub fn job(job: &JobStats) -> Vec<u8> {
     yaml.number("time-left", job.left.secs());
     yaml.number("file", 0);
     JOB_COUNTS.iter().for_each(|row| yaml.number(row.name, (row.of)(&job.history).into()));
+    marks(&mut yaml, job, options, now);
     yaml.0
 }
 
-/// What `job-options` answers: only the keys of what the job has.
-pub fn job_options(options: Option<&StoredOptions>, now: Time) -> Vec<u8> {
-    let mut yaml = Yaml::new(128);
-    let Some(options) = options else { return yaml.0 };
-    match options.dedup_key {
-        StoredKey::Kept(name) => yaml.name("idempotency-key", name.key()),
-        StoredKey::Name(name) => yaml.name("idempotency-key", name),
-        StoredKey::Body => yaml.word("unique", b"body"),
-        StoredKey::Id(_) => yaml.word("unique", b"id"),
-        StoredKey::None => {}
+/// What only some jobs have: by their tags, by the protocol that they came by, and by their failures.
+fn marks(yaml: &mut Yaml, job: &JobStats, options: Option<&StoredOptions>, now: Time) {
+    if let Some(options) = options {
+        match options.dedup_key {
+            StoredKey::Kept(name) => yaml.name("idempotency-key", name.key()),
+            StoredKey::Name(name) => yaml.name("idempotency-key", name),
+            StoredKey::Body => yaml.word("unique", b"body"),
+            StoredKey::Id(_) => yaml.word("unique", b"id"),
+            StoredKey::None => {}
+        }
+        yaml.positive("idempotency-ttl", options.keep.into());
+        if let (StoredKey::Kept(name), most) = options.concurrency {
+            yaml.name("concurrency-key", name.key());
+            yaml.number("concurrency-limit", most.into());
+        }
+        yaml.positive("try", options.max_attempts.into());
     }
-    let mut number = |key: &str, number: u64| match number {
-        0 => {}
-        number => yaml.number(key, number),
-    };
-    number("idempotency-ttl", options.keep.into());
-    number("tries", options.max_attempts.into());
-    number("try-delay", options.backoff.into());
-    number("tries-lost", options.fails.into());
-    number("max-fails", options.max_fails.into());
-    if options.expires != Time::NEVER {
-        yaml.number("ttl-left", options.expires.since(now).nanos().div_ceil(1_000_000_000));
+    if let Some(left) = job.tries_left {
+        yaml.number("tries-left", left.into());
     }
-    if let (StoredKey::Kept(name), most) = options.concurrency {
-        yaml.name("concurrency-key", name.key());
-        yaml.number("concurrency-limit", most.into());
+    if let Some(options) = options {
+        yaml.positive("backoff", options.backoff.into());
+        yaml.positive("max-fails", options.max_fails.into());
+        if options.expires != Time::NEVER {
+            yaml.number("expires-in", options.expires.since(now).nanos().div_ceil(1_000_000_000));
+        }
     }
-    match options.completion {
-        CompletionPolicy::Drop => {}
-        CompletionPolicy::Tell => yaml.word("protocol", b"gearman"),
-        CompletionPolicy::Keep => yaml.word("protocol", b"workq"),
+    yaml.positive("fails", job.fails.into());
+    match options.map(|options| options.completion) {
+        Some(CompletionPolicy::Tell) => yaml.word("protocol", b"gearman"),
+        Some(CompletionPolicy::Keep) => yaml.word("protocol", b"workq"),
+        Some(CompletionPolicy::Drop) | None => {}
     }
-    yaml.0
-}
-
-/// What `tube-limit` answers: the limit as `limit-tube` takes it.
-pub fn tube_limit(most: [u32; 3]) -> Vec<u8> {
-    let mut yaml = Yaml::new(64);
-    let most = most.map(|most| if most == u32::MAX { 0 } else { most });
-    for (key, most) in ["high", "normal", "low"].into_iter().zip(most) {
-        yaml.number(&format!("limit-{key}"), most.into());
+    if let Some(tube) = job.dead_from {
+        yaml.name("dead-from", tube);
     }
-    yaml.0
+    if let Some(reason) = options.map(|options| options.reason).filter(|reason| !reason.is_empty()) {
+        yaml.quoted("last-error", reason);
+    }
 }
 
 /// One more key in the list that answers `list-keys`.
@@ -158,7 +164,16 @@ pub fn ended_key(list: &mut Output, number: u32, ended: &EndedKey, now: Time) {
 }
 
 pub fn tube(tube: &TubeStats) -> Vec<u8> {
-    plain_tube(tube).0
+    let mut yaml = plain_tube(tube);
+    show_settings(&mut yaml, tube);
+    yaml.0
+}
+
+/// What only tubes with settings have.
+fn show_settings(yaml: &mut Yaml, tube: &TubeStats) {
+    if let Some(settings) = tube.settings {
+        yaml.quoted("settings", &written(settings));
+    }
 }
 
 /// The same with the times of its jobs, the ages of the oldest ready and buried ones, and what happened to them.
@@ -180,6 +195,7 @@ pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 2]) -> Vec<u8> {
     yaml.number("timeouts", events.timeouts);
     yaml.number("releases", events.releases);
     yaml.number("buries", events.buries);
+    show_settings(&mut yaml, tube);
     yaml.0
 }
 

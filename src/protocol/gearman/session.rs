@@ -355,7 +355,7 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
             Dropped::InUse => line(out, b"ERR there are still connected workers or executing clients\r\n"),
         },
         AdminCommand::Maxqueue(name, sizes) => {
-            context.engine.limit_tube(&name, sizes);
+            context.engine.limit_tube(&name, sizes, context.now);
             line(out, b"OK\r\n");
         }
         AdminCommand::Shutdown { .. } if !context.settings.allow_shutdown => {
@@ -400,6 +400,6 @@ pub fn tell(event: &Event, peer: &ClientInfo, host: &dyn Host, out: &mut Output)
             reply::packet(out, kind, &[&handle, b"\0"], Some(data.borrow()));
         }
         // Nobody here waits for a job.
-        Event::Reserved { .. } | Event::NoJob { .. } => {}
+        Event::Reserved { .. } | Event::NoJob { .. } | Event::DeadLetterStays { .. } => {}
     }
 }

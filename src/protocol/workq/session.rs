@@ -281,7 +281,7 @@ pub fn tell(event: &Event, engine: &Engine, peer: &ClientInfo, out: &mut Output)
             Outcome::Gone => reply::words(out, reply::NOT_FOUND),
         },
         // What a worker says on its way reaches only those who can be told at any time.
-        Event::Report { .. } | Event::Work { .. } => {}
+        Event::Report { .. } | Event::Work { .. } | Event::DeadLetterStays { .. } => {}
     }
 }
 

@@ -38,10 +38,11 @@ impl Model {
         delayed.min()
     }
 
-    /// When something happens to the tube by itself: a delay ends, or its pause.
+    /// When something happens to the tube by itself: a delay ends, or its pause, or its rate allows another job.
     fn tube_alarm(&self, tube: &Tube) -> Time {
         let delay = self.next_delayed(tube.name).map_or(Time::NEVER, |(until, _)| until);
-        tube.pause.map_or(delay, |(_, until)| until.min(delay))
+        let opens = self.extended.rules.get(tube.name).and_then(|rules| rules.opens()).unwrap_or(Time::NEVER);
+        tube.pause.map_or(delay, |(_, until)| until.min(delay)).min(opens)
     }
 
     fn alarms(&self) -> Vec<(Time, Alarm)> {
@@ -127,8 +128,13 @@ impl Model {
     /// A job whose delay ends no later than the pause is there when the pause ends, and is served by its priority.
     fn ring_tube(&mut self, tube: Name, now: Time) {
         let pause = self.tube_mut(tube).pause.map_or(Time::NEVER, |(_, until)| until);
+        let opens = self.extended.rules.get(tube).and_then(|rules| rules.opens()).unwrap_or(Time::NEVER);
         match self.next_delayed(tube) {
-            Some((until, job)) if until <= pause => self.make_ready(job, now),
+            Some((until, job)) if until <= pause.min(opens) => self.make_ready(job, now),
+            _ if opens <= pause => {
+                self.extended.rules.get_mut(tube).expect("a rate").taken = 0;
+                self.serve(now);
+            }
             _ => {
                 self.tube_mut(tube).pause = None;
                 self.serve(now);

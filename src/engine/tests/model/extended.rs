@@ -9,6 +9,7 @@ use super::super::super::{
     Body, ClientId, Engine, Event, JobEnd, JobId, Outcome, OverLimit, Priority, Refused, Span, State, Tagged, Time,
     TubeEvents,
 };
+use super::settings::{Ruled, Settings};
 use super::{History, Model, Name, Place};
 
 /// The tags of a job, and what came of them.
@@ -22,8 +23,7 @@ pub struct JobTags {
     pub ttl: Option<Span>,
     /// With how many jobs of the key may be reserved at a time.
     pub bound: Option<(Name, u32)>,
-    fails: u8,
-    expires: Option<Time>,
+    pub(super) expires: Option<Time>,
     /// The end of its time to live is waited for: it is from the moment on when the job becomes ready or delayed, and
     /// no longer when it comes while the job is spared.
     timed: bool,
@@ -59,7 +59,9 @@ pub struct Times {
 pub struct Extended {
     pub tags: BTreeMap<JobId, JobTags>,
     pub ended: Vec<EndedKey>,
-    pub limits: BTreeMap<Name, u32>,
+    pub rules: BTreeMap<Name, Ruled>,
+    /// How many tries of a job have failed, why the last one did, and which tube it is a dead letter of.
+    pub failures: BTreeMap<JobId, (u8, Name, Option<Name>)>,
     pub awaiting: Vec<Awaiting>,
     /// Clients that choose tubes by chance.
     pub weighted: Vec<ClientId>,
@@ -97,8 +99,8 @@ impl Model {
     /// A tube with so many jobs takes no more; those that are set aside do not count.
     pub(super) fn is_full(&self, tube: Name) -> bool {
         let counts = |job: &&super::Job| job.tube == tube && !matches!(job.place, Place::Buried { .. });
-        let most = self.extended.limits.get(tube);
-        most.is_some_and(|most| self.jobs.iter().filter(counts).count() >= *most as usize)
+        let most = self.extended.rules.get(tube).and_then(|rules| rules.settings.limit);
+        most.is_some_and(|most| self.jobs.iter().filter(counts).count() >= most as usize)
     }
 
     /// Whether as many jobs of the key of this one are reserved as may be.
@@ -160,6 +162,7 @@ impl Model {
         self.tube_mut(tube).deletes += 1;
         self.jobs.retain(|job| job.id != id);
         self.extended.tags.remove(&id);
+        self.extended.failures.remove(&id);
     }
 
     fn tell_awaiting(&mut self, id: JobId, outcome: &Outcome) {
@@ -176,6 +179,11 @@ impl Model {
 
     /// Puts a reserved job behind all that are set aside.
     pub(super) fn set_aside(&mut self, id: JobId, pri: Priority, now: Time) {
+        self.lay_aside(id, pri);
+        self.serve(now);
+    }
+
+    pub(super) fn lay_aside(&mut self, id: JobId, pri: Priority) {
         self.burials += 1;
         self.note_event(id, |events| &mut events.buries);
         let turn = self.burials;
@@ -184,20 +192,6 @@ impl Model {
         job.history.buries += 1;
         job.place = Place::Buried { turn };
         self.tell_awaiting(id, &Outcome::Failed(Body::default()));
-        self.serve(now);
-    }
-
-    /// One more reservation was lost or released; tells whether there is to be no other one.
-    pub(super) fn is_last_try(&mut self, id: JobId) -> bool {
-        let Some(tags) = self.extended.tags.get_mut(&id).filter(|tags| tags.tries > 0) else { return false };
-        tags.fails += 1;
-        tags.fails >= tags.tries
-    }
-
-    pub(super) fn forget_tries(&mut self, id: JobId) {
-        if let Some(tags) = self.extended.tags.get_mut(&id) {
-            tags.fails = 0;
-        }
     }
 
     /// The job is lost to whoever has reserved it.
@@ -205,17 +199,14 @@ impl Model {
         self.extended.now = now;
         if self.is_last_try(id) {
             let pri = self.job(id).expect("a job").pri;
-            return self.set_aside(id, pri, now);
+            self.abandon(id, pri, now);
+            return self.serve(now);
         }
-        let tags = self.extended.tags.get(&id);
-        let backoff = tags.filter(|tags| tags.backoff > 0).map_or(0, |tags| {
-            let doubled = u128::from(tags.backoff) << (tags.fails - 1);
-            doubled.min(24 * 3600) as u64
-        });
+        let backoff = self.backoff(id);
         let job = self.job_mut(id);
         job.place = Place::Ready;
-        if backoff > 0 {
-            job.delay = Span::from_secs(backoff);
+        if backoff > Span::ZERO {
+            job.delay = backoff;
             job.place = Place::Delayed { until: now + job.delay };
         }
         self.serve_living(id, now);
@@ -232,7 +223,7 @@ impl Model {
     }
 
     /// The end of its time to live is waited for, if it has one.
-    fn begin_life(&mut self, id: JobId) -> Option<Time> {
+    pub(super) fn begin_life(&mut self, id: JobId) -> Option<Time> {
         let tags = self.extended.tags.get_mut(&id)?;
         tags.timed = tags.expires.is_some();
         tags.expires
@@ -303,9 +294,8 @@ impl Model {
         }
         self.find_or_create(client, tube).map_err(|_| Refused::OutOfMemory)?;
         let id = self.take_in(tube, (pri, delay, ttr), body, now).inspect_err(|_| self.end_tubes())?;
-        let expires = tags.ttl.map(|ttl| now + ttl);
-        self.extended.tags.insert(id, JobTags { expires, ..tags });
-        self.begin_life(id);
+        self.extended.tags.insert(id, JobTags { ..tags });
+        self.date(id, now);
         self.serve(now);
         Ok(Tagged::New(id))
     }
@@ -322,8 +312,7 @@ impl Model {
     pub fn chances(&mut self, client: ClientId, now: Time) -> Vec<JobId> {
         self.take_ended(client, now);
         let watched = &self.client(client).expect("a client").watched;
-        let paused = |name: Name| self.tube(name).is_some_and(|tube| tube.pause.is_some());
-        let open = watched.iter().filter(|name| !paused(name));
+        let open = watched.iter().filter(|name| !self.is_closed(name));
         open.filter_map(|name| self.in_order(name, State::Ready).first().copied()).collect()
     }
 
@@ -396,7 +385,7 @@ impl Model {
     }
 
     /// Whether no other job has its key in that tube, nor had it lately.
-    fn may_move(&self, id: JobId, tube: Name, now: Time) -> bool {
+    pub(super) fn may_move(&self, id: JobId, tube: Name, now: Time) -> bool {
         let Some((key, _)) = self.extended.tags.get(&id).and_then(|tags| tags.key) else { return true };
         self.keyed(tube, key).is_none_or(|other| other == id) && self.ended_key(tube, key, now).is_none()
     }
@@ -465,6 +454,10 @@ impl Model {
             let turn = self.burials;
             let job = self.job_mut(id);
             job.tube = to;
+            if let Some(failure) = self.extended.failures.get_mut(&id) {
+                failure.2 = None;
+            }
+            let job = self.job_mut(id);
             if state == State::Buried {
                 job.place = Place::Buried { turn };
             }
@@ -476,11 +469,15 @@ impl Model {
     }
 
     pub fn limit(&mut self, client: ClientId, tube: Name, most: Option<u32>) -> Result<(), OverLimit> {
-        if let Some(most) = most {
+        if most.is_some() {
             self.find_or_create(client, tube)?;
-            self.extended.limits.insert(tube, most);
-        } else {
-            self.extended.limits.remove(tube);
+        }
+        if self.tube(tube).is_some() {
+            let rules = self.extended.rules.entry(tube).or_default();
+            rules.settings.limit = most;
+            if rules.settings == Settings::default() {
+                self.extended.rules.remove(tube);
+            }
             self.end_tubes();
         }
         Ok(())
@@ -507,9 +504,10 @@ impl Model {
         self.waiting.clear();
         self.draining = false;
         (self.total_connections, self.timeouts) = (0, 0);
-        let Extended { tags, mut ended, limits, uncounted, .. } = std::mem::take(&mut self.extended);
+        let Extended { tags, mut ended, mut rules, failures, uncounted, .. } = std::mem::take(&mut self.extended);
         ended.retain(|key| key.until > now);
-        self.extended = Extended { tags, ended, limits, uncounted, now, ..Extended::default() };
+        rules.values_mut().for_each(|rules| (rules.taken, rules.window_end) = (0, Time::default()));
+        self.extended = Extended { tags, ended, rules, failures, uncounted, now, ..Extended::default() };
         for job in &mut self.jobs {
             match job.place {
                 Place::Reserved { .. } => job.place = Place::Ready,

@@ -1,0 +1,76 @@
+//! The tubes that dead letters come from.
+//!
+//! Owns their names, each of which is kept once for all of its dead letters. Must not know jobs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use slab::Slab;
+
+use super::list::NIL;
+
+/// Bytes of account of an origin beside its name.
+const ORIGIN_COST: u64 = 128;
+
+#[derive(Debug, Default)]
+pub struct Origins {
+    /// The names, and how many dead letters come from each.
+    names: Slab<(Arc<[u8]>, u32)>,
+    numbers: BTreeMap<Arc<[u8]>, u32>,
+    /// Bytes of account of all origins.
+    memory: u64,
+}
+
+impl Origins {
+    /// Counts one more dead letter of the tube with this name, and returns the number of the origin.
+    pub fn add(&mut self, name: &[u8]) -> u32 {
+        let number = match self.numbers.get(name) {
+            Some(&number) => number,
+            None => {
+                let name: Arc<[u8]> = name.into();
+                self.memory += ORIGIN_COST + name.len() as u64;
+                let number = self.names.insert((name.clone(), 0)) as u32;
+                self.numbers.insert(name, number);
+                number
+            }
+        };
+        self.names[number as usize].1 += 1;
+        number
+    }
+
+    /// Forgets a dead letter of this origin; [`NIL`] is of none.
+    pub fn remove(&mut self, number: u32) {
+        if number == NIL {
+            return;
+        }
+        let (name, count) = &mut self.names[number as usize];
+        *count -= 1;
+        if *count == 0 {
+            self.memory -= ORIGIN_COST + name.len() as u64;
+            self.numbers.remove(name);
+            self.names.remove(number as usize);
+        }
+    }
+
+    /// Returns the name of an origin; [`NIL`] is none.
+    pub fn name(&self, number: u32) -> Option<&[u8]> {
+        self.names.get(number as usize).map(|(name, _)| &**name)
+    }
+
+    /// Returns the bytes of account of all origins.
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Returns the number of dead letters of this origin; for checks.
+    #[cfg(any(test, feature = "test-support"))]
+    pub fn count(&self, number: u32) -> u32 {
+        self.names.get(number as usize).map_or(0, |(_, count)| *count)
+    }
+
+    /// Returns the numbers of all origins; for checks.
+    #[cfg(any(test, feature = "test-support"))]
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.numbers.values().copied()
+    }
+}

@@ -1,0 +1,155 @@
+//! The settings of a tube, which hold for the jobs of all clients.
+//!
+//! Owns them as clients give them and as a log remembers them, and the window in which a rate is counted. Must not
+//! apply them to jobs.
+
+use std::sync::Arc;
+
+use super::time::{Span, Time};
+
+/// No limit for any priority class.
+pub const UNLIMITED: [u32; 3] = [u32::MAX; 3];
+
+/// At most `count` reservations in each window of `seconds`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rate {
+    /// The number of reservations, at least 1.
+    pub count: u32,
+    /// The length of the window, at least 1.
+    pub seconds: u32,
+}
+
+/// What a tube asks of its jobs; the default asks nothing. `N` is the name of a tube, kept or borrowed from a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TubeSettings<N = Arc<[u8]>> {
+    /// How many jobs there may be before no more of each priority class are taken; [`u32::MAX`] for any number.
+    pub most: [u32; 3],
+    /// The failed tries with which a job without a bound of its own is buried; 0 for no bound.
+    pub tries: u8,
+    /// Seconds of the delay after the first failed try, which doubles with each one.
+    pub backoff: u32,
+    /// Seconds after which a job that is put without a time to live of its own expires; 0 for never.
+    pub ttl: u32,
+    /// The tube that takes the jobs that the server would bury in this one.
+    pub dead: Option<N>,
+    /// How many jobs may be reserved at a time; 0 for any number.
+    pub max: u32,
+    /// How often jobs may be reserved.
+    pub rate: Option<Rate>,
+}
+
+impl<N> Default for TubeSettings<N> {
+    fn default() -> TubeSettings<N> {
+        TubeSettings { most: UNLIMITED, tries: 0, backoff: 0, ttl: 0, dead: None, max: 0, rate: None }
+    }
+}
+
+impl<N> TubeSettings<N> {
+    /// Returns the same settings with another kind of name.
+    fn with_dead<M>(&self, dead: Option<M>) -> TubeSettings<M> {
+        let TubeSettings { most, tries, backoff, ttl, max, rate, .. } = *self;
+        TubeSettings { most, tries, backoff, ttl, dead, max, rate }
+    }
+}
+
+impl TubeSettings<&[u8]> {
+    /// Returns the settings with a name of their own.
+    pub fn kept(&self) -> TubeSettings {
+        self.with_dead(self.dead.map(Arc::from))
+    }
+}
+
+impl TubeSettings {
+    /// Returns the settings as a record has them.
+    pub fn borrowed(&self) -> TubeSettings<&[u8]> {
+        self.with_dead(self.dead.as_deref())
+    }
+
+    /// Returns the length of the name of the dead-letter tube, which is 0 without one.
+    pub fn dead_length(&self) -> usize {
+        self.dead.as_ref().map_or(0, |name| name.len())
+    }
+}
+
+/// The settings of a tube and what it counts because of them.
+#[derive(Debug, Default)]
+pub struct TubeRules {
+    pub(in crate::engine) settings: TubeSettings,
+    /// The reservations in the present window of the rate.
+    taken: u32,
+    /// The end of the window in which they are counted.
+    window_end: Time,
+}
+
+/// Bytes of account of the rules of a tube beside the name of its dead-letter tube.
+pub const RULES_COST: u64 = size_of::<TubeRules>() as u64 + 16;
+
+impl TubeRules {
+    /// Replaces the settings; the window goes on if the rate is the same.
+    pub fn set(&mut self, settings: TubeSettings) {
+        if self.settings.rate != settings.rate {
+            (self.taken, self.window_end) = (0, Time::default());
+        }
+        self.settings = settings;
+    }
+
+    /// Counts a reservation, in a new window if the last one is over.
+    pub fn take(&mut self, now: Time) {
+        let Some(rate) = self.settings.rate else { return };
+        if now >= self.window_end {
+            // Windows follow one another while the tube is busy, so that a late timer costs no throughput.
+            let length = Span::from_secs(rate.seconds.into());
+            let next = self.window_end + length;
+            (self.taken, self.window_end) = (0, if now < next { next } else { now + length });
+        }
+        self.taken += 1;
+    }
+
+    /// Returns when the rate allows another reservation, or [`Time::NEVER`] if it does already.
+    pub fn opens(&self) -> Time {
+        match self.settings.rate {
+            Some(rate) if self.taken >= rate.count => self.window_end,
+            _ => Time::NEVER,
+        }
+    }
+
+    /// Begins to count the next window.
+    pub fn open(&mut self) {
+        self.taken = 0;
+    }
+
+    /// Returns `true` if no job may be reserved while `reserved` are.
+    pub fn is_spent(&self, reserved: u64) -> bool {
+        self.settings.max > 0 && reserved >= self.settings.max.into() || self.opens() != Time::NEVER
+    }
+
+    /// Returns the bytes of account.
+    pub fn cost(&self) -> u64 {
+        RULES_COST + self.settings.dead_length() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_allows_its_count_in_each_window() {
+        let rate = Some(Rate { count: 3, seconds: 2 });
+        let mut rules =
+            TubeRules { settings: TubeSettings { rate, ..TubeSettings::default() }, ..TubeRules::default() };
+        let at = |millis: u64| Time::from_nanos(1_000_000 * millis);
+        let mut taken = Vec::new();
+        for millis in (50_000..60_000).step_by(7) {
+            if rules.opens() <= at(millis) {
+                rules.open();
+            }
+            if !rules.is_spent(0) {
+                rules.take(at(millis));
+                taken.push(millis - 50_000);
+            }
+        }
+        assert_eq!(taken[..7], [0, 7, 14, 2002, 2009, 2016, 4004]);
+        assert_eq!(taken.len(), 15);
+    }
+}

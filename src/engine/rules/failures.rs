@@ -1,0 +1,307 @@
+//! What becomes of jobs that fail: tries, the delay before the next one, the reason, and dead letters.
+//!
+//! Owns the count of failed tries and what the last one leads to, by the bounds of the job or of its tube, and the end
+//! of a time to live. How a worker says that a job failed is `completion`'s. Must not hand out jobs.
+//!
+//! Touches: agenda, news, store, tubes.
+
+use crate::engine::data::body::Body;
+use crate::engine::data::details::Count;
+use crate::engine::data::event::{Event, Outcome};
+use crate::engine::data::handle::NOBODY;
+use crate::engine::data::job::{priority_class, Cause, State};
+use crate::engine::data::job_options::CompletionPolicy;
+use crate::engine::data::list::NIL;
+use crate::engine::data::steps::MOVE;
+use crate::engine::data::time::{Span, Time};
+use crate::engine::log::change::Change;
+use crate::engine::log::log_room::ORIGIN_SIZE;
+use crate::engine::Engine;
+
+/// The longest delay behind a failed try, in seconds.
+const LONGEST_BACKOFF: u64 = 24 * 3600;
+
+/// Bytes of the reason of a failure that are kept.
+pub const LONGEST_REASON: usize = 4096;
+
+/// Bytes of account that the reason of a failure may take beside its own.
+const REASON_COST: u64 = 256;
+
+/// How often a job may be tried.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    tries: u8,
+    /// Seconds of the delay after the first failed try.
+    backoff: u32,
+    /// They are those of its tube, whose delays vary a little, so that what failed together is not tried together.
+    of_tube: bool,
+}
+
+/// What became of a job that its worker failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failed {
+    /// It is tried again after this delay.
+    Retried(Span),
+    /// That was its last try: it is buried, or over.
+    GivenUp,
+}
+
+/// The reason as it is kept: of a longer text, as much as ends with a whole character.
+fn kept(reason: &[u8]) -> &[u8] {
+    let Some(cut) = reason.get(..LONGEST_REASON).filter(|cut| cut.len() < reason.len()) else { return reason };
+    // A character that was cut has its first byte among the last three.
+    let begun = cut.iter().rev().take(3).position(|byte| byte & 0xc0 != 0x80);
+    let whole = begun.map_or(cut.len(), |back| {
+        let first = cut.len() - back - 1;
+        let length = match cut[first] {
+            0xf0.. => 4,
+            0xe0.. => 3,
+            0xc0.. => 2,
+            _ => 1,
+        };
+        if first + length > cut.len() {
+            first
+        } else {
+            cut.len()
+        }
+    });
+    &cut[..whole]
+}
+
+impl Engine {
+    /// The bounds of the job in `slot`, if it has some: its own, or else those of its tube.
+    fn try_bounds(&self, slot: u32) -> Option<Bounds> {
+        let job = self.store.jobs.get(slot);
+        if job.is_bound() {
+            let extras = self.store.extras.get(self.store.extras.of(slot));
+            let (tries, fails) = (extras.max_attempts, extras.max_fails);
+            match job.completion {
+                CompletionPolicy::Drop if tries > 0 => {
+                    return Some(Bounds { tries, backoff: extras.backoff(), of_tube: false });
+                }
+                CompletionPolicy::Keep if tries > 0 || fails > 0 => return None,
+                CompletionPolicy::Keep if extras.rare().is_some_and(|rare| rare.ephemeral) => return None,
+                _ => {}
+            }
+        }
+        let settings = &self.tubes.get(job.tube).rules.as_ref()?.settings;
+        (settings.tries > 0).then_some(Bounds { tries: settings.tries, backoff: settings.backoff, of_tube: true })
+    }
+
+    /// Returns how many tries of a job are left, if they are bounded.
+    pub fn tries_left(&self, job: &crate::engine::Job) -> Option<u8> {
+        let slot = self.store.jobs.find(job.id)?;
+        self.try_bounds(slot).map(|bounds| bounds.tries.saturating_sub(job.fails))
+    }
+
+    /// Whether it is counted how often the job in `slot` fails.
+    pub(in crate::engine) fn is_tried(&self, slot: u32) -> bool {
+        self.try_bounds(slot).is_some()
+    }
+
+    /// One more try of the job in `slot` has failed; returns `true` if that was the last one.
+    pub(in crate::engine) fn count_try(&mut self, slot: u32) -> bool {
+        let Some(bounds) = self.try_bounds(slot) else { return false };
+        let job = self.store.jobs.get_mut(slot);
+        job.fails = job.fails.saturating_add(1);
+        job.fails >= bounds.tries
+    }
+
+    /// The delay behind the try that failed last. `spread`: it is up to a tenth longer.
+    fn backoff(&mut self, slot: u32, spread: bool) -> Span {
+        let Some(bounds) = self.try_bounds(slot) else { return Span::ZERO };
+        let doublings = u32::from(self.store.jobs.get(slot).fails.saturating_sub(1)).min(32);
+        let seconds = (u64::from(bounds.backoff) << doublings).min(LONGEST_BACKOFF);
+        let more = if spread || bounds.of_tube { self.roll(seconds as usize * 100 + 1) as u64 } else { 0 };
+        Span::from_millis(seconds * 1000 + more)
+    }
+
+    /// The job in `slot` is lost to whoever has it reserved.
+    pub(in crate::engine) fn end_try(&mut self, slot: u32, cause: Cause, now: Time) {
+        if self.count_try(slot) {
+            self.abandon(slot, Cause::Bury, Body::default(), false, now);
+            return self.serve_unblocked(now);
+        }
+        let backoff = self.backoff(slot, false);
+        if backoff == Span::ZERO {
+            self.transfer(slot, cause);
+        } else {
+            self.transfer_with(slot, Cause::ReleaseLater, |job| {
+                job.details.set_delay(backoff);
+                job.due = now + backoff;
+            });
+        }
+        self.counted_try(slot);
+        self.serve_living(slot, now);
+    }
+
+    /// A failed try of the job in `slot` was counted, and was not the last one.
+    pub(in crate::engine) fn counted_try(&mut self, slot: u32) {
+        if self.is_tried(slot) {
+            self.changed_by_itself(Change::Retry(slot));
+        }
+    }
+
+    /// The worker that has the job in `slot` reserved says that it failed, and the job is counted. `None`: nobody
+    /// bounds its tries. The caller has claimed the log's room for a change.
+    pub(in crate::engine) fn fail_try(&mut self, slot: u32, reason: &[u8], now: Time) -> Option<Failed> {
+        self.try_bounds(slot)?;
+        if self.count_try(slot) {
+            self.note_reason(slot, reason);
+            self.abandon(slot, Cause::Bury, reason.to_vec().into(), true, now);
+            return Some(Failed::GivenUp);
+        }
+        let delay = self.backoff(slot, true);
+        self.count_event(slot, |events| &mut events.releases);
+        self.note_reason(slot, reason);
+        let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };
+        self.transfer_with(slot, cause, |job| {
+            job.due = now + delay;
+            job.details.set_delay(delay);
+            job.count(Count::Releases);
+        });
+        self.changed(Change::Release(slot));
+        self.counted_try(slot);
+        self.serve_living(slot, now);
+        Some(Failed::Retried(delay))
+    }
+
+    /// Keeps the reason of the last failure with the job in `slot`, if there is memory and room in the log for it.
+    pub(in crate::engine) fn note_reason(&mut self, slot: u32, reason: &[u8]) {
+        let reason = kept(reason);
+        if reason.is_empty() || self.lacks_memory(REASON_COST + reason.len() as u64) {
+            return;
+        }
+        if !self.store.jobs.get(slot).is_volatile() && !self.claim_log_room(reason.len()) {
+            return;
+        }
+        let before = self.logged_size(slot);
+        let number = self.extras_of(slot);
+        self.store.extras.edit(number, |extras| extras.rare_mut().reason = Some(reason.into()));
+        let sizes = (before, self.logged_size(slot));
+        self.changed(Change::Reason { slot, sizes });
+    }
+
+    /// The server gives the job in `slot` up: it is buried, in the dead-letter tube if its tube has one. Those who wait
+    /// for its outcome hear that it failed, with this text. `claimed`: the log's room for one change is taken already.
+    pub(in crate::engine) fn abandon(&mut self, slot: u32, cause: Cause, text: Body, claimed: bool, now: Time) {
+        let job = self.store.jobs.get(slot);
+        let (pri, volatile) = (job.pri, job.is_volatile());
+        match job.completion {
+            CompletionPolicy::Tell if volatile => return self.remove_job(slot, Outcome::Failed(text)),
+            CompletionPolicy::Keep if !self.has_dead_tube(slot) => {
+                let claimed = claimed && self.claim_result(slot, text.len());
+                let result = if claimed { text } else { Body::default() };
+                let change = Change::Outcome { slot, result: result.len() };
+                self.keep_outcome(slot, false, result);
+                return if claimed { self.changed(change) } else { self.changed_by_itself(change) };
+            }
+            CompletionPolicy::Tell | CompletionPolicy::Keep => self.tell_outcome(slot, Outcome::Failed(text)),
+            CompletionPolicy::Drop => {}
+        }
+        self.set_aside(slot, cause, pri);
+        if claimed {
+            self.changed(Change::Bury(slot));
+        } else {
+            self.changed_by_itself(Change::Bury(slot));
+        }
+        self.send_to_dead_tube(slot, now);
+    }
+
+    /// Returns `true` if the server buries the job in `slot` in another tube.
+    pub(in crate::engine) fn has_dead_tube(&self, slot: u32) -> bool {
+        let rules = &self.tubes.get(self.store.jobs.get(slot).tube).rules;
+        rules.as_ref().is_some_and(|rules| rules.settings.dead.is_some())
+    }
+
+    /// Moves the job in `slot`, which has just been buried, to the dead-letter tube of its tube.
+    fn send_to_dead_tube(&mut self, slot: u32, now: Time) {
+        let job = self.store.jobs.get(slot);
+        let (from, class, id) = (job.tube, priority_class(job.pri), job.id);
+        let rules = self.tubes.get(from).rules.as_ref();
+        let Some(dead) = rules.and_then(|rules| rules.settings.dead.clone()) else { return };
+        self.agenda.steps.take(MOVE);
+        let is_full = self.tubes.find(&dead).is_some_and(|number| {
+            let tube = self.tubes.get(number);
+            tube.rules.as_ref().is_some_and(|rules| tube.counts.all() >= rules.settings.most[class].into())
+        });
+        let to = if is_full || !self.may_move(slot, &dead, now) { None } else { self.open_tube(NOBODY, &dead).ok() };
+        let names = dead.len() + ORIGIN_SIZE + self.tubes.get(from).name.len();
+        let Some(to) = to.filter(|_| self.claim_log_room(names)) else {
+            to.into_iter().for_each(|to| self.close_tube_if_idle(to));
+            let from = self.tubes.get(from).name.clone();
+            return self.news.events.push_back(Event::DeadLetterStays { job: id, from, dead });
+        };
+        let origin = self.store.origins.add(&self.tubes.get(from).name);
+        self.move_as_it_is(slot, to, origin);
+    }
+
+    /// The job in `slot` is no dead letter any more.
+    pub(in crate::engine) fn forget_origin(&mut self, slot: u32) {
+        let before = self.logged_size(slot);
+        let job = self.store.jobs.get_mut(slot);
+        self.store.origins.remove(std::mem::replace(&mut job.holder, NIL));
+        let bytes = before - self.logged_size(slot);
+        self.changed(Change::OriginGone { slot, bytes });
+    }
+
+    /// The job in `slot` may be ready again: it goes to who waits, unless its time to live is over.
+    pub(in crate::engine) fn serve_living(&mut self, slot: u32, now: Time) {
+        let tube = self.store.jobs.get(slot).tube;
+        if !self.ends_expired(slot, now) {
+            self.serve(tube, now);
+        }
+    }
+
+    /// The extras of a job whose time to live counts while it waits only, if it has some.
+    fn mortal_extras(&self, slot: u32) -> Option<u32> {
+        let job = self.store.jobs.get(slot);
+        let mortal = job.completion != CompletionPolicy::Keep && job.is_bound();
+        mortal.then(|| self.store.extras.of(slot))
+    }
+
+    /// If the job in `slot`, which has extras, is ready or delayed from now on, the end of its time to live counts.
+    pub(in crate::engine) fn count_life(&mut self, slot: u32) {
+        let waits = matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed);
+        if let Some(number) = self.mortal_extras(slot).filter(|_| waits) {
+            self.store.extras.expose(number);
+            self.retime_extras();
+        }
+    }
+
+    /// Deletes the job in `slot` if it waits and its time to live has ended while it was spared; tells whether it did.
+    fn ends_expired(&mut self, slot: u32, now: Time) -> bool {
+        let expired = |number: u32| self.store.extras.get(number).expires <= now;
+        let waits = matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed);
+        let ends = waits && self.mortal_extras(slot).is_some_and(expired);
+        if ends {
+            self.expire_job(slot, now);
+        }
+        ends
+    }
+
+    /// The time to live of the job in `slot` has ended.
+    pub(in crate::engine) fn expire_job(&mut self, slot: u32, now: Time) {
+        self.store.evicted += 1;
+        self.end_job(slot, Outcome::Gone, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_ends_with_a_whole_character() {
+        for (width, text) in [(1, "a"), (2, "é"), (3, "€"), (4, "🦀")] {
+            for offset in 0..4 {
+                let long = ["x".repeat(offset), text.repeat(LONGEST_REASON)].concat();
+                let cut = kept(long.as_bytes());
+                assert!(std::str::from_utf8(cut).is_ok(), "{width} {offset}");
+                assert!((LONGEST_REASON - 3..=LONGEST_REASON).contains(&cut.len()));
+            }
+        }
+        assert_eq!(kept(&[0x80; 5000]).len(), LONGEST_REASON);
+        assert_eq!(kept(b"short"), b"short");
+    }
+}

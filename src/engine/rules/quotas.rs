@@ -1,0 +1,60 @@
+//! How many jobs of a tube may be reserved at a time, and how often: the settings `max` and `rate`.
+//!
+//! Owns whether a tube is closed. A closed tube is like a paused one: nobody who asks for any job is given one of it,
+//! and its jobs keep their order. Must not hand out jobs.
+//!
+//! Touches: store, tubes.
+
+use crate::engine::data::client::ReservePolicy;
+use crate::engine::data::lanes::MOST_LANES;
+use crate::engine::data::time::Time;
+use crate::engine::Engine;
+
+impl Engine {
+    /// Brings up to date whether a tube is closed, by a pause or by its settings.
+    pub(in crate::engine) fn reclose(&mut self, number: u32) {
+        let tube = self.tubes.get_mut(number);
+        let reserved = tube.counts.reserved;
+        tube.closed = tube.pause.is_some() || tube.rules.as_ref().is_some_and(|rules| rules.is_spent(reserved));
+    }
+
+    /// A job of a tube with settings has just been reserved.
+    #[inline(never)] // few tubes have settings
+    pub(in crate::engine) fn count_reservation(&mut self, number: u32, now: Time) {
+        if let Some(rules) = &mut self.tubes.get_mut(number).rules {
+            rules.take(now);
+        }
+        self.reclose(number);
+        self.retime_tube(number);
+    }
+
+    /// A job of a tube with settings is reserved no longer. Whoever waits there is served at the end of the verb.
+    #[inline(never)] // few tubes have settings
+    pub(in crate::engine) fn count_end(&mut self, number: u32) {
+        let was_closed = self.tubes.get(number).closed;
+        self.reclose(number);
+        let tube = self.tubes.get(number);
+        let has_work = !tube.is_lonely() && tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_some();
+        if was_closed && !tube.closed && has_work {
+            self.serve_later(number);
+            if self.store.lanes.unblocked.len() < MOST_LANES {
+                self.store.lanes.unblocked.push(self.tubes.handle(number));
+            }
+        }
+    }
+
+    /// The rate of a tube allows reservations again.
+    pub(in crate::engine) fn reopen(&mut self, number: u32) {
+        if let Some(rules) = &mut self.tubes.get_mut(number).rules {
+            rules.open();
+        }
+        self.reclose(number);
+        self.retime_tube(number);
+    }
+
+    /// Returns `true` if the settings of a tube allow no reservation now.
+    pub(in crate::engine) fn is_exhausted(&self, number: u32) -> bool {
+        let tube = self.tubes.get(number);
+        tube.rules.as_ref().is_some_and(|rules| rules.is_spent(tube.counts.reserved))
+    }
+}

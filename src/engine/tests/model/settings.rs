@@ -1,0 +1,223 @@
+//! The rules of the model for settings of tubes and for failures.
+
+use super::super::super::{
+    ClientId, Event, Failed, JobId, NotSet, Priority, Rate, Span, State, Time, TubeSettings, NOBODY, UNLIMITED,
+};
+use super::{Model, Name, Place};
+
+/// The settings of a tube. Delays between tries vary by chance, so tubes have none here.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Settings {
+    pub limit: Option<u32>,
+    pub tries: u8,
+    pub ttl: u32,
+    pub dead: Option<Name>,
+    pub max: u32,
+    /// So many reservations in so many seconds.
+    pub rate: Option<(u32, u32)>,
+}
+
+impl Settings {
+    /// Returns the settings in the engine's words.
+    pub fn to_engine(self) -> TubeSettings {
+        TubeSettings {
+            most: self.limit.map_or(UNLIMITED, |most| [most; 3]),
+            tries: self.tries,
+            ttl: self.ttl,
+            dead: self.dead.map(|dead| dead.as_bytes().into()),
+            max: self.max,
+            rate: self.rate.map(|(count, seconds)| Rate { count, seconds }),
+            ..TubeSettings::default()
+        }
+    }
+}
+
+/// The settings of a tube, and the window of its rate: how many were reserved in it, and when it ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ruled {
+    pub settings: Settings,
+    pub taken: u32,
+    pub window_end: Time,
+}
+
+impl Ruled {
+    /// When the rate allows another reservation, if it does not now.
+    pub fn opens(&self) -> Option<Time> {
+        let (count, _) = self.settings.rate?;
+        (self.taken >= count).then_some(self.window_end)
+    }
+}
+
+impl Model {
+    /// Whether nobody who asks for any job gets one of this tube.
+    pub(super) fn is_closed(&self, tube: Name) -> bool {
+        self.tube(tube).is_some_and(|tube| tube.pause.is_some()) || self.is_exhausted(tube)
+    }
+
+    /// Whether the settings of a tube allow no reservation.
+    pub(super) fn is_exhausted(&self, tube: Name) -> bool {
+        let Some(rules) = self.extended.rules.get(tube) else { return false };
+        let reserved = self.jobs.iter().filter(|job| job.tube == tube);
+        let reserved = reserved.filter(|job| matches!(job.place, Place::Reserved { .. })).count();
+        rules.settings.max > 0 && reserved >= rules.settings.max as usize || rules.opens().is_some()
+    }
+
+    /// A job of the tube was reserved.
+    pub(super) fn note_reservation(&mut self, tube: Name, now: Time) {
+        let Some(rules) = self.extended.rules.get_mut(tube) else { return };
+        let Some((_, seconds)) = rules.settings.rate else { return };
+        let length = Span::from_secs(seconds.into());
+        if now >= rules.window_end {
+            let next = rules.window_end + length;
+            (rules.taken, rules.window_end) = (0, if now < next { next } else { now + length });
+        }
+        rules.taken += 1;
+    }
+
+    /// One more reservation was lost or released; tells whether there is to be no other one.
+    pub(super) fn is_last_try(&mut self, id: JobId) -> bool {
+        let Some(tries) = self.tries(id) else { return false };
+        let failure = self.extended.failures.entry(id).or_default();
+        failure.0 += 1;
+        failure.0 >= tries
+    }
+
+    /// How often the job may be tried, by its tags or by its tube.
+    fn tries(&self, id: JobId) -> Option<u8> {
+        let own = self.extended.tags.get(&id).map_or(0, |tags| tags.tries);
+        let tube = self.job(id).expect("a job").tube;
+        let of_tube = self.extended.rules.get(tube).map_or(0, |rules| rules.settings.tries);
+        Some(if own > 0 { own } else { of_tube }).filter(|tries| *tries > 0)
+    }
+
+    pub fn fails(&self, id: JobId) -> u8 {
+        self.extended.failures.get(&id).map_or(0, |failure| failure.0)
+    }
+
+    pub fn tries_left(&self, id: JobId) -> Option<u8> {
+        self.tries(id).map(|tries| tries.saturating_sub(self.fails(id)))
+    }
+
+    /// Why the job failed last.
+    pub fn reason(&self, id: JobId) -> Name {
+        self.extended.failures.get(&id).map_or("", |failure| failure.1)
+    }
+
+    pub fn dead_from(&self, id: JobId) -> Option<Name> {
+        let origin = self.extended.failures.get(&id).and_then(|failure| failure.2);
+        origin.filter(|_| self.state_of(id) == Some(State::Buried))
+    }
+
+    pub(super) fn forget_tries(&mut self, id: JobId) {
+        if let Some(failure) = self.extended.failures.get_mut(&id) {
+            failure.0 = 0;
+        }
+    }
+
+    /// The server gives the job up.
+    pub(super) fn abandon(&mut self, id: JobId, pri: Priority, now: Time) {
+        self.lay_aside(id, pri);
+        let from = self.job(id).expect("a job").tube;
+        let Some(dead) = self.extended.rules.get(from).and_then(|rules| rules.settings.dead) else { return };
+        let most = self.extended.rules.get(dead).and_then(|rules| rules.settings.limit);
+        let many = self.jobs.iter().filter(|job| job.tube == dead).count();
+        let is_full = most.is_some_and(|most| many >= most as usize);
+        if is_full || !self.may_move(id, dead, now) || self.find_or_create(NOBODY, dead).is_err() {
+            self.events.push(Event::DeadLetterStays {
+                job: id,
+                from: from.as_bytes().into(),
+                dead: dead.as_bytes().into(),
+            });
+            return;
+        }
+        self.burials += 1;
+        let turn = self.burials;
+        let job = self.job_mut(id);
+        (job.tube, job.place) = (dead, Place::Buried { turn });
+        self.extended.failures.entry(id).or_default().2 = Some(from);
+        self.end_tubes();
+    }
+
+    /// The holder of a job says that it failed; the engine says how long the delay is, which is partly chance.
+    pub fn fail(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        (pri, reason): (Priority, Name),
+        engine: Option<Failed>,
+        now: Time,
+    ) -> Option<Failed> {
+        self.take_ended(client, now);
+        if !self.holds(client, id) {
+            return None;
+        }
+        let job = self.job(id).expect("a job");
+        let (tube, ttr, Place::Reserved { until, .. }) = (job.tube, job.ttr, job.place) else { return None };
+        self.note_time(tube, Some(now.since(until - ttr)), None);
+        self.extended.uncounted = true;
+        self.job_mut(id).pri = pri;
+        let bounded = self.tries(id).is_some();
+        let is_last = self.is_last_try(id);
+        self.extended.failures.entry(id).or_default().1 = reason;
+        if is_last || !bounded {
+            self.abandon(id, pri, now);
+            self.serve(now);
+            return Some(Failed::GivenUp);
+        }
+        let Some(Failed::Retried(delay)) = engine else { return Some(Failed::Retried(Span::ZERO)) };
+        let base = self.backoff(id);
+        assert!(base <= delay && delay.nanos() <= base.nanos() + base.nanos() / 10, "{delay:?} for {base:?}");
+        self.note_event(id, |events| &mut events.releases);
+        let job = self.job_mut(id);
+        job.history.releases += 1;
+        job.delay = delay;
+        job.place = if delay == Span::ZERO { Place::Ready } else { Place::Delayed { until: now + delay } };
+        self.serve_living(id, now);
+        Some(Failed::Retried(delay))
+    }
+
+    /// The delay after the try that failed last, by the tags of the job.
+    pub(super) fn backoff(&self, id: JobId) -> Span {
+        let tags = self.extended.tags.get(&id).filter(|tags| tags.tries > 0 && tags.backoff > 0);
+        Span::from_secs(tags.map_or(0, |tags| {
+            let doubled = u128::from(tags.backoff) << (self.fails(id) - 1);
+            doubled.min(24 * 3600) as u64
+        }))
+    }
+
+    /// Gives a tube its settings.
+    pub fn set_tube(&mut self, client: ClientId, tube: Name, settings: Settings, now: Time) -> Result<(), NotSet> {
+        let mut next = settings.dead;
+        while let Some(dead) = next {
+            if dead == tube {
+                return Err(NotSet::Circle);
+            }
+            next = self.extended.rules.get(dead).and_then(|rules| rules.settings.dead);
+        }
+        if settings == Settings::default() {
+            self.extended.rules.remove(tube);
+        } else {
+            self.find_or_create(client, tube).map_err(|_| NotSet::OverLimit)?;
+            let rules = self.extended.rules.entry(tube).or_default();
+            if rules.settings.rate != settings.rate {
+                (rules.taken, rules.window_end) = (0, Time::default());
+            }
+            rules.settings = settings;
+        }
+        self.serve(now);
+        self.end_tubes();
+        Ok(())
+    }
+
+    /// A new job has a time to live, its own or that of its tube.
+    pub(super) fn date(&mut self, id: JobId, now: Time) {
+        let tube = self.job(id).expect("a job").tube;
+        let of_tube = self.extended.rules.get(tube).map_or(0, |rules| rules.settings.ttl);
+        let own = self.extended.tags.get(&id).and_then(|tags| tags.ttl);
+        if let Some(ttl) = own.or((of_tube > 0).then(|| Span::from_secs(of_tube.into()))) {
+            self.extended.uncounted = true;
+            self.extended.tags.entry(id).or_default().expires = Some(now + ttl);
+        }
+        self.begin_life(id);
+    }
+}

@@ -1,0 +1,144 @@
+//! The settings of tubes: one set for the clients of all protocols.
+//!
+//! Owns the verbs that give and take them. A tube with settings stays though nothing refers to it; it is one of those
+//! that [`Limits::max_tubes`](crate::engine::Limits::max_tubes) bounds. Must not apply the settings: `submit` refuses
+//! and dates jobs, `rules/failures.rs` tries them again or gives them up, and `rules/quotas.rs` closes tubes.
+//!
+//! Touches: tubes.
+
+use crate::engine::data::handle::ClientId;
+use crate::engine::data::time::Time;
+use crate::engine::data::tube_settings::{TubeSettings, RULES_COST, UNLIMITED};
+use crate::engine::log::change::Change;
+use crate::engine::{Engine, OverLimit};
+
+/// How many dead-letter tubes may follow one another.
+const LONGEST_CHAIN: usize = 16;
+
+/// Why a tube was not given its settings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotSet {
+    /// There are as many tubes as there may be, or there is no memory.
+    OverLimit,
+    /// The dead letters of the tube would come back to it, or go through too many tubes.
+    Circle,
+}
+
+impl Engine {
+    /// Gives these settings to the tube with this name, which is created if need be. What they do not name, the tube
+    /// has no longer.
+    pub fn set_tube(&mut self, client: ClientId, name: &[u8], settings: TubeSettings, now: Time) -> Result<(), NotSet> {
+        if settings == TubeSettings::default() {
+            if let Some(number) = self.tubes.find(name) {
+                self.change_settings(number, settings, now);
+            }
+            return Ok(());
+        }
+        if self.is_circle(name, &settings) {
+            return Err(NotSet::Circle);
+        }
+        if self.lacks_memory(RULES_COST + settings.dead_length() as u64) {
+            return Err(NotSet::OverLimit);
+        }
+        let number = self.open_tube(client, name).map_err(|_| NotSet::OverLimit)?;
+        self.change_settings(number, settings, now);
+        Ok(())
+    }
+
+    /// Returns `true` if dead letters of the tube with this name would come back to it.
+    fn is_circle(&self, name: &[u8], settings: &TubeSettings) -> bool {
+        let mut next = settings.dead.clone();
+        for _ in 0..LONGEST_CHAIN {
+            let Some(dead) = next else { return false };
+            if *dead == *name {
+                return true;
+            }
+            next = self.tube_settings(&dead).and_then(|settings| settings.dead.clone());
+        }
+        next.is_some()
+    }
+
+    /// From now on no more jobs of a priority class are submitted to the tube with this name when it has as many of
+    /// any; `None`: no limit. Returns `false` if there is no such tube.
+    pub fn limit_tube(&mut self, name: &[u8], most: [Option<u32>; 3], now: Time) -> bool {
+        let Some(number) = self.tubes.find(name) else { return false };
+        let most = most.map(|most| most.unwrap_or(u32::MAX));
+        let settings = self.settings_at(number).map_or_else(TubeSettings::default, |(_, settings)| settings.clone());
+        self.change_settings(number, TubeSettings { most, ..settings }, now);
+        true
+    }
+
+    /// The same for a tube that is created if need be.
+    pub fn limit_new_tube(
+        &mut self,
+        client: ClientId,
+        name: &[u8],
+        most: [Option<u32>; 3],
+        now: Time,
+    ) -> Result<(), OverLimit> {
+        if most != [None; 3] {
+            if self.lacks_memory(RULES_COST) {
+                return Err(OverLimit);
+            }
+            self.open_tube(client, name)?;
+        }
+        self.limit_tube(name, most, now);
+        Ok(())
+    }
+
+    /// Gives these settings to a tube, which ends if nothing else holds it.
+    fn change_settings(&mut self, number: u32, settings: TubeSettings, now: Time) {
+        self.replace_settings(number, settings);
+        self.serve(number, now);
+        self.close_tube_if_idle(number);
+    }
+
+    fn replace_settings(&mut self, number: u32, settings: TubeSettings) {
+        let before = self.settings_at(number).map(|(name, settings)| name.len() + settings.dead_length());
+        self.tubes.set(number, settings);
+        let tube = self.tubes.get(number);
+        if tube.rules.is_some() {
+            self.changed(Change::Settings { tube: number, before });
+        } else if let Some(names) = before {
+            let name = (*tube.name).into();
+            self.changed(Change::SettingsEnded { tube: number, name, names });
+        }
+        self.reclose(number);
+        self.retime_tube(number);
+    }
+
+    /// The tube has no settings any more, if it had some.
+    pub(in crate::engine) fn end_settings(&mut self, number: u32) {
+        self.replace_settings(number, TubeSettings::default());
+    }
+
+    /// Returns the settings of the tube with this name, if it has some.
+    pub fn tube_settings(&self, name: &[u8]) -> Option<&TubeSettings> {
+        self.settings_at(self.tubes.find(name)?).map(|(_, settings)| settings)
+    }
+
+    /// Returns the name of the tube with this number, and its settings, if it has some.
+    pub fn settings_at(&self, number: u32) -> Option<(&[u8], &TubeSettings)> {
+        let tube = self.tubes.get(number);
+        Some((&tube.name, &tube.rules.as_deref()?.settings))
+    }
+
+    /// Returns the names of all tubes that have settings, and these.
+    pub fn tubes_with_settings(&self) -> impl Iterator<Item = (&[u8], &TubeSettings)> {
+        self.tubes.iter().filter_map(|(number, _)| self.settings_at(number))
+    }
+
+    /// Returns the limits by priority class of the tube with this name; `None` without such a tube.
+    pub fn tube_limit(&self, name: &[u8]) -> Option<[u32; 3]> {
+        Some(self.settings_at(self.tubes.find(name)?).map_or(UNLIMITED, |(_, settings)| settings.most))
+    }
+
+    /// A log says which settings a tube has. Returns the number of the tube, and the length of the names in the record
+    /// that was there before.
+    pub fn restore_settings(&mut self, name: &[u8], settings: TubeSettings) -> (u32, Option<usize>) {
+        let number = self.open_tube_unlimited(name);
+        let before = self.settings_at(number).map(|(name, settings)| name.len() + settings.dead_length());
+        self.replace_settings(number, settings);
+        (number, before)
+    }
+}

@@ -1,0 +1,232 @@
+//! The settings of a tube as text: `try:5:10 dead:mail-dead`.
+//!
+//! Owns their words, which `set-tube` takes, `stats-tube` shows, and a file of settings contains. Must not know what
+//! they do.
+
+use std::sync::Arc;
+
+use super::tags::{next_tag, whole};
+use crate::engine::{Rate, TubeSettings, UNLIMITED};
+use crate::protocol::text::{is_tube_name, past, push_number, push_tube_name, unquote, MAX_QUOTED_NAME};
+
+/// Reads a value; `None` if it is malformed.
+type Read = fn(&[u8], &mut TubeSettings) -> Option<()>;
+
+/// Appends a value, or nothing if the settings have none.
+type Write = fn(&TubeSettings, &mut Vec<u8>);
+
+/// A setting: its word, what follows it, and what it does.
+pub struct SettingRow {
+    pub word: &'static str,
+    pub arguments: &'static str,
+    pub summary: &'static str,
+    read: Read,
+    write: Write,
+}
+
+/// THE table of settings, in the order in which they are shown.
+#[rustfmt::skip]
+pub const SETTINGS: [SettingRow; 6] = [
+    SettingRow { word: "try", arguments: "count[:seconds]", summary: "bury a job after so many failed tries, with a delay after each that doubles", read: read_try, write: write_try },
+    SettingRow { word: "ttl", arguments: "seconds", summary: "delete a job that has waited for so long", read: |value, settings| put(positive(value), &mut settings.ttl), write: |settings, text| push_positive(text, settings.ttl) },
+    SettingRow { word: "dead", arguments: "tube", summary: "move to this tube what the server would bury", read: |value, settings| put(tube(value).map(Some), &mut settings.dead), write: write_dead },
+    SettingRow { word: "max", arguments: "count", summary: "reserve at most so many jobs at a time", read: |value, settings| put(positive(value), &mut settings.max), write: |settings, text| push_positive(text, settings.max) },
+    SettingRow { word: "rate", arguments: "count/seconds", summary: "reserve at most so many jobs in so many seconds", read: |value, settings| put(rate(value).map(Some), &mut settings.rate), write: write_rate },
+    SettingRow { word: "limit", arguments: "count[:normal:low]", summary: "refuse puts while the tube has so many jobs, buried ones not counted", read: |value, settings| put(limits(value), &mut settings.most), write: write_limits },
+];
+
+/// Sets a field to the value, if there is one.
+fn put<T>(value: Option<T>, field: &mut T) -> Option<()> {
+    *field = value?;
+    Some(())
+}
+
+fn read_try(value: &[u8], settings: &mut TubeSettings) -> Option<()> {
+    let (count, backoff) = numbers(value, b':')?;
+    settings.backoff = backoff.unwrap_or(0);
+    put(u8::try_from(count).ok().filter(|tries| *tries > 0), &mut settings.tries)
+}
+
+fn write_try(settings: &TubeSettings, text: &mut Vec<u8>) {
+    push_positive(text, settings.tries.into());
+    if settings.tries > 0 && settings.backoff > 0 {
+        text.push(b':');
+        push_number(text, settings.backoff.into());
+    }
+}
+
+fn write_dead(settings: &TubeSettings, text: &mut Vec<u8>) {
+    if let Some(dead) = &settings.dead {
+        push_tube_name(text, dead);
+    }
+}
+
+fn rate(value: &[u8]) -> Option<Rate> {
+    let (count, seconds) = numbers(value, b'/')?;
+    let rate = Rate { count, seconds: seconds? };
+    (rate.count > 0 && rate.seconds > 0).then_some(rate)
+}
+
+fn write_rate(settings: &TubeSettings, text: &mut Vec<u8>) {
+    if let Some(Rate { count, seconds }) = settings.rate {
+        push_number(text, count.into());
+        text.push(b'/');
+        push_number(text, seconds.into());
+    }
+}
+
+/// One number for all classes of priority, or three, of which 0 is no limit.
+fn limits(value: &[u8]) -> Option<[u32; 3]> {
+    let most: Option<Vec<u32>> = value.split(|&byte| byte == b':').map(whole).collect();
+    let most = match most?[..] {
+        [most] => [most; 3],
+        [high, normal, low] => [high, normal, low],
+        _ => return None,
+    };
+    (most != [0; 3]).then(|| most.map(|most| if most == 0 { u32::MAX } else { most }))
+}
+
+fn write_limits(settings: &TubeSettings, text: &mut Vec<u8>) {
+    if settings.most == UNLIMITED {
+        return;
+    }
+    let [high, normal, low] = settings.most.map(|most| if most == u32::MAX { 0 } else { most });
+    push_number(text, high.into());
+    if (normal, low) != (high, high) {
+        for most in [normal, low] {
+            text.push(b':');
+            push_number(text, most.into());
+        }
+    }
+}
+
+/// Reads settings, each at most once and in any order; `None` if they are malformed.
+pub fn read(text: &[u8]) -> Option<TubeSettings> {
+    let (mut settings, mut seen, mut left) = (TubeSettings::default(), 0u8, text);
+    while let Some((word, behind)) = next_tag(left) {
+        let colon = word.iter().position(|&byte| byte == b':')?;
+        let (name, value) = (word.get(..colon)?, past(word, colon + 1));
+        let place = SETTINGS.iter().position(|row| row.word.as_bytes() == name)?;
+        if seen & 1 << place != 0 {
+            return None;
+        }
+        seen |= 1 << place;
+        (SETTINGS.get(place)?.read)(value, &mut settings)?;
+        left = behind;
+    }
+    left.is_empty().then_some(settings)
+}
+
+/// Returns the settings as [`read`] takes them.
+pub fn written(settings: &TubeSettings) -> Vec<u8> {
+    let mut text = Vec::new();
+    for row in &SETTINGS {
+        let start = text.len();
+        if start > 0 {
+            text.push(b' ');
+        }
+        text.extend_from_slice(row.word.as_bytes());
+        text.push(b':');
+        let value = text.len();
+        (row.write)(settings, &mut text);
+        if text.len() == value {
+            text.truncate(start);
+        }
+    }
+    text
+}
+
+fn positive(value: &[u8]) -> Option<u32> {
+    whole(value).filter(|number| *number > 0)
+}
+
+/// A number, and another one if there is a separator.
+fn numbers(value: &[u8], separator: u8) -> Option<(u32, Option<u32>)> {
+    match value.iter().position(|&byte| byte == separator) {
+        Some(at) => Some((whole(value.get(..at)?)?, Some(whole(past(value, at + 1))?))),
+        None => Some((whole(value)?, None)),
+    }
+}
+
+/// Appends a number unless it is 0.
+fn push_positive(text: &mut Vec<u8>, number: u32) {
+    if number > 0 {
+        push_number(text, number.into());
+    }
+}
+
+/// The name of a tube, which may be in quotes.
+fn tube(value: &[u8]) -> Option<Arc<[u8]>> {
+    match unquote(value) {
+        Some((name, b"")) => (1..=MAX_QUOTED_NAME).contains(&name.len()).then(|| name.into()),
+        Some(_) => None,
+        None => is_tube_name(value).then(|| value.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_written_as_they_are_read() {
+        for text in [
+            "",
+            "try:5",
+            "try:5:10",
+            "ttl:60",
+            "dead:mail-dead",
+            r#"dead:"a b\xff""#,
+            "max:3",
+            "rate:100/60",
+            "limit:7",
+            "limit:1:0:3",
+            "try:255:4294967295 ttl:4294967295 dead:d max:1 rate:1/1 limit:1",
+        ] {
+            let settings = read(text.as_bytes()).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(String::from_utf8_lossy(&written(&settings)), text);
+        }
+        assert_eq!(read(b"  max:3   try:2 "), None, "a space at the end");
+        assert_eq!(read(b" limit:0:0:3  max:1"), read(b"max:1 limit:0:0:3"));
+    }
+
+    #[test]
+    fn malformed_settings_are_refused() {
+        for text in [
+            "try",
+            "try:",
+            "try:0",
+            "try:256",
+            "try:1:",
+            "try:1:2:3",
+            "ttl:0",
+            "ttl:-1",
+            "ttl:x",
+            "dead:",
+            "dead:-x",
+            "dead:a b",
+            r#"dead:"""#,
+            r#"dead:"a"b"#,
+            "max:0",
+            "rate:1",
+            "rate:0/1",
+            "rate:1/0",
+            "rate:1/1/1",
+            "limit:0",
+            "limit:1:2",
+            "limit:0:0:0",
+            "max:1 max:1",
+            "foo:1",
+            "max:4294967296",
+            "max:1\tttl:1",
+        ] {
+            assert_eq!(read(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_settings_fit_into_a_bit_set() {
+        assert!(SETTINGS.len() <= 8);
+        assert!(SETTINGS.iter().all(|row| !row.summary.is_empty() && !row.arguments.is_empty()));
+    }
+}
