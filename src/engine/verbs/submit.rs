@@ -128,23 +128,22 @@ impl Engine {
         &mut self,
         number: u32,
         new: NewJob,
-        options: Option<JobOptions>,
+        mut options: Option<JobOptions>,
         now: Time,
     ) -> Result<u32, Refused> {
         if self.draining {
             return Err(Refused::Draining);
         }
         let tube = self.tubes.get(number);
-        let options = match &tube.rules {
-            Some(rules) => {
-                let most = rules.settings.most[priority_class(new.pri)];
-                if tube.counts.all() - tube.counts.buried >= most.into() {
-                    return Err(Refused::QueueFull);
-                }
-                with_life(options, rules.settings.ttl)
+        if let Some(rules) = &tube.rules {
+            let most = rules.settings.most[priority_class(new.pri)];
+            if tube.counts.all() - tube.counts.buried >= most.into() {
+                return Err(Refused::QueueFull);
             }
-            None => options,
-        };
+            if rules.settings.ttl > 0 {
+                give_life(&mut options, Span::from_secs(rules.settings.ttl.into()));
+            }
+        }
         let volatile = options.as_ref().is_some_and(|options| !options.durable);
         let own = new.body.len() + options.as_ref().map_or(0, logged_options);
         let bytes = tube.name.len() + own;
@@ -245,11 +244,10 @@ impl Engine {
     }
 }
 
-/// Options with the time to live of a tube, in seconds, unless they have one of their own; 0 is none.
-fn with_life(options: Option<JobOptions>, ttl: u32) -> Option<JobOptions> {
-    let has_life = |options: &JobOptions| options.ttl != Span::MAX || options.completion == CompletionPolicy::Keep;
-    if ttl == 0 || options.as_ref().is_some_and(has_life) {
-        return options;
+/// Gives options the time to live of a tube, unless they have one of their own.
+fn give_life(options: &mut Option<JobOptions>, ttl: Span) {
+    let options = options.get_or_insert_default();
+    if options.ttl == Span::MAX && options.completion != CompletionPolicy::Keep {
+        options.ttl = ttl;
     }
-    Some(JobOptions { ttl: Span::from_secs(ttl.into()), ..options.unwrap_or_default() })
 }

@@ -229,9 +229,10 @@ impl Decoder {
         };
         let args = past(line, row.word.len());
         let Some(parse) = row.parse else {
-            let is_put = row.name == CommandName::Put;
-            let read = if is_put { Decoder::put_line } else { Decoder::fail_line };
-            return Some(read(self, args, is_long, input, limits));
+            return Some(match row.name {
+                CommandName::Put => self.put_line(args, is_long, input, limits),
+                _ => self.fail_line(args, is_long, limits),
+            });
         };
         Some(Some(match parse(args, limits.extensions) {
             Some(command) if !is_long || row.may_be_long(args) => Request { counts: Some(row.name), command },
@@ -262,30 +263,29 @@ impl Decoder {
                 return Some(Request { counts: Some(CommandName::Put), command: Command::BadFormat });
             }
         };
-        self.body(Line::Put(numbers, tags), size, input, limits)
+        let length = size as usize;
+        if let Some((whole, rest)) = input.split_at_checked(length + 2) {
+            *input = rest;
+            let body = whole.strip_suffix(b"\r\n");
+            return Some(put_request(numbers, tags, body.is_some(), body.and_then(Body::copy)));
+        }
+        self.begin_body(Line::Put(numbers, tags), size, limits)
     }
 
-    fn fail_line(&mut self, args: &[u8], is_long: bool, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
+    fn fail_line(&mut self, args: &[u8], is_long: bool, limits: &DecodeLimits) -> Option<Request> {
         let Some((id, pri, size)) = fail_args(args).filter(|_| !is_long) else {
             return Some(Request::wrong(Command::BadFormat));
         };
         if size > limits.max_job_size {
             return self.skip(size, reply::JOB_TOO_BIG, false, CommandName::Fail);
         }
-        self.body(Line::Fail(id, pri), size, input, limits)
+        self.begin_body(Line::Fail(id, pri), size, limits)
     }
 
-    /// Takes the body that follows a line, or begins to.
-    #[inline]
-    fn body(&mut self, line: Line, size: u32, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
-        let length = size as usize;
-        if let Some((whole, rest)) = input.split_at_checked(length + 2) {
-            *input = rest;
-            let body = whole.strip_suffix(b"\r\n");
-            return Some(with_body(line, body.is_some(), body.and_then(Body::copy)));
-        }
+    /// Begins to take the body that follows a line.
+    fn begin_body(&mut self, line: Line, size: u32, limits: &DecodeLimits) -> Option<Request> {
         let (is_put, name) = (matches!(line, Line::Put(..)), line.name());
-        match Upload::begin(length, limits.room) {
+        match Upload::begin(size as usize, limits.room) {
             Some(body) => self.state = Reading::Body(Box::new(Arriving { line, body, end: BodyEnd::default() })),
             None => return self.skip(size, reply::OUT_OF_MEMORY, is_put, name),
         }
@@ -336,17 +336,28 @@ impl Line {
 }
 
 /// `whole`: it ends in CR LF. No body: there was no memory for it.
-fn with_body(line: Line, whole: bool, body: Option<Body>) -> Request {
-    let (counts, counts_producer) = (Some(line.name()), matches!(line, Line::Put(..)));
-    let command = match (body, line) {
-        _ if !whole => Command::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer },
-        (None, _) => Command::PutRefused { answer: reply::OUT_OF_MEMORY, counts_producer },
-        (Some(body), Line::Put(Numbers { pri, delay, ttr }, tags)) => {
-            Command::Put { job: NewJob { pri, delay, ttr, body }, tags }
-        }
-        (Some(reason), Line::Fail(id, pri)) => Command::Fail { id, pri, reason },
+fn put_request(numbers: Numbers, tags: Option<Box<Tags>>, whole: bool, body: Option<Body>) -> Request {
+    let Numbers { pri, delay, ttr } = numbers;
+    let command = match body {
+        _ if !whole => Command::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer: true },
+        Some(body) => Command::Put { job: NewJob { pri, delay, ttr, body }, tags },
+        None => Command::PutRefused { answer: reply::OUT_OF_MEMORY, counts_producer: true },
     };
-    Request { counts, command }
+    Request { counts: Some(CommandName::Put), command }
+}
+
+/// The same of any command with a body.
+fn with_body(line: Line, whole: bool, body: Option<Body>) -> Request {
+    let (id, pri) = match line {
+        Line::Put(numbers, tags) => return put_request(numbers, tags, whole, body),
+        Line::Fail(id, pri) => (id, pri),
+    };
+    let command = match body {
+        _ if !whole => Command::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer: false },
+        Some(reason) => Command::Fail { id, pri, reason },
+        None => Command::PutRefused { answer: reply::OUT_OF_MEMORY, counts_producer: false },
+    };
+    Request { counts: Some(CommandName::Fail), command }
 }
 
 /// Where the first CR LF begins.
