@@ -213,7 +213,7 @@ bench-quick: ## the same roughly, in a minute at most
 # The test of the page needs playwright-core, which drives a browser that is there; it is kept out of this folder's way.
 BROWSER = $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 PLAYWRIGHT = $(TARGET_DIR)/browser
-.PHONY: browser prometheus
+.PHONY: alerts browser prometheus
 browser: build ## try the page in a real browser, by clicks and keys; PICTURES=DIR keeps what it looked like
 	@if [ -z '$(BROWSER)' ]; then echo 'a browser is missing (Debian: apt-get install chromium)' >&2; exit 1; fi
 	@if [ ! -d '$(PLAYWRIGHT)/node_modules/playwright-core' ]; then \
@@ -222,3 +222,6 @@ browser: build ## try the page in a real browser, by clicks and keys; PICTURES=D
 
 prometheus: build ## have Prometheus scrape it, and hold what queries return against what was done
 	tests/compat/prometheus $(call q,$(PROGRAM))
+
+alerts: build ## make every alert of pkg/prometheus fire and resolve
+	pkg/test/prometheus $(call q,$(PROGRAM))

@@ -118,7 +118,7 @@ fn the_man_page_has_every_default_and_bound() {
 
 #[test]
 fn the_man_page_s_figures_are_true() {
-    let page = read("man/beanpole.8");
+    let page = read("man/beanpole.8") + &read("man/beanpole-memory.7");
     for figure in [
         format!("A job counts as its body and {JOB_COST} bytes"),
         format!("A tube counts as its name and {TUBE_COST} bytes, and {TIMES_COST} more"),

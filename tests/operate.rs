@@ -1,0 +1,77 @@
+//! beanpole-operate(7): its backup and its restore, run as they stand there.
+
+mod daemon;
+
+use std::path::Path;
+use std::process::Command;
+
+use daemon::{Daemon, Folder, PROGRAM};
+
+/// The service's part of a restore: the server in `$PID` stops. It is started by the test.
+const SYSTEMCTL: &str = r#"systemctl() {
+    if [ "$1" = stop ]; then
+        kill -TERM "$PID"
+        while [ -e "/proc/$PID/exe" ]; do sleep 0.05; done
+    fi
+}
+"#;
+
+/// The commands of the section, block by block, in another root.
+fn commands(root: &Folder) -> Vec<String> {
+    let page = std::fs::read_to_string("man/beanpole-operate.7").expect("the page");
+    let text = page.split(".Sh BACKUP AND RESTORE\n").nth(1).expect("the section").split("\n.Sh ").next().unwrap();
+    let blocks = text.split(".Bd -literal -offset indent\n").skip(1);
+    let root = root.file("").to_str().expect("a name").trim_end_matches('/').to_owned();
+    blocks
+        .map(|block| block.split(".Ed").next().unwrap().replace("\\e", "\\"))
+        .map(|block| {
+            block.replace("/var/lib/", &format!("{root}/")).replace("/var/backups/", &format!("{root}/copies/"))
+        })
+        .collect()
+}
+
+fn run(block: &str, daemon: &Daemon) {
+    let path = format!("{}:{}", Path::new(PROGRAM).parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let script = format!("set -eu\n{SYSTEMCTL}{block}");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).env("PATH", path).env("PID", daemon.pid().to_string());
+    let output = command.output().expect("a shell");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn serve(folder: &Path) -> Daemon {
+    Daemon::start(&["-l", "127.0.0.1:0", "-b", folder.to_str().expect("a name")])
+}
+
+#[test]
+fn the_backup_of_the_manual_page_is_restored_by_its_commands() {
+    let root = Folder::new();
+    let copies = root.file("copies");
+    std::fs::create_dir(&copies).expect("a folder");
+    let [backup, restore, ..] = &commands(&root)[..] else { panic!("two blocks") };
+    let folder = root.file("beanpole");
+    let daemon = serve(&folder);
+    let mut client = daemon.client();
+    let kept: Vec<u64> = (0..3).map(|_| client.put(b"kept", 0, 0, 60).expect("a job")).collect();
+    // Older backups, of which the last ones are kept.
+    let copies = copies.join("beanpole");
+    for day in 1..=20 {
+        std::fs::create_dir_all(copies.join(format!("2001-01-{day:02}T000000"))).expect("a folder");
+    }
+    run(backup, &daemon);
+    let mut names: Vec<_> = std::fs::read_dir(&copies).expect("a folder").map(|one| one.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!((names.len(), names[0].to_str()), (14, Some("2001-01-08T000000")));
+    let later = client.put(b"later", 0, 0, 60).expect("a job");
+    client.delete(kept[0]).expect("a job");
+    run(restore, &daemon);
+    drop(daemon);
+    let daemon = serve(&folder);
+    let mut client = daemon.client();
+    let found = kept.iter().filter(|id| client.peek(**id).is_ok_and(|job| job.body == b"kept")).count();
+    assert_eq!(found, 3, "the jobs are those of the backup");
+    assert!(client.peek(later).is_err());
+    // What was put after the backup is not lost.
+    let before = serve(&root.file("beanpole.before"));
+    assert_eq!(before.client().peek(later).expect("a job").body, b"later");
+}
