@@ -95,7 +95,7 @@ STARTER = BEANPOLE_PROGRAM=$(call q,$(abspath $(PROGRAM))) $(CARGO) test --profi
 crash: build ## kill it under load, and cut the power of a simulated disk, again and again; takes minutes; KILLS=60 CRASHES=30000 fewer
 	BEANPOLE_KILLS='$(or $(KILLS),170)' $(STARTER) --test durability kill -- --nocapture
 	BEANPOLE_WILD=2000 $(STARTER) --test gearman anything
-	BEANPOLE_CRASHES='$(or $(CRASHES),100000)' $(STARTER) --test crash -- --nocapture
+	MIXTURES=10000 BEANPOLE_CRASHES='$(or $(CRASHES),100000)' $(STARTER) --test crash -- --nocapture
 
 cluster: build $(if $(ETCD),,fetch-etcd) ## lose parts of a shared queue on three etcd servers; takes minutes; ROWS=1,4 ROUNDS=20, or COSTS=1
 	$(if $(findstring 16,$(ROWS)),BEANPOLE_SCHEDULES=1000000 $(CARGO) test --profile sim $(CARGOFLAGS) --test cluster \

@@ -42,6 +42,8 @@ mod damage;
 mod errors;
 #[path = "crash/fuzz.rs"]
 mod fuzz;
+#[path = "crash/mixtures.rs"]
+mod mixtures;
 #[path = "crash/outcomes.rs"]
 mod outcomes;
 #[path = "crash/readings.rs"]

@@ -390,7 +390,7 @@ impl Drop for Scratch {
 fn the_segment_shown_is_one() {
     let folder = Scratch::new("segment");
     let shown = shown_segment();
-    assert_eq!(shown.len(), 133);
+    assert_eq!(shown.len(), 253);
     fs::write(folder.0.join("segment.0000000001"), &shown).expect("a file");
     let config = Config::embedded().with(|config| config.log_folder = Some(folder.0.clone()));
     let server = Server::with(config).expect("a server");
@@ -433,7 +433,9 @@ fn the_pages_tell_of_the_binlog() {
         assert!(page.contains(words), "{words}");
     }
     let format = read("man/beanpole-binlog.5");
-    for kind in ["P :", "J :", "R ,", "X ,", "K :", "L :", "B :", "D :", "Z :", "N :", "C :", "I :", "S :", "G :"] {
+    for kind in
+        ["P :", "J :", "R ,", "X ,", "K :", "L :", "B :", "D :", "Z :", "N :", "C :", "I :", "S :", "G :", "H :"]
+    {
         assert!(format.contains(&format!(".Sy {kind}\n")), "kind {kind}");
     }
     for name in ["lock", "import.begun", "import.done", "damaged/", "beanstalkd/"] {

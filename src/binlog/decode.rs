@@ -5,7 +5,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use super::job_options;
-use super::record::{check, head_length, Record, LONG, LONG_PREFIX, MAX_PAYLOAD, PREFIX, SHORT_PAYLOAD};
+use super::record::{check, head_length, Record, Start, LONG, LONG_PREFIX, MAX_PAYLOAD, PREFIX, SHORT_PAYLOAD};
 use super::segment::{Key, Place};
 use crate::engine::{History, JobId, Rate, Span, State, StoredChange, StoredJob, Time, TubeSettings};
 
@@ -30,7 +30,7 @@ impl Head {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
         // The cheap tests first: this runs at every byte of a damaged stretch.
-        if !b"PJpjRLBKXAODZNCISGTUEMQW".contains(&kind) || length > MAX_PAYLOAD {
+        if !b"PJpjRLBKXAODZNCISGTUEMQWH".contains(&kind) || length > MAX_PAYLOAD {
             return None;
         }
         let prefix = if length <= SHORT_PAYLOAD { PREFIX } else { LONG_PREFIX };
@@ -103,6 +103,12 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
         b'I' => Record::Ids(fields.u64()?),
         b'G' => Record::Gone(fields.u64()?),
         b'S' => Record::Synced(Place { segment: fields.u64()?, at: fields.u64()? }),
+        b'H' => Record::Start(Start {
+            synced: Place { segment: fields.u64()?, at: fields.u64()? },
+            ids: fields.u64()?,
+            epoch: fields.u64()?,
+            oldest: fields.u64()?,
+        }),
         b'Z' => {
             let (length, until) = (fields.span()?, fields.time()?);
             return Some(Record::Pause { tube: fields.0, length, until });

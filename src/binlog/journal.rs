@@ -80,6 +80,12 @@ impl Segment {
 pub struct Journal {
     /// The number of the log, which is in each of its segments.
     log: u64,
+    /// The random number of this process, and that of the one that wrote the end of the log that was found; 0 if that
+    /// is unknown.
+    epoch: u64,
+    found_epoch: u64,
+    /// The place where the log first says that this process writes it.
+    own_from: Option<Place>,
     segment_size: u64,
     /// The segment that the first bytes of the buffer belong to.
     first_segment: u64,
@@ -113,9 +119,10 @@ pub struct Journal {
     skipped: u64,
     lost: u64,
     required: Required,
-    /// How far the log is synced, as of the last time that bytes were taken, and as the log says.
+    /// How far the log is synced, as of the last time that bytes were taken.
     synced: Synced,
-    told: Synced,
+    /// The log is to say how far it is synced once that is up to this position.
+    mark_due: u64,
     /// The last id that was given.
     last_id: u64,
     /// Up to where ids may be given: by the log, and by what of it is synced.
@@ -196,8 +203,29 @@ impl Journal {
         self.ids = self.last_id + IDS_AHEAD;
         self.make_room(MARK as u64);
         self.push(&Record::Ids(self.ids));
+        self.ids_appended();
+    }
+
+    fn ids_appended(&mut self) {
         self.ids_at = self.position;
         self.demanded = self.position;
+    }
+
+    /// The epoch in which the log before this place ends, as a reader finds it.
+    fn epoch_before(&self, place: Place) -> u64 {
+        if self.own_from.is_some_and(|from| from < place) {
+            self.epoch
+        } else {
+            self.found_epoch
+        }
+    }
+
+    /// The oldest segment that is not known to be needed no longer: the log says so of those before it, and that is
+    /// synced.
+    fn oldest_needed(&self) -> u64 {
+        let first = self.segments.front().map_or(0, |segment| segment.number);
+        let unsaid = self.retired.iter().filter(|retired| retired.after > self.synced.position);
+        unsaid.map(|retired| retired.number).fold(first, u64::min)
     }
 
     /// Up to where the log must be safe before replies may be given.
@@ -293,17 +321,27 @@ impl Journal {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, size, HEADER as u64));
         self.cuts.push(Cut { at: self.buffer.place(), segment: number });
-        let oldest = self.segments.front().map_or(number, |segment| segment.number);
-        let header =
-            Header { log: self.log, segment: number, before, oldest, synced: self.synced.place, ids: self.ids };
+        let header = Header {
+            log: self.log,
+            segment: number,
+            before,
+            oldest: self.oldest_needed(),
+            synced: self.synced.place,
+            ids: self.ids,
+            epoch: self.epoch,
+            before_epoch: self.epoch_before(before),
+        };
+        self.own_from.get_or_insert(Place { segment: number, at: 0 });
         self.buffer.extend(&header.encode());
         self.position += HEADER as u64;
-        self.told = self.synced;
+        self.mark_due = self.synced.position + SYNCED_EVERY;
     }
 
     /// Says that the server is stopped in order, and nothing else will be appended.
     pub fn append_closed(&mut self) {
         self.push(&Record::Closed(self.last_id));
+        // It also says how far the log is synced, and must stay the last record.
+        self.mark_due = u64::MAX;
     }
 
     /// Appends the full record of the job in `slot`.
@@ -361,9 +399,9 @@ impl Journal {
         let synced = self.synced;
         let current = self.segments.back().expect("a segment");
         let fits = current.bytes + (SYNCED + MARK) as u64 <= current.size;
-        if !self.buffer.is_empty() && fits && synced.position >= self.told.position + SYNCED_EVERY {
+        if !self.buffer.is_empty() && fits && synced.position >= self.mark_due {
             self.push(&Record::Synced(synced.place));
-            self.told = synced;
+            self.mark_due = synced.position + SYNCED_EVERY;
         }
     }
 

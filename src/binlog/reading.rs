@@ -4,12 +4,15 @@
 //! Owns the rule by which damage is told from what a power cut leaves. Records say how far the log was synced. A gap
 //! before that place is damage: it is reported, and what is behind it is kept. A gap behind it is the end of the log:
 //! nothing there was promised, and only a prefix of what happened may come back.
+//!
+//! What the log says it no longer needs is not applied, no matter who put it there; and a segment that continues
+//! another log than the one before it is refused.
 
 use std::io;
 
 use super::import::{Imported, ImportedJob};
 use super::journal::{Journal, Live, IDS_AHEAD};
-use super::record::{key_size, pause_size, settings_size, Record};
+use super::record::{key_size, pause_size, settings_size, Record, Start};
 use super::replay::{scan, End, Found, Window};
 use super::segment::{segment_name, Key, Place, HEADER, NEAR, NUMBERS};
 use super::storage::{Storage, StoredFile};
@@ -36,17 +39,28 @@ pub struct Reading<'a> {
     oldest: u64,
     /// What the last record was, if it was about the log itself.
     last: Option<Last>,
-    /// The last place that is said to be synced, when somebody has looked for it.
-    synced: Option<Place>,
+    /// What the records say about the log itself, once somebody has looked for it.
+    claims: Option<Claims>,
+    /// The number of the process that wrote the end of what was read, if that is certain.
+    epoch: Option<u64>,
     /// The segment read next names one that is missing; it goes soon, so that this is told once.
     after_missing: bool,
     /// How many of the chain are read.
     read: usize,
-    /// What is wrong with which segments.
-    problems: Vec<(u64, String)>,
+    /// Segments that the log no longer needs.
+    pub stale: Vec<u64>,
     pub end: Place,
     /// The segment in which it must go on, if it says so.
     pub next: Option<u64>,
+}
+
+/// What records anywhere in a log say about it as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Claims {
+    /// The last place before which everything is synced.
+    synced: Place,
+    /// The segments before this one are not needed.
+    oldest: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,10 +85,11 @@ impl<'a> Reading<'a> {
             oldest: 0,
             last: None,
             // Without any header, nothing can be read, and nobody knows how much there was.
-            synced: survey.log.is_none().then_some(Place { segment: u64::MAX, at: 0 }),
+            claims: survey.log.is_none().then_some(Claims { synced: Place { segment: u64::MAX, at: 0 }, oldest: 0 }),
+            epoch: None,
             after_missing: false,
             read: 0,
-            problems: Vec::new(),
+            stale: Vec::new(),
             end: Place::default(),
             next: None,
         }
@@ -82,6 +97,7 @@ impl<'a> Reading<'a> {
 
     /// Reads all segments, the oldest first.
     pub fn read_all(&mut self, watch: &mut dyn FnMut(RecoveryProgress)) -> Result<(), OpenError> {
+        self.drop_stale();
         self.report.progress.segments = self.chain.len();
         for place in 0..self.chain.len() {
             let link = self.chain[place];
@@ -89,7 +105,7 @@ impl<'a> Reading<'a> {
                 Some(length) => self.segment(place, link, length)?,
                 None => {
                     let name = segment_name(link.number);
-                    self.damage(link.number, format!("{name}: it is missing"), false);
+                    self.damage(format!("{name}: it is missing"), false);
                     self.after_missing = true;
                     true
                 }
@@ -107,11 +123,23 @@ impl<'a> Reading<'a> {
             watch(self.report.progress);
         }
         self.look_at_the_ends();
-        // What is older is there only because it could not be removed in time.
-        let (oldest, problems) = (self.oldest, std::mem::take(&mut self.problems));
-        let needed = problems.into_iter().filter(|(number, _)| *number >= oldest).map(|(_, problem)| problem);
-        needed.for_each(|problem| self.found_problem(problem));
         Ok(())
+    }
+
+    /// Takes segments out of the chain that the log no longer needs: they may lack records that segments which are gone
+    /// have undone.
+    fn drop_stale(&mut self) {
+        // A single segment is needed, whatever it says.
+        if self.chain.len() < 2 {
+            return;
+        }
+        self.oldest = self.claims().oldest;
+        let needed = self.chain.partition_point(|link| link.number < self.oldest);
+        let stale = self.chain.drain(..needed).filter(|link| link.length.is_some());
+        self.stale.extend(stale.map(|link| link.number));
+        if let [first, .., last] = &self.stale[..] {
+            log::info!("{} to {}: needed no longer", segment_name(*first), segment_name(*last));
+        }
     }
 
     /// The last segment and those behind the end of the log must be there, and the oldest that is needed.
@@ -121,7 +149,7 @@ impl<'a> Reading<'a> {
             let before = first.before.segment;
             if before > 0 && before >= self.oldest {
                 self.journal.evacuate_oldest();
-                self.damage(before, format!("{}: it is missing", segment_name(before)), false);
+                self.damage(format!("{}: it is missing", segment_name(before)), false);
             }
         }
         // The log was about to go on, or had gone on and nothing of that is left.
@@ -129,7 +157,7 @@ impl<'a> Reading<'a> {
             self.next = Some(next);
             let name = segment_name(next);
             if self.storage.length(&name).is_err() {
-                self.damage(next, format!("{name}: it is missing"), false);
+                self.damage(format!("{name}: it is missing"), false);
             }
         }
     }
@@ -149,6 +177,11 @@ impl<'a> Reading<'a> {
         matches!(self.last, Some(Last::Closed(_)))
     }
 
+    /// The number of the process that wrote the end of the log; 0 if that is unknown.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.unwrap_or_default()
+    }
+
     /// The last id that may have been given, after all was read.
     pub fn last_id(&self) -> u64 {
         let given = match self.last {
@@ -166,8 +199,14 @@ impl<'a> Reading<'a> {
     /// Reads one segment; false if the log ends in it, or before it.
     fn segment(&mut self, place: usize, link: Link, length: u64) -> Result<bool, OpenError> {
         let (number, name) = (link.number, segment_name(link.number));
-        if link.header.is_none() && !self.is_damage(Place { segment: number, at: 0 }, place) {
+        let is_damage = !(link.header.is_some() && link.whole) && self.is_damage(Place { segment: number, at: 0 });
+        if link.header.is_none() && !is_damage {
             return Ok(false);
+        }
+        if let (Some(header), Some(epoch)) = (link.header, self.epoch) {
+            if header.before_epoch != 0 && header.before_epoch != epoch {
+                return Err(OpenError::Mixed(name, segment_name(header.before.segment)));
+            }
         }
         self.journal.found_segment(number, length);
         self.last = None;
@@ -178,14 +217,21 @@ impl<'a> Reading<'a> {
             Some(header) => {
                 self.ids = header.ids.min(MOST_IDS);
                 self.oldest = self.oldest.max(header.oldest);
+                self.epoch = (header.epoch != 0).then_some(header.epoch);
+                if is_damage {
+                    self.report_damage(format!("{name}: one copy of the header is damaged; nothing is lost"), true);
+                } else if !link.whole {
+                    // A power cut may leave this. A new segment has both copies.
+                    self.journal.evacuate_newest();
+                }
             }
-            None => self.damage(number, format!("{name}: the header is damaged"), true),
+            None => self.damage(format!("{name}: bytes 0 to {HEADER}, the header, are damaged"), true),
         }
-        let found = self.records(place, link, length);
+        let found = self.records(link, length);
         let (end, goes_on) = match found {
             Ok(found) => found,
             Err(error) if is_bad_disk(&error) => {
-                self.damage(number, format!("{name}: cannot be read: {error}"), true);
+                self.damage(format!("{name}: cannot be read: {error}; {length} bytes are lost"), true);
                 (End { at: length, used: length }, true)
             }
             Err(error) => return Err(OpenError::File(name, error)),
@@ -207,9 +253,9 @@ impl<'a> Reading<'a> {
         if !short {
             return Ok(true);
         }
-        if !is_last && self.is_damage(self.end, place) {
+        if !is_last && self.is_damage(self.end) {
             let to = link.limit.unwrap_or(end.used);
-            self.damage(link.number, format!("{name}: bytes {} to {to} are damaged", end.at), true);
+            self.damage(format!("{name}: bytes {} to {to} are damaged", end.at), true);
             return Ok(true);
         }
         log::info!("{name}: the log ends at byte {}; what follows was not finished", end.at);
@@ -218,7 +264,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Visits all records of a segment; false if the log ends in it.
-    fn records(&mut self, place: usize, link: Link, length: u64) -> io::Result<(End, bool)> {
+    fn records(&mut self, link: Link, length: u64) -> io::Result<(End, bool)> {
         let name = segment_name(link.number);
         let mut window = std::mem::take(&mut self.window);
         let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
@@ -228,10 +274,9 @@ impl<'a> Reading<'a> {
             match found {
                 Found::Record { record, body, .. } => self.apply(record, body),
                 Found::Gap(from, to) => {
-                    goes_on = self.is_damage(Place { segment: link.number, at: from }, place);
+                    goes_on = self.is_damage(Place { segment: link.number, at: from });
                     if goes_on {
-                        let problem = format!("{name}: bytes {from} to {to} are damaged and were skipped");
-                        self.damage(link.number, problem, true);
+                        self.damage(format!("{name}: bytes {from} to {to} are damaged and were skipped"), true);
                     }
                 }
             }
@@ -242,35 +287,59 @@ impl<'a> Reading<'a> {
     }
 
     /// Whether what cannot be read at a place was synced.
-    fn is_damage(&mut self, at: Place, place: usize) -> bool {
-        let synced = match self.synced {
-            Some(synced) => synced,
-            None => *self.synced.insert(self.find_synced(place)),
-        };
-        synced > at
+    fn is_damage(&mut self, at: Place) -> bool {
+        self.claims().synced > at
     }
 
-    /// The last place that any record from this segment on says is synced.
-    fn find_synced(&self, place: usize) -> Place {
-        let (mut synced, mut window) = (Place::default(), Window::default());
-        for link in &self.chain[place..] {
-            let (Some(length), number) = (link.length, link.number) else { continue };
-            synced = synced.max(link.header.map_or(Place::default(), |header| header.synced));
-            let (name, key) = (segment_name(number), Key::new(self.log, number));
+    fn claims(&mut self) -> Claims {
+        match self.claims {
+            Some(claims) => claims,
+            None => *self.claims.insert(self.find_claims()),
+        }
+    }
+
+    /// Finds out how far the log says that it is synced, and which segments it no longer needs. Applies nothing.
+    ///
+    /// Headers say so of all before them; only what is behind the place up to which headers say that the log is synced
+    /// can say more. That a segment is not needed counts if everything before that record counts.
+    fn find_claims(&self) -> Claims {
+        let headers = || self.chain.iter().filter_map(|link| link.header);
+        let mut synced = headers().map(|header| header.synced).max().unwrap_or_default();
+        let oldest = headers().map(|header| header.oldest).max().unwrap_or_default();
+        let (mut holes, mut gone, mut window) = (Vec::new(), Vec::new(), Window::default());
+        let first = self.chain.partition_point(|link| link.number < synced.segment);
+        for link in &self.chain[first..] {
+            let (Some(length), segment) = (link.length, link.number) else { continue };
+            let place = |at| Place { segment, at };
+            if link.header.is_none() {
+                holes.push(place(0));
+            }
+            let (name, key) = (segment_name(segment), Key::new(self.log, segment));
             let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
-            // What cannot be read says nothing.
-            let _ = scan(&StoredFile(self.storage, &name), key, range, &mut window, &mut |found| {
+            let end = scan(&StoredFile(self.storage, &name), key, range, &mut window, &mut |found| {
                 match found {
                     Found::Record { record: Record::Synced(place), .. } => synced = synced.max(place),
-                    Found::Record { record: Record::Closed(_), at, .. } => {
-                        synced = synced.max(Place { segment: number, at });
+                    Found::Record { record: Record::Start(start), at, .. } => {
+                        synced = synced.max(start.synced);
+                        gone.push((place(at), start.oldest));
                     }
-                    _ => {}
+                    Found::Record { record: Record::Closed(_), at, .. } => synced = synced.max(place(at)),
+                    Found::Record { record: Record::Gone(oldest), at, .. } => gone.push((place(at), oldest)),
+                    Found::Record { .. } => {}
+                    Found::Gap(from, _) => holes.push(place(from)),
                 }
                 true
             });
+            // What cannot be read says nothing.
+            let Ok(end) = end else { continue };
+            if link.limit.map_or(end.used > end.at, |limit| end.at < limit) {
+                holes.push(place(end.at));
+            }
         }
-        synced
+        let end = holes.into_iter().find(|hole| *hole >= synced);
+        let counts = |(place, oldest): &(Place, u64)| end.is_none_or(|end| *place < end) && *oldest <= place.segment;
+        let oldest = gone.into_iter().filter(counts).map(|(_, oldest)| oldest).fold(oldest, u64::max);
+        Claims { synced, oldest }
     }
 
     /// Something is wrong, and counts.
@@ -279,9 +348,16 @@ impl<'a> Reading<'a> {
         self.journal.found_skipped(1);
     }
 
+    /// Something is lost. `in_segment`: the segment read last is damaged.
+    fn damage(&mut self, problem: String, in_segment: bool) {
+        // The record of a start may be lost.
+        self.epoch = None;
+        self.report_damage(problem, in_segment);
+    }
+
     /// `in_segment`: the segment read last is damaged, and is set aside when nothing needs it any more.
-    fn damage(&mut self, number: u64, problem: String, in_segment: bool) {
-        self.problems.push((number, problem));
+    fn report_damage(&mut self, problem: String, in_segment: bool) {
+        self.found_problem(problem);
         if in_segment {
             self.journal.found_damage();
         }
@@ -299,12 +375,7 @@ impl<'a> Reading<'a> {
         match record {
             Record::Closed(id) | Record::Ids(id) if id >= MOST_IDS => {}
             Record::Put(job) | Record::Snapshot(job) => self.job(&job, body),
-            Record::Delete(id) => {
-                if let Some((slot, size)) = self.engine.restore_delete(JobId(id)) {
-                    self.journal.lost_job(slot, size);
-                    self.report.progress.jobs -= 1;
-                }
-            }
+            Record::Delete(id) => self.delete(JobId(id)),
             Record::Pause { tube, length, until } => {
                 let (number, before) = self.engine.restore_pause(tube, length, until);
                 let states = (before, self.engine.pause_at(number).is_some());
@@ -351,7 +422,19 @@ impl<'a> Reading<'a> {
             Record::Closed(last) => self.last = Some(Last::Closed(last)),
             Record::Ids(ids) => self.ids = ids,
             Record::Gone(oldest) => self.oldest = self.oldest.max(oldest),
+            Record::Start(Start { ids, epoch, oldest, .. }) => {
+                self.ids = ids.min(MOST_IDS);
+                self.oldest = self.oldest.max(oldest);
+                self.epoch = (epoch != 0).then_some(epoch);
+            }
             Record::Synced(_) => {}
+        }
+    }
+
+    fn delete(&mut self, id: JobId) {
+        if let Some((slot, size)) = self.engine.restore_delete(id) {
+            self.journal.lost_job(slot, size);
+            self.report.progress.jobs -= 1;
         }
     }
 

@@ -58,6 +58,9 @@ pub const MARK: usize = PREFIX + 8;
 /// Bytes of the record of a sync.
 pub const SYNCED: usize = PREFIX + 16;
 
+/// Bytes of the record of a start.
+pub const START: usize = PREFIX + 40;
+
 /// No record is longer than this: the largest body with the largest result and the longest names.
 pub const MAX_PAYLOAD: usize = (2 << 30) + (1 << 18);
 
@@ -143,6 +146,22 @@ pub enum Record<'a> {
     Synced(Place),
     /// The segments before this one are needed no longer.
     Gone(u64),
+    /// A server started and continues the log here.
+    Start(Start),
+}
+
+/// What a server process records before anything else, if it continues in a segment that it found. The header of a new
+/// segment contains the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Start {
+    /// Everything before this place is synced.
+    pub synced: Place,
+    /// Ids up to this one may be given from now on.
+    pub ids: u64,
+    /// The random number of the process; see [`super::segment::Header::epoch`].
+    pub epoch: u64,
+    /// The segments before this one are needed no longer.
+    pub oldest: u64,
 }
 
 impl<'a> Record<'a> {
@@ -259,6 +278,11 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(&place.segment.to_le_bytes());
             out.extend_from_slice(&place.at.to_le_bytes());
             b'S'
+        }
+        Record::Start(Start { synced, ids, epoch, oldest }) => {
+            let numbers = [synced.segment, synced.at, *ids, *epoch, *oldest];
+            numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+            b'H'
         }
         Record::Delete(number) => one_number(*number, b'D', out),
         Record::Next(number) => one_number(*number, b'N', out),

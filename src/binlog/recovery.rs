@@ -66,7 +66,8 @@ pub fn open(
     storage.lock().map_err(OpenError::Folder)?;
     let imported = migrate::prepare(&*storage)?;
     let survey = Survey::of(&*storage)?;
-    let log = survey.log.unwrap_or_else(|| storage.new_log());
+    let log = survey.log.unwrap_or_else(|| storage.random_number());
+    let epoch = storage.random_number().max(1);
     let mut reading = Reading::new(&*storage, engine, Journal::new(settings.segment_size, log), &survey);
     note_numbers(&mut reading, &survey);
     reading.read_all(watch)?;
@@ -75,12 +76,13 @@ pub fn open(
         return Err(OpenError::Damaged(reading.report.problems));
     }
     let repaired = or_failure(repair(&*storage, &survey, &reading))?;
-    let last_id = reading.last_id();
+    let (last_id, found_epoch) = (reading.last_id(), reading.epoch());
     let Reading { mut journal, report, end, next, .. } = reading;
     // A pause that ends because nothing is left in its tube must not come back with the next restart.
     engine.keep_changes();
     engine.finish_restore(last_id, now);
     journal.found_ids(last_id);
+    journal.set_epochs(epoch, found_epoch);
     let mut writer = Writer::new(storage.clone(), log, settings.mode, end);
     let begun = match repaired {
         Ok(()) => or_failure(go_on(&mut journal, &mut writer, engine, end, next))?,
@@ -122,6 +124,9 @@ pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection,
     let mut reading = Reading::new(storage, engine, Journal::new(0, log), &survey);
     note_numbers(&mut reading, &survey);
     reading.read_all(&mut |_| {})?;
+    if reading.lengths().next().is_none() && reading.report.problems.is_empty() {
+        reading.found_problem("there is no binlog in this directory".to_owned());
+    }
     let (last_id, left_in_order) = (reading.last_id(), reading.is_closed());
     Ok(Inspection { version: VERSION, report: reading.report, last_id, left_in_order })
 }
@@ -162,7 +167,7 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
         let file = storage.open(&name).map_err(fail)?;
         if is_damaged || end >= length {
             // What is damaged is set aside as it was found.
-        } else if number == reading.end.segment && reading.next.is_none() {
+        } else if goes_on_in(&reading.journal, reading.end, reading.next) == Some(number) {
             wipe(storage, &name, &*file, end).map_err(fail)?;
         } else {
             file.truncate(end).map_err(fail)?;
@@ -170,7 +175,8 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
         file.sync().map_err(fail)?;
     }
     // From the newest to the oldest, so that an interruption leaves no gap.
-    let mut behind: Vec<u64> = reading.behind().chain(survey.unused.iter().copied()).collect();
+    let unused = survey.unused.iter().chain(&reading.stale).copied();
+    let mut behind: Vec<u64> = reading.behind().chain(unused).collect();
     behind.sort_unstable();
     for &number in behind.iter().rev() {
         let name = segment_name(number);
@@ -187,6 +193,11 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
         set_aside(storage, &name).map_err(|error| OpenError::File(name, error))?;
     }
     Ok(())
+}
+
+/// The segment in which the log continues, unless it is in a new one.
+fn goes_on_in(journal: &Journal, end: Place, next: Option<u64>) -> Option<u64> {
+    (end.segment > 0 && next.is_none() && !journal.is_evacuating(end.segment)).then_some(end.segment)
 }
 
 /// Fills a file with zero bytes from an offset on.
@@ -208,7 +219,7 @@ fn go_on(
     next: Option<u64>,
 ) -> Result<Duration, OpenError> {
     journal.is_synced(writer.synced_to());
-    let goes_on = end.segment > 0 && next.is_none() && !journal.is_evacuating(end.segment);
+    let goes_on = goes_on_in(journal, end, next).is_some();
     let mut space = 0;
     if goes_on {
         let (file, length) = reopen(&*writer.storage(), end.segment)?;
@@ -228,7 +239,7 @@ fn go_on(
                 if goes_on {
                     journal.prepared(number, size);
                 } else {
-                    journal.begin(number, size, end);
+                    journal.begin_first(number, size, end);
                 }
             }
             // Without space, what is left of the last segment must do.
@@ -236,10 +247,14 @@ fn go_on(
             Err(error) => return Err(error),
         }
     }
+    if goes_on {
+        journal.append_start();
+    }
     journal.append(engine);
     let clock = writer.storage();
     let start = clock.now();
     flush(journal, writer).map_err(|error| OpenError::File("the log".to_owned(), error))?;
+    journal.start_is_synced();
     Ok(clock.now().duration_since(start))
 }
 

@@ -11,13 +11,16 @@
 pub const MAGIC: &[u8; 8] = b"beanpole";
 
 /// The version of the format.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// What is said to be a later version is damage.
 const MOST_VERSIONS: u32 = 1 << 16;
 
-/// Bytes of a segment's header.
-pub const HEADER: usize = 80;
+/// Bytes of one copy of a header.
+const COPY: usize = 96;
+
+/// Bytes of a segment's header, which is stored twice, so that no single damaged byte takes it away.
+pub const HEADER: usize = 2 * COPY;
 
 /// The subfolder for what is kept and not used any more.
 pub const ASIDE: &str = "damaged";
@@ -56,19 +59,27 @@ pub struct Header {
     pub segment: u64,
     /// Where the log ended when this segment was begun; segment 0: there was none before.
     pub before: Place,
-    /// The oldest segment that is needed to read this one.
+    /// The segments before this one were needed no longer, and that was safe on the disk.
     pub oldest: u64,
     /// Everything before this place was synced.
     pub synced: Place,
     /// Ids up to this one may have been given.
     pub ids: u64,
+    /// A random number of the server process that began this segment.
+    pub epoch: u64,
+    /// The number of the process that wrote the end of the log at `before`; 0 if that is unknown. It tells apart two
+    /// logs that continued from copies of one.
+    pub before_epoch: u64,
 }
 
 /// What the first bytes of a file are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beginning {
-    /// A header of this version.
-    Header(Header),
+    /// A header of this version. `whole`: both of its copies are intact.
+    Header {
+        header: Header,
+        whole: bool,
+    },
     Version(u32),
     Nothing,
 }
@@ -93,65 +104,58 @@ impl Key {
 }
 
 impl Header {
-    pub fn encode(&self) -> [u8; HEADER] {
-        let mut bytes = [0; HEADER];
-        bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        let Header { log, segment, before, oldest, synced, ids } = *self;
-        let numbers = [log, segment, before.segment, before.at, oldest, synced.segment, synced.at, ids];
-        for (number, bytes) in numbers.iter().zip(bytes[12..].chunks_exact_mut(8)) {
-            bytes.copy_from_slice(&number.to_le_bytes());
+    pub fn encode(&self) -> Vec<u8> {
+        let mut copy = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
+        let Header { log, segment, before, oldest, synced, ids, epoch, before_epoch } = *self;
+        let places = [before.segment, before.at, oldest, synced.segment, synced.at];
+        let numbers = [log, segment].into_iter().chain(places).chain([ids, epoch, before_epoch]);
+        numbers.for_each(|number| copy.extend_from_slice(&number.to_le_bytes()));
+        copy.extend_from_slice(&crc32fast::hash(&copy).to_le_bytes());
+        copy.repeat(2)
+    }
+
+    /// The header in one copy of it, if that is intact.
+    fn read(copy: &[u8]) -> Option<Header> {
+        let (bytes, check) = copy.split_last_chunk::<4>()?;
+        let numbers = bytes.strip_prefix(MAGIC)?.strip_prefix(&VERSION.to_le_bytes())?;
+        if copy.len() != COPY || crc32fast::hash(bytes).to_le_bytes() != *check {
+            return None;
         }
-        let check = crc32fast::hash(&bytes[..HEADER - 4]);
-        bytes[HEADER - 4..].copy_from_slice(&check.to_le_bytes());
-        bytes
+        let mut numbers = numbers.chunks_exact(8).filter_map(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
+        let mut number = || numbers.next();
+        let header = Header {
+            log: number()?,
+            segment: number()?,
+            before: Place { segment: number()?, at: number()? },
+            oldest: number()?,
+            synced: Place { segment: number()?, at: number()? },
+            ids: number()?,
+            epoch: number()?,
+            before_epoch: number()?,
+        };
+        // No server writes a segment that comes before the one in front of it, or that needs a later one.
+        let is_sound = header.before.segment < header.segment && header.oldest <= header.segment;
+        is_sound.then_some(header)
     }
 }
 
 impl Beginning {
     /// Of the first bytes of a file.
     pub fn read(bytes: &[u8]) -> Beginning {
-        let Some(version) = bytes.strip_prefix(MAGIC).and_then(|rest| rest.first_chunk::<4>()) else {
-            return Beginning::Nothing;
-        };
-        let version = u32::from_le_bytes(*version);
-        let ours = bytes.first_chunk::<HEADER>().filter(|bytes| {
-            let mut bytes = **bytes;
-            // A version that is damaged is not that of another program.
-            bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-            crc32fast::hash(&bytes[..HEADER - 4]).to_le_bytes() == bytes[HEADER - 4..]
-        });
-        let Some(bytes) = ours.filter(|_| version == VERSION) else {
-            let other = version != VERSION && ours.is_none() && (1..MOST_VERSIONS).contains(&version);
-            return if other { Beginning::Version(version) } else { Beginning::Nothing };
-        };
-        // A slice of eight bytes is an array of eight bytes.
-        #[allow(clippy::expect_used)]
-        #[expect(clippy::indexing_slicing, reason = "a header has room for its numbers")]
-        let number = |place: usize| {
-            let at = 12 + 8 * place;
-            u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
-        };
-        let header = Header {
-            log: number(0),
-            segment: number(1),
-            before: Place { segment: number(2), at: number(3) },
-            oldest: number(4),
-            synced: Place { segment: number(5), at: number(6) },
-            ids: number(7),
-        };
-        // No server writes a segment that comes before the one in front of it, or that needs a later one.
-        let is_sound = header.before.segment < header.segment && header.oldest <= header.segment;
-        if is_sound {
-            Beginning::Header(header)
-        } else {
-            Beginning::Nothing
+        let copies = [bytes.get(..COPY), bytes.get(COPY..HEADER)].map(|copy| copy.and_then(Header::read));
+        if let Some(header) = copies[0].or(copies[1]) {
+            return Beginning::Header { header, whole: copies[0] == copies[1] };
+        }
+        let version = bytes.strip_prefix(MAGIC).and_then(|rest| rest.first_chunk::<4>());
+        match version.map(|version| u32::from_le_bytes(*version)) {
+            Some(version) if version != VERSION && (1..MOST_VERSIONS).contains(&version) => Beginning::Version(version),
+            _ => Beginning::Nothing,
         }
     }
 
     /// The header, if it is one.
     pub fn header(self) -> Option<Header> {
-        if let Beginning::Header(header) = self {
+        if let Beginning::Header { header, .. } = self {
             Some(header)
         } else {
             None
@@ -164,18 +168,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_reads_back_unless_a_bit_of_it_is_flipped() {
+    fn a_header_reads_back_whatever_byte_of_it_is_damaged() {
         let place = |segment, at| Place { segment, at };
-        let header = Header { log: 9, segment: 3, before: place(2, 77), oldest: 1, synced: place(2, 40), ids: 99 };
+        let header = Header {
+            log: 9,
+            segment: 3,
+            before: place(2, 77),
+            oldest: 1,
+            synced: place(2, 40),
+            ids: 99,
+            epoch: 5,
+            before_epoch: 4,
+        };
         let bytes = header.encode();
-        assert_eq!(Beginning::read(&bytes), Beginning::Header(header));
+        assert_eq!(Beginning::read(&bytes), Beginning::Header { header, whole: true });
         for bit in 0..bytes.len() * 8 {
-            let mut damaged = bytes;
+            let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Beginning::read(&damaged), Beginning::Nothing, "bit {bit}");
+            assert_eq!(Beginning::read(&damaged), Beginning::Header { header, whole: false }, "bit {bit}");
+            damaged[(bit / 8 + COPY) % HEADER] ^= 1;
+            let is_version = (8..12).contains(&(bit / 8 % COPY));
+            assert!(Beginning::read(&damaged).header().is_none(), "bit {bit} in both");
+            assert!(is_version || Beginning::read(&damaged) == Beginning::Nothing, "bit {bit} in both");
         }
-        assert!((0..HEADER).all(|length| Beginning::read(&bytes[..length]) == Beginning::Nothing));
-        for version in [1, 7] {
+        for length in 0..HEADER {
+            let expected = if length < COPY { Beginning::Nothing } else { Beginning::Header { header, whole: false } };
+            assert_eq!(Beginning::read(&bytes[..length]), expected);
+        }
+        for version in [1, 2, 7] {
             let other = [&b"beanpole"[..], &[version, 0, 0, 0], b" whatever"].concat();
             assert_eq!(Beginning::read(&other), Beginning::Version(version.into()));
         }

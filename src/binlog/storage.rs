@@ -60,8 +60,8 @@ pub trait Storage: Send + Sync {
     /// Called before the log is declared failed, whatever the reason. A storage that is shared with other servers stops
     /// this server from answering.
     fn give_up(&self, _error: &io::Error) {}
-    /// A number that no other log has, for a new log.
-    fn new_log(&self) -> u64 {
+    /// A random number, which identifies a new log or the server process that writes it.
+    fn random_number(&self) -> u64 {
         RandomState::new().hash_one(0)
     }
     /// The clock by which it is told whether the disk is slow; a simulated disk has its own.
@@ -480,7 +480,7 @@ pub(super) mod tests {
     #[test]
     fn each_log_has_a_number_of_its_own() {
         let (folder, _temporary) = temporary("number");
-        assert_ne!(folder.new_log(), folder.new_log());
+        assert_ne!(folder.random_number(), folder.random_number());
     }
 
     #[test]

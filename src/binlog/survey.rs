@@ -21,6 +21,8 @@ pub struct Link {
     pub length: Option<u64>,
     /// Its header, unless that is damaged.
     pub header: Option<Header>,
+    /// Both copies of its header are intact.
+    pub whole: bool,
     /// Where it ends, if a later header says so.
     pub limit: Option<u64>,
 }
@@ -72,7 +74,7 @@ impl Survey {
             let Some(link) = links.remove(&number) else {
                 // What is older than all is gone, unless a record says that it is needed.
                 if lower.is_some() {
-                    self.chain.push(Link { number, length: None, header: None, limit });
+                    self.chain.push(Link { number, length: None, header: None, whole: true, limit });
                 }
                 next = lower;
                 continue;
@@ -80,9 +82,7 @@ impl Survey {
             next = match link.header.map(|header| header.before) {
                 Some(before) if before.segment == 0 => None,
                 Some(before) if before.segment < number => {
-                    let given_up = links.range(before.segment + 1..number).map(|(&number, _)| number);
-                    self.unused.extend(given_up);
-                    links.retain(|other, _| *other <= before.segment);
+                    self.unused.extend(links.split_off(&(before.segment + 1)).into_keys());
                     Some((before.segment, Some(before.at)))
                 }
                 _ => lower,
@@ -107,7 +107,8 @@ fn read_header(storage: &dyn Storage, number: u64) -> Result<Link, OpenError> {
     if let Beginning::Version(version) = beginning {
         return Err(OpenError::Version(name, version));
     }
-    Ok(Link { number, length: Some(length), header: beginning.header(), limit: None })
+    let whole = matches!(beginning, Beginning::Header { whole: true, .. });
+    Ok(Link { number, length: Some(length), header: beginning.header(), whole, limit: None })
 }
 
 /// Whether the disk is to blame, and not how the server was started.

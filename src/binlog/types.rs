@@ -96,6 +96,8 @@ pub enum OpenError {
     Damaged(Vec<String>),
     /// A segment has another version of the format.
     Version(String, u32),
+    /// A segment continues another log than the segment before it contains: both continued from copies of one.
+    Mixed(String, String),
 }
 
 impl fmt::Display for OpenError {
@@ -105,6 +107,10 @@ impl fmt::Display for OpenError {
             OpenError::File(name, error) => write!(formatter, "{name}: {error}"),
             OpenError::Damaged(problems) => {
                 write!(formatter, "it is damaged, and --strict was given: {}", problems.join("; "))
+            }
+            OpenError::Mixed(name, before) => {
+                write!(formatter, "{name} does not continue {before}: the files of two servers that started from ")?;
+                formatter.write_str("copies of one directory are mixed; keep only those of one server")
             }
             OpenError::Version(name, version) => {
                 let age = if *version > VERSION { "newer" } else { "older" };

@@ -145,7 +145,7 @@ impl Node {
     pub fn new(log: Arc<dyn SharedLog>, path: &Path, name: &str, address: &str) -> io::Result<Node> {
         let folder = Arc::new(Folder::new(path));
         folder.lock()?;
-        let random = folder.new_log();
+        let random = folder.random_number();
         let (name, address) = (name.to_owned(), address.to_owned());
         Ok(Node {
             member: Arc::new(Member { log, board: Arc::default(), name, address }),

@@ -296,6 +296,7 @@ fn a_segment_that_cannot_be_removed_is_told_once_until_one_can() {
         put_and_delete(&mut life, 40);
         disk.fail(Deed::Remove, EIO, u64::MAX);
         lines::forget();
+        put_and_delete(&mut life, 8);
         life.settle();
         life.settle();
         let told = lines::told();

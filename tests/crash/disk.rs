@@ -438,7 +438,7 @@ impl Storage for Disk {
         Ok(count)
     }
 
-    fn new_log(&self) -> u64 {
+    fn random_number(&self) -> u64 {
         self.0.lock().random.below(u64::MAX)
     }
 

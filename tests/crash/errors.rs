@@ -29,7 +29,7 @@ impl Life {
         found.unwrap_or_else(|error| panic!("cut {seed}: {error}"));
     }
 
-    fn delete(&mut self, id: u64) {
+    pub fn delete(&mut self, id: u64) {
         let client = self.first_client();
         self.turn(|engine, now| {
             engine.delete(client, JobId(id), now);
@@ -73,7 +73,7 @@ fn fill(life: &mut Life) -> u64 {
 #[test]
 fn a_full_disk_takes_deletes_to_the_last_job_and_jobs_again_when_there_is_space() {
     for seed in 0..40 {
-        let size = [512, 1000, 2000, 4096][seed as usize % 4];
+        let size = [800, 1000, 2000, 4096][seed as usize % 4];
         let disk = Disk::new(seed);
         let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("an empty log");
         life.settle();

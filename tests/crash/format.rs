@@ -5,7 +5,10 @@
 use std::collections::BTreeMap;
 
 /// Bytes of a segment's header.
-pub const HEADER: usize = 80;
+pub const HEADER: usize = 192;
+
+/// Bytes of one of its two copies.
+const COPY: usize = 96;
 
 /// Bytes of a record before its payload, and before one of more than 64 bytes.
 const PREFIX: usize = 9;
@@ -49,15 +52,20 @@ pub fn record(segment: Segment, at: usize, kind: u8, payload: &[u8]) -> Vec<u8> 
 }
 
 /// A segment's header: behind its two numbers, those of the place before it, the oldest segment, the place that is
-/// synced, and the ids.
+/// synced, and the ids. No process has a number.
 pub fn header(segment: Segment, numbers: [u64; 6]) -> Vec<u8> {
-    let mut bytes = b"beanpole\x02\0\0\0".to_vec();
-    for number in [segment.log, segment.number].into_iter().chain(numbers) {
+    epoch_header(segment, numbers, [0; 2])
+}
+
+/// The same with the numbers of the process that began it, and of the one that wrote what is before it.
+pub fn epoch_header(segment: Segment, numbers: [u64; 6], epochs: [u64; 2]) -> Vec<u8> {
+    let mut bytes = b"beanpole\x03\0\0\0".to_vec();
+    for number in [segment.log, segment.number].into_iter().chain(numbers).chain(epochs) {
         bytes.extend_from_slice(&number.to_le_bytes());
     }
     let check = crc32fast::hash(&bytes);
     bytes.extend_from_slice(&check.to_le_bytes());
-    bytes
+    bytes.repeat(2)
 }
 
 /// What a header says.
@@ -68,13 +76,16 @@ pub struct Header {
     pub before: (u64, u64),
     /// Up to where it was synced.
     pub synced: (u64, u64),
+    /// The segments before this one are not needed.
+    pub oldest: u64,
 }
 
-/// None if it is damaged.
+/// None if both copies are damaged.
 fn read_header(bytes: &[u8]) -> Option<Header> {
-    let good = bytes.len() >= HEADER && crc32fast::hash(&bytes[..76]).to_le_bytes() == bytes[76..80];
-    let pair = |at: usize| (number(bytes, at), number(bytes, at + 8));
-    good.then(|| Header { log: number(bytes, 12), before: pair(28), synced: pair(52) })
+    let mut copies = bytes.chunks_exact(COPY).take(2);
+    let copy = copies.find(|copy| crc32fast::hash(&copy[..92]).to_le_bytes() == copy[92..])?;
+    let pair = |at: usize| (number(copy, at), number(copy, at + 8));
+    Some(Header { log: number(copy, 12), before: pair(28), oldest: number(copy, 44), synced: pair(52) })
 }
 
 /// Every record with a good checksum, wherever it stands.
@@ -225,33 +236,48 @@ impl Job {
     }
 }
 
-/// The jobs that live by these segments, in order, by their ids: up to the first gap that nothing says was synced.
+/// The jobs that live by these segments, in order, by their ids: up to the first gap that nothing says was synced, and
+/// without the segments that are not needed.
 pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
-    let mut jobs = BTreeMap::<u64, Job>::new();
-    let Some(log) = segments.iter().find_map(|(_, bytes)| read_header(bytes)).map(|header| header.log) else {
-        return jobs;
-    };
+    let headers = || segments.iter().filter_map(|(_, bytes)| read_header(bytes));
+    let Some(log) = headers().next().map(|header| header.log) else { return BTreeMap::new() };
     let used: Vec<_> = segments.iter().filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0)).collect();
+    let mut oldest = headers().map(|header| header.oldest).max().unwrap_or_default();
+    counted(log, &used, &mut |segment, kind, payload| match kind {
+        b'G' => oldest = oldest.max(number(payload, 0).min(segment)),
+        b'H' => oldest = oldest.max(number(payload, 32).min(segment)),
+        _ => {}
+    });
+    let mut jobs = BTreeMap::<u64, Job>::new();
+    counted(log, &used, &mut |segment, kind, payload| {
+        if segment >= oldest || used.len() == 1 {
+            apply(kind, payload, &mut jobs);
+        }
+    });
+    jobs
+}
+
+/// Visits each record before the end of the log: its segment, kind and payload.
+fn counted(log: u64, used: &[&(u64, Vec<u8>)], visit: &mut dyn FnMut(u64, u8, &[u8])) {
     let synced = used.iter().map(|(segment, bytes)| last_synced(Segment { log, number: *segment }, bytes)).max();
     let is_end = |gap: (u64, usize)| synced.unwrap_or_default() <= (gap.0, gap.1 as u64);
     for (place, (segment, bytes)) in used.iter().enumerate() {
         if read_header(bytes).is_none() && is_end((*segment, 0)) {
-            return jobs;
+            return;
         }
         let mut behind = HEADER;
         for Found { kind, payload, at, end } in records(Segment { log, number: *segment }, bytes) {
             if at != behind && is_end((*segment, behind)) {
-                return jobs;
+                return;
             }
             behind = end;
-            apply(kind, payload, &mut jobs);
+            visit(*segment, kind, payload);
         }
         let next = used.get(place + 1).and_then(|(_, bytes)| read_header(bytes)).map(|header| header.before);
         if next.is_some_and(|(before, at)| before == *segment && behind < at as usize) && is_end((*segment, behind)) {
-            return jobs;
+            return;
         }
     }
-    jobs
 }
 
 fn apply(kind: u8, payload: &[u8], jobs: &mut BTreeMap<u64, Job>) {
@@ -262,7 +288,7 @@ fn apply(kind: u8, payload: &[u8], jobs: &mut BTreeMap<u64, Job>) {
             jobs.insert(id, job);
         }
         b'D' => drop(jobs.remove(&id())),
-        b'Z' | b'N' | b'C' | b'I' | b'S' | b'G' | b'Q' | b'E' => {}
+        b'Z' | b'N' | b'C' | b'I' | b'S' | b'G' | b'Q' | b'E' | b'H' => {}
         _ => drop(jobs.get_mut(&id()).map(|job| job.change(kind, payload))),
     }
 }
@@ -271,7 +297,7 @@ fn apply(kind: u8, payload: &[u8], jobs: &mut BTreeMap<u64, Job>) {
 fn last_synced(segment: Segment, bytes: &[u8]) -> (u64, u64) {
     let header = read_header(bytes).map(|header| header.synced);
     let said = records(segment, bytes).into_iter().filter_map(|found| match found.kind {
-        b'S' => Some((number(found.payload, 0), number(found.payload, 8))),
+        b'S' | b'H' => Some((number(found.payload, 0), number(found.payload, 8))),
         b'C' => Some((segment.number, found.at as u64)),
         _ => None,
     });

@@ -431,10 +431,11 @@ impl Model {
                 b'i' => engine
                     .find_id(&dedup_key[..].try_into().expect("sixteen bytes"))
                     .is_some_and(|it| ids.contains(&it)),
-                // Of several that are buried, one is found.
-                b'n' => engine
-                    .find_name(&dedup_key, |_| true)
-                    .is_some_and(|it| it == ids[0] || engine.is_buried(ids[0]) && ids.contains(&it)),
+                b'n' => engine.find_name(&dedup_key, |_| true).is_some_and(|it| {
+                    let tube = |id| engine.any_job(id).map(|job| engine.tube_of(&job));
+                    // Of several buried jobs, one is found. Damage may also leave two in one tube, one of them buried.
+                    it == ids[0] || ids.contains(&it) && (engine.is_buried(ids[0]) || tube(it) == tube(ids[0]))
+                }),
                 _ => true,
             };
             if !right {

@@ -89,9 +89,9 @@ fn what_is_used_behind_the_last_record_is_damage_if_nothing_names_its_end() {
         let mut second = begin(2, end as u64, (1, end as u64));
         put(&mut second, 2, 2);
         synced(&mut second, 2, (2, HEADER as u64 + 10));
-        second[0] ^= 1;
+        second[..HEADER].fill(1);
         let found = look(&disk(&[(1, first), (2, second)])).report;
-        let header = format!("{}: the header is damaged", name(2));
+        let header = format!("{}: bytes 0 to {HEADER}, the header, are damaged", name(2));
         let behind = format!("{}: bytes {end} to {} are damaged", name(1), end + 3);
         let used = garbage.contains(&7);
         assert_eq!(found.problems, if used { vec![behind, header] } else { vec![header] }, "{garbage:?}");
@@ -198,6 +198,7 @@ fn an_id_that_only_its_own_record_tells_is_not_given_again() {
     let end = bytes.len() as u64;
     synced(&mut bytes, 1, (1, end));
     bytes[20] ^= 1;
+    bytes[HEADER / 2 + 20] ^= 1;
     assert_eq!(look(&disk(&[(1, bytes)])).last_id, AHEAD, "nothing is read of a log that nothing names");
     let mut bytes = begin(1, 0, (0, 0));
     put(&mut bytes, 1, GIVEN);
@@ -273,7 +274,10 @@ fn a_log_that_was_about_to_go_on_goes_on_where_it_said() {
 #[test]
 fn segments_that_nothing_was_written_to_make_up_no_log_unless_the_first_is_missing() {
     let blank = |number: u64| disk(&[(number, vec![0; 4096])]);
-    assert_eq!(look(&blank(1)).report.problems, Vec::<String>::new());
+    assert_eq!(look(&blank(1)).report.problems, ["there is no binlog in this directory"]);
+    assert_eq!(look(&disk(&[])).report.problems, ["there is no binlog in this directory"]);
+    let report = start(&blank(1), settings(4096, SyncMode::Always), dawn()).expect("a new log").3;
+    assert_eq!(report.problems, Vec::<String>::new(), "a server may begin one");
     assert_eq!(look(&blank(5)).report.problems, [format!("{}: all segments before it are missing", name(5))]);
     let disk = blank(5);
     assert_eq!(goes_on_in(&disk), 1);

@@ -69,7 +69,7 @@ fn a_copy_of_a_folder_in_use_is_whole_and_has_all_that_was_acknowledged() {
                 assert_eq!(ended.code, 0, "{ended:?}");
                 let ended = run(&["check", text(&copy)]);
                 assert!(
-                    ended.code == 0 && ended.out.contains("format: 2") && ended.out.contains("damage: []"),
+                    ended.code == 0 && ended.out.contains("format: 3") && ended.out.contains("damage: []"),
                     "{ended:?}"
                 );
                 let restored = Daemon::start(&["-l", "127.0.0.1:0", "-b", text(&copy), "--strict"]);
@@ -174,12 +174,15 @@ fn words_say_what_is_wrong() {
         (&["check", "--what"], 5),
         (&["check", text(&missing)], 2),
         (&["backup", text(&missing), text(&copy)], 2),
-        (&["backup", home.name(), home.name()], 0),
         (&["backup", home.name(), "/proc/none"], 2),
     ] {
         let ended = run(arguments);
         assert_eq!(ended.code, code, "{arguments:?}: {ended:?}");
         assert_eq!(ended.err.lines().count(), usize::from(code > 0), "{arguments:?}: {ended:?}");
+    }
+    for arguments in [&["check", home.name()][..], &["backup", home.name(), text(&copy)]] {
+        let ended = run(arguments);
+        assert!(ended.code == 1 && ended.out.contains("there is no binlog in this directory"), "{ended:?}");
     }
     stop(home.start(&[]));
     let ended = run(&["backup", home.name(), home.name()]);

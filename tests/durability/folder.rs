@@ -132,12 +132,14 @@ fn another_version_of_the_format_is_refused_by_name() {
     let path = home.path().join(&name);
     let kept = fs::read(&path).expect("a segment");
     let mut newer = kept.clone();
-    newer[8] = 3;
-    newer[12] ^= 1;
+    for copy in newer[..192].chunks_exact_mut(96) {
+        copy[8] = 4;
+        copy[12] ^= 1;
+    }
     fs::write(&path, &newer).expect("a segment");
     let ended = run(&["-p", "0", "-b", home.name()]);
     assert_eq!(ended.code, 1, "{ended:?}");
-    assert!(ended.err.contains(&name) && ended.err.contains("format 3 is newer"), "{ended:?}");
+    assert!(ended.err.contains(&name) && ended.err.contains("format 4 is newer"), "{ended:?}");
     assert!(fs::read(&path).expect("a segment") == newer, "it was touched");
     fs::write(&path, &kept).expect("a segment");
     let daemon = home.start(&["--strict"]);

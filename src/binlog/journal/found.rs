@@ -2,8 +2,8 @@
 //!
 //! Owns the segments, jobs, pauses and ids that were on the disk, and where the log goes on. Must not touch files.
 
-use super::{Journal, Live, Segment};
-use crate::binlog::record::full_size;
+use super::{Journal, Live, Segment, IDS_AHEAD};
+use crate::binlog::record::{full_size, Record, Start, MARK, START};
 use crate::binlog::segment::Place;
 use crate::binlog::types::Synced;
 use crate::engine::Engine;
@@ -25,6 +25,44 @@ impl Journal {
     /// So many bytes of the last segment found stay on the disk.
     pub fn found_length(&mut self, bytes: u64) {
         self.segments.back_mut().expect("a segment").bytes = bytes;
+    }
+
+    /// This process has this random number. `found`: that of the process which wrote the end of the log; 0 if that is
+    /// unknown.
+    pub fn set_epochs(&mut self, own: u64, found: u64) {
+        (self.epoch, self.found_epoch) = (own, found);
+    }
+
+    /// Begins the first segment of this process, `before` is the end of the log that was found. Its header contains
+    /// what [`Journal::append_start`] would record.
+    pub fn begin_first(&mut self, number: u64, size: u64, before: Place) {
+        self.ids = self.last_id + IDS_AHEAD;
+        self.begin(number, size, before);
+        self.ids_appended();
+    }
+
+    /// Records that this process continues the log in the last segment found, or begins a new one. Does nothing if
+    /// there is no space.
+    pub fn append_start(&mut self) {
+        let (segments, found) = (self.segments.len(), self.ids);
+        self.ids = self.last_id + IDS_AHEAD;
+        self.make_room(START as u64);
+        if self.segments.len() == segments {
+            let last = self.segments.back().expect("a segment");
+            if last.bytes + (START + MARK) as u64 > last.size {
+                self.ids = found;
+                return;
+            }
+            self.own_from = Some(Place { segment: last.number, at: last.bytes });
+            let (synced, ids, epoch, oldest) = (self.synced.place, self.ids, self.epoch, self.oldest_needed());
+            self.push(&Record::Start(Start { synced, ids, epoch, oldest }));
+        }
+        self.ids_appended();
+    }
+
+    /// The start is synced. The next bytes say so: otherwise damage to it could be taken for the end of the log.
+    pub fn start_is_synced(&mut self) {
+        self.mark_due = 0;
     }
 
     /// The log goes on in the last segment found, whose file is so long, behind the bytes that are used.
