@@ -75,6 +75,8 @@ struct State {
     crash_at: u64,
     crashed: bool,
     random: Random,
+    /// Bytes that were read, and the most of them at once.
+    reads: (u64, usize),
     /// What its own clock shows, and how much longer each write and sync takes.
     clock: (Instant, Duration),
 }
@@ -181,6 +183,7 @@ impl Disk {
             crash_at: u64::MAX,
             crashed: false,
             random: Random::new(seed),
+            reads: (0, 0),
             clock: (Instant::now(), Duration::ZERO),
         })))
     }
@@ -225,6 +228,12 @@ impl Disk {
         let mut state = self.0.lock().clone();
         state.revive(seed);
         Disk(Arc::new(Mutex::new(state)))
+    }
+
+    /// How many bytes were read in all, and the most of them at once.
+    #[allow(dead_code)] // for the damaged folders
+    pub fn reads(&self) -> (u64, usize) {
+        self.0.lock().reads
     }
 
     /// Fails a deed so often, from now on.
@@ -435,6 +444,7 @@ impl Storage for Disk {
         let rest = state.files[&number].current.get(place as usize..).unwrap_or_default();
         let count = rest.len().min(bytes.len());
         bytes[..count].copy_from_slice(&rest[..count]);
+        state.reads = (state.reads.0 + count as u64, state.reads.1.max(bytes.len()));
         Ok(count)
     }
 

@@ -81,7 +81,8 @@ fn operate(life: &mut Life, job: JobId) {
     });
 }
 
-fn step(life: &mut Life) {
+/// One verb, with or without tags, and something for the log.
+pub fn step(life: &mut Life) {
     life.now = life.now + Span::from_millis(life.random.pick(&[0, 1, 20, 300, 2000]));
     life.wal.reserve(&life.access, ROOM);
     life.tick();

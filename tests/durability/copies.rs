@@ -129,6 +129,40 @@ fn a_plain_copy_of_a_folder_in_use_is_whole_or_found_to_be_damaged() {
 }
 
 #[test]
+fn a_newer_copy_restored_over_an_older_one_without_deleting_brings_nothing_back() {
+    let home = Home::new();
+    let copy = home.beside("copy");
+    fs::create_dir(&copy).expect("a folder");
+    let mut deleted = Vec::new();
+    let stay = 20;
+    for day in 0..4 {
+        let daemon = home.start(&["-f0", "-s", SEGMENT]);
+        let mut client = daemon.client();
+        deleted.iter().for_each(|&id| assert!(client.peek(id).is_err(), "job {id} came back on day {day}"));
+        // Those of the day before go, so that segments go which the copy still has.
+        let jobs: Vec<u64> = (0..120).map(|_| client.put(&[b'r'; 300], 0, 0, 60).expect("a job")).collect();
+        for &id in &jobs[stay..] {
+            client.delete(id).expect("a job to delete");
+        }
+        deleted.extend(&jobs[stay..]);
+        stop(daemon);
+        for (name, bytes) in home.files() {
+            fs::write(copy.join(name), bytes).expect("a file of the copy");
+        }
+    }
+    let there = |folder: &Path| fs::read_dir(folder).expect("a folder").count();
+    assert!(there(&copy) > there(home.path()), "the copy has no obsolete segment");
+    let ended = run(&["check", text(&copy)]);
+    assert!(ended.code == 0 && ended.out.contains("damage: []"), "{ended:?}");
+    let restored = Daemon::start(&["-l", "127.0.0.1:0", "-b", text(&copy), "--strict"]);
+    let mut client = restored.client();
+    assert_eq!(total(&mut client), 4 * stay as u64);
+    assert!(deleted.iter().all(|&id| client.peek(id).is_err()), "deleted jobs came back");
+    stop(restored);
+    assert_eq!(there(&copy), there(home.path()), "obsolete segments are removed");
+}
+
+#[test]
 fn check_tells_what_is_in_a_folder() {
     let home = Home::new();
     let daemon = home.start(&["-f0"]);
