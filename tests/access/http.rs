@@ -15,7 +15,7 @@ use super::{digest, user, Guarded, Talk, OPERATOR};
 use crate::daemon::{run, Folder, PATIENCE};
 
 /// The rights of each path, one of which is enough.
-const ROWS: [(&str, &[&str]); 20] = [
+const ROWS: [(&str, &[&str]); 22] = [
     ("GET /", &["open"]),
     ("GET /healthz", &["open"]),
     ("GET /readyz", &["open"]),
@@ -25,11 +25,13 @@ const ROWS: [(&str, &[&str]); 20] = [
     ("GET /api/tubes/{tube}", &["look"]),
     ("GET /api/tubes/{tube}/jobs", &["look"]),
     ("GET /api/tubes/{tube}/peek/{state}", &["look"]),
+    ("GET /api/jobs", &["look"]),
     ("GET /api/jobs/{id}", &["look"]),
     ("GET /api/jobs/{id}/body", &["look"]),
     ("POST /api/tubes/{tube}/put", &["put"]),
     ("POST /api/tubes/{tube}/kick", &["admin"]),
     ("POST /api/tubes/{tube}/pause", &["admin"]),
+    ("POST /api/tubes/{tube}/settings", &["admin"]),
     ("POST /api/tubes/{tube}/clear", &["admin"]),
     // To a tube for which nobody has a right.
     ("POST /api/tubes/{tube}/move", &[]),
@@ -92,6 +94,7 @@ fn each_path_with_each_right() {
     assert_eq!(named, ROUTES.iter().map(|route| route.name()).collect());
     walk(&ROWS, |guarded, route, id| {
         let line = route.replace("{tube}", TUBE).replace("{state}", "ready").replace("{id}", &id.to_string());
+        let line = if route == "GET /api/jobs" { format!("{line}?id={id}") } else { line };
         let mut client = guarded.connect("http");
         let found = ask(&mut client, &line, "", &body(route));
         assert_ne!(found.status, 401, "{line}");

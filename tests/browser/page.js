@@ -88,7 +88,7 @@ async function sortAndFilter(page) {
   const ready = page.locator('#heads th').filter({ hasText: 'ready' });
   await ready.locator('button').click();
   assert.strictEqual(await ready.getAttribute('aria-sort'), 'descending');
-  assert.strictEqual((await names(page))[0], 'mail');
+  await until(async () => (await names(page))[0], 'mail');
   await page.keyboard.press('Enter');
   assert.strictEqual(await ready.getAttribute('aria-sort'), 'ascending');
   await page.locator('#heads th button').first().click();
@@ -211,6 +211,46 @@ async function steer(page) {
   assert.deepStrictEqual(dialogs.length, 2, 'a move and a clear are asked for');
 }
 
+/** Jobs of a tube by state, in pages, each with an address; a job by its id, with its failures. */
+async function jobs(page, web, queue) {
+  await page.getByRole('button', { name: 'mail', exact: true }).click();
+  const ids = () => page.locator('#jobs th.name').allTextContents();
+  await until(async () => (await ids()).length, 20);
+  await page.locator('#job-after').click();
+  await until(async () => (await ids())[0], '21');
+  assert.ok(await page.locator('#job-after').isDisabled());
+  await page.locator('#job-before').click();
+  await until(async () => (await ids())[0], '1');
+  await page.locator('#tabs button').filter({ hasText: 'buried' }).click();
+  await until(() => page.locator('#job-more').textContent(), 'No buried jobs.');
+  assert.match(page.url(), /\/buried$/);
+  await page.keyboard.press('Escape');
+  const heard = await say(queue, 'set-tube frail try:1 dead:grave\r\nuse frail\r\nput 0 0 60 1\r\nx\r\n', 3);
+  const id = /INSERTED (\d+)/.exec(heard)[1];
+  await say(queue, 'reserve-job ' + id + '\r\nfail ' + id + ' 0 12\r\nno such host\r\n', 3);
+  await page.locator('#job-id').fill(await page.evaluate(() => '9999'));
+  await page.keyboard.press('Enter');
+  await until(() => page.locator('#job-state').textContent(), 'There is no such job now.');
+  await page.goBack();
+  await page.getByRole('button', { name: 'grave', exact: true }).click();
+  await page.locator('#tabs button').filter({ hasText: 'buried' }).click();
+  await page.locator('#jobs th.name a').first().click();
+  await until(async () => /failed 1 time .*dead letter of frail .*last error: no such host/.test(await page.locator('#one p').textContent()), true);
+  await picture(page, 'job');
+  await page.keyboard.press('Escape');
+  await until(() => page.locator('#job').isHidden(), true);
+}
+
+/** A form gives a tube its settings. */
+async function settings(page) {
+  await page.getByRole('button', { name: 'zoo', exact: true }).click();
+  await page.locator('#settings').fill('try:3:10 max:2');
+  await page.locator('#set').click();
+  await until(() => page.locator('#note').textContent(), 'Set.');
+  await until(async () => (await page.locator('#times dd').allTextContents()).pop(), 'try:3:10 max:2');
+  await page.keyboard.press('Escape');
+}
+
 async function forms(browser, web) {
   for (const scheme of ['light', 'dark']) {
     for (const [width, height] of [[1280, 800], [390, 844]]) {
@@ -279,6 +319,8 @@ async function main() {
     await until(async () => /^\(2 buried\) beanpole /.test(await page.title()), true);
     await bodies(page, server.queue);
     await addresses(page, server.web);
+    await jobs(page, server.web, server.queue);
+    await settings(page);
     await steer(page);
     assert.deepStrictEqual([strange, complaints], [[], []], 'requests to others, and complaints of the browser');
     await forms(browser, server.web);

@@ -1,5 +1,7 @@
 //! What the API shows and does, beside a client of the queue.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use beanpole::internals::protocol::Wire;
@@ -242,4 +244,88 @@ fn health_says_what_is_wrong() {
     while client.put(b"", 0, 0, 60).is_ok() {}
     assert_eq!(full.post("/api/tubes/t/put", r#"{"body":"x"}"#).0, 503);
     assert_eq!(full.visitor().get("/healthz").status, 200, "what is full still works");
+}
+
+#[test]
+fn tubes_are_sorted_over_all_pages() {
+    let visited = serve(|_| ());
+    let mut client = visited.client();
+    for place in 0..120 {
+        client.use_tube(&format!("tube-{place:03}")).expect("a tube");
+        for _ in 0..place % 7 {
+            client.put(b"x", 0, 0, 60).expect("a job");
+        }
+    }
+    let mut seen = Vec::new();
+    let mut path = "/api/tubes?sort=current-jobs-ready&order=desc&limit=25&filter=tube-".to_owned();
+    loop {
+        let page = visited.get(&path);
+        assert_eq!(value(&page, "total"), "103");
+        seen.extend(page.lines().filter(|line| line.contains("\"name\"")).map(|line| {
+            (value(line, "current-jobs-ready").parse::<u64>().expect("a number"), value(line, "name").to_owned())
+        }));
+        match value(&page, "next") {
+            "null" => break,
+            next => path = format!("{}&after={}", path.split("&after").next().expect("a path"), next.trim_matches('"')),
+        }
+    }
+    let mut sorted = seen.clone();
+    sorted.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
+    sorted.dedup();
+    assert_eq!((seen.len(), &seen), (103, &sorted));
+    for wrong in ["sort=nothing", "sort=name&order=up", "sort=name&after=x", "sort=name&after=1-zz"] {
+        assert_eq!(visited.visitor().get(&format!("/api/tubes?{wrong}")).status, 400, "{wrong}");
+    }
+}
+
+#[test]
+fn jobs_are_listed_by_state_a_page_at_a_time_and_found_by_id() {
+    let visited = serve(|_| ());
+    let mut client = visited.client();
+    client.use_tube("mail").expect("a tube");
+    for place in 0..25 {
+        client
+            .put(format!("body {place}").as_bytes(), 9 - place % 3, if place % 5 == 0 { 60 } else { 0 }, 60)
+            .expect("a job");
+    }
+    let (mut ids, mut from) = (Vec::new(), "0".to_owned());
+    while from != "null" {
+        let page = visited.get(&format!("/api/tubes/mail/jobs?state=ready&limit=6&from={from}"));
+        ids.extend(page.lines().filter(|line| line.contains("\"id\"")).map(|line| value(line, "id").to_owned()));
+        from = value(&page, "next").to_owned();
+    }
+    let expected: Vec<String> = (1..=25).filter(|id| id % 5 != 1).map(|id| id.to_string()).collect();
+    assert_eq!(ids, expected);
+    assert_eq!(value(&visited.get("/api/jobs?id=7"), "body"), "\"body 6\"");
+    assert_eq!(visited.get("/api/jobs?id=99"), "{\"jobs\":[\n\n],\"next\":null}\n");
+    assert_eq!(visited.visitor().get("/api/jobs?id=x").status, 400);
+}
+
+#[test]
+fn settings_are_given_and_shown_and_failures_seen() {
+    let visited = serve(|_| ());
+    let set = |settings: &str| visited.post("/api/tubes/mail/settings", &format!("{{\"settings\":\"{settings}\"}}"));
+    assert_eq!(set("try:1 dead:mail-dead max:3"), (200, "{\"done\":true}\n".to_owned()));
+    assert_eq!(value(&visited.get("/api/tubes/mail"), "settings"), "\"try:1 dead:mail-dead max:3\"");
+    assert_eq!(set("try:0").0, 400);
+    assert_eq!(set("dead:mail").0, 409);
+    let mut queue = BufReader::new(TcpStream::connect(visited.server.address()).expect("a connection"));
+    let mut talk = |command: &str| {
+        queue.get_mut().write_all(format!("{command}\r\n").as_bytes()).expect("a connection");
+        let mut line = String::new();
+        queue.read_line(&mut line).expect("a reply");
+        line.trim_end().to_owned()
+    };
+    assert_eq!(talk("put 0 0 60 1 tub:mail\r\nx"), "INSERTED 1");
+    assert_eq!(talk("reserve-job 1"), "RESERVED 1 1");
+    assert_eq!(talk("fail 1 0 12\r\nno such host"), "x", "the body");
+    assert_eq!(talk("quit"), "BURIED");
+    let job = visited.get("/api/jobs/1");
+    for (key, found) in
+        [("tube", "\"mail-dead\""), ("fails", "1"), ("dead-from", "\"mail\""), ("last-error", "\"no such host\"")]
+    {
+        assert_eq!(value(&job, key), found);
+    }
+    assert_eq!(set("").0, 200);
+    assert_eq!(visited.visitor().get("/api/tubes/mail").status, 404, "nothing keeps it");
 }

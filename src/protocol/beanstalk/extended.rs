@@ -11,7 +11,7 @@ use crate::protocol::{self, guard, Context, Flow, Output};
 const DELETE_STEPS: u64 = 8;
 
 /// Bytes of log that the settings of a tube take beside a change and their names.
-const SETTINGS_OVERHEAD: usize = 16;
+pub const SETTINGS_OVERHEAD: usize = 16;
 
 /// Keys of a reply to `list-keys` at most.
 const KEYS: usize = 1000;

@@ -4,7 +4,7 @@
 //! metrics. Must not format.
 
 use super::commands::{CommandName, CommandRow, COMMANDS};
-use crate::engine::{History, Stats, TubeStats};
+use crate::engine::{History, Latency, Span, Stats, TubeStats};
 use crate::protocol::{CommandCounters, CommandPlace, Context, Facts, Usage, Wire};
 use crate::shared::log_figures::LogFigures;
 use crate::shared::role::RoleFigures;
@@ -196,6 +196,30 @@ pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, 
     if let Some(role) = &figures.role {
         ROLE_FIGURES.iter().for_each(|row| each(row.name, (row.of)(role)));
     }
+}
+
+/// The percentiles that are shown of a tube's times.
+const PERCENTS: [u64; 3] = [50, 95, 99];
+
+/// Shows how long the jobs of a tube waited and ran, the ages of the oldest ready and the oldest buried one, and what
+/// happened to them, with their keys.
+pub fn tube_times(tube: &TubeStats, oldest: [Span; 2], mut each: impl FnMut(&str, FigureValue<'static>)) {
+    let none = Latency::default();
+    let (wait, run) = tube.times.map_or((&none, &none), |times| (&times.wait, &times.run));
+    for (what, latency) in [("queue", wait), ("processing", run)] {
+        let mut figure = |key: &str, time: Span| each(&format!("{what}-time-{key}"), Micros(time.nanos() / 1000));
+        figure("ewma", latency.average());
+        figure("min", latency.least());
+        figure("max", latency.most());
+        PERCENTS.iter().for_each(|percent| figure(&format!("p{percent}"), latency.percentile(*percent)));
+        each(&format!("{what}-time-samples"), Number(latency.samples()));
+    }
+    each("oldest-ready-age", Number(oldest[0].secs()));
+    each("oldest-buried-age", Number(oldest[1].secs()));
+    let events = tube.times.map(|times| times.events).unwrap_or_default();
+    each("timeouts", Number(events.timeouts));
+    each("releases", Number(events.releases));
+    each("buries", Number(events.buries));
 }
 
 fn count<'a>(figures: &QueueFigures, name: CommandName) -> FigureValue<'a> {

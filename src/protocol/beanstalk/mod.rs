@@ -19,10 +19,10 @@ mod yaml;
 pub use command::Command;
 pub use commands::{CommandName, CommandRow, COMMANDS, MAX_LINE, MAX_PUT_LINE};
 pub use continuation::Continuation;
-pub use extended::stats_job;
+pub use extended::{stats_job, SETTINGS_OVERHEAD};
 pub use extensions::{Extension, Extensions, EXTENSIONS};
 pub use figures::{
-    extended_counts, server_figures, FigureValue, QueueFigures, JOB_COUNTS, SERVER_FIGURES, TUBE_FIGURES,
+    extended_counts, server_figures, tube_times, FigureValue, QueueFigures, JOB_COUNTS, SERVER_FIGURES, TUBE_FIGURES,
 };
 pub use request::{Decoder, Request};
 pub use session::{deny, execute, go_on, tell};

@@ -6,16 +6,13 @@
 
 use super::commands::CommandRow;
 use super::extensions::Extensions;
-use super::figures::{extended_counts, server_figures, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES};
-use super::tube_settings::written;
-use crate::engine::{
-    CompletionPolicy, EndedKey, JobId, JobStats, Latency, Span, StoredKey, StoredOptions, Time, TubeStats,
+use super::figures::{
+    extended_counts, server_figures, tube_times, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES,
 };
+use super::tube_settings::written;
+use crate::engine::{CompletionPolicy, EndedKey, JobId, JobStats, Span, StoredKey, StoredOptions, Time, TubeStats};
 use crate::protocol::text::{push_number, push_quoted, push_tube_name};
 use crate::protocol::Output;
-
-/// The percentiles that `stats-tube` shows.
-const PERCENTS: [u64; 3] = [50, 95, 99];
 
 /// A body in the making.
 struct Yaml(Vec<u8>);
@@ -32,6 +29,16 @@ impl Yaml {
         self.0.extend_from_slice(b": ");
         self.0.extend_from_slice(word);
         self.0.push(b'\n');
+    }
+
+    fn figure(&mut self, key: &str, value: FigureValue) {
+        match value {
+            FigureValue::Number(number) => self.number(key, number),
+            FigureValue::Micros(micros) => self.micros(key, micros),
+            FigureValue::Truth(value) => self.word(key, if value { b"true" } else { b"false" }),
+            FigureValue::Word(word) => self.word(key, word.as_bytes()),
+            FigureValue::Text(text) => self.quoted(key, text.as_bytes()),
+        }
     }
 
     fn number(&mut self, key: &str, number: u64) {
@@ -179,22 +186,7 @@ fn show_settings(yaml: &mut Yaml, tube: &TubeStats) {
 /// The same with the times of its jobs, the ages of the oldest ready and buried ones, and what happened to them.
 pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 2]) -> Vec<u8> {
     let mut yaml = plain_tube(tube);
-    let none = Latency::default();
-    let (wait, run) = tube.times.map_or((&none, &none), |times| (&times.wait, &times.run));
-    for (what, latency) in [("queue", wait), ("processing", run)] {
-        let mut figure = |key: &str, time: Span| yaml.micros(&format!("{what}-time-{key}"), time.nanos() / 1000);
-        figure("ewma", latency.average());
-        figure("min", latency.least());
-        figure("max", latency.most());
-        PERCENTS.iter().for_each(|percent| figure(&format!("p{percent}"), latency.percentile(*percent)));
-        yaml.number(&format!("{what}-time-samples"), latency.samples());
-    }
-    yaml.number("oldest-ready-age", oldest[0].secs());
-    yaml.number("oldest-buried-age", oldest[1].secs());
-    let events = tube.times.map(|times| times.events).unwrap_or_default();
-    yaml.number("timeouts", events.timeouts);
-    yaml.number("releases", events.releases);
-    yaml.number("buries", events.buries);
+    tube_times(tube, oldest, |key, value| yaml.figure(key, value));
     show_settings(&mut yaml, tube);
     yaml.0
 }
@@ -209,13 +201,7 @@ fn plain_tube(tube: &TubeStats) -> Yaml {
 /// Of a server that offers these extensions.
 pub fn stats(figures: &QueueFigures, extensions: Extensions) -> Vec<u8> {
     let mut yaml = Yaml::new(2048);
-    server_figures(figures, |key, value| match value {
-        FigureValue::Number(number) => yaml.number(key, number),
-        FigureValue::Micros(micros) => yaml.micros(key, micros),
-        FigureValue::Truth(value) => yaml.word(key, if value { b"true" } else { b"false" }),
-        FigureValue::Word(word) => yaml.word(key, word.as_bytes()),
-        FigureValue::Text(text) => yaml.quoted(key, text.as_bytes()),
-    });
+    server_figures(figures, |key, value| yaml.figure(key, value));
     let offered = |row: &CommandRow| row.extension.is_some_and(|extension| extensions.has(extension));
     extended_counts(figures, offered).for_each(|(key, count)| yaml.number(&key, count));
     if extensions != Extensions::NONE {

@@ -4,7 +4,9 @@
 //! client of this protocol ever waits, holds a job or is told anything unasked. Must not remember anything about the
 //! queue.
 
+mod lists;
 mod metrics;
+mod objects;
 mod page;
 mod reply;
 mod request;

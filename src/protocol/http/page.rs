@@ -6,14 +6,14 @@
 pub const PAGE: &[u8] = include_bytes!("page.html");
 
 /// SHA-256 of its style, in base64.
-pub const STYLE_HASH: &str = "MMmweG5X45HGSVf6VyR5S7/g1Cr81UFtv2RWVv0QPKg=";
+pub const STYLE_HASH: &str = "D39vgCeTnryTHh9q8oxMBeBfocExSCCy7eX2zuCMSCo=";
 
 /// The same of its script.
-pub const SCRIPT_HASH: &str = "hO73RF+dmywJkIApFJahuvyIMCssa6BxRbJtbB7/DVA=";
+pub const SCRIPT_HASH: &str = "4dhHST+naacv4lQD1pyl+OnqV09hNsommHKIpzooci8=";
 
 /// What the page may do: be styled, run, and ask this server.
 pub const PAGE_POLICY: &str =
     "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'; \
-    style-src 'sha256-MMmweG5X45HGSVf6VyR5S7/g1Cr81UFtv2RWVv0QPKg='; \
-    script-src 'sha256-hO73RF+dmywJkIApFJahuvyIMCssa6BxRbJtbB7/DVA='";
+    style-src 'sha256-D39vgCeTnryTHh9q8oxMBeBfocExSCCy7eX2zuCMSCo='; \
+    script-src 'sha256-4dhHST+naacv4lQD1pyl+OnqV09hNsommHKIpzooci8='";

@@ -94,3 +94,10 @@ pub fn failure(out: &mut Output, failure: &Failure, request: &Head) -> Flow {
 pub fn go_ahead(out: &mut Output) {
     out.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
 }
+
+/// What a request comes to: the body of a reply, or why there is none.
+pub type HttpAnswer = Result<(Kind, Output), Failure>;
+
+pub fn not_found(what: &str) -> Failure {
+    Failure::new(404, format!("there is no such {what}"))
+}

@@ -3,10 +3,12 @@
 //! Owns the paths, and how their parts, queries and bodies are read. The manual page's test walks it. Must not carry
 //! out anything.
 
+use super::lists::{Filter, JobList, Mark, SortedTubes, TubeList, TubeOrder};
 use super::metrics::{Names, TubeChoice};
 use super::types::{Failure, Method};
 use crate::access::{Need, Scope};
-use crate::engine::{Body, JobId, NewJob, Priority, Span, State};
+use crate::engine::{Body, JobId, NewJob, Priority, Span, State, TubeSettings};
+use crate::protocol::beanstalk::read_settings;
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{is_tube_name, past, whole_number};
 use crate::protocol::{DecodeLimits, LogSubject};
@@ -30,21 +32,17 @@ pub enum Command {
     /// Figures for Prometheus: in which names, and of which tubes.
     Metrics(Names, TubeChoice),
     Server,
-    /// Figures of tubes from this number on whose names hold this text, so many at most.
-    Tubes {
-        /// The number of the first tube.
-        after: u32,
-        /// What a name must hold.
-        filter: Box<[u8]>,
-        limit: usize,
-    },
+    /// Figures of tubes, in no useful order.
+    Tubes(Box<TubeList>),
+    /// Figures of tubes in an order.
+    SortedTubes(Box<SortedTubes>),
+    /// Figures of the tube with this name, in a list.
+    NamedTube(Box<[u8]>),
     Tube(Box<[u8]>),
-    /// Jobs of a tube that are in this state, if one is named, from this slot on.
-    Jobs {
-        tube: Box<[u8]>,
-        state: Option<State>,
-        from: u32,
-    },
+    /// A page of the jobs of a tube, with the beginnings of their bodies.
+    Jobs(Box<JobList>),
+    /// The job with this id, in a list.
+    FindJob(JobId),
     /// The next job of a tube in this state.
     Peek(Box<[u8]>, State),
     Job(JobId),
@@ -54,6 +52,8 @@ pub enum Command {
     Kick(Box<[u8]>, u64),
     /// Pause a tube for so long.
     Pause(Box<[u8]>, Span),
+    /// Give a tube these settings.
+    Set(Box<[u8]>, Box<TubeSettings>),
     /// Delete the jobs in these states.
     Clear(Box<[u8]>, &'static [State]),
     /// Put so many jobs of one tube into another.
@@ -90,6 +90,7 @@ impl Command {
         match self {
             Put(tube, job) => PUT + (tube.len() + job.body.len()) as u64,
             Move { to: tube, .. } | Pause(tube, _) => CHANGE + tube.len() as u64,
+            Set(tube, settings) => 2 * CHANGE + (tube.len() + settings.dead_length()) as u64,
             Kick(..) | KickJob(_) | BuryJob(_) => CHANGE,
             Clear(..) | DeleteJob(_) => 1,
             _ => 0,
@@ -102,11 +103,13 @@ impl Command {
         let bytes = match self {
             Put(tube, job) => tube.len() + job.body.len(),
             Move { tube, to, .. } => tube.len() + to.len(),
-            Tubes { filter, .. } => filter.len(),
             Metrics(_, choice) => choice.footprint(),
-            Tube(tube) | Jobs { tube, .. } | Peek(tube, _) | Kick(tube, _) | Pause(tube, _) | Clear(tube, _) => {
-                tube.len()
-            }
+            Tubes(list) => return size_of_val(&**list) as u64 + list.footprint(),
+            SortedTubes(list) => return size_of_val(&**list) as u64 + list.footprint(),
+            Jobs(list) => return size_of_val(&**list) as u64 + list.footprint(),
+            Tube(tube) | NamedTube(tube) | Peek(tube, _) => tube.len(),
+            Kick(tube, _) | Pause(tube, _) | Clear(tube, _) => tube.len(),
+            Set(tube, settings) => size_of_val(&**settings) + tube.len() + settings.dead_length(),
             Introduction(introduction) => match &introduction.about {
                 About::Tube(tube) => tube.len(),
                 About::Job(_) => 0,
@@ -126,16 +129,22 @@ impl Command {
     pub fn subject(&self) -> Subject<'_> {
         use Command::*;
         match self {
-            Tube(tube) | Jobs { tube, .. } | Peek(tube, _) => Subject::Tube(tube),
+            Tube(tube) | Peek(tube, _) => Subject::Tube(tube),
             Metrics(_, TubeChoice { only: Some(tube), .. }) => Subject::Tube(tube),
+            Jobs(list) => Subject::Tube(list.tube()),
             Put(tube, _) | Kick(tube, _) | Pause(tube, _) | Clear(tube, _) => Subject::Tube(tube),
             Move { tube, to, .. } => Subject::TwoTubes(tube, to),
-            Job(id) | Body(id) | KickJob(id) | DeleteJob(id) | BuryJob(id) => Subject::Job(Some(*id)),
+            Set(tube, settings) => match &settings.dead {
+                Some(dead) => Subject::TwoTubes(tube, dead),
+                None => Subject::Tube(tube),
+            },
+            Job(id) | FindJob(id) | Body(id) | KickJob(id) | DeleteJob(id) | BuryJob(id) => Subject::Job(Some(*id)),
             Introduction(introduction) => match &introduction.about {
                 About::Tube(tube) => Subject::Tube(tube),
                 About::Job(id) => Subject::Job(Some(*id)),
             },
-            Page | Health | Ready | Metrics(..) | Server | Tubes { .. } => Subject::Nothing,
+            Page | Health | Ready | Metrics(..) | Server => Subject::Nothing,
+            Tubes(_) | SortedTubes(_) | NamedTube(_) => Subject::Nothing,
         }
     }
 }
@@ -185,21 +194,23 @@ const fn row(
 }
 
 #[rustfmt::skip]
-pub const ROUTES: [Route; 20] = [
+pub const ROUTES: [Route; 22] = [
     row(("page", Method::Get, "/"), &[], Need::OPEN, "the page", |_| Ok(Command::Page)),
     row(("healthz", Method::Get, "/healthz"), &[], Need::OPEN, "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
     row(("readyz", Method::Get, "/readyz"), &[], Need::OPEN, "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
     row(("metrics", Method::Get, "/metrics"), &["names", "tube", "filter", "state"], Need::LOOK_ANY, "figures for Prometheus", metrics),
     row(("server", Method::Get, "/api/server"), &[], Need::LOOK_ANY, "figures of the server", |_| Ok(Command::Server)),
-    row(("tubes", Method::Get, "/api/tubes"), &["after", "filter", "limit"], Need::LOOK_ANY, "figures of tubes, a page at a time", tubes),
-    row(("tube", Method::Get, "/api/tubes/{tube}"), &[], Need::LOOK_NAMED, "figures of a tube", |it| Ok(Command::Tube(it.part(0)))),
-    row(("jobs", Method::Get, "/api/tubes/{tube}/jobs"), &["state", "from"], Need::LOOK_NAMED, "jobs of a tube, a page at a time", jobs),
+    row(("tubes", Method::Get, "/api/tubes"), &["sort", "order", "filter", "limit", "after", "name"], Need::LOOK_ANY, "figures of tubes, a page at a time", tubes),
+    row(("tube", Method::Get, "/api/tubes/{tube}"), &[], Need::LOOK_NAMED, "figures of a tube, with the times and ages of its jobs", |it| Ok(Command::Tube(it.part(0)))),
+    row(("jobs", Method::Get, "/api/tubes/{tube}/jobs"), &["state", "limit", "from"], Need::LOOK_NAMED, "jobs of a tube, a page at a time", jobs),
+    row(("find-job", Method::Get, "/api/jobs"), &["id"], Need::LOOK_JOB, "the job with an id, in a list that is empty if there is none", |it| it.query("id").and_then(whole_number).map(JobId).map(Command::FindJob).ok_or_else(|| wrong("id"))),
     row(("peek", Method::Get, "/api/tubes/{tube}/peek/{state}"), &[], Need::LOOK_NAMED, "the next job of a tube that is ready, delayed or buried", |it| Ok(Command::Peek(it.part(0), queued(&it.part(1))?))),
     row(("job", Method::Get, "/api/jobs/{id}"), &[], Need::LOOK_JOB, "a job, with up to 64 KiB of its body", |it| it.id().map(Command::Job)),
     row(("body", Method::Get, "/api/jobs/{id}/body"), &[], Need::LOOK_JOB, "the body of a job, as it is", |it| it.id().map(Command::Body)),
     row(("put", Method::Post, "/api/tubes/{tube}/put"), &["body", "body-base64", "pri", "delay", "ttr"], Need::PUT_NAMED, "put a job", put),
     row(("kick", Method::Post, "/api/tubes/{tube}/kick"), &["count"], Need::ADMIN_NAMED, "make buried, or delayed, jobs ready", |it| Ok(Command::Kick(it.part(0), it.number("count", u64::MAX)?))),
     row(("pause", Method::Post, "/api/tubes/{tube}/pause"), &["seconds"], Need::ADMIN_NAMED, "give out no job of a tube for so long; 0 ends a pause", |it| Ok(Command::Pause(it.part(0), it.seconds("seconds", 3600)?))),
+    row(("settings", Method::Post, "/api/tubes/{tube}/settings"), &["settings"], Need::ADMIN_NAMED, "give a tube its settings, and take away those that are not named", settings),
     row(("clear", Method::Post, "/api/tubes/{tube}/clear"), &["state"], Need::ADMIN_NAMED, "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
     row(("move", Method::Post, "/api/tubes/{tube}/move"), &["to", "state", "count"], Need::ADMIN_NAMED, "put jobs of a tube into another one", move_jobs),
     row(("kick-job", Method::Post, "/api/jobs/{id}/kick"), &[], Need::ADMIN_JOB, "make a buried, delayed or leased job ready", |it| it.id().map(Command::KickJob)),
@@ -319,14 +330,25 @@ fn metrics(it: &mut Arguments) -> Result<Command, Failure> {
 }
 
 fn tubes(it: &mut Arguments) -> Result<Command, Failure> {
-    let after = u32::try_from(it.query_number("after", 0)?).map_err(|_| wrong("after"))?;
+    if let Some(name) = it.query("name") {
+        return Ok(Command::NamedTube(name.into()));
+    }
     let limit = it.query_number("limit", 1000)?.clamp(1, 1000) as usize;
-    Ok(Command::Tubes { after, filter: it.query("filter").unwrap_or_default().into(), limit })
+    let filter = Filter::new(it.query("filter").unwrap_or_default());
+    let Some(key) = it.query("sort") else {
+        let after = u32::try_from(it.query_number("after", 0)?).map_err(|_| wrong("after"))?;
+        return Ok(Command::Tubes(TubeList::new(after, filter, limit).into()));
+    };
+    let direction = it.query("order").unwrap_or(b"asc");
+    let order = TubeOrder::read(key, direction).ok_or_else(|| wrong("sort, or order"))?;
+    let after = it.query("after").map(|text| Mark::read(text).ok_or_else(|| wrong("after"))).transpose()?;
+    Ok(Command::SortedTubes(SortedTubes::new(order, after, filter, limit).into()))
 }
 
 fn jobs(it: &mut Arguments) -> Result<Command, Failure> {
-    let from = u32::try_from(it.query_number("from", 0)?).map_err(|_| wrong("from"))?;
-    Ok(Command::Jobs { tube: it.part(0), state: it.query("state").map(state).transpose()?, from })
+    let from = it.query_number("from", 0)?;
+    let limit = it.query_number("limit", 100)?.clamp(1, 100) as usize;
+    Ok(Command::Jobs(JobList::new(it.part(0), it.query("state").map(state).transpose()?, from, limit).into()))
 }
 
 fn put(it: &mut Arguments) -> Result<Command, Failure> {
@@ -343,6 +365,13 @@ fn put(it: &mut Arguments) -> Result<Command, Failure> {
     let pri = it.number("pri", USUAL_PRIORITY.into())?.try_into().map_err(|_| wrong("pri"))?;
     let ttr = it.seconds("ttr", USUAL_TTR)?.max(Span::from_secs(1));
     Ok(Command::Put(tube, NewJob { pri, delay: it.seconds("delay", 0)?, ttr, body: Body::from(bytes) }))
+}
+
+fn settings(it: &mut Arguments) -> Result<Command, Failure> {
+    let tube = new_tube(&it.part(0))?;
+    let text = it.object.take_text("settings").map_err(|()| wrong("settings"))?.unwrap_or_default();
+    let settings = read_settings(text.as_bytes()).ok_or_else(|| wrong("settings"))?;
+    Ok(Command::Set(tube, settings.into()))
 }
 
 /// The name of a tube that may have to be made: one that every protocol can say.
@@ -449,10 +478,8 @@ mod tests {
     fn paths_are_decoded_part_by_part() {
         let Ok(Command::Tube(tube)) = read(Method::Get, "/api/tubes/a%2Fb+c%00", "{}") else { panic!("no tube") };
         assert_eq!(*tube, *b"a/b+c\0");
-        let Ok(Command::Tubes { filter, .. }) = read(Method::Get, "/api/tubes?filter=a+b%2B&limit=5", "{}") else {
-            panic!("no tubes")
-        };
-        assert_eq!(*filter, *b"a b+");
+        let Ok(Command::NamedTube(name)) = read(Method::Get, "/api/tubes?name=a+b%2B", "{}") else { panic!("no tube") };
+        assert_eq!(*name, *b"a b+");
         for wrong in
             ["/api/tubes/%", "/api/tubes/%2", "/api/tubes/%+1", "/api/tubes/%zz", "api/tubes", "http://x/", "*"]
         {
@@ -470,6 +497,16 @@ mod tests {
             (Method::Get, "/metrics?name=x", "{}", 400),
             (Method::Get, "/metrics?names=x", "{}", 400),
             (Method::Get, "/api/tubes/a/peek/reserved", "{}", 400),
+            (Method::Get, "/api/tubes?sort=", "", 400),
+            (Method::Get, "/api/tubes?sort=put", "", 400),
+            (Method::Get, "/api/tubes?sort=name&order=up", "", 400),
+            (Method::Get, "/api/tubes?sort=name&after=5", "", 400),
+            (Method::Get, "/api/tubes?after=0-61", "", 400),
+            (Method::Get, "/api/tubes?limit=-1", "", 400),
+            (Method::Get, "/api/tubes/a/jobs?state=finished", "", 400),
+            (Method::Get, "/api/tubes/a/jobs?from=18446744073709551616", "", 400),
+            (Method::Get, "/api/jobs", "", 400),
+            (Method::Get, "/api/jobs?id=", "", 400),
             (Method::Get, "/api/jobs/x", "{}", 400),
             (Method::Get, "/api/jobs/18446744073709551616", "{}", 400),
             (Method::Post, "/api/tubes/a/put", "{}", 400),

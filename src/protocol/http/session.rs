@@ -3,23 +3,22 @@
 //! Owns which verb a request becomes and what its reply tells. What may be long goes on in other turns, and a list that
 //! grows is on the account of memory. Must not know how bytes arrive or leave.
 
+use super::lists::{named_tube, numbered_job, JobList, SortedTubes, TubeList};
 use super::metrics::{self, Scrape};
+use super::objects::{figure, job_members, time_members, tube_members, tube_values, SHOWN};
 use super::page::PAGE;
-use super::reply::{self, Kind};
+use super::reply::{self, not_found, HttpAnswer, Kind};
 use super::request::{Decoder, Request};
 use super::routes::{Command, CHANGE};
 use super::same_site;
 use super::types::{Failure, Head};
 use crate::access::{ClientAccess, Right};
 use crate::engine::{
-    BodyRef, Engine, Flush, JobId, JobView, Kick, LongCommand, MoveJobs, NewJob, Progress, Refused, Span, State, Stats,
-    Time, TubeStats,
+    FindOldest, Flush, JobId, Kick, LongCommand, MoveJobs, NewJob, NotSet, Progress, Refused, State, Stats,
+    TubeSettings,
 };
-use crate::protocol::beanstalk::{
-    extended_counts, server_figures, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES,
-};
+use crate::protocol::beanstalk::{extended_counts, server_figures, QueueFigures, SETTINGS_OVERHEAD};
 use crate::protocol::sums::VisibleSums;
-use crate::protocol::text::{has_part, upto};
 use crate::protocol::{self, Context, Flow, Output, Wire};
 use crate::shared::json::Members;
 use crate::shared::log_figures::Health;
@@ -28,17 +27,8 @@ use crate::shared::role::Role;
 /// Why a server says nothing of the queue, and takes no jobs.
 const STANDING_BY: &str = "this server stands by; another one is active";
 
-/// Bytes of a body that are shown with its job.
-const SHOWN: usize = 64 * 1024;
-
-/// Bytes of it in a list.
-const GLIMPSE: usize = 120;
-
 /// What is not there when one cannot be changed.
 const FREE_JOB: &str = "job that nobody has reserved";
-
-/// Jobs in a page of a list, or a few more.
-const JOBS: usize = 100;
 
 /// The rest of a request that was too much for one turn.
 #[derive(Debug)]
@@ -51,18 +41,10 @@ pub struct Continuation {
 enum Rest {
     Metrics(Box<Scrape>),
     Server(Box<VisibleSums>),
-    Tubes {
-        next: u32,
-        filter: Box<[u8]>,
-        limit: usize,
-        list: List,
-    },
-    Jobs {
-        next: u32,
-        tube: Box<[u8]>,
-        state: Option<State>,
-        list: List,
-    },
+    Tubes(Box<TubeList>),
+    SortedTubes(Box<SortedTubes>),
+    Tube(FindOldest),
+    Jobs(Box<JobList>),
     /// A kick of many jobs.
     Kick(Box<[u8]>, Kick),
     /// The deletion of many jobs.
@@ -73,8 +55,17 @@ enum Rest {
 
 /// Every kind of it; tests go through all of them.
 #[cfg(test)]
-pub const KINDS: [&str; 7] =
-    ["http metrics", "http server", "http tubes", "http jobs", "http kick", "http clear", "http move"];
+pub const KINDS: [&str; 9] = [
+    "http metrics",
+    "http server",
+    "http tubes",
+    "http sorted tubes",
+    "http tube",
+    "http jobs",
+    "http kick",
+    "http clear",
+    "http move",
+];
 
 #[cfg(test)]
 impl Continuation {
@@ -82,46 +73,14 @@ impl Continuation {
         match &self.rest {
             Rest::Metrics(_) => KINDS[0],
             Rest::Server(_) => KINDS[1],
-            Rest::Tubes { .. } => KINDS[2],
-            Rest::Jobs { .. } => KINDS[3],
-            Rest::Kick(..) => KINDS[4],
-            Rest::Clear(_) => KINDS[5],
-            Rest::Move(_) => KINDS[6],
+            Rest::Tubes(_) => KINDS[2],
+            Rest::SortedTubes(_) => KINDS[3],
+            Rest::Tube(_) => KINDS[4],
+            Rest::Jobs(_) => KINDS[5],
+            Rest::Kick(..) => KINDS[6],
+            Rest::Clear(_) => KINDS[7],
+            Rest::Move(_) => KINDS[8],
         }
-    }
-}
-
-/// A list in the making.
-#[derive(Debug, Default)]
-struct List {
-    text: Output,
-    count: usize,
-}
-
-impl List {
-    /// Adds an object that `fill` writes; how many bytes it has.
-    fn add(&mut self, fill: impl FnOnce(&mut Members)) -> usize {
-        let text = self.text.text();
-        if self.count > 0 {
-            text.extend_from_slice(b",\n");
-        }
-        self.count += 1;
-        let before = text.len();
-        let mut members = Members::begin(text);
-        fill(&mut members);
-        members.end();
-        text.len() - before
-    }
-
-    /// The whole of it: `{"<name>":[...],"next":n}`. There is a next one if there is more.
-    fn finish(self, name: &str, next: u32, progress: Progress) -> Step {
-        let mut whole = Output::new();
-        whole.text().extend_from_slice(format!("{{\"{name}\":[\n").as_bytes());
-        let mut items = self.text;
-        whole.append(&mut items);
-        let next = if progress == Progress::More { next.to_string() } else { "null".to_owned() };
-        whole.text().extend_from_slice(format!("\n],\"next\":{next}}}\n").as_bytes());
-        Step::Done(Ok((Kind::Json, whole)))
     }
 }
 
@@ -141,7 +100,8 @@ impl Continuation {
             Rest::Kick(..) => CHANGE,
             Rest::Clear(_) => 1,
             Rest::Move(moving) => CHANGE + moving.footprint(),
-            Rest::Metrics(_) | Rest::Server(_) | Rest::Tubes { .. } | Rest::Jobs { .. } => 0,
+            Rest::Metrics(_) | Rest::Server(_) => 0,
+            Rest::Tubes(_) | Rest::SortedTubes(_) | Rest::Tube(_) | Rest::Jobs(_) => 0,
         }
     }
 
@@ -150,8 +110,10 @@ impl Continuation {
         match &self.rest {
             Rest::Metrics(scrape) => scrape.footprint(),
             Rest::Server(_) => size_of::<VisibleSums>() as u64,
-            Rest::Tubes { filter, list, .. } => filter.len() as u64 + list.text.footprint(),
-            Rest::Jobs { tube, list, .. } => tube.len() as u64 + list.text.footprint(),
+            Rest::Tubes(list) => size_of::<TubeList>() as u64 + list.footprint(),
+            Rest::SortedTubes(list) => size_of::<SortedTubes>() as u64 + list.footprint(),
+            Rest::Tube(find) => find.footprint(),
+            Rest::Jobs(list) => size_of::<JobList>() as u64 + list.footprint(),
             Rest::Kick(tube, _) => tube.len() as u64,
             Rest::Clear(flush) => flush.footprint(),
             Rest::Move(moving) => moving.footprint(),
@@ -208,14 +170,18 @@ fn carry_out(command: Command, head: Box<Head>, context: &mut Context, out: &mut
             advance(Rest::Metrics(scrape.into()), context)
         }
         Command::Server => advance(Rest::Server(Box::default()), context),
-        Command::Tubes { after, filter, limit } => list_tubes(after, filter, limit, List::default(), context),
-        Command::Tube(name) => Step::Done(tube(&name, context)),
-        Command::Jobs { tube, state, from } => list_jobs(from, tube, state, List::default(), context),
+        Command::Tubes(list) => advance(Rest::Tubes(list), context),
+        Command::SortedTubes(list) => advance(Rest::SortedTubes(list), context),
+        Command::NamedTube(name) => Step::Done(named_tube(&name, context)),
+        Command::Tube(name) => advance(Rest::Tube(FindOldest::new(name)), context),
+        Command::Jobs(list) => advance(Rest::Jobs(list), context),
+        Command::FindJob(id) => Step::Done(numbered_job(id, context)),
         Command::Peek(tube, state) => Step::Done(peek(&tube, state, context)),
         Command::Job(id) => Step::Done(job(id, context)),
         Command::Body(id) => Step::Done(body(id, context)),
         Command::Put(tube, job) => Step::Done(put(&tube, job, context)),
         Command::Kick(tube, count) => advance(Rest::Kick(tube, Kick::new(count)), context),
+        Command::Set(tube, settings) => Step::Done(set_tube(&tube, *settings, context)),
         Command::Pause(tube, length) => {
             Step::Done(change(context, Some(tube.len()), "tube", |it| it.engine.pause(&tube, length, now)))
         }
@@ -233,16 +199,14 @@ fn carry_out(command: Command, head: Box<Head>, context: &mut Context, out: &mut
     conclude(step, head, context, out)
 }
 
-type Answer = Result<(Kind, Output), Failure>;
-
-fn bytes(kind: Kind, bytes: &[u8]) -> Answer {
+fn bytes(kind: Kind, bytes: &[u8]) -> HttpAnswer {
     let mut body = Output::new();
     body.text().extend_from_slice(bytes);
     Ok((kind, body))
 }
 
 /// An object that `fill` writes.
-fn object(fill: impl FnOnce(&mut Members)) -> Answer {
+fn object(fill: impl FnOnce(&mut Members)) -> HttpAnswer {
     let mut body = Output::new();
     let text = body.text();
     let mut members = Members::begin(text);
@@ -252,27 +216,26 @@ fn object(fill: impl FnOnce(&mut Members)) -> Answer {
     Ok((Kind::Json, body))
 }
 
-fn not_found(what: &str) -> Failure {
-    Failure::new(404, format!("there is no such {what}"))
+fn tube(find: &FindOldest, context: &Context) -> HttpAnswer {
+    let tube = context.engine.tube_stats(find.tube(), context.now).ok_or_else(|| not_found("tube"))?;
+    object(|members| {
+        tube_members(members, tube.name, &tube_values(&tube));
+        time_members(members, &tube, find.ages(context.now));
+    })
 }
 
-fn tube(name: &[u8], context: &Context) -> Answer {
-    let tube = context.engine.tube_stats(name, context.now).ok_or_else(|| not_found("tube"))?;
-    object(|members| tube_members(members, &tube))
-}
-
-fn peek(tube: &[u8], state: State, context: &Context) -> Answer {
+fn peek(tube: &[u8], state: State, context: &Context) -> HttpAnswer {
     context.engine.tube_stats(tube, context.now).ok_or_else(|| not_found("tube"))?;
     let job = context.engine.peek_in(tube, state).ok_or_else(|| not_found("job"))?;
     object(|members| job_members(members, context.engine, &job, SHOWN, context.now))
 }
 
-fn job(id: JobId, context: &Context) -> Answer {
+fn job(id: JobId, context: &Context) -> HttpAnswer {
     let job = context.engine.job(id).ok_or_else(|| not_found("job"))?;
     object(|members| job_members(members, context.engine, &job, SHOWN, context.now))
 }
 
-fn body(id: JobId, context: &Context) -> Answer {
+fn body(id: JobId, context: &Context) -> HttpAnswer {
     let job = context.engine.job(id).ok_or_else(|| not_found("job"))?;
     let mut body = Output::new();
     body.body(job.body());
@@ -281,7 +244,12 @@ fn body(id: JobId, context: &Context) -> Answer {
 
 /// A change to one tube or job, if there is `what` it is about, and room for it in the binlog: for so many bytes beside
 /// the record; none if it needs no room.
-fn change(context: &mut Context, room: Option<usize>, what: &str, act: impl FnOnce(&mut Context) -> bool) -> Answer {
+fn change(
+    context: &mut Context,
+    room: Option<usize>,
+    what: &str,
+    act: impl FnOnce(&mut Context) -> bool,
+) -> HttpAnswer {
     if room.is_some_and(|extra| !context.engine.claim_log_room(extra)) {
         return Err(Failure::new(503, "the binlog has no room for this"));
     }
@@ -291,6 +259,17 @@ fn change(context: &mut Context, room: Option<usize>, what: &str, act: impl FnOn
     object(|members| members.truth("done", true))
 }
 
+fn set_tube(tube: &[u8], settings: TubeSettings, context: &mut Context) -> HttpAnswer {
+    if !context.engine.claim_log_room(SETTINGS_OVERHEAD + tube.len() + settings.dead_length()) {
+        return Err(Failure::new(503, "the binlog has no room for this"));
+    }
+    match context.engine.set_tube(context.client, tube, settings, context.now) {
+        Ok(()) => object(|members| members.truth("done", true)),
+        Err(NotSet::Circle) => Err(Failure::new(409, "dead letters of this tube would come back to it")),
+        Err(NotSet::OverLimit) => Err(refusal(Refused::OutOfMemory)),
+    }
+}
+
 /// Only who has a job may bury it, so it is reserved first.
 fn bury(id: JobId, context: &mut Context) -> bool {
     let Some(pri) = context.engine.job(id).map(|job| job.priority()) else { return false };
@@ -298,7 +277,7 @@ fn bury(id: JobId, context: &mut Context) -> bool {
     reserved && context.engine.bury(context.client, id, pri, context.now)
 }
 
-fn put(tube: &[u8], job: NewJob, context: &mut Context) -> Answer {
+fn put(tube: &[u8], job: NewJob, context: &mut Context) -> HttpAnswer {
     match context.engine.put_into(context.client, tube, job, context.now) {
         Ok(id) => object(|members| members.number("id", id.0)),
         Err(refused) => Err(refusal(refused)),
@@ -337,22 +316,17 @@ fn unready(context: &Context) -> Option<&'static str> {
     }
 }
 
-fn health(problem: Option<&str>) -> Answer {
+fn health(problem: Option<&str>) -> HttpAnswer {
     match problem {
         None => bytes(Kind::Text, b"ok\n"),
         Some(problem) => Err(Failure::new(503, problem)),
     }
 }
 
-fn server(stats: Stats, context: &Context) -> Answer {
+fn server(stats: Stats, context: &Context) -> HttpAnswer {
     let figures = QueueFigures::of(stats, context);
     object(|members| {
-        server_figures(&figures, |key, value| match value {
-            FigureValue::Number(number) => members.number(key, number),
-            FigureValue::Micros(micros) => members.raw(key, &metrics::seconds(u128::from(micros) * 1000)),
-            FigureValue::Truth(value) => members.truth(key, value),
-            FigureValue::Word(text) | FigureValue::Text(text) => members.text(key, text.as_bytes()),
-        });
+        server_figures(&figures, |key, value| figure(members, key, value));
         extended_counts(&figures, |_| true).for_each(|(key, count)| members.number(&key, count));
         members.truth("admin", context.settings.http.admin && may_change(context));
         for (wire, count) in Wire::ALL.iter().zip(figures.connections) {
@@ -368,46 +342,6 @@ fn may_change(context: &Context) -> bool {
     context.access.as_deref().is_none_or(rights)
 }
 
-fn tube_members(members: &mut Members, tube: &TubeStats) {
-    members.bytes("name", tube.name);
-    TUBE_FIGURES.iter().for_each(|row| members.number(row.name, (row.of)(tube)));
-}
-
-fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown: usize, now: Time) {
-    let history = job.history();
-    let left = match job.state() {
-        State::Reserved | State::Delayed => job.due().since(now),
-        State::Ready | State::Buried | State::Finished => Span::ZERO,
-    };
-    members.number("id", job.id().0);
-    members.bytes("tube", engine.tube_of(job));
-    members.text("state", job.state().word().as_bytes());
-    members.number("pri", job.priority().into());
-    members.number("age", now.since(job.created()).secs());
-    members.number("delay", job.delay().secs());
-    members.number("ttr", job.ttr().secs());
-    members.number("time-left", left.secs());
-    JOB_COUNTS.iter().for_each(|row| members.number(row.name, (row.of)(&history).into()));
-    let body = job.body();
-    members.number("size", body.len() as u64);
-    let part = beginning(body, shown);
-    members.bytes("body", part);
-    members.truth("truncated", part.len() < body.len());
-}
-
-/// Up to so many bytes of a body, but no half letter at the end.
-fn beginning(body: BodyRef<'_>, most: usize) -> &[u8] {
-    let bytes = body.bytes();
-    if bytes.len() <= most {
-        return bytes;
-    }
-    let cut = upto(bytes, most);
-    match std::str::from_utf8(cut) {
-        Err(error) if error.error_len().is_none() => upto(cut, error.valid_up_to()),
-        _ => cut,
-    }
-}
-
 /// Does the next part of something long.
 fn advance(rest: Rest, context: &mut Context) -> Step {
     match rest {
@@ -419,8 +353,15 @@ fn advance(rest: Rest, context: &mut Context) -> Step {
             Some(stats) => Step::Done(server(stats, context)),
             None => Step::More(Rest::Server(sums)),
         },
-        Rest::Tubes { next, filter, limit, list } => list_tubes(next, filter, limit, list, context),
-        Rest::Jobs { next, tube, state, list } => list_jobs(next, tube, state, list, context),
+        Rest::Tubes(mut list) => list.go_on(context).map_or_else(|| Step::More(Rest::Tubes(list)), Step::Done),
+        Rest::SortedTubes(mut list) => {
+            list.go_on(context).map_or_else(|| Step::More(Rest::SortedTubes(list)), Step::Done)
+        }
+        Rest::Tube(mut find) => match context.engine.find_oldest(&mut find) {
+            Progress::More => Step::More(Rest::Tube(find)),
+            Progress::Done => Step::Done(tube(&find, context)),
+        },
+        Rest::Jobs(mut list) => list.go_on(context).map_or_else(|| Step::More(Rest::Jobs(list)), Step::Done),
         Rest::Kick(tube, mut kick) => match context.engine.kick_in(&tube, &mut kick, context.now) {
             // One that was there is gone with its last job.
             None if kick.of.is_some() => kicked(&kick),
@@ -457,40 +398,8 @@ fn conclude(step: Step, head: Box<Head>, context: &mut Context, out: &mut Output
 
 /// How far it has come.
 enum Step {
-    Done(Answer),
+    Done(HttpAnswer),
     More(Rest),
-}
-
-fn list_tubes(mut next: u32, filter: Box<[u8]>, limit: usize, mut list: List, context: &mut Context) -> Step {
-    let Context { engine, access, now, .. } = context;
-    let progress = engine.walk_tubes(&mut next, *now, |tube| {
-        if !has_part(tube.name, &filter) || !protocol::sees(access, tube.name) {
-            return 0;
-        }
-        list.add(|members| tube_members(members, tube))
-    });
-    if progress == Progress::More && list.count < limit {
-        return Step::More(Rest::Tubes { next, filter, limit, list });
-    }
-    list.finish("tubes", next, progress)
-}
-
-fn list_jobs(mut next: u32, tube: Box<[u8]>, state: Option<State>, mut list: List, context: &mut Context) -> Step {
-    let now = context.now;
-    if context.engine.tube_stats(&tube, now).is_none() {
-        return Step::Done(Err(not_found("tube")));
-    }
-    let progress = context.engine.walk_jobs(&mut next, |engine, job| {
-        let wanted = state.is_none_or(|state| state == job.state()) && job.state() != State::Finished;
-        if !wanted || engine.tube_of(job) != &*tube {
-            return 0;
-        }
-        list.add(|members| job_members(members, engine, job, GLIMPSE, now))
-    });
-    if progress == Progress::More && list.count < JOBS {
-        return Step::More(Rest::Jobs { next, tube, state, list });
-    }
-    list.finish("jobs", next, progress)
 }
 
 fn move_jobs(mut moving: MoveJobs, context: &mut Context) -> Step {

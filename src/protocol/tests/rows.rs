@@ -315,6 +315,21 @@ pub const ROWS: &[Row] = &[
         &["HTTP/1.1 200"],
     ),
     row("GET /api/tubes", |world| world.http("GET /api/tubes", ""), &["HTTP/1.1 200"]),
+    row(
+        "GET sorted tubes",
+        |world| world.http("GET /api/tubes?sort=current-jobs-ready&order=desc", ""),
+        &["HTTP/1.1 200"],
+    ),
+    row(
+        "GET tube",
+        |world| {
+            world.take_ready();
+            let put = "put 1 0 10 1 con:k\r\nx\r\n".repeat(SIZE);
+            world.other(&format!("use t\r\n{put}use default\r\n"));
+            world.http("GET /api/tubes/t", "")
+        },
+        &["HTTP/1.1 200", "HTTP/1.1 404"],
+    ),
     row("GET jobs", |world| world.http("GET /api/tubes/t/jobs", ""), &["HTTP/1.1 200", "HTTP/1.1 404"]),
     row("POST kick", |world| world.http("POST /api/tubes/t/kick", "{}"), &["HTTP/1.1 200"]),
     row("POST clear", |world| world.http("POST /api/tubes/t/clear", "{}"), &["HTTP/1.1 200"]),

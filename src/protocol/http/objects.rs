@@ -1,0 +1,90 @@
+//! Tubes and jobs as objects of JSON.
+//!
+//! Owns their members, and how much of a body is shown. Must not look for tubes or jobs.
+
+use super::metrics;
+use crate::engine::{BodyRef, Engine, JobExtras, JobView, Span, State, Time, TubeStats};
+use crate::protocol::beanstalk::{tube_settings, tube_times, FigureValue, JOB_COUNTS, TUBE_FIGURES};
+use crate::protocol::text::upto;
+use crate::shared::json::Members;
+
+/// Bytes of a body that are shown with its job.
+pub const SHOWN: usize = 64 * 1024;
+
+/// Bytes of a body in a list.
+pub const GLIMPSE: usize = 120;
+
+/// The figures of a tube, in the order of [`TUBE_FIGURES`].
+pub type TubeValues = [u64; TUBE_FIGURES.len()];
+
+pub fn tube_values(tube: &TubeStats) -> TubeValues {
+    TUBE_FIGURES.map(|row| (row.of)(tube))
+}
+
+pub fn tube_members(members: &mut Members, name: &[u8], values: &TubeValues) {
+    members.bytes("name", name);
+    TUBE_FIGURES.iter().zip(values).for_each(|(row, value)| members.number(row.name, *value));
+}
+
+/// The times of a tube's jobs, the ages of the oldest ready and the oldest buried one, and the settings of the tube.
+pub fn time_members(members: &mut Members, tube: &TubeStats, oldest: [Span; 2]) {
+    tube_times(tube, oldest, |key, value| figure(members, key, value));
+    if let Some(settings) = tube.settings {
+        members.text("settings", &tube_settings(settings));
+    }
+}
+
+/// Writes one figure. Lengths of time are in seconds.
+pub fn figure(members: &mut Members, key: &str, value: FigureValue) {
+    match value {
+        FigureValue::Number(number) => members.number(key, number),
+        FigureValue::Micros(micros) => members.raw(key, &metrics::seconds(u128::from(micros) * 1000)),
+        FigureValue::Truth(value) => members.truth(key, value),
+        FigureValue::Word(text) | FigureValue::Text(text) => members.text(key, text.as_bytes()),
+    }
+}
+
+pub fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown: usize, now: Time) {
+    let history = job.history();
+    let left = match job.state() {
+        State::Reserved | State::Delayed => job.due().since(now),
+        State::Ready | State::Buried | State::Finished => Span::ZERO,
+    };
+    members.number("id", job.id().0);
+    members.bytes("tube", engine.tube_of(job));
+    members.text("state", job.state().word().as_bytes());
+    members.number("pri", job.priority().into());
+    members.number("age", now.since(job.created()).secs());
+    members.number("delay", job.delay().secs());
+    members.number("ttr", job.ttr().secs());
+    members.number("time-left", left.secs());
+    JOB_COUNTS.iter().for_each(|row| members.number(row.name, (row.of)(&history).into()));
+    if job.fails() > 0 {
+        members.number("fails", job.fails().into());
+    }
+    if let Some(tube) = engine.dead_from(job) {
+        members.bytes("dead-from", tube);
+    }
+    let reason = engine.extras(job).map_or(&[][..], JobExtras::reason);
+    if !reason.is_empty() {
+        members.bytes("last-error", reason);
+    }
+    let body = job.body();
+    members.number("size", body.len() as u64);
+    let part = beginning(body, shown);
+    members.bytes("body", part);
+    members.truth("truncated", part.len() < body.len());
+}
+
+/// Up to so many bytes of a body, but no half letter at the end.
+fn beginning(body: BodyRef<'_>, most: usize) -> &[u8] {
+    let bytes = body.bytes();
+    if bytes.len() <= most {
+        return bytes;
+    }
+    let cut = upto(bytes, most);
+    match std::str::from_utf8(cut) {
+        Err(error) if error.error_len().is_none() => upto(cut, error.valid_up_to()),
+        _ => cut,
+    }
+}
