@@ -12,6 +12,8 @@ mod daemon;
 
 #[path = "durability/book.rs"]
 mod book;
+#[path = "durability/bound.rs"]
+mod bound;
 #[path = "durability/copies.rs"]
 mod copies;
 #[path = "durability/disk.rs"]

@@ -486,8 +486,8 @@ impl Connection {
         let mut is_first = true;
         loop {
             if !core.admits(hub, &mut self.claim, &request, self.client, is_first) {
-                let others: u64 = self.pending.iter().map(Request::log_size).sum();
-                let lacking = core.log_size(&request, self.client) + others;
+                // Not of those behind it as well: what they take at most is far more than what most of them take.
+                let lacking = core.log_size(&request, self.client);
                 self.pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, is_spent: false };
             }

@@ -23,7 +23,7 @@ pub fn run(hub: &Hub, log: &Durability) {
             space.rest(RETRY);
         }
         let mut more = true;
-        let task = space.next(wal.is_failing() || wal.is_full(), hub.config().log.segment_size);
+        let task = space.next(wal.is_failing() || wal.is_full(), portion(hub));
         if checked.elapsed() >= CHECK {
             checked = Instant::now();
             wal.check(hub);
@@ -55,7 +55,7 @@ pub fn run(hub: &Hub, log: &Durability) {
 #[cfg(any(test, feature = "test-support"))]
 pub fn round(hub: &Hub, log: &Durability) {
     let (space, wal) = (log.space(), log.wal());
-    if let SpaceTask::Make(bytes, count) = space.next_at_once(hub.config().log.segment_size) {
+    if let SpaceTask::Make(bytes, count) = space.next_at_once(portion(hub)) {
         wal.reserve(hub, bytes);
         space.go_on(count);
     } else {
@@ -63,4 +63,10 @@ pub fn round(hub: &Hub, log: &Durability) {
     }
     log.write_compacted(hub);
     log.release(&mut Output::new());
+}
+
+/// Bytes for which space is made in one go, for several commands that wait: as all of it must be in one segment, more
+/// would take a segment that is hardly used yet for full.
+fn portion(hub: &Hub) -> u64 {
+    hub.config().log.segment_size / 4
 }

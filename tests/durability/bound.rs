@@ -1,0 +1,59 @@
+//! The disk space that the log takes in the program, in segments so small that commands wait for new ones.
+//!
+//! Owns the promise of at most twice the size of the live jobs and two files, while clients send long pipelines.
+
+use beanpole::Client;
+
+use super::support::{stop, Home};
+
+const SEGMENT: u64 = 65_536;
+
+/// Jobs that live, and commands in each pipeline.
+const JOBS: u64 = 500;
+
+const BODY: [u8; 100] = [b'x'; 100];
+
+/// Bytes for which each job counts by the manual: its fixed part, the tube, the body and the options with the key.
+const LIVE: u64 = 93 + 7 + 100 + 68 + 6;
+
+/// Puts the jobs with these numbers again, with another priority.
+fn puts(numbers: std::ops::Range<u64>, pri: u64) -> Vec<u8> {
+    let put = |number| [format!("put {pri} 0 60 100 idp:{number:06}\r\n").as_bytes(), &BODY, b"\r\n"].concat();
+    numbers.flat_map(put).collect()
+}
+
+fn replies(client: &mut Client, count: u64) {
+    for _ in 0..count {
+        let line = client.line().expect("a reply");
+        assert!(line.starts_with("INSERTED "), "{line}");
+    }
+}
+
+#[test]
+fn pipelines_of_duplicates_keep_the_log_within_its_bound() {
+    for mode in ["-f0", "-F"] {
+        let home = Home::new();
+        let daemon = home.start(&[mode, "-s", &SEGMENT.to_string()]);
+        let mut clients: Vec<Client> = (0..10).map(|_| daemon.client()).collect();
+        let share = JOBS / clients.len() as u64;
+        let mut worst = i64::MIN;
+        for round in 0..100 {
+            let pri = 1_000_000 - round;
+            // By one client, and by all of them at once.
+            if round % 2 == 0 {
+                clients[0].send(&puts(0..JOBS, pri)).expect("a server");
+                replies(&mut clients[0], JOBS);
+            } else {
+                let starts = (0..JOBS).step_by(share as usize);
+                for (client, start) in clients.iter_mut().zip(starts) {
+                    client.send(&puts(start..start + share, pri)).expect("a server");
+                }
+                clients.iter_mut().for_each(|client| replies(client, share));
+            }
+            let used = clients[0].figure("stats", "binlog-size").expect("statistics").parse::<i64>().expect("a number");
+            worst = worst.max(used - 2 * (JOBS * LIVE + SEGMENT) as i64);
+        }
+        assert!(worst <= 0, "{mode}: {worst} bytes above the bound");
+        stop(daemon);
+    }
+}
