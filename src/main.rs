@@ -154,7 +154,8 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
         log::warn!("{notice}");
     }
     host::harden();
-    let reloads = settings.config.access.is_some() || settings.config.tls.is_some();
+    let config = &settings.config;
+    let reloads = config.access.is_some() || config.tls.is_some() || config.tubes.is_some();
     let signals = match signals::catch(reopens || reloads) {
         Ok(signals) => signals,
         Err(error) => {
@@ -279,7 +280,7 @@ fn serve(server: &Server, mut signals: Signals, watched: bool, hang_up: HangUp, 
 struct HangUp {
     /// The log is opened again.
     reopens: bool,
-    /// Files that say who is let in are read again.
+    /// Configuration files are read again.
     reloads: bool,
 }
 
@@ -291,7 +292,7 @@ impl HangUp {
             None => {}
         }
         match self.reloads.then(|| server.reload()) {
-            Some(Ok(())) => log::info!("read again who is let in"),
+            Some(Ok(())) => log::info!("configuration files read again"),
             Some(Err(problem)) => log::error!("{problem}; what was read before still counts"),
             None => {}
         }

@@ -162,7 +162,7 @@ fn an_access_file_that_is_read_again_takes_no_more() {
     // Wrong from some line on, as one is that is half written, and long.
     let wrong = right.clone() + &"half a line\n".repeat(100_000);
     for round in 1..=10 {
-        for (text, answer) in [(&wrong, "still counts"), (&right, "read again who is let in")] {
+        for (text, answer) in [(&wrong, "still counts"), (&right, "configuration files read again")] {
             let before = daemon.log().matches(answer).count();
             std::fs::write(&path, text).expect("a file");
             daemon.signal(Signal::SIGHUP);

@@ -36,6 +36,7 @@ mod table;
 mod tags;
 mod tail;
 mod top;
+mod tube;
 mod wait;
 mod work;
 mod yaml;

@@ -44,6 +44,7 @@ pub static TOKEN: Flag = value(None, "token-file", "FILE", "prove by the token i
 pub static REACH: [&Flag; 4] = [&AUTHORITY, &CERTIFICATE, &KEY, &TOKEN];
 pub static JSON: Flag = flag(None, "json", "print objects of JSON, one a line");
 pub static YES: Flag = flag(Some('y'), "yes", "do not ask first");
+pub static NONE: Flag = flag(None, "none", "take all settings away");
 pub static TUBE: Flag = value(Some('t'), "tube", "TUBE", "the tube (default: default)");
 pub static OF_TUBE: Flag = value(Some('t'), "tube", "TUBE", "jobs of this tube instead of ids");
 pub static INTO_TUBE: Flag = value(Some('t'), "tube", "TUBE", "put all jobs into this tube");

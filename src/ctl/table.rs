@@ -8,7 +8,7 @@ use super::out::Out;
 use super::problem::Problem;
 use super::{
     backup, check, check_access, clear, cluster, export, figures, import, jobs, list, moving, pausing, put, reserve,
-    tail, top, wait, work,
+    tail, top, tube, wait, work,
 };
 
 const MANY: usize = usize::MAX;
@@ -24,7 +24,7 @@ const fn row(
 }
 
 #[rustfmt::skip]
-pub static SUBCOMMANDS: [Subcommand; 26] = [
+pub static SUBCOMMANDS: [Subcommand; 27] = [
     row(("stats", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &JOB], figures::stats, "the figures of the server, of tubes, or of jobs"),
     row(("tubes", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], figures::tubes, "a table of all tubes, or of these"),
     row(("top", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &INTERVAL, &SORT, &FILTER, &BATCH, &ROUNDS], top::run, "watch the server and its tubes; ? explains the keys"),
@@ -39,6 +39,7 @@ pub static SUBCOMMANDS: [Subcommand; 26] = [
     row(("wait", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &UNTIL], wait::run, "wait until jobs are gone or set aside"),
     row(("pause", "TUBE SECONDS"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT], pausing::pause, "give out no job of a tube for so long"),
     row(("resume", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT], pausing::resume, "end the pauses of tubes"),
+    row(("tube", "TUBE [SETTING...]"), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT, &NONE], tube::run, "show the settings of a tube, or give it these"),
     row(("move", "FROM TO"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT, &STATE, &MOVED, &YES], moving::run, "bring the jobs of one tube into another"),
     row(("clear", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT, &STATES, &YES], clear::run, "delete the jobs of tubes"),
     row(("list", "TUBE"), (OperandKind::Tube, 1, 1), &[&SERVER, &TIMEOUT, &JSON, &STATES, &FROM, &SHOWN], list::run, "list the jobs of a tube"),

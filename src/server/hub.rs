@@ -467,7 +467,8 @@ impl Core {
     }
 
     /// Tells the engine what the log can take.
-    fn refresh_room(&mut self) {
+    /// Tells the engine how much the log can take.
+    pub fn refresh_room(&mut self) {
         if let Some(journal) = &self.journal {
             self.engine.set_log_room(journal.engine_room());
         }

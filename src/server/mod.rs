@@ -42,6 +42,7 @@ mod stepped;
 mod timer;
 #[cfg(feature = "tls")]
 mod tls;
+mod tube_file;
 
 #[allow(missing_docs)]
 pub mod host;
@@ -251,6 +252,9 @@ impl Server {
         #[cfg(feature = "tls")]
         hub.set_tls(tls);
         let hub = Arc::new(hub);
+        if let Some(tubes) = &hub.config().tubes {
+            tube_file::apply(tubes, &hub).map_err(StartError::access)?;
+        }
         let is_inherited = !inherited.is_empty();
         for listener in &inherited {
             listener
@@ -320,9 +324,9 @@ impl Server {
         self.hub.drain();
     }
 
-    /// Reads the access file and the certificate again, if there are any. Connections keep the certificate that they
-    /// have. Clients whose name, proof or right has gone are disconnected, all others have their new rights soon
-    /// afterwards. An error is one line; then everything stays as it was.
+    /// Reads the files of tubes, access and certificates again, if there are any. Connections keep the certificate that
+    /// they have. Clients whose name, proof or right has gone are disconnected, all others have their new rights soon
+    /// afterwards. An error is one line; then everything stays as it was, except for tubes before the one it names.
     pub fn reload(&self) -> Result<(), String> {
         #[cfg(feature = "tls")]
         let tls = self.hub.config().tls.as_ref().map(tls::load).transpose()?;
@@ -332,7 +336,10 @@ impl Server {
         }
         #[cfg(feature = "tls")]
         self.hub.set_tls(tls);
-        Ok(())
+        match &self.hub.config().tubes {
+            Some(tubes) => tube_file::apply(tubes, &self.hub),
+            None => Ok(()),
+        }
     }
 
     /// Stops in order, unless it has stopped already: no new connections, then every reply that is due is sent to

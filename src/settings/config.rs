@@ -153,6 +153,9 @@ pub struct Config {
     pub socket_mode: u32,
     /// The file that says who may do what; without one, everybody who can connect may do everything.
     pub access: Option<PathBuf>,
+    /// The file with the settings of tubes, which is read at the start and by
+    /// [`Server::reload`](crate::Server::reload).
+    pub tubes: Option<PathBuf>,
     /// The certificate of addresses with TLS; they need one.
     pub tls: Option<TlsFiles>,
     /// The user to become once the addresses are bound.
@@ -228,6 +231,7 @@ impl Default for Config {
             port: DEFAULT_PORT,
             socket_mode: 0o666,
             access: None,
+            tubes: None,
             tls: None,
             user: None,
             threads: (machine::cpus() / 2).clamp(1, 4),

@@ -115,7 +115,7 @@ const fn maybe(long: &'static str, value: &'static str, help: &'static str, appl
 }
 
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 56] = [
+pub const OPTIONS: [Opt; 57] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
     with('p', "port", "PORT", "listen on TCP port PORT (default 11300; 0: any free one)", port),
     long("port-file", "FILE", "write the number of the TCP port to FILE, once the server listens", |settings, text| { settings.starter.port_file = Some(PathBuf::from(text)); Ok(()) }),
@@ -123,6 +123,7 @@ pub const OPTIONS: [Opt; 56] = [
     word("exit-with-parent", "stop when the process ends that started this one", |settings, _| { settings.starter.exit_with_parent = true; Ok(()) }),
     with('u', "user", "USER", "become USER, a name or UID or UID:GID, once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
     long("access", "FILE", "let in only whom FILE names; SIGHUP reads it again", |settings, path| { settings.config.access = Some(PathBuf::from(path)); Ok(()) }),
+    long("tubes", "FILE", "give tubes the settings in FILE; SIGHUP reads it again", |settings, path| { settings.config.tubes = Some(PathBuf::from(path)); Ok(()) }),
     long("tls-cert", "FILE", "the certificate of tls: addresses, with its chain; SIGHUP reads it again", |settings, path| tls(settings).map(|files| files.certificate = PathBuf::from(path))),
     long("tls-key", "FILE", "its private key (default: in the same file)", |settings, path| tls(settings).map(|files| files.key = PathBuf::from(path))),
     long("tls-client-ca", "FILE", "demand certificates signed by an authority in FILE from TLS clients", |settings, path| tls(settings).map(|files| files.client_authority = Some(PathBuf::from(path)))),

@@ -40,7 +40,7 @@ fn a_hang_up_reads_it_again() {
     // More rights for one, another proof for the other.
     fs::write(&path, format!("me {} take put\nyou token:sha256:{} all\n", user(), digest("u"))).expect("a file");
     daemon.signal(Signal::SIGHUP);
-    daemon.wait_log("read again who is let in");
+    daemon.wait_log("configuration files read again");
     assert_eq!(you.rest(), "");
     while me.ask("use x") == "FORBIDDEN" {
         std::thread::sleep(Duration::from_millis(1));

@@ -6,7 +6,7 @@ use super::{user, Guarded};
 use crate::daemon::{command, run_command, Ended};
 
 /// A command line for each row of the table in beanpole-ctl(1). Job 1 is ready, 2 is buried.
-const LINES: [(&str, &[&str]); 20] = [
+const LINES: [(&str, &[&str]); 21] = [
     ("stats", &["t", "-i", "1"]),
     ("tubes", &[]),
     ("top", &["-b", "-n", "1"]),
@@ -21,6 +21,7 @@ const LINES: [(&str, &[&str]); 20] = [
     ("wait", &["1", "2"]),
     ("pause", &["t", "9"]),
     ("resume", &["t"]),
+    ("tube", &["t"]),
     ("move", &["t", "u", "--yes"]),
     ("clear", &["t", "--yes"]),
     ("list", &["t"]),

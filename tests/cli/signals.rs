@@ -2,7 +2,7 @@
 
 use beanpole::Client;
 
-use super::daemon::{shell, Daemon, Signal, PATIENCE};
+use super::daemon::{run, shell, Daemon, Folder, Signal, PATIENCE};
 
 const DRAINING: &str = "the server answered DRAINING";
 
@@ -96,4 +96,30 @@ fn a_client_that_vanishes_or_a_stop_and_continue_ends_nothing() {
     }
     client.put(b"x", 0, 0, 60).unwrap();
     assert!(daemon.runs());
+}
+
+#[test]
+fn a_file_of_tubes_is_read_at_the_start_and_at_a_hang_up() {
+    let folder = Folder::new();
+    let (file, binlog) = (folder.file("tubes"), folder.file("binlog").display().to_string());
+    let name = file.display().to_string();
+    std::fs::write(&file, "# retries\nmail try:5:10 dead:mail-dead\nkept max:3\n").unwrap();
+    let daemon = Daemon::start(&["-b", &binlog, "--tubes", &name]);
+    let mut client = daemon.client();
+    assert_eq!(client.figure("stats-tube mail", "settings").unwrap(), "\"try:5:10 dead:mail-dead\"");
+    std::fs::write(&file, "mail ttl:60\n").unwrap();
+    daemon.signal(Signal::SIGHUP);
+    daemon.wait_log("configuration files read again");
+    assert_eq!(client.figure("stats-tube mail", "settings").unwrap(), "\"ttl:60\"");
+    assert_eq!(client.figure("stats-tube kept", "settings").unwrap(), "\"max:3\"");
+    std::fs::write(&file, "mail ttl:0\n").unwrap();
+    daemon.signal(Signal::SIGHUP);
+    daemon.wait_log("line 1: invalid settings: mail ttl:0; what was read before still counts");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE), 0);
+    let ended = run(&["-p", "0", "--tubes", &name]);
+    assert!(ended.code == 1 && ended.err.contains("line 1: invalid settings"), "{ended:?}");
+    // Without the file, the settings are those of the binlog.
+    let daemon = Daemon::start(&["-b", &binlog]);
+    assert_eq!(daemon.client().figure("stats-tube mail", "settings").unwrap(), "\"ttl:60\"");
 }

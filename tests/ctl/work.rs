@@ -99,6 +99,37 @@ fn what_fails_is_tried_again_and_then_buried() {
 }
 
 #[test]
+fn the_reason_of_a_failure_is_kept() {
+    let server = Server::beanpole(&[]);
+    server.ok(&["put", "-t", "mail", "x"]);
+    let worked =
+        server.run(&["work", "mail", "--once", "--retries", "0", "--", "sh", "-c", "echo no such host >&2; exit 3"]);
+    assert_eq!(worked.code, 1, "{}", worked.err);
+    assert!(worked.err.contains("no such host\n") && worked.err.contains("buried after try 1"), "{}", worked.err);
+    assert!(server.ok(&["stats", "-i", "1"]).contains("last-error\texit 3: no such host\n"));
+}
+
+#[test]
+fn the_settings_of_a_tube_decide_when_a_job_is_tried_again() {
+    let server = Server::beanpole(&[]);
+    server.ok(&["tube", "mail", "try:2:1000", "dead:mail-dead"]);
+    assert_eq!(server.ok(&["tube", "mail"]), "try:2:1000 dead:mail-dead\n");
+    server.ok(&["put", "-t", "mail", "x"]);
+    let fail = || server.run(&["work", "mail", "--once", "--", "false"]);
+    let first = fail();
+    assert!(first.err.contains("exit 1") && first.err.contains("try 2 in 1"), "{}", first.err);
+    server.ok(&["kick", "-t", "mail"]);
+    assert!(fail().err.contains("try 2 in 1"), "a kick begins the count again");
+    server.ok(&["kick", "-t", "mail"]);
+    server.ok(&["tube", "mail", "try:1", "dead:mail-dead"]);
+    assert!(fail().err.contains("buried"));
+    assert!(server.ok(&["stats", "-i", "1"]).contains("dead-from\tmail\n"));
+    server.ok(&["tube", "mail", "--none"]);
+    assert_eq!(server.run(&["tube", "mail"]).code, 1, "it is gone");
+    assert_eq!(server.run(&["tube", "mail", "try:0"]).code, 5);
+}
+
+#[test]
 fn a_job_is_touched_while_its_command_runs() {
     with_both(|server| {
         server.ok(&["put", "-r", "6", "slow"]);

@@ -58,7 +58,7 @@ impl Books {
         let request = command.windows(10).position(|part| part == b"POST /api/").map(|at| &command[at + 10..]);
         let path = request.map(|rest| rest.split(|&byte| byte == b' ').next().unwrap_or(rest));
         let is_sweep = command.starts_with(b"flush-") || command.starts_with(b"drop function");
-        let expires = command.starts_with(b"put ") && has(b" ttl:");
+        let expires = (command.starts_with(b"put ") || command.starts_with(b"set-tube ")) && has(b" ttl:");
         // What HTTP moves has another id afterwards.
         if is_sweep || expires || path.is_some() && (has(b"/clear ") || has(b"/move ")) {
             self.closed = true;

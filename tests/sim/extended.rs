@@ -7,14 +7,14 @@ use beanpole::internals::engine::{ClientId, JobEnd, JobId, NoJob, Refused, Span,
 
 use crate::predicted::{known, yaml, TUBES, UNATTENDED};
 use crate::random::Random;
-use crate::reference::model::{JobTags, Model, Name, Outcome};
+use crate::reference::model::{JobTags, Model, Name, Outcome, Settings};
 use crate::speech::{body, Topic};
 
 /// A command, without the CR LF at its end; none if it had better be one of beanstalkd's.
 pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
     let (tube, to, job) = (topic.tube(random), topic.tube(random), topic.job(random));
     let state = random.pick(&["ready", "delayed", "buried"]);
-    Some(match random.below(30) {
+    Some(match random.below(33) {
         0..5 if topic.bursts && !topic.enough => {
             let put = format!("put 0 0 60 1 tub:{}\r\nx", random.pick(&UNATTENDED));
             vec![put; 4 + random.below(12) as usize].join("\r\n")
@@ -38,10 +38,33 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
         27..30 if topic.unattended => format!("move-tube {tube} {to} {state} {}", random.pick(&[3, 100, 100])),
         23 | 24 => format!("move-tube {tube} {to} {state} {}", random.below(4)),
         25 => format!("limit-tube {tube} {}", random.pick(&[0, 0, 2, 6])),
+        30 | 31 => format!("set-tube {tube}{}", settings(random, topic)),
+        32 if !topic.predicted => format!("fail {job} {} 7\r\nno host", random.below(9)),
         26 if random.once_in(6) => "drain".to_owned(),
         26 => "undrain".to_owned(),
         _ => return None,
     })
+}
+
+/// Without delays between tries, which vary by chance. What only the model can follow is for predicted worlds.
+fn settings(random: &mut Random, topic: &Topic) -> String {
+    let mut settings = String::new();
+    if random.once_in(2) {
+        settings += &format!(" try:{}", 1 + random.below(3));
+    }
+    if random.once_in(3) {
+        settings += &format!(" dead:{}", topic.tube(random));
+    }
+    if random.once_in(3) {
+        settings += &format!(" max:{}", 1 + random.below(3));
+    }
+    if topic.predicted && random.once_in(3) {
+        settings += &format!(" rate:{}/{}", 1 + random.below(3), 1 + random.below(2));
+    }
+    if topic.predicted && random.once_in(4) {
+        settings += &format!(" ttl:{}", 1 + random.below(5));
+    }
+    settings
 }
 
 fn tags(random: &mut Random, topic: &Topic) -> String {
@@ -171,6 +194,10 @@ pub fn carry_out(model: &mut Model, client: ClientId, half_closed: bool, words: 
             model.limit(client, known(words[1]), most).expect("room for a tube");
             "LIMITED".to_owned()
         }
+        "set-tube" => match model.set_tube(client, known(words[1]), settings_of(&words[2..]), now) {
+            Ok(()) => "SET".to_owned(),
+            Err(_) => "BAD_FORMAT".to_owned(),
+        },
         "drain" => {
             model.draining = true;
             "DRAINING".to_owned()
@@ -182,6 +209,25 @@ pub fn carry_out(model: &mut Model, client: ClientId, half_closed: bool, words: 
         _ => return None,
     };
     Some((text + "\r\n").into_bytes())
+}
+
+fn settings_of(words: &[&str]) -> Settings {
+    let mut settings = Settings::default();
+    for word in words {
+        let (name, value) = word.split_once(':').expect("a setting");
+        match name {
+            "try" => settings.tries = number(value) as u8,
+            "dead" => settings.dead = Some(known(value)),
+            "max" => settings.max = number(value) as u32,
+            "ttl" => settings.ttl = number(value) as u32,
+            "rate" => {
+                let (count, seconds) = value.split_once('/').expect("a rate");
+                settings.rate = Some((number(count) as u32, number(seconds) as u32));
+            }
+            other => panic!("{other} is not set"),
+        }
+    }
+    settings
 }
 
 fn reserve_batch(model: &mut Model, client: ClientId, half_closed: bool, words: &[&str], now: Time) -> Vec<u8> {

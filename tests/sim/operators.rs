@@ -192,8 +192,10 @@ fn shown(model: &Model, id: JobId, now: Time) -> Vec<u8> {
         ("releases", history.releases.into()),
         ("buries", history.buries.into()),
         ("kicks", history.kicks.into()),
-        ("size", job.body.len() as u64),
     ]);
+    let failed = if stats.fails > 0 { numbers(&[("fails", stats.fails.into())]) } else { String::new() };
+    let dead = stats.dead_from.map(|tube| format!("\"dead-from\":\"{}\",", String::from_utf8_lossy(tube)));
+    let rest = rest + &failed + &dead.unwrap_or_default() + &numbers(&[("size", job.body.len() as u64)]);
     let body = String::from_utf8_lossy(&job.body);
     let tube = job.tube;
     json(&format!("{{{first}\"tube\":\"{tube}\",\"state\":\"{name}\",{rest}\"body\":\"{body}\",\"truncated\":false}}"))

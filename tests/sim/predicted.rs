@@ -288,6 +288,8 @@ impl Predicted {
                     let word = if self.model.job(job).is_some() { "BURIED" } else { "DELETED" };
                     (client, format!("{word} {}\r\n", job.0).into_bytes())
                 }
+                // A line of the log.
+                Event::DeadLetterStays { .. } => continue,
                 other => panic!("{other:?} from the model"),
             };
             let found = self.peers.iter_mut().find(|(_, peer)| peer.id == client && !peer.gone);

@@ -2,13 +2,18 @@
 //!
 //! Owns what the command is given: the body on stdin, from a file without a name, so that a command that does not
 //! read it holds up nobody; three variables; and a process group of its own, so that Ctrl-C reaches the worker only.
+//! Owns the end of what it writes to stderr, which goes on to the worker's stderr.
 
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
+use crossbeam_channel::{bounded, Receiver};
 use nix::sys::memfd::{memfd_create, MFdFlags};
+use parking_lot::Mutex;
 
 use super::Plan;
 
@@ -24,20 +29,73 @@ pub struct Task {
     pub reserves: u64,
     /// How often it was tried since it was kicked, this time included.
     pub tries: u64,
+    /// The server bounds how often it is tried.
+    pub bounded: bool,
 }
 
-pub fn start(plan: &Plan, job: &Task, body: &[u8]) -> io::Result<Child> {
+/// Bytes of stderr that are kept, and of the reason of a failure.
+const KEPT: usize = 4096;
+
+/// How long the rest of stderr is waited for when a command has ended: a child of its own may keep it open.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// What a command writes to stderr.
+pub struct Errors {
+    end: Arc<Mutex<Vec<u8>>>,
+    is_over: Receiver<()>,
+}
+
+impl Errors {
+    /// Passes on what comes, in a thread of its own, and keeps the end of it.
+    fn of(mut stderr: ChildStderr) -> io::Result<Errors> {
+        let end = Arc::new(Mutex::new(Vec::new()));
+        let (over, is_over) = bounded(1);
+        let kept = end.clone();
+        std::thread::Builder::new().spawn(move || {
+            let mut bytes = [0; KEPT];
+            while let Ok(count @ 1..) = stderr.read(&mut bytes) {
+                let _ = io::stderr().write_all(&bytes[..count]);
+                let mut kept = kept.lock();
+                kept.extend_from_slice(&bytes[..count]);
+                let excess = kept.len().saturating_sub(KEPT);
+                kept.drain(..excess);
+            }
+            let _ = over.send(());
+        })?;
+        Ok(Errors { end, is_over })
+    }
+
+    /// Returns why a command failed: how it ended, and the last of what it wrote.
+    pub fn reason(&mut self, ended: &str) -> Vec<u8> {
+        let _ = self.is_over.recv_timeout(PATIENCE);
+        let kept = self.end.lock();
+        let last = kept.trim_ascii();
+        let room = KEPT - ended.len().min(KEPT) - 2;
+        let from = last.len().saturating_sub(room);
+        // Not from the middle of a character.
+        let from = (from..last.len()).find(|at| last[*at] & 0xc0 != 0x80).unwrap_or(last.len());
+        if from == last.len() {
+            return ended.as_bytes().to_vec();
+        }
+        [ended.as_bytes(), b": ", &last[from..]].concat()
+    }
+}
+
+pub fn start(plan: &Plan, job: &Task, body: &[u8]) -> io::Result<(Child, Errors)> {
     let mut file = File::from(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(body)?;
     file.rewind()?;
-    Command::new(&plan.program)
+    let mut child = Command::new(&plan.program)
         .args(&plan.arguments)
         .env("BEANPOLE_JOB_ID", job.id.to_string())
         .env("BEANPOLE_JOB_TUBE", &job.tube)
         .env("BEANPOLE_JOB_RESERVES", job.reserves.to_string())
         .stdin(Stdio::from(file))
+        .stderr(Stdio::piped())
         .process_group(0)
-        .spawn()
+        .spawn()?;
+    let stderr = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    Ok((child, Errors::of(stderr)?))
 }
 
 /// How it ended, in words; none if it went well.

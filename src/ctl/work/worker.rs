@@ -1,8 +1,9 @@
 //! A thread of `work`: its connection, and the way of a job through it.
 //!
-//! Owns what becomes of a job: done is deleted, failed is released with a growing delay, and buried when it has
-//! failed too often. A verdict goes over the connection that has reserved the job, or is not given: ids may mean
-//! other jobs for a server that has begun anew. So whatever dies, the job stays, and may be done twice.
+//! Owns what becomes of a job: done is deleted; failed is left to the server if the server bounds its tries, else
+//! released with a growing delay, and buried when it has failed too often. A verdict goes over the connection that has
+//! reserved the job, or is not given: ids may mean other jobs for a server that has begun anew. So whatever dies, the
+//! job stays, and may be done twice.
 
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::bench::{Bench, Stop};
 use super::child::{failure, start, Task};
 use super::{Plan, MAX_BACKOFF};
-use crate::ctl::link::{IdAndBody, Link};
+use crate::ctl::link::{refusal, IdAndBody, Link};
 use crate::ctl::problem::{plain, Problem, DONE, EMPTY, NO_CONNECTION, REFUSED};
 use crate::ctl::yaml::Figures;
 use crate::ctl::{reserve, tell};
@@ -25,6 +26,8 @@ pub struct Worker {
     place: usize,
     link: Option<Link>,
     done: u64,
+    /// Whether the server knows `fail`, once that was asked.
+    knows_fail: Option<bool>,
 }
 
 enum Outcome {
@@ -45,7 +48,7 @@ impl Worker {
 
     /// One that may have a connection already.
     pub fn new(plan: Arc<Plan>, bench: Arc<Bench>, place: usize, link: Option<Link>) -> Worker {
-        Worker { plan, bench, place, link, done: 0 }
+        Worker { plan, bench, place, link, done: 0, knows_fail: None }
     }
 
     /// Works until there is no more to do; the exit code.
@@ -59,7 +62,7 @@ impl Worker {
                 Ok(None) => wait = Duration::from_secs(1),
                 Ok(Some(code)) => return Ok(code),
                 Err(problem) if problem.code == NO_CONNECTION => {
-                    self.link = None;
+                    (self.link, self.knows_fail) = (None, None);
                     if self.bench.wish() != Stop::No {
                         return Ok(DONE);
                     }
@@ -123,7 +126,8 @@ impl Worker {
         let before = figures.number("kicks").saturating_mul(self.plan.retries + 1);
         let tries = reserves.saturating_sub(before).max(1);
         let (pri, ttr) = (figures.number("pri"), figures.number("ttr").max(1));
-        Ok(Task { id, tube: figures.text("tube").to_owned(), pri, ttr, reserves, tries })
+        let bounded = !figures.text("tries-left").is_empty();
+        Ok(Task { id, tube: figures.text("tube").to_owned(), pri, ttr, reserves, tries, bounded })
     }
 
     /// Runs the command for a job, and says what becomes of it; whether it went well.
@@ -140,6 +144,7 @@ impl Worker {
                 return Err(Problem::refused(text));
             }
         };
+        let (child, mut errors) = child;
         let (outcome, mut connection) = self.attend(child, job, begun);
         let told = match &outcome {
             Outcome::Ended(status) => failure(*status),
@@ -147,7 +152,8 @@ impl Worker {
             Outcome::Stopped => Some("stopped".to_owned()),
         };
         if connection.is_ok() {
-            connection = self.judge(job, &outcome, told.is_none());
+            let reason = told.as_ref().map(|told| errors.reason(told));
+            connection = self.judge(job, &outcome, reason.as_deref());
         }
         let verdict = match &connection {
             Ok(verdict) => verdict.as_str(),
@@ -204,18 +210,21 @@ impl Worker {
     }
 
     /// Tells the server what becomes of the job; in words, what that is.
-    fn judge(&mut self, job: &Task, outcome: &Outcome, went_well: bool) -> Result<String, Problem> {
+    fn judge(&mut self, job: &Task, outcome: &Outcome, reason: Option<&[u8]>) -> Result<String, Problem> {
         let Task { id, pri, tries, .. } = job;
-        if went_well {
+        let Some(reason) = reason else {
             self.link().expect(&format!("delete {id}"), "DELETED")?;
             return Ok("deleted".to_owned());
-        }
+        };
         let buried = format!("buried after try {tries}");
         if matches!(outcome, Outcome::Stopped) {
             let is_ready = self.link().release(*id, *pri, 0)?;
             return Ok(if is_ready { "released".to_owned() } else { buried });
         }
-        if *tries > self.plan.retries {
+        if job.bounded || *tries > self.plan.retries {
+            if let Some(delay) = self.fail(job, reason)? {
+                return Ok(delay.map_or(buried, |delay| format!("try {} in {delay} s", tries + 1)));
+            }
             self.link().expect(&format!("bury {id} {pri}"), "BURIED")?;
             return Ok(buried);
         }
@@ -224,6 +233,32 @@ impl Worker {
             return Ok(buried);
         }
         Ok(format!("try {} in {delay} s", tries + 1))
+    }
+}
+
+impl Worker {
+    /// Tells the server that a job failed, and why. Returns the delay in seconds if the job is tried again, or `None`
+    /// if the server does not know the command.
+    fn fail(&mut self, job: &Task, reason: &[u8]) -> Result<Option<Option<u64>>, Problem> {
+        if self.knows_fail == Some(false) {
+            return Ok(None);
+        }
+        if self.knows_fail.is_none() {
+            // A malformed line tells, since what does not know the command would take the reason for another one.
+            let known = self.link().ask("fail x")?.line != "UNKNOWN_COMMAND";
+            self.knows_fail = Some(known);
+            return self.fail(job, reason);
+        }
+        let mut command = format!("fail {} {} {}\r\n", job.id, job.pri, reason.len()).into_bytes();
+        command.extend_from_slice(reason);
+        command.extend_from_slice(b"\r\n");
+        self.link().send(&command)?;
+        let reply = self.link().reply()?;
+        match reply.number("RELEASED") {
+            Some(delay) => Ok(Some(Some(delay))),
+            None if reply.line == "BURIED" => Ok(Some(None)),
+            None => Err(refusal("fail", &reply.line)),
+        }
     }
 }
 

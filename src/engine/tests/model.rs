@@ -18,7 +18,6 @@ mod settings;
 
 #[allow(unused_imports)] // the simulation needs no tags
 pub use extended::{Extended, JobTags};
-#[allow(unused_imports)] // the simulation needs no settings
 pub use settings::Settings;
 
 /// The name of a tube.

@@ -1,0 +1,103 @@
+//! The file of `--tubes`: settings of tubes, for those who keep configuration in files.
+//!
+//! Owns its format, a line for each tube, and how it is applied. Tubes that it does not name stay as they are. Must not
+//! decide what a setting does.
+
+use std::path::Path;
+
+use super::hub::{Hub, TurnScratch};
+use crate::engine::{NotSet, TubeSettings, NOBODY};
+use crate::protocol::beanstalk::{read_settings, SETTINGS_OVERHEAD};
+use crate::protocol::text::{is_tube_name, unquote};
+
+/// Bytes of the file that are read at most.
+const MOST: u64 = 16 << 20;
+
+/// A tube by its name, and its settings.
+type TubeLine = (Box<[u8]>, TubeSettings);
+
+/// Reads the file. The error is one line.
+fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
+    let fail = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
+    let length = std::fs::metadata(path).map_err(|error| fail(&error))?.len();
+    if length > MOST {
+        return Err(fail(&format!("{length} bytes are more than {MOST}")));
+    }
+    let text = std::fs::read(path).map_err(|error| fail(&error))?;
+    let mut tubes = Vec::new();
+    for (place, line) in text.split(|&byte| byte == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() || line.starts_with(b"#") {
+            continue;
+        }
+        let wrong = |what: &str| fail(&format!("line {}: {what}: {}", place + 1, line.escape_ascii()));
+        let (name, rest) = match unquote(line) {
+            Some((name, rest)) => (name.to_vec(), rest),
+            None => {
+                let (name, rest) = line.split_at(line.iter().position(|&byte| byte == b' ').unwrap_or(line.len()));
+                if !is_tube_name(name) {
+                    return Err(wrong("invalid tube name"));
+                }
+                (name.to_vec(), rest)
+            }
+        };
+        let settings = read_settings(rest).ok_or_else(|| wrong("invalid settings"))?;
+        tubes.push((name.into(), settings));
+    }
+    Ok(tubes)
+}
+
+/// Reads the file and gives the tubes their settings. The error is one line; then nothing has changed, or only the
+/// tubes before the one that it names.
+pub fn apply(path: &Path, hub: &Hub) -> Result<(), String> {
+    let mut scratch = TurnScratch::default();
+    for (name, settings) in read(path)? {
+        let done = hub.turn(&mut scratch, |core, _, now| {
+            if core.engine().tube_settings(&name).unwrap_or(&TubeSettings::default()) == &settings {
+                return Ok(());
+            }
+            let room = SETTINGS_OVERHEAD + name.len() + settings.dead_length();
+            core.refresh_room();
+            if !core.engine().claim_log_room(room) {
+                return Err(NotSet::OverLimit);
+            }
+            core.engine().set_tube(NOBODY, &name, settings, now)
+        });
+        hub.commit(&mut scratch);
+        let why = match done {
+            Ok(()) => continue,
+            Err(NotSet::Circle) => "dead letters would come back to it",
+            Err(NotSet::OverLimit) => "there is no memory or no space in the binlog for it",
+        };
+        return Err(format!("{}: tube {}: {why}", path.display(), name.escape_ascii()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_is_a_tube_and_its_settings() {
+        let file = std::env::temp_dir().join(format!("beanpole-tubes-{}", std::process::id()));
+        let read_text = |text: &str| {
+            std::fs::write(&file, text).expect("a file");
+            read(&file)
+        };
+        let tubes = read_text("# mail\nmail try:5:10  dead:mail-dead\n\n  \"a b\" max:3\r\nplain\n").expect("tubes");
+        let names: Vec<_> = tubes.iter().map(|(name, _)| name.escape_ascii().to_string()).collect();
+        assert_eq!(names, ["mail", "a b", "plain"]);
+        assert_eq!((tubes[0].1.tries, tubes[1].1.max), (5, 3));
+        assert_eq!(tubes[2].1, TubeSettings::default());
+        for (wrong, expected) in [
+            ("mail max:0", "line 1: invalid settings: mail max:0"),
+            ("\n-x max:1", "line 2: invalid tube name: -x max:1"),
+        ] {
+            let error = read_text(wrong).expect_err(wrong);
+            assert!(error.ends_with(expected), "{error}");
+        }
+        std::fs::remove_file(&file).expect("the file");
+        assert!(read(&file).is_err());
+    }
+}
