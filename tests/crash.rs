@@ -44,6 +44,8 @@ mod errors;
 mod fuzz;
 #[path = "crash/mixtures.rs"]
 mod mixtures;
+#[path = "crash/operations.rs"]
+mod operations;
 #[path = "crash/outcomes.rs"]
 mod outcomes;
 #[path = "crash/readings.rs"]

@@ -433,9 +433,10 @@ fn the_pages_tell_of_the_binlog() {
         assert!(page.contains(words), "{words}");
     }
     let format = read("man/beanpole-binlog.5");
-    for kind in
-        ["P :", "J :", "R ,", "X ,", "K :", "L :", "B :", "D :", "Z :", "N :", "C :", "I :", "S :", "G :", "H :"]
-    {
+    for kind in [
+        "P :", "J :", "R ,", "X ,", "K :", "L :", "B :", "D :", "Z :", "N :", "C :", "I :", "S :", "G :", "F :", "Y :",
+        "H :",
+    ] {
         assert!(format.contains(&format!(".Sy {kind}\n")), "kind {kind}");
     }
     for name in ["lock", "import.begun", "import.done", "damaged/", "beanstalkd/"] {

@@ -30,7 +30,7 @@ impl Head {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
         // The cheap tests first: this runs at every byte of a damaged stretch.
-        if !b"PJpjRLBKXAODZNCISGTUEMQWH".contains(&kind) || length > MAX_PAYLOAD {
+        if !b"PJpjRLBKXAODZNCISGTUEMQWHFY".contains(&kind) || length > MAX_PAYLOAD {
             return None;
         }
         let prefix = if length <= SHORT_PAYLOAD { PREFIX } else { LONG_PREFIX };
@@ -91,6 +91,11 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
             let id = fields.u64()?;
             return Some(Record::Reason { id, reason: fields.0 });
         }
+        b'F' => {
+            let (number, states, bound) = (fields.u32()?, *fields.take(1)?.first()?, fields.u64()?);
+            let from = fields.name()?;
+            return Some(Record::Opened { number, from, to: fields.0, states, bound });
+        }
         b'E' => {
             let (id, until) = (fields.u64()?, fields.time()?);
             let tube = fields.name()?;
@@ -102,6 +107,7 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
         b'C' => Record::Closed(fields.u64()?),
         b'I' => Record::Ids(fields.u64()?),
         b'G' => Record::Gone(fields.u64()?),
+        b'Y' => Record::Done(fields.u64()?),
         b'S' => Record::Synced(Place { segment: fields.u64()?, at: fields.u64()? }),
         b'H' => Record::Start(Start {
             synced: Place { segment: fields.u64()?, at: fields.u64()? },

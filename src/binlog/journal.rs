@@ -60,7 +60,7 @@ struct Segment {
     /// Bytes that what is live in it takes when it is written again.
     live: u64,
     /// What is live in it, by its kind.
-    lists: [SegmentJobs; 4],
+    lists: [SegmentJobs; 5],
     /// Must be emptied whatever the disk's use.
     evacuating: bool,
     /// Because it is damaged: it is set aside then.
@@ -71,7 +71,7 @@ struct Segment {
 
 impl Segment {
     fn new(log: u64, number: u64, size: u64, bytes: u64) -> Segment {
-        let (key, lists) = (Key::new(log, number), [SegmentJobs::EMPTY; 4]);
+        let (key, lists) = (Key::new(log, number), [SegmentJobs::EMPTY; 5]);
         Segment { number, key, size, bytes, live: 0, lists, evacuating: false, damaged: false, missing: false }
     }
 }
@@ -105,7 +105,7 @@ pub struct Journal {
     requested: u64,
     next_number: u64,
     /// Where each of what is live is written down, by its kind and number.
-    places: [LiveIndex; 4],
+    places: [LiveIndex; 5],
     jobs: u64,
     live: u64,
     /// Bytes in segments that are no longer written to.
@@ -260,6 +260,8 @@ impl Journal {
             // The record of the pause says when it ends.
             Change::PauseOver { tube, name } => self.lost(Live::Pause, tube, pause_size(name)),
             Change::Promise(_) | Change::PromiseKey => {}
+            Change::Opened { number, operation } => self.record_opened(number, &operation),
+            Change::Closed { number, names } => self.record_closed(number, names),
             Change::KeyKept(number) => self.write_new(Live::Key, number, None, engine),
             Change::KeyGone { number, names } => self.lost(Live::Key, number, key_size(names)),
             Change::Settings { tube, before } => {

@@ -12,13 +12,13 @@ use std::io;
 
 use super::import::{Imported, ImportedJob};
 use super::journal::{Journal, Live, IDS_AHEAD};
-use super::record::{key_size, pause_size, settings_size, Record, Start};
+use super::record::{key_size, operation_size, pause_size, settings_size, states_of, Record, Start};
 use super::replay::{scan, End, Found, Window};
 use super::segment::{segment_name, Key, Place, HEADER, NEAR, NUMBERS};
 use super::storage::{Storage, StoredFile};
 use super::survey::{is_bad_disk, Link, Survey};
 use super::types::{OpenError, RecoveryProgress, Report};
-use crate::engine::{Body, Engine, JobId, MovedJob, StoredJob};
+use crate::engine::{Body, Engine, JobId, MovedJob, OpenOperation, StoredJob, MOST_OPEN};
 
 /// Ids are smaller: it takes thousands of years to get there.
 const MOST_IDS: u64 = 1 << 63;
@@ -428,6 +428,27 @@ impl<'a> Reading<'a> {
                 self.epoch = (epoch != 0).then_some(epoch);
             }
             Record::Synced(_) => {}
+            Record::Opened { number, from, to, states, bound } => self.opened(number, (from, to), states, bound),
+            Record::Done(number) => self.done(number),
+        }
+    }
+
+    fn opened(&mut self, number: u32, (from, to): (&[u8], &[u8]), states: u8, bound: u64) {
+        let operation = OpenOperation { from: from.into(), to: to.into(), states: states_of(states), bound };
+        let size = operation_size(operation.names());
+        if number >= MOST_OPEN {
+            return;
+        }
+        if let Some(names) = self.engine.restore_operation(number, operation) {
+            self.journal.lost(Live::Operation, number, operation_size(names));
+        }
+        self.journal.found(Live::Operation, number, size);
+    }
+
+    fn done(&mut self, number: u64) {
+        let Ok(number) = u32::try_from(number) else { return };
+        if let Some(names) = self.engine.restore_closed(number) {
+            self.journal.lost(Live::Operation, number, operation_size(names));
         }
     }
 

@@ -58,6 +58,11 @@ pub const MARK: usize = PREFIX + 8;
 /// Bytes of the record of a sync.
 pub const SYNCED: usize = PREFIX + 16;
 
+/// Bytes of the record that an operation begins whose tubes have so many bytes of names, at most.
+pub fn operation_size(names: usize) -> u64 {
+    (LONG_PREFIX + 15 + names) as u64
+}
+
 /// Bytes of the record of a start.
 pub const START: usize = PREFIX + 40;
 
@@ -148,6 +153,32 @@ pub enum Record<'a> {
     Gone(u64),
     /// A server started and continues the log here.
     Start(Start),
+    /// A command about many jobs is in progress.
+    Opened {
+        number: u32,
+        /// The name of the tube whose jobs it is about, and of the one that they go to, if any.
+        from: &'a [u8],
+        to: &'a [u8],
+        /// The states of the jobs, as [`state_bits`].
+        states: u8,
+        bound: u64,
+    },
+    /// It is complete.
+    Done(u64),
+}
+
+/// The states of jobs, by the bits that stand for them.
+const STATES: [State; 5] = [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Finished];
+
+/// Returns the bits that stand for these states.
+pub fn state_bits(states: &[State]) -> u8 {
+    let bits = STATES.iter().enumerate().filter(|(_, state)| states.contains(state));
+    bits.fold(0, |bits, (bit, _)| bits | 1 << bit)
+}
+
+/// Returns the states that these bits stand for.
+pub fn states_of(bits: u8) -> Box<[State]> {
+    STATES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, &state)| state).collect()
 }
 
 /// What a server process records before anything else, if it continues in a segment that it found. The header of a new
@@ -289,6 +320,7 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
         Record::Closed(number) => one_number(*number, b'C', out),
         Record::Ids(number) => one_number(*number, b'I', out),
         Record::Gone(number) => one_number(*number, b'G', out),
+        Record::Done(number) => one_number(*number, b'Y', out),
         named => named_payload(named, out),
     }
 }
@@ -323,6 +355,15 @@ fn named_payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(dead);
             out.extend_from_slice(tube);
             b'Q'
+        }
+        Record::Opened { number, from, to, states, bound } => {
+            out.extend_from_slice(&number.to_le_bytes());
+            out.push(*states);
+            out.extend_from_slice(&bound.to_le_bytes());
+            out.extend_from_slice(&(from.len() as u16).to_le_bytes());
+            out.extend_from_slice(from);
+            out.extend_from_slice(to);
+            b'F'
         }
         Record::Reason { id, reason } => {
             out.extend_from_slice(&id.to_le_bytes());
@@ -498,8 +539,18 @@ mod tests {
             Record::Synced(Place { segment: 5, at: 6 }),
             Record::Gone(7),
         ];
-        samples.extend(samples_of_failures(job));
+        samples.extend(samples_of_operations().into_iter().chain(samples_of_failures(job)));
         samples
+    }
+
+    fn samples_of_operations() -> [Record<'static>; 4] {
+        let start = Start { synced: Place { segment: 1, at: 2 }, ids: 3, epoch: 4, oldest: 5 };
+        [
+            Record::Opened { number: 3, from: b"emails", to: b"", states: 9, bound: 77 },
+            Record::Opened { number: 4, from: b"emails", to: b"other", states: 1, bound: 5 },
+            Record::Done(4),
+            Record::Start(start),
+        ]
     }
 
     /// The same of tubes, of failures, and with long payloads.
@@ -560,7 +611,9 @@ mod tests {
                     Record::Outcome { result, .. } => prefix(result.len()) + 10 + result.len(),
                     Record::Delete(_) => DELETE,
                     Record::Synced(_) => SYNCED,
-                    Record::Next(_) | Record::Closed(_) | Record::Ids(_) | Record::Gone(_) => MARK,
+                    Record::Next(_) | Record::Closed(_) | Record::Ids(_) | Record::Gone(_) | Record::Done(_) => MARK,
+                    Record::Start(_) => START,
+                    Record::Opened { from, to, .. } => length.min(operation_size(from.len() + to.len()) as usize),
                     Record::Move { tube, dead_from, .. } => {
                         length.min(CHANGE + tube.len() + dead_from.map_or(0, |origin| ORIGIN_SIZE + origin.len()))
                     }

@@ -41,7 +41,7 @@ pub use data::jobs::JOB_COST;
 pub use data::latency::{Latency, TubeEvents, TubeTimes, TIMES_COST};
 pub use data::list::{Linked, Links, List};
 pub use data::name::Name;
-pub use data::operations::{Flush, LongCommand, MoveJobs};
+pub use data::operations::{Flush, LongCommand, MoveJobs, OpenOperation, MOST_OPEN};
 pub use data::steps::{Progress, Steps};
 pub use data::text::{is_tube_name_byte, push_uuid, UUID_HYPHENS};
 pub use data::time::{Span, Time};

@@ -135,11 +135,16 @@ impl Hub {
             process.watch_syncs(opened.wal.sync_times());
             log = Some(Durability::new(opened.wal));
         }
+        let alarm = Alarm::new();
+        if core.engine.has_deferred() {
+            // Commands that a crash interrupted are completed although nobody connects.
+            alarm.advance(clock.now());
+        }
         Ok(Hub {
             core: Mutex::new(core),
             log,
             clock,
-            alarm: Alarm::new(),
+            alarm,
             process,
             config,
             memory,

@@ -193,6 +193,13 @@ impl Disk {
         self.0.lock().deeds
     }
 
+    /// As [`Disk::crash_at`], this many deeds from now.
+    #[allow(dead_code)] // for long commands
+    pub fn crash_in(&self, deeds: u64) {
+        let mut state = self.0.lock();
+        state.crash_at = state.deeds + deeds;
+    }
+
     /// At the deed with this number, everything stops: it is not done, or half done, and nothing is done after it.
     pub fn crash_at(&self, deed: u64) {
         self.0.lock().crash_at = deed;

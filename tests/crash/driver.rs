@@ -69,10 +69,15 @@ fn live(engine: &Engine) -> u64 {
         (94 + origin + engine.tube_of(&job).len() + job.body().len() + options) as u64
     };
     let pauses: u64 = engine.pauses().map(|(name, _)| (29 + name.len()) as u64).sum();
+    let operations: u64 = engine.open_operations().map(|operation| (28 + operation.names()) as u64).sum();
     let keys: u64 = engine.ended_keys().map(|ended| (31 + ended.names()) as u64).sum();
     let settings =
         engine.tubes_with_settings().map(|(name, settings)| (48 + name.len() + settings.dead_length()) as u64);
-    engine.jobs().filter(|job| !job.is_volatile()).map(size).sum::<u64>() + pauses + keys + settings.sum::<u64>()
+    engine.jobs().filter(|job| !job.is_volatile()).map(size).sum::<u64>()
+        + pauses
+        + operations
+        + keys
+        + settings.sum::<u64>()
 }
 
 /// One life of a server.

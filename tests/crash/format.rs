@@ -288,7 +288,7 @@ fn apply(kind: u8, payload: &[u8], jobs: &mut BTreeMap<u64, Job>) {
             jobs.insert(id, job);
         }
         b'D' => drop(jobs.remove(&id())),
-        b'Z' | b'N' | b'C' | b'I' | b'S' | b'G' | b'Q' | b'E' | b'H' => {}
+        b'Z' | b'N' | b'C' | b'I' | b'S' | b'G' | b'Q' | b'E' | b'F' | b'Y' | b'H' => {}
         _ => drop(jobs.get_mut(&id()).map(|job| job.change(kind, payload))),
     }
 }

@@ -3,8 +3,8 @@
 //! Owns where each of these is written down, and what it takes to write it again. Must not touch files.
 
 use super::{size_of, Journal};
-use crate::binlog::record::{key_size, pause_size, settings_size, Record, CHANGE};
-use crate::engine::{Engine, JobExtras, State, ORIGIN_SIZE};
+use crate::binlog::record::{key_size, operation_size, pause_size, settings_size, state_bits, Record, CHANGE, MARK};
+use crate::engine::{Engine, JobExtras, OpenOperation, State, ORIGIN_SIZE};
 
 /// What is written down as it is, and stands in one segment at a time.
 #[derive(Clone, Copy, Debug)]
@@ -17,11 +17,13 @@ pub enum Live {
     Settings,
     /// A pause, by the number of its tube.
     Pause,
+    /// A command about many jobs in progress, by its number.
+    Operation,
 }
 
 impl Live {
     /// In the order in which compaction writes them again.
-    pub(super) const ALL: [Live; 4] = [Live::Job, Live::Key, Live::Settings, Live::Pause];
+    pub(super) const ALL: [Live; 5] = [Live::Job, Live::Key, Live::Settings, Live::Pause, Live::Operation];
 
     /// Bytes that it takes when it is written again, at most.
     pub fn size(self, number: u32, engine: &Engine) -> u64 {
@@ -33,6 +35,7 @@ impl Live {
                 settings_size(names.unwrap_or(0))
             }
             Live::Pause => pause_size(engine.pause_at(number).map_or(0, |(name, _)| name.len())),
+            Live::Operation => operation_size(engine.operation_at(number).map_or(0, OpenOperation::names)),
         }
     }
 }
@@ -99,6 +102,9 @@ impl Journal {
                 let (name, pause) = engine.pause_at(number).expect("a pause in progress");
                 self.push(&Record::pause(name, Some(pause)));
             }
+            Live::Operation => {
+                self.push_operation(number, engine.operation_at(number).expect("an operation in progress"));
+            }
         }
         self.move_in(live, number, size);
     }
@@ -111,6 +117,26 @@ impl Journal {
         }
         self.live += size;
         self.write(live, number, size, engine);
+    }
+
+    fn push_operation(&mut self, number: u32, operation: &OpenOperation) {
+        let OpenOperation { from, to, states, bound } = operation;
+        self.push(&Record::Opened { number, from, to, states: state_bits(states), bound: *bound });
+    }
+
+    /// An operation begins. It may be complete by now, so that the engine does not know it any more.
+    pub(super) fn record_opened(&mut self, number: u32, operation: &OpenOperation) {
+        let size = operation_size(operation.names());
+        self.make_room(size);
+        self.push_operation(number, operation);
+        self.found(Live::Operation, number, size);
+    }
+
+    /// An operation is complete.
+    pub(super) fn record_closed(&mut self, number: u32, names: usize) {
+        self.make_room(MARK as u64);
+        self.push(&Record::Done(number.into()));
+        self.lost(Live::Operation, number, operation_size(names));
     }
 
     /// A job went to another tube; so it has another size.

@@ -2,10 +2,11 @@
 //!
 //! Owns the deadlines of everything timed, the work that verbs have left for other turns, and the steps of this turn.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::deadlines::Deadlines;
 use super::deferred::Deferred;
+use super::operations::OpenOperation;
 use super::steps::Steps;
 
 #[derive(Debug)]
@@ -13,10 +14,12 @@ pub struct Agenda {
     pub(in crate::engine) deadlines: Deadlines,
     pub(in crate::engine) deferred: VecDeque<Deferred>,
     pub(in crate::engine) steps: Steps,
+    /// Commands about many jobs that are in progress, by their numbers in the log.
+    pub(in crate::engine) open: BTreeMap<u32, OpenOperation>,
 }
 
 impl Agenda {
     pub fn new() -> Agenda {
-        Agenda { deadlines: Deadlines::new(), deferred: VecDeque::new(), steps: Steps::ENDLESS }
+        Agenda { deadlines: Deadlines::new(), deferred: VecDeque::new(), steps: Steps::ENDLESS, open: BTreeMap::new() }
     }
 }

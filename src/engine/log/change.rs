@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use crate::engine::data::job::JobId;
+use crate::engine::data::operations::OpenOperation;
 use crate::engine::Engine;
 
 /// One change. Jobs are named by their slots: until the next verb, the job is there to be looked at.
@@ -107,6 +108,18 @@ pub enum Change {
         /// Its [`Engine::logged_size`] before and afterwards.
         sizes: (usize, usize),
     },
+    /// A command about many jobs begins; until the next one with this number is closed, a restart completes it.
+    Opened {
+        /// Its number in the log.
+        number: u32,
+        operation: Box<OpenOperation>,
+    },
+    /// The command that was opened under this number is complete, or given up.
+    Closed {
+        number: u32,
+        /// Bytes of the names of its tubes.
+        names: usize,
+    },
     /// Nothing, but a reply promises that this job is gone, and its key is not: the log must have it before the reply
     /// leaves.
     PromiseKey,
@@ -142,6 +155,8 @@ impl Change {
             | Change::SettingsEnded { .. }
             | Change::KeyKept(_)
             | Change::KeyGone { .. }
+            | Change::Opened { .. }
+            | Change::Closed { .. }
             | Change::PromiseKey => None,
         }
     }

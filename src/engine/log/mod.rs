@@ -5,5 +5,6 @@
 pub(super) mod change;
 pub(super) mod log_room;
 pub(super) mod news;
+pub(super) mod operations;
 pub(super) mod restore;
 pub(super) mod stored;

@@ -144,6 +144,7 @@ impl Engine {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Finished)?;
         let before = self.logged_size(slot);
         let number = self.open_tube_unlimited(tube);
+        self.restore_progress(self.store.jobs.get(slot).tube, tube);
         self.forget_origin(slot);
         let job = self.store.jobs.get_mut(slot);
         job.tube = number;
@@ -261,6 +262,7 @@ impl Engine {
             }
             self.close_tube_if_idle(number);
         }
+        self.resume_operations();
     }
 
     /// A delay is never longer than it was meant to be, whatever the wall clock says after the restart: a machine

@@ -8,7 +8,7 @@ use crate::engine::data::client::ClientState;
 use crate::engine::data::event::Outcome;
 use crate::engine::data::handle::ClientId;
 use crate::engine::data::job::{JobId, JobView, State};
-use crate::engine::data::operations::Flush;
+use crate::engine::data::operations::{Flush, OpenOperation};
 use crate::engine::data::smallest::Smallest;
 use crate::engine::data::steps::{Progress, MOVE};
 use crate::engine::data::time::Time;
@@ -46,17 +46,35 @@ impl Engine {
     /// Takes away the jobs of a tube that there were when it began; who waits for one is told that it is gone. Their
     /// keys may be used again at once.
     pub fn flush(&mut self, flush: &mut Flush, now: Time) -> Progress {
+        if flush.last.is_none() {
+            flush.last = Some(self.store.last_id);
+            flush.open = self.open_flush(flush);
+        }
         let progress = self.flush_some(flush);
+        if progress == Progress::Done {
+            self.close_operation(&mut flush.open);
+        }
         // What was reserved may have held up jobs of other tubes.
         self.serve_unblocked(now);
         progress
     }
 
+    /// One job goes by one record, which needs no other.
+    fn open_flush(&mut self, flush: &Flush) -> Option<u32> {
+        let number = self.tubes.find(&flush.tube)?;
+        if self.tubes.get_mut(number).counts.sum(&flush.states) < 2 {
+            return None;
+        }
+        let Flush { tube, states, last, .. } = flush;
+        let bound = last.unwrap_or_default();
+        self.open_operation(OpenOperation { from: tube.clone(), to: Box::default(), states: states.clone(), bound })
+    }
+
     fn flush_some(&mut self, flush: &mut Flush) -> Progress {
-        let last = *flush.last.get_or_insert(self.store.last_id);
+        let last = flush.last.unwrap_or_default();
         while let Some(number) = self.tubes.find(&flush.tube) {
             let mut counts = self.tubes.get(number).counts;
-            if counts.sum(flush.states) == 0 {
+            if counts.sum(&flush.states) == 0 {
                 break;
             }
             let first = QUEUED.iter().filter(|state| flush.states.contains(state));

@@ -7,7 +7,7 @@
 use crate::engine::data::handle::ClientId;
 use crate::engine::data::job::{Cause, JobId, Priority, State};
 use crate::engine::data::list::NIL;
-use crate::engine::data::operations::MoveJobs;
+use crate::engine::data::operations::{MoveJobs, OpenOperation};
 use crate::engine::data::steps::{Progress, MOVE};
 use crate::engine::data::time::{Span, Time};
 use crate::engine::{Engine, OverLimit};
@@ -60,11 +60,22 @@ impl Engine {
     /// Puts jobs into another tube as they are, those first that come first in their queue, without those whose keys
     /// are other jobs' there.
     pub fn move_jobs(&mut self, client: ClientId, moving: &mut MoveJobs, now: Time) -> Result<Progress, OverLimit> {
+        let progress = self.move_portion(client, moving, now);
+        if progress == Ok(Progress::More) {
+            self.operation_goes_on(moving.open, moving.left);
+        } else {
+            self.close_operation(&mut moving.open);
+        }
+        progress
+    }
+
+    fn move_portion(&mut self, client: ClientId, moving: &mut MoveJobs, now: Time) -> Result<Progress, OverLimit> {
         let Some(from) = self.tubes.find(&moving.from) else { return Ok(Progress::Done) };
         if moving.from == moving.to {
             return Ok(Progress::Done);
         }
         let count = self.tubes.get_mut(from).counts.sum(&[moving.state]);
+        let is_new = moving.origin.is_none();
         let origin = *moving.origin.get_or_insert_with(|| {
             moving.left = moving.left.min(count);
             self.tubes.handle(from)
@@ -76,6 +87,10 @@ impl Engine {
             return Ok(Progress::Done);
         }
         let to = self.open_tube(client, &moving.to)?;
+        if is_new && moving.left > 1 && moving.open.is_none() {
+            let (from, to, states, bound) = (moving.from.clone(), moving.to.clone(), [moving.state], moving.left);
+            moving.open = self.open_operation(OpenOperation { from, to, states: states.into(), bound });
+        }
         let mut looked = 1;
         // The last job to go closes a tube that nobody uses or watches.
         while moving.left > 0 && looked > 0 && moving.passed <= MOST_PASSED && self.tubes.at(origin).is_some() {

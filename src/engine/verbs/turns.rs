@@ -72,10 +72,15 @@ impl Engine {
     }
 
     /// Completes a command whose client is gone, in the next turns.
-    pub fn complete_alone(&mut self, operation: LongCommand) {
+    pub fn complete_alone(&mut self, mut operation: LongCommand) {
         let others = self.agenda.deferred.iter().filter(|work| matches!(work, Deferred::LongCommand(_))).count();
         if others < MOST_OPERATIONS {
             self.agenda.deferred.push_back(Deferred::LongCommand(operation));
+            return;
+        }
+        match &mut operation {
+            LongCommand::Flush(flush) => self.close_operation(&mut flush.open),
+            LongCommand::Move(moving) => self.close_operation(&mut moving.open),
         }
     }
 

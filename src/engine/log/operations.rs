@@ -1,0 +1,82 @@
+//! Commands about many jobs that the log knows to be in progress, so that a crash does not leave them half done.
+//!
+//! Owns which of them are open. A restart completes these as if their clients had hung up. Must not carry them out: the
+//! verbs do.
+//!
+//! Touches: agenda, tubes.
+
+use crate::engine::data::deferred::Deferred;
+use crate::engine::data::operations::{OpenOperation, MOST_OPEN};
+use crate::engine::log::change::Change;
+use crate::engine::Engine;
+
+impl Engine {
+    /// Has the log know that an operation is in progress. Returns its number there, or `None` without a log or without
+    /// room in it.
+    pub(in crate::engine) fn open_operation(&mut self, operation: OpenOperation) -> Option<u32> {
+        if !self.is_logged() {
+            return None;
+        }
+        let number = (0..MOST_OPEN).find(|number| !self.agenda.open.contains_key(number))?;
+        if !self.claim_log_room(operation.names()) {
+            return None;
+        }
+        self.changed(Change::Opened { number, operation: Box::new(operation.clone()) });
+        self.agenda.open.insert(number, operation);
+        Some(number)
+    }
+
+    /// An operation is complete, or is given up. Does nothing if the log does not know it.
+    pub(in crate::engine) fn close_operation(&mut self, open: &mut Option<u32>) {
+        let Some(number) = open.take() else { return };
+        if let Some(operation) = self.agenda.open.remove(&number) {
+            self.changed(Change::Closed { number, names: operation.names() });
+        }
+    }
+
+    /// So many jobs are still to be moved by an operation.
+    pub(in crate::engine) fn operation_goes_on(&mut self, open: Option<u32>, left: u64) {
+        if let Some(operation) = open.and_then(|number| self.agenda.open.get_mut(&number)) {
+            operation.bound = left;
+        }
+    }
+
+    /// Returns the operation with this number in the log, if it is in progress.
+    pub fn operation_at(&self, number: u32) -> Option<&OpenOperation> {
+        self.agenda.open.get(&number)
+    }
+
+    /// Returns all operations in progress that the log knows.
+    pub fn open_operations(&self) -> impl Iterator<Item = &OpenOperation> {
+        self.agenda.open.values()
+    }
+
+    /// By the log, this operation was in progress. Returns the bytes of the names of the one that had this number.
+    pub fn restore_operation(&mut self, number: u32, operation: OpenOperation) -> Option<usize> {
+        self.agenda.open.insert(number, operation).map(|before| before.names())
+    }
+
+    /// By the log, an operation was complete. Returns the bytes of its names.
+    pub fn restore_closed(&mut self, number: u32) -> Option<usize> {
+        self.agenda.open.remove(&number).map(|operation| operation.names())
+    }
+
+    /// By the log, a job went from one tube to another; operations that move such jobs have one less to move.
+    pub(in crate::engine) fn restore_progress(&mut self, from: u32, to: &[u8]) {
+        if self.agenda.open.is_empty() {
+            return;
+        }
+        let from = &self.tubes.get(from).name;
+        for operation in self.agenda.open.values_mut() {
+            if *operation.from == **from && *operation.to == *to {
+                operation.bound = operation.bound.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Has all that were in progress completed in the next turns.
+    pub(in crate::engine) fn resume_operations(&mut self) {
+        let open = self.agenda.open.iter().map(|(&number, operation)| operation.clone().resume(number));
+        self.agenda.deferred.extend(open.map(Deferred::LongCommand));
+    }
+}

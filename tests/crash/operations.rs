@@ -1,0 +1,116 @@
+//! Crashes while a tube is emptied or its jobs are moved to another one, which takes several turns.
+//!
+//! Owns the promise that such a command is carried out for all jobs or for none.
+
+use beanpole::internals::binlog::SyncMode;
+use beanpole::internals::engine::{Engine, Flush, JobView, MoveJobs, Progress, Span, State};
+
+use crate::disk::Disk;
+use crate::driver::{dawn, settings, Life};
+
+const JOBS: usize = 30;
+
+/// So many of them are moved.
+const MOVED: usize = 20;
+
+/// Steps of a turn: so few that a command takes many turns.
+const STEPS: u64 = 24;
+
+enum Command {
+    Flush(Flush),
+    Move(MoveJobs),
+}
+
+fn command(moves: bool) -> Command {
+    match moves {
+        true => Command::Move(MoveJobs::new(b"a"[..].into(), b"b"[..].into(), State::Ready, MOVED as u64)),
+        false => Command::Flush(Flush::new(b"a"[..].into(), &State::UNFINISHED)),
+    }
+}
+
+/// How many jobs are in the two tubes.
+fn counts(life: &Life) -> [usize; 2] {
+    let engine = &life.access.0.borrow().1;
+    let of = |name: &[u8]| engine.jobs().filter(|job: &JobView| engine.tube_of(job) == name).count();
+    [of(b"a"), of(b"b")]
+}
+
+/// One turn of a few steps.
+fn turn(life: &mut Life, mut work: impl FnMut(&mut Engine) -> Progress) -> Progress {
+    let mut progress = Progress::More;
+    life.wal.reserve(&life.access, 1000);
+    life.turn(|engine, _| {
+        engine.grant_steps(STEPS);
+        progress = work(engine);
+        engine.grant_steps(u64::MAX);
+        None
+    });
+    progress
+}
+
+/// Runs the command on a disk that crashes at this deed, and then starts again twice. Returns whether it had begun and
+/// was not complete at the crash, and whether the disk crashed.
+fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
+    let told = format!("moves {moves}, segments of {size}, deed {point}");
+    let mut life = Life::begin(Disk::new(point), settings(size, SyncMode::Always), dawn(), point).expect("a log");
+    let client = life.first_client();
+    while counts(&life)[0] < JOBS {
+        life.put(client, b"a", 1, Span::ZERO);
+    }
+    life.settle();
+    life.disk.crash_in(point + 1);
+    let (mut command, now) = (command(moves), life.now);
+    for round in 0.. {
+        let progress = turn(&mut life, |engine| match &mut command {
+            Command::Flush(flush) => engine.flush(flush, now),
+            Command::Move(moving) => engine.move_jobs(client, moving, now).expect("room"),
+        });
+        let _ = life.wal.write(&life.access) && (round % 3 > 0 || life.wal.sync(&life.access));
+        life.wal.maintain(&life.access);
+        if progress == Progress::Done || life.disk.has_crashed() {
+            break;
+        }
+    }
+    life.settle();
+    let done = if moves { [JOBS - MOVED, MOVED] } else { [0, 0] };
+    let has_crashed = life.disk.has_crashed();
+    assert!(has_crashed || counts(&life) == done, "{told}");
+    let mut disk = life.disk.power_cut(point);
+    let mut was_open = false;
+    for start in 0..2 {
+        let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), 1).expect("a log");
+        let is_open = life.access.0.borrow().1.operation_at(0).is_some();
+        assert!(start == 0 || !is_open, "{told}: it is complete");
+        was_open |= is_open;
+        while life.access.0.borrow().1.has_deferred() {
+            let _ = turn(&mut life, |engine| {
+                engine.go_on(now);
+                Progress::More
+            });
+        }
+        let found = counts(&life);
+        assert!(found == done || has_crashed && found == [JOBS, 0], "{told}: {found:?} jobs after start {start}");
+        life.settle();
+        disk = life.disk.kill(point);
+    }
+    (was_open, has_crashed)
+}
+
+#[test]
+fn a_tube_is_emptied_or_moved_completely_or_not_at_all() {
+    for moves in [false, true] {
+        for size in [700, 2000, 1 << 20] {
+            let (mut completed, mut point) = (0, 0);
+            loop {
+                let (was_open, has_crashed) = crash(moves, size, point);
+                completed += u64::from(was_open);
+                if !has_crashed {
+                    break;
+                }
+                point += 1;
+            }
+            println!("moves {moves}, segments of {size}: {completed} of {point} crashes in the middle");
+            assert!(completed > 0, "no crash left the command in progress");
+        }
+    }
+}
