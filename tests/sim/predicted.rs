@@ -340,7 +340,7 @@ impl Predicted {
             "delete" => said(model.delete(client, job()), "DELETED"),
             "release" => {
                 let released = model.release(client, job(), number(2) as u32, Span::from_secs(number(3)), now);
-                let buried = model.state_of(job()) == Some(State::Buried);
+                let buried = model.state_of(job()) == Some(State::Buried) && model.own_tries(job()) > 0;
                 said(released, if buried { "BURIED" } else { "RELEASED" })
             }
             "bury" => said(model.bury(client, job(), number(2) as u32, now), "BURIED"),

@@ -10,8 +10,8 @@ use super::request::Request;
 use super::{extended, reply, yaml};
 use crate::access::{Denied, Digest};
 use crate::engine::{
-    Engine, Event, FindOldest, FindReserved, Flush, IdPage, JobId, Kick, MoveJobs, NewJob, Progress, Refused, Reserve,
-    Span, State, Tagged, Tags, TouchAll,
+    Engine, Event, FindOldest, FindReserved, Flush, IdPage, JobId, JobView, Kick, MoveJobs, NewJob, Progress, Refused,
+    Reserve, Span, State, Tagged, Tags, TouchAll,
 };
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{self, Context, Flow, Output};
@@ -271,9 +271,11 @@ fn put_tagged(job: NewJob, tags: Tags, context: &mut Context, out: &mut Output) 
     }
 }
 
-/// The reply to a release: who has lost the job often enough finds it buried.
+/// Writes the reply to a release: `BURIED` after the last try that the job's own tag allows. Clients that do not
+/// know the settings of a tube take that reply for an error, so after the last try by a setting it stays `RELEASED`.
 fn release(id: JobId, released: bool, engine: &Engine, out: &mut Output) {
-    let buried = released && engine.job(id).is_some_and(|job| job.state() == State::Buried);
+    let is_bound = |job: &JobView| engine.extras(job).is_some_and(|extras| extras.max_attempts > 0);
+    let buried = released && engine.job(id).is_some_and(|job| job.state() == State::Buried && is_bound(&job));
     reply::found(out, released, if buried { reply::BURIED } else { reply::RELEASED });
 }
 

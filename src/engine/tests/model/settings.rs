@@ -84,7 +84,7 @@ impl Model {
 
     /// How often the job may be tried, by its tags or by its tube.
     fn tries(&self, id: JobId) -> Option<u8> {
-        let own = self.extended.tags.get(&id).map_or(0, |tags| tags.tries);
+        let own = self.own_tries(id);
         let tube = self.job(id).expect("a job").tube;
         let of_tube = self.extended.rules.get(tube).map_or(0, |rules| rules.settings.tries);
         Some(if own > 0 { own } else { of_tube }).filter(|tries| *tries > 0)
@@ -92,6 +92,11 @@ impl Model {
 
     pub fn fails(&self, id: JobId) -> u8 {
         self.extended.failures.get(&id).map_or(0, |failure| failure.0)
+    }
+
+    /// Returns the bound on tries that the job's own tag sets, or 0.
+    pub fn own_tries(&self, id: JobId) -> u8 {
+        self.extended.tags.get(&id).map_or(0, |tags| tags.tries)
     }
 
     pub fn tries_left(&self, id: JobId) -> Option<u8> {
