@@ -447,33 +447,45 @@ fn the_pages_tell_of_the_binlog() {
     }
 }
 
-/// The conversation with telnet in `text`: what is typed, and what must come back.
-fn conversation(text: &str) -> Vec<(bool, String)> {
-    let lines = text.lines().skip_while(|line| !line.contains("$ telnet ")).skip(1);
-    let mut is_body = false;
-    let mut conversation = Vec::new();
-    for line in lines.take_while(|line| !line.starts_with("```") && !line.starts_with(".Ed")) {
-        let is_command = COMMANDS.iter().any(|row| line.starts_with(row.word));
-        conversation.push((is_command || is_body, line.to_owned()));
-        is_body = is_command && line.starts_with("put ");
+/// The conversations in `text`: what the reader types, and what the server must reply.
+fn conversations(text: &str) -> Vec<Vec<(bool, String)>> {
+    let is_command = |line: &str| COMMANDS.iter().any(|row| line.starts_with(row.word));
+    let has_body = |line: &str| line.starts_with("put ") || line.starts_with("fail ");
+    let blocks = text
+        .split("\n.Bd ")
+        .flat_map(|block| block.split("\n```"))
+        .filter(|block| block.lines().any(|line| line == "quit"));
+    let mut found = Vec::new();
+    for block in blocks {
+        let lines = block.lines().skip(1).skip_while(|line| !is_command(line));
+        let mut is_body = false;
+        let mut conversation = Vec::new();
+        for line in lines.take_while(|line| !line.starts_with(".Ed")) {
+            conversation.push((is_command(line) || is_body, line.to_owned()));
+            is_body = has_body(line) && !is_body;
+        }
+        assert!(conversation.last().is_some_and(|(typed, line)| *typed && line == "quit"), "{conversation:?}");
+        found.push(conversation);
     }
-    assert!(conversation.last().is_some_and(|(typed, line)| *typed && line == "quit"), "{conversation:?}");
-    conversation
+    assert!(!found.is_empty(), "no conversation");
+    found
 }
 
 #[test]
 fn the_conversations_to_paste_go_as_shown() {
-    for file in ["README.md", "man/beanpole.8"] {
-        let server = Server::start().expect("a server");
-        let mut client = Client::connect(server.address()).expect("a connection");
-        for (typed, line) in conversation(&read(file)) {
-            if typed {
-                client.send(format!("{line}\r\n").as_bytes()).expect("a connection");
-            } else {
-                assert_eq!(client.line().expect("a reply"), line, "{file}");
+    for file in ["README.md", "man/beanpole.8", "man/beanpole-beanstalk.7"] {
+        for conversation in conversations(&read(file)) {
+            let server = Server::start().expect("a server");
+            let mut client = Client::connect(server.address()).expect("a connection");
+            for (typed, line) in conversation {
+                if typed {
+                    client.send(format!("{line}\r\n").as_bytes()).expect("a connection");
+                } else {
+                    assert_eq!(client.line().expect("a reply"), line, "{file}");
+                }
             }
+            assert!(client.line().is_err(), "{file}: quit closes the connection");
         }
-        assert!(client.line().is_err(), "{file}: quit closes the connection");
     }
 }
 
