@@ -124,7 +124,7 @@ fn the_man_page_s_figures_are_true() {
         format!("A tube counts as its name and {TUBE_COST} bytes, and {TIMES_COST} more"),
         format!("A watched tube counts as {WATCH_COST} bytes"),
         format!("A connection counts as {CONNECTION_COST} bytes"),
-        format!("at most {MAX_LINE} bytes with its CR LF"),
+        format!("at most {MAX_LINE} bytes, including its CR LF"),
     ] {
         assert!(page.contains(&figure), "{figure}");
     }
@@ -134,7 +134,7 @@ fn the_man_page_s_figures_are_true() {
 #[test]
 fn the_man_page_has_every_figure() {
     let page = read("man/beanpole.8");
-    let list = page.split("has these keys behind the known ones:").nth(1).and_then(|rest| rest.split("\n.It").next());
+    let list = page.split("these keys follow beanstalkd's keys:").nth(1).and_then(|rest| rest.split("\n.It").next());
     let listed: Vec<&str> = list
         .expect("a list")
         .lines()
