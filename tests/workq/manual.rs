@@ -46,7 +46,7 @@ fn the_page_has_every_reply_and_figure() {
     for figure in [
         format!("to {MAX_DATA} (1 MiB)"),
         format!("longer than {MAX_LINE} bytes"),
-        format!("1 to {MAX_NAME} letters"),
+        format!("1 to {MAX_NAME} characters"),
         format!("from 1 to {MAX_TTR} (24 hours)"),
     ] {
         assert!(page.contains(&figure), "{figure}");
