@@ -239,7 +239,8 @@ impl Request {
                 Continuation::Guard(guarded) => guarded.request.adoption_size(engine, client),
                 _ => 0,
             },
-            Request::Beanstalk(_) | Request::Gearman(_) | Request::Workq(_) | Request::Http(_) => 0,
+            Request::Http(request) => request.tags().map_or(0, |tags| engine.adoption_of_tagged(client, tags)),
+            Request::Beanstalk(_) | Request::Gearman(_) | Request::Workq(_) => 0,
         }
     }
 

@@ -15,7 +15,7 @@ use super::{digest, user, Guarded, Talk, OPERATOR};
 use crate::daemon::{run, Folder, PATIENCE};
 
 /// The rights of each path, one of which is enough.
-const ROWS: [(&str, &[&str]); 22] = [
+const ROWS: [(&str, &[&str]); 28] = [
     ("GET /", &["open"]),
     ("GET /healthz", &["open"]),
     ("GET /readyz", &["open"]),
@@ -35,7 +35,13 @@ const ROWS: [(&str, &[&str]); 22] = [
     ("POST /api/tubes/{tube}/clear", &["admin"]),
     // To a tube for which nobody has a right.
     ("POST /api/tubes/{tube}/move", &[]),
+    ("GET /api/failed", &["look"]),
+    ("GET /api/tubes/{tube}/failed", &["look"]),
+    ("POST /api/tubes/{tube}/failed/kick", &["admin"]),
+    ("POST /api/tubes/{tube}/failed/delete", &["admin"]),
+    ("POST /api/tubes/{tube}/failed/move", &[]),
     ("POST /api/jobs/{id}/kick", &["admin"]),
+    ("POST /api/jobs/{id}/move", &[]),
     ("POST /api/jobs/{id}/delete", &["admin"]),
     ("POST /api/jobs/{id}/bury", &["admin"]),
     ("GET /favicon.ico", &["open"]),
@@ -83,6 +89,7 @@ fn ask(talk: &mut Talk, line: &str, token: &str, body: &str) -> Reply {
 fn body(route: &str) -> String {
     match route.rsplit('/').next() {
         Some("put") => r#"{"body":"x"}"#.to_owned(),
+        Some("move") if route.contains("/failed/") || route.contains("/jobs/") => format!(r#"{{"to":"{OTHER}"}}"#),
         Some("move") => format!(r#"{{"to":"{OTHER}","state":"ready"}}"#),
         _ => "{}".to_owned(),
     }

@@ -301,6 +301,87 @@ fn jobs_are_listed_by_state_a_page_at_a_time_and_found_by_id() {
     assert_eq!(visited.visitor().get("/api/jobs?id=x").status, 400);
 }
 
+/// Returns a function that sends a command of the beanstalk protocol and returns the first line of the reply. Bodies
+/// must not contain line breaks.
+fn speak(visited: &Visited) -> impl FnMut(&str) -> String {
+    let mut queue = BufReader::new(TcpStream::connect(visited.server.address()).expect("a connection"));
+    move |command: &str| {
+        queue.get_mut().write_all(format!("{command}\r\n").as_bytes()).expect("a connection");
+        let mut line = String::new();
+        queue.read_line(&mut line).expect("a reply");
+        if line.starts_with("RESERVED") {
+            queue.read_line(&mut String::new()).expect("a body");
+        }
+        line.trim_end().to_owned()
+    }
+}
+
+#[test]
+fn failed_jobs_are_grouped_by_reason_and_dealt_with() {
+    let visited = serve(|_| ());
+    let mut talk = speak(&visited);
+    // Of each tube every third job fails for one reason, and the others for another one.
+    for id in 1..=1800 {
+        let tube = if id % 2 == 0 { "mail" } else { "web" };
+        assert_eq!(talk(&format!("put 0 0 60 0 tub:{tube}\r\n")), format!("INSERTED {id}"));
+        assert_eq!(talk(&format!("reserve-job {id}")), format!("RESERVED {id} 0"));
+        let reason = if id % 3 == 0 { "timeout" } else { "no such host\nTraceback" };
+        if id % 100 == 50 {
+            assert_eq!(talk(&format!("bury {id} 0")), "BURIED");
+        } else {
+            assert_eq!(talk(&format!("fail {id} 0 {}\r\n{reason}", reason.len())), "BURIED");
+        }
+    }
+    let groups = |filter: &str| {
+        let page = visited.get(&format!("/api/failed?filter={filter}"));
+        let lines = page.lines().filter(|line| line.contains("\"tube\""));
+        let row = |line: &str| ["tube", "reason", "count", "newest"].map(|key| value(line, key).to_owned()).join(" ");
+        lines.map(row).collect::<Vec<_>>()
+    };
+    let all = [
+        r#""mail" "timeout" 294 1800"#,
+        r#""web" "no such host" 600 1799"#,
+        r#""mail" "no such host" 588 1798"#,
+        r#""web" "timeout" 300 1797"#,
+        r#""mail" "" 18 1750"#,
+    ];
+    assert_eq!(groups(""), all);
+    assert_eq!(groups("we"), [all[1], all[3]]);
+    let (mut ids, mut before) = (Vec::new(), u64::MAX.to_string());
+    while before != "null" {
+        let page = visited.get(&format!("/api/tubes/mail/failed?reason=no+such+host&limit=100&before={before}"));
+        ids.extend(page.lines().filter(|line| line.contains("\"id\"")).map(|line| value(line, "id").to_owned()));
+        before = value(&page, "next").to_owned();
+    }
+    let of_mail = |id: &u64| id % 2 == 0 && id % 3 != 0 && id % 100 != 50;
+    let expected: Vec<String> = (1..=1800).rev().filter(of_mail).map(|id: u64| id.to_string()).collect();
+    assert_eq!(ids, expected);
+    let act = |path: &str, body: &str| visited.post(path, body).1;
+    assert_eq!(act("/api/tubes/mail/failed/kick", r#"{"reason":"timeout"}"#), "{\"kicked\":294}\n");
+    assert_eq!(act("/api/tubes/mail/failed/delete", r#"{"reason":""}"#), "{\"deleted\":18}\n");
+    let moved = act("/api/tubes/mail/failed/move", r#"{"reason":"no such host","to":"later"}"#);
+    assert_eq!(moved, "{\"moved\":588}\n");
+    assert_eq!(act("/api/jobs/1799/move", r#"{"to":"later"}"#), "{\"done\":true}\n");
+    assert_eq!(visited.post("/api/jobs/1800/move", r#"{"to":"later"}"#).0, 404, "it is ready");
+    assert_eq!(act("/api/tubes/web/failed/delete", "{}"), "{\"deleted\":899}\n");
+    assert_eq!(groups(""), [r#""later" "no such host" 589 1799"#]);
+    assert_eq!(visited.post("/api/tubes/later/failed/move", r#"{"to":"later"}"#).0, 400);
+}
+
+#[test]
+fn a_job_is_put_with_tags() {
+    let visited = serve(|_| ());
+    let put = |tags: &str| visited.post("/api/tubes/mail/put", &format!(r#"{{"body":"x","tags":"{tags}"}}"#));
+    assert_eq!(put("idp:a:60 ttl:90 con:web:2"), (200, "{\"id\":1}\n".to_owned()));
+    assert_eq!(put("idp:a"), (200, "{\"id\":1,\"duplicate-of\":\"ready\"}\n".to_owned()));
+    assert_eq!(put(""), (200, "{\"id\":2}\n".to_owned()));
+    for wrong in ["tub:other", "ttl:0", "foo", "idp:a idp:b", " "] {
+        assert_eq!(put(wrong).0, 400, "{wrong:?}");
+    }
+    assert_eq!(speak(&visited)("delete 1"), "DELETED");
+    assert_eq!(put("idp:a"), (200, "{\"id\":1,\"duplicate-of\":\"deleted\"}\n".to_owned()));
+}
+
 #[test]
 fn settings_are_given_and_shown_and_failures_seen() {
     let visited = serve(|_| ());
@@ -309,17 +390,10 @@ fn settings_are_given_and_shown_and_failures_seen() {
     assert_eq!(value(&visited.get("/api/tubes/mail"), "settings"), "\"try:1 dead:mail-dead max:3\"");
     assert_eq!(set("try:0").0, 400);
     assert_eq!(set("dead:mail").0, 409);
-    let mut queue = BufReader::new(TcpStream::connect(visited.server.address()).expect("a connection"));
-    let mut talk = |command: &str| {
-        queue.get_mut().write_all(format!("{command}\r\n").as_bytes()).expect("a connection");
-        let mut line = String::new();
-        queue.read_line(&mut line).expect("a reply");
-        line.trim_end().to_owned()
-    };
+    let mut talk = speak(&visited);
     assert_eq!(talk("put 0 0 60 1 tub:mail\r\nx"), "INSERTED 1");
     assert_eq!(talk("reserve-job 1"), "RESERVED 1 1");
-    assert_eq!(talk("fail 1 0 12\r\nno such host"), "x", "the body");
-    assert_eq!(talk("quit"), "BURIED");
+    assert_eq!(talk("fail 1 0 12\r\nno such host"), "BURIED");
     let job = visited.get("/api/jobs/1");
     for (key, found) in
         [("tube", "\"mail-dead\""), ("fails", "1"), ("dead-from", "\"mail\""), ("last-error", "\"no such host\"")]

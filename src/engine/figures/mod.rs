@@ -3,6 +3,7 @@
 //! Owns its files. Changes nothing but the steps that a page takes.
 
 pub(super) mod ages;
+pub(super) mod buried;
 pub(super) mod id_pages;
 pub(super) mod pages;
 pub(super) mod stats;

@@ -35,18 +35,7 @@ impl Engine {
             State::Reserved if self.held(client, id, now).is_none() => return Ok(false),
             _ => {}
         }
-        if self.has_expired(slot, now) {
-            self.expire_job(slot, now);
-            return Ok(false);
-        }
-        if !self.may_move(slot, tube, now) {
-            return Ok(false);
-        }
-        let number = self.open_tube(client, tube)?;
-        if !self.claim_log_room(tube.len()) {
-            self.close_tube_if_idle(number);
-            return Err(OverLimit);
-        }
+        let Some(number) = self.open_target(client, slot, tube, now)? else { return Ok(false) };
         let cause = if delay == Span::ZERO { Cause::Move } else { Cause::MoveLater };
         self.change_tube(slot, number, |job| {
             job.transition(cause);
@@ -55,6 +44,35 @@ impl Engine {
         });
         self.serve(number, now);
         Ok(true)
+    }
+
+    /// Puts a buried job into another tube, where it stays buried. Returns `false` if there is no such job, or if its
+    /// key is another job's there.
+    pub fn move_buried(&mut self, client: ClientId, id: JobId, tube: &[u8], now: Time) -> Result<bool, OverLimit> {
+        let is_buried = |slot: &u32| self.store.jobs.get(*slot).state() == State::Buried;
+        let Some(slot) = self.store.jobs.find(id).filter(is_buried) else { return Ok(false) };
+        let Some(number) = self.open_target(client, slot, tube, now)? else { return Ok(false) };
+        self.agenda.steps.take(2 * MOVE);
+        self.move_as_it_is(slot, number, NIL);
+        Ok(true)
+    }
+
+    /// Returns the number of the tube with this name, which the job in `slot` is about to enter, or `None` if the job
+    /// may not, or has just expired.
+    fn open_target(&mut self, client: ClientId, slot: u32, tube: &[u8], now: Time) -> Result<Option<u32>, OverLimit> {
+        if self.has_expired(slot, now) {
+            self.expire_job(slot, now);
+            return Ok(None);
+        }
+        if !self.may_move(slot, tube, now) {
+            return Ok(None);
+        }
+        let number = self.open_tube(client, tube)?;
+        if !self.claim_log_room(tube.len()) {
+            self.close_tube_if_idle(number);
+            return Err(OverLimit);
+        }
+        Ok(Some(number))
     }
 
     /// Puts jobs into another tube as they are, those first that come first in their queue, without those whose keys

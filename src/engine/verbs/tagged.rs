@@ -64,6 +64,17 @@ impl Engine {
     /// Puts a job with tags, unless there is one of its key.
     pub fn put_tagged(&mut self, client: ClientId, new: NewJob, tags: Tags, now: Time) -> Result<Tagged, Refused> {
         self.mark_producer(client);
+        self.put_tagged_unmarked(client, new, tags, now)
+    }
+
+    /// Does the same for a client that does not count as a producer.
+    pub fn put_tagged_unmarked(
+        &mut self,
+        client: ClientId,
+        new: NewJob,
+        tags: Tags,
+        now: Time,
+    ) -> Result<Tagged, Refused> {
         if self.draining {
             return Err(Refused::Draining);
         }
@@ -78,7 +89,8 @@ impl Engine {
             if let Some(slot) = self.find_keyed(&dedup_key, known.unwrap_or(NIL))? {
                 return self.duplicate(slot, new.pri);
             }
-            let tube = tags.tube.as_deref().unwrap_or(&self.tubes.get(used).name);
+            // A client that names the tube need not use any.
+            let tube = tags.tube.as_deref().unwrap_or_else(|| &self.tubes.get(used).name);
             if let Some(id) = self.find_ended(tube, key, now) {
                 self.changed(Change::PromiseKey);
                 return Ok(Tagged::Ended(id));

@@ -12,6 +12,11 @@ const PUT_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
 /// Upper bound of the bytes that the tags of a job take beside that.
 pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
 
+/// Returns the bytes that the tags of a put occupy at most, in memory or in a log.
+pub fn tags_size(tags: &Tags) -> u64 {
+    TAGS_OVERHEAD + tags.reason.as_ref().map_or(0, |reason| reason.len() as u64)
+}
+
 /// Upper bound of the bytes of the record of a change to a job.
 pub const CHANGE_OVERHEAD: u64 = 50;
 
@@ -122,9 +127,7 @@ impl Command {
     pub fn log_size(&self) -> u64 {
         match self {
             Command::Put { job, tags } => {
-                let tags = tags
-                    .as_ref()
-                    .map_or(0, |tags| TAGS_OVERHEAD + tags.reason.as_ref().map_or(0, |reason| reason.len() as u64));
+                let tags = tags.as_ref().map_or(0, |tags| tags_size(tags));
                 job.body.len() as u64 + PUT_OVERHEAD + tags
             }
             Command::Delete(_) => 1,

@@ -16,7 +16,7 @@ mod tags;
 mod tube_settings;
 mod yaml;
 
-pub use command::Command;
+pub use command::{tags_size, Command};
 pub use commands::{CommandName, CommandRow, COMMANDS, MAX_LINE, MAX_PUT_LINE};
 pub use continuation::Continuation;
 pub use extended::{stats_job, SETTINGS_OVERHEAD};
@@ -26,7 +26,7 @@ pub use figures::{
 };
 pub use request::{Decoder, Request};
 pub use session::{deny, execute, go_on, tell};
-pub use tags::TAGS;
+pub use tags::{read as read_tags, Tagging, TAGS};
 pub use tube_settings::{read as read_settings, written as tube_settings, SETTINGS};
 
 /// What a client is told that connects when there is no room for it.

@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 
 use super::objects::{job_members, tube_members, tube_values, TubeValues, GLIMPSE};
 use super::reply::{not_found, HttpAnswer, Kind};
-use crate::engine::{IdPage, JobId, Progress, State, TubeStats};
+use crate::engine::{Engine, IdPage, JobId, JobView, Progress, State, TubeStats};
 use crate::protocol::beanstalk::TUBE_FIGURES;
 use crate::protocol::text::{has_part, whole_number};
 use crate::protocol::{self, Context, Output};
@@ -58,7 +58,12 @@ impl Filter {
         Filter(text.into())
     }
 
-    fn admits(&self, name: &[u8]) -> bool {
+    /// Returns the bytes of memory that it occupies beside itself.
+    pub fn footprint(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    pub fn admits(&self, name: &[u8]) -> bool {
         has_part(name, &self.0)
     }
 
@@ -337,6 +342,43 @@ pub fn numbered_job(id: JobId, context: &Context) -> HttpAnswer {
     list.finish("jobs", "\"next\":null")
 }
 
+/// Jobs that are being written, with the beginnings of their bodies.
+#[derive(Debug)]
+pub struct JobRows {
+    ids: Vec<JobId>,
+    /// The next of them to be written.
+    at: usize,
+    list: JsonList,
+}
+
+impl JobRows {
+    /// Returns rows for the jobs with these ids, in this order.
+    pub fn new(ids: Vec<JobId>) -> JobRows {
+        JobRows { ids, at: 0, list: JsonList::default() }
+    }
+
+    /// Returns the bytes of memory that it occupies beside itself.
+    pub fn footprint(&self) -> u64 {
+        (self.ids.capacity() * size_of::<JobId>()) as u64 + self.list.text.footprint()
+    }
+
+    /// Goes on, and returns the list when it is complete. Jobs that are no longer `wanted` are left out.
+    pub fn go_on(&mut self, context: &mut Context, wanted: impl Fn(&Engine, &JobView) -> bool) -> Option<JsonList> {
+        let now = context.now;
+        while let Some(id) = self.ids.get(self.at) {
+            let engine = &*context.engine;
+            if engine.steps().are_used_up() {
+                return None;
+            }
+            let job = engine.job(*id).filter(|job| wanted(engine, job));
+            let bytes = job.map_or(0, |job| self.list.add(|members| job_members(members, engine, &job, GLIMPSE, now)));
+            context.engine.take_steps(4 + bytes as u64 / 64);
+            self.at += 1;
+        }
+        Some(std::mem::take(&mut self.list))
+    }
+}
+
 /// A page of the jobs of a tube, in the order of their ids.
 #[derive(Debug)]
 pub struct JobList {
@@ -348,16 +390,14 @@ pub struct JobList {
     searched: usize,
     page: Option<IdPage>,
     ids: Vec<JobId>,
-    /// The next of them to be written.
-    at: usize,
-    list: JsonList,
+    /// The jobs of the page, once they are known, and the last of them if another page follows.
+    rows: Option<(JobRows, Option<JobId>)>,
 }
 
 impl JobList {
     /// At most `limit` jobs with ids above this one.
     pub fn new(tube: Box<[u8]>, state: Option<State>, above: u64, limit: usize) -> JobList {
-        let (ids, list) = Default::default();
-        JobList { tube, state, above, limit, searched: 0, page: None, ids, at: 0, list }
+        JobList { tube, state, above, limit, searched: 0, page: None, ids: Vec::new(), rows: None }
     }
 
     /// The name of the tube.
@@ -369,7 +409,8 @@ impl JobList {
     pub fn footprint(&self) -> u64 {
         let page = self.page.as_ref().map_or(0, IdPage::footprint);
         let ids = self.ids.capacity() * size_of::<JobId>();
-        (self.tube.len() + ids) as u64 + page + self.list.text.footprint()
+        let rows = self.rows.as_ref().map_or(0, |(rows, _)| rows.footprint());
+        (self.tube.len() + ids) as u64 + page + rows
     }
 
     /// Goes on, and returns the reply when the page is complete.
@@ -390,33 +431,23 @@ impl JobList {
                 self.ids.dedup();
             }
         }
-        let shown = self.ids.len().min(self.limit);
-        while let Some(id) = self.ids.get(self.at).copied().filter(|_| self.at < shown) {
-            if context.engine.steps().are_used_up() {
-                return None;
-            }
-            self.write(id, context);
-            self.at += 1;
+        if self.rows.is_none() {
+            let has_more = self.ids.len() > self.limit;
+            self.ids.truncate(self.limit);
+            let last = self.ids.last().copied().filter(|_| has_more);
+            self.rows = Some((JobRows::new(std::mem::take(&mut self.ids)), last));
         }
-        let last = self.ids.get(shown.wrapping_sub(1)).filter(|_| self.ids.len() > shown);
+        let (tube, (rows, last)) = (&self.tube, self.rows.as_mut()?);
+        let list =
+            rows.go_on(context, |engine, job| states.contains(&job.state()) && engine.tube_of(job) == &**tube)?;
         let next = last.map_or("null".to_owned(), |id| id.0.to_string());
-        Some(std::mem::take(&mut self.list).finish("jobs", &format!("\"next\":{next}")))
+        Some(list.finish("jobs", &format!("\"next\":{next}")))
     }
 
     fn states(&self) -> &'static [State] {
         let all = &State::UNFINISHED;
         let place = self.state.and_then(|state| all.iter().position(|one| *one == state));
         place.and_then(|place| all.get(place..=place)).unwrap_or(all)
-    }
-
-    /// Writes the job with this id, unless it has left its tube or state meanwhile.
-    fn write(&mut self, id: JobId, context: &mut Context) {
-        let engine = &*context.engine;
-        let wanted = |state: State| self.states().contains(&state);
-        let job = engine.job(id).filter(|job| wanted(job.state()) && engine.tube_of(job) == &*self.tube);
-        let now = context.now;
-        let bytes = job.map_or(0, |job| self.list.add(|members| job_members(members, engine, &job, GLIMPSE, now)));
-        context.engine.take_steps(4 + bytes as u64 / 64);
     }
 }
 

@@ -4,6 +4,7 @@
 //! client of this protocol ever waits, holds a job or is told anything unasked. Must not remember anything about the
 //! queue.
 
+mod failed;
 mod lists;
 mod metrics;
 mod objects;

@@ -3,7 +3,7 @@
 //! Owns their members, and how much of a body is shown. Must not look for tubes or jobs.
 
 use super::metrics;
-use crate::engine::{BodyRef, Engine, JobExtras, JobView, Span, State, Time, TubeStats};
+use crate::engine::{Engine, JobExtras, JobView, Span, State, Time, TubeStats};
 use crate::protocol::beanstalk::{tube_settings, tube_times, FigureValue, JOB_COUNTS, TUBE_FIGURES};
 use crate::protocol::text::upto;
 use crate::shared::json::Members;
@@ -71,14 +71,13 @@ pub fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown:
     }
     let body = job.body();
     members.number("size", body.len() as u64);
-    let part = beginning(body, shown);
+    let part = beginning(body.bytes(), shown);
     members.bytes("body", part);
     members.truth("truncated", part.len() < body.len());
 }
 
-/// Up to so many bytes of a body, but no half letter at the end.
-fn beginning(body: BodyRef<'_>, most: usize) -> &[u8] {
-    let bytes = body.bytes();
+/// Returns at most `most` bytes of a text, without a part of a character at the end.
+pub fn beginning(bytes: &[u8], most: usize) -> &[u8] {
     if bytes.len() <= most {
         return bytes;
     }

@@ -7,6 +7,7 @@ use super::metrics::TubeChoice;
 use super::routes::{self, Command, RequestTarget, Route, Routed, ROUTES};
 use super::types::{Failure, Head, Method};
 use crate::access::{Digest, Need};
+use crate::engine::Tags;
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{past, upto};
 use crate::protocol::upload::{swallow, Upload};
@@ -42,6 +43,14 @@ impl Request {
     /// Bytes that it may take in a log.
     pub fn log_size(&self) -> u64 {
         self.command.as_ref().map_or(0, Command::log_size)
+    }
+
+    /// Returns the tags of the job that it puts, if it has any.
+    pub fn tags(&self) -> Option<&Tags> {
+        match &self.command {
+            Ok(Command::PutTagged(_, tags)) => Some(tags),
+            _ => None,
+        }
     }
 
     /// Bytes of memory beside itself.

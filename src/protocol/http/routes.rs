@@ -3,12 +3,13 @@
 //! Owns the paths, and how their parts, queries and bodies are read. The manual page's test walks it. Must not carry
 //! out anything.
 
+use super::failed::{FailedGroups, FailedJobs, Group, Remedy, Sweep};
 use super::lists::{Filter, JobList, Mark, SortedTubes, TubeList, TubeOrder};
 use super::metrics::{Names, TubeChoice};
 use super::types::{Failure, Method};
 use crate::access::{Need, Scope};
-use crate::engine::{Body, JobId, NewJob, Priority, Span, State, TubeSettings};
-use crate::protocol::beanstalk::read_settings;
+use crate::engine::{Body, JobId, NewJob, Priority, Span, State, Tags, TubeSettings};
+use crate::protocol::beanstalk::{read_settings, read_tags, tags_size, Tagging};
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{is_tube_name, past, whole_number};
 use crate::protocol::{DecodeLimits, LogSubject};
@@ -21,6 +22,8 @@ const PUT: u64 = 300;
 /// The priority of a job that names none, and its time to run.
 const USUAL_PRIORITY: Priority = 1024;
 const USUAL_TTR: u64 = 60;
+
+const SAME_TUBE: &str = "a tube cannot be moved to itself";
 
 #[derive(Debug)]
 pub enum Command {
@@ -48,7 +51,18 @@ pub enum Command {
     Job(JobId),
     /// The body of a job, as it is.
     Body(JobId),
+    /// A job for the tube with this name.
     Put(Box<[u8]>, NewJob),
+    /// A job with tags, which name the tube.
+    PutTagged(NewJob, Box<Tags>),
+    /// Groups of failed jobs.
+    Failed(Box<FailedGroups>),
+    /// A page of failed jobs.
+    FailedJobs(Box<FailedJobs>),
+    /// Do something with all jobs of a group.
+    Sweep(Box<Sweep>),
+    /// Put a buried job into the tube with this name.
+    MoveJob(JobId, Box<[u8]>),
     Kick(Box<[u8]>, u64),
     /// Pause a tube for so long.
     Pause(Box<[u8]>, Span),
@@ -89,6 +103,9 @@ impl Command {
         use Command::*;
         match self {
             Put(tube, job) => PUT + (tube.len() + job.body.len()) as u64,
+            PutTagged(job, tags) => PUT + job.body.len() as u64 + tags_size(tags),
+            Sweep(sweep) => CHANGE + sweep.target().len() as u64,
+            MoveJob(_, tube) => CHANGE + tube.len() as u64,
             Move { to: tube, .. } | Pause(tube, _) => CHANGE + tube.len() as u64,
             Set(tube, settings) => 2 * CHANGE + (tube.len() + settings.dead_length()) as u64,
             Kick(..) | KickJob(_) | BuryJob(_) => CHANGE,
@@ -102,6 +119,11 @@ impl Command {
         use Command::*;
         let bytes = match self {
             Put(tube, job) => tube.len() + job.body.len(),
+            PutTagged(job, tags) => return job.body.len() as u64 + tags_size(tags),
+            Failed(groups) => return size_of_val(&**groups) as u64 + groups.footprint(),
+            FailedJobs(list) => return size_of_val(&**list) as u64 + list.footprint(),
+            Sweep(sweep) => return size_of_val(&**sweep) as u64 + sweep.footprint(),
+            MoveJob(_, tube) => tube.len(),
             Move { tube, to, .. } => tube.len() + to.len(),
             Metrics(_, choice) => choice.footprint(),
             Tubes(list) => return size_of_val(&**list) as u64 + list.footprint(),
@@ -121,7 +143,10 @@ impl Command {
 
     /// What it is about, for the log.
     pub fn log_subject(&self) -> LogSubject {
-        let size = if let Command::Put(_, job) = self { Some(job.body.len()) } else { None };
+        let size = match self {
+            Command::Put(_, job) | Command::PutTagged(job, _) => Some(job.body.len()),
+            _ => None,
+        };
         LogSubject { size, ..LogSubject::of(self.subject()) }
     }
 
@@ -132,6 +157,13 @@ impl Command {
             Tube(tube) | Peek(tube, _) => Subject::Tube(tube),
             Metrics(_, TubeChoice { only: Some(tube), .. }) => Subject::Tube(tube),
             Jobs(list) => Subject::Tube(list.tube()),
+            FailedJobs(list) => Subject::Tube(list.tube()),
+            PutTagged(_, tags) => Subject::Tube(tags.tube.as_deref().unwrap_or_default()),
+            Sweep(sweep) => match sweep.target() {
+                [] => Subject::Tube(&sweep.group.tube),
+                to => Subject::TwoTubes(&sweep.group.tube, to),
+            },
+            MoveJob(id, to) => Subject::JobAndTube(*id, to),
             Put(tube, _) | Kick(tube, _) | Pause(tube, _) | Clear(tube, _) => Subject::Tube(tube),
             Move { tube, to, .. } => Subject::TwoTubes(tube, to),
             Set(tube, settings) => match &settings.dead {
@@ -144,7 +176,7 @@ impl Command {
                 About::Job(id) => Subject::Job(Some(*id)),
             },
             Page | Health | Ready | Metrics(..) | Server => Subject::Nothing,
-            Tubes(_) | SortedTubes(_) | NamedTube(_) => Subject::Nothing,
+            Tubes(_) | SortedTubes(_) | NamedTube(_) | Failed(_) => Subject::Nothing,
         }
     }
 }
@@ -194,7 +226,7 @@ const fn row(
 }
 
 #[rustfmt::skip]
-pub const ROUTES: [Route; 22] = [
+pub const ROUTES: [Route; 28] = [
     row(("page", Method::Get, "/"), &[], Need::OPEN, "the page", |_| Ok(Command::Page)),
     row(("healthz", Method::Get, "/healthz"), &[], Need::OPEN, "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
     row(("readyz", Method::Get, "/readyz"), &[], Need::OPEN, "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
@@ -207,13 +239,19 @@ pub const ROUTES: [Route; 22] = [
     row(("peek", Method::Get, "/api/tubes/{tube}/peek/{state}"), &[], Need::LOOK_NAMED, "the next job of a tube that is ready, delayed or buried", |it| Ok(Command::Peek(it.part(0), queued(&it.part(1))?))),
     row(("job", Method::Get, "/api/jobs/{id}"), &[], Need::LOOK_JOB, "a job, with up to 64 KiB of its body", |it| it.id().map(Command::Job)),
     row(("body", Method::Get, "/api/jobs/{id}/body"), &[], Need::LOOK_JOB, "the body of a job, as it is", |it| it.id().map(Command::Body)),
-    row(("put", Method::Post, "/api/tubes/{tube}/put"), &["body", "body-base64", "pri", "delay", "ttr"], Need::PUT_NAMED, "put a job", put),
+    row(("put", Method::Post, "/api/tubes/{tube}/put"), &["body", "body-base64", "pri", "delay", "ttr", "tags"], Need::PUT_NAMED, "put a job", put),
     row(("kick", Method::Post, "/api/tubes/{tube}/kick"), &["count"], Need::ADMIN_NAMED, "make buried, or delayed, jobs ready", |it| Ok(Command::Kick(it.part(0), it.number("count", u64::MAX)?))),
     row(("pause", Method::Post, "/api/tubes/{tube}/pause"), &["seconds"], Need::ADMIN_NAMED, "give out no job of a tube for so long; 0 ends a pause", |it| Ok(Command::Pause(it.part(0), it.seconds("seconds", 3600)?))),
     row(("settings", Method::Post, "/api/tubes/{tube}/settings"), &["settings"], Need::ADMIN_NAMED, "give a tube its settings, and take away those that are not named", settings),
     row(("clear", Method::Post, "/api/tubes/{tube}/clear"), &["state"], Need::ADMIN_NAMED, "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
     row(("move", Method::Post, "/api/tubes/{tube}/move"), &["to", "state", "count"], Need::ADMIN_NAMED, "put jobs of a tube into another one", move_jobs),
+    row(("failed", Method::Get, "/api/failed"), &["filter"], Need::LOOK_ANY, "groups of failed jobs: the buried ones by tube and reason", |it| Ok(Command::Failed(FailedGroups::new(Filter::new(it.query("filter").unwrap_or_default())).into()))),
+    row(("failed-jobs", Method::Get, "/api/tubes/{tube}/failed"), &["reason", "limit", "before"], Need::LOOK_NAMED, "failed jobs of a tube, the newest failure first, a page at a time", failed_jobs),
+    row(("kick-failed", Method::Post, "/api/tubes/{tube}/failed/kick"), &["reason", "reason-base64"], Need::ADMIN_NAMED, "make failed jobs of a tube ready, all or those with one reason", |it| sweep(it, Remedy::Kick)),
+    row(("delete-failed", Method::Post, "/api/tubes/{tube}/failed/delete"), &["reason", "reason-base64"], Need::ADMIN_NAMED, "delete failed jobs of a tube, all or those with one reason", |it| sweep(it, Remedy::Delete)),
+    row(("move-failed", Method::Post, "/api/tubes/{tube}/failed/move"), &["reason", "reason-base64", "to"], Need::ADMIN_NAMED, "put failed jobs of a tube into another one, all or those with one reason", move_failed),
     row(("kick-job", Method::Post, "/api/jobs/{id}/kick"), &[], Need::ADMIN_JOB, "make a buried, delayed or leased job ready", |it| it.id().map(Command::KickJob)),
+    row(("move-job", Method::Post, "/api/jobs/{id}/move"), &["to"], Need::ADMIN_JOB, "put a buried job into another tube", |it| Ok(Command::MoveJob(it.id()?, target(it)?))),
     row(("delete", Method::Post, "/api/jobs/{id}/delete"), &[], Need::ADMIN_JOB, "delete a job that nobody has reserved", |it| it.id().map(Command::DeleteJob)),
     row(("bury", Method::Post, "/api/jobs/{id}/bury"), &[], Need::ADMIN_JOB, "set a job aside that nobody has reserved", |it| it.id().map(Command::BuryJob)),
     // What stands here is known, and gives nothing: browsers ask for it unasked.
@@ -301,6 +339,20 @@ impl Arguments<'_> {
         self.object.text(key).map_err(|()| wrong(key))
     }
 
+    /// Reads bytes that stand under `key` as text, or under `encoded` in base64.
+    fn bytes(&mut self, key: &'static str, encoded: &'static str) -> Result<Option<Vec<u8>>, Failure> {
+        let mut text = |key| self.object.take_text(key).map_err(|()| wrong(key));
+        match (text(key)?, text(encoded)?) {
+            (None, None) => Ok(None),
+            (Some(text), None) => Ok(Some(text.into_owned().into_bytes())),
+            (None, Some(text)) => match crate::shared::base64::decode(text.as_bytes()) {
+                Some(bytes) => Ok(Some(bytes)),
+                None => Err(wrong(encoded)),
+            },
+            (Some(_), Some(_)) => Err(wrong(key)),
+        }
+    }
+
     /// As long as the beanstalk protocol can say.
     fn seconds(&self, key: &str, otherwise: u64) -> Result<Span, Failure> {
         let seconds = self.number(key, otherwise)?;
@@ -353,18 +405,44 @@ fn jobs(it: &mut Arguments) -> Result<Command, Failure> {
 
 fn put(it: &mut Arguments) -> Result<Command, Failure> {
     let tube = new_tube(&it.part(0))?;
-    let mut text = |key| it.object.take_text(key).map_err(|()| wrong(key));
-    let bytes = match (text("body")?, text("body-base64")?) {
-        (Some(text), None) => text.into_owned().into_bytes(),
-        (None, Some(text)) => crate::shared::base64::decode(text.as_bytes()).ok_or_else(|| wrong("body-base64"))?,
-        _ => return Err(wrong("body, or body-base64")),
-    };
+    let bytes = it.bytes("body", "body-base64")?.ok_or_else(|| wrong("body, or body-base64"))?;
     if bytes.len() as u64 > it.limits.max_job_size.into() {
         return Err(Failure::new(413, "the job is too large"));
     }
     let pri = it.number("pri", USUAL_PRIORITY.into())?.try_into().map_err(|_| wrong("pri"))?;
     let ttr = it.seconds("ttr", USUAL_TTR)?.max(Span::from_secs(1));
-    Ok(Command::Put(tube, NewJob { pri, delay: it.seconds("delay", 0)?, ttr, body: Body::from(bytes) }))
+    let job = NewJob { pri, delay: it.seconds("delay", 0)?, ttr, body: Body::from(bytes) };
+    let Some(text) = it.text("tags")?.filter(|text| !text.is_empty()) else { return Ok(Command::Put(tube, job)) };
+    match read_tags(format!(" {text}").as_bytes(), it.limits.extensions) {
+        Tagging::Tagged(tags) if tags.tube.is_none() => {
+            Ok(Command::PutTagged(job, Box::new(Tags { tube: Some(tube), ..*tags })))
+        }
+        _ => Err(wrong("tags")),
+    }
+}
+
+fn failed_jobs(it: &mut Arguments) -> Result<Command, Failure> {
+    let group = Group { tube: it.part(0), reason: it.query("reason").map(Into::into) };
+    let limit = it.query_number("limit", 100)?.clamp(1, 100) as usize;
+    Ok(Command::FailedJobs(FailedJobs::new(group, it.query_number("before", u64::MAX)?, limit).into()))
+}
+
+fn sweep(it: &mut Arguments, remedy: Remedy) -> Result<Command, Failure> {
+    let reason = it.bytes("reason", "reason-base64")?.map(Vec::into_boxed_slice);
+    Ok(Command::Sweep(Sweep::new(Group { tube: it.part(0), reason }, remedy).into()))
+}
+
+fn move_failed(it: &mut Arguments) -> Result<Command, Failure> {
+    let to = target(it)?;
+    if *to == *it.part(0) {
+        return Err(Failure::new(400, SAME_TUBE));
+    }
+    sweep(it, Remedy::Move(to))
+}
+
+/// Reads the name of the tube that jobs go to.
+fn target(it: &Arguments) -> Result<Box<[u8]>, Failure> {
+    new_tube(it.text("to")?.ok_or_else(|| wrong("to"))?.as_bytes())
 }
 
 fn settings(it: &mut Arguments) -> Result<Command, Failure> {
@@ -396,10 +474,10 @@ fn clear(it: &mut Arguments) -> Result<Command, Failure> {
 }
 
 fn move_jobs(it: &mut Arguments) -> Result<Command, Failure> {
-    let to = new_tube(it.text("to")?.ok_or_else(|| wrong("to"))?.as_bytes())?;
+    let to = target(it)?;
     let state = queued(it.text("state")?.ok_or_else(|| wrong("state"))?.as_bytes())?;
     if *to == *it.part(0) {
-        return Err(Failure::new(400, "a tube cannot be moved to itself"));
+        return Err(Failure::new(400, SAME_TUBE));
     }
     Ok(Command::Move { tube: it.part(0), to, state, count: it.number("count", u64::MAX)? })
 }

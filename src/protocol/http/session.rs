@@ -3,6 +3,7 @@
 //! Owns which verb a request becomes and what its reply tells. What may be long goes on in other turns, and a list that
 //! grows is on the account of memory. Must not know how bytes arrive or leave.
 
+use super::failed::{FailedGroups, FailedJobs, Sweep};
 use super::lists::{named_tube, numbered_job, JobList, SortedTubes, TubeList};
 use super::metrics::{self, Scrape};
 use super::objects::{figure, job_members, time_members, tube_members, tube_values, SHOWN};
@@ -14,8 +15,8 @@ use super::same_site;
 use super::types::{Failure, Head};
 use crate::access::{ClientAccess, Right};
 use crate::engine::{
-    FindOldest, Flush, JobId, Kick, LongCommand, MoveJobs, NewJob, NotSet, Progress, Refused, State, Stats,
-    TubeSettings,
+    FindOldest, Flush, JobId, Kick, LongCommand, MoveJobs, NewJob, NotSet, Progress, Refused, State, Stats, Tagged,
+    Tags, TubeSettings,
 };
 use crate::protocol::beanstalk::{extended_counts, server_figures, QueueFigures, SETTINGS_OVERHEAD};
 use crate::protocol::sums::VisibleSums;
@@ -45,6 +46,9 @@ enum Rest {
     SortedTubes(Box<SortedTubes>),
     Tube(FindOldest),
     Jobs(Box<JobList>),
+    Failed(Box<FailedGroups>),
+    FailedJobs(Box<FailedJobs>),
+    Sweep(Box<Sweep>),
     /// A kick of many jobs.
     Kick(Box<[u8]>, Kick),
     /// The deletion of many jobs.
@@ -55,7 +59,7 @@ enum Rest {
 
 /// Every kind of it; tests go through all of them.
 #[cfg(test)]
-pub const KINDS: [&str; 9] = [
+pub const KINDS: [&str; 12] = [
     "http metrics",
     "http server",
     "http tubes",
@@ -65,6 +69,9 @@ pub const KINDS: [&str; 9] = [
     "http kick",
     "http clear",
     "http move",
+    "http failed",
+    "http failed jobs",
+    "http sweep",
 ];
 
 #[cfg(test)]
@@ -80,6 +87,9 @@ impl Continuation {
             Rest::Kick(..) => KINDS[6],
             Rest::Clear(_) => KINDS[7],
             Rest::Move(_) => KINDS[8],
+            Rest::Failed(_) => KINDS[9],
+            Rest::FailedJobs(_) => KINDS[10],
+            Rest::Sweep(_) => KINDS[11],
         }
     }
 }
@@ -100,6 +110,8 @@ impl Continuation {
             Rest::Kick(..) => CHANGE,
             Rest::Clear(_) => 1,
             Rest::Move(moving) => CHANGE + moving.footprint(),
+            Rest::Sweep(sweep) => CHANGE + sweep.target().len() as u64,
+            Rest::Failed(_) | Rest::FailedJobs(_) => 0,
             Rest::Metrics(_) | Rest::Server(_) => 0,
             Rest::Tubes(_) | Rest::SortedTubes(_) | Rest::Tube(_) | Rest::Jobs(_) => 0,
         }
@@ -114,6 +126,9 @@ impl Continuation {
             Rest::SortedTubes(list) => size_of::<SortedTubes>() as u64 + list.footprint(),
             Rest::Tube(find) => find.footprint(),
             Rest::Jobs(list) => size_of::<JobList>() as u64 + list.footprint(),
+            Rest::Failed(groups) => size_of::<FailedGroups>() as u64 + groups.footprint(),
+            Rest::FailedJobs(list) => size_of::<FailedJobs>() as u64 + list.footprint(),
+            Rest::Sweep(sweep) => size_of::<Sweep>() as u64 + sweep.footprint(),
             Rest::Kick(tube, _) => tube.len() as u64,
             Rest::Clear(flush) => flush.footprint(),
             Rest::Move(moving) => moving.footprint(),
@@ -180,6 +195,11 @@ fn carry_out(command: Command, head: Box<Head>, context: &mut Context, out: &mut
         Command::Job(id) => Step::Done(job(id, context)),
         Command::Body(id) => Step::Done(body(id, context)),
         Command::Put(tube, job) => Step::Done(put(&tube, job, context)),
+        Command::PutTagged(job, tags) => Step::Done(put_tagged(job, *tags, context)),
+        Command::Failed(groups) => advance(Rest::Failed(groups), context),
+        Command::FailedJobs(list) => advance(Rest::FailedJobs(list), context),
+        Command::Sweep(sweep) => advance(Rest::Sweep(sweep), context),
+        Command::MoveJob(id, to) => Step::Done(move_job(id, &to, context)),
         Command::Kick(tube, count) => advance(Rest::Kick(tube, Kick::new(count)), context),
         Command::Set(tube, settings) => Step::Done(set_tube(&tube, *settings, context)),
         Command::Pause(tube, length) => {
@@ -284,6 +304,27 @@ fn put(tube: &[u8], job: NewJob, context: &mut Context) -> HttpAnswer {
     }
 }
 
+fn put_tagged(job: NewJob, tags: Tags, context: &mut Context) -> HttpAnswer {
+    let (id, duplicate_of) = match context.engine.put_tagged_unmarked(context.client, job, tags, context.now) {
+        Ok(Tagged::New(id)) => (id, None),
+        Ok(Tagged::Duplicate { id, state, .. }) => (id, Some(state.word())),
+        Ok(Tagged::Ended(id)) => (id, Some("deleted")),
+        Err(refused) => return Err(refusal(refused)),
+    };
+    object(|members| {
+        members.number("id", id.0);
+        duplicate_of.into_iter().for_each(|state| members.text("duplicate-of", state.as_bytes()));
+    })
+}
+
+fn move_job(id: JobId, to: &[u8], context: &mut Context) -> HttpAnswer {
+    match context.engine.move_buried(context.client, id, to, context.now) {
+        Ok(true) => object(|members| members.truth("done", true)),
+        Ok(false) => Err(not_found("buried job that may go there")),
+        Err(_) => Err(refusal(Refused::OutOfMemory)),
+    }
+}
+
 fn refusal(refused: Refused) -> Failure {
     match refused {
         Refused::Draining => Failure::new(503, "the server is draining"),
@@ -362,6 +403,11 @@ fn advance(rest: Rest, context: &mut Context) -> Step {
             Progress::Done => Step::Done(tube(&find, context)),
         },
         Rest::Jobs(mut list) => list.go_on(context).map_or_else(|| Step::More(Rest::Jobs(list)), Step::Done),
+        Rest::Failed(mut groups) => groups.go_on(context).map_or_else(|| Step::More(Rest::Failed(groups)), Step::Done),
+        Rest::FailedJobs(mut list) => {
+            list.go_on(context).map_or_else(|| Step::More(Rest::FailedJobs(list)), Step::Done)
+        }
+        Rest::Sweep(mut sweep) => sweep.go_on(context).map_or_else(|| Step::More(Rest::Sweep(sweep)), Step::Done),
         Rest::Kick(tube, mut kick) => match context.engine.kick_in(&tube, &mut kick, context.now) {
             // One that was there is gone with its last job.
             None if kick.of.is_some() => kicked(&kick),

@@ -40,6 +40,13 @@ impl World {
         self.other(&commands);
     }
 
+    /// Somebody buries all that is ready.
+    fn bury_ready(&mut self) {
+        let ids = self.ids(State::Ready);
+        let commands: String = ids.iter().map(|id| format!("reserve-job {id}\r\nbury {id} 0\r\n")).collect();
+        self.other(&commands);
+    }
+
     /// The asker speaks another protocol.
     fn ask_by(&mut self, wire: Wire) {
         self.asker = self.peer(wire);
@@ -331,6 +338,30 @@ pub const ROWS: &[Row] = &[
         &["HTTP/1.1 200", "HTTP/1.1 404"],
     ),
     row("GET jobs", |world| world.http("GET /api/tubes/t/jobs", ""), &["HTTP/1.1 200", "HTTP/1.1 404"]),
+    row(
+        "GET failed",
+        |world| {
+            world.bury_ready();
+            world.http("GET /api/failed", "")
+        },
+        &["HTTP/1.1 200"],
+    ),
+    row(
+        "GET failed jobs",
+        |world| {
+            world.bury_ready();
+            world.http("GET /api/tubes/t/failed?reason=", "")
+        },
+        &["HTTP/1.1 200"],
+    ),
+    row(
+        "POST move failed",
+        |world| {
+            world.bury_ready();
+            world.http("POST /api/tubes/t/failed/move", r#"{"to":"to"}"#)
+        },
+        &["HTTP/1.1 200"],
+    ),
     row("POST kick", |world| world.http("POST /api/tubes/t/kick", "{}"), &["HTTP/1.1 200"]),
     row("POST clear", |world| world.http("POST /api/tubes/t/clear", "{}"), &["HTTP/1.1 200"]),
     row("POST move", |world| world.http("POST /api/tubes/t/move", r#"{"to":"to","state":"ready"}"#), &["HTTP/1.1 200"]),

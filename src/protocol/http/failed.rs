@@ -1,0 +1,303 @@
+//! Failed jobs: the buried ones, grouped by tube and reason, and what is done with all jobs of a group.
+//!
+//! Owns what counts as the same reason, the groups, and the pages of a group. What is kept between turns is bounded and
+//! on the account of memory. Must not decide who may see or change what.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::lists::{Filter, JobRows, JsonList};
+use super::objects::beginning;
+use super::reply::{HttpAnswer, Kind};
+use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, Progress, Smallest, State};
+use crate::protocol::{self, Context, Output};
+use crate::shared::json::Members;
+
+/// Bytes of a reason that make a group: the beginning of its first line.
+const SUMMARY: usize = 120;
+
+/// Groups in one reply. The jobs of further groups are only counted.
+const MOST_GROUPS: usize = 500;
+
+/// Steps of a job that is looked at, beside those of the walk.
+const LOOK: u64 = 3;
+
+/// Returns the part of a reason that failures of one group have in common: its first line, cut to 120 bytes.
+pub fn summary(reason: &[u8]) -> &[u8] {
+    let line = reason.split(|&byte| byte == b'\n' || byte == b'\r').next().unwrap_or_default();
+    beginning(line, SUMMARY)
+}
+
+fn summary_of<'a>(engine: &'a Engine, job: &JobView) -> &'a [u8] {
+    summary(engine.extras(job).map_or(&[], JobExtras::reason))
+}
+
+/// The buried jobs of a tube, or those of them whose reasons have one summary.
+#[derive(Debug)]
+pub struct Group {
+    pub tube: Box<[u8]>,
+    /// The summary; `None` for any reason.
+    pub reason: Option<Box<[u8]>>,
+}
+
+impl Group {
+    fn walk(&self) -> BuriedWalk {
+        BuriedWalk::new(Some(self.tube.clone()))
+    }
+
+    fn has(&self, engine: &Engine, job: &JobView) -> bool {
+        job.state() == State::Buried
+            && engine.tube_of(job) == &*self.tube
+            && self.reason.as_ref().is_none_or(|reason| summary_of(engine, job) == &**reason)
+    }
+
+    /// Returns the bytes of memory that it occupies beside itself.
+    pub fn footprint(&self) -> u64 {
+        (self.tube.len() + self.reason.as_ref().map_or(0, |reason| reason.len())) as u64
+    }
+}
+
+/// The failures of one tube for one reason.
+#[derive(Debug)]
+struct Failures {
+    count: u64,
+    /// The place of the job that was buried last, and its id.
+    newest: (u64, JobId),
+}
+
+/// All groups of failed jobs, the one with the newest failure first.
+#[derive(Debug)]
+pub struct FailedGroups {
+    filter: Filter,
+    walk: BuriedWalk,
+    /// By the length of a tube's name, its name, and the summary of a reason.
+    groups: HashMap<Box<[u8]>, Failures>,
+    /// The bytes of all keys.
+    keys: u64,
+    /// Jobs of groups for which there was no room.
+    others: u64,
+    /// The key of the job at hand.
+    key: Vec<u8>,
+}
+
+impl FailedGroups {
+    /// Returns a search for groups of those tubes that the filter admits.
+    pub fn new(filter: Filter) -> FailedGroups {
+        let (groups, key) = Default::default();
+        FailedGroups { filter, walk: BuriedWalk::new(None), groups, keys: 0, others: 0, key }
+    }
+
+    /// Returns the bytes of memory that it occupies beside itself.
+    pub fn footprint(&self) -> u64 {
+        let group = size_of::<(Box<[u8]>, Failures)>() + 16;
+        let groups = self.keys + (self.groups.capacity() * group) as u64;
+        self.filter.footprint() + self.walk.footprint() + groups + self.key.capacity() as u64
+    }
+
+    /// Goes on, and returns the reply when all failed jobs were seen.
+    pub fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+        while let Some(id) = context.engine.next_buried(&mut self.walk) {
+            context.engine.take_steps(LOOK);
+            self.add(id, context);
+        }
+        if context.engine.walked_buried(&self.walk) == Progress::More {
+            return None;
+        }
+        let mut groups: Vec<_> = std::mem::take(&mut self.groups).into_iter().collect();
+        groups.sort_unstable_by_key(|(_, failures)| Reverse(failures.newest));
+        context.engine.take_steps(4 * groups.len() as u64);
+        let mut list = JsonList::default();
+        for (key, Failures { count, newest }) in groups {
+            let Some((length, rest)) = key.split_first_chunk() else { continue };
+            let (tube, reason) = rest.split_at(u16::from_le_bytes(*length).into());
+            list.add(|members| {
+                members.bytes("tube", tube);
+                members.bytes("reason", reason);
+                members.number("count", count);
+                members.number("newest", newest.1 .0);
+            });
+        }
+        Some(list.finish("failed", &format!("\"others\":{}", self.others)))
+    }
+
+    fn add(&mut self, id: JobId, context: &Context) {
+        let engine = &*context.engine;
+        let Some(job) = engine.job(id) else { return };
+        let tube = engine.tube_of(&job);
+        if !self.filter.admits(tube) || !protocol::sees(&context.access, tube) {
+            return;
+        }
+        self.key.clear();
+        self.key.extend_from_slice(&(tube.len() as u16).to_le_bytes());
+        self.key.extend_from_slice(tube);
+        self.key.extend_from_slice(summary_of(engine, &job));
+        let newest = (job.due().nanos(), id);
+        if let Some(failures) = self.groups.get_mut(&*self.key) {
+            failures.count += 1;
+            failures.newest = failures.newest.max(newest);
+        } else if self.groups.len() < MOST_GROUPS {
+            self.keys += self.key.len() as u64;
+            self.groups.insert(self.key.as_slice().into(), Failures { count: 1, newest });
+        } else {
+            self.others += 1;
+        }
+    }
+}
+
+/// A page of the failed jobs of a group, the one that was buried last first.
+#[derive(Debug)]
+pub struct FailedJobs {
+    group: Group,
+    /// The place of the last job of the page before, behind which this one begins.
+    before: u64,
+    limit: usize,
+    walk: BuriedWalk,
+    newest: Smallest<Reverse<(u64, JobId)>>,
+    /// The jobs of the page, once they are known, and where the next page begins.
+    rows: Option<(JobRows, Option<u64>)>,
+}
+
+impl FailedJobs {
+    /// Returns a search for at most `limit` jobs, which were buried before the one with the place `before`.
+    pub fn new(group: Group, before: u64, limit: usize) -> FailedJobs {
+        let (walk, newest) = (group.walk(), Smallest::new(0, limit + 1));
+        FailedJobs { group, before, limit, walk, newest, rows: None }
+    }
+
+    /// Returns the name of the tube.
+    pub fn tube(&self) -> &[u8] {
+        &self.group.tube
+    }
+
+    /// Returns the bytes of memory that it occupies beside itself.
+    pub fn footprint(&self) -> u64 {
+        let rows = self.rows.as_ref().map_or(0, |(rows, _)| rows.footprint());
+        self.group.footprint() + self.walk.footprint() + 16 * (self.limit as u64 + 1) + rows
+    }
+
+    /// Goes on, and returns the reply when the page is complete.
+    pub fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+        if self.rows.is_none() {
+            while let Some(id) = context.engine.next_buried(&mut self.walk) {
+                context.engine.take_steps(LOOK);
+                let job = context.engine.job(id).filter(|job| self.group.has(context.engine, job));
+                let place = job.map(|job| job.due().nanos()).filter(|place| *place < self.before);
+                place.into_iter().for_each(|place| self.newest.offer(Reverse((place, id))));
+            }
+            if context.engine.walked_buried(&self.walk) == Progress::More {
+                return None;
+            }
+            let mut found = self.newest.finish().unwrap_or_default();
+            let has_more = found.len() > self.limit;
+            found.truncate(self.limit);
+            let last = found.last().map(|Reverse((place, _))| *place).filter(|_| has_more);
+            let ids = found.into_iter().map(|Reverse((_, id))| id).collect();
+            self.rows = Some((JobRows::new(ids), last));
+        }
+        let (rows, last) = self.rows.as_mut()?;
+        let list = rows.go_on(context, |engine, job| self.group.has(engine, job))?;
+        let next = last.map_or("null".to_owned(), |place| place.to_string());
+        Some(list.finish("jobs", &format!("\"next\":{next}")))
+    }
+}
+
+/// What is done with failed jobs.
+#[derive(Debug)]
+pub enum Remedy {
+    Kick,
+    Delete,
+    /// Put them into the tube with this name, buried.
+    Move(Box<[u8]>),
+}
+
+/// A remedy for all failed jobs of a group that were there when it began.
+#[derive(Debug)]
+pub struct Sweep {
+    pub group: Group,
+    pub remedy: Remedy,
+    walk: BuriedWalk,
+    done: u64,
+}
+
+impl Sweep {
+    pub fn new(group: Group, remedy: Remedy) -> Sweep {
+        Sweep { walk: group.walk(), group, remedy, done: 0 }
+    }
+
+    /// Returns the bytes of memory that it occupies beside itself.
+    pub fn footprint(&self) -> u64 {
+        self.group.footprint() + self.target().len() as u64 + self.walk.footprint()
+    }
+
+    /// Returns the name of the tube that the jobs go to, or nothing.
+    pub fn target(&self) -> &[u8] {
+        if let Remedy::Move(to) = &self.remedy {
+            to
+        } else {
+            &[]
+        }
+    }
+
+    /// Goes on, and returns the reply when it is over.
+    pub fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+        while let Some(id) = context.engine.next_buried(&mut self.walk) {
+            context.engine.take_steps(LOOK);
+            if !context.engine.job(id).is_some_and(|job| self.group.has(context.engine, &job)) {
+                continue;
+            }
+            match self.act(id, context) {
+                Ok(acted) => self.done += u64::from(acted),
+                Err(why) => return Some(self.told(Some(why))),
+            }
+        }
+        (context.engine.walked_buried(&self.walk) == Progress::Done).then(|| self.told(None))
+    }
+
+    /// Returns whether it could be done with this job, or why it ends here.
+    fn act(&self, id: JobId, context: &mut Context) -> Result<bool, &'static str> {
+        const FULL: &str = "there is no memory, or no space in the binlog, for this";
+        let Context { engine, client, now, .. } = context;
+        match &self.remedy {
+            Remedy::Kick if !engine.claim_log_room(0) => Err(FULL),
+            Remedy::Kick => Ok(engine.kick_job(id, *now)),
+            Remedy::Delete => Ok(engine.delete(*client, id, *now)),
+            Remedy::Move(to) => engine.move_buried(*client, id, to, *now).map_err(|_| FULL),
+        }
+    }
+
+    fn told(&self, stopped: Option<&str>) -> HttpAnswer {
+        let mut body = Output::new();
+        let text = body.text();
+        let mut members = Members::begin(text);
+        let key = match self.remedy {
+            Remedy::Kick => "kicked",
+            Remedy::Delete => "deleted",
+            Remedy::Move(_) => "moved",
+        };
+        members.number(key, self.done);
+        stopped.into_iter().for_each(|why| members.text("stopped", why.as_bytes()));
+        members.end();
+        text.push(b'\n');
+        Ok((Kind::Json, body))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_a_short_first_line() {
+        let long = [b"\xc3\xa4".repeat(60), b"\xc3\xa4".to_vec()].concat();
+        for (reason, expected) in [
+            (b"".as_slice(), b"".as_slice()),
+            (b"no such host", b"no such host"),
+            (b"exit status 1\nTraceback", b"exit status 1"),
+            (b"one\r\ntwo", b"one"),
+            (&long, &long[..120]),
+            (&[b"x", long.as_slice()].concat(), &[b"x", &long[..118]].concat()),
+        ] {
+            assert_eq!(summary(reason), expected);
+        }
+    }
+}
