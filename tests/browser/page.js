@@ -241,6 +241,64 @@ async function jobs(page, web, queue) {
   await until(() => page.locator('#job').isHidden(), true);
 }
 
+/** Failed jobs by reason: a whole group, and some of its jobs, are kicked, moved and deleted. */
+async function failures(page, queue, web) {
+  const bad = (tube, reason) => 'put 0 0 60 1 tub:' + tube + '\r\nx\r\n';
+  const heard = await say(queue, bad('north').repeat(3) + bad('south').repeat(30), 33);
+  const ids = [...heard.matchAll(/INSERTED (\d+)/g)].map((found) => found[1]);
+  const reasons = (at) => (at < 2 ? 'no route' : at === 2 ? MARKUP : 'exit status 1\nTraceback');
+  const fail = (id, at) => 'reserve-job ' + id + '\r\nfail ' + id + ' 0 ' + reasons(at).length + '\r\n' + reasons(at) + '\r\n';
+  await say(queue, ids.map(fail).join(''), 99);
+  await page.locator('#to-failed').click();
+  const rows = () => page.locator('#groups tr').allTextContents();
+  await page.locator('#filter').fill('th');
+  await until(rows, ['exit status 1south30job ' + ids[32], MARKUP + 'north1job ' + ids[2], 'no routenorth2job ' + ids[1]]);
+  assert.strictEqual(await page.locator('#groups img').count(), 0, 'markup in a reason is text');
+  assert.ok(await page.locator('#tubes').isHidden());
+  await picture(page, 'failed');
+  await page.getByRole('link', { name: 'exit status 1' }).focus();
+  await page.keyboard.press('Enter');
+  const shown = async () => (await page.locator('#group-jobs th.name').allTextContents()).map((text) => text.trim());
+  await until(shown, ids.slice(13).reverse());
+  assert.strictEqual(await page.evaluate(() => document.activeElement.id), 'group-name');
+  await page.locator('#group-after').click();
+  await until(async () => (await shown()).length, 10);
+  await page.locator('#group-before').click();
+  await until(async () => (await shown()).length, 20);
+  const dialogs = [];
+  const accept = (dialog) => { dialogs.push(dialog.message()); dialog.accept(); };
+  page.on('dialog', accept);
+  await page.getByLabel('Select job ' + ids[32]).check();
+  await page.getByLabel('Select job ' + ids[31]).check();
+  await until(() => page.locator('#group-scope').textContent(), 'the 2 jobs selected');
+  await picture(page, 'group');
+  await page.locator('#group-kick').click();
+  await until(() => page.locator('#note').textContent(), 'Kicked 2 jobs.');
+  await until(async () => (await shown())[0], ids[30]);
+  await page.getByLabel('Select job ' + ids[30]).check();
+  await page.locator('#group-to').fill('later');
+  await page.locator('#group-move').click();
+  await until(() => page.locator('#note').textContent(), 'Moved 1 job.');
+  await until(() => page.locator('#group-scope').textContent(), 'all jobs of this reason');
+  await page.locator('#group-kick').click();
+  await until(() => page.locator('#note').textContent(), 'Kicked 27 jobs.');
+  await until(() => page.locator('#group-state').textContent(), 'No such jobs now.');
+  await page.keyboard.press('Escape');
+  await until(rows, [MARKUP + 'north1job ' + ids[2], 'no routenorth2job ' + ids[1]]);
+  await page.goto('http://127.0.0.1:' + web + '/' + new URL(await page.getByRole('link', { name: 'no route' }).evaluate((link) => link.href)).hash);
+  await until(async () => (await shown()).length, 2);
+  await page.locator('#group-delete').click();
+  await until(() => page.locator('#note').textContent(), 'Deleted 2 jobs.');
+  await page.goBack();
+  await until(async () => (await rows()).length, 1);
+  await page.locator('#to-tubes').click();
+  await until(() => page.locator('#failed').isHidden(), true);
+  await say(queue, 'flush-tube north\r\nflush-tube south\r\nflush-tube later\r\n', 3);
+  await page.locator('#filter').fill('');
+  assert.deepStrictEqual(dialogs.map((text) => text.split(' ')[0]), ['Move', 'Kick', 'Delete']);
+  page.off('dialog', accept);
+}
+
 /** A form gives a tube its settings. */
 async function settings(page) {
   await page.getByRole('button', { name: 'zoo', exact: true }).click();
@@ -321,6 +379,7 @@ async function main() {
     await addresses(page, server.web);
     await jobs(page, server.web, server.queue);
     await settings(page);
+    await failures(page, server.queue, server.web);
     await steer(page);
     assert.deepStrictEqual([strange, complaints], [[], []], 'requests to others, and complaints of the browser');
     await forms(browser, server.web);

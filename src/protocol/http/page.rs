@@ -6,14 +6,14 @@
 pub const PAGE: &[u8] = include_bytes!("page.html");
 
 /// SHA-256 of its style, in base64.
-pub const STYLE_HASH: &str = "D39vgCeTnryTHh9q8oxMBeBfocExSCCy7eX2zuCMSCo=";
+pub const STYLE_HASH: &str = "/LktNxE59+ma/kfgt3BUZIbHi8q61e/v5MP1NmvZb14=";
 
 /// The same of its script.
-pub const SCRIPT_HASH: &str = "4dhHST+naacv4lQD1pyl+OnqV09hNsommHKIpzooci8=";
+pub const SCRIPT_HASH: &str = "yFM9gyYDuJ5lGkziSJxCqg9MSX4+NO4EOA2YaYJ+t/Q=";
 
 /// What the page may do: be styled, run, and ask this server.
 pub const PAGE_POLICY: &str =
     "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'; \
-    style-src 'sha256-D39vgCeTnryTHh9q8oxMBeBfocExSCCy7eX2zuCMSCo='; \
-    script-src 'sha256-4dhHST+naacv4lQD1pyl+OnqV09hNsommHKIpzooci8='";
+    style-src 'sha256-/LktNxE59+ma/kfgt3BUZIbHi8q61e/v5MP1NmvZb14='; \
+    script-src 'sha256-yFM9gyYDuJ5lGkziSJxCqg9MSX4+NO4EOA2YaYJ+t/Q='";

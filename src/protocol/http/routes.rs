@@ -55,7 +55,7 @@ pub enum Command {
     Put(Box<[u8]>, NewJob),
     /// A job with tags, which name the tube.
     PutTagged(NewJob, Box<Tags>),
-    /// Groups of failed jobs.
+    /// A list of the failed jobs, by tube and reason.
     Failed(Box<FailedGroups>),
     /// A page of failed jobs.
     FailedJobs(Box<FailedJobs>),
