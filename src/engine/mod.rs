@@ -26,7 +26,7 @@ pub use self::log::restore::MovedJob;
 pub use self::log::stored::{StoredChange, StoredJob, StoredKey, StoredOptions};
 pub use data::account::Account;
 pub use data::body::{Body, BodyRef, COPY_MAX};
-pub use data::client::{ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
+pub use data::client::{ReserveMode, ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
 #[cfg(test)]
 pub use data::deferred::DEFERRED;
 pub use data::details::History;

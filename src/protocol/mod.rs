@@ -259,6 +259,8 @@ pub enum Flow {
     Next,
     /// Nothing, until an event ends the client's wait.
     Wait,
+    /// The same, but the wait also ends when the client sends anything.
+    WaitForInput,
     /// Close the connection when its replies are sent.
     Close,
     /// The rest of the command, in another turn, before any other of this client: it was too much for one.

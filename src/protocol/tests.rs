@@ -51,6 +51,7 @@ kinds! {
     Continuation::Beanstalk(beanstalk::Continuation::ListKeys(..)) => "list-keys",
     Continuation::Beanstalk(beanstalk::Continuation::Move(_)) => "move-tube",
     Continuation::Beanstalk(beanstalk::Continuation::StatsTube(_)) => "stats-tube",
+    Continuation::Beanstalk(beanstalk::Continuation::StatsTubes(..)) => "stats-tubes",
     Continuation::Gearman(gearman::Continuation::List(..)) => "gearman list",
     Continuation::Gearman(gearman::Continuation::Grab(_)) => "gearman grab",
     Continuation::Gearman(gearman::Continuation::Reset) => "gearman reset",

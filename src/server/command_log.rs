@@ -95,7 +95,11 @@ impl TurnLog {
     /// After it: the note goes into `notes`, which are logged when the engine is unlocked.
     pub fn after(&mut self, flow: &Flow, context: &Context, out: &Output, notes: &mut Vec<Note>) {
         let Some((mut note, from)) = self.note.take() else { return };
-        note.reply = if matches!(flow, Flow::Wait) { "waits".to_owned() } else { notes::of_reply(out, from) };
+        note.reply = if matches!(flow, Flow::Wait | Flow::WaitForInput) {
+            "waits".to_owned()
+        } else {
+            notes::of_reply(out, from)
+        };
         note.find_tube(context.engine, context.registry, context.now);
         notes.push(note);
     }

@@ -114,6 +114,8 @@ pub struct Connection {
     probation: Option<(Instant, Stranger)>,
     /// Its last answer is kept back, and its thread does not know yet.
     punished: bool,
+    /// Its wait ends when the client sends anything.
+    abortable: bool,
     /// It stands in its thread's queue of connections with more to do.
     pub queued: bool,
     /// When it last sent something, that was little.
@@ -190,6 +192,7 @@ impl Connection {
             access: None,
             probation: None,
             punished: false,
+            abortable: false,
             queued: false,
             light: false,
         }
@@ -274,7 +277,7 @@ impl Connection {
         loop {
             match self.write_state(input, hub) {
                 WriteState::Open | WriteState::Clear => {}
-                WriteState::Waiting if self.half_closed => {
+                WriteState::Waiting if self.half_closed || self.abortable && self.has_spoken(input, hub, thread) => {
                     if !self.hang_up(hub, thread) {
                         // The event that ends its wait is on its way.
                         return Next::Wait;
@@ -309,6 +312,16 @@ impl Connection {
                 self.light = read <= LIGHT;
             }
         }
+    }
+
+    /// Returns whether the client has sent anything that is not carried out yet, or has closed its end.
+    fn has_spoken(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
+        let has_input = |it: &Connection, input: &Input| input.from < input.to || !it.pending.is_empty();
+        if self.readable && !has_input(self, input) {
+            // What the poller reported may have been read before.
+            self.read(input, hub, thread);
+        }
+        has_input(self, input) || self.half_closed
     }
 
     fn write_state(&mut self, input: &Input, hub: &Hub) -> WriteState {
@@ -518,9 +531,11 @@ impl Connection {
         out: &mut Output,
         turn_log: &TurnLog,
     ) -> bool {
-        let waits = matches!(batch.flow, Flow::Wait);
+        let waits = matches!(batch.flow, Flow::Wait | Flow::WaitForInput);
         match batch.flow {
-            Flow::Next | Flow::Wait => {}
+            Flow::Next => {}
+            Flow::Wait => self.abortable = false,
+            Flow::WaitForInput => self.abortable = true,
             Flow::Close => {
                 self.closing = true;
                 self.pending.clear();
@@ -547,7 +562,7 @@ impl Connection {
         has_output
     }
 
-    /// Ends the wait of a half-closed client; false if an event on its way does.
+    /// Ends the wait of a client that is half-closed or has spoken; false if an event on its way does.
     fn hang_up(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let mut out = std::mem::take(&mut thread.turn.out);
         let ended = hub.turn(&mut thread.turn, |core, _, now| {

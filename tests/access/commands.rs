@@ -15,13 +15,14 @@ pub const TUBE: &str = "t";
 pub const OTHER: &str = "o";
 
 /// The rights of each command, one of which is enough.
-const BEANSTALK: [(&str, &[&str]); 43] = [
+const BEANSTALK: [(&str, &[&str]); 45] = [
     ("put", &["put"]),
     ("peek", &["look"]),
     ("peek-ready", &["look"]),
     ("peek-delayed", &["look"]),
     ("peek-buried", &["look"]),
     ("reserve-with-timeout", &["take"]),
+    ("reserve-with-abort", &["take"]),
     ("reserve-job", &["take"]),
     ("reserve", &["take"]),
     // Of a job that another has put.
@@ -33,6 +34,7 @@ const BEANSTALK: [(&str, &[&str]); 43] = [
     ("touch", &["take"]),
     ("stats-job", &["look"]),
     ("stats-tube", &["look"]),
+    ("stats-tubes", &["look"]),
     ("stats", &["look"]),
     ("use", &["put", "look", "admin"]),
     ("watch", &["take"]),
@@ -116,7 +118,7 @@ fn of_beanstalk() {
             "release" => format!("release {id} 0 0"),
             "bury" => format!("bury {id} 0"),
             "kick" => "kick 1".to_owned(),
-            "reserve-with-timeout" => "reserve-with-timeout 0".to_owned(),
+            "reserve-with-timeout" | "reserve-with-abort" => format!("{command} 0"),
             "stats-tube" | "use" | "watch" | "ignore" => format!("{command} {TUBE}"),
             "pause-tube" => format!("pause-tube {TUBE} 0"),
             "auth" => format!("auth {}", super::OPERATOR),

@@ -43,6 +43,7 @@ struct Peer {
     pending: VecDeque<Request>,
     output: Output,
     waiting: bool,
+    abortable: bool,
     half_closed: bool,
     ended: bool,
 }
@@ -130,7 +131,8 @@ impl Within {
         };
         loop {
             let peer = self.peers.get_mut(who).expect("a connected peer");
-            if peer.waiting && peer.half_closed {
+            let has_spoken = !peer.input.is_empty() || !peer.pending.is_empty();
+            if peer.waiting && (peer.half_closed || peer.abortable && has_spoken) {
                 self.with(who, |world, peer| {
                     hang_up(world, &mut peer.output);
                     peer.waiting = false;
@@ -154,7 +156,8 @@ impl Within {
             self.with(who, |world, peer| {
                 let request = peer.pending.pop_front().expect("a request");
                 match peer.dialogue.execute(request, world, &mut peer.output) {
-                    Flow::Wait => peer.waiting = true,
+                    Flow::Wait => (peer.waiting, peer.abortable) = (true, false),
+                    Flow::WaitForInput => (peer.waiting, peer.abortable) = (true, true),
                     Flow::Close => peer.ended = true,
                     Flow::Continue(rest) => peer.pending.push_front(Request::Continue(rest)),
                     Flow::Next | Flow::Stop { .. } => {}
@@ -226,6 +229,7 @@ impl World for Within {
             pending: VecDeque::new(),
             output: Output::new(),
             waiting: false,
+            abortable: false,
             half_closed: false,
             ended: false,
         };

@@ -21,6 +21,19 @@ pub const MARGIN: Span = Span::from_secs(1);
 /// The longest that a lease lasts, whatever the job's time to run: nobody holds it, so nothing else would ever end it.
 pub const LONGEST_LEASE: Span = Span::from_secs(24 * 3600);
 
+/// How a client that holds what it reserves chooses among its watched tubes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReserveMode {
+    /// The most urgent job of all.
+    #[default]
+    Urgent,
+    /// A tube by chance, in proportion to its weight.
+    Weighted,
+    /// A tube by chance, in proportion to its weight divided by the average time for which its jobs are reserved, so
+    /// that tubes share the workers' time, not their number of jobs.
+    Fair,
+}
+
 /// How a client takes jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReservePolicy {
@@ -77,7 +90,7 @@ pub struct Search {
     /// Nothing was found: the client is taking its place in the queue of each tube.
     pub(in crate::engine) standing: bool,
     /// Tubes with a job that were seen, each as often as it weighs.
-    pub(in crate::engine) found: usize,
+    pub(in crate::engine) found: u64,
     /// The best of them so far: its rank, its tube, and its place in the watch list.
     pub(in crate::engine) best: Option<((Priority, Time), TubeHandle, usize)>,
     /// What a first search had found was taken by somebody else: this one ends at the first tubes that have a job.
@@ -129,8 +142,7 @@ pub struct ClientState {
     pub(in crate::engine) attached: List,
     /// What it waited for last was a batch.
     pub(in crate::engine) batch: bool,
-    /// It reserves from its tubes by their weights.
-    pub(in crate::engine) weighted: bool,
+    pub(in crate::engine) mode: ReserveMode,
     /// Whether it has ever tried to put a job, for `stats`.
     pub(in crate::engine) producer: bool,
     /// Whether it has ever asked for a job, for `stats`.

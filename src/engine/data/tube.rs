@@ -88,13 +88,14 @@ impl JobCounts {
     }
 }
 
-/// The ids below which there is no ready and no buried job, of a tube or of all.
+/// The ids below which there is no ready, no delayed and no buried job, of a tube or of all.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct OldestIds(pub(in crate::engine) [u64; 2]);
+pub struct OldestIds(pub(in crate::engine) [u64; 3]);
 
 impl OldestIds {
     pub(in crate::engine) const READY: usize = 0;
-    pub(in crate::engine) const BURIED: usize = 1;
+    pub(in crate::engine) const DELAYED: usize = 1;
+    pub(in crate::engine) const BURIED: usize = 2;
 
     /// The job with this id has entered the state; with it, `count` jobs are in the state.
     pub(in crate::engine) fn enter(&mut self, place: usize, id: JobId, count: u64) {

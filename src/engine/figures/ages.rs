@@ -13,12 +13,12 @@ use crate::engine::data::tube::OldestIds;
 use crate::engine::Engine;
 
 /// The states whose oldest jobs are looked for, in the places that [`OldestIds`] gives them.
-const STATES: [State; 2] = [State::Ready, State::Buried];
+const STATES: [State; 3] = [State::Ready, State::Delayed, State::Buried];
 
 /// A queue is looked through if it has no more jobs than this.
 const SHORT: usize = 128;
 
-/// A search for the oldest ready and the oldest buried job.
+/// A search for the oldest ready, the oldest delayed and the oldest buried job.
 #[derive(Debug, Default)]
 pub struct FindOldest {
     /// The tube; `None` for the whole queue.
@@ -40,9 +40,9 @@ impl FindOldest {
         self.tube.as_deref().unwrap_or_default()
     }
 
-    /// The ages of the oldest ready and the oldest buried job; zero if there is none.
-    pub fn ages(&self, now: Time) -> [Span; 2] {
-        [0, 1].map(|place| self.found.get(place).copied().flatten().map_or(Span::ZERO, |put| now.since(put)))
+    /// Returns the ages of the oldest ready, the oldest delayed and the oldest buried job; zero if there is none.
+    pub fn ages(&self, now: Time) -> [Span; 3] {
+        [0, 1, 2].map(|place| self.found.get(place).copied().flatten().map_or(Span::ZERO, |put| now.since(put)))
     }
 
     /// Bytes of memory beside itself.
@@ -122,6 +122,10 @@ impl Engine {
             State::Ready if !tube.displaced && tube.ready.len() as u64 == tube.counts.ready => {
                 tube.ready.oldest(&self.store.jobs, SHORT)?
             }
+            State::Delayed if tube.delayed.len() <= SHORT => (
+                tube.delayed.iter().map(|(_, slot)| slot).min_by_key(|slot| self.store.jobs.get(*slot).id)?,
+                tube.delayed.len(),
+            ),
             State::Buried if tube.buried.len() <= SHORT => (
                 tube.buried.iter(&self.store.jobs).min_by_key(|slot| self.store.jobs.get(*slot).id)?,
                 tube.buried.len(),
@@ -162,7 +166,7 @@ impl Engine {
         counts.sum(&[state])
     }
 
-    fn bounds(&mut self, number: Option<u32>) -> &mut [u64; 2] {
+    fn bounds(&mut self, number: Option<u32>) -> &mut [u64; 3] {
         let OldestIds(bounds) = match number {
             Some(number) => &mut self.tubes.get_mut(number).oldest,
             None => &mut self.store.oldest,

@@ -112,7 +112,7 @@ impl Engine {
         let Some(bounds) = self.try_bounds(slot) else { return Span::ZERO };
         let doublings = u32::from(self.store.jobs.get(slot).fails.saturating_sub(1)).min(32);
         let seconds = (u64::from(bounds.backoff) << doublings).min(LONGEST_BACKOFF);
-        let more = if spread || bounds.of_tube { self.roll(seconds as usize * 100 + 1) as u64 } else { 0 };
+        let more = if spread || bounds.of_tube { self.roll(seconds * 100 + 1) } else { 0 };
         Span::from_millis(seconds * 1000 + more)
     }
 

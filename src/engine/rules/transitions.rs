@@ -72,6 +72,8 @@ impl Engine {
                 tube.buried.push_back(slot, &mut self.store.jobs);
             }
             State::Delayed => {
+                tube.oldest.enter(OldestIds::DELAYED, id, tube.counts.delayed);
+                self.store.oldest.enter(OldestIds::DELAYED, id, self.store.counts.delayed);
                 tube.delayed.push(key, slot, &mut self.store.jobs);
                 self.retime_tube(number);
             }

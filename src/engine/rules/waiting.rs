@@ -7,7 +7,7 @@
 //!
 //! Touches: agenda, clients, limits, news, store, tubes.
 
-use crate::engine::data::client::{IdleState, ReservePolicy, Search, Waiting, Watch};
+use crate::engine::data::client::{IdleState, ReserveMode, ReservePolicy, Search, Waiting, Watch};
 use crate::engine::data::deferred::Deferred;
 use crate::engine::data::event::{Event, NoJob};
 use crate::engine::data::handle::ClientId;
@@ -151,7 +151,7 @@ impl Engine {
         }
         // The same for holders, who are most, without a `Search`, since it is never interrupted.
         self.agenda.steps.take(state.watched.len() as u64);
-        if state.weighted {
+        if state.mode != ReserveMode::Urgent {
             let mut search = Search::default();
             self.look(client, &mut search, usize::MAX);
             return self.found(client, &search);
@@ -166,7 +166,8 @@ impl Engine {
     pub(in crate::engine) fn look(&mut self, client: ClientId, search: &mut Search, most: usize) {
         let state = &self.clients[client];
         let (reserve_policy, turn, count) = (state.reserve_policy, state.turn as usize, state.watched.len());
-        let weighted = state.weighted;
+        let mode = state.mode;
+        let weighted = mode != ReserveMode::Urgent;
         let end = count.min(search.seen.saturating_add(most));
         let start = turn.min(count.saturating_sub(1));
         self.agenda.steps.take((end - search.seen) as u64);
@@ -174,7 +175,8 @@ impl Engine {
             let place = if reserve_policy == ReservePolicy::Notified { (start + count - step) % count } else { step };
             let Watch { tube, weight, .. } = *self.clients.watches.get(self.clients[client].watched.at(place));
             let Some(slot) = self.head(tube, reserve_policy) else { continue };
-            search.found += usize::from(weight);
+            let weight = if mode == ReserveMode::Fair { self.fair_weight(tube, weight) } else { weight.into() };
+            search.found += weight;
             let job = self.store.jobs.get(slot);
             let rank = match reserve_policy {
                 ReservePolicy::PerConnection if weighted => (0, Time::default()),
@@ -184,9 +186,7 @@ impl Engine {
             };
             let better = match search.best {
                 None => true,
-                Some(_) if weighted || reserve_policy == ReservePolicy::Lease => {
-                    self.roll(search.found) < weight.into()
-                }
+                Some(_) if weighted || reserve_policy == ReservePolicy::Lease => self.roll(search.found) < weight,
                 Some((best, ..)) => rank < best,
             };
             if better {
@@ -194,6 +194,15 @@ impl Engine {
             }
         }
         search.seen = end;
+    }
+
+    /// Returns the weight of a tube divided by the average time for which its jobs are reserved, in thousandths per
+    /// second; a tube whose jobs have not been reserved yet counts like one whose jobs take a second.
+    fn fair_weight(&self, tube: u32, weight: u16) -> u64 {
+        const SECOND: u64 = 1_000_000_000;
+        let times = self.tubes.get(tube).times.as_ref().filter(|times| times.run.samples() > 0);
+        let average = times.map_or(SECOND, |times| times.run.average().nanos());
+        (u64::from(weight) * 1000 * SECOND / average.max(1000)).max(1)
     }
 
     /// The job that a search that is over has found, if it is still there; the tube that it is in has had its turn.

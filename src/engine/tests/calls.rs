@@ -4,7 +4,7 @@
 
 use super::super::{
     ClientId, Engine, Failed, FindOldest, FindReserved, IdPage, JobEnd, JobId, JobView, MoveJobs, NewJob, NoJob,
-    NotSet, OverLimit, Priority, Progress, Refused, Reserve, Span, State, Tagged, Tags, Time,
+    NotSet, OverLimit, Priority, Progress, Refused, Reserve, ReserveMode, Span, State, Tagged, Tags, Time,
 };
 use super::model::{JobTags, Model, Name, Outcome, Settings};
 
@@ -122,7 +122,7 @@ pub enum Answer {
     Ids(Option<Vec<JobId>>),
     Moved(Result<u64, OverLimit>),
     End(JobEnd),
-    Ages([Span; 2]),
+    Ages([Span; 3]),
     Set(Result<(), NotSet>),
     Failed(Option<Failed>),
 }
@@ -230,7 +230,7 @@ impl Call {
         }
     }
 
-    /// Those that beanstalkd has not.
+    /// Runs a call of an extension.
     fn extended_on_engine(&self, engine: &mut Engine, now: Time) -> Answer {
         use Call::*;
         let shown = |job: Option<JobView>| job.map_or(Answer::NoSuchJob, |job| show(job.id(), job.body().bytes()));
@@ -245,7 +245,7 @@ impl Call {
             }
             ReserveMore(client) => shown(engine.reserve_more(client, now)),
             Weighted(client, weighted) => {
-                engine.set_weighted(client, weighted);
+                engine.set_reserve_mode(client, if weighted { by_weight(client) } else { ReserveMode::Urgent });
                 Answer::Nothing
             }
             TouchAll(client) => {
@@ -470,4 +470,13 @@ fn show(id: JobId, body: &[u8]) -> Answer {
 /// The model's job with this id, if any.
 fn known(model: &Model, id: Option<JobId>) -> Answer {
     id.and_then(|id| model.job(id)).map_or(Answer::NoSuchJob, |job| show(job.id, &job.body))
+}
+
+/// Returns a mode that chooses by weight. The model accepts any choice, so both are the same to it.
+fn by_weight(client: ClientId) -> ReserveMode {
+    if client.0 % 2 == 0 {
+        ReserveMode::Weighted
+    } else {
+        ReserveMode::Fair
+    }
 }

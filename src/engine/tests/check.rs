@@ -102,11 +102,12 @@ impl Engine {
         assert!(lives, "tube {name} should be gone");
     }
 
-    /// That no ready or buried job of those that are `counted` has an id below the bound.
+    /// That no ready, delayed or buried job of those that are `counted` has an id below the bound.
     fn check_oldest(&self, counted: impl Fn(&Job) -> bool, oldest: OldestIds) {
         for (_, job) in self.store.jobs.iter().filter(|(_, job)| counted(job)) {
             match job.state() {
                 State::Ready => assert!(job.id.0 >= oldest.0[OldestIds::READY], "an older ready job"),
+                State::Delayed => assert!(job.id.0 >= oldest.0[OldestIds::DELAYED], "an older delayed job"),
                 State::Buried => assert!(job.id.0 >= oldest.0[OldestIds::BURIED], "an older buried job"),
                 _ => {}
             }

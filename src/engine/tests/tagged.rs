@@ -118,7 +118,7 @@ fn all_that_is_held_is_touched_in_turns_of_few_steps() {
 }
 
 /// The ages of the oldest ready and buried job, asked for in turns of so many steps, and how many turns that took.
-fn ask_ages(engine: &mut Engine, mut find: FindOldest, steps: u64, now: Time) -> ([Span; 2], u64) {
+fn ask_ages(engine: &mut Engine, mut find: FindOldest, steps: u64, now: Time) -> ([Span; 3], u64) {
     let mut turns = 1;
     engine.grant_steps(steps);
     while engine.find_oldest(&mut find) == Progress::More {
@@ -144,7 +144,7 @@ fn the_oldest_job_of_a_tube_is_looked_for_once() {
     let later = now + Span::from_secs(20_000);
     let ask = |engine: &mut Engine| ask_ages(engine, FindOldest::new((*b"t").into()), 100, later);
     let all = |engine: &mut Engine| ask_ages(engine, FindOldest::default(), 100, later);
-    let age = |secs| [Span::from_secs(secs), Span::ZERO];
+    let age = |secs| [Span::from_secs(secs), Span::ZERO, Span::ZERO];
     assert_eq!((ask(&mut engine), all(&mut engine)), ((age(10_000), 1), (age(20_000), 1)));
     let ids: Vec<JobId> = (10_001..=20_000).step_by(10).map(JobId).collect();
     let (gone, kept) = ids.split_at(500);
@@ -181,7 +181,7 @@ fn the_oldest_buried_job_is_that_with_the_smallest_id() {
         engine.reserve_job(client, id, now).expect("a job");
         assert!(engine.bury(client, id, 1, now));
     }
-    let ages = |engine: &mut Engine, find| ask_ages(engine, find, 100, later).0[1];
+    let ages = |engine: &mut Engine, find| ask_ages(engine, find, 100, later).0[2];
     for find in [FindOldest::default(), FindOldest::new((*b"default").into())] {
         assert_eq!(ages(&mut engine, find), Span::from_secs(1000));
     }
@@ -192,5 +192,38 @@ fn the_oldest_buried_job_is_that_with_the_smallest_id() {
     let far = JobId(u64::MAX / 2);
     engine.store.last_id = far.0;
     let (ages, turns) = ask_ages(&mut engine, FindOldest::default(), 100, later);
-    assert!(ages[1] == Span::from_secs(600) && turns < 100, "{ages:?} in {turns}");
+    assert!(ages[2] == Span::from_secs(600) && turns < 100, "{ages:?} in {turns}");
+}
+
+#[test]
+fn tubes_share_the_time_of_workers_by_their_weights() {
+    let (mut engine, client) = engine();
+    let mut now = Time::from_nanos(1);
+    for tube in [b"slow", b"fast"] {
+        for _ in 0..3000 {
+            let tags = Tags { tube: Some((*tube).into()), ..Tags::default() };
+            engine.put_tagged(client, job(1), tags, now).expect("room");
+        }
+    }
+    // A job of one tube takes 100 times as long as one of the other.
+    for (tube, runs) in [(b"slow", Span::from_secs(10)), (b"fast", Span::from_millis(100))] {
+        let id = engine.peek_in(tube, State::Ready).expect("a job").id();
+        engine.reserve_job(client, id, now).expect("a job");
+        now = now + runs;
+        assert!(engine.delete(client, id, now));
+        engine.watch(client, tube, now).expect("room");
+    }
+    engine.set_reserve_mode(client, ReserveMode::Fair);
+    let mut slow_ones = |weight: u16| {
+        engine.set_weight(client, b"slow", weight);
+        let mut count = 0;
+        for _ in 0..1000 {
+            let id = engine.reserve_more(client, now).expect("a job").id();
+            count += u32::from(engine.job(id).is_some_and(|job| engine.tube_of(&job) == b"slow"));
+        }
+        count
+    };
+    let (even, heavy) = (slow_ones(1), slow_ones(100));
+    assert!((1..30).contains(&even), "{even} of 1000 are one in a hundred");
+    assert!((420..580).contains(&heavy), "{heavy} of 1000 are half");
 }

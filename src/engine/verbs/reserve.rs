@@ -318,10 +318,10 @@ impl Engine {
     }
 
     /// The next pseudo-random number below `bound`; it may be predictable.
-    pub(in crate::engine) fn roll(&mut self, bound: usize) -> usize {
+    pub(in crate::engine) fn roll(&mut self, bound: u64) -> u64 {
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;
         self.dice ^= self.dice << 17;
-        (self.dice % bound as u64) as usize
+        self.dice % bound
     }
 }

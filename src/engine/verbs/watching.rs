@@ -5,7 +5,7 @@
 //!
 //! Touches: agenda, clients, limits, tubes.
 
-use crate::engine::data::client::{IdleState, ReservePolicy, WATCH_COST};
+use crate::engine::data::client::{IdleState, ReserveMode, ReservePolicy, WATCH_COST};
 use crate::engine::data::deadlines::TimerKey;
 use crate::engine::data::handle::ClientId;
 use crate::engine::data::list::NIL;
@@ -170,9 +170,9 @@ impl Engine {
         }
     }
 
-    /// Whether the client reserves from its tubes by their weights, instead of the most urgent job of all.
-    pub fn set_weighted(&mut self, client: ClientId, weighted: bool) {
-        self.clients[client].weighted = weighted;
+    /// Sets how the client chooses among its watched tubes.
+    pub fn set_reserve_mode(&mut self, client: ClientId, mode: ReserveMode) {
+        self.clients[client].mode = mode;
     }
 
     /// The client watches just these tubes from now on; it must not be waiting. If they are too many, it watches none.

@@ -3,7 +3,7 @@
 //! Owns the parsed form, and what it costs in memory and in the binlog. Must not know how it is framed.
 
 use crate::access::Digest;
-use crate::engine::{Body, JobId, NewJob, Priority, Span, State, Tags, TubeSettings, LONGEST_REASON};
+use crate::engine::{Body, JobId, NewJob, Priority, ReserveMode, Span, State, Tags, TubeSettings, LONGEST_REASON};
 use crate::protocol::text::MAX_QUOTED_NAME;
 
 /// Upper bound of the bytes of a job's record beside its body: the longest name of a tube, and some numbers.
@@ -36,6 +36,8 @@ pub enum Command {
     Peek(JobId),
     PeekNext(State),
     Reserve(Option<Span>),
+    /// A reserve whose wait ends as soon as the client sends anything.
+    ReserveWithAbort(Option<Span>),
     ReserveJob(JobId),
     Delete(JobId),
     Release {
@@ -55,6 +57,7 @@ pub enum Command {
     Stats,
     StatsJob(JobId),
     StatsTube(Box<[u8]>),
+    StatsTubes,
     Use(Box<[u8]>),
     Watch(Box<[u8]>, Option<u16>),
     Ignore(Box<[u8]>),
@@ -112,9 +115,7 @@ pub enum Command {
         pri: Priority,
         reason: Body,
     },
-    ReserveMode {
-        weighted: bool,
-    },
+    ReserveMode(ReserveMode),
     /// The SHA-256 of the token, which itself is kept nowhere.
     Auth(Digest),
     Quit,

@@ -8,7 +8,7 @@ use super::command::Command;
 use super::extensions::{Extension, Extensions};
 use super::tube_settings;
 use crate::access::{Digest, Need};
-use crate::engine::{JobId, Span, State, LONGEST_REASON};
+use crate::engine::{JobId, ReserveMode, Span, State, LONGEST_REASON};
 use crate::protocol::text::{
     is_tube_name, name_run, next_word, number, number32, past, strtoul32, unquote, MAX_QUOTED_NAME,
 };
@@ -36,6 +36,7 @@ pub enum CommandName {
     ReserveJob,
     ReserveBatch,
     ReserveMode,
+    ReserveWithAbort,
     Reserve,
     DeleteBatch,
     Delete,
@@ -58,6 +59,7 @@ pub enum CommandName {
     SetTube,
     Fail,
     StatsJob,
+    StatsTubes,
     StatsTube,
     Stats,
     Use,
@@ -122,7 +124,7 @@ const fn ours(extension: Extension, row: CommandRow) -> CommandRow {
 }
 
 #[rustfmt::skip]
-pub const COMMANDS: [CommandRow; 43] = [
+pub const COMMANDS: [CommandRow; 45] = [
     CommandRow { name: CommandName::Put, need: Need::PUT_USED, word: "put ", arguments: "<pri> <delay> <ttr> <bytes>", parse: None, summary: "put a job, whose body follows, into the used tube", extension: None },
     row(CommandName::Peek, Need::LOOK_JOB, "peek ", "<id>", |args, _| only_id(args).map(Command::Peek), "show a job"),
     row(CommandName::PeekReady, Need::LOOK_USED, "peek-ready", "", |args, _| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
@@ -133,6 +135,7 @@ pub const COMMANDS: [CommandRow; 43] = [
     row(CommandName::ReserveJob, Need::TAKE_JOB, "reserve-job ", "<id>", |args, _| only_id(args).map(Command::ReserveJob), "reserve the job with this id"),
     ours(Extension::Batch, row(CommandName::ReserveBatch, Need::TAKE_WATCHED, "reserve-batch ", "<count> [<seconds>]", reserve_batch, "reserve up to so many jobs")),
     ours(Extension::Weight, row(CommandName::ReserveMode, Need::OPEN, "reserve-mode ", "<mode>", reserve_mode, "reserve the most urgent job of all watched tubes, or from tubes by their weights")),
+    ours(Extension::Abort, row(CommandName::ReserveWithAbort, Need::TAKE_WATCHED, "reserve-with-abort", " [<seconds>]", reserve_with_abort, "reserve a job, waiting until the client sends something")),
     row(CommandName::Reserve, Need::TAKE_WATCHED, "reserve", "", |args, _| alone(args, Command::Reserve(None)), "reserve a job of the watched tubes"),
     ours(Extension::Batch, row(CommandName::DeleteBatch, Need::DELETE_JOB, "delete-batch ", "<ids>", delete_batch, "delete many jobs")),
     row(CommandName::Delete, Need::DELETE_JOB, "delete ", "<id>", |args, _| only_id(args).map(Command::Delete), "delete a job"),
@@ -155,6 +158,7 @@ pub const COMMANDS: [CommandRow; 43] = [
     ours(Extension::SetTube, row(CommandName::SetTube, Need::ADMIN_NAMED, "set-tube ", "<tube> [try:<count>:<seconds>] [ttl:<seconds>] [dead:<tube>] [max:<count>] [rate:<count>/<seconds>] [limit:<count>:<normal>:<low>]", set_tube, "give a tube its settings, and take away those that are not named")),
     CommandRow { name: CommandName::Fail, need: Need::TAKE_JOB, word: "fail ", arguments: "<id> <pri> <bytes>", parse: None, summary: "try a reserved job again later, or bury it; the reason follows", extension: Some(Extension::Fail) },
     row(CommandName::StatsJob, Need::LOOK_OWN_JOB, "stats-job ", "<id>", |args, _| only_id(args).map(Command::StatsJob), "statistics of a job"),
+    ours(Extension::StatsTubes, row(CommandName::StatsTubes, Need::LOOK_ANY, "stats-tubes", "", |args, _| alone(args, Command::StatsTubes), "statistics of all tubes")),
     row(CommandName::StatsTube, Need::LOOK_NAMED, "stats-tube ", "<tube>", |args, on| tube(args, on).map(Command::StatsTube), "statistics of a tube"),
     row(CommandName::Stats, Need::LOOK_ANY, "stats", "", |args, _| alone(args, Command::Stats), "statistics of the server"),
     row(CommandName::Use, Need::USE_NAMED, "use ", "<tube>", |args, on| tube(args, on).map(Command::Use), "choose the tube that jobs are put into"),
@@ -394,10 +398,19 @@ fn watch(args: &[u8], extensions: Extensions) -> Option<Command> {
 
 fn reserve_mode(args: &[u8], _: Extensions) -> Option<Command> {
     match args {
-        b"fifo" => Some(Command::ReserveMode { weighted: false }),
-        b"weighted" => Some(Command::ReserveMode { weighted: true }),
+        b"fifo" => Some(Command::ReserveMode(ReserveMode::Urgent)),
+        b"weighted" => Some(Command::ReserveMode(ReserveMode::Weighted)),
+        b"weighted-fair" => Some(Command::ReserveMode(ReserveMode::Fair)),
         _ => None,
     }
+}
+
+fn reserve_with_abort(args: &[u8], _: Extensions) -> Option<Command> {
+    if args.is_empty() {
+        return Some(Command::ReserveWithAbort(None));
+    }
+    let seconds = super::tags::whole(args.strip_prefix(b" ")?)?;
+    Some(Command::ReserveWithAbort(Some(Span::from_secs(seconds.into()))))
 }
 
 fn reserve_with_timeout(args: &[u8], _: Extensions) -> Option<Command> {

@@ -14,6 +14,8 @@ pub enum Continuation {
     Kick(Kick),
     /// A list of all tubes: the number of the next one, and the list so far.
     ListTubes(u32, Output),
+    /// Statistics of all tubes: the number of the next one, and the list so far.
+    StatsTubes(u32, Output),
     /// Figures of what the client may see, so far.
     Stats(Box<VisibleSums>),
     /// A list of the tubes that the client watches: the place of the next one, and the list so far.
@@ -59,7 +61,7 @@ impl Continuation {
             Continuation::Move(moving) => CHANGE_OVERHEAD + moving.footprint(),
             Continuation::Stats(_) | Continuation::ListTubes(..) | Continuation::ListWatched(..) => 0,
             Continuation::TouchAll(_) | Continuation::FindReserved(_) | Continuation::ListJobs(_) => 0,
-            Continuation::ListKeys(..) => 0,
+            Continuation::ListKeys(..) | Continuation::StatsTubes(..) => 0,
             Continuation::StatsTube(_) => 0,
         }
     }
@@ -69,7 +71,7 @@ impl Continuation {
         match self {
             Continuation::Stats(_) => size_of::<VisibleSums>() as u64,
             Continuation::ListTubes(_, text) | Continuation::ListWatched(_, text) => text.footprint(),
-            Continuation::ListKeys(.., text) => text.footprint(),
+            Continuation::ListKeys(.., text) | Continuation::StatsTubes(_, text) => text.footprint(),
             Continuation::Delete(ids, ..) => size_of_val(&**ids) as u64,
             Continuation::Flush(flush) => flush.footprint(),
             Continuation::ListJobs(page) => page.footprint(),

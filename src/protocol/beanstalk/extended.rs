@@ -4,7 +4,9 @@
 
 use super::continuation::Continuation;
 use super::{reply, yaml};
-use crate::engine::{Engine, Failed, JobEnd, JobId, NotSet, Priority, Progress, Reserve, Span, Time, TubeSettings};
+use crate::engine::{
+    Engine, Failed, JobEnd, JobId, NotSet, Priority, Progress, Reserve, ReserveMode, Span, Time, TubeSettings,
+};
 use crate::protocol::{self, guard, Context, Flow, Output};
 
 /// Steps of a delete, as of any ordinary command.
@@ -103,6 +105,17 @@ pub fn stats_job(id: JobId, engine: &Engine, now: Time) -> Option<Vec<u8>> {
     let job = engine.job(id)?;
     let options = engine.stored_options(&job);
     Some(yaml::job(&engine.job_stats(id, now)?, options.as_ref(), now))
+}
+
+/// Sets how the client chooses among its watched tubes.
+pub fn reserve_mode(mode: ReserveMode, context: &mut Context, out: &mut Output) {
+    context.engine.set_reserve_mode(context.client, mode);
+    let word: &[u8] = match mode {
+        ReserveMode::Urgent => b"fifo",
+        ReserveMode::Weighted => b"weighted",
+        ReserveMode::Fair => b"weighted-fair",
+    };
+    reply::using(out, word);
 }
 
 /// Gives a tube its settings.

@@ -26,10 +26,12 @@ pub enum Extension {
     Export,
     SetTube,
     Fail,
+    Abort,
+    StatsTubes,
 }
 
 /// Each extension with its word, and what it is in one line.
-pub const EXTENSIONS: [(Extension, &str, &str); 19] = [
+pub const EXTENSIONS: [(Extension, &str, &str); 21] = [
     (Extension::Idp, "idp", "a tag of put: a key that no two jobs of a tube share"),
     (Extension::Tub, "tub", "a tag of put: the tube by its name"),
     (Extension::Try, "try", "a tag of put: a job that is lost or released too often is buried"),
@@ -49,6 +51,12 @@ pub const EXTENSIONS: [(Extension, &str, &str); 19] = [
     (Extension::Export, "export", "what an export needs beside list-jobs, and what brings it back"),
     (Extension::SetTube, "set-tube", "settings of tubes, which hold for the jobs of all clients"),
     (Extension::Fail, "fail", "the command of that name: a failed try, with its reason"),
+    (
+        Extension::Abort,
+        "reserve-with-abort",
+        "the command of that name: a reserve that ends when the client sends anything",
+    ),
+    (Extension::StatsTubes, "stats-tubes", "the command of that name: the statistics of all tubes"),
 ];
 
 /// A set of extensions: those that a server offers.

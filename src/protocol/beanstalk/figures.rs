@@ -201,9 +201,9 @@ pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, 
 /// The percentiles that are shown of a tube's times.
 const PERCENTS: [u64; 3] = [50, 95, 99];
 
-/// Shows how long the jobs of a tube waited and ran, the ages of the oldest ready and the oldest buried one, and what
+/// Shows how long the jobs of a tube waited and ran, the ages of the oldest ready, delayed and buried ones, and what
 /// happened to them, with their keys.
-pub fn tube_times(tube: &TubeStats, oldest: [Span; 2], mut each: impl FnMut(&str, FigureValue<'static>)) {
+pub fn tube_times(tube: &TubeStats, oldest: [Span; 3], mut each: impl FnMut(&str, FigureValue<'static>)) {
     let none = Latency::default();
     let (wait, run) = tube.times.map_or((&none, &none), |times| (&times.wait, &times.run));
     for (what, latency) in [("queue", wait), ("processing", run)] {
@@ -215,7 +215,8 @@ pub fn tube_times(tube: &TubeStats, oldest: [Span; 2], mut each: impl FnMut(&str
         each(&format!("{what}-time-samples"), Number(latency.samples()));
     }
     each("oldest-ready-age", Number(oldest[0].secs()));
-    each("oldest-buried-age", Number(oldest[1].secs()));
+    each("oldest-delayed-age", Number(oldest[1].secs()));
+    each("oldest-buried-age", Number(oldest[2].secs()));
     let events = tube.times.map(|times| times.events).unwrap_or_default();
     each("timeouts", Number(events.timeouts));
     each("releases", Number(events.releases));

@@ -55,11 +55,10 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
             return go_on(Continuation::StatsTube(FindOldest::new(tube)), context, out);
         }
         Command::StatsTube(tube) => reply::yaml(out, engine.tube_stats(&tube, now).map(|tube| yaml::tube(&tube))),
+        Command::StatsTubes => return stats_tubes(0, yaml::list(), context, out),
+        Command::ReserveWithAbort(timeout) => return reserve_with_abort(timeout, context, out),
         Command::ReserveBatch(count, timeout) => return extended::reserve_batch(count, timeout, context, out),
-        Command::ReserveMode { weighted } => {
-            engine.set_weighted(client, weighted);
-            reply::using(out, if weighted { b"weighted" } else { b"fifo" });
-        }
+        Command::ReserveMode(mode) => extended::reserve_mode(mode, context, out),
         Command::DeleteBatch(ids) => return go_on(Continuation::Delete(ids, 0, 0), context, out),
         Command::TouchAll => return go_on(Continuation::TouchAll(TouchAll::new(now)), context, out),
         Command::Wait(id, timeout) => return extended::wait(id, timeout, context, out),
@@ -69,9 +68,7 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         Command::ListJobs { tube, state, above, limit } => {
             return go_on(Continuation::ListJobs(IdPage::new(tube, state, above, limit)), context, out);
         }
-        Command::ListKeys { from } => {
-            return go_on(Continuation::ListKeys(from, 0, yaml::list()), context, out);
-        }
+        Command::ListKeys { from } => return go_on(Continuation::ListKeys(from, 0, yaml::list()), context, out),
         Command::MoveJob { id, tube, pri, delay } => extended::move_job(id, &tube, (pri, delay), context, out),
         Command::MoveTube { from, to, state, bound } => {
             return go_on(Continuation::Move(MoveJobs::new(from, to, state, bound)), context, out);
@@ -174,6 +171,7 @@ pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flo
             Some((Progress::More, _)) => return Continuation::ListJobs(page).later(),
             Some((Progress::Done, ids)) => reply::list(out, yaml::ids(&ids)),
         },
+        Continuation::StatsTubes(from, text) => return stats_tubes(from, text, context, out),
         Continuation::ListKeys(from, count, text) => return extended::list_keys(from, count, text, context, out),
         Continuation::Move(mut moving) => match engine.move_jobs(client, &mut moving, now) {
             Ok(Progress::More) => return Continuation::Move(moving).later(),
@@ -224,6 +222,15 @@ fn list_more_tubes(mut from: u32, mut text: Output, context: &mut Context, out: 
         false => 0,
     });
     listed(progress, text, |text| Continuation::ListTubes(from, text), context, out)
+}
+
+fn stats_tubes(mut from: u32, mut text: Output, context: &mut Context, out: &mut Output) -> Flow {
+    let Context { engine, access, now, .. } = context;
+    let progress = engine.walk_tubes(&mut from, *now, |tube| match protocol::sees(access, tube.name) {
+        true => yaml::tube_item(&mut text, tube),
+        false => 0,
+    });
+    listed(progress, text, |text| Continuation::StatsTubes(from, text), context, out)
 }
 
 fn list_watched(mut from: usize, mut text: Output, context: &mut Context, out: &mut Output) -> Flow {
@@ -277,6 +284,13 @@ fn release(id: JobId, released: bool, engine: &Engine, out: &mut Output) {
     let is_bound = |job: &JobView| engine.extras(job).is_some_and(|extras| extras.max_attempts > 0);
     let buried = released && engine.job(id).is_some_and(|job| job.state() == State::Buried && is_bound(&job));
     reply::found(out, released, if buried { reply::BURIED } else { reply::RELEASED });
+}
+
+fn reserve_with_abort(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
+    match reserve(timeout, context, out) {
+        Flow::Wait => Flow::WaitForInput,
+        flow => flow,
+    }
 }
 
 fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {

@@ -183,12 +183,25 @@ fn show_settings(yaml: &mut Yaml, tube: &TubeStats) {
     }
 }
 
-/// The same with the times of its jobs, the ages of the oldest ready and buried ones, and what happened to them.
-pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 2]) -> Vec<u8> {
+/// The same with the times of its jobs, the ages of the oldest ones, and what happened to them.
+pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 3]) -> Vec<u8> {
     let mut yaml = plain_tube(tube);
     tube_times(tube, oldest, |key, value| yaml.figure(key, value));
     show_settings(&mut yaml, tube);
     yaml.0
+}
+
+/// Adds the statistics of a tube, without its times, to the list that answers `stats-tubes`, and returns the number of
+/// bytes added.
+pub fn tube_item(list: &mut Output, tube: &TubeStats) -> usize {
+    let lines = self::tube(tube);
+    let text = list.text();
+    let before = text.len();
+    for (place, line) in lines.split_inclusive(|&byte| byte == b'\n').skip(1).enumerate() {
+        text.extend_from_slice(if place == 0 { b"- " } else { b"  " });
+        text.extend_from_slice(line);
+    }
+    text.len() - before
 }
 
 fn plain_tube(tube: &TubeStats) -> Yaml {

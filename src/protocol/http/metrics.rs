@@ -60,7 +60,7 @@ pub const FAMILIES: [Family; 60] = [
     ("beanpole_build_info", "gauge", "Version of the running server."),
     ("beanpole_jobs", "gauge", "Number of jobs by state."),
     ("beanpole_jobs_urgent", "gauge", "Number of ready jobs with a priority below 1024."),
-    ("beanpole_oldest_job_age_seconds", "gauge", "Time since the oldest ready job and the oldest buried job were put."),
+    ("beanpole_oldest_job_age_seconds", "gauge", "Time since the oldest ready, delayed and buried jobs were put."),
     ("beanpole_tubes", "gauge", "Number of tubes."),
     ("beanpole_connections", "gauge", "Number of connections by protocol."),
     ("beanpole_workers", "gauge", "Number of connections that have requested a job."),
@@ -192,7 +192,7 @@ pub struct Scrape {
     names_size: u64,
     /// Of the queue, and then of the tubes, one after the other.
     oldest: FindOldest,
-    ages: Option<[Span; 2]>,
+    ages: Option<[Span; 3]>,
     most: usize,
     gearman: bool,
     /// The samples of each metric of tubes.
@@ -447,7 +447,7 @@ impl Page<'_> {
     }
 
     /// Nothing but the head, if the client may not see all.
-    fn ages(&mut self, ages: Option<[Span; 2]>) {
+    fn ages(&mut self, ages: Option<[Span; 3]>) {
         let name = self.begin();
         for (state, age) in AGED.iter().zip(ages.into_iter().flatten()) {
             let age = seconds(age.nanos().into());
@@ -464,12 +464,12 @@ impl Page<'_> {
 }
 
 /// Of the oldest jobs in which states the ages are told.
-const AGED: [&str; 2] = ["ready", "buried"];
+const AGED: [&str; 3] = ["ready", "delayed", "buried"];
 
 /// Steps of the lines of ages of a tube.
 const LINES: u64 = 4;
 
-fn whole_server(page: &mut Page, figures: &QueueFigures, ages: Option<[Span; 2]>, context: &Context) {
+fn whole_server(page: &mut Page, figures: &QueueFigures, ages: Option<[Span; 3]>, context: &Context) {
     let (stats, facts) = (&figures.stats, figures.facts);
     page.labelled("version", [(&*facts.version, 1)]);
     page.labelled("state", states(&stats.jobs));

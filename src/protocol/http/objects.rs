@@ -26,8 +26,8 @@ pub fn tube_members(members: &mut Members, name: &[u8], values: &TubeValues) {
     TUBE_FIGURES.iter().zip(values).for_each(|(row, value)| members.number(row.name, *value));
 }
 
-/// The times of a tube's jobs, the ages of the oldest ready and the oldest buried one, and the settings of the tube.
-pub fn time_members(members: &mut Members, tube: &TubeStats, oldest: [Span; 2]) {
+/// The times of a tube's jobs, the ages of the oldest ready, delayed and buried ones, and the settings of the tube.
+pub fn time_members(members: &mut Members, tube: &TubeStats, oldest: [Span; 3]) {
     tube_times(tube, oldest, |key, value| figure(members, key, value));
     if let Some(settings) = tube.settings {
         members.text("settings", &tube_settings(settings));

@@ -109,6 +109,7 @@ pub const ROWS: &[Row] = &[
         &["KICKED "],
     ),
     row("list-tubes", |_| bytes("list-tubes\r\n"), &["OK "]),
+    row("stats-tubes", |_| bytes("stats-tubes\r\n"), &["OK "]),
     row(
         "list-tubes-watched",
         |world| {

@@ -90,7 +90,7 @@ pub const OPTIONS: [GearmandOpt; 33] = [
     long("exceptions", false, "send the reason of a failure to every client", |it, _| it.settings.set("exceptions", "")),
     row('f', "file-descriptors", true, "maximum number of connections, less 64 or half of them", file_descriptors),
     row('h', "help", false, "print this help and exit", |_, _| Ok(())),
-    row('j', "job-retries", true, "maximum number of tries; 0: no limit (default 0)", |it, text| it.settings.set("job-retries", text)),
+    row('j', "job-retries", true, "maximum number of tries; 0 or -1: no limit (default 0)", |it, text| it.settings.set("job-retries", if text == "-1" { "0" } else { text })),
     long("job-handle-prefix", true, "prefix of job handles", |it, text| it.settings.set("job-handle-prefix", text)),
     long("hashtable-buckets", true, "no effect: tables grow automatically", |it, _| it.has_no_effect("--hashtable-buckets")),
     long("keepalive", false, "no effect: always enabled", |it, _| it.has_no_effect("--keepalive")),

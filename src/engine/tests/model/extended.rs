@@ -372,9 +372,9 @@ impl Model {
         Some(ids)
     }
 
-    /// The ages of the oldest ready and the oldest buried job of a tube; nothing if there is none.
-    pub fn ages(&self, tube: Name, now: Time) -> [Span; 2] {
-        [State::Ready, State::Buried].map(|state| {
+    /// Returns the ages of the oldest ready, delayed and buried jobs of a tube; zero if there is none.
+    pub fn ages(&self, tube: Name, now: Time) -> [Span; 3] {
+        [State::Ready, State::Delayed, State::Buried].map(|state| {
             let first = self.list_ids(tube, state, 0, 1).and_then(|ids| ids.first().copied());
             first.and_then(|id| self.job(id)).map_or(Span::ZERO, |job| now.since(job.created))
         })
