@@ -130,7 +130,7 @@ static-program:
 	@echo $(call q,$(STATIC_PROGRAM))
 
 # Most tests that take long wait, rather than compute.
-TEST_THREADS = $(or $(RUST_TEST_THREADS),$(shell expr 3 \* "$$(getconf _NPROCESSORS_ONLN)"))
+TEST_THREADS = $(or $(RUST_TEST_THREADS),$(shell expr 6 \* "$$(getconf _NPROCESSORS_ONLN)"))
 test: toolchain ## run every test that needs nothing but the Rust toolchain
 	RUST_TEST_THREADS='$(TEST_THREADS)' $(CARGO) test $(CARGOFLAGS) --no-fail-fast
 

@@ -95,6 +95,7 @@ struct World {
     asker: usize,
     steps: u64,
     checks: bool,
+    deliveries: usize,
     seen: BTreeSet<&'static str>,
 }
 
@@ -115,6 +116,7 @@ impl World {
             asker: 0,
             steps: u64::MAX,
             checks: false,
+            deliveries: 0,
             seen: BTreeSet::new(),
         };
         (world.holder, world.asker) = (world.peer(Wire::Beanstalk), world.peer(Wire::Beanstalk));
@@ -220,7 +222,9 @@ impl World {
             peer.expect("a client that is there is told").told.extend(out.chunks().flatten());
         }
         self.seen.extend(self.engine.deferred_kinds());
-        if self.checks {
+        // Checking everything costs far more than a turn does.
+        self.deliveries += 1;
+        if self.checks && (self.deliveries < 8 || self.deliveries % 8 == 0) {
             self.engine.check();
         }
     }
@@ -329,7 +333,7 @@ fn play(row: &Row, (what, change): WorldChange, used: bool, (at, steps): (usize,
     let request = (row.begin)(&mut world).map(|bytes| world.decode(world.asker, &bytes));
     let asker = world.asker;
     world.peers[asker].told.clear();
-    (world.steps, world.checks) = (steps, true);
+    (world.steps, world.checks, world.deliveries) = (steps, true, 0);
     let mut next = match request {
         Some(mut requests) => Some(requests.pop().expect("one request")),
         None => {
@@ -363,6 +367,7 @@ fn play(row: &Row, (what, change): WorldChange, used: bool, (at, steps): (usize,
         }
         world.between();
     }
+    world.engine.check();
     let Peer { told, is_gone, .. } = &world.peers[asker];
     let answered = row.answers.iter().any(|answer| told.starts_with(answer.as_bytes()));
     let text = String::from_utf8_lossy(told);

@@ -281,7 +281,7 @@ fn a_failed_sync_moves_everything_to_a_new_segment() {
 
 #[test]
 fn a_kick_of_all_jobs_on_a_disk_that_gets_full_spares_what_is_kept_for_deletes() {
-    for (seed, size) in [(1, 1000), (2, 4096), (3, 8192)] {
+    for (seed, size) in [(1, 1000), (2, 2048), (3, 4096)] {
         let disk = Disk::new(seed);
         let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("an empty log");
         let client = life.first_client();
@@ -308,7 +308,7 @@ fn a_kick_of_all_jobs_on_a_disk_that_gets_full_spares_what_is_kept_for_deletes()
 /// The same states as while it runs: what needs no space is done, and the rest refused.
 #[test]
 fn a_start_on_a_full_disk_takes_deletes_and_jobs_again_when_there_is_space() {
-    for seed in 0..20 {
+    for seed in 0..8 {
         let disk = Disk::new(seed);
         let how = settings(4096, SyncMode::Always);
         let mut life = Life::begin(disk.clone(), how, dawn(), seed).expect("an empty log");

@@ -27,7 +27,7 @@ const SIZE: u64 = 4096;
 /// All kinds of records but that of ids ahead, which takes half a million jobs.
 const KINDS: &[u8] = b"PJpjRLBKXAODZNCSGTUEMQWHFY";
 
-fn samples(few: u64) -> u64 {
+pub fn samples(few: u64) -> u64 {
     std::env::var("MIXTURES").ok().and_then(|count| count.parse().ok()).unwrap_or(few)
 }
 

@@ -148,7 +148,7 @@ fn without_syncs_nothing_goes_while_its_copy_is_in_doubt() {
 
 #[test]
 fn segments_that_go_at_once_find_space_for_that_on_a_full_disk() {
-    for (seed, size) in [(2, 4096_u64), (5, 4096), (3, 8192)] {
+    for (seed, size) in [(2, 1000_u64), (5, 2048), (3, 4096)] {
         let disk = Disk::new(seed);
         let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("an empty log");
         let client = life.first_client();
