@@ -1,7 +1,7 @@
-//! Who may connect: the limits of connections.
+//! Connection limits and admission.
 //!
-//! Owns the count of connections, of all and of each address. Must not know sockets beyond who is at the other end, and
-//! answers nobody: a listener tells a client that it is turned away.
+//! Owns the number of connections, in total and per address. Knows only the peer address of a connection, and replies
+//! to nobody: the listener tells a rejected client why.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,18 +15,18 @@ use super::memory::{Memory, CONNECTION_COST};
 use super::socket::PeerAddress;
 use crate::settings::config::{local_connections, Config};
 
-/// Why a connection was turned away.
+/// The reason why a connection was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// There are as many as may be.
+    /// The connection limit is reached.
     Connections,
-    /// There are as many from its address as may be.
+    /// The limit of connections per address is reached.
     Address,
-    /// The system has no file for one more.
+    /// The process or system is out of file descriptors.
     Files,
-    /// There is no memory for one more.
+    /// There is not enough memory for another connection.
     Memory,
-    /// There are as many as may be that have not proven who they are.
+    /// The limit of unauthenticated connections is reached.
     Strangers,
 }
 
@@ -34,7 +34,7 @@ impl Refusal {
     pub const ALL: [Refusal; 5] =
         [Refusal::Connections, Refusal::Address, Refusal::Files, Refusal::Memory, Refusal::Strangers];
 
-    /// The reason in words, for the log.
+    /// Returns the reason as text for the log.
     pub fn reason(self) -> &'static str {
         match self {
             Refusal::Connections => "too many connections",
@@ -46,12 +46,12 @@ impl Refusal {
     }
 }
 
-/// What an admitted connection gives back when it is gone.
+/// What an admitted connection returns to [`Admission`] when it ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Permit {
-    /// The number of its address; none if addresses are not counted.
+    /// Index of the peer's address; `None` if addresses are not counted.
     address: Option<u32>,
-    /// It is one of HTTP.
+    /// `true` for an HTTP connection.
     is_operator: bool,
 }
 
@@ -59,19 +59,19 @@ impl Permit {
     const UNCOUNTED: Permit = Permit { address: None, is_operator: false };
 }
 
-/// Connections of HTTP held at a time: enough for browsers and scrapers, and few to look after.
+/// Maximum number of HTTP connections: enough for browsers and scrapers, and cheap to scan.
 pub const MOST_OPERATORS: usize = 64;
 
-/// Connections of HTTP beyond that for a moment, until those that have been idle longest are closed.
+/// Temporary HTTP connections above that limit, until the ones that have been idle longest are closed.
 const EXTRA_OPERATORS: usize = 16;
 
-/// The same beyond that again, for Unix sockets and loopback addresses.
+/// Further HTTP connections for Unix sockets and loopback addresses.
 const LOCAL_OPERATORS: usize = 8;
 
 #[derive(Debug)]
 pub struct Admission {
     most: usize,
-    /// Beyond `most`, for Unix sockets and loopback addresses.
+    /// Extra connections above `most` for Unix sockets and loopback addresses.
     most_local: usize,
     most_per_address: Option<usize>,
     connections: AtomicUsize,
@@ -80,7 +80,7 @@ pub struct Admission {
     memory: Arc<Memory>,
 }
 
-/// Addresses with at least one connection, by small numbers.
+/// Addresses with at least one connection, indexed by small numbers.
 #[derive(Debug, Default)]
 struct Addresses {
     numbers: HashMap<IpAddr, u32>,
@@ -100,7 +100,7 @@ impl Admission {
         }
     }
 
-    /// The same for an operator, of whom there are few.
+    /// Admits an HTTP connection, subject to the lower limit for these.
     pub fn admit_operator(&self, peer: &PeerAddress) -> Result<Permit, Refusal> {
         let most = MOST_OPERATORS + EXTRA_OPERATORS + if peer.is_local() { LOCAL_OPERATORS } else { 0 };
         let admitted = match self.operators.fetch_add(1, Ordering::AcqRel) < most {
@@ -116,9 +116,9 @@ impl Admission {
         }
     }
 
-    /// Takes one operator out of the count if there are more than [`MOST_OPERATORS`], and returns `true` then. The
-    /// caller must close the connection, whose permit no longer counts for an operator. Since the count changes first,
-    /// several threads together close no more than the excess.
+    /// If there are more than [`MOST_OPERATORS`] HTTP connections, removes one from the count and returns `true`. The
+    /// caller must then close the connection, whose permit no longer counts as HTTP. Since the count changes first,
+    /// concurrent callers close no more than the excess.
     pub fn evict_operator(&self, permit: &mut Permit) -> bool {
         let less = |count: usize| (count > MOST_OPERATORS).then(|| count - 1);
         let evicted =
@@ -127,7 +127,7 @@ impl Admission {
         evicted
     }
 
-    /// Counts one connection more, unless there are too many.
+    /// Counts another connection unless a limit is reached.
     pub fn admit(&self, peer: &PeerAddress) -> Result<Permit, Refusal> {
         let most = if peer.is_local() { self.most_local } else { self.most };
         if self.connections.fetch_add(1, Ordering::AcqRel) >= most {
@@ -147,7 +147,7 @@ impl Admission {
         self.addresses.lock().enter(address, most).ok_or(Refusal::Address)
     }
 
-    /// A connection that was admitted is gone.
+    /// Removes an admitted connection from the counts.
     pub fn leave(&self, permit: Permit) {
         self.memory.charge(CONNECTION_COST, 0);
         self.connections.fetch_sub(1, Ordering::AcqRel);
@@ -161,7 +161,7 @@ impl Admission {
 }
 
 impl Addresses {
-    /// One connection more; `most` is at least 1.
+    /// Adds a connection from `address`; `most` is at least 1.
     fn enter(&mut self, address: IpAddr, most: usize) -> Option<Permit> {
         if let Some(&number) = self.numbers.get(&address) {
             let (_, count) = &mut self.counts[number as usize];
@@ -234,7 +234,7 @@ mod tests {
         let permits: Vec<Permit> = (0..MOST_OPERATORS + EXTRA_OPERATORS)
             .map(|_| admission.admit_operator(&peer("192.0.2.1")).expect("a place"))
             .collect();
-        // Each of several threads finds the excess before any of them has closed a connection.
+        // All threads see the excess before any of them has closed a connection.
         let evicted: usize = std::thread::scope(|scope| {
             let threads: Vec<_> = permits
                 .chunks(20)
@@ -248,7 +248,7 @@ mod tests {
             threads.into_iter().map(|thread| thread.join().expect("a thread")).sum()
         });
         assert_eq!(evicted, EXTRA_OPERATORS);
-        // A connection that was evicted is not counted again when it is gone.
+        // An evicted connection does not count again when it ends.
         let mut permit = admission.admit_operator(&peer("192.0.2.1")).expect("a place");
         assert!(admission.evict_operator(&mut permit) && !admission.evict_operator(&mut permit));
         admission.leave(permit);
@@ -268,7 +268,7 @@ mod tests {
         admission.leave(seats[1]);
         admission.admit(&peer("192.0.2.1")).expect("a share that is free again");
         assert_eq!(admission.admit(&peer("192.0.2.1")), Err(Refusal::Address));
-        // Those turned away do not count.
+        // Rejected connections do not count.
         assert_eq!(admission.connections.load(Ordering::Relaxed), 8);
         assert_eq!(admission.addresses.lock().counts.len(), 2);
     }

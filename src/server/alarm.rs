@@ -1,7 +1,8 @@
 //! The alarm of the timer thread.
 //!
-//! Owns when it rings. A thread that brings an earlier deadline into the engine moves it forward; one that removes a
-//! deadline leaves it, since a wake-up too many is cheaper than one more lock. Must not know what is due.
+//! Owns the time at which it goes off. A thread that adds an earlier deadline to the engine moves it forward; a thread
+//! that removes a deadline leaves it alone, since a spurious wake-up is cheaper than another lock. Must not know what
+//! is due.
 
 use parking_lot::{Condvar, Mutex};
 
@@ -13,7 +14,7 @@ use crate::shared::atomic::{AtomicU64, Ordering};
 pub struct Alarm {
     state: Mutex<AlarmState>,
     bell: Condvar,
-    /// A copy of [`AlarmState::at`], for a look without the lock.
+    /// A copy of [`AlarmState::at`] that can be read without the lock.
     at: AtomicU64,
 }
 
@@ -24,13 +25,13 @@ struct AlarmState {
 }
 
 impl Alarm {
-    /// An alarm that is set to [`Time::NEVER`].
+    /// Creates an alarm set to [`Time::NEVER`].
     pub fn new() -> Alarm {
         let state = AlarmState { at: Time::NEVER, stop: false };
         Alarm { state: Mutex::new(state), bell: Condvar::new(), at: AtomicU64::new(Time::NEVER.nanos()) }
     }
 
-    /// Rings at `at`, or earlier if it was set to.
+    /// Sets the alarm to `at` unless it is already set to an earlier time.
     pub fn advance(&self, at: Time) {
         if at.nanos() < self.at.load(Ordering::Acquire) {
             let mut state = self.state.lock();
@@ -41,7 +42,7 @@ impl Alarm {
         }
     }
 
-    /// Waits until it rings, by this clock; false if it was stopped. It is not set any more then.
+    /// Waits until the alarm goes off by `clock`, and clears it. Returns `false` if the alarm was stopped.
     pub fn wait(&self, clock: &Clock) -> bool {
         let mut state = self.state.lock();
         loop {

@@ -11,18 +11,19 @@ use crate::engine::{Span, Time};
 
 #[derive(Debug)]
 pub enum Clock {
-    /// The machine. A jump of the wall clock after the start moves nothing.
+    /// The system clock. Changes of the wall clock after the start have no effect.
     System {
-        /// The wall clock at the anchor.
+        /// Wall clock time at the anchor.
         wall: Time,
-        /// The monotonic clock at the anchor.
+        /// Monotonic clock time at the anchor.
         anchor: Instant,
-        /// Nanoseconds between 1970 and the beginning of the monotonic clock.
+        /// Nanoseconds between 1970 and the origin of the monotonic clock.
         offset: u64,
     },
-    /// A test, which moves it by hand; nanoseconds since the epoch.
+    /// A test clock that is moved by hand, in nanoseconds since the epoch.
     Manual(AtomicU64),
-    /// The same, but all else is as with the machine's clock: what a turn leaves undone waits for the next one.
+    /// Moved by hand, but turns have budgets as with the system clock: what a turn leaves undone waits for the next
+    /// turn.
     #[cfg_attr(not(any(test, feature = "test-support")), expect(dead_code))]
     Stepped(AtomicU64),
 }
@@ -32,10 +33,10 @@ fn wall() -> Time {
     Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
-/// Nanoseconds of the clock that `Instant` reads, for a third of its instructions: each turn looks at it, and twice
-/// where its length is counted.
+/// Returns the nanoseconds of the clock behind `Instant` with a third of the instructions: every turn reads it, and
+/// reads it twice when turn lengths are recorded.
 fn monotonic() -> u64 {
-    // Whoever has `Instant` has this clock.
+    // Every platform that supports `Instant` has this clock.
     clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map_or(0, |time| (time.tv_sec() as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec() as u64))
 }
@@ -45,23 +46,23 @@ impl Clock {
         Clock::anchored(wall())
     }
 
-    /// The machine's clock for a queue whose time is this now, in milliseconds since 1970.
+    /// Creates a system clock for a queue whose current time is `millis` milliseconds since 1970.
     pub fn starting_at(millis: u64) -> Clock {
         Clock::anchored(Time::from_nanos(millis.saturating_mul(1_000_000)))
     }
 
     fn anchored(wall: Time) -> Clock {
         let offset = wall.nanos().wrapping_sub(monotonic());
-        // Last, so that no alarm comes before its time.
+        // Last, so that no alarm goes off early.
         Clock::System { wall, offset, anchor: Instant::now() }
     }
 
-    /// A clock that stands still at the present.
+    /// Creates a clock that stands still at the current time.
     pub fn manual() -> Clock {
         Clock::Manual(AtomicU64::new(wall().nanos()))
     }
 
-    /// Nanoseconds since 1970, which never go back.
+    /// Returns nanoseconds since 1970; never goes back.
     pub fn now(&self) -> Time {
         match self {
             Clock::System { offset, .. } => Time::from_nanos(offset.wrapping_add(monotonic())),
@@ -69,8 +70,8 @@ impl Clock {
         }
     }
 
-    /// The time of the command behind one at `before`, in the same turn. Each takes longer than the nanosecond that is
-    /// put between them, so this is never ahead of the clock, and costs no look at it.
+    /// Returns the time of the command that follows one at `before` in the same turn. A command takes longer than the
+    /// nanosecond added here, so this time is never ahead of the clock, and it saves reading the clock.
     pub fn after(&self, before: Time) -> Time {
         match self {
             Clock::System { .. } => before + Span::from_nanos(1),
@@ -78,12 +79,12 @@ impl Clock {
         }
     }
 
-    /// Whether it is moved by hand from deadline to deadline, and each turn finishes what it begins.
+    /// Returns `true` if the clock is moved by hand from deadline to deadline, and each turn finishes what it starts.
     pub fn is_manual(&self) -> bool {
         matches!(self, Clock::Manual(_))
     }
 
-    /// When the machine's monotonic clock shows this time; none if that is out of its reach or the clock is manual.
+    /// Returns the `Instant` of this time, or `None` if it is out of range or the clock is manual.
     pub fn instant(&self, at: Time) -> Option<Instant> {
         match self {
             Clock::System { wall, anchor, .. } => {

@@ -1,7 +1,7 @@
-//! What the log tells of commands: each of them with `-VV`, and slow ones.
+//! Logging of commands: every command with `-VV`, and slow commands.
 //!
-//! Owns which fields such a line has. While a command is carried out nothing is logged, only noted: the engine is
-//! locked then.
+//! Owns the fields of these log lines. While a command runs it is only recorded, not logged, because the engine is
+//! locked.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use log::{Level, Record};
 use crate::engine::{ClientId, Engine, JobId, Time};
 use crate::protocol::{notes, ClientRegistry, Context, Flow, LogSubject, Output, Request};
 
-/// One command that was carried out, or what a waiting client was told.
+/// A command that was executed, or an event sent to a waiting client.
 #[derive(Debug)]
 pub struct Note {
     client: ClientId,
@@ -21,14 +21,14 @@ pub struct Note {
 }
 
 impl Note {
-    /// What stands in `out` for a client that waited.
+    /// Creates a note about the output sent to a waiting client.
     pub fn told(client: ClientId, out: &Output, engine: &Engine, registry: &ClientRegistry, now: Time) -> Note {
         let mut note = Note { client, text: "told", subject: LogSubject::default(), reply: notes::of_reply(out, 0) };
         note.find_tube(engine, registry, now);
         note
     }
 
-    /// Finds out in which tube the job is that the command or, if it names none, the reply is about.
+    /// Finds the tube of the job that the command refers to, or of the job in the reply if the command names none.
     fn find_tube(&mut self, engine: &Engine, registry: &ClientRegistry, now: Time) {
         let is_beanstalk = registry.get(self.client).is_none();
         let id = self.subject.id.map(JobId).or_else(|| notes::job_of(&self.reply).filter(|_| is_beanstalk));
@@ -37,7 +37,7 @@ impl Note {
         }
     }
 
-    /// Logs it; with the engine unlocked.
+    /// Writes the note to the log. Call with the engine unlocked.
     pub fn log(self) {
         let LogSubject { id, tube, size, numbers, .. } = self.subject;
         let tube = tube.map(|tube| String::from_utf8_lossy(&tube).into_owned());
@@ -53,23 +53,24 @@ impl Note {
     }
 }
 
-/// What is noted of one turn of a client's commands.
+/// Collects what is to be logged about one turn of a client's commands.
 #[derive(Debug)]
 pub struct TurnLog {
     client: ClientId,
-    /// The first command, and how many there were.
+    /// The first command of the turn, and the number of commands.
     first: &'static str,
     count: usize,
-    /// Commands are logged one by one.
+    /// `true` if commands are logged individually.
     is_noting: bool,
-    /// The command that is being carried out, and where its reply begins among the bytes that are on their way out.
+    /// The command in progress, and the offset of its reply in the output.
     note: Option<(Note, usize)>,
-    /// If slow ones are: how long they may take, and when the turn was asked for.
+    /// If slow commands are logged: the threshold, and when the turn was requested.
     slow: Option<(Duration, Instant)>,
 }
 
 impl TurnLog {
-    /// Before the turn; `slow` is how many milliseconds it may take before it is told of, if that is limited.
+    /// Starts a turn. `slow` is the threshold in milliseconds above which the turn is logged, if slow commands are
+    /// logged.
     pub fn begin(client: ClientId, first: &Request, slow: Option<u32>) -> TurnLog {
         let is_noting = log::log_enabled!(Level::Trace);
         let slow = slow.map(|millis| (Duration::from_millis(millis.into()), Instant::now()));
@@ -77,7 +78,7 @@ impl TurnLog {
         TurnLog { client, first, count: 0, is_noting, note: None, slow }
     }
 
-    /// Notes a command before it is carried out, since that may be the end of the job that it names.
+    /// Records a command before it runs, since the command may delete the job that it names.
     pub fn before(&mut self, request: &Request, context: &Context, out: &Output) {
         self.count += 1;
         if !self.is_noting {
@@ -92,7 +93,7 @@ impl TurnLog {
         self.note = Some((note, out.len()));
     }
 
-    /// After it: the note goes into `notes`, which are logged when the engine is unlocked.
+    /// Completes the record of a command and adds it to `notes`, which are logged after the engine is unlocked.
     pub fn after(&mut self, flow: &Flow, context: &Context, out: &Output, notes: &mut Vec<Note>) {
         let Some((mut note, from)) = self.note.take() else { return };
         note.reply = if matches!(flow, Flow::Wait | Flow::WaitForInput) {
@@ -104,13 +105,13 @@ impl TurnLog {
         notes.push(note);
     }
 
-    /// The replies wait for the log from now on.
+    /// Returns what to log about the replies when they must wait for the log.
     pub fn hold(&self) -> Option<Held> {
         let (limit, _) = self.slow?;
         Some(Held { limit, since: Instant::now(), client: self.client, command: self.first })
     }
 
-    /// Tells whether the turn was slow; it has waited so long for the engine's lock.
+    /// Logs the turn if it was slow. `locked` is the time it waited for the engine's lock.
     pub fn tell(self, locked: Duration) {
         let Some((limit, begin)) = self.slow else { return };
         let total = begin.elapsed();
@@ -127,14 +128,14 @@ impl TurnLog {
     }
 }
 
-/// A line with fields behind its text.
+/// Logs a line with fields after its text.
 fn line(level: Level, text: &str, fields: &[(&str, Value)]) {
     let target = module_path!();
     let logger = log::logger();
     logger.log(&Record::builder().args(format_args!("{text}")).level(level).target(target).key_values(&fields).build());
 }
 
-/// Replies that wait for the log, and since when.
+/// Replies that wait for the log, and the time since when they wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     limit: Duration,
@@ -167,7 +168,7 @@ mod tests {
     use crate::engine::{Body, Limits, NewJob, Span};
     use crate::protocol::Wire;
 
-    /// Of Gearman's `status`, whose lines begin with a name that a client chose.
+    /// The lines of Gearman's `status` begin with a name chosen by a client.
     #[test]
     fn only_of_beanstalk_a_reply_names_a_job() {
         let (mut engine, mut registry) = (Engine::new(Limits::NONE), ClientRegistry::new(false));

@@ -1,7 +1,7 @@
-//! One connection, in the hands of the pool thread that owns it.
+//! One connection, owned by a single pool thread.
 //!
-//! Owns the way in: what was read and not yet understood, what was understood and not yet done. Buffers are lent by the
-//! thread while there is work, so an idle connection costs next to nothing. Must not write: replies leave by the
+//! Owns the input: bytes read but not yet decoded, and requests decoded but not yet executed. The thread lends buffers
+//! while there is work, so an idle connection costs next to nothing. Must not write: replies leave through the
 //! `Outbox`.
 
 mod access;
@@ -28,42 +28,42 @@ use crate::binlog::Required;
 use crate::engine::{ClientId, Time};
 use crate::protocol::{hang_up, Dialogue, Flow, Output, Request, Wire};
 
-/// Commands carried out under one hold of the engine's lock.
+/// Maximum number of commands executed while holding the engine's lock.
 const BATCH: usize = 128;
 
-/// Steps of the engine that an ordinary command counts for: with [`BATCH`] of them, a turn is over.
+/// Engine steps charged for an ordinary command; a turn ends after [`BATCH`] such commands.
 const COMMAND: u64 = 8;
 
-/// Bytes read in a row, a little more or less, before the thread looks after its other connections.
+/// Approximate number of bytes read before the thread serves its other connections.
 const READ_IN_A_ROW: usize = 512 * 1024;
 
-/// Turns in a row before it does, and when others have more to do as well.
+/// Consecutive turns before that, if no other connection has work queued.
 const TURNS: usize = 4;
 const TURNS_BESIDE_OTHERS: usize = 1;
 
-/// Bytes read at a time when others have more to do: what is left over after a turn is put aside.
+/// Bytes per read when other connections have work queued; bytes left after a turn are saved.
 const READ_BESIDE_OTHERS: usize = 16 * 1024;
 
-/// Bytes that are little to read at a time.
+/// Reads up to this size count as light.
 const LIGHT: usize = 1024;
 
-/// The first size of a thread's buffer; small enough to stay in the CPU's first cache.
+/// Initial size of a thread's buffer; fits into the L1 cache.
 const FIRST_BUFFER: usize = 4 * 1024;
 
-/// Its largest size; a connection that fills it gets more bytes a read than this only for a body.
+/// Maximum size of a thread's buffer; only a body is read in larger units.
 const LAST_BUFFER: usize = 256 * 1024;
 
-/// What one pool thread lends to the connection that it works for.
+/// Resources that a pool thread lends to the connection it is serving.
 #[derive(Debug)]
 pub struct ThreadScratch {
-    /// For turns of the engine.
+    /// Buffers for turns of the engine.
     pub turn: TurnScratch,
     buffer: Vec<u8>,
-    /// An empty queue whose memory the next connection uses.
+    /// An empty queue whose allocation the next connection reuses.
     pending: VecDeque<Request>,
-    /// Other connections have more to do.
+    /// `true` if other connections have work queued.
     pub others: bool,
-    /// The last turn of the connection at work has used up its steps.
+    /// `true` if the last turn of the current connection used up its steps.
     is_turn_spent: bool,
 }
 
@@ -80,95 +80,95 @@ pub struct Connection {
     client: ClientId,
     peer: PeerAddress,
     dialogue: Dialogue,
-    /// Bytes that are no whole request yet, or wait behind one that is not done.
+    /// Bytes that are not a complete request yet, or that follow an unfinished request.
     rest: Rest,
-    /// Requests that wait behind one that is not done.
+    /// Requests that follow an unfinished request.
     pending: VecDeque<Request>,
-    /// What is on account for it: what was read and is not done, and a body that is arriving.
+    /// Bytes charged to the memory account for input: unfinished requests and a partially received body.
     ahead: u64,
     uploading: u64,
-    /// When it last sent something, if that is on account.
+    /// When the client last sent something, if input is charged to the account.
     heard: Option<Instant>,
-    /// It has sent something since the last charge.
+    /// `true` if the client has sent something since the last charge.
     spoke: bool,
-    /// Space in the log that its next command waits for.
+    /// Log space that the next command waits for.
     claim: Claim,
-    /// The poller reported bytes that are not read yet.
+    /// The poller reported unread bytes.
     readable: bool,
-    /// The peer has shut down its sending side; bytes sent before may still be unread.
+    /// The peer has half-closed the connection; bytes sent before that may still be unread.
     half_closed: bool,
-    /// The peer has sent urgent bytes: a short read may have ended at their mark, and does not mean that there is no
-    /// more.
+    /// The peer has sent urgent data: a short read may have stopped at the urgent mark and does not mean that the
+    /// socket is empty.
     urgent: bool,
-    /// The peer has closed both directions, or reset the connection: nobody reads an answer any more.
+    /// The peer has closed both directions or reset the connection; nobody will read a reply.
     gone: bool,
-    /// The peer's end of stream was read.
+    /// End of stream has been read.
     ended: bool,
-    /// The write state was [`WriteState::Clear`] and still is.
+    /// The write state was [`WriteState::Clear`] and has not changed.
     clear: bool,
-    /// No request is taken any more; the connection closes when its output is sent.
+    /// No more requests are accepted; the connection closes when its output has been sent.
     closing: bool,
-    /// What its client may do; none if everybody may do everything.
+    /// The client's rights, or `None` without access control.
     access: Option<Box<ClientAccess>>,
-    /// Until when it must have proven who it is, if it must.
+    /// The deadline for authentication, if the client still has to authenticate.
     probation: Option<(Instant, Stranger)>,
-    /// Its last answer is kept back, and its thread does not know yet.
+    /// The last reply is being held back, and the thread has not been notified yet.
     punished: bool,
-    /// Its wait ends when the client sends anything.
+    /// The client's wait ends when it sends anything.
     abortable: bool,
-    /// It stands in its thread's queue of connections with more to do.
+    /// The connection is in its thread's queue of connections with work.
     pub queued: bool,
-    /// When it last sent something, that was little.
+    /// The last input from the client was light.
     pub light: bool,
 }
 
-/// What the poller saw of a connection.
+/// What the poller reported about a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
-    /// There are bytes to read.
+    /// There is data to read.
     pub readable: bool,
-    /// The socket takes bytes again.
+    /// The socket accepts data again.
     pub writable: bool,
     pub urgent: bool,
-    /// The peer has closed, at least its sending side.
+    /// The peer has closed at least its sending side.
     pub half_closed: bool,
-    /// The peer has closed both sides.
+    /// The peer has closed both directions.
     pub gone: bool,
 }
 
-/// What becomes of a connection after some work on it.
+/// What to do with a connection after serving it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// It waits for its peer or for an event.
+    /// Wait for the peer or for an event.
     Wait,
-    /// There is more to do, when others had their turn.
+    /// There is more work; other connections come first.
     Again,
-    /// The connection is to be closed.
+    /// The dialogue has ended: close the socket and free the client.
     Close,
 }
 
-/// What the requests of one turn came to.
+/// The result of the requests of one turn.
 struct Batch {
-    /// What the last of them asks for.
+    /// The control flow that the last request asks for.
     flow: Flow,
-    /// Bytes of space in the log that the next one waits for; 0 if none does.
+    /// Bytes of log space that the next request waits for, or 0.
     lacking: u64,
-    /// The turn has used up its steps.
+    /// The turn used up its steps.
     is_spent: bool,
 }
 
-/// What a connection has read and not decoded yet, while its thread does other things.
+/// Undecoded input that a connection keeps while its thread serves others.
 #[derive(Debug, Default)]
 struct Rest(Box<[u8]>);
 
-/// A stretch of the thread's buffer: read and not yet understood.
+/// The range of the thread's buffer that has been read but not decoded.
 struct Input {
     from: usize,
     to: usize,
 }
 
 impl Connection {
-    /// A new connection. That there is something to read is for the poller to say.
+    /// Creates a connection. The poller reports when there is something to read.
     pub fn new(outbox: Arc<Outbox>, client: ClientId, wire: Wire, peer: PeerAddress) -> Connection {
         Connection {
             outbox,
@@ -198,17 +198,17 @@ impl Connection {
         }
     }
 
-    /// The client that it is to the engine.
+    /// The client's number in the engine.
     pub fn client(&self) -> ClientId {
         self.client
     }
 
-    /// Who is at the other end.
+    /// The address of the peer.
     pub fn peer(&self) -> PeerAddress {
         self.peer
     }
 
-    /// Takes note of what the poller saw.
+    /// Records what the poller reported.
     pub fn saw(&mut self, seen: Seen) {
         self.readable |= seen.readable || seen.urgent || seen.half_closed;
         self.urgent |= seen.urgent;
@@ -216,17 +216,17 @@ impl Connection {
         self.gone |= seen.gone;
     }
 
-    /// Whether its client was given up because it did not read its news.
+    /// Returns `true` if the client was dropped because it did not read its events.
     pub fn is_overflown(&self) -> bool {
         self.outbox.is_overflown()
     }
 
-    /// Bytes of replies that the client has not read; none if what it is owed is not ready to be sent.
+    /// The number of unread bytes of replies, or `None` if the replies are not ready to be sent.
     pub fn unread(&self) -> Option<usize> {
         self.outbox.unread()
     }
 
-    /// Whether its client has sent commands behind one that waits, for a job or for the log.
+    /// Returns `true` if the client has sent commands after one that waits for a job or for the log.
     #[cfg(any(test, feature = "test-support"))]
     pub fn has_commands_behind(&self) -> bool {
         let sent = !self.pending.is_empty() || !self.rest.0.is_empty() || self.readable;
@@ -234,7 +234,7 @@ impl Connection {
         sent && matches!(waits(), WriteState::Waiting | WriteState::AwaitingDurability | WriteState::AwaitingSpace)
     }
 
-    /// How many requests an operator has made, and what the connection waits for.
+    /// Returns how many requests an HTTP client has made, and what the connection waits for.
     pub fn standing(&self) -> (u64, Standing) {
         let (count, has_body) = self.dialogue.progress().unwrap_or_default();
         let standing = match self.outbox.unread() {
@@ -247,17 +247,17 @@ impl Connection {
         (count, standing)
     }
 
-    /// Sends what waits; false if the peer is gone.
+    /// Sends pending output. Returns `false` if the peer is gone.
     pub fn flush(&self, thread: &mut ThreadScratch) -> bool {
         self.outbox.push() && (self.clear || self.outbox.flush(&mut thread.turn.out) != Flushed::Broken)
     }
 
-    /// Whether everything was sent that there was to send, or never can be.
+    /// Returns `true` if all output has been sent or can never be sent.
     pub fn is_drained(&self) -> bool {
         matches!(self.outbox.write_state(0, true, true), WriteState::Drained | WriteState::Waiting | WriteState::Broken)
     }
 
-    /// Reads, decodes and runs what there is, until the peer or the other connections must come first.
+    /// Reads, decodes and executes input until the peer or the other connections must come first.
     pub fn work(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> Next {
         if self.dialogue.progress().is_some() {
             hub.process.look();
@@ -279,7 +279,7 @@ impl Connection {
                 WriteState::Open | WriteState::Clear => {}
                 WriteState::Waiting if self.half_closed || self.abortable && self.has_spoken(input, hub, thread) => {
                     if !self.hang_up(hub, thread) {
-                        // The event that ends its wait is on its way.
+                        // The event that ends the wait is on its way.
                         return Next::Wait;
                     }
                     continue;
@@ -290,10 +290,10 @@ impl Connection {
                 WriteState::Drained | WriteState::Broken => return Next::Close,
             }
             if self.gone && matches!(self.pending.front(), Some(Request::Continue(_))) {
-                // The rest of a long command would be work for nobody, or the engine completes it alone.
+                // Nobody would see the rest of a long command, or the engine completes it by itself.
                 return Next::Close;
             }
-            // Who is done waits for its peer, and is heard as soon as it speaks.
+            // A connection without work is polled for input, so it is served as soon as its peer sends something.
             if (turns == 0 || thread.is_turn_spent) && self.has_more(input) {
                 return Next::Again;
             }
@@ -334,12 +334,12 @@ impl Connection {
         write_state
     }
 
-    /// Whether there is anything to do before the peer speaks again.
+    /// Returns `true` if there is work before the peer sends more.
     fn has_more(&self, input: &Input) -> bool {
         input.from < input.to || !self.pending.is_empty() || self.readable || self.half_closed
     }
 
-    /// Lays what was left over last time into the thread's buffer.
+    /// Copies the input saved last time into the thread's buffer.
     fn take_up(&mut self, thread: &mut ThreadScratch) -> Input {
         if thread.buffer.len() < self.rest.0.len() {
             thread.buffer.resize(LAST_BUFFER, 0);
@@ -353,22 +353,22 @@ impl Connection {
         Input { from: 0, to }
     }
 
-    /// Keeps what is left over, and gives back what is not needed while idle.
+    /// Saves remaining input, and releases what an idle connection does not need.
     fn put_down(&mut self, input: &Input, thread: &mut ThreadScratch) {
         if input.from < input.to {
             self.rest = Rest(thread.buffer[input.from..input.to].into());
         }
         if self.pending.is_empty() {
             std::mem::swap(&mut self.pending, &mut thread.pending);
-            // Its own, of which nothing is left.
+            // The connection's own queue, which is empty now.
             if self.pending.capacity() > 0 {
                 self.pending = VecDeque::new();
             }
         }
     }
 
-    /// Reads once; tells how many bytes, but at least one. The rest of a body goes straight to its place, what follows
-    /// it into the buffer.
+    /// Reads once and returns the number of bytes, at least 1. The rest of a body goes directly to its destination, and
+    /// what follows it into the buffer.
     fn read(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let most = if thread.others { READ_BESIDE_OTHERS } else { usize::MAX };
         let most = most.min(hub.memory().allowance()).max(LEAST_READ);
@@ -399,7 +399,7 @@ impl Connection {
                 }
                 input.to += count.saturating_sub(gap_length);
                 if count < room {
-                    // A short read has emptied the socket: the next bytes, or the end, will be reported.
+                    // A short read has emptied the socket: further bytes or the end will be reported.
                     self.readable = self.half_closed || self.urgent;
                 } else if buffer.len() < LAST_BUFFER && !thread.others {
                     buffer.resize(buffer.len() * 2, 0);
@@ -421,24 +421,24 @@ impl Connection {
         }
     }
 
-    /// Nothing more comes from the peer.
+    /// Marks the input as ended by the peer.
     fn end_input(&mut self) {
         (self.ended, self.half_closed) = (true, true);
     }
 
-    /// The next request, and behind it, in the queue, those of one batch. Most come alone, and spare the way through
-    /// it.
+    /// Decodes the next request, and queues the others of the same batch behind it. Most requests come alone and skip
+    /// the queue.
     fn decode(&mut self, input: &mut Input, hub: &Hub, thread: &ThreadScratch) -> Option<Request> {
         let mut first = self.pending.pop_front();
-        // Nothing new, unless it went to its place already, past the buffer.
+        // There is nothing new, unless bytes bypassed the buffer on the way to an upload.
         if input.from == input.to && !self.dialogue.is_uploading() {
             return first;
         }
         let mut limits = hub.limits();
-        // One at a time: behind a token that is right, everything else is.
+        // One at a time: once a token is accepted, the limits for everything after it change.
         let is_stranger = self.is_stranger();
         if is_stranger {
-            // Nothing of its would be kept.
+            // Unauthenticated clients may not store anything.
             limits.room = 0;
         }
         let mut bytes = &thread.buffer[input.from..input.to];
@@ -457,10 +457,11 @@ impl Connection {
         first
     }
 
-    /// Decodes some requests and runs them in one turn, then sends their replies. False if there is no whole request.
+    /// Decodes requests, executes them in one turn and sends the replies. Returns `false` if there is no complete
+    /// request.
     fn run_batch(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let Some(first) = self.decode(input, hub, thread) else { return false };
-        // A body that is complete now must not count twice when its job is taken in.
+        // A complete body must not be counted twice when its job is created.
         self.charge(0, hub);
         let mut out = std::mem::take(&mut thread.turn.out);
         let (mut is_spent, mut has_output) = (false, false);
@@ -485,7 +486,7 @@ impl Connection {
         true
     }
 
-    /// Runs `request` and those that wait behind it, with the engine locked, until one of them must be the last, its
+    /// Executes `request` and the requests queued behind it with the engine locked, until one must be the last, the
     /// replies are too long, or the turn has used up its steps.
     fn execute(
         &mut self,
@@ -499,7 +500,7 @@ impl Connection {
         let mut is_first = true;
         loop {
             if !core.admits(hub, &mut self.claim, &request, self.client, is_first) {
-                // Not of those behind it as well: what they take at most is far more than what most of them take.
+                // Not the sum with the requests behind it: their maximum is far more than most of them need.
                 let lacking = core.log_size(&request, self.client);
                 self.pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, is_spent: false };
@@ -520,8 +521,9 @@ impl Connection {
         }
     }
 
-    /// Decides, with the engine locked, how the replies of a batch leave: at once and past the outbox while this stays
-    /// [`WriteState::Clear`], else through it. True if the outbox has something to send.
+    /// Decides how the replies of a batch leave, with the engine locked: directly, bypassing the outbox, while the
+    /// state stays [`WriteState::Clear`], otherwise through the outbox. Returns `true` if the outbox has something to
+    /// send.
     fn hand_over(
         &mut self,
         batch: Batch,
@@ -562,7 +564,7 @@ impl Connection {
         has_output
     }
 
-    /// Ends the wait of a client that is half-closed or has spoken; false if an event on its way does.
+    /// Ends the wait of a client that is half-closed or has sent something. Returns `false` if a pending event does so.
     fn hang_up(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let mut out = std::mem::take(&mut thread.turn.out);
         let ended = hub.turn(&mut thread.turn, |core, _, now| {

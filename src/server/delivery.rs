@@ -1,9 +1,9 @@
-//! The way out of one connection, open to every thread that has a reply for it.
+//! The output side of one connection, shared by all threads that have a reply for it.
 //!
-//! Owns the order of replies. Whoever has one appends it here while it holds the engine's lock, which fixes the order,
-//! and flushes after letting go of that lock. One thread flushes at a time; another that comes meanwhile leaves its
-//! bytes behind and goes on. So a reply can never overtake the one before it, a producer that hands a job to a waiting
-//! worker writes it out itself, without waking the worker's thread, and no lock is held during a write.
+//! Owns the order of replies. A thread with a reply appends it here while holding the engine's lock, which fixes the
+//! order, and flushes after releasing that lock. One thread flushes at a time; another that comes meanwhile leaves its
+//! bytes and continues. So a reply can never overtake the previous one, a producer that hands a job to a waiting worker
+//! writes to the worker's socket itself without waking the worker's thread, and no lock is held during a write.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
@@ -22,26 +22,26 @@ use crate::protocol::Output;
 use crate::shared::lease::Lease;
 use crate::shared::lock_order::{Mutex, MutexGuard, OUTPUT};
 
-/// Stretches of output handed to the kernel in one write.
+/// Maximum number of slices passed to one write call.
 const SLICES: usize = 16;
 
-/// Writes in a row that one thread makes for a connection before its owner goes on: another's connection must not hold
-/// up the timer, or a thread that has its own.
+/// Consecutive writes by a thread that does not own the connection, before it leaves the rest to the owner: another
+/// connection must not hold up the timer or a thread with connections of its own.
 const ROUNDS: usize = 4;
 
-/// A buffer above this capacity is given back rather than kept for the next replies. Those of pipelined commands must
-/// be kept: to have the system map so much memory for each turn costs more than the commands.
+/// Buffers above this capacity are released rather than kept for later replies. The buffers of pipelined commands must
+/// be kept: mapping that much memory in every turn costs more than the commands.
 const KEEP_BUFFER: usize = 512 * 1024;
 
-/// An outbox with more than this to free when it ends is dropped where nobody waits for it.
+/// An outbox that has more than this to free is freed on another thread.
 const DISCARDED: u64 = 64 * 1024;
 
-/// Bytes that a client may have to read already when it is told something unasked.
+/// Limits of unread output at which a client that receives events is dropped, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewsLimits {
-    /// As long as its socket takes what there is.
+    /// Limit while its socket accepts data.
     pub reading: usize,
-    /// When its socket took nothing more, when it was last tried.
+    /// Limit when its socket accepted nothing at the last attempt.
     pub stuck: usize,
 }
 
@@ -49,11 +49,11 @@ pub struct NewsLimits {
 pub struct Outbox {
     stream: Stream,
     owner: Arc<ThreadHandle>,
-    /// The connection's number with its owner.
+    /// The owner's number for this connection.
     token: usize,
     state: Mutex<OutboxState, OUTPUT>,
-    /// If the peer speaks TLS. Locked alone, or under nothing but itself; a write and a read wait for each other, for
-    /// both change it.
+    /// The TLS state, if the peer speaks TLS. No other lock is taken under it; a write and a read exclude each other,
+    /// because both change it.
     #[cfg(feature = "tls")]
     tls: Option<LeafMutex<TlsSession>>,
 }
@@ -61,39 +61,39 @@ pub struct Outbox {
 #[derive(Debug, Default)]
 struct OutboxState {
     output: Output,
-    /// The client waits for an event; its commands stay unread until it has come.
+    /// The client waits for an event; its commands stay unread until then.
     waiting: bool,
-    /// Promises that the log has not kept yet. Until it has, nothing leaves and no command is read.
+    /// Number of promises that the log has not kept yet. Until it is 0, nothing is sent and no command is read.
     holds: u32,
     /// The next command waits for space in the log.
     awaiting_space: bool,
-    /// The owner wants to be told when the wait ends, or when another thread has sent everything.
+    /// The owner wants a notification when the wait ends, or when another thread has sent everything.
     resume: bool,
-    /// A thread writes to the socket with the lock released.
+    /// A thread is writing to the socket with the lock released.
     flushing: bool,
-    /// Another thread wanted to flush meanwhile: the one that writes looks again.
+    /// Another thread tried to flush meanwhile: the writing thread checks again.
     again: bool,
-    /// The peer is gone, or is given up: nothing is sent any more.
+    /// The peer is gone or was dropped; nothing is sent any more.
     broken: bool,
-    /// Because it did not read its news.
+    /// The connection was dropped because the client did not read its events.
     overflown: bool,
-    /// Bytes of output that are on account, and how many of those will not be any more, for it was given up.
+    /// Bytes of output that are charged, and how many of them are being freed because the connection was dropped.
     charged: u64,
     leaving: u64,
-    /// When the socket took no more, and has taken nothing since.
+    /// Since when the socket has accepted nothing.
     stuck: Option<Instant>,
 }
 
 impl OutboxState {
-    /// Takes the output on account as it is, unless a thread is writing: it charges when it has finished. Up to what
-    /// every connection is counted for anyway, nothing is.
+    /// Charges the current output, unless a thread is writing: that thread charges when it has finished. Nothing is
+    /// charged up to the base amount that is counted for every connection.
     fn charge(&mut self, memory: &Memory) {
         if self.flushing || self.charged == 0 && self.output.is_empty() {
             return;
         }
         let mut footprint = self.output.footprint();
         if footprint > CONNECTION_COST && footprint / 4 > self.output.len() as u64 {
-            // A thread's large buffer, which came with a short reply.
+            // A thread's large buffer, passed on with a short reply.
             self.output.shrink();
             footprint = self.output.footprint();
         }
@@ -102,22 +102,22 @@ impl OutboxState {
         self.charged = charged;
     }
 
-    /// The socket takes no more for now, after it took some of it or not.
+    /// Records that the socket is full. `some`: it accepted part of the output before.
     fn block(&mut self, some: bool) {
         if some || self.stuck.is_none() {
             self.stuck = Some(Instant::now());
         }
     }
 
-    /// The client does not read its news. True if its owner must be told. What waits stays until the connection is
-    /// dropped, for to free it takes long.
+    /// Drops a client that does not read its events. Returns `true` if its owner must be notified. Pending output stays
+    /// until the connection is freed, since freeing it takes long.
     fn overflow(&mut self, memory: &Memory) -> bool {
         self.overflown |= !self.broken;
         self.leave(memory);
         !std::mem::replace(&mut self.broken, true)
     }
 
-    /// What is on account will soon be no more.
+    /// Marks the charged bytes as about to be freed.
     fn leave(&mut self, memory: &Memory) {
         memory.leave(self.leaving, self.charged);
         self.leaving = self.charged;
@@ -127,36 +127,36 @@ impl OutboxState {
 /// What the owner may do with a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteState {
-    /// The owner may read, and replies through the outbox.
+    /// Read, and reply through the outbox.
     Open,
-    /// The same, and nothing waits here, neither bytes nor the client: until the owner says otherwise, nobody else
+    /// Like `Open`, with no pending bytes and no waiting client: until the owner says otherwise, no other thread
     /// touches the output, and the owner may [`Outbox::send`] without asking again.
     Clear,
     /// The client waits for an event.
     Waiting,
-    /// Its replies wait for the log.
+    /// Replies wait for the log.
     AwaitingDurability,
-    /// Its next command waits for space in the log.
+    /// The next command waits for space in the log.
     AwaitingSpace,
-    /// Too much output waits for the client to read it.
+    /// The client must read pending output first.
     Full,
-    /// All there was to send is sent; only asked for when closing.
+    /// All output has been sent; only reported when closing.
     Drained,
     /// Nothing more can be sent.
     Broken,
 }
 
-/// What a flush came to.
+/// The result of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flushed {
     Done,
-    /// Something is left, which the socket or another thread will take later.
+    /// Something is left that the socket or another thread takes later.
     Later,
     Broken,
 }
 
 impl Outbox {
-    /// Of a new connection, number `token` of `owner`.
+    /// Creates the outbox of connection `token` of `owner`.
     pub fn new(stream: Stream, owner: Arc<ThreadHandle>, token: usize) -> Arc<Outbox> {
         Arc::new(Outbox {
             stream,
@@ -168,20 +168,20 @@ impl Outbox {
         })
     }
 
-    /// The same for a peer that speaks TLS.
+    /// Creates the outbox of a connection whose peer speaks TLS.
     #[cfg(feature = "tls")]
     pub fn with_tls(stream: Stream, owner: Arc<ThreadHandle>, token: usize, session: TlsSession) -> Arc<Outbox> {
         owner.memory.charge(0, SESSION_COST);
         Arc::new(Outbox { stream, owner, token, state: Mutex::default(), tls: Some(LeafMutex::new(session)) })
     }
 
-    /// The state of its encryption, if the peer speaks TLS.
+    /// The TLS state, if the peer speaks TLS.
     #[cfg(feature = "tls")]
     pub fn tls(&self) -> Option<&LeafMutex<TlsSession>> {
         self.tls.as_ref()
     }
 
-    /// Bytes that the peer's TLS takes beside what every session takes; 0 without TLS.
+    /// Bytes that this TLS session takes above the base amount of a session; 0 without TLS.
     pub fn encryption(&self) -> u64 {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -190,7 +190,7 @@ impl Outbox {
         0
     }
 
-    /// Sends what is encrypted and not gone; false if the peer is gone.
+    /// Sends pending encrypted bytes. Returns `false` if the peer is gone.
     pub fn push(&self) -> bool {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -202,7 +202,7 @@ impl Outbox {
         true
     }
 
-    /// The last words, if the socket takes them.
+    /// Sends the TLS closing alert if the socket accepts it immediately.
     pub fn say_end(&self) {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -210,7 +210,7 @@ impl Outbox {
         }
     }
 
-    /// Writes until nothing is left or an error, which may be that the socket is full.
+    /// Writes until nothing is left or an error occurs, possibly that the socket is full.
     fn transmit(&self, output: &mut Output) -> io::Result<()> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -223,15 +223,16 @@ impl Outbox {
         &self.stream
     }
 
-    /// Appends the owner's own replies, with the engine locked. `waits`: the last command has no reply yet, and the
-    /// client waits for it. `held`: nothing leaves before [`Outbox::release`]. True if there is something to send.
+    /// Appends the owner's own replies, with the engine locked. `waits`: the last command has no reply yet and the
+    /// client waits for it. `held`: nothing is sent before [`Outbox::release`]. Returns `true` if there is something to
+    /// send.
     pub fn reply(&self, out: &mut Output, waits: bool, held: bool) -> bool {
         let mut state = self.state.lock();
         if state.broken {
-            // Something in front of it is missing, so it must not be sent.
+            // Earlier output is missing, so this must not be sent.
             *out = Output::new();
         }
-        // Else the thread's buffer would stay behind with a client that waits.
+        // Otherwise the thread's buffer would stay with a waiting client.
         if !out.is_empty() {
             state.output.append(out);
         }
@@ -241,31 +242,31 @@ impl Outbox {
         !state.output.is_empty() && state.holds == 0
     }
 
-    /// Bytes that wait to be read, shared ones too, and since when none of them was sent.
+    /// Returns the bytes of pending output, shared bytes included, and since when none of them was sent.
     pub fn burden(&self) -> (u64, Option<Instant>) {
         let state = self.state.lock();
         (state.charged + state.output.shared() as u64, state.stuck)
     }
 
-    /// Nobody will send any more: what is on account counts as on its way back. True if it is so much that to free it
-    /// takes long.
+    /// Marks the charged bytes as being freed, since nobody sends any more. Returns `true` if there are so many that
+    /// freeing them takes long.
     pub fn leave(&self) -> bool {
         let mut state = self.state.lock();
         state.leave(&self.owner.memory);
         state.charged + state.output.shared() as u64 > DISCARDED
     }
 
-    /// News that come next promise what the log does not hold yet: nothing leaves before [`Outbox::release`]. With the
-    /// engine locked.
+    /// Holds the following events until [`Outbox::release`], because they promise what the log does not contain yet.
+    /// Call with the engine locked.
     pub fn hold(&self) {
         self.state.lock().holds += 1;
     }
 
-    /// The log holds what the output promises.
+    /// Ends a hold: the log contains what the output promises.
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
         state.holds -= 1;
-        // Also while the client waits: its owner may have seen a half-close that it could not act upon.
+        // Also while the client waits: its owner may have seen a half-close that it could not act on.
         let resume = std::mem::take(&mut state.resume);
         self.flush_locked(state, spare);
         if resume {
@@ -273,12 +274,12 @@ impl Outbox {
         }
     }
 
-    /// The owner's next command waits for space in the log until [`Outbox::has_space`]. With the engine locked.
+    /// Makes the owner's next command wait until [`Outbox::has_space`]. Call with the engine locked.
     pub fn await_space(&self) {
         self.state.lock().awaiting_space = true;
     }
 
-    /// There is space in the log.
+    /// Ends the wait for space in the log.
     pub fn has_space(&self) {
         let mut state = self.state.lock();
         state.awaiting_space = false;
@@ -289,8 +290,9 @@ impl Outbox {
         }
     }
 
-    /// Appends news, which end the client's wait if it waits, with the engine locked. True if its owner must be told. A
-    /// client that has more to read already than the limits say is given up: news come whether it reads or not.
+    /// Appends events, which end the client's wait, with the engine locked. Returns `true` if its owner must be
+    /// notified. A client with more unread output than `limits` allow is dropped: events are sent whether it reads them
+    /// or not.
     pub fn tell(&self, out: &mut Output, limits: NewsLimits) -> bool {
         let mut state = self.state.lock();
         let most = if state.stuck.is_some() { limits.stuck } else { limits.reading };
@@ -304,29 +306,29 @@ impl Outbox {
         std::mem::take(&mut state.resume)
     }
 
-    /// The same for more news than that which came of the client's own command.
+    /// Drops a client for events that its own commands did not cause.
     pub fn give_up(&self) -> bool {
         self.state.lock().overflow(&self.owner.memory)
     }
 
-    /// Whether it was given up because it did not read its news.
+    /// Returns `true` if the client was dropped because it did not read its events.
     pub fn is_overflown(&self) -> bool {
         self.state.lock().overflown
     }
 
-    /// Bytes of replies that the peer has not taken yet; none if it is the log that keeps the peer waiting.
+    /// Bytes of replies that the peer has not accepted yet, or `None` if they wait for the log.
     pub fn unread(&self) -> Option<usize> {
         let state = self.state.lock();
         (state.holds == 0 && !state.awaiting_space).then(|| state.output.len() + self.stream.unsent())
     }
 
-    /// Has the owner look at the connection again.
+    /// Makes the owner check the connection again.
     pub fn wake_owner(&self) {
         self.owner.send(Message::Resume(self.token));
     }
 
-    /// Asks, for the owner, what to do next. `more`: it has things to do behind what may be forbidden now, and wants to
-    /// be told when it no longer is. If not, a hand-off to this client wakes nobody.
+    /// Returns what the owner may do next. `more`: it has work that may not be allowed now, and wants a notification
+    /// when it is. Without `more`, handing a job to this client wakes nobody.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
         let write_state = if state.broken {
@@ -353,8 +355,8 @@ impl Outbox {
         write_state
     }
 
-    /// Sends the owner's own replies at once, which takes no lock; only while the write state is [`WriteState::Clear`].
-    /// False if it no longer is: the socket is full, and the rest waits, or the peer is gone.
+    /// Sends the owner's own replies without taking a lock; only while the write state is [`WriteState::Clear`].
+    /// Returns `false` if that ended: the socket is full and the rest waits, or the peer is gone.
     pub fn send(&self, out: &mut Output) -> bool {
         let Err(error) = self.transmit(out) else {
             if out.capacity() > KEEP_BUFFER {
@@ -375,7 +377,8 @@ impl Outbox {
         false
     }
 
-    /// Sends news, unless the socket took nothing when it was last tried: then the poller tells the owner when it does.
+    /// Sends events, unless the socket accepted nothing at the last attempt: then the poller notifies the owner when it
+    /// does.
     pub fn flush_news(&self, spare: &mut Output) {
         let state = self.state.lock();
         if state.stuck.is_none() || state.flushing {
@@ -383,12 +386,12 @@ impl Outbox {
         }
     }
 
-    /// Sends what waits, as far as the socket takes it. Gives a used-up buffer to `spare`.
+    /// Sends pending output as far as the socket accepts it. Gives a used-up buffer to `spare`.
     pub fn flush(&self, spare: &mut Output) -> Flushed {
         self.flush_locked(self.state.lock(), spare)
     }
 
-    /// The peer is gone. What was to be sent stays until the connection is dropped, for to free it takes long.
+    /// Handles a peer that is gone. Pending output stays until the connection is freed, since freeing it takes long.
     fn break_off(&self, mut state: MutexGuard<'_, OutboxState>, output: Output) -> Flushed {
         (state.output, state.broken, state.flushing) = (output, true, false);
         state.charge(&self.owner.memory);
@@ -397,7 +400,7 @@ impl Outbox {
         Flushed::Broken
     }
 
-    /// The same for who has taken the lock, which is let go of during each write and at the end.
+    /// Like [`Outbox::flush`] with the lock already taken; the lock is released during each write and at the end.
     fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>, spare: &mut Output) -> Flushed {
         if state.holds > 0 {
             return Flushed::Later;
@@ -435,7 +438,7 @@ impl Outbox {
                     }
                     return Flushed::Done;
                 }
-                // What came meanwhile may have to wait for the log; whoever lets go of it sends it.
+                // Output that came meanwhile may have to wait for the log; the thread that releases it sends it.
                 Ok(()) if state.holds > 0 => {
                     state.flushing = false;
                     state.charge(&self.owner.memory);
@@ -478,8 +481,7 @@ impl Drop for Outbox {
     }
 }
 
-/// Writes until nothing is left or an error, which may be that the socket is full, or that nothing may be said any
-/// more.
+/// Writes until nothing is left or an error occurs: possibly that the socket is full, or that the lease has expired.
 fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<()> {
     loop {
         if lease.is_over() {
@@ -516,7 +518,7 @@ mod tests {
 
     use super::*;
 
-    /// An outbox, and the socket at its other end.
+    /// Creates an outbox and the socket at its other end.
     fn pair() -> (Arc<Outbox>, mio::net::UnixStream) {
         let poll = mio::Poll::new().expect("a poller");
         let (inbox, _) = crossbeam_channel::unbounded();
@@ -582,7 +584,7 @@ mod tests {
         assert!(news(10_000, limits), "its socket is full, and there is memory");
         let before = memory.buffers();
         assert!(!news(10_000, NewsLimits { reading: much, stuck: little }));
-        // It goes with the connection, not under the lock.
+        // It is freed with the connection, not under the lock.
         assert_eq!((memory.buffers(), memory.waiting()), (before, 0));
         assert_eq!(outbox.write_state(0, false, false), WriteState::Broken);
         assert_eq!(outbox.flush(&mut out), Flushed::Broken);

@@ -1,9 +1,9 @@
-//! The log in the server: replies that wait for it, and the threads that write and sync it.
+//! Durability of replies: replies that wait for the log, and when its threads write and sync.
 //!
-//! Owns the holding back of replies: one that promises durability stays in its connection's output until the log is
-//! safe up to the records that it depends on. One write (and with `-f0` one sync) at the end of a round of a pool
-//! thread serves all connections of that round; on a slow disk the log's own threads do it, so that commands which need
-//! no disk are answered meanwhile. Must not know the format of the log.
+//! Owns the holding of replies: one that promises durability stays in its connection's output until the log is safe up
+//! to the records it depends on. One write (and with `-f0` one sync) at the end of a pool thread's round serves all
+//! connections of that round; on a slow disk the log's own threads do it, so that commands that do not need the disk
+//! are answered meanwhile. Must not know the format of the log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,49 +19,49 @@ use crate::protocol::Output;
 use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::shared::lock_order::{self, HELD_REPLIES};
 
-/// How long may stay unsynced what no reply depends on.
+/// How long records that no reply depends on may stay unsynced.
 const UNHURRIED: Duration = Duration::from_millis(50);
 
-/// What a reply promises of the log.
+/// What a reply promises about the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    /// The log must be durable up to this byte.
+    /// The log must be durable up to this byte offset.
     position: u64,
-    /// A job was put, which must not be acknowledged while the disk fails. Other replies then go out with a lesser
+    /// A job was put, which must not be acknowledged while the disk fails. Other replies are then sent with a weaker
     /// promise.
     is_put: bool,
 }
 
-/// A connection whose replies wait.
+/// A connection whose replies wait for the log.
 struct Hold {
     promise: Promise,
     outbox: Arc<Outbox>,
-    /// If slow commands are told of.
+    /// Set if slow commands are logged.
     held: Option<Held>,
 }
 
 pub struct Durability {
     wal: Wal,
-    /// In the order of their positions.
+    /// The replies that wait for the log, ordered by the log position they need.
     holds: lock_order::Mutex<VecDeque<Hold>, HELD_REPLIES>,
-    /// The position behind all that was appended, as of the last turn.
+    /// The end of the log as of the last turn.
     appended: AtomicU64,
-    /// The one up to which somebody has written, or asked for it.
+    /// The position up to which a thread has written, or has requested a write.
     committed: AtomicU64,
-    /// There is work beside writing.
+    /// Maintenance of the log is due.
     maintain: AtomicBool,
     space: Space,
-    /// Wakes the writer thread, which writes what a pool thread did not.
+    /// Wakes the writer thread, which writes what a pool thread left.
     writer: Bell,
     syncer: Bell,
 }
 
-/// Wakes one thread at a time that is agreed upon.
+/// Wakes one thread at an agreed time.
 #[derive(Default)]
 struct Bell {
     state: Mutex<BellState>,
     rung: Condvar,
-    /// A time is agreed upon; for a look without the lock.
+    /// A time is set; can be read without the lock.
     armed: AtomicBool,
 }
 
@@ -78,7 +78,7 @@ impl std::fmt::Debug for Durability {
 }
 
 impl Durability {
-    /// Of a log that was just opened.
+    /// Creates the state for a log that was just opened.
     pub fn new(wal: Wal) -> Durability {
         Durability {
             wal,
@@ -92,17 +92,17 @@ impl Durability {
         }
     }
 
-    /// Those who wait for space.
+    /// The connections that wait for space.
     pub fn space(&self) -> &Space {
         &self.space
     }
 
-    /// The write-ahead log, which does not know of replies.
+    /// The write-ahead log, which does not know about replies.
     pub fn wal(&self) -> &Wal {
         &self.wal
     }
 
-    /// After a turn, with the engine locked: how far the log goes, and whether there is work beside writing.
+    /// Records the end of the log and whether there is maintenance work, after a turn, with the engine locked.
     pub fn appended(&self, position: u64, maintain: bool) {
         self.appended.store(position, Ordering::Release);
         if maintain {
@@ -110,8 +110,8 @@ impl Durability {
         }
     }
 
-    /// What the replies of commands promise that moved the required positions from `before` to `after`; none if they
-    /// need not wait. With the engine locked.
+    /// Returns the promise made by commands that moved the required positions from `before` to `after`, or `None` if
+    /// their replies need not wait. Call with the engine locked.
     pub fn promise(&self, before: Required, after: Required) -> Option<Promise> {
         let is_put = after.put_count > before.put_count;
         let must_wait =
@@ -119,8 +119,9 @@ impl Durability {
         must_wait.then_some(Promise { position: after.any, is_put })
     }
 
-    /// Appends replies to `outbox`, where they and all that follows stay until the log has kept `promise`. `waits`: the
-    /// client waits behind them. True if something can be sent at once. With the engine locked.
+    /// Appends replies to `outbox`, which are held there, with everything after them, until the log has kept `promise`.
+    /// `waits`: the client waits after them. Returns `true` if something can be sent immediately. Call with the engine
+    /// locked.
     pub fn hold(
         &self,
         promise: Promise,
@@ -129,15 +130,15 @@ impl Durability {
         waits: bool,
         held: Option<Held>,
     ) -> bool {
-        // First the outbox: whoever sees the disk fail may release it as soon as it stands in the queue.
+        // The outbox comes first: a thread that sees the disk fail may release it as soon as it is in the queue.
         let has_output = outbox.reply(out, waits, true);
         self.holds.lock().push_back(Hold { promise, outbox: outbox.clone(), held });
         has_output
     }
 
-    /// Holds back what `outbox` sends next, the news that a job has ended, until the log has everything up to
-    /// `required`. `is_result`: the news is a result that the server keeps, which is not sent while the disk fails.
-    /// Call with the engine locked.
+    /// Holds the next output of `outbox`, the notification that a job has ended, until the log is durable up to
+    /// `required`. `is_result`: the notification is a result that the server stores, which is not sent while the disk
+    /// fails. Call with the engine locked.
     pub fn hold_news(&self, required: Required, is_result: bool, outbox: &Arc<Outbox>) {
         let position = if is_result { required.puts } else { required.any };
         if position > self.wal.durable() && (is_result || !self.wal.is_failing()) {
@@ -149,13 +150,13 @@ impl Durability {
         }
     }
 
-    /// Brings what was appended to the disk, or has it brought, and lets go of the replies that are safe.
+    /// Writes what was appended to the disk, or requests it, and releases the replies that are safe.
     pub fn commit(&self, access: &impl JournalAccess, spare: &mut Output) {
         let appended = self.appended.load(Ordering::Acquire);
         if appended > self.committed.load(Ordering::Acquire) {
             self.committed.fetch_max(appended, Ordering::AcqRel);
             self.bring(access);
-            // For the sync, if one is owed, and for a look whether the log is still there.
+            // For the sync, if one is due, and to check that the log still exists.
             if !self.syncer.armed.load(Ordering::Acquire) {
                 let within = match self.wal.mode() {
                     SyncMode::Every(millis) => Duration::from_millis(millis),
@@ -173,7 +174,7 @@ impl Durability {
     fn bring(&self, access: &impl JournalAccess) {
         let wal = &self.wal;
         match wal.mode() {
-            // What nobody waits for, such as that a job was reserved, is synced with what comes next.
+            // Records that nobody waits for, such as reservations, are synced together with later ones.
             SyncMode::Always if self.holds.lock().is_empty() => {
                 if !wal.is_slow() {
                     wal.write_promptly(access);
@@ -193,7 +194,7 @@ impl Durability {
         }
     }
 
-    /// Writes what compaction has appended, and sees to it that it is synced.
+    /// Writes what compaction has appended, and arranges for a sync.
     pub fn write_compacted(&self, access: &impl JournalAccess) {
         self.wal.write(access);
         if self.wal.is_unsynced() {
@@ -205,8 +206,7 @@ impl Durability {
         }
     }
 
-    /// Lets go of the replies that need wait no longer, and, if the disk fails, of the commands that wait for space on
-    /// it.
+    /// Releases the replies that no longer have to wait and, if the disk fails, the commands that wait for space on it.
     pub fn release(&self, spare: &mut Output) {
         if self.wal.is_failing() {
             self.space.go_on(usize::MAX);
@@ -223,8 +223,8 @@ impl Durability {
                 free.extend(holds.pop_front());
             }
             if self.wal.is_failing() {
-                // What was done is true as long as the server runs, and durable when the disk is back; only a new job
-                // must not be acknowledged before it is.
+                // What was done is valid while the server runs, and becomes durable when the disk recovers; only a new
+                // job must not be acknowledged before that.
                 let (keep, go) = std::mem::take(&mut *holds).into_iter().partition(|hold| hold.promise.is_put);
                 let go: VecDeque<Hold> = go;
                 *holds = keep;
@@ -239,23 +239,22 @@ impl Durability {
         }
     }
 
-    /// Waits until it is time to sync; false if the syncer is to end.
+    /// Waits until a sync is due. Returns `false` if the syncer must end.
     pub fn wait_to_sync(&self) -> bool {
         self.syncer.wait()
     }
 
-    /// Waits until somebody must write what a pool thread did not; false if the writer is to end.
+    /// Waits until the writer thread has to write. Returns `false` if it must end.
     pub fn wait_to_write(&self) -> bool {
         self.writer.wait()
     }
 
-    /// What the syncer does each time.
+    /// Runs one round of the syncer thread.
     pub fn sync(&self, access: &impl JournalAccess, spare: &mut Output) {
         let _ = self.wal.write(access) && self.wal.sync(access);
         self.wal.check(access);
         self.release(spare);
-        // Segments that waited for this sync may go; a disk that has failed is tried again, also if nobody says
-        // anything.
+        // Segments that waited for this sync can be removed, and a failed disk is retried even without client activity.
         if access.with(|journal: &mut Journal, _| journal.needs_maintenance()) || self.wal.is_failing() {
             self.space.maintain();
         }
@@ -267,7 +266,7 @@ impl Durability {
         self.syncer.stop();
     }
 
-    /// When they have ended: writes and syncs everything.
+    /// Writes and syncs everything, after the threads have ended.
     pub fn close(&self, access: &impl JournalAccess) {
         self.wal.close(access);
         self.release(&mut Output::new());
@@ -290,7 +289,7 @@ impl Bell {
         self.rung.notify_one();
     }
 
-    /// Waits until the time that was agreed upon; false if it is to end.
+    /// Waits until the agreed time. Returns `false` if the thread must end.
     fn wait(&self) -> bool {
         let mut state = self.state.lock();
         loop {

@@ -1,7 +1,7 @@
-//! What a program sees of a server that it runs inside itself, and how a test empties it.
+//! The view that a program has of a server embedded in it, and a way for tests to empty the queue.
 //!
-//! Owns the typed statistics of the library. They are read from the queue directly, without a connection. Must not know
-//! a protocol.
+//! Owns the typed statistics of the library, which are read from the queue directly, without a connection. Must not
+//! know a protocol.
 
 use std::time::Duration;
 
@@ -9,57 +9,57 @@ use super::hub::TurnScratch;
 use super::Server;
 use crate::engine::{JobCounts, JobId, JobView, Progress, Span, State, TubeStats};
 
-/// Figures of the whole server at one moment.
+/// Statistics of the whole server at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ServerStats {
-    /// Jobs that exist at the moment, by state.
+    /// The number of jobs, by state.
     pub jobs: JobTotals,
-    /// Jobs put since the server was started.
+    /// Jobs put since the server started.
     pub total_jobs: u64,
-    /// Reservations that ended because the time to run did.
+    /// Reservations that ended because their TTR expired.
     pub job_timeouts: u64,
-    /// Tubes that exist at the moment, empty ones included.
+    /// The number of tubes, empty ones included.
     pub tubes: usize,
-    /// Clients that are connected, of all protocols.
+    /// Connected clients of all protocols.
     pub connections: usize,
-    /// Connected clients that wait for a job.
+    /// Connected clients that are waiting for a job.
     pub waiting: usize,
-    /// Bytes of memory that clients cause: jobs, tubes, watches and buffers.
+    /// Bytes of memory used on behalf of clients: jobs, tubes, watches and buffers.
     pub memory: u64,
-    /// Puts are refused, after [`Server::drain`] or a signal.
+    /// `true` if puts are refused, after [`Server::drain`] or a signal.
     pub is_draining: bool,
 }
 
-/// Numbers of jobs by state.
+/// The number of jobs in each state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct JobTotals {
     /// Jobs that a worker can reserve.
     pub ready: u64,
-    /// Jobs in the hands of a worker.
+    /// Jobs that a worker has reserved.
     pub reserved: u64,
     /// Jobs whose delay has not ended.
     pub delayed: u64,
-    /// Jobs set aside until they are kicked or deleted.
+    /// Jobs buried until they are kicked or deleted.
     pub buried: u64,
 }
 
-/// A tube at one moment.
+/// Statistics of a tube at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TubeInfo {
-    /// Bytes, since Gearman allows any in the name of a function.
+    /// The name, in bytes, since Gearman allows any bytes in a function name.
     pub name: Vec<u8>,
-    /// Jobs that are in the tube now.
+    /// The number of jobs in the tube, by state.
     pub jobs: JobTotals,
-    /// Jobs put into the tube since it was made.
+    /// Jobs put into the tube since it was created.
     pub total_jobs: u64,
-    /// Clients that put into the tube.
+    /// Clients that use the tube, and so put into it.
     pub using: u32,
-    /// Clients that reserve from the tube.
+    /// Clients that watch the tube.
     pub watching: u32,
-    /// Time until a pause ends; zero without a pause.
+    /// The remaining time of a pause; zero without a pause.
     pub pause_left: Duration,
 }
 
@@ -67,21 +67,21 @@ pub struct TubeInfo {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct JobInfo {
-    /// The id that `put` returned.
+    /// The job ID that `put` returned.
     pub id: u64,
     /// The name of its tube.
     pub tube: Vec<u8>,
     /// The payload, byte for byte.
     pub body: Vec<u8>,
-    /// Where the job is in its life.
+    /// The current state of the job.
     pub state: State,
-    /// The most urgent priority is 0.
+    /// The priority; 0 is most urgent.
     pub priority: u32,
-    /// Times the job was reserved.
+    /// How often the job was reserved.
     pub reserves: u32,
-    /// Times a reservation ended because the time to run did.
+    /// How often a reservation ended because its TTR expired.
     pub timeouts: u32,
-    /// Until the delay or the time to run ends; zero in other states.
+    /// The remaining delay or TTR; zero in other states.
     pub time_left: Duration,
 }
 
@@ -110,7 +110,7 @@ fn duration(span: Span) -> Duration {
 }
 
 impl Server {
-    /// The figures of the whole server.
+    /// Returns the statistics of the whole server.
     pub fn stats(&self) -> ServerStats {
         self.hub.look(|engine, _| {
             let stats = engine.stats();
@@ -127,7 +127,8 @@ impl Server {
         })
     }
 
-    /// All tubes, in no order. Copies them under the server's lock, so it suits tests more than busy servers.
+    /// Returns all tubes in unspecified order. Copies them under the server's lock, so it suits tests better than busy
+    /// servers.
     pub fn tubes(&self) -> Vec<TubeInfo> {
         self.hub.look(|engine, now| {
             let names = engine.tube_names();
@@ -135,8 +136,8 @@ impl Server {
         })
     }
 
-    /// The jobs of a tube in every state, in no order, with copies of their bodies. Looks at all jobs of the server
-    /// under its lock, so it suits tests more than busy servers.
+    /// Returns the jobs of a tube in all states, in unspecified order, with copies of their bodies. Scans all jobs of
+    /// the server under its lock, so it suits tests better than busy servers.
     pub fn jobs(&self, tube: impl AsRef<[u8]>) -> Vec<JobInfo> {
         self.hub.look(|engine, now| {
             let mut ids = Vec::new();
@@ -167,8 +168,8 @@ impl Server {
         })
     }
 
-    /// Deletes all jobs in every state and tube, reserved ones too, and returns how many. Connections, watched tubes
-    /// and pauses stay. A job that is put meanwhile may stay as well.
+    /// Deletes all jobs in all tubes and states, reserved jobs included, and returns their number. Connections, watched
+    /// tubes and pauses stay. A job that is put concurrently may remain.
     pub fn clear(&self) -> usize {
         let mut scratch = TurnScratch::default();
         let (mut from, mut count) = (0, 0);

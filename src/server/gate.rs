@@ -1,8 +1,7 @@
-//! Who a client is, as far as its connection shows, and the access file as it is now.
+//! The identity of clients as far as their connections show it, and the current access file.
 //!
-//! Owns the reading of the file, at the start and again when it is asked for, what the kernel says about who is at the
-//! other end of a Unix socket, and what is logged of tokens that are wrong. Must not decide who may do what: that is
-//! the business of `access`.
+//! Owns reading the file, at startup and on request; what the kernel reports about the peer of a Unix socket; and the
+//! log lines about wrong tokens. Must not decide who may do what: `access` does.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,23 +19,23 @@ use super::socket::{PeerAddress, Stream};
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Proof};
 use crate::shared::machine;
 
-/// Clients at a time that have not proven who they are. Beyond them, listeners wait a moment before they accept, then
-/// turn clients away.
+/// Maximum number of unauthenticated clients. At that limit, listeners wait a moment before they accept, then reject
+/// clients.
 pub const MAX_STRANGERS: usize = 1024;
 
-/// How long a client may take to prove who it is, the handshake of TLS included.
+/// The time in which a client must authenticate, TLS handshake included.
 pub const PROVE_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a client waits for the answer to a wrong token.
+/// The delay of the reply to a wrong token.
 pub const PENALTY: Duration = Duration::from_secs(1);
 
-/// The least time between two lines of the log about wrong tokens.
+/// Minimum time between two log lines about wrong tokens.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Errors of the file that are told in one line.
+/// Number of errors in the file that are reported in one line.
 const TOLD: usize = 5;
 
-/// Groups that a process is asked for first, and at most; the kernel's limit.
+/// Number of groups requested from the kernel first, and at most.
 const GROUPS: usize = 32;
 const MAX_GROUPS: usize = 65_536;
 
@@ -44,31 +43,31 @@ const MAX_GROUPS: usize = 65_536;
 pub struct Gate {
     path: PathBuf,
     table: RwLock<Arc<AccessTable>>,
-    /// When a wrong token was last logged, and how many were not since.
+    /// When a wrong token was last logged, and how many were not logged since.
     told: Mutex<(Option<Instant>, u64)>,
 }
 
 impl Gate {
-    /// Reads the file. The error is one line.
+    /// Reads the access file. The error is one line.
     pub fn open(path: &Path) -> Result<Gate, String> {
         let table = RwLock::new(Arc::new(read(path)?));
         Ok(Gate { path: path.to_owned(), table, told: Mutex::default() })
     }
 
-    /// Reads it again; if that fails, what it said before counts. The error is one line.
+    /// Reads the file again; on failure, the previous contents stay in effect. The error is one line.
     pub fn reload(&self) -> Result<Arc<AccessTable>, String> {
         let table = Arc::new(read(&self.path)?);
         *self.table.write() = table.clone();
         Ok(table)
     }
 
-    /// Whether everybody is let in, if only to do little.
+    /// Returns `true` if unauthenticated clients have any rights.
     pub fn admits_strangers(&self) -> bool {
         self.table.read().prove(&[Proof::Nothing]).is_some()
     }
 
-    /// The client at the other end of a connection. `proofs`: what it has proven beside what the kernel knows.
-    /// `is_private`: nobody on the way can read what it says.
+    /// Returns the client at the other end of a connection. `proofs`: what it has proven besides what the kernel knows.
+    /// `is_private`: nobody on the network can read what it sends.
     pub fn client(&self, stream: &Stream, mut proofs: Vec<Proof>, is_private: bool) -> ClientAccess {
         let is_unix = matches!(stream, Stream::Unix(_));
         if is_unix {
@@ -77,7 +76,7 @@ impl Gate {
         ClientAccess::new(self.table.read().clone(), &proofs, is_private || is_unix)
     }
 
-    /// A client has given a wrong token, or one where none are taken.
+    /// Logs a wrong token, or a token where none are accepted.
     pub fn log_failure(&self, peer: PeerAddress) {
         let mut told = self.told.lock();
         let (at, silent) = &mut *told;
@@ -98,7 +97,7 @@ impl Gate {
 fn read(path: &Path) -> Result<AccessTable, String> {
     let name = path.display();
     let unreadable = |error: io::Error| format!("the access file {name} cannot be read: {error}");
-    // A pipe without a writer would hold up signals for as long as nobody writes.
+    // Opening a pipe without a writer would block, and with it the handling of signals.
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(unreadable)?;
     if !file.metadata().map_err(unreadable)?.is_file() {
         return Err(format!("the access file {name} is not a regular file"));
@@ -121,12 +120,12 @@ fn read(path: &Path) -> Result<AccessTable, String> {
     Ok(table)
 }
 
-/// User and groups of the process that connected a Unix socket, as they were then.
+/// Returns the user and groups of the process that connected a Unix socket, as of that moment.
 fn process_of(stream: &Stream) -> Vec<Proof> {
     let mut process = [0; 3];
     let mut proofs = Vec::new();
     match option(stream, libc::SO_PEERCRED, &mut process) {
-        // Its number, its user, its group.
+        // Process, user and group ID.
         Ok(3) => proofs.extend([Proof::User(process[1]), Proof::Group(process[2])]),
         other => {
             log::warn!("who is at a Unix socket cannot be told: {other:?}");
@@ -141,16 +140,16 @@ fn process_of(stream: &Stream) -> Vec<Proof> {
         groups.resize(MAX_GROUPS, 0);
         option(stream, libc::SO_PEERGROUPS, &mut groups)
     });
-    // Kernels before 4.13 know the first group only.
+    // Kernels before 4.13 report only the first group.
     proofs.extend(groups.into_iter().take(count.unwrap_or(0)).map(Proof::Group));
     proofs
 }
 
-/// A socket option that is a list of numbers; tells how many.
+/// Reads a socket option that is a list of numbers, and returns how many there are.
 #[allow(unsafe_code)]
 fn option(stream: &Stream, name: libc::c_int, numbers: &mut [u32]) -> io::Result<usize> {
     let mut length = size_of_val(numbers) as libc::socklen_t;
-    // SAFETY: the descriptor is open as long as `stream` is there, and the kernel writes no more than `length` bytes.
+    // SAFETY: the descriptor is open as long as `stream` exists, and the kernel writes at most `length` bytes.
     let result = unsafe {
         libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, name, numbers.as_mut_ptr().cast(), &mut length)
     };
@@ -161,7 +160,7 @@ fn option(stream: &Stream, name: libc::c_int, numbers: &mut [u32]) -> io::Result
     }
 }
 
-/// The place of a client among those that have not proven who they are; given back when it is dropped.
+/// A client's place among the unauthenticated clients, returned when dropped.
 #[derive(Debug)]
 pub struct Stranger(Arc<AtomicUsize>);
 

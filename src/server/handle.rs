@@ -1,6 +1,6 @@
-//! The way to a pool thread.
+//! The inbox of a pool thread, as other threads see it.
 //!
-//! Owns the thread's inbox and whether it sleeps. Must not know what the thread does with a message.
+//! Owns the sending end, and whether the thread sleeps. Must not know what the thread does with a message.
 
 use std::sync::Arc;
 
@@ -12,43 +12,43 @@ use super::message::Message;
 use crate::shared::atomic::{AtomicBool, Ordering};
 use crate::shared::lease::Lease;
 
-/// The way to the thread that owns a connection.
+/// A handle to the thread that owns a connection.
 #[derive(Debug)]
 pub struct ThreadHandle {
     inbox: Sender<Message>,
-    /// Wakes it up to look there.
+    /// Wakes the thread so that it reads its inbox.
     waker: Waker,
-    /// It has said that it will sleep; whoever takes that back wakes it.
+    /// The thread has announced that it will sleep; whoever clears this must wake it.
     asleep: AtomicBool,
-    /// The account that its connections charge their output to.
+    /// The account that its connections charge output to.
     pub memory: Arc<Memory>,
-    /// Until when they may be answered.
+    /// The lease until whose end replies may be sent.
     pub lease: Arc<Lease>,
 }
 
 impl ThreadHandle {
-    /// The way to a thread that reads this inbox, and waits where `waker` wakes it.
+    /// Creates a handle to the thread that reads `inbox` and can be woken through `waker`.
     pub fn new(inbox: Sender<Message>, waker: Waker, memory: Arc<Memory>, lease: Arc<Lease>) -> ThreadHandle {
         ThreadHandle { inbox, waker, asleep: AtomicBool::new(false), memory, lease }
     }
 
-    /// Leaves a message and wakes the thread, if it sleeps.
+    /// Sends a message, and wakes the thread if it sleeps.
     pub fn send(&self, message: Message) {
-        // Both fail only when the thread has ended, and then nobody needs to be told.
+        // Both fail only after the thread has ended, when it needs no message.
         let _ = self.inbox.send(message);
-        // In one order with the thread's own two steps (the channel's are of that kind too): either it is seen to sleep
-        // here, or it has seen the message.
+        // Sequentially consistent with the thread's own two steps (as the channel's operations are): either this sees
+        // that the thread sleeps, or the thread has seen the message.
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             let _ = self.waker.wake();
         }
     }
 
-    /// The thread will look into its inbox once more and then sleep.
+    /// Announces that the thread will check its inbox once more and then sleep.
     pub fn will_sleep(&self) {
         self.asleep.store(true, Ordering::SeqCst);
     }
 
-    /// The thread is awake, and will look into its inbox before it sleeps again.
+    /// Announces that the thread is awake and will check its inbox before it sleeps again.
     pub fn is_awake(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }

@@ -1,6 +1,6 @@
-//! The process that the server runs in: its figures, its identity, its user.
+//! The process that the server runs in: its statistics, identity and user.
 //!
-//! Owns what clients are told about it. What the machine allows is `machine`'s business.
+//! Owns what clients see of it. The limits of the machine belong to `machine`.
 
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -24,34 +24,34 @@ use crate::shared::files::FilePlace;
 use crate::shared::machine;
 use crate::shared::role::{RoleBoard, RoleFigures};
 
-/// This process, as clients see it.
+/// The server process as clients see it.
 #[derive(Debug)]
 pub struct Process {
     facts: Facts,
     rejected: AtomicU64,
     failed_auths: AtomicU64,
     dropped: AtomicU64,
-    /// Bytes, as they were read last.
+    /// Resident bytes, as of the last check.
     resident: AtomicU64,
-    /// As they were counted last.
+    /// Open files, as of the last check.
     open_files: AtomicU64,
-    /// When memory and files were looked at.
+    /// When memory and files were last checked.
     looked: Mutex<Option<Instant>>,
-    /// None if nobody wants to know.
+    /// Turn lengths; `None` if they are not recorded.
     turns: Option<Mutex<Histogram>>,
     syncs: Option<Arc<Mutex<Histogram>>>,
     role: Option<Arc<RoleBoard>>,
 }
 
-/// Upper bounds of the counted lengths of turns, in nanoseconds: a microsecond, and four times as much each.
+/// Upper bounds of the turn length buckets in nanoseconds, from one microsecond in factors of four.
 const TURN_BOUNDS: [u64; 10] =
     [1_000, 4_000, 16_000, 64_000, 256_000, 1_024_000, 4_096_000, 16_384_000, 65_536_000, 262_144_000];
 
-/// Counting very many open files takes long, and one scrape takes several turns.
+/// Counting a very large number of open files takes long, and one scrape takes several turns.
 const LOOK_REST: Duration = Duration::from_secs(1);
 
 impl Process {
-    /// Asks the system for the facts that never change.
+    /// Reads the facts that never change from the system.
     pub fn new(config: &Config, started: Time) -> Process {
         let name = nix::sys::utsname::uname();
         let text = |part: fn(&nix::sys::utsname::UtsName) -> &std::ffi::OsStr| {
@@ -78,22 +78,22 @@ impl Process {
         Process { facts, rejected, failed_auths, dropped, resident, open_files, looked, turns, syncs, role }
     }
 
-    /// From now on, these are the lengths of syncs.
+    /// Sets the histogram of sync durations.
     pub fn watch_syncs(&mut self, times: Arc<Mutex<Histogram>>) {
         self.syncs = Some(times);
     }
 
-    /// Whether the lengths of turns are counted.
+    /// Returns `true` if turn lengths are recorded.
     pub fn counts_turns(&self) -> bool {
         self.turns.is_some()
     }
 
-    /// A turn took so long.
+    /// Records the length of a turn.
     pub fn count_turn(&self, length: Span) {
         self.turns.iter().for_each(|turns| turns.lock().observe(length));
     }
 
-    /// Reads how much memory and how many files the process has; not to be called under a lock, since it reads files.
+    /// Updates memory size and number of open files. Reads files, so it must not be called under a lock.
     pub fn look(&self) {
         let now = Instant::now();
         let Some(mut looked) = self.looked.try_lock() else { return };
@@ -109,12 +109,12 @@ impl Process {
         self.failed_auths.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One connection was dropped because memory was short or another needed its place.
+    /// Counts a connection dropped because memory was short or another one needed its place.
     pub fn count_dropped(&self) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One connection was turned away.
+    /// Counts a connection that was rejected.
     pub fn count_rejected(&self) {
         self.rejected.fetch_add(1, Ordering::Relaxed);
     }
@@ -149,13 +149,13 @@ impl Host for Process {
     }
 }
 
-/// A number that nobody outside can guess, from the seeds that std draws from the system for its hash tables.
+/// Returns an unpredictable number, from the system's randomness that seeds the hash tables of std.
 pub fn random() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-/// Sixteen hexadecimal digits, one of them a letter other than "e": what looks like a number reads as one in YAML, and
-/// clients that expect text break.
+/// Sixteen hexadecimal digits, at least one of them a letter other than "e": YAML would read other values as numbers,
+/// which breaks clients that expect text.
 fn identity() -> String {
     loop {
         let id = format!("{:016x}", random());
@@ -165,12 +165,12 @@ fn identity() -> String {
     }
 }
 
-/// Why the process could not become another user: beanstalkd's exit code for it, and the reason.
+/// Why the process could not change its user: beanstalkd's exit code and the reason.
 pub type UserError = (u8, String);
 
-/// What the program gives up at its start, before there are threads: it cannot gain privileges by running another
-/// program, and others may not read the files that it makes, unless they are told a mode of their own. Not for a server
-/// inside another program, whose business this is.
+/// Restricts the program at startup, before there are threads: it cannot gain privileges by executing another program,
+/// and its files are not readable by others unless created with an explicit mode. Not for an embedded server, whose
+/// program decides this.
 pub fn harden() {
     if let Err(error) = nix::sys::prctl::set_no_new_privs() {
         log::warn!("privileges of other programs cannot be given up: {error}");
@@ -180,19 +180,19 @@ pub fn harden() {
     umask(before | strict);
 }
 
-/// Gives up the capabilities that the process may have been started with; those of root go with its id.
+/// Drops the capabilities that the process may have started with; root's are lost with its user ID.
 #[allow(unsafe_code)]
 fn drop_capabilities() -> nix::Result<()> {
-    /// Version 3 of the kernel's interface, and this thread.
+    /// Version 3 of the kernel's interface, current thread.
     const HEADER: [u32; 2] = [0x2008_0522, 0];
-    /// Effective, permitted and inheritable ones, twice 32 bits of each.
+    /// Effective, permitted and inheritable sets, two words of 32 bits each.
     const NONE: [u32; 6] = [0; 6];
     let mut present = NONE;
-    // SAFETY: the calls touch no memory but what they are given, which is there, and long enough, until they return.
+    // SAFETY: the calls access only the memory they are given, which is valid and large enough until they return.
     let result = unsafe {
-        // Kernels before 4.3 have no ambient ones.
+        // Kernels before 4.3 have no ambient capabilities.
         libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-        // A service manager that has taken them all may have forbidden the call, too.
+        // A service manager that has dropped them all may also have forbidden the system call.
         if libc::syscall(libc::SYS_capget, HEADER.as_ptr(), present.as_mut_ptr()) == 0 && present == NONE {
             return Ok(());
         }
@@ -201,7 +201,7 @@ fn drop_capabilities() -> nix::Result<()> {
     nix::errno::Errno::result(result).map(drop)
 }
 
-/// Makes the folder of the binlog if it is missing, for the user that the process then becomes.
+/// Creates the binlog directory if it is missing, owned by the user that the process switches to.
 pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError> {
     let identity = user.map(identify).transpose()?;
     if let Some(folder) = folder {
@@ -214,27 +214,26 @@ pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError
     }
 }
 
-/// Makes the last folder of the path, for its owner alone. A missing parent is a typing error, or a disk that is not
-/// mounted.
+/// Creates the last directory of the path, accessible only to its owner. A missing parent is a typing error or an
+/// unmounted disk.
 fn make_folder(path: &Path, owner: Option<(Uid, Gid)>) -> io::Result<()> {
     let owner = owner.filter(|_| geteuid().is_root()).map(|(user, group)| (user.as_raw(), group.as_raw()));
     match FilePlace::find(path).and_then(|place| place.make_folder(owner)) {
         Ok(true) => log::info!("made the folder {}", path.display()),
         Ok(false) => {}
-        // Whatever is wrong with what is there, the binlog tells better.
+        // The binlog reports problems with an existing directory in more detail.
         Err(_) if path.is_dir() => {}
         Err(error) => return Err(error),
     }
     Ok(())
 }
 
-/// Returns the ID of the user that the process is to become, if there is such a user.
+/// Returns the ID of the user that the process switches to, if it switches and the user exists.
 pub fn user_id(name: Option<&str>) -> Option<u32> {
     name.and_then(|name| identify(name).ok()).map(|(user, _)| user.as_raw())
 }
 
-/// The user and group that are meant by a name, by a number, or by two numbers with a colon. Numbers need no list of
-/// users.
+/// Resolves a user name, a user ID, or `UID:GID`. IDs work without a user database.
 fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
     let number = |text: &str| text.parse::<u32>().ok().filter(|id| *id != u32::MAX);
     if let Some((user, group)) = name.split_once(':') {
@@ -251,23 +250,23 @@ fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
         return Ok((Uid::from_raw(id), known.map_or(Gid::from_raw(id), |user| user.gid)));
     }
     match found {
-        // There is no list of users here at all.
+        // There is no user database at all.
         Err(nix::Error::ENOENT) | Ok(_) => Err((33, format!("no such user: {name} (-u)"))),
         Err(error) => Err((32, format!("looking up user {name} (-u): {error}"))),
     }
 }
 
-/// Becomes another user for good: its group, no other groups, then itself, without any capability.
+/// Switches to another user permanently: its group, no other groups, then the user, without any capabilities.
 fn become_user(name: &str, (user, group): (Uid, Gid)) -> Result<(), UserError> {
     if !geteuid().is_root() && (user, group) == (geteuid(), getegid()) {
-        // Somebody else has seen to it; asking again would be refused.
+        // Already done by whoever started the process; another attempt would be refused.
         return drop_capabilities().map_err(|error| (34, format!("giving up capabilities: {error}")));
     }
     let fail = |what: &str, error: nix::Error| (34, format!("{what} of user {name} (-u): {error}"));
     setgroups(&[group]).map_err(|error| fail("taking the groups", error))?;
     setgid(group).map_err(|error| fail("taking the group", error))?;
     setuid(user).map_err(|error| fail("taking the id", error))?;
-    // Root keeps all that it has.
+    // Root keeps its capabilities.
     if user.is_root() {
         return Ok(());
     }

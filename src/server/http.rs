@@ -1,6 +1,6 @@
-//! What must be true before HTTP is served: who may come from where.
+//! Conditions for serving HTTP: who may connect from where.
 //!
-//! Owns the token's file, and the rule that strangers need a token. Must not know requests.
+//! Owns reading the token file, and the rule that other machines need a token. Must not know requests.
 
 use std::fs;
 
@@ -11,10 +11,11 @@ use crate::access::Digest;
 use crate::protocol::Wire;
 use crate::settings::config::Config;
 
-/// Bytes of the shortest token that is taken: a shorter one can be guessed.
+/// Minimum length of a token in bytes: a shorter one can be guessed.
 const SHORTEST: usize = 16;
 
-/// Reads the token, and tells the protocol what else is spoken. Done while the process may read what its user may.
+/// Reads the token, and tells the HTTP protocol which others are served. Called while the process may read what its
+/// user may read.
 pub fn prepare(config: &mut Config) -> Result<(), StartError> {
     config.protocols.http.spoken = vec![Wire::Beanstalk];
     let others = [(Wire::Gearman, &config.gearman), (Wire::Workq, &config.workq), (Wire::Http, &config.http)];
@@ -36,7 +37,7 @@ pub fn prepare(config: &mut Config) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Refuses to serve HTTP where strangers may come, unless they need a token.
+/// Refuses to serve HTTP to other machines or users without a token.
 pub fn check(wire: Wire, name: &str, listener: &Listener, config: &Config) -> Result<(), StartError> {
     let is_open = listener.local_address().is_some_and(|address| !address.ip().is_loopback());
     let is_guarded = config.protocols.http.token.is_some() || config.access.is_some();

@@ -1,8 +1,8 @@
-//! The engine behind its one lock, and what must happen around every use of it.
+//! The engine behind its single lock, and what has to happen around each use of it.
 //!
-//! Owns the *turn*: lock, let pass what is due, run some commands, collect the events, unlock, and only then send to
-//! other clients and set the alarm. Lock order: engine, then one connection's output. No lock is held during a read, a
-//! write or a line of log.
+//! Owns the *turn*: lock, run what is due, run some commands, collect the events, unlock, and only then send to other
+//! clients and set the alarm. Lock order: engine, then one connection's output. No lock is held while reading, writing
+//! or logging.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -33,15 +33,15 @@ use crate::protocol::{tell, ClientRegistry, CommandCounters, Context, DecodeLimi
 use crate::settings::config::Config;
 use crate::shared::lock_order::{Mutex, ENGINE};
 
-/// Deadlines, and unfinished work, each get one half of a turn's steps; the rest of them waits for the next turn, so
-/// that clients come in between.
+/// Deadlines and unfinished work get one half of a turn's steps each and continue in the next turn, so that clients are
+/// served in between.
 const OTHERS: u64 = 2;
 
-/// After a tick, the next one comes no sooner: when very many jobs fall due one after the other, each tick brings some,
-/// and a deadline by itself is still kept to the moment.
+/// Minimum time between two ticks: when very many jobs fall due one after the other, each tick handles several of them,
+/// and a single deadline is still met on time.
 const TICK_REST: Span = Span::from_millis(1);
 
-/// Everything behind the engine's lock.
+/// Everything that the engine's lock protects.
 #[derive(Debug)]
 pub struct Core {
     engine: Engine,
@@ -49,28 +49,29 @@ pub struct Core {
     registry: ClientRegistry,
     /// Stop when no job is left.
     stops_when_empty: bool,
-    /// The server is to stop after this turn.
+    /// Stop the server after this turn.
     stops: bool,
-    /// None if the queue lives in memory only.
+    /// `None` if the queue is kept in memory only.
     journal: Option<Journal>,
-    /// The connection of each client, by its number.
+    /// The outbox of each client, indexed by client number.
     outboxes: Vec<Option<Arc<Outbox>>>,
-    /// When the next tick may be.
+    /// The earliest time of the next tick.
     rests_until: Time,
 }
 
-/// Buffers of one thread, used again from turn to turn.
+/// One thread's buffers, reused from turn to turn.
 #[derive(Debug, Default)]
 pub struct TurnScratch {
-    /// Where replies are written first.
+    /// The buffer that replies are written to first.
     pub out: Output,
     /// The time of the last turn.
     pub now: Time,
-    /// Divides the steps of each turn, when very many connections have theirs one after the other; 0 as 1.
+    /// The number of connections that take turns one after the other, by which the steps of each turn are divided; 0
+    /// counts as 1.
     pub sharers: u64,
-    /// How long the last turn waited for the lock, if slow commands are told of.
+    /// How long the last turn waited for the lock, if slow commands are logged.
     pub locked: Duration,
-    /// What is to be logged when the engine's lock is given back.
+    /// What to log after the engine's lock is released.
     pub notes: Vec<Note>,
     event: Output,
     touched: Vec<(Arc<Outbox>, bool)>,
@@ -86,22 +87,22 @@ pub struct Hub {
     config: Config,
     pub(super) memory: Arc<Memory>,
     fingerprints: Fingerprints,
-    /// What is still to be dropped; see [`Hub::discard`].
+    /// Values still to be dropped; see [`Hub::discard`].
     pub(super) discarded: LeafMutex<Vec<Box<dyn Any + Send>>>,
     admission: Admission,
     pub(super) gate: Option<Gate>,
-    /// What new connections with TLS share.
+    /// The TLS settings of new connections.
     #[cfg(feature = "tls")]
     pub(super) tls: LeafMutex<Option<Arc<ServerConfig>>>,
-    /// Clients that have not proven who they are.
+    /// The number of unauthenticated clients.
     pub(super) strangers: Arc<AtomicUsize>,
     stopping: AtomicBool,
     shutdown: Shutdown,
 }
 
 impl Hub {
-    /// An empty queue, or with a log in `storage` the one that it describes.
-    /// What the engine leaves to chance follows from `secret`.
+    /// Creates an empty queue, or the one described by the log in `storage`. `secret` seeds the engine's random
+    /// choices.
     pub fn new(
         mut config: Config,
         clock: Clock,
@@ -137,7 +138,7 @@ impl Hub {
         }
         let alarm = Alarm::new();
         if core.engine.has_deferred() {
-            // Commands that a crash interrupted are completed although nobody connects.
+            // Commands interrupted by a crash are completed even if nobody connects.
             alarm.advance(clock.now());
         }
         Ok(Hub {
@@ -160,8 +161,8 @@ impl Hub {
         })
     }
 
-    /// Locks the engine, lets pass what is due, runs `work` at a time that never goes back, and delivers what came of
-    /// it. Of several verbs, [`Core::deliver_events`] must come after each but the last.
+    /// Locks the engine, runs what is due, runs `work` at a time that never goes back, and delivers the resulting
+    /// events. If `work` calls several verbs, it must call [`Core::deliver_events`] after each but the last.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
         self.look_at_resident();
         let asked = self.config.slow.map(|_| Instant::now());
@@ -178,7 +179,7 @@ impl Hub {
         core.engine.grant_steps((self.config.turn_steps / scratch.sharers.max(1)).max(1));
         let result = work(&mut core, scratch, now);
         core.deliver_events(self, scratch, None);
-        // Nobody else brings a clock that is moved by hand forward.
+        // Nobody else advances a manual clock.
         while self.clock.is_manual() && core.engine.has_deferred() {
             core.engine.grant_steps(self.config.turn_steps);
             core.engine.go_on(now);
@@ -200,7 +201,7 @@ impl Hub {
         let next = next.min(self.next_give_back(now));
         let released = core.engine.take_released();
         if next <= now {
-            // The timer would have the lock again before anybody else.
+            // Otherwise the timer would take the lock again before any other thread.
             core.unlock_fair();
         } else {
             drop(core);
@@ -216,7 +217,7 @@ impl Hub {
         result
     }
 
-    /// Lets pass what is due, and goes on with what earlier turns have left, some of both.
+    /// Runs what is due and continues what earlier turns have left, some of each.
     fn tick(&self, core: &mut Core, scratch: &mut TurnScratch, now: Time) {
         let steps = (self.config.turn_steps / OTHERS / scratch.sharers.max(1)).max(1);
         if core.next_tick() <= now {
@@ -230,7 +231,7 @@ impl Hub {
                     break all;
                 }
             };
-            // A clock that is moved by hand moves from deadline to deadline.
+            // A manual clock moves from deadline to deadline.
             if all && !self.clock.is_manual() {
                 core.rests_until = now + TICK_REST;
             }
@@ -257,19 +258,19 @@ impl Hub {
         }
     }
 
-    /// After some turns: brings what they changed to the log, and lets go of the replies that are safe.
+    /// Brings the changes of some turns to the log, and releases the replies that are safe.
     pub fn commit(&self, scratch: &mut TurnScratch) {
         if let Some(log) = &self.log {
             log.commit(self, &mut scratch.event);
         }
     }
 
-    /// The log, if there is one.
+    /// The log, if the server has one.
     pub fn log(&self) -> Option<&Durability> {
         self.log.as_ref()
     }
 
-    /// Moves a manual clock forward, letting everything on the way happen at its own moment.
+    /// Advances a manual clock; everything due on the way happens at its own time.
     pub fn pass(&self, span: Span) {
         let mut scratch = TurnScratch::default();
         // NEVER is a sentinel: stop one nanosecond short of it.
@@ -289,12 +290,12 @@ impl Hub {
         &self.clock
     }
 
-    /// The settings that the server was started with.
+    /// The configuration that the server was started with.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Limits for the decoder, which depend on the memory that is left.
+    /// Limits for the decoder, which depend on the memory left.
     pub fn limits(&self) -> DecodeLimits {
         let Config { max_job_size, protocols, .. } = &self.config;
         let (room, max_packet) = (self.memory.room(), protocols.max_packet);
@@ -307,16 +308,16 @@ impl Hub {
         &self.admission
     }
 
-    /// Whether it is to stop, and whether it has.
+    /// The state of the shutdown: requested, done.
     pub fn shutdown(&self) -> &Shutdown {
         &self.shutdown
     }
 
-    /// Refuses new jobs from now on.
+    /// Starts drain mode: new jobs are refused.
     pub fn drain(&self) {
         self.core.lock().engine.drain();
         if self.config.ends_when_drained {
-            // There may be none already.
+            // There may be no jobs left.
             self.turn(&mut TurnScratch::default(), |core, _, _| core.request_stop(true));
         }
     }
@@ -327,7 +328,7 @@ impl Hub {
         self.core.lock().engine.undrain();
     }
 
-    /// Begins the end of the server: listeners and timer stop.
+    /// Starts the shutdown: listeners and timer stop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.alarm.stop();
@@ -338,23 +339,23 @@ impl Hub {
         self.core.lock().outboxes.clear();
     }
 
-    /// Whether the server is coming to its end.
+    /// Returns `true` if the server is shutting down.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Locks the engine and looks at it, outside a turn; for tests and for programs that embed a server.
+    /// Locks the engine and gives access to it outside a turn; for tests and for programs that embed a server.
     pub fn look<R>(&self, look: impl FnOnce(&mut Engine, Time) -> R) -> R {
         look(&mut self.core.lock().engine, self.clock.now())
     }
 
-    /// Connections that have come since the start.
+    /// Connections accepted since the start.
     pub fn total_connections(&self) -> u64 {
         self.core.lock().engine.total_connections()
     }
 
     #[cfg(any(test, feature = "test-support"))]
-    /// Checks every invariant of the engine.
+    /// Checks all invariants of the engine.
     pub fn check(&self) {
         self.core.lock().engine.check();
     }
@@ -382,18 +383,18 @@ impl Core {
         }
     }
 
-    /// Whether nobody has anything to do.
+    /// Returns `true` if there is no job and no work left.
     fn is_empty(&self) -> bool {
         let jobs = self.engine.stats().jobs;
         jobs.ready + jobs.delayed + jobs.reserved == 0
     }
 
-    /// The queue, for work in a turn that no client asked for.
+    /// The queue, for work in a turn that no client requested.
     pub fn engine(&mut self) -> &mut Engine {
         &mut self.engine
     }
 
-    /// A client wants the server to stop.
+    /// Handles a client's request to stop the server.
     pub fn request_stop(&mut self, graceful: bool) {
         if graceful {
             self.engine.drain();
@@ -403,12 +404,12 @@ impl Core {
         }
     }
 
-    /// When something is due and the engine may tick.
+    /// The time of the next tick, when something is due and the engine may tick.
     fn next_tick(&self) -> Time {
         self.engine.next_deadline().max(self.rests_until)
     }
 
-    /// A new client behind `outbox`.
+    /// Registers a new client behind `outbox`.
     pub fn connect(&mut self, outbox: Arc<Outbox>, wire: Wire, address: &impl Display) -> ClientId {
         let client = match wire {
             Wire::Beanstalk => self.engine.connect(),
@@ -423,7 +424,7 @@ impl Core {
         client
     }
 
-    /// The client is gone; `operation` is its command that is completed nevertheless.
+    /// Removes a client; `operation` is its command that must still be completed.
     pub fn disconnect(&mut self, client: ClientId, operation: Option<LongCommand>, now: Time) {
         if let Some(operation) = operation {
             self.engine.complete_alone(operation);
@@ -433,8 +434,8 @@ impl Core {
         self.outboxes[client.0 as usize] = None;
     }
 
-    /// Everything a command of `client` may touch; for one command, before which the engine must know what the log can
-    /// take.
+    /// Returns everything that a single command of `client` may access; before each, the engine must know how much the
+    /// log can take.
     pub fn context<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> Context<'a> {
         self.refresh_room();
         let Core { engine, counters, registry, journal, .. } = self;
@@ -454,7 +455,7 @@ impl Core {
         }
     }
 
-    /// The most bytes that the records of a request take in the log; zero if there is none.
+    /// Maximum size of the log records of a request in bytes; zero without a log.
     pub fn log_size(&mut self, request: &Request, client: ClientId) -> u64 {
         match &self.journal {
             Some(_) => request.log_size().max(request.adoption_size(&mut self.engine, client)),
@@ -462,7 +463,7 @@ impl Core {
         }
     }
 
-    /// Whether a command may be carried out, or must wait for space in the log; see
+    /// Returns `true` if a command may be executed, `false` if it must wait for space in the log; see
     /// [`Space::admits`](super::space::Space::admits).
     pub fn admits(&mut self, hub: &Hub, claim: &mut Claim, request: &Request, client: ClientId, first: bool) -> bool {
         match (&hub.log, self.log_size(request, client), &self.journal) {
@@ -471,7 +472,6 @@ impl Core {
         }
     }
 
-    /// Tells the engine what the log can take.
     /// Tells the engine how much the log can take.
     pub fn refresh_room(&mut self) {
         if let Some(journal) = &self.journal {
@@ -479,26 +479,27 @@ impl Core {
         }
     }
 
-    /// A command has taken so many steps beside what the engine counted; whether the turn is over.
+    /// Charges `steps` beyond what the engine counted. Returns `true` if the turn is over.
     pub fn spend(&mut self, steps: u64) -> bool {
         self.engine.take_steps(steps);
         self.engine.steps().are_used_up()
     }
 
-    /// How far promises go, with a log.
+    /// The log positions that replies depend on, with a log.
     pub fn required(&self) -> Required {
         self.journal.as_ref().map_or(Required::default(), Journal::required)
     }
 
-    /// Writes what the engine changed into the journal.
+    /// Writes the engine's changes to the journal.
     pub fn record(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.append(&mut self.engine);
         }
     }
 
-    /// After every verb: writes what it changed into the journal, and its events into the outputs of the clients that
-    /// they concern. `own`: who gave the command, and its replies so far, behind which it is told its own news.
+    /// Writes the changes of a verb to the journal, and its events to the outputs of the clients concerned; called
+    /// after every verb. `own`: the client that gave the command, and its replies so far, after which its own events
+    /// are appended.
     pub fn deliver_events(&mut self, hub: &Hub, scratch: &mut TurnScratch, own: Option<(ClientId, &mut Output)>) {
         self.record();
         if self.engine.has_events() {
@@ -522,7 +523,7 @@ impl Core {
                 }
                 own => own,
             };
-            // None after the server's end, when a manual clock may still be moved.
+            // `None` after the server's end, when a manual clock may still be moved.
             let Some(Some(outbox)) = self.outboxes.get(event.client().0 as usize) else { continue };
             if let (Event::Outcome { job, logged: true, .. }, Some(log), Some(journal)) =
                 (&event, &hub.log, &self.journal)

@@ -1,7 +1,7 @@
-//! What all threads share about who is let in.
+//! Authentication state shared by all threads.
 //!
-//! Owns the way to the access file, to the certificate, and to the number of clients that are still unknown. Must not
-//! decide anything: `gate` and `protocol::guard` do.
+//! Owns access to the access file, the certificate, and the number of unauthenticated clients. Must not decide
+//! anything: `gate` and `protocol::guard` do.
 
 use std::sync::atomic::Ordering;
 #[cfg(feature = "tls")]
@@ -13,12 +13,12 @@ use super::hub::Hub;
 use super::tls::ServerConfig;
 
 impl Hub {
-    /// The access file, if there is one.
+    /// The access file, if one is configured.
     pub fn gate(&self) -> Option<&Gate> {
         self.gate.as_ref()
     }
 
-    /// New connections with TLS begin with this from now on.
+    /// Sets the TLS settings of new connections.
     #[cfg(feature = "tls")]
     pub fn set_tls(&self, config: Option<Arc<ServerConfig>>) {
         *self.tls.lock() = config;
@@ -29,7 +29,7 @@ impl Hub {
         self.tls.lock().clone()
     }
 
-    /// Whether there are as many as may be.
+    /// Returns `true` if the limit of unauthenticated clients is reached.
     pub fn is_full_of_strangers(&self) -> bool {
         self.strangers.load(Ordering::Relaxed) >= MAX_STRANGERS
     }

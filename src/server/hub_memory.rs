@@ -1,7 +1,8 @@
-//! What all threads share about memory: the account, what connections may take of it, and the way back to the system.
+//! Memory state shared by all threads: the account, what connections may take of it, and returning memory to the
+//! system.
 //!
-//! Owns the limits that follow from how much is left, and the queue of what takes long to free. Must not drop anybody:
-//! the pool does.
+//! Owns the limits that depend on the memory left, and the queue of values that take long to free. Must not close
+//! connections: the pool does.
 
 use std::sync::Arc;
 
@@ -10,21 +11,21 @@ use super::hub::Hub;
 use super::memory::Memory;
 use crate::engine::{Span, Time};
 
-/// A client that is told things unasked may have this many times the usual output waiting before it is dropped: what is
-/// sent to it cannot wait until it reads.
+/// A client that receives events may have this many times the usual output waiting before it is dropped: events cannot
+/// be held back until it reads.
 const NEWS: usize = 16;
 
-/// Bytes of it that it may have waiting when all memory is taken.
+/// Events in bytes that it may have waiting when all memory is taken.
 const LEAST_NEWS: usize = 16 << 10;
 
-/// The same when what waits to be read takes more than its part of memory, and its socket is full already.
+/// Events in bytes when unread replies exceed their share of memory, and the client's socket is already full.
 const LEAST_STUCK: usize = 4 << 10;
 
-/// Things that are dropped between two turns of the timer's thread, for each may take long.
+/// Values dropped between two turns of the timer thread, since each may take long.
 const DROPPED: usize = 16;
 
-/// When clients have given back much memory, this long afterwards the allocator is told, unless it was told in that
-/// time; and the same when it must be told soon.
+/// How long after clients have freed much memory the allocator is asked to return it, unless it was asked meanwhile;
+/// also the delay when that is urgent.
 const GIVE_BACK: Span = Span::from_secs(1);
 const GIVE_BACK_SOON: Span = Span::from_millis(20);
 
@@ -33,17 +34,17 @@ impl Hub {
         &self.memory
     }
 
-    /// Bytes of unread replies at which the server stops reading a client.
+    /// Bytes of unread replies at which the server stops reading from a client.
     pub fn max_output(&self) -> usize {
         self.config().max_output.min(self.memory.allowance())
     }
 
-    /// Bytes of news that a client may have waiting, however much memory there is.
+    /// Maximum number of bytes of events that a client may have waiting, regardless of available memory.
     pub fn most_news(&self) -> usize {
         self.config().max_output.saturating_mul(NEWS)
     }
 
-    /// Bytes that clients may have to read already when they are told something.
+    /// Returns the unread bytes at which a client that receives events is dropped.
     pub fn news_limits(&self) -> NewsLimits {
         let most = self.most_news();
         let reading = if self.memory.is_full() { most.min(LEAST_NEWS) } else { most };
@@ -51,7 +52,7 @@ impl Hub {
         NewsLimits { reading, stuck }
     }
 
-    /// Looks how large the process is, if the account has grown.
+    /// Checks the size of the process if the account has grown.
     pub fn look_at_resident(&self) {
         if let Some(resident) = self.config().resident.filter(|_| self.memory.wants_look()) {
             self.memory.set_resident(resident());
@@ -67,12 +68,12 @@ impl Hub {
         }
     }
 
-    /// Has it do so, outside a turn.
+    /// Makes the timer do so soon; called outside a turn.
     pub fn give_back_soon(&self) {
         self.alarm.advance(self.next_give_back(self.clock().now()));
     }
 
-    /// Lets the allocator give back to the system what clients have given back, if that is much; takes a while.
+    /// Lets the allocator return memory to the system if clients have freed much. Takes a while.
     pub fn give_back(&self) {
         if self.memory.has_fallen() {
             self.memory.let_go();
@@ -81,7 +82,7 @@ impl Hub {
         }
     }
 
-    /// Drops something large on the timer's thread. With a manual clock there is none, and it is dropped here.
+    /// Drops a large value on the timer thread. With a manual clock there is no timer thread, and it is dropped here.
     pub fn discard(&self, thing: impl Send + 'static) {
         if self.clock().is_manual() {
             return;
@@ -90,7 +91,7 @@ impl Hub {
         self.alarm.advance(Time::default());
     }
 
-    /// Drops some of what [`Hub::discard`] collected; may take long. If there is more, the alarm rings again.
+    /// Drops some of the values collected by [`Hub::discard`]; may take long. If there are more, sets the alarm again.
     pub fn clear_discarded(&self) {
         let mut discarded = self.discarded.lock();
         let count = discarded.len().min(DROPPED);

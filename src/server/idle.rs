@@ -1,9 +1,9 @@
-//! Connections whose client says nothing: which of one pool thread's are to be closed, and when to look.
+//! Idle connections of one pool thread: which ones to close, and when to check.
 //!
-//! Owns when each was last heard of. All are checked in portions, each [`LOOKS`] times in the time that they may be
-//! silent, so that a million connections cause no stall. A command costs no more than a note that something came: the
-//! time is taken at the next check. So a connection is closed late, by up to the time between four checks, and never
-//! early. Must not know sockets or the engine: the thread tells what it finds there.
+//! Owns the time when each was last active. Connections are checked in batches, each of them [`LOOKS`] times per idle
+//! timeout, so that a million connections cause no stall. A command only sets a flag; the time is taken at the next
+//! check. So a connection is closed late, by up to the time between four checks, and never early. Must not know sockets
+//! or the engine: the thread reports their state.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,37 +11,37 @@ use std::time::Duration;
 use super::clock::Clock;
 use crate::engine::{Span, Time};
 
-/// How often each connection is checked in the time that it may be silent.
+/// Number of checks per connection and timeout.
 const LOOKS: u64 = 12;
 
-/// Connections checked in one go.
+/// Number of connections checked per batch.
 const PORTION: usize = 256;
 
-/// Connections closed in one go; each costs some 40 µs.
+/// Number of connections closed per batch; each takes about 40 µs.
 pub const CLOSINGS: usize = 16;
 
-/// The least time between two portions.
+/// Minimum time between two batches.
 const LEAST_STEP: Span = Span::from_millis(1);
 
-/// What is known of one connection.
+/// The activity of one connection.
 #[derive(Clone, Copy, Debug)]
 struct Silence {
-    /// When it was last found not to be silent.
+    /// When the connection was last known to be active.
     since: Time,
-    /// Bytes that the client had not read at the last closer look.
+    /// Unread bytes at the last detailed check.
     unread: usize,
-    /// Something came from the client since the last check.
+    /// The client has sent something since the last check.
     heard: bool,
-    /// The last check found it engaged, or it may have become so since; it has all its time from the end of that.
+    /// The client was engaged at the last check, or may have become so since; its timeout starts when that ends.
     engaged: bool,
 }
 
-/// What a closer look at a connection finds that may have been silent for too long.
+/// The result of a detailed check of a connection that may have been idle for too long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientActivity {
-    /// The client waits or sleeps or holds a job, or something that the server owes it is not ready to be sent.
+    /// The client is waiting, sleeping or holding a job, or something that the server owes it is not ready to be sent.
     Engaged,
-    /// So many bytes of replies have not been read.
+    /// This many bytes of replies are unread.
     Unread(usize),
 }
 
@@ -49,27 +49,27 @@ pub enum ClientActivity {
 pub struct Idle {
     timeout: Span,
     connections: Vec<Silence>,
-    /// The first connection of the next portion.
+    /// The first connection of the next batch.
     cursor: usize,
-    /// When the next portion of connections is checked.
+    /// The time of the next batch.
     next: Time,
-    /// The time of the turn that was seen last.
+    /// The time of the last turn seen.
     last_turn: Time,
 }
 
 impl Idle {
-    /// For connections that may be silent for `timeout`. None if there is no such limit, or time is moved by hand.
+    /// Enforces the idle `timeout`. Returns `None` without an idle timeout or with a manual clock.
     pub fn new(timeout: Option<u32>, clock: &Clock) -> Option<Idle> {
         let timeout = Span::from_secs(timeout.filter(|_| !clock.is_manual())?.into());
         Some(Idle { timeout, connections: Vec::new(), cursor: 0, next: clock.now(), last_turn: Time::default() })
     }
 
-    /// The seconds that a client may be silent.
+    /// The idle timeout in seconds.
     pub fn timeout_secs(&self) -> u64 {
         self.timeout.secs()
     }
 
-    /// A connection has come under this number.
+    /// Adds a connection with this number.
     pub fn enter(&mut self, number: usize) {
         let new = Silence { since: Time::default(), unread: 0, heard: true, engaged: false };
         if self.connections.len() <= number {
@@ -78,14 +78,15 @@ impl Idle {
         self.connections[number] = new;
     }
 
-    /// Something came from the client, or it has read something.
+    /// Records that the client has sent or read something.
     pub fn heard(&mut self, number: usize) {
         if let Some(silence) = self.connections.get_mut(number) {
             silence.heard = true;
         }
     }
 
-    /// The time, as exactly as it is needed here: that of the thread's last turn, if there was one since the last call.
+    /// Returns the time with sufficient precision: that of the thread's last turn, if there was one since the last
+    /// call.
     pub fn now(&mut self, turn: Time, clock: &Clock) -> Time {
         if turn == self.last_turn {
             return clock.now();
@@ -94,12 +95,12 @@ impl Idle {
         turn
     }
 
-    /// How long the next portion has time, if it has.
+    /// Time until the next batch, or `None` if there is no connection.
     pub fn wait(&self, now: Time) -> Option<Duration> {
         (now < self.next).then(|| Duration::from_nanos(self.next.since(now).nanos()))
     }
 
-    /// The numbers of the next portion. Some of them may be of no connection.
+    /// Returns the numbers of the next batch, some of which may be unused.
     pub fn portion(&mut self, now: Time) -> Range<usize> {
         let count = self.connections.len();
         let portions = count.div_ceil(PORTION).max(1) as u64;
@@ -109,25 +110,27 @@ impl Idle {
         start..self.cursor
     }
 
-    /// Has the next portion begin soon, with this connection: there is more to close than is closed in one go.
+    /// Schedules the next batch soon, starting with this connection: there are more connections to close than one batch
+    /// handles.
     pub fn come_back(&mut self, number: usize, now: Time) {
         self.cursor = number;
         self.next = now + LEAST_STEP;
     }
 
-    /// Whether a closer look at this connection is due. `busy`: the thread has work to do for it.
+    /// Returns `true` if this connection needs a detailed check. `busy`: the thread has work to do for it.
     pub fn is_suspect(&mut self, number: usize, busy: bool, now: Time) -> bool {
         let silence = &mut self.connections[number];
         if std::mem::take(&mut silence.heard) || busy {
             silence.since = now;
-            // Only a client that spoke can have begun to wait; whether this one has, the next look finds.
+            // Only a client that sent something can have started to wait; the next check determines whether this one
+            // has.
             silence.engaged = true;
             return false;
         }
         silence.engaged || now.since(silence.since) >= self.timeout
     }
 
-    /// After a closer look: whether the connection is to be closed.
+    /// Evaluates a detailed check. Returns `true` if the connection must be closed.
     pub fn is_over(&mut self, number: usize, found: ClientActivity, now: Time) -> bool {
         let silence = &mut self.connections[number];
         let was_engaged = std::mem::replace(&mut silence.engaged, found == ClientActivity::Engaged);
@@ -138,7 +141,7 @@ impl Idle {
                 false
             }
             ClientActivity::Unread(unread) => {
-                // Fewer than before, or none before: somebody else's command may have brought them.
+                // Fewer than before, or none before: another client's command may have caused them.
                 let before = std::mem::replace(&mut silence.unread, unread);
                 let goes_on = was_engaged || unread < before || (before == 0 && unread > 0);
                 if goes_on {

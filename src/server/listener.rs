@@ -1,7 +1,7 @@
-//! Listener threads: one per listening address, each in a blocking accept.
+//! Listener threads, one per listening address, each in a blocking accept.
 //!
-//! Owns the handing of connections to pool threads, in turn, and the answer to those that are turned away. A shortage
-//! of files or memory makes it wait, never spin and never end.
+//! Owns the distribution of connections to pool threads, in turn, and the reply to those that are rejected. When files
+//! or memory run out it waits; it never spins and never ends.
 
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -18,33 +18,33 @@ use super::message::Message;
 use super::socket::{Listener, PeerAddress, Stream};
 use crate::protocol::Wire;
 
-/// How long to wait when the system has no memory for one connection more, or no file even to turn it away.
+/// How long to wait when the system has no memory for another connection, or no file even to reject it.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long and how often to look whether one of too many that have not proven who they are has done so.
+/// Number of times and interval to check whether an unauthenticated client has made room.
 const ROOM_TRIES: u32 = 200;
 const ROOM_STEP: Duration = Duration::from_millis(1);
 
-/// The least time between two lines of the log about connections turned away for the same reason.
+/// Minimum time between two log lines about connections rejected for the same reason.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// The pool, as listeners see it.
+/// The pool as seen by listeners.
 #[derive(Debug)]
 pub struct Threads {
     pub owners: Vec<Arc<ThreadHandle>>,
-    /// Counts connections, to give each thread every n-th.
+    /// Number of connections, for distribution in turn.
     pub next: AtomicUsize,
 }
 
-/// One listener, and what its thread needs.
+/// A listener and the resources of its thread.
 struct Acceptor<'a> {
     listener: &'a Listener,
     wire: Wire,
     hub: &'a Hub,
     threads: &'a Threads,
-    /// A file kept open, to be closed when a connection that must be turned away needs one.
+    /// A file kept open, to be closed when rejecting a connection needs a file descriptor.
     spare: Option<OwnedFd>,
-    /// When the log was last told of each kind of refusal.
+    /// When each kind of rejection was last logged.
     told: [Option<Instant>; Refusal::ALL.len()],
 }
 
@@ -82,7 +82,7 @@ fn is_out_of_files(error: &Error) -> bool {
 }
 
 impl Acceptor<'_> {
-    /// Hands a connection to a pool thread, or turns it away.
+    /// Hands a connection to a pool thread, or rejects it.
     fn take_in(&mut self, stream: Stream, peer: PeerAddress) {
         if self.makes_strangers() && !self.has_room_for_stranger() {
             return self.turn_away(&stream, peer, Refusal::Strangers);
@@ -102,7 +102,7 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Whether who connects here must first prove something.
+    /// Returns `true` if clients of this listener must authenticate.
     fn makes_strangers(&self) -> bool {
         match self.listener {
             Listener::Tcp(_, true) => true,
@@ -111,7 +111,8 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Waits a moment for it: of very many who come at once, most prove who they are as fast as the server lets them.
+    /// Waits a moment for room: when very many clients connect at once, most of them authenticate as fast as the server
+    /// lets them.
     fn has_room_for_stranger(&self) -> bool {
         for _ in 0..ROOM_TRIES {
             if !self.hub.is_full_of_strangers() || self.hub.is_stopping() {
@@ -122,7 +123,7 @@ impl Acceptor<'_> {
         false
     }
 
-    /// Accepts a connection in place of the spare file, so that it is at least answered.
+    /// Accepts a connection in place of the spare file, so that it gets a reply.
     fn take_one_on_the_spare(&mut self) {
         self.spare = None;
         if let Ok((stream, peer)) = self.listener.accept() {
@@ -131,7 +132,7 @@ impl Acceptor<'_> {
             }
             self.spare = self.listener.duplicate().ok();
             if self.spare.is_some() {
-                // Somebody has left meanwhile.
+                // Another connection has ended meanwhile.
                 return self.take_in(stream, peer);
             }
             self.turn_away(&stream, peer, Refusal::Files);
@@ -139,8 +140,8 @@ impl Acceptor<'_> {
         self.spare = self.listener.duplicate().ok();
     }
 
-    /// Says why, as far as the socket takes it at once. What came already is read first: a close with bytes unread
-    /// would reset the connection, and the answer would be lost.
+    /// Sends the reason, as far as the socket accepts it immediately. Reads pending input first: closing with unread
+    /// bytes would reset the connection and lose the reply.
     fn turn_away(&mut self, stream: &Stream, peer: PeerAddress, refusal: Refusal) {
         let mut scrap = [0; 4096];
         let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);

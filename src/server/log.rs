@@ -1,8 +1,8 @@
-//! The log: one line an event, to stderr or where `logfile` brings it.
+//! The log: one line per event, to stderr or to the `logfile`.
 //!
-//! Owns the form of a line: time stamp, level, text. Under journald, which stamps lines itself, a line is the level in
-//! its own notation and the text. A log that nobody reads holds up nobody: lines are lost then, and counted. Must not
-//! decide what is worth a line.
+//! Owns the format of a line: time stamp, level, text. Under journald, which adds time stamps itself, a line is the
+//! level in journald's notation and the text. A log that nobody reads blocks nobody: lines are dropped and counted.
+//! Must not decide what is worth a line.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -19,17 +19,17 @@ use super::log_line::{severity, text_line, timestamp};
 use super::logfile::{self, Elsewhere, Target};
 use crate::shared::json::{self, Members};
 
-/// How many milliseconds stderr may take no line, as a pipe that its reader has left full, before lines are lost. Then
-/// none waits any more until it takes one: threads that serve clients write here, and the one that hears signals.
+/// How many milliseconds stderr may be blocked, as a full pipe is, before lines are dropped. After that, no line waits
+/// until stderr accepts one: threads that serve clients write here, and so does the thread that handles signals.
 const PATIENCE: u16 = 250;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogForm {
     /// Time stamp, level, text, and fields as `key=value`.
     Text,
-    /// An object of JSON: `time`, `level`, `text`, and the fields.
+    /// A JSON object with `time`, `level`, `text` and the fields.
     Json,
-    /// What journald understands: the level in its notation, text and fields.
+    /// journald's format: the level in its notation, text and fields.
     Journal,
 }
 
@@ -40,11 +40,11 @@ enum Logger {
 
 struct Stderr {
     form: LogForm,
-    /// Lines lost since the last one that was written.
+    /// Lines dropped since the last one that was written.
     lost: Mutex<u64>,
 }
 
-/// What is logged: warnings and what happens once (0), connections too (1), every command too (2).
+/// Returns the log level: warnings and one-time events (0), connections (1), every command (2).
 pub fn level(verbosity: u32) -> LevelFilter {
     match verbosity {
         0 => LevelFilter::Info,
@@ -53,21 +53,21 @@ pub fn level(verbosity: u32) -> LevelFilter {
     }
 }
 
-/// Sends the program's log to stderr, or where else it is to go.
+/// Sends the program's log to stderr or to another target.
 pub fn start(level: LevelFilter, form: LogForm, elsewhere: Option<Target>) -> io::Result<()> {
     let form = if form == LogForm::Text && is_journal() { LogForm::Journal } else { form };
     let logger = match elsewhere {
         Some(target) => Logger::Elsewhere(logfile::open(target)?),
         None => Logger::Stderr(Stderr { form, lost: Mutex::new(0) }),
     };
-    // It fails only if there is a log already, and then that one stays.
+    // Fails only if there is already a logger, which then stays.
     if log::set_logger(Box::leak(Box::new(logger))).is_ok() {
         log::set_max_level(level);
     }
     Ok(())
 }
 
-/// Whether stderr is the stream that journald gave us, and not something it was redirected to since.
+/// Returns `true` if stderr is the stream that journald passed to the process, and has not been redirected since.
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let Ok(stderr) = std::fs::metadata("/proc/self/fd/2") else { return false };
@@ -75,7 +75,7 @@ fn is_journal() -> bool {
 }
 
 impl Log for Logger {
-    /// Whether these are lines of the program's own: libraries have nothing to say that an operator needs.
+    /// Logs only lines of the program itself: libraries have nothing to say that an operator needs.
     fn enabled(&self, metadata: &Metadata) -> bool {
         metadata.target().starts_with("beanpole")
     }
@@ -101,19 +101,20 @@ impl Stderr {
         }
         let mut lines = line(record, self.form, now);
         if *lost > 0 {
-            // In one write: there may be no room for another.
+            // In one write: there may be no room for a second.
             let notice = format!("lines of this log that were lost, since nobody read them: {lost}");
             let mut warning = Record::builder();
             warning.level(Level::Warn);
             lines.insert_str(0, &line(&warning.args(format_args!("{notice}")).build(), self.form, now));
             *lost = 0;
         }
-        // There is no other place to complain to.
+        // An error cannot be reported anywhere else.
         let _ = std::io::stderr().lock().write_all(lines.as_bytes());
     }
 }
 
-/// Whether stderr takes a line at once, or after so many milliseconds at most. An error is for the write to find.
+/// Waits up to `patience` milliseconds until stderr accepts a line, and returns `true` if it does. Errors are left to
+/// the write.
 fn is_writable(patience: u16) -> bool {
     let stderr = std::io::stderr();
     let mut file = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
@@ -136,7 +137,7 @@ fn line(record: &Record, form: LogForm, now: SystemTime) -> String {
                 members.text("time", timestamp(now).as_bytes());
                 members.text("level", level.as_str().to_ascii_lowercase().as_bytes());
                 members.text("text", record.args().to_string().as_bytes());
-                // It collects what it is shown, and never fails.
+                // It collects what it visits and never fails.
                 let _ = record.key_values().visit(&mut Fields(members));
             });
             line.push('\n');
@@ -145,14 +146,14 @@ fn line(record: &Record, form: LogForm, now: SystemTime) -> String {
     }
 }
 
-/// What a record says, and its fields behind it.
+/// Formats the message of a record, followed by its fields.
 fn text(record: &Record) -> String {
     let mut text = record.args().to_string();
     let _ = record.key_values().visit(&mut Words(&mut text));
     text
 }
 
-/// Fields as ` key=value`; what has spaces, or no form of its own, between quotes.
+/// Fields as ` key=value`; values with spaces or without a type are quoted.
 struct Words<'a>(&'a mut String);
 
 impl<'kvs> VisitSource<'kvs> for Words<'_> {
@@ -164,7 +165,7 @@ impl<'kvs> VisitSource<'kvs> for Words<'_> {
     }
 }
 
-/// Fields as members of an object.
+/// Fields as members of a JSON object.
 struct Fields<'m, 'a>(&'m mut Members<'a>);
 
 impl<'kvs> VisitSource<'kvs> for Fields<'_, '_> {

@@ -1,6 +1,6 @@
-//! One line of the log.
+//! The format of one log line.
 //!
-//! Owns its time stamp and its form. Must not write it anywhere.
+//! Owns its time stamp and its layout. Must not write it anywhere.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,12 +8,12 @@ use log::Level;
 
 use crate::shared::calendar::push_moment;
 
-/// Formats a line of text.
+/// Formats a line of text with time stamp and level.
 pub fn text_line(level: Level, text: &str, now: SystemTime) -> String {
     format!("{} {level:5} {text}\n", timestamp(now))
 }
 
-/// Formats a time as RFC 3339 has it, with milliseconds; a time before 1970 as the beginning of that year.
+/// Formats a time as in RFC 3339, with milliseconds; a time before 1970 as the start of 1970.
 pub fn timestamp(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut moment = Vec::with_capacity(24);
@@ -21,7 +21,7 @@ pub fn timestamp(now: SystemTime) -> String {
     format!("{}.{:03}Z", String::from_utf8_lossy(&moment), since.subsec_millis())
 }
 
-/// The system's number for a level.
+/// Returns the syslog severity of a level.
 pub fn severity(level: Level) -> u8 {
     match level {
         Level::Error => 3,

@@ -1,6 +1,6 @@
-//! The threads of the log: one syncs, one looks after the segments, and one writes what pool threads do not.
+//! The log's threads: one syncs, one maintains the segments, and one writes what pool threads leave.
 //!
-//! Owns what each does in a round. `durability` decides when a round begins.
+//! Owns what each does in a round. `durability` decides when a round starts.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::segments;
 use crate::binlog::SyncMode;
 use crate::protocol::Output;
 
-/// The syncer rests for so long: clients that its sync has answered say something again, and share the next one.
+/// The syncer's pause after each sync: clients answered by that sync send new commands, which share the next one.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// What one of these threads runs.
+/// The main function of such a thread.
 pub type Run = fn(&Hub, &Durability);
 
-/// The log's own threads: their names and what they run. With `-f0`, who syncs writes as well.
+/// Returns the log's threads: their names and functions. With `-f0`, the syncer also writes.
 pub fn threads(log: &Durability) -> Vec<(&'static str, Run)> {
     let writer = (log.wal().mode() != SyncMode::Always).then_some(("writer", run_writer as Run));
     [("syncer", run_syncer as Run), ("segments", segments::run as Run)].into_iter().chain(writer).collect()

@@ -1,6 +1,6 @@
-//! Other places for the log than stderr: a file that can be opened again, and the system's log.
+//! Log targets other than stderr: a file that can be reopened, and syslog.
 //!
-//! Owns those. Must not know the form of a line in a file, which is `log`'s.
+//! Owns these targets. Must not know the format of a line in a file, which belongs to `log`.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::log_line::{severity, text_line};
 use crate::shared::files;
 
-/// Where the system's log takes lines.
+/// The datagram socket on which the system's log daemon listens.
 const SYSLOG: &str = "/dev/log";
 
 /// The facility of daemons (RFC 5424, 6.2.1).
@@ -23,9 +23,9 @@ const DAEMONS: u8 = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// To this file. If root creates it, it belongs to the user with this ID.
+    /// A file. If root creates it, the user with this ID becomes its owner.
     File(PathBuf, Option<u32>),
-    /// To the system's log, under this name.
+    /// The syslog, under this program name.
     Syslog(String),
     Nowhere,
 }
@@ -40,7 +40,7 @@ enum Place {
 #[derive(Debug)]
 pub struct Elsewhere(Mutex<Place>);
 
-/// The log of the program, which is one for good.
+/// The program's log, set once.
 static LOG: OnceLock<Elsewhere> = OnceLock::new();
 
 pub fn open(target: Target) -> io::Result<&'static Elsewhere> {
@@ -52,7 +52,7 @@ pub fn open(target: Target) -> io::Result<&'static Elsewhere> {
     Ok(LOG.get_or_init(|| Elsewhere(Mutex::new(place))))
 }
 
-/// Opens the file again, after somebody has moved it away; the old one stays if that fails.
+/// Reopens the file after it was renamed; the old one stays open on failure.
 pub fn reopen() -> io::Result<()> {
     if let Some(Place::File { path, file }) = LOG.get().map(|log| log.0.lock()).as_deref_mut() {
         *file = open_file(path, None)?;
@@ -66,7 +66,7 @@ fn open_file(path: &Path, owner: Option<u32>) -> io::Result<File> {
 }
 
 impl Elsewhere {
-    // There is no other place to complain to.
+    // An error cannot be reported anywhere else.
     pub(super) fn write(&self, level: Level, text: &str) {
         match &mut *self.0.lock() {
             Place::File { file, .. } => {
@@ -76,7 +76,7 @@ impl Elsewhere {
                 let line = format!("<{}>{name}[{}]: {text}", DAEMONS << 3 | severity(level), std::process::id());
                 let sent = socket.as_ref().is_some_and(|socket| socket.send(line.as_bytes()).is_ok());
                 if !sent {
-                    // It was started again, or was not there before; a full one loses the line and holds up nobody.
+                    // syslog was restarted or has just been started; a full socket loses the line and blocks nobody.
                     *socket = connect().ok();
                     let _ = socket.as_ref().map(|socket| socket.send(line.as_bytes()));
                 }

@@ -1,120 +1,120 @@
-//! The server's side of the account of memory: what connections take, and how much more there may be.
+//! The server's memory account: what connections take, and how much more is available.
 //!
-//! Owns the bounds. The engine counts what it holds itself; connections count here what they have sent and is not done,
-//! and what they have not read. The sum is at most `--max-memory`. Must not know connections: each asks for itself.
+//! Owns the limits. The engine counts its own memory; connections add unprocessed input and unread output. The sum is
+//! at most `--max-memory`. Must not know connections: each one asks for itself.
 
 use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use crate::settings::config::CONNECTION_COST;
 
-/// The part of all memory that is kept for replies and for commands that give memory back, and its most.
+/// Reciprocal of the share of memory reserved for replies and for commands that free memory, and its maximum.
 const KEPT: u64 = 16;
 const KEPT_MOST: u64 = 64 << 20;
 
-/// The part of all memory that buffers may take, but for bodies that are arriving: those need only find room.
+/// Reciprocal of the share of memory for buffers, not counting bodies that are being received: these only need to fit.
 const BUFFERS: u64 = 4;
 
-/// The part of what is left for buffers that one connection may take. So many connections can take it all, but each
-/// finds something left.
+/// Reciprocal of the share of the remaining buffer space that one connection may take: a few connections can take
+/// nearly all of it, but each finds some left.
 const SHARE: u64 = 8;
 
-/// However short memory is, a connection may read this many bytes at a time, since a command that gives memory back has
-/// to be read first.
+/// Bytes that a connection may always read at a time, since a command that frees memory has to be read first.
 pub const LEAST_READ: usize = 4 * 1024;
 
-/// When the account has grown by this much, it is tried whether the system has memory for more: limits of the process
-/// are not always known.
+/// When the account has grown by this much, the server checks whether the system has more memory: the limits of a
+/// process are not always known.
 const TRIAL: u64 = 2 << 20;
 
-/// When the system has no more, and clients have given back this much, it may be taken again.
+/// After the system ran out, clients must have freed this much before memory is used again.
 const LEAST_TRIAL: u64 = 128 * 1024;
 
-/// Bytes that are worth a walk of the allocator through its heaps, if they are half of what was taken.
+/// Freed bytes that are worth an allocator walk through its heaps, if they are half of the peak.
 const MUCH: u64 = 8 << 20;
 
-/// Bytes that are worth it in any case: for more at a time, it would hold up the others for too long.
+/// Freed bytes that are worth it in any case: a walk that returns more would block other threads for too long.
 const MOST: u64 = 32 << 20;
 
-/// Bytes by which the process may be larger than the account: the program itself, its threads, the holes between
-/// pieces of memory in use. Beyond that, there is no room, whatever the account says.
+/// Bytes by which the process may exceed the account: the program itself, its threads, and fragmentation. Beyond that
+/// there is no room, whatever the account says.
 const BEYOND: u64 = 24 << 20;
 
-/// Whether it is, is looked at when the account has grown by so many bytes.
+/// The size of the process is checked when the account has grown by this many bytes.
 const LOOK: u64 = 4 << 20;
 
-/// Turns between two trials while the system has no more.
+/// Turns between two attempts while the system is out of memory.
 const TURNS_BETWEEN: u64 = 64;
 
-/// With less room than this for what asks for more, memory is short.
+/// Memory is short if less than this is available to new requests.
 const LEAST_ROOM: u64 = 128 * 1024;
 
-/// What must be there for a connection when that has failed.
+/// Bytes that must be available for a new connection after an attempt has failed.
 const CONNECTION_TRIAL: usize = 1 << 20;
 
-/// What must be there beside that: a quarter of what is taken, since some tables double, and not more than this.
+/// Upper limit of the spare memory that must be available as well: a quarter of what is in use, because some tables
+/// double.
 const SPARE: u64 = 4 << 20;
 const SPARE_MOST: u64 = 256 << 20;
 
 #[derive(Debug, Default)]
 pub struct Memory {
     max: u64,
-    /// What the engine holds, as of the last turn.
+    /// Memory held by the engine, as of the last turn.
     engine: AtomicU64,
-    /// Bytes of it that replies alone still share.
+    /// Bytes of it that only replies still share.
     shared: AtomicU64,
-    /// What connections take but for bodies that are arriving.
+    /// Memory held by connections, not counting bodies that are being received.
     buffers: AtomicU64,
-    /// Those, as far as they have come.
+    /// The received parts of these bodies.
     uploads: AtomicU64,
-    /// Bytes of `buffers` whose connections are given up: they will soon be no more.
+    /// Bytes of `buffers` whose connections were dropped and which are about to be freed.
     leaving: AtomicU64,
-    /// The most that was taken since the allocator last let go of what was free.
+    /// The peak since the allocator last returned free memory.
     peak: AtomicU64,
-    /// Up to here, in bytes of account, the system had memory.
+    /// The system had memory up to this size of the account.
     tried: AtomicU64,
-    /// The system has no more.
+    /// The system is out of memory.
     exhausted: AtomicBool,
     /// Turns since the system was last asked.
     turns: AtomicU64,
-    /// From this on, in bytes of account, it must be looked at how large the process is.
+    /// The size of the account at which the size of the process must be checked.
     look_at: AtomicU64,
     /// The process is too large, whatever the account says.
     swollen: AtomicBool,
 }
 
 impl Memory {
-    /// Of at most `max` bytes.
+    /// Creates an account of at most `max` bytes.
     pub fn new(max: u64) -> Memory {
         Memory { max, ..Memory::default() }
     }
 
-    /// Bytes of `max` that are kept for what gives memory back.
+    /// Bytes of `max` reserved for commands that free memory.
     pub fn kept(max: u64) -> u64 {
         (max / KEPT).min(KEPT_MOST)
     }
 
-    /// What the engine holds, now that a turn is over, and how much of it replies alone still share.
+    /// Sets the memory held by the engine after a turn, and how much of it only replies still share.
     pub fn set_engine(&self, bytes: u64, shared: u64) {
         self.engine.store(bytes, Ordering::Relaxed);
         self.shared.store(shared, Ordering::Relaxed);
     }
 
-    /// Somebody who took `before` bytes takes `after` now.
+    /// Replaces a charge of `before` bytes by `after`.
     pub fn charge(&self, before: u64, after: u64) {
         change(&self.buffers, before, after);
     }
 
-    /// Of what was charged, so many bytes instead of `before` belong to connections that are given up.
+    /// Replaces `before` bytes by `after` in the part that belongs to dropped connections.
     pub fn leave(&self, before: u64, after: u64) {
         change(&self.leaving, before, after);
     }
 
-    /// The same of a body that is arriving.
+    /// Replaces a charge for a body that is being received.
     pub fn charge_upload(&self, before: u64, after: u64) {
         change(&self.uploads, before, after);
     }
 
-    /// Bytes that connections buffer, in both directions.
+    /// Bytes that connections buffer in both directions.
     pub fn buffers(&self) -> u64 {
         self.buffers.load(Ordering::Relaxed) + self.uploads.load(Ordering::Relaxed)
     }
@@ -123,18 +123,18 @@ impl Memory {
         self.engine.load(Ordering::Relaxed) + self.buffers()
     }
 
-    /// Bytes on their way back, which nobody need be dropped for.
+    /// Bytes about to be freed, for which no connection needs to be dropped.
     fn leaving(&self) -> u64 {
         self.leaving.load(Ordering::Relaxed)
     }
 
-    /// Bytes that wait to be read or to be carried out, by connections that stay.
+    /// Unprocessed and unread bytes of connections that stay.
     pub fn waiting(&self) -> u64 {
         let waiting = self.buffers.load(Ordering::Relaxed) + self.shared.load(Ordering::Relaxed);
         waiting.saturating_sub(self.leaving())
     }
 
-    /// Bytes left for what asks for more.
+    /// Bytes available to new requests.
     pub fn room(&self) -> u64 {
         if self.is_exhausted() {
             return 0;
@@ -142,7 +142,7 @@ impl Memory {
         (self.max - Memory::kept(self.max)).saturating_sub(self.taken())
     }
 
-    /// Bytes that one connection may have in its buffers before it is not read any more.
+    /// Maximum number of buffered bytes at which one connection is still read.
     pub fn allowance(&self) -> usize {
         if self.is_exhausted() {
             return 0;
@@ -151,63 +151,63 @@ impl Memory {
         usize::try_from(left / SHARE).unwrap_or(usize::MAX)
     }
 
-    /// Whether all is taken, also what is kept for replies.
+    /// Returns `true` if all memory is taken, including the reserve for replies.
     pub fn is_full(&self) -> bool {
         self.taken() >= self.max
     }
 
-    /// Whether so little is left that somebody who does not read must go.
+    /// Returns `true` if so little is left that clients that do not read must be dropped.
     pub fn is_tight(&self) -> bool {
         let kept = Memory::kept(self.max);
         let taken = self.taken().saturating_sub(self.leaving());
         self.has_burden() && (self.is_crowded() || taken + LEAST_ROOM > self.max - kept || self.is_exhausted())
     }
 
-    /// Whether what waits to be read or to be carried out takes more than its part.
+    /// Returns `true` if unread and unprocessed bytes exceed their share.
     pub fn is_crowded(&self) -> bool {
         self.waiting() > self.max / BUFFERS
     }
 
-    /// `true` if what connections hold, arriving bodies included, takes more than the part for buffers.
+    /// `true` if what connections hold, including bodies that are being received, exceeds the share for buffers.
     pub fn is_overburdened(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > self.max / BUFFERS
     }
 
-    /// Whether connections take so much that some may have to go when memory gets short.
+    /// Returns `true` if connections take enough that some may have to be dropped when memory gets short.
     pub fn has_burden(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > Memory::kept(self.max) / 2
     }
 
-    /// Whether the system has no memory for more, as of the last trial, or the process has too much as of the last
-    /// look.
+    /// Returns `true` if the system was out of memory at the last attempt, or the process was too large at the last
+    /// check.
     pub fn is_exhausted(&self) -> bool {
         self.exhausted.load(Ordering::Relaxed) || self.swollen.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody should look how large the process is, and tell [`Memory::set_resident`].
+    /// Returns `true` if the caller should check the size of the process and call [`Memory::set_resident`].
     pub fn wants_look(&self) -> bool {
         let taken = self.taken();
         let at = self.look_at.load(Ordering::Relaxed);
         if taken + LOOK < at {
-            // What was given back may leave holes when it is taken again.
+            // Freed memory may be fragmented when it is used again.
             self.look_at.store(taken + LOOK, Ordering::Relaxed);
         }
         let again = self.swollen.load(Ordering::Relaxed) && self.is_due();
         taken >= at || again
     }
 
-    /// How many bytes the process has.
+    /// Sets the size of the process in bytes.
     pub fn set_resident(&self, bytes: u64) {
         self.swollen.store(bytes > self.max.saturating_add(BEYOND), Ordering::Relaxed);
         self.look_at.store(self.taken() + LOOK, Ordering::Relaxed);
     }
 
-    /// One turn of some: how often it is asked again, while there is no memory, whether there is.
+    /// Returns `true` in every n-th turn: the rate at which the system is asked again while it is out of memory.
     fn is_due(&self) -> bool {
         self.turns.fetch_add(1, Ordering::Relaxed) % TURNS_BETWEEN == 0
     }
 
-    /// Bytes that were given back since the allocator last let go of what was free.
+    /// Bytes freed since the allocator last returned free memory.
     fn fallen(&self) -> u64 {
         let taken = self.taken();
         let peak = self.peak.load(Ordering::Relaxed);
@@ -217,42 +217,43 @@ impl Memory {
         peak.saturating_sub(taken)
     }
 
-    /// Whether that is so much, of what was taken at a time, that the allocator should let go of it.
+    /// Returns `true` if that is enough, compared with the peak, for the allocator to return it.
     pub fn has_fallen(&self) -> bool {
         let fallen = self.fallen();
         self.must_let_go() || fallen > MUCH && fallen > self.taken()
     }
 
-    /// Whether it should do so soon: more at a time would hold up the others for too long, or it helps at once.
+    /// Returns `true` if that is urgent: more at a time would block other threads for too long, or it helps
+    /// immediately.
     pub fn must_let_go(&self) -> bool {
         let fallen = self.fallen();
         fallen > MOST || fallen > LEAST_TRIAL && self.swollen.load(Ordering::Relaxed)
     }
 
-    /// The allocator was told: counts anew.
+    /// Restarts the count after the allocator has returned memory.
     pub fn let_go(&self) {
         self.peak.store(self.taken(), Ordering::Relaxed);
     }
 
-    /// Whether there is memory for one connection more. While it is short, too: a worker has to connect to give some
-    /// back.
+    /// Returns `true` if there is memory for another connection. Also while memory is short, since a worker must
+    /// connect to free some.
     pub fn has_for_connection(&self) -> bool {
         let mut trial: Vec<u8> = Vec::new();
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())
     }
 
-    /// Tries whether the system has memory for more, when the account has grown since the last time or there was none.
-    /// One caller at a time. What must be there is what clients may take until the next trial, and some spare for the
-    /// program itself, which grows with the account, since the allocator's waste does.
+    /// Checks whether the system has more memory if the account has grown since the last check or there was none. One
+    /// caller at a time. Requires as much as clients may take until the next check, plus a reserve for the program
+    /// itself, which grows with the account because of the allocator's overhead.
     pub fn try_system(&self) {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);
         if taken + LEAST_TRIAL < tried {
-            // What was given back can be taken again.
+            // Freed memory can be used again.
             self.exhausted.store(false, Ordering::Relaxed);
             return;
         }
-        // The system may have some again, though clients have given nothing back.
+        // The system may have memory again although clients have freed nothing.
         if self.exhausted.load(Ordering::Relaxed) && !self.is_due() {
             return;
         }
@@ -264,7 +265,7 @@ impl Memory {
     }
 }
 
-/// Counts in a sum that somebody who took `before` bytes takes `after` now.
+/// Replaces `before` bytes by `after` in a sum.
 fn change(sum: &AtomicU64, before: u64, after: u64) {
     if before != after {
         sum.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
@@ -310,7 +311,7 @@ mod tests {
         memory.set_engine(40 << 20, 0);
         assert!(memory.wants_look() && !memory.has_fallen());
         memory.set_resident(46 << 20);
-        // Most of it goes and leaves holes; as much comes again.
+        // Most of it is freed and leaves holes; the same amount is allocated again.
         memory.set_engine(10 << 20, 0);
         assert!(!memory.wants_look() && memory.has_fallen());
         memory.let_go();

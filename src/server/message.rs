@@ -1,6 +1,6 @@
-//! What other threads tell a pool thread.
+//! Messages from other threads to a pool thread.
 //!
-//! Owns the kinds of messages. `handle` sends them, and `pool` does what they say.
+//! Owns the kinds of messages. `handle` sends them, and `pool` acts on them.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use super::socket::{PeerAddress, Stream};
 use crate::access::AccessTable;
 use crate::protocol::Wire;
 
-/// What other threads tell a pool thread.
+/// A message from another thread to a pool thread.
 #[derive(Debug)]
 pub enum Message {
-    /// This connection is yours; who it is, what it speaks, and what it gives back when it is gone.
+    /// Take over this connection, with its peer, its protocol and its admission permit.
     Adopt(Stream, PeerAddress, Wire, Permit),
-    /// Look at this connection again. It may be gone, and its number another's: looking does no harm.
+    /// Check this connection again. The connection may have ended and its number may be reused, which is harmless.
     Resume(usize),
-    /// There is a new access file.
+    /// Apply a new access file.
     Renew(Arc<AccessTable>),
-    /// Tell here when nothing that had arrived before is left to be done.
+    /// Reply here when everything that arrived before has been processed.
     Quiesce(Sender<()>),
-    /// Send what waits, and end.
+    /// Send pending output, then end.
     Stop,
 }

@@ -1,9 +1,9 @@
 //! The server: the only room with sockets, threads, locks and a clock.
 //!
-//! Owns the way from a configuration to a server that runs. One listener thread per address hands each connection to
-//! one of a fixed pool of threads for life; a pool thread waits for whichever of its connections speaks, then reads,
-//! runs the commands under the engine's lock and writes the replies; one timer thread runs what is due. Must not know
-//! commands or rules of the queue.
+//! Owns the steps from a configuration to a running server. One listener thread per address hands each connection to
+//! one of a fixed number of pool threads for life; a pool thread waits until one of its connections has input, then
+//! reads, executes the commands under the engine's lock and writes the replies; one timer thread runs what is due. Must
+//! not know commands or rules of the queue.
 
 mod admission;
 mod alarm;
@@ -78,11 +78,11 @@ use crate::engine::Span;
 use crate::protocol::Wire;
 use crate::settings::config::{Address, Config};
 
-/// Why a server did not start.
+/// Why a server could not be started.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct StartError {
-    /// The exit code that beanstalkd has for it.
+    /// The exit code that beanstalkd uses for it.
     pub code: u8,
     message: String,
 }
@@ -95,11 +95,11 @@ impl std::fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// The exit status if another attempt may succeed without a change to the settings; EX_TEMPFAIL in sysexits(3).
+/// The exit status if another attempt may succeed with the same settings; EX_TEMPFAIL in sysexits(3).
 const NOT_YET: u8 = 75;
 
 impl StartError {
-    /// Something about an address for this protocol.
+    /// Creates an error about an address of this protocol.
     fn address(name: &str, wire: Wire, error: &io::Error) -> StartError {
         let is_unix = name.starts_with("unix:");
         let another = match wire {
@@ -154,7 +154,7 @@ pub struct Server {
     hub: Arc<Hub>,
     places: Vec<Place>,
     running: Arc<Mutex<Running>>,
-    /// The thread that stops it when a client asks for that, if clients may.
+    /// The thread that stops the server when a client requests it, if clients may.
     stopper: Option<JoinHandle<()>>,
 }
 
@@ -183,47 +183,47 @@ struct Place {
 pub struct ManualClock(Arc<Hub>);
 
 impl ManualClock {
-    /// Lets time pass. Everything that is due on the way has happened, each at its own moment, when this returns.
+    /// Advances the time. Everything that is due meanwhile has happened, each at its own time, when this returns.
     pub fn advance(&self, time: Duration) {
         self.0.pass(Span::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
     }
 }
 
 impl Server {
-    /// A server on a free port of 127.0.0.1, for use inside a program or test.
+    /// Starts a server on a free port of 127.0.0.1, for use inside a program or test.
     pub fn start() -> Result<Server, StartError> {
         Server::with(Config::embedded())
     }
 
-    /// A server on a Unix socket, for use inside a program or test.
+    /// Starts a server on a Unix socket, for use inside a program or test.
     pub fn start_unix(path: impl Into<std::path::PathBuf>) -> Result<Server, StartError> {
         Server::with(Config { listen: vec![Address::Unix(path.into())], ..Config::embedded() })
     }
 
-    /// A server as `config` says.
+    /// Starts a server with this configuration.
     pub fn with(config: Config) -> Result<Server, StartError> {
         Server::launch(config, Clock::system(), Vec::new(), None)
     }
 
-    /// The same with a log in `storage`, whatever the configured folder; for tests with a disk that misbehaves.
+    /// Starts a server with a log in `storage` instead of the configured directory; for tests with a failing disk.
     #[doc(hidden)]
     pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Result<Server, StartError> {
         let clock = config.role.as_ref().map_or_else(Clock::system, |board| Clock::starting_at(board.queue_time()));
         Server::launch(config, clock, Vec::new(), Some(storage))
     }
 
-    /// The same on listeners that were inherited, if there are any; `config` says where to listen if not.
+    /// Starts a server on inherited listeners, or on those in `config` if none were inherited.
     #[doc(hidden)]
     pub fn with_inherited(config: Config, inherited: Vec<Listener>) -> Result<Server, StartError> {
         Server::launch(config, Clock::system(), inherited, None)
     }
 
-    /// A server whose time stands still until [`ManualClock::advance`] moves it, so that a test of an hour's delay
-    /// takes no time.
+    /// Starts a server whose time stands still until [`ManualClock::advance`] moves it, so that testing a delay of an
+    /// hour takes no time.
     ///
-    /// A client that waits on such a server waits until a job is put or another thread moves the clock: the time-out of
-    /// [`Client::reserve`](crate::Client::reserve) does not end by itself. A test of one thread asks with `Some(0)`, or
-    /// moves the clock from a second thread.
+    /// A client that waits on such a server waits until a job is put or another thread advances the clock: the timeout
+    /// of [`Client::reserve`](crate::Client::reserve) does not expire by itself. A single-threaded test uses `Some(0)`,
+    /// or advances the clock from a second thread.
     pub fn with_manual_clock(config: Config) -> Result<(Server, ManualClock), StartError> {
         let server = Server::launch(config, Clock::manual(), Vec::new(), None)?;
         let clock = ManualClock(server.hub.clone());
@@ -243,7 +243,7 @@ impl Server {
         host::settle(config.user.as_deref(), folder.as_deref())
             .map_err(|(code, message)| StartError { code, message })?;
         let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
-        // As that user, who must be able to read it again later.
+        // As that user, who must be able to read the file again later.
         let gate = config.access.as_deref().map(Gate::open).transpose().map_err(StartError::access)?;
         #[cfg(feature = "tls")]
         let tls = config.tls.as_ref().map(tls::load).transpose().map_err(StartError::access)?;
@@ -304,7 +304,7 @@ impl Server {
         self.places.iter().find_map(|place| place.address)
     }
 
-    /// What the server listens on, in words.
+    /// The names of all listeners, for messages.
     pub fn names(&self) -> Vec<String> {
         let name = |Place { name, wire, .. }: &Place| match wire {
             Wire::Beanstalk => name.clone(),
@@ -319,14 +319,15 @@ impl Server {
         self.places.iter().map(name).collect()
     }
 
-    /// Takes no more jobs, for good; everything else goes on, with [`Config::ends_when_drained`] until no job is left.
+    /// Refuses new jobs permanently and keeps serving everything else; with [`Config::ends_when_drained`], until no job
+    /// is left.
     pub fn drain(&self) {
         self.hub.drain();
     }
 
-    /// Reads the files of tubes, access and certificates again, if there are any. Connections keep the certificate that
-    /// they have. Clients whose name, proof or right has gone are disconnected, all others have their new rights soon
-    /// afterwards. An error is one line; then everything stays as it was, except for tubes before the one it names.
+    /// Reloads the tube, access and certificate files that are configured. Existing connections keep their certificate.
+    /// Clients whose name, proof or right no longer exists are disconnected; all others get their new rights soon
+    /// afterwards. The error is one line; on error nothing changes, except for tubes listed before the one it names.
     pub fn reload(&self) -> Result<(), String> {
         #[cfg(feature = "tls")]
         let tls = self.hub.config().tls.as_ref().map(tls::load).transpose()?;
@@ -342,30 +343,30 @@ impl Server {
         }
     }
 
-    /// Stops in order, unless it has stopped already: no new connections, then every reply that is due is sent to
-    /// clients that read it, for a second at the most, and all connections are closed. Returns when that is done.
+    /// Stops the server, unless it has stopped already: accepts no more connections, sends the replies that are due to
+    /// clients that read them, for at most a second, and closes all connections. Returns when that is done.
     pub fn stop(&self) {
         self.running.lock().stop();
     }
 
-    /// Whether it has stopped, for instance because a client shut it down.
+    /// Returns `true` if the server has stopped, for example because a client shut it down.
     pub fn is_stopped(&self) -> bool {
         self.hub.shutdown().is_stopped()
     }
 
-    /// Waits until it has stopped: until a client shuts it down, or another thread calls [`Server::stop`].
+    /// Waits until the server has stopped: until a client shuts it down, or another thread calls [`Server::stop`].
     pub fn wait(&self) {
         self.hub.shutdown().wait();
     }
 
-    /// Returns when so many connections have come since the start, and all that clients had sent before this call is
-    /// done. For tests with a clock that is moved by hand: then time passes behind a command, not before it.
+    /// Returns when `connections` connections have been accepted since the start, and everything that clients sent
+    /// before this call is processed. For tests with a manual clock: then time advances after a command, not before it.
     #[doc(hidden)]
     pub fn quiesce(&self, connections: u64) {
         self.running.lock().quiesce(connections);
     }
 
-    /// Panics unless the queue is in order. Slow.
+    /// Panics if an invariant of the queue is violated. Slow.
     #[doc(hidden)]
     #[cfg(any(test, feature = "test-support"))]
     pub fn check(&self) {
@@ -382,7 +383,7 @@ impl Drop for Server {
     }
 }
 
-/// Takes all addresses, those for beanstalk clients only if asked to.
+/// Binds all addresses, those for beanstalk clients only if `beanstalk` is set.
 fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire)>, StartError> {
     let doors = [
         (Wire::Beanstalk, if beanstalk { &config.listen[..] } else { &[] }, config.port),
@@ -401,7 +402,7 @@ fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire
     Ok(all)
 }
 
-/// Takes an address; tells its name as well.
+/// Binds an address, and returns its name as well.
 fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io::Result<Bound>) {
     match address {
         Address::Unix(path) => (format!("unix:{}", path.display()), Bound::unix(path, config.socket_mode)),
@@ -417,10 +418,10 @@ fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io:
     }
 }
 
-/// Takes the first of the addresses of a name that can be had.
+/// Binds the first usable address of a name.
 fn bind_first(name: (&str, u16)) -> io::Result<Bound> {
     let mut failed = None;
-    // A name server that cannot be reached at boot is like an address that is not assigned yet.
+    // A name server that cannot be reached at boot is treated like an address that is not assigned yet.
     let addresses = name.to_socket_addrs().map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))?;
     for address in addresses {
         match Bound::tcp(address) {

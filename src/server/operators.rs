@@ -1,52 +1,51 @@
-//! Connections of HTTP that take too long: which of one pool thread's are to be closed, and when to look.
+//! Slow HTTP connections of one pool thread: which ones to close, and when to check.
 //!
-//! Owns the limits. There are few such connections, so each look sees all of them. Must not know sockets: the thread
-//! tells how each stands.
+//! Owns the limits. There are few such connections, so each check covers all of them. Must not know sockets: the thread
+//! reports the state of each.
 
 use std::time::{Duration, Instant};
 
-/// How long a connection may take until the first byte of its first request, and a request's head from its first byte
-/// on.
+/// Time limit for the first byte of the first request, and for a request's head from its first byte.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// How long anything else may take as a whole: a body to come, a reply to be read, the next request.
+/// Time limit for anything else as a whole: receiving a body, sending a reply, waiting for the next request.
 const REST: Duration = Duration::from_secs(60);
 
-/// A long reply has a second more for each so many bytes.
+/// A long reply gets an extra second for each of this many bytes.
 const LEAST_RATE: usize = 16 * 1024;
 
-/// How long one that asks for nothing keeps its place before those that never end what they ask for.
+/// How long a new connection without a request keeps its place when others have requests that never end.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How often it is looked.
+/// The interval between two checks.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// What a connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// For the server, which has something to do for it.
+    /// The server, which has work to do for it.
     Server,
-    /// For the rest of a head.
+    /// The rest of a head.
     Head,
-    /// For the rest of a body.
+    /// The rest of a body.
     Body,
-    /// For its next request, or until the client has read this many more bytes of replies.
+    /// Its next request, or the client, which has this many bytes of replies left to read.
     Client(usize),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Operator {
     number: usize,
-    /// How many requests it had made, and how it stands.
+    /// Number of requests made, and the current state.
     seen: (u64, Standing),
-    /// Since when it has waited for the same thing, and how long it may. Progress within a body or a reply does not
-    /// count: it could go on forever.
+    /// Since when it has waited for the same thing, and the limit. Progress within a body or a reply does not count: it
+    /// could go on forever.
     since: Instant,
     most: Duration,
 }
 
 impl Operator {
-    /// Takes note of how it stands now.
+    /// Updates the state of the connection.
     fn update(&mut self, seen: (u64, Standing), now: Instant) {
         let before = std::mem::replace(&mut self.seen, seen);
         let is_same = match (before.1, seen.1) {
@@ -66,7 +65,7 @@ impl Operator {
         };
     }
 
-    /// Whether the server waits for it.
+    /// Returns `true` if the server is waiting for the client.
     fn is_awaited(&self) -> bool {
         self.seen.1 != Standing::Server
     }
@@ -79,10 +78,10 @@ pub struct Operators {
 }
 
 impl Operators {
-    /// One has come under this number.
+    /// Adds a connection with this number.
     pub fn enter(&mut self, number: usize) {
         self.all.push(Operator { number, seen: (0, Standing::Client(0)), since: Instant::now(), most: HEAD });
-        // It may be one more than there should be.
+        // There may be one too many now.
         self.looked = None;
     }
 
@@ -90,15 +89,15 @@ impl Operators {
         self.all.is_empty()
     }
 
-    /// It is gone, if it was one.
+    /// Removes a connection; other numbers are ignored.
     pub fn leave(&mut self, number: usize) {
         self.all.retain(|operator| operator.number != number);
     }
 
-    /// Returns the connections in the order in which they are closed: those whose time is over, which is `true` for
-    /// them, then those that may make room for others: first those that wait for their next request, the longest
-    /// first, and last those that have just come. Also returns how long the thread may sleep until the next look. `ask`
-    /// returns how many requests each has made and how it stands.
+    /// Returns the connections in the order in which they are closed: those past their limit, marked `true`, then those
+    /// that can make room for others: connections waiting for their next request, longest wait first, and finally new
+    /// ones. Also returns how long the thread may sleep until the next check. `ask` returns the number of requests and
+    /// the state of a connection.
     pub fn look(
         &mut self,
         now: Instant,
@@ -116,7 +115,7 @@ impl Operators {
         let is_over = |operator: &Operator| now.saturating_duration_since(operator.since) >= operator.most;
         let rank = |operator: &Operator| match operator.seen.1 {
             Standing::Client(0) if now.saturating_duration_since(operator.since) >= FRESH => 0,
-            // It has just come, or was answered at some time since the last look.
+            // It is new, or was answered since the last check.
             Standing::Client(0) if operator.seen.0 == 0 => 3,
             Standing::Client(0) => 2,
             _ => 1,
@@ -130,7 +129,7 @@ impl Operators {
 mod tests {
     use super::*;
 
-    /// The numbers of those whose time is over.
+    /// Returns the numbers of connections past their limit.
     fn over(operators: &mut Operators, now: Instant, ask: impl Fn(usize) -> (u64, Standing)) -> Vec<usize> {
         operators.look(now, ask).0.into_iter().filter(|(_, is_over)| *is_over).map(|(number, _)| number).collect()
     }
@@ -151,12 +150,12 @@ mod tests {
             found.sort_by_key(|number| expected.iter().position(|other| other == number));
             assert_eq!(found, expected, "after {seconds} s");
         }
-        // A request has its time again, a part of a reply has not.
+        // The limit restarts with each request, not with each part of a reply.
         let reads = |left| move |_| (2, Standing::Client(left));
         assert_eq!(over(&mut operators, at(62), reads(5)), []);
         assert_eq!(over(&mut operators, at(121), reads(1)), []);
         assert_eq!(over(&mut operators, at(122), reads(1)).len(), 5);
-        // A long reply has longer.
+        // A longer reply has a longer limit.
         assert_eq!(over(&mut operators, at(123), |_| (3, Standing::Client(10 * LEAST_RATE))), []);
         assert_eq!(over(&mut operators, at(192), |_| (3, Standing::Client(LEAST_RATE))), []);
         assert_eq!(over(&mut operators, at(193), |_| (3, Standing::Client(LEAST_RATE))).len(), 5);

@@ -1,7 +1,7 @@
-//! The pool: a fixed number of threads, each with its own share of the connections for life.
+//! The pool: a fixed number of threads, each serving its own connections for life.
 //!
-//! Owns the waiting for whichever connection speaks next. Readiness is edge-triggered and registered once, so neither a
-//! client that waits, nor one that does not read, nor an urgent byte costs a system call or makes a thread spin.
+//! Owns polling the connections. Readiness is edge-triggered and registered once, so that neither a waiting client, nor
+//! one that does not read, nor an urgent byte costs a system call or makes a thread spin.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,38 +29,40 @@ use super::tls::TlsSession;
 use crate::access::AccessTable;
 use crate::protocol::Wire;
 
-/// The token of the waker; connections count from zero.
+/// The token of the waker; connections are numbered from zero.
 const WAKER: Token = Token(usize::MAX);
 
-/// Readiness reports taken from the kernel at a time.
+/// Maximum number of readiness events per poll.
 const EVENTS: usize = 256;
 
-/// After so many turns of connections with more to do, what they did is brought to the log, unless a pause came before.
+/// Turns of connections with more work after which their changes are brought to the log, unless the thread was idle
+/// before.
 const TURNS: u32 = 8;
 
-/// Up to so many connections that speak at once have whole turns; the turns of more are shorter.
+/// With more active connections than this, turns become shorter.
 const CROWD: usize = 32;
 
-/// How often it is looked who must go while memory is short, and for how long somebody may have neither sent nor read.
+/// Interval of checks for connections to drop while memory is short, and how long a connection may have neither sent
+/// nor read before it is dropped.
 const RELIEF: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long memory may be short before those that do send or read are dropped as well.
+/// How long memory may be short before connections that do send or read are dropped as well.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Connections that are told of a new access file before others have their turn.
+/// Connections notified of a new access file before others have their turn.
 const RENEWALS: usize = 1024;
 
-/// Connections that are dropped at a time, before others are served.
+/// Connections dropped at a time before others are served.
 const DROPPED: usize = 64;
 
-/// Bytes for which nobody is dropped: there are always some who take more.
+/// Connections with less than this are never dropped: there are always some that take more.
 const LIGHT: u64 = 4 * 1024;
 
-/// How long replies may take to leave when the server stops.
+/// Time limit for sending replies when the server stops.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether they have.
+/// Interval of checks whether all replies have been sent.
 const STOP_STEP: Duration = Duration::from_millis(20);
 
 /// One thread of the pool.
@@ -70,28 +72,28 @@ pub struct PoolThread {
     owner: Arc<ThreadHandle>,
     inbox: Receiver<Message>,
     connections: Slab<Connection>,
-    /// What each of them gives back when it is gone, by its number.
+    /// The admission permit of each connection, by its number.
     seats: Vec<Permit>,
-    /// Connections with more to do, the next one first.
+    /// Connections with more work, in the order of their turns.
     again: VecDeque<usize>,
-    /// How many of them had their turns since the last of all turns were brought to the log.
+    /// Number of turns since changes were last brought to the log.
     turns: u32,
     scratch: ThreadScratch,
-    /// When it was last looked who must go.
+    /// When connections to drop were last searched.
     relieved: Option<Instant>,
     /// Since when memory has been short.
     tight_since: Option<Instant>,
-    /// Who waits until this thread finds nothing to do.
+    /// Callers waiting until this thread has nothing to do.
     quiescing: Vec<Sender<()>>,
-    /// None if clients may be silent without end.
+    /// `None` if clients may be idle indefinitely.
     idle: Option<Idle>,
     operators: Operators,
     probation: Probation<Arc<Outbox>>,
-    /// The new access file, and the number of the next connection that is told of it.
+    /// The new access file, and the number of the next connection to notify.
     renewal: Option<(Arc<AccessTable>, usize)>,
 }
 
-/// The way out of a new connection, with TLS if it says what is spoken there; none if it cannot be had.
+/// Creates the outbox of a new connection, with TLS if `wire` says so. `None` if TLS is not available.
 #[cfg(feature = "tls")]
 fn outbox(
     stream: Stream,
@@ -112,14 +114,14 @@ fn outbox(
     }
 }
 
-/// The same for a program without TLS.
+/// Creates the outbox of a new connection, in a program without TLS.
 #[cfg(not(feature = "tls"))]
 fn outbox(stream: Stream, wire: Option<Wire>, _: &Hub, owner: Arc<ThreadHandle>, number: usize) -> Option<Arc<Outbox>> {
     wire.is_none().then(|| Outbox::new(stream, owner, number))
 }
 
 impl PoolThread {
-    /// A thread's state, to be run by [`PoolThread::run`], and the way to it.
+    /// Creates a thread's state, for [`PoolThread::run`], and the handle to it.
     pub fn new(hub: Arc<Hub>) -> io::Result<(PoolThread, Arc<ThreadHandle>)> {
         let poll = Poll::new()?;
         let (sender, inbox) = unbounded();
@@ -146,12 +148,12 @@ impl PoolThread {
         Ok((thread, owner))
     }
 
-    /// Serves until told to stop. Of the connections with more to do, one has its turn each time that it is looked who
-    /// else speaks: then somebody with one command waits for one turn of others, however many they are.
+    /// Serves connections until told to stop. Between two polls only one connection with more work has its turn: so a
+    /// client with one command waits for one turn of others, however many there are.
     pub fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
         loop {
-            // What many turns have changed is brought to the log in one go, for all connections.
+            // The changes of many turns are brought to the log at once, for all connections.
             if self.again.is_empty() || self.turns >= TURNS {
                 self.hub.commit(&mut self.scratch.turn);
                 self.turns = 0;
@@ -164,7 +166,7 @@ impl PoolThread {
             self.wait(&mut events, wait);
             self.owner.is_awake();
             if rests && events.is_empty() {
-                // Who waits may have gone.
+                // The receiver may have gone.
                 for waiting in self.quiescing.drain(..) {
                     let _ = waiting.send(());
                 }
@@ -175,7 +177,7 @@ impl PoolThread {
         }
     }
 
-    /// Looks once who has spoken, and serves them, for who runs a server without threads. False if nobody had.
+    /// Polls once and serves, for a server without threads. Returns `false` if there was nothing to do.
     #[cfg(any(test, feature = "test-support"))]
     pub fn round(&mut self) -> bool {
         let mut events = Events::with_capacity(EVENTS);
@@ -186,16 +188,17 @@ impl PoolThread {
         !(idle && events.is_empty())
     }
 
-    /// Whether a client has sent commands behind one that waits.
+    /// Returns `true` if a client has sent commands after one that waits.
     #[cfg(any(test, feature = "test-support"))]
     pub fn has_commands_behind(&self) -> bool {
         self.connections.iter().any(|(_, connection)| connection.has_commands_behind())
     }
 
-    /// Serves those who have spoken, those of whom other threads tell, and the next one with more to do. Breaks off
-    /// when told to stop.
+    /// Serves the connections with events, the messages of other threads, and the next connection with more work.
+    /// Breaks when told to stop.
     fn serve(&mut self, events: &Events) -> ControlFlow<()> {
-        // Very many who speak at once share the time of some, lest the last of them waits for all that the others want.
+        // Very many connections with input share the time of a few, so that the last one does not wait for all requests
+        // of the others.
         let count = events.iter().count();
         self.scratch.turn.sharers = (count / CROWD) as u64;
         for event in events {
@@ -214,7 +217,7 @@ impl PoolThread {
                 self.look(event.token().0, seen, count > CROWD);
             }
         }
-        // A few of them: other connections must be heard, and replies brought to the log.
+        // Only as many as there are now: other connections must be served, and replies brought to the log.
         let notes = if self.inbox.is_empty() { 0 } else { self.inbox.len() };
         self.scratch.turn.sharers = (notes / CROWD) as u64;
         for _ in 0..notes.min(CROWD) {
@@ -238,15 +241,14 @@ impl PoolThread {
         ControlFlow::Continue(())
     }
 
-    /// While memory is short: drops connections of this thread, those first that have not proven who they are, then
-    /// those that take the most. They must have neither sent nor read anything for a while. If that was not enough for
-    /// long, and connections take more than their part, what they send or read does not protect them any more. Returns
-    /// when to look again.
+    /// While memory is short: drops connections of this thread, first unauthenticated ones, then those that take most.
+    /// They must have neither sent nor read for a while; if that has not been enough for long, and connections exceed
+    /// their share, activity no longer protects them. Returns when to check again.
     fn relieve(&mut self) -> Option<Duration> {
         let memory = self.hub.memory().clone();
         if !memory.is_tight() {
             self.tight_since = None;
-            // Another thread may make it so, and its connections be lighter than ours.
+            // Another thread may cause the shortage with lighter connections than ours.
             return memory.has_burden().then_some(PATIENCE);
         }
         let now = Instant::now();
@@ -256,7 +258,7 @@ impl PoolThread {
         let tight_since = *self.tight_since.get_or_insert(now);
         let is_over = now.duration_since(tight_since) >= LAST_PATIENCE && memory.is_overburdened();
         let burdens = self.burdens(now, if is_over { Duration::ZERO } else { PATIENCE });
-        // One that is busy goes at a time: it may be enough.
+        // Active connections are dropped one at a time: one may be enough.
         for &(_, bytes, still, number) in burdens.iter().take(if is_over { 1 } else { DROPPED }) {
             if !memory.is_tight() {
                 break;
@@ -269,14 +271,14 @@ impl PoolThread {
             self.hub.process.count_dropped();
             self.close(number);
         }
-        // Others have their turns before the next of very many are dropped.
+        // Others have their turns before more of very many are dropped.
         let has_more = !is_over && burdens.len() > DROPPED && memory.is_tight();
         self.relieved = (!has_more).then_some(now);
         Some(if has_more { Duration::ZERO } else { RELIEF })
     }
 
-    /// The connections that take much and have neither sent nor read anything for this long, in the order in which they
-    /// are dropped: whether each is on probation, its bytes, how long it has been still, and its number.
+    /// Returns the connections that take much and have neither sent nor read for this long, in the order in which they
+    /// are dropped: whether each is unauthenticated, its bytes, how long it was inactive, and its number.
     fn burdens(&self, now: Instant, patience: Duration) -> Vec<(bool, u64, Duration, usize)> {
         let mut burdens = Vec::new();
         for (number, connection) in &self.connections {
@@ -290,8 +292,8 @@ impl PoolThread {
         burdens
     }
 
-    /// Closes connections that had to prove something and have not, and lets go of answers that were kept back. Tells
-    /// when to look again.
+    /// Closes connections that failed to authenticate in time, and releases delayed replies. Returns when to check
+    /// again.
     fn judge(&mut self) -> Option<Duration> {
         while let Some((until, number)) = self.probation.overdue() {
             if self.connections.get(number).is_some_and(|connection| connection.must_prove_by(until)) {
@@ -306,7 +308,7 @@ impl PoolThread {
         self.probation.wait()
     }
 
-    /// Tells some connections of a new access file, and closes those that it leaves no name. Tells when to look again.
+    /// Notifies some connections of a new access file, and closes those without a name in it. Returns when to continue.
     fn renew(&mut self) -> Option<Duration> {
         let (table, from) = self.renewal.take()?;
         let end = from.saturating_add(RENEWALS);
@@ -339,7 +341,7 @@ impl PoolThread {
             return self.hub.admission().leave(permit);
         }
         let is_tls = matches!(peer, PeerAddress::Tls(_));
-        // With TLS, who it is comes with the end of the handshake.
+        // With TLS, the end of the handshake identifies the client.
         let gate = self.hub.gate().filter(|_| !is_tls);
         let access = gate.map(|gate| Box::new(gate.client(&stream, Vec::new(), false)));
         let secure = is_tls.then_some(wire);
@@ -366,8 +368,8 @@ impl PoolThread {
         }
     }
 
-    /// Something was seen of a connection. In a crowd, whoever was not known to want little queues up with those that
-    /// have more to do, so that who does waits for one of the others and not for all.
+    /// Handles readiness of a connection. In a crowd, a connection not known as light joins the queue of those with
+    /// more work, so that a light one waits for one of them and not for all.
     fn look(&mut self, number: usize, seen: Seen, in_crowd: bool) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.saw(seen);
@@ -393,7 +395,7 @@ impl PoolThread {
         }
         match next {
             Next::Wait => {}
-            // Once only: a report may come while it stands in the queue, and must not give it more turns than others.
+            // Only once: a report may arrive while it is in the queue, and must not give it more turns than others.
             Next::Again => {
                 if !std::mem::replace(&mut connection.queued, true) {
                     self.again.push_back(number);
@@ -406,7 +408,7 @@ impl PoolThread {
         }
     }
 
-    /// Closes connections that have been silent for too long, some at a time. Tells how long the thread may sleep.
+    /// Closes connections that were idle for too long, a batch at a time. Returns how long the thread may sleep.
     fn close_idle(&mut self) -> Option<Duration> {
         let idle = self.idle.as_mut()?;
         let now = idle.now(self.scratch.turn.now, self.hub.clock());
@@ -448,11 +450,10 @@ impl PoolThread {
         wait
     }
 
-    /// Closes connections of HTTP that take too long, or whose places others need. Returns how long the thread may
-    /// sleep.
+    /// Closes HTTP connections that are too slow, or whose places others need. Returns how long the thread may sleep.
     fn close_operators(&mut self) -> Option<Duration> {
         if self.operators.is_empty() {
-            // Nor is the clock looked at.
+            // This also saves reading the clock.
             return None;
         }
         let connections = &self.connections;
@@ -489,7 +490,7 @@ impl PoolThread {
         self.hub.admission().leave(self.seats[number]);
     }
 
-    /// Sends what waits to clients that read it, for a bounded time.
+    /// Sends pending output to clients that read it, for a bounded time.
     fn stop(mut self, events: &mut Events) {
         self.hub.commit(&mut self.scratch.turn);
         let end = Instant::now() + LAST_WORDS;
@@ -506,7 +507,8 @@ impl PoolThread {
             if self.connections.is_empty() || left.is_zero() {
                 return;
             }
-            // Not all the rest at once: another thread may be sending a connection's last words, and tells nobody.
+            // Not for all the remaining time: another thread may be sending a connection's last output, without
+            // notification.
             self.wait(events, Some(left.min(STOP_STEP)));
         }
     }
@@ -525,7 +527,7 @@ mod tests {
     const MAX: u64 = 256 << 20;
     const CLIENTS: usize = 270;
 
-    /// A thread of a queue in memory, and the other ends of so many connections of beanstalk's.
+    /// Creates a thread of an in-memory queue, and the client ends of `count` beanstalk connections.
     fn thread_with_clients(count: usize) -> (PoolThread, Vec<UnixStream>) {
         let config = Config { max_memory: MAX, ..Config::embedded() };
         let hub = Arc::new(Hub::new(config, Clock::system(), None, None, 0).expect("a queue in memory"));
@@ -548,7 +550,7 @@ mod tests {
         assert_eq!(client.write(commands).expect("room in the socket"), commands.len());
     }
 
-    /// Bytes that the client has been sent.
+    /// Returns how many bytes the client has received.
     fn heard(client: &mut UnixStream) -> usize {
         client.read(&mut [0; 4096]).unwrap_or(0)
     }
@@ -567,12 +569,12 @@ mod tests {
         assert_eq!(heard(&mut bystander), 11);
         let served = clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count();
         assert_eq!(served, 1);
-        // All have their turns.
+        // Each of them has a turn.
         clients.iter().for_each(|_| assert!(thread.round()));
         assert!(clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count() >= 198);
     }
 
-    /// The number of ready jobs, as a client is told.
+    /// Returns the number of ready jobs as reported to a client.
     fn ready_jobs(thread: &mut PoolThread, client: &mut UnixStream, tube: &str) -> u64 {
         say(client, format!("stats-tube {tube}\r\n").as_bytes());
         while thread.round() {}
@@ -610,7 +612,7 @@ mod tests {
     #[test]
     fn as_many_are_dropped_as_memory_asks_for_and_no_more() {
         let (mut thread, mut clients) = thread_with_clients(CLIENTS);
-        // They ask for more than their sockets take, and read nothing of it.
+        // The clients request more than their sockets accept, and read none of it.
         clients.iter_mut().for_each(|client| say(client, &b"stats\r\n".repeat(250)));
         while thread.round() {}
         let memory = thread.hub.memory().clone();
@@ -636,7 +638,7 @@ mod tests {
         }
         assert_eq!(looks, (CLIENTS / 3).div_ceil(DROPPED), "looks without a pause between them");
         assert_eq!(burdens(&thread), heavy[..CLIENTS / 3 * 2], "the lighter ones stay");
-        // What goes is on account until it is gone.
+        // Memory stays charged until it is freed.
         assert!(memory.buffers() > MAX / 4);
         while memory.buffers() > MAX / 4 {
             thread.hub.clear_discarded();
@@ -645,7 +647,7 @@ mod tests {
         drop(clients);
     }
 
-    /// A thread whose clients ask for more than their sockets take and read nothing of it, while others take so much
+    /// A thread whose clients request more than their sockets accept and read none of it, while others take so much
     /// that one of them is too many.
     fn crowded_thread() -> (PoolThread, Vec<UnixStream>) {
         let (mut thread, mut clients) = thread_with_clients(10);

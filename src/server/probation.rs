@@ -1,8 +1,8 @@
-//! Clients that must prove who they are, and answers that are kept back.
+//! Authentication deadlines and delayed replies.
 //!
-//! Owns what one pool thread has to do about them, and when: who has not proven who it is in time goes, and the answer
-//! to a wrong token comes late, so that guessing is slow. Everything here waits for the same time, so that lists keep
-//! the order.
+//! Owns what one pool thread has to do about them, and when: a client that has not authenticated in time is
+//! disconnected, and the reply to a wrong token is delayed, so that guessing is slow. All entries of a list wait
+//! equally long, so the lists stay sorted.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use super::gate::{PENALTY, PROVE_WITHIN};
 
 #[derive(Debug)]
 pub struct Probation<T> {
-    /// Until when the connection of this number must have proven something. It may be gone, and its number another's.
+    /// The deadline of each unauthenticated connection. The connection may have ended and its number may be reused.
     strangers: VecDeque<(Instant, usize)>,
-    /// Ways out of connections, and until when each keeps its last answer back.
+    /// Outboxes, and until when each holds back its last reply.
     penalties: VecDeque<(Instant, T)>,
 }
 
@@ -24,29 +24,29 @@ impl<T> Default for Probation<T> {
 }
 
 impl<T> Probation<T> {
-    /// A connection must prove who its client is; until then.
+    /// Adds a connection whose client must authenticate, and returns its deadline.
     pub fn enter(&mut self, number: usize) -> Instant {
         let until = Instant::now() + PROVE_WITHIN;
         self.strangers.push_back((until, number));
         until
     }
 
-    /// The answer that waits in `outbox` is kept back.
+    /// Delays the reply that is pending in `outbox`.
     pub fn punish(&mut self, outbox: T) {
         self.penalties.push_back((Instant::now() + PENALTY, outbox));
     }
 
-    /// The next connection whose time is over, and since when.
+    /// Returns the next connection past its deadline, and the deadline.
     pub fn overdue(&mut self) -> Option<(Instant, usize)> {
         pop_due(&mut self.strangers)
     }
 
-    /// The next one whose answer may leave.
+    /// Returns the next outbox whose reply may be sent.
     pub fn forgiven(&mut self) -> Option<T> {
         pop_due(&mut self.penalties).map(|(_, outbox)| outbox)
     }
 
-    /// How long there is nothing to do; none if there is nothing at all.
+    /// Time until the next deadline, or `None` if there is none.
     pub fn wait(&self) -> Option<Duration> {
         let strangers = self.strangers.front().map(|(at, _)| *at);
         let penalties = self.penalties.front().map(|(at, _)| *at);

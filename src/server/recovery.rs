@@ -1,6 +1,6 @@
 //! Opening the log when the server starts.
 //!
-//! Owns what the operator hears of it. How it is done is the log's own business.
+//! Owns what is reported to the operator. The recovery itself belongs to the log.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use crate::binlog::{self, BinlogSettings, OpenError, Opened, RecoveryProgress, Storage};
 use crate::engine::{Engine, Time};
 
-/// How often progress is reported.
+/// The interval between progress reports.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Brings back the queue, saying how far it is if it takes long, and what was found.
+/// Restores the queue, reporting progress if it takes long, and what was found.
 pub fn open(
     storage: Arc<dyn Storage>,
     settings: BinlogSettings,

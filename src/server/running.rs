@@ -1,7 +1,7 @@
-//! What runs: listeners, threads, and their end.
+//! The running server: listeners, threads, and their shutdown.
 //!
-//! Owns the order of starting and stopping. A client that may shut the server down asks for it here; then a thread of
-//! its own stops the server, since the thread that carried out the client's command cannot wait for its own end.
+//! Owns the order of starting and stopping. When a client that may do so requests a shutdown, a separate thread stops
+//! the server, since the thread that executed the command cannot wait for its own end.
 
 use std::io;
 use std::sync::atomic::AtomicUsize;
@@ -24,18 +24,18 @@ use crate::access::AccessTable;
 use crate::protocol::Wire;
 use crossbeam_channel::unbounded;
 
-/// Bytes of stack of each thread: the deepest call needs a fraction of it.
+/// Stack size of each thread in bytes: the deepest call needs a fraction of it.
 const STACK: usize = 256 * 1024;
 
-/// How long [`Running::quiesce`] waits for connections that a busy machine brings late, or that never come.
+/// How long [`Running::quiesce`] waits for connections that a busy machine delays, or that never arrive.
 const QUIESCE: Duration = Duration::from_secs(300);
 
-/// The threads and the listeners of a server.
+/// The threads and listeners of a server.
 #[derive(Debug)]
 pub struct Running {
     hub: Arc<Hub>,
     listeners: Vec<(Arc<Listener>, Wire)>,
-    /// The listeners for beanstalk clients were handed to this process.
+    /// The listeners for beanstalk clients were inherited.
     inherited: bool,
     owners: Vec<Arc<ThreadHandle>>,
     listener_threads: Vec<JoinHandle<()>>,
@@ -56,8 +56,8 @@ impl Running {
         }
     }
 
-    /// Starts all threads; the listeners' last, since there must be somebody to hand connections to. After an error
-    /// some run, and are to be stopped.
+    /// Starts all threads, those of the listeners last, since connections need a pool. After an error, some threads are
+    /// running and must be stopped.
     pub fn start(&mut self) -> io::Result<()> {
         for number in 0..self.hub.config().threads.max(1) {
             let (thread, owner) = PoolThread::new(self.hub.clone())?;
@@ -81,13 +81,13 @@ impl Running {
         Ok(())
     }
 
-    /// There is a new access file.
+    /// Distributes a new access file to all threads.
     pub fn renew(&self, table: &Arc<AccessTable>) {
         self.owners.iter().for_each(|owner| owner.send(Message::Renew(table.clone())));
     }
 
-    /// Returns when so many connections have come since the start, and no pool thread finds anything to do. What one of
-    /// them did last may have given another work, hence the second round.
+    /// Returns when `connections` connections have been accepted since the start, and no pool thread has anything to
+    /// do. The last action of one thread may create work for another, hence the second round.
     pub fn quiesce(&self, connections: u64) {
         let end = Instant::now() + QUIESCE;
         while self.hub.total_connections() < connections && !self.hub.is_stopping() && Instant::now() < end {
@@ -97,19 +97,19 @@ impl Running {
             let (sender, quiet) = unbounded();
             self.owners.iter().for_each(|owner| owner.send(Message::Quiesce(sender.clone())));
             drop(sender);
-            // It ends when all have answered or ended.
+            // The iteration ends when all threads have replied or ended.
             quiet.iter().for_each(drop);
         }
     }
 
-    /// Stops in order: no new connections, then every reply that is due is sent to clients that read it, for a second
-    /// at the most. The second time, there is nothing left to do.
+    /// Stops in order: accepts no more connections, then sends the replies that are due to clients that read them, for
+    /// at most a second. Calling it again does nothing.
     pub fn stop(&mut self) {
         self.hub.stop();
         for (thread, listener) in self.listener_threads.drain(..).zip(&self.listeners) {
             let (listener, wire) = listener;
             let inherited = self.inherited && *wire == Wire::Beanstalk;
-            // Again and again, since another server on the same inherited socket may take the call.
+            // Repeatedly, since another server on the same inherited socket may accept the connection.
             while !thread.is_finished() {
                 listener.wake(inherited);
                 std::thread::sleep(Duration::from_millis(1));
@@ -121,7 +121,7 @@ impl Running {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        // After the pool: its last words may be waiting for the log, and what it did last must be brought there.
+        // After the pool: its last replies may be waiting for the log, and its last changes must be brought there.
         if let Some(log) = self.hub.log() {
             log.stop();
             let threads = self.log_threads.len();
@@ -137,7 +137,7 @@ impl Running {
     }
 }
 
-/// The thread that stops the server when a client asks for it.
+/// Starts the thread that stops the server when a client requests it.
 pub fn stop_when_asked(hub: Arc<Hub>, running: Arc<Mutex<Running>>) -> io::Result<JoinHandle<()>> {
     spawn("stopper".to_owned(), move || {
         if hub.shutdown().is_asked() {

@@ -1,4 +1,4 @@
-//! The thread that makes and removes segments, tries a failed disk, and compacts.
+//! The thread that creates and removes segments, retries a failed disk, and compacts.
 //!
 //! Owns what it does in a round. `space` decides what comes next, and the log does it.
 
@@ -9,11 +9,10 @@ use super::hub::Hub;
 use super::space::{SpaceTask, CHECK, RETRY};
 use crate::protocol::Output;
 
-/// The least time between two rounds of work that is not urgent, so that it is done in portions and others get their
-/// turn.
+/// Minimum time between two rounds of work that is not urgent, so that others get their turn.
 const PORTION: Duration = Duration::from_millis(1);
 
-/// The thread that makes and removes segments, tries a failed disk, and compacts: runs until [`Durability::stop`].
+/// The segment thread: creates and removes segments, retries a failed disk, and compacts until [`Durability::stop`].
 pub fn run(hub: &Hub, log: &Durability) {
     let (space, wal) = (log.space(), log.wal());
     let mut spare = Output::new();
@@ -51,7 +50,7 @@ pub fn run(hub: &Hub, log: &Durability) {
     }
 }
 
-/// One round of what the thread does, for a server without threads, where nobody keeps space from others.
+/// Runs one round, for a server without threads, where nobody else takes the reserved space.
 #[cfg(any(test, feature = "test-support"))]
 pub fn round(hub: &Hub, log: &Durability) {
     let (space, wal) = (log.space(), log.wal());
@@ -65,8 +64,8 @@ pub fn round(hub: &Hub, log: &Durability) {
     log.release(&mut Output::new());
 }
 
-/// Bytes for which space is made in one go, for several commands that wait: as all of it must be in one segment, more
-/// would take a segment that is hardly used yet for full.
+/// Bytes of space created at once for several waiting commands. All of it must fit in one segment, so a larger amount
+/// would treat an almost empty segment as full.
 fn portion(hub: &Hub) -> u64 {
     hub.config().log.segment_size / 4
 }

@@ -1,10 +1,10 @@
-//! Whether the server is to stop, and whether it has.
+//! The state of a shutdown: requested and completed.
 //!
-//! Owns both facts, and the waiting for them. Must not stop anything.
+//! Owns both flags, and waiting for them. Must not stop anything.
 
 use parking_lot::{Condvar, Mutex};
 
-/// Whether the server is to stop, and whether it has.
+/// Whether a shutdown was requested, and whether it is complete.
 #[derive(Debug, Default)]
 pub struct Shutdown {
     state: Mutex<ShutdownState>,
@@ -13,19 +13,19 @@ pub struct Shutdown {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ShutdownState {
-    /// A client has asked for it.
+    /// A client has requested the shutdown.
     asked: bool,
     stopped: bool,
 }
 
 impl Shutdown {
-    /// A client wants the server to stop.
+    /// Requests the shutdown on behalf of a client.
     pub fn ask(&self) {
         self.state.lock().asked = true;
         self.changed.notify_all();
     }
 
-    /// Whether the server has stopped.
+    /// Returns `true` if the server has stopped.
     pub fn is_stopped(&self) -> bool {
         self.state.lock().stopped
     }
@@ -35,14 +35,14 @@ impl Shutdown {
         self.changed.wait_while(&mut self.state.lock(), |state| !state.stopped);
     }
 
-    /// Waits until a client asks for it, or it comes otherwise; true in the first case.
+    /// Waits until a client requests the shutdown, or until it completes for another reason; `true` in the first case.
     pub fn is_asked(&self) -> bool {
         let mut state = self.state.lock();
         self.changed.wait_while(&mut state, |state| !state.asked && !state.stopped);
         !state.stopped
     }
 
-    /// Tells everybody that the server has stopped.
+    /// Notifies all waiting threads that the server has stopped.
     pub fn has_come(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();

@@ -1,7 +1,7 @@
-//! Streams and listeners, TCP or Unix.
+//! Streams and listeners over TCP or Unix sockets.
 //!
-//! Owns the difference between the two, the binding of addresses, and Unix socket files: one that a living server
-//! listens on is never taken away, ours is removed at the end. Must not know protocols.
+//! Owns the differences between the two, binding of addresses, and Unix socket files: a file that a running server
+//! listens on is never removed, ours is removed at the end. Must not know protocols.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -25,15 +25,16 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use crate::settings::config::Keepalive;
 use crate::shared::files::{self, FileEntry, FilePlace};
 
-/// Connections that may wait to be accepted. The kernel cuts it to its own limit.
+/// Length of the accept queue, which the kernel reduces to its own limit.
 const BACKLOG: i32 = 1024;
 
-/// How long to wait for others that bind a socket in the same folder, and how often to look. Our own kind needs no
-/// time to speak of; whoever holds the folder's lock for longer does so for a reason of his own.
+/// How often to retry while another process binds a socket in the same directory. Another beanpole takes almost no
+/// time; anybody else who holds the directory's lock for longer has other reasons.
 const TURN_TRIES: u32 = 100;
 const TURN_STEP: Duration = Duration::from_millis(10);
 
-/// A non-blocking connection. Reads and writes need no exclusive access: the owner reads, whoever has a reply writes.
+/// A non-blocking connection. Reads and writes need no exclusive access: the owner reads, any thread with a reply
+/// writes.
 #[derive(Debug)]
 pub enum Stream {
     Tcp(mio::net::TcpStream),
@@ -43,7 +44,7 @@ pub enum Stream {
 impl Stream {
     /// Reads into the buffers, in order.
     pub fn read(&self, buffers: &mut [IoSliceMut]) -> io::Result<usize> {
-        // The kernel has a shorter way for one buffer than for a list of one.
+        // The kernel handles a single buffer faster than a list of one.
         match (self, buffers) {
             (Stream::Tcp(stream), [one]) => (&mut &*stream).read(one),
             (Stream::Unix(stream), [one]) => (&mut &*stream).read(one),
@@ -62,12 +63,12 @@ impl Stream {
         }
     }
 
-    /// Bytes that the system still keeps for the peer: not acknowledged over TCP, not read from a Unix socket. 0 if
-    /// that cannot be told.
+    /// Bytes that the kernel still keeps for the peer: not acknowledged over TCP, not read from a Unix socket. 0 if
+    /// unknown.
     #[allow(unsafe_code)]
     pub fn unsent(&self) -> usize {
         let mut count: nix::libc::c_int = 0;
-        // SAFETY: the descriptor is open as long as `self` is there, and TIOCOUTQ writes one int.
+        // SAFETY: the descriptor is open as long as `self` exists, and TIOCOUTQ writes one int.
         let result = unsafe { nix::libc::ioctl(self.as_raw_fd(), nix::libc::TIOCOUTQ, &mut count) };
         if result == 0 {
             usize::try_from(count).unwrap_or(0)
@@ -76,7 +77,7 @@ impl Stream {
         }
     }
 
-    /// Who is at the other end.
+    /// Returns the address of the peer.
     pub fn peer(&self) -> io::Result<PeerAddress> {
         match self {
             Stream::Tcp(stream) => stream.peer_addr().map(PeerAddress::Tcp),
@@ -84,13 +85,13 @@ impl Stream {
         }
     }
 
-    /// Has `registry` report nothing more of it: others may hold it for a while, and its token is another's.
+    /// Removes the stream from `registry`: others may keep it open for a while, and its token may be reused.
     pub fn deregister(&self, registry: &Registry) -> io::Result<()> {
         SourceFd(&self.as_raw_fd()).deregister(registry)
     }
 
-    /// Has `registry` report this stream's readiness under `token`, once at each change; urgent bytes too, since a read
-    /// ends at their mark although there is more behind it.
+    /// Registers the stream with `registry` under `token`, edge-triggered; including urgent data, since a read stops at
+    /// the urgent mark although more data follows.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         let interest = Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY;
         match self {
@@ -109,7 +110,7 @@ impl AsRawFd for Stream {
     }
 }
 
-/// Who is at the other end.
+/// The address of a peer.
 #[derive(Clone, Copy, Debug)]
 pub enum PeerAddress {
     Tcp(SocketAddr),
@@ -119,7 +120,7 @@ pub enum PeerAddress {
 }
 
 impl PeerAddress {
-    /// Its IP address over TCP; the same for an IPv4 peer whether the listener speaks IPv4 or IPv6.
+    /// The peer's IP address over TCP; an IPv4 address is the same on IPv4 and IPv6 listeners.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
             PeerAddress::Tcp(address) | PeerAddress::Tls(address) => Some(address.ip().to_canonical()),
@@ -127,7 +128,7 @@ impl PeerAddress {
         }
     }
 
-    /// Whether it is on this machine for certain: at a Unix socket or a loopback address.
+    /// Returns `true` if the peer is certainly on this machine: at a Unix socket or a loopback address.
     pub fn is_local(&self) -> bool {
         self.ip().is_none_or(|address| address.is_loopback())
     }
@@ -142,24 +143,24 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// A blocking listener; of `mio`'s types, whose `accept` makes the connection non-blocking in the same call.
+/// A blocking listener; uses `mio` types, whose `accept` makes the connection non-blocking in the same call.
 #[derive(Debug)]
 pub enum Listener {
-    /// Over TCP, and whether with TLS.
+    /// A TCP socket; `true` if its connections speak TLS.
     Tcp(TcpListener, bool),
-    /// Over a Unix socket, whose file is removed at the end if we made it.
+    /// A Unix socket, with its file if it must be removed at the end.
     Unix(UnixListener, Option<SocketFile>),
 }
 
-/// A socket file that we made. Removed when it is dropped, unless another file has taken its place.
+/// A socket file that this process created. Removed on drop, unless another file has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
     entry: FileEntry,
 }
 
-/// An address that is taken. Nobody can connect over TCP before [`Bound::listen`]; a Unix socket listens at once, so
-/// that no other server takes it for dead, and its clients wait until they are accepted.
+/// A bound address. Over TCP nobody can connect before [`Bound::listen`]; a Unix socket listens immediately, so that no
+/// other server considers it dead, and its clients wait until they are accepted.
 #[derive(Debug)]
 pub struct Bound {
     socket: Socket,
@@ -169,27 +170,27 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Binds a TCP address; nobody can connect before [`Bound::listen`].
+    /// Binds a TCP address; clients cannot connect before [`Bound::listen`].
     pub fn tcp(address: SocketAddr) -> io::Result<Bound> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
-            // Lets "::" and "0.0.0.0" be given together.
+            // Allows "::" and "0.0.0.0" at the same time.
             socket.set_only_v6(true)?;
         }
         socket.bind(&address.into())?;
         Ok(Bound { socket, file: None, tls: false })
     }
 
-    /// Has its clients speak TLS.
+    /// Makes the clients of this listener speak TLS.
     pub fn with_tls(self) -> Bound {
         Bound { tls: true, ..self }
     }
 
-    /// Takes a path, with this mode. A socket file that nobody listens on any more is replaced.
+    /// Binds a path with this mode. Replaces a socket file that nobody listens on.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
         let place = FilePlace::find(path)?;
-        // Of two that find the same dead socket, the second must see the first one's.
+        // If two servers find the same dead socket, the second must see the socket of the first.
         let _turn = turn_in(&place, path);
         if let Some(found) = place.status()? {
             if SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
@@ -209,7 +210,7 @@ impl Bound {
         Ok(Bound { socket, file: Some(file), tls: false })
     }
 
-    /// Listens; from now on clients can connect.
+    /// Starts listening: clients can connect.
     pub fn listen(self, keepalive: &Keepalive) -> io::Result<Listener> {
         if self.file.is_some() {
             return Ok(Listener::unix(self.socket, self.file));
@@ -222,17 +223,17 @@ impl Bound {
 }
 
 impl Listener {
-    /// Of a TCP socket that listens, and blocks.
+    /// Wraps a listening TCP socket in blocking mode.
     pub fn tcp(socket: Socket) -> Listener {
         Listener::Tcp(TcpListener::from_std(socket.into()), false)
     }
 
-    /// Of a Unix socket that does.
+    /// Wraps a listening Unix socket in blocking mode.
     pub fn unix(socket: Socket, file: Option<SocketFile>) -> Listener {
         Listener::Unix(UnixListener::from_std(socket.into()), file)
     }
 
-    /// Options that accepted connections inherit.
+    /// Sets the options that accepted connections inherit.
     pub fn prepare(&self, keepalive: &Keepalive) -> io::Result<()> {
         let Listener::Tcp(listener, _) = self else { return Ok(()) };
         let socket = SockRef::from(listener);
@@ -243,11 +244,11 @@ impl Listener {
         let [idle, interval] = [keepalive.idle, keepalive.interval].map(|secs| Duration::from_secs(secs.into()));
         let probes = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(keepalive.count);
         socket.set_tcp_keepalive(&probes)?;
-        // Probes are sent to silent peers only. This is for one that owes the acknowledgement of what it was sent.
+        // Keepalive probes are sent only to silent peers. This covers peers that have not acknowledged data.
         socket.set_tcp_user_timeout(Some(idle + interval * keepalive.count))
     }
 
-    /// Waits for a connection; tells who it is.
+    /// Waits for a connection, and returns it with its peer.
     pub fn accept(&self) -> io::Result<(Stream, PeerAddress)> {
         match self {
             Listener::Tcp(listener, tls) => {
@@ -260,9 +261,9 @@ impl Listener {
         }
     }
 
-    /// Ends a blocked [`Listener::accept`]; the caller has seen to it that nothing is accepted afterwards. A socket
-    /// that was handed to us is not ours to shut down, since its giver keeps it for the next server: there, we call
-    /// ourselves.
+    /// Ends a blocked [`Listener::accept`]; the caller makes sure that nothing is accepted afterwards. An inherited
+    /// socket must not be shut down, since its owner keeps it for the next server: in that case, connects to it
+    /// instead.
     pub fn wake(&self, inherited: bool) {
         let result = match self {
             Listener::Tcp(listener, _) if inherited => call_tcp(listener),
@@ -272,13 +273,13 @@ impl Listener {
         };
         match result {
             Ok(()) => {}
-            // It is shut down already, and its thread has not got round to it.
+            // It is already shut down, and its thread has not noticed yet.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
             Err(error) => log::debug!("waking {}: {error}", self.name()),
         }
     }
 
-    /// Another descriptor of the same listener.
+    /// Returns another descriptor of the same listener.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
         match self {
             Listener::Tcp(listener, _) => listener.as_fd().try_clone_to_owned(),
@@ -294,7 +295,7 @@ impl Listener {
         }
     }
 
-    /// What to call it: `127.0.0.1:11300`, `unix:/run/beanpole.sock`.
+    /// Returns the name for messages: `127.0.0.1:11300`, `unix:/run/beanpole.sock`.
     pub fn name(&self) -> String {
         match self {
             Listener::Tcp(listener, tls) => {
@@ -331,12 +332,12 @@ fn call_unix(listener: &UnixListener) -> io::Result<()> {
     call(Socket::new(Domain::UNIX, Type::STREAM, None)?, &SockRef::from(listener).local_addr()?)
 }
 
-/// Connects without waiting: when the queue is full, there is somebody to accept anyway.
+/// Connects without blocking: if the accept queue is full, accept returns anyway.
 fn call(socket: Socket, address: &SockAddr) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     match socket.connect(address) {
         Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => {
-            // Gone too soon, it would never be accepted.
+            // Closed too early, the connection would never be accepted.
             std::thread::sleep(Duration::from_millis(20));
             Ok(())
         }
@@ -344,8 +345,8 @@ fn call(socket: Socket, address: &SockAddr) -> io::Result<()> {
     }
 }
 
-/// Our turn to bind a socket in this folder, if it can be had. A wait without end would hang the start, deaf to
-/// signals, in a script that has locked the folder itself.
+/// Waits for the lock for binding sockets in this directory. `None` if it is not available: an unlimited wait would
+/// block the start, deaf to signals, in a script that has locked the directory itself.
 fn turn_in(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
     let mut file = place.open_folder().ok()?;
     for _ in 0..TURN_TRIES {
@@ -371,8 +372,8 @@ fn bind_with_mode(path: &Path, mode: u32, bind: impl FnOnce() -> io::Result<()>)
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
-/// Whether somebody listens on a socket file. Only a refusal says that nobody does: who is busy, or does not let us in,
-/// is alive. Never blocks.
+/// Returns `true` if somebody listens on a socket file. Only a refused connection shows that nobody does: a busy
+/// server, or one that denies access, is alive. Never blocks.
 fn is_alive(path: &Path) -> io::Result<bool> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -429,7 +430,7 @@ mod tests {
         assert_eq!(stream.unsent(), 0);
     }
 
-    /// Another user, who owns the folder, puts a link in the place of the socket file as soon as it exists.
+    /// Another user, who owns the directory, replaces the socket file by a link as soon as it exists.
     #[test]
     fn root_sets_the_mode_of_no_other_file() {
         if !geteuid().is_root() {

@@ -1,9 +1,9 @@
-//! Space in the log: the commands that wait for it, and when it is made.
+//! Space in the log: commands that wait for it, and when it is created.
 //!
-//! Owns the list of connections whose next command needs more space than the log has on the disk, first come first
-//! served, and what the thread that makes segments has to do next. Such a connection is not read, and its pool thread
-//! serves the others, so that a disk which takes long to make a file holds up nobody else. Must not know the commands,
-//! nor how space is counted.
+//! Owns the list of connections whose next command needs more space than the log has on disk, first come first served,
+//! and the next task of the thread that creates segments. Such a connection is not read while its pool thread serves
+//! others, so a disk that takes long to create a file blocks nobody else. Must not know the commands, nor how space is
+//! calculated.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use super::delivery::Outbox;
 use crate::binlog::Journal;
 use crate::shared::atomic::{AtomicU64, Ordering};
 
-/// How often a failing or full disk is tried.
+/// The interval at which a failing or full disk is retried.
 pub const RETRY: Duration = Duration::from_millis(250);
 
-/// How often the thread checks that all segments are still in place.
+/// The interval at which the thread checks that all segments still exist.
 pub const CHECK: Duration = Duration::from_millis(500);
 
-/// How long space is kept for a connection that waited for it: it may be busy with a client that does not read.
+/// How long space is reserved for a connection that waited for it: it may be busy with a client that does not read.
 const KEPT: Duration = Duration::from_millis(100);
 
-/// How often one command waits, if what was made for it is used up by work that cannot wait, such as compaction; then
-/// it is carried out as it is, and refused if there is no space.
+/// How often one command waits if its space is used up by work that cannot wait, such as compaction; then it is
+/// executed as it is, and refused if there is no space.
 const WAITS: u8 = 64;
 
-/// What a connection waits for, or has waited for and not used yet.
+/// The space that a connection waits for, or has waited for and not used yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Claim {
     bytes: u64,
@@ -40,14 +40,14 @@ pub struct Claim {
 pub struct Space {
     state: Mutex<State>,
     changed: Condvar,
-    /// Bytes kept for connections that were told to go on and have not done so. Changed with `state` locked.
+    /// Bytes reserved for connections that were told to continue and have not done so. Changed with `state` locked.
     kept: AtomicU64,
 }
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    /// Until then, nobody else is told to go on.
+    /// Until then, nobody else is told to continue.
     kept_until: Option<Instant>,
     maintain: bool,
     stop: bool,
@@ -58,21 +58,21 @@ struct Waiting {
     outbox: Arc<Outbox>,
 }
 
-/// What the thread has to do next.
+/// The next task of the segment thread.
 pub enum SpaceTask {
-    /// Make space of so many bytes for so many connections.
+    /// Create this many bytes of space for this many connections.
     Make(u64, usize),
     Maintain,
     Stop,
 }
 
 impl Space {
-    /// Whether a command that takes so many bytes in the log may be carried out; if not, [`Space::wait`]. `first`: it
-    /// is the first of its turn. With the engine locked.
+    /// Returns `true` if a command that needs `bytes` in the log may be executed; if not, call [`Space::wait`].
+    /// `first`: it is the first of its turn. Call with the engine locked.
     pub fn admits(&self, claim: &mut Claim, journal: &Journal, bytes: u64, first: bool) -> bool {
         let waited = claim.waits > 0;
         let kept = if waited { 0 } else { self.kept.load(Ordering::Relaxed) };
-        // Who makes work waits for compaction, if it has not kept up, but not twice.
+        // A command that creates work waits if compaction is behind, but only once.
         let lacks = journal.is_short(bytes + kept) || (first && !waited && journal.is_behind());
         if !waited && !lacks {
             return true;
@@ -83,16 +83,16 @@ impl Space {
         admits
     }
 
-    /// Has `outbox` wait until there is space for so many bytes. With the engine locked.
+    /// Makes `outbox` wait for `bytes` of space. Call with the engine locked.
     pub fn wait(&self, claim: &mut Claim, bytes: u64, outbox: &Arc<Outbox>) {
-        // First the outbox: it may be told to go on as soon as it stands in the queue.
+        // The outbox comes first: it may be told to continue as soon as it is in the queue.
         outbox.await_space();
         *claim = Claim { bytes, waits: claim.waits.max(1) };
         self.state.lock().waiting.push_back(Waiting { bytes, outbox: outbox.clone() });
         self.changed.notify_one();
     }
 
-    /// The connection of `outbox` is gone.
+    /// Forgets a connection that has ended.
     pub fn forget(&self, claim: Claim, outbox: &Arc<Outbox>) {
         if claim.bytes > 0 {
             let mut state = self.state.lock();
@@ -106,7 +106,7 @@ impl Space {
         }
     }
 
-    /// So many of the bytes that are kept need not be any longer.
+    /// Returns bytes that were reserved and not used.
     fn give_back(&self, bytes: u64) {
         if bytes == 0 {
             return;
@@ -119,13 +119,13 @@ impl Space {
         }
     }
 
-    /// Whether some connection waits for space in the log.
+    /// Returns `true` if a connection waits for space in the log.
     #[cfg(any(test, feature = "test-support"))]
     pub fn is_awaited(&self) -> bool {
         !self.state.lock().waiting.is_empty()
     }
 
-    /// There is work that is not urgent.
+    /// Schedules work that is not urgent.
     pub fn maintain(&self) {
         if !std::mem::replace(&mut self.state.lock().maintain, true) {
             self.changed.notify_one();
@@ -137,8 +137,8 @@ impl Space {
         self.changed.notify_one();
     }
 
-    /// Tells the first `count` of those who wait to go on. They find out by themselves whether there is space; if the
-    /// disk is full or fails, their commands are refused.
+    /// Tells the first `count` waiting connections to continue. Each checks itself whether there is space; if the disk
+    /// is full or fails, their commands are refused.
     pub fn go_on(&self, count: usize) {
         let mut state = self.state.lock();
         let count = count.min(state.waiting.len());
@@ -151,8 +151,8 @@ impl Space {
         some.into_iter().for_each(|waiting| waiting.outbox.has_space());
     }
 
-    /// Waits until there is something to do; `retry`: the disk must be tried again soon. A portion of those who wait is
-    /// as much as fits into a segment, so that nobody waits until there is space for all of them.
+    /// Waits for the next task. `retry`: the disk must be retried soon. Space is created for as many waiting commands
+    /// as fit into a segment, so that nobody waits until there is space for all of them.
     pub fn next(&self, retry: bool, portion: u64) -> SpaceTask {
         let mut state = self.state.lock();
         loop {
@@ -176,7 +176,7 @@ impl Space {
         }
     }
 
-    /// Returns what there is to do, for a server without threads, where nobody keeps space from others.
+    /// Returns the next task without waiting, for a server without threads, where nobody else takes the reserved space.
     #[cfg(any(test, feature = "test-support"))]
     pub fn next_at_once(&self, portion: u64) -> SpaceTask {
         let state = self.state.lock();
@@ -188,14 +188,14 @@ impl Space {
         }
     }
 
-    /// Rests, unless something urgent comes.
+    /// Pauses for `length`, unless there is urgent work.
     pub fn rest(&self, length: Duration) {
         let end = Instant::now() + length;
         let mut state = self.state.lock();
         while !state.stop && !self.is_urgent(&state) && !self.changed.wait_until(&mut state, end).timed_out() {}
     }
 
-    /// Whether space must be made now: somebody waits, and nobody has yet to use what is kept.
+    /// Returns `true` if space must be created now: a connection waits, and all reserved space has been used.
     fn is_urgent(&self, state: &State) -> bool {
         let is_over = || state.kept_until.is_none_or(|until| until <= Instant::now());
         !state.waiting.is_empty() && (self.kept.load(Ordering::Relaxed) == 0 || is_over())

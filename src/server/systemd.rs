@@ -1,4 +1,4 @@
-//! What systemd hands over and wants to hear: listening sockets, and that the server is ready.
+//! systemd's interface: inherited sockets and readiness notifications.
 //!
 //! Owns the environment variables LISTEN_PID, LISTEN_FDS and NOTIFY_SOCKET. Without them, nothing happens here.
 
@@ -14,13 +14,13 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 use super::socket::Listener;
 
-/// The number of the first inherited file.
+/// The first inherited file descriptor.
 const FIRST: RawFd = 3;
 
-/// How long the service manager may leave its socket full, before it is not told.
+/// How long the service manager's socket may be full before a notification is dropped.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The sockets that this process has inherited; none if there are none for it.
+/// Returns the sockets inherited by this process; empty if there are none.
 pub fn inherited() -> io::Result<Vec<Listener>> {
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
     if number("LISTEN_PID") != Some(std::process::id()) {
@@ -38,14 +38,13 @@ pub fn inherited() -> io::Result<Vec<Listener>> {
 #[allow(unsafe_code)]
 fn take(number: RawFd) -> io::Result<Listener> {
     let wrong = |what| io::Error::new(io::ErrorKind::InvalidInput, format!("inherited file {number} is no {what}"));
-    // SAFETY: looked at, not taken; whatever it is stays open meanwhile, since only this thread runs.
+    // SAFETY: only inspected, not taken; whatever it is stays open meanwhile, since this is the only thread.
     let look = unsafe { BorrowedFd::borrow_raw(number) };
     let look = SockRef::from(&look);
     if !look.is_listener().unwrap_or(false) || look.r#type()? != Type::STREAM {
         return Err(wrong("listening stream socket"));
     }
-    // SAFETY: it is open, and the environment says that it was opened for this very process; nobody else in it takes
-    // it.
+    // SAFETY: it is open, and the environment says that it was opened for this very process; no other code takes it.
     let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(number) });
     socket.set_cloexec(true)?;
     socket.set_nonblocking(false)?;
@@ -61,7 +60,7 @@ pub fn is_managed() -> bool {
     env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// Tells systemd how the server is, for example `READY=1`.
+/// Sends a state such as `READY=1` to systemd.
 pub fn notify(state: &str) {
     let Some(path) = env::var_os("NOTIFY_SOCKET") else { return };
     let bytes = path.as_bytes();
@@ -71,7 +70,7 @@ pub fn notify(state: &str) {
     };
     let sent = address.and_then(|address| {
         let socket = UnixDatagram::unbound()?;
-        // No signal is heard meanwhile.
+        // Signals are not handled meanwhile.
         socket.set_write_timeout(Some(PATIENCE))?;
         socket.send_to_addr(state.as_bytes(), &address)
     });

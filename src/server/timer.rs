@@ -1,24 +1,25 @@
-//! The timer thread: sleeps until the engine's next deadline, then lets it tick.
+//! The timer thread: sleeps until the engine's next deadline, then runs a tick.
 //!
-//! Owns how often it makes turns, and gives memory back. Must not know what is due.
+//! Owns how often it takes turns, and returns free memory to the system. Must not know what is due.
 
 use std::time::{Duration, Instant};
 
 use super::hub::{Hub, TurnScratch};
 
-/// Between two turns for what others have left: on a machine with few CPUs, clients and pool threads need them too.
+/// Pause between two turns that continue earlier work: on a machine with few CPUs, clients and pool threads need them
+/// too.
 const REST: Duration = Duration::from_micros(50);
 
-/// The least time between two looks whether the allocator should give memory back.
+/// Minimum time between two checks whether the allocator should return memory.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// If it must do so soon, it rests as many times as long as it took: it holds up whoever allocates.
+/// After an urgent return of memory, the pause is this many times its duration: it blocks threads that allocate.
 const SHARE: u32 = 20;
 
 pub fn run(hub: &Hub) {
     let mut scratch = TurnScratch::default();
     let (mut given_back, mut took) = (Instant::now(), Duration::ZERO);
-    // The tick sets the alarm anew, to what is due next.
+    // The tick sets the alarm to what is due next.
     while hub.alarm.wait(hub.clock()) {
         let unfinished = hub.turn(&mut scratch, |core, _, _| core.engine().has_deferred());
         hub.commit(&mut scratch);

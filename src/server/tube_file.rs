@@ -1,6 +1,6 @@
-//! The file of `--tubes`: settings of tubes, for those who keep configuration in files.
+//! The `--tubes` file: tube settings for installations that keep configuration in files.
 //!
-//! Owns its format, a line for each tube, and how it is applied. Tubes that it does not name stay as they are. Must not
+//! Owns its format, one line per tube, and how it is applied. Tubes that it does not name keep their settings. Must not
 //! decide what a setting does.
 
 use std::path::Path;
@@ -10,10 +10,10 @@ use crate::engine::{NotSet, TubeSettings, NOBODY};
 use crate::protocol::beanstalk::{read_settings, SETTINGS_OVERHEAD};
 use crate::protocol::text::{is_tube_name, unquote};
 
-/// Bytes of the file that are read at most.
+/// Maximum number of bytes read from the file.
 const MOST: u64 = 16 << 20;
 
-/// A tube by its name, and its settings.
+/// The name of a tube, and its settings.
 type TubeLine = (Box<[u8]>, TubeSettings);
 
 /// Reads the file. The error is one line.
@@ -47,8 +47,8 @@ fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     Ok(tubes)
 }
 
-/// Reads the file and gives the tubes their settings. The error is one line; then nothing has changed, or only the
-/// tubes before the one that it names.
+/// Reads the file and applies the settings. The error is one line; then nothing has changed, or only the tubes before
+/// the one that it names.
 pub fn apply(path: &Path, hub: &Hub) -> Result<(), String> {
     let mut scratch = TurnScratch::default();
     for (name, settings) in read(path)? {

@@ -1,7 +1,7 @@
-//! What a connection remembers of who its client is.
+//! The identity of a connection's client.
 //!
-//! Owns the change from a stranger to a client with a name, and what follows from a wrong token. The decision over
-//! commands is not taken here.
+//! Owns the transition from an unauthenticated client to a named one, and the consequences of a wrong token. Which
+//! commands are allowed is decided elsewhere.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::server::gate::Stranger;
 use crate::server::hub::Hub;
 
 impl Connection {
-    /// There is an access file, and this is what the client may do.
+    /// Sets the client's rights under the access file.
     pub fn set_access(&mut self, access: Box<ClientAccess>) {
         if let Some(name) = access.name() {
             log::debug!("{}: is {name}", self.client.0);
@@ -21,27 +21,27 @@ impl Connection {
         self.access = Some(access);
     }
 
-    /// The client must prove who it is.
+    /// Requires the client to authenticate by `until`.
     pub fn put_on_probation(&mut self, until: Instant, place: Stranger) {
         self.probation = Some((until, place));
     }
 
-    /// `true` if the client has not proven yet who it is.
+    /// Returns `true` if the client has not authenticated yet.
     pub fn is_on_probation(&self) -> bool {
         self.probation.is_some()
     }
 
-    /// Whether it must have proven who it is by then, and has not.
+    /// Returns `true` if the client had to authenticate by `until` and has not.
     pub fn must_prove_by(&self, until: Instant) -> bool {
         self.probation.as_ref().is_some_and(|(at, _)| *at == until)
     }
 
-    /// There is a new access file; false if the connection is to be closed.
+    /// Applies a new access file. Returns `false` if the connection must be closed.
     pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
         self.access.as_mut().is_none_or(|access| access.renew(table))
     }
 
-    /// Its way out, if an answer was kept back there that [`Outbox::release`] is to let go.
+    /// Returns the outbox if a reply is being held back there that [`Outbox::release`] must let through.
     pub fn take_penalty(&mut self) -> Option<Arc<Outbox>> {
         std::mem::take(&mut self.punished).then(|| self.outbox.clone())
     }
@@ -50,7 +50,7 @@ impl Connection {
         self.access.as_ref().is_some_and(|access| access.name().is_none())
     }
 
-    /// Sees whether a client has proven who it is, or tried to.
+    /// Checks whether a client has authenticated or tried to.
     pub(super) fn notice_access(&mut self, hub: &Hub) {
         let Some(access) = &self.access else { return };
         if self.probation.is_some() && access.name().is_some() {

@@ -1,6 +1,7 @@
-//! What a connection has on account, and how that goes back when it ends.
+//! The memory charged for a connection's input, and how it is returned when the connection ends.
 //!
-//! Owns the sums of what was read and is not done; what waits to be sent is the outbox's. Must not drop anybody.
+//! Owns the number of bytes read and not yet processed; pending output belongs to the outbox. Must not close
+//! connections.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,11 +10,11 @@ use super::{Connection, Hub};
 use crate::engine::LongCommand;
 use crate::protocol::Request;
 
-/// A connection that has more than this on account when it ends is dropped where nobody waits for it.
+/// A connection with more than this charged to it is freed on another thread when it ends.
 const DISCARDED: u64 = 1 << 20;
 
 impl Connection {
-    /// The command in progress that is completed although the client is gone, if there is one.
+    /// Takes the command in progress that is completed although the client is gone, if there is one.
     pub fn take_operation(&mut self) -> Option<LongCommand> {
         match self.pending.pop_front()? {
             Request::Continue(rest) => rest.into_operation(),
@@ -21,11 +22,11 @@ impl Connection {
         }
     }
 
-    /// It is over: nothing is reported of it any more, and what it has on account is given back.
+    /// Ends the connection: deregisters it from the poller and returns its charges.
     pub fn forget(self, hub: &Hub, registry: &mio::Registry) {
         self.outbox.say_end();
-        // The client is gone, so nobody can come to hold the outbox any more. If nobody does, the socket closes here,
-        // which ends the reports as well.
+        // The client is gone, so nobody new can get hold of the outbox. If nobody else has it, the socket closes here,
+        // which also ends the poller's reports.
         let is_heavy = self.outbox.leave();
         if is_heavy || Arc::strong_count(&self.outbox) > 1 {
             let _ = self.outbox.stream().deregister(registry);
@@ -41,11 +42,11 @@ impl Connection {
         if is_heavy {
             hub.discard(self.outbox);
         }
-        // The turn in which the client disconnected saw all of this still taken, and there may be no other turn.
+        // The turn in which the client disconnected saw this memory still in use, and there may be no other turn.
         hub.give_back_soon();
     }
 
-    /// Takes on account what was read and is not done, and the body that is arriving.
+    /// Charges `ahead` bytes of unprocessed input, including a partially received body.
     pub(super) fn charge(&mut self, ahead: u64, hub: &Hub) {
         let uploading = self.dialogue.uploading();
         if ahead + uploading + self.ahead + self.uploading == 0 {
@@ -59,7 +60,8 @@ impl Connection {
         }
     }
 
-    /// The bytes of memory that it takes beside what everybody takes, and since when it has neither sent nor read any.
+    /// Returns the memory that the connection takes above the base amount, and since when it has neither sent nor read
+    /// any of it.
     pub fn burden(&self) -> (u64, Option<Instant>) {
         let (unread, stuck) = self.outbox.burden();
         let own = self.ahead + self.uploading;

@@ -1,17 +1,17 @@
 //! The end of a connection that the server closes.
 //!
-//! Owns what is done so that the peer still hears the last reply.
+//! Owns the steps that let the peer still receive the last reply.
 
 use std::io::IoSliceMut;
 
 use super::{Connection, ThreadScratch};
 
-/// Reads in a row of what nobody will answer.
+/// Maximum number of reads of input that nobody will process.
 const LAST_READS: usize = 16;
 
 impl Connection {
-    /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the
-    /// peer has not received yet is lost.
+    /// Drains and discards pending input. Closing a TCP connection with unread bytes resets it, and data that the peer
+    /// has not received yet would be lost.
     pub fn discard(&self, thread: &mut ThreadScratch) {
         if self.ended {
             return;

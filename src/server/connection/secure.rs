@@ -1,6 +1,6 @@
-//! Reading from a peer that speaks TLS.
+//! Reading from a TLS peer.
 //!
-//! Owns the way of what was in the records to where it belongs, and what the end of the handshake tells of the client.
+//! Owns the path of decrypted data to its destination, and what the end of the handshake says about the client.
 
 use std::io::ErrorKind;
 
@@ -10,7 +10,7 @@ use crate::server::hub::Hub;
 use crate::server::tls;
 
 impl Connection {
-    /// Reads once what a peer sends that speaks TLS; tells how many bytes, but at least one.
+    /// Reads once from a TLS peer and returns the number of bytes, at least 1.
     pub(super) fn read_tls(&mut self, input: &mut Input, most: usize, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let outbox = self.outbox.clone();
         let Some(session) = outbox.tls() else { return 0 };
@@ -56,7 +56,7 @@ impl Connection {
         }
     }
 
-    /// The handshake is over, and these are the names in the peer's certificate.
+    /// Handles the end of the handshake; `names` are the names in the peer's certificate.
     fn introduce(&mut self, names: Vec<String>, hub: &Hub) {
         if let Some(gate) = hub.gate() {
             let proofs = names.into_iter().map(|name| Proof::Certificate(name.into())).collect();

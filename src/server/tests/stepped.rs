@@ -1,8 +1,8 @@
-//! A server without threads, whose clock stands still: each step is taken when its caller says so, and always the same
-//! way.
+//! A server without threads, whose clock stands still: each step is taken when the caller says so, and always in the
+//! same way.
 //!
-//! Owns nothing but the order in which the parts have their turns: the engine, the connections, their outputs, the pool
-//! thread's rounds and the log are those of every server. For simulations; no address is listened on.
+//! Owns only the order in which the parts take turns: engine, connections, outputs, the pool thread's rounds and the
+//! log are the real ones. For simulations; no address is listened on.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -21,7 +21,7 @@ use crate::protocol::{Output, Wire};
 use crate::settings::config::Config;
 use crate::shared::atomic::AtomicU64;
 
-/// A server whose parts have their turns when its caller says so.
+/// A server whose steps are controlled by the caller.
 pub struct Stepped {
     hub: Arc<Hub>,
     pool: PoolThread,
@@ -30,8 +30,8 @@ pub struct Stepped {
 }
 
 impl Stepped {
-    /// A server at this time, with a log if there is a storage for it. `whole`: each turn finishes what it begins, and
-    /// time passes from deadline to deadline; else turns have their budgets, and what they leave undone waits.
+    /// Starts a server at `now`, with a log if `storage` is given. `whole`: each turn finishes what it starts, and time
+    /// advances from deadline to deadline; otherwise turns have budgets and leave the rest to the next turn.
     pub fn start(
         config: Config,
         storage: Option<Arc<dyn Storage>>,
@@ -46,7 +46,7 @@ impl Stepped {
         Ok(Stepped { hub, pool, owner, scratch: TurnScratch::default() })
     }
 
-    /// A new connection; the server hears of it in its next round. Returns the client's end, which does not block.
+    /// Creates a connection, which the server sees in its next round. Returns the non-blocking client end.
     pub fn connect(&mut self, wire: Wire) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -58,30 +58,31 @@ impl Stepped {
         Ok(theirs)
     }
 
-    /// One round of the pool thread: who has spoken is served. False if there was nothing to do.
+    /// Runs one round of the pool thread, which serves connections with input. Returns `false` if there was nothing to
+    /// do.
     pub fn round(&mut self) -> bool {
         self.pool.round()
     }
 
-    /// Whether a client has sent commands behind one that waits: who comes first, they or what another client sends, is
-    /// open.
+    /// Returns `true` if a client has sent commands after one that waits: the order of these and another client's
+    /// commands is undefined.
     pub fn has_commands_behind(&self) -> bool {
         self.pool.has_commands_behind()
     }
 
-    /// What happens at the end of a round: what was done is brought to the log, if the disk is quick.
+    /// Runs the end of a round: changes are brought to the log if the disk is fast.
     pub fn commit(&mut self) {
         self.hub.commit(&mut self.scratch);
     }
 
-    /// What the timer's thread does when its alarm rings. False if the engine has nothing left to do at this time.
+    /// Runs the timer thread's round. Returns `false` if the engine has nothing left to do at this time.
     pub fn timer(&mut self) -> bool {
         let left = self.hub.turn(&mut self.scratch, |core, _, _| core.engine().has_deferred());
         self.hub.clear_discarded();
         left
     }
 
-    /// Lets time pass; with `whole` turns, everything on the way happens at its own moment.
+    /// Advances the time; with `whole` turns, everything due meanwhile happens at its own time.
     pub fn pass(&mut self, span: Span) {
         if self.hub.clock().is_manual() {
             return self.hub.pass(span);
@@ -89,19 +90,19 @@ impl Stepped {
         self.hub.clock().set(self.hub.clock().now() + span);
     }
 
-    /// The time, which stands still between two calls of [`Stepped::pass`].
+    /// Returns the time, which changes only in [`Stepped::pass`].
     pub fn now(&self) -> Time {
         self.hub.clock().now()
     }
 
-    /// What the syncer does: writes and syncs, and lets go of the replies that waited for it.
+    /// Runs the syncer thread: writes and syncs the log, then releases the replies that were waiting for it.
     pub fn sync(&mut self) {
         if let Some(log) = self.hub.log() {
             log.sync(&*self.hub, &mut Output::new());
         }
     }
 
-    /// What the writer does: writes without a sync.
+    /// Runs the writer thread: writes without a sync.
     pub fn write(&mut self) {
         if let Some(log) = self.hub.log() {
             log.wal().write(&*self.hub);
@@ -109,51 +110,51 @@ impl Stepped {
         }
     }
 
-    /// One round of the thread that makes and removes segments.
+    /// Runs one round of the segment thread.
     pub fn segments(&mut self) {
         if let Some(log) = self.hub.log() {
             segments::round(&self.hub, log);
         }
     }
 
-    /// Whether a command waits for space in the log.
+    /// Returns `true` if a command waits for space in the log.
     pub fn somebody_lacks_space(&self) -> bool {
         self.hub.log().is_some_and(|log| log.space().is_awaited())
     }
 
-    /// Leaves the log in order, as at the end of a server.
+    /// Closes the log as at the end of a server.
     pub fn close(&mut self) {
         if let Some(log) = self.hub.log() {
             log.close(&*self.hub);
         }
     }
 
-    /// No jobs are taken in any more.
+    /// Starts drain mode: new jobs are refused.
     pub fn drain(&self) {
         self.hub.drain();
     }
 
-    /// Accepts jobs again, as after the command `undrain`.
+    /// Accepts new jobs again, like the command `undrain`.
     pub fn undrain(&self) {
         self.hub.undrain();
     }
 
-    /// What writes and syncs the log; none without one.
+    /// The write-ahead log; `None` without a log.
     pub fn wal(&self) -> Option<&Wal> {
         self.hub.log().map(|log| log.wal())
     }
 
-    /// The engine, to look at.
+    /// Gives read access to the engine.
     pub fn look<R>(&self, look: impl FnOnce(&Engine) -> R) -> R {
         self.hub.look(|engine, _| look(engine))
     }
 
-    /// The journal and the engine; only with a log.
+    /// Gives access to the journal and the engine; only with a log.
     pub fn with_journal<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R {
         self.hub.with(work)
     }
 
-    /// Panics unless the queue is in order.
+    /// Panics if an invariant of the queue is violated.
     pub fn check(&self) {
         self.hub.check();
     }
@@ -167,15 +168,15 @@ mod tests {
     use super::*;
     use crate::engine::State;
 
-    /// Jobs, of which a turn deals with few.
+    /// More jobs than a single turn handles.
     const JOBS: usize = 400;
 
     fn rounds(server: &mut Stepped) {
         while server.round() || server.timer() {}
     }
 
-    /// How many jobs are left of those that a client flushes who, after one turn, does this with its connection, and
-    /// how many connections.
+    /// Returns how many jobs and connections are left when a client starts a flush and, after one turn, does `end` with
+    /// its connection.
     fn left(end: impl FnOnce(UnixStream) -> Option<UnixStream>) -> (usize, usize) {
         let config = Config { turn_steps: 64, ..Config::default() };
         let mut server = Stepped::start(config, None, Time::from_nanos(1 << 60), false).expect("a server");

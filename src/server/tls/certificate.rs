@@ -1,13 +1,13 @@
-//! What a certificate says.
+//! Reading certificates.
 //!
-//! Owns the names that a client has by it, and whether its time has come or is over. Whoever asks has verified its
+//! Owns the names that a certificate contains, and the check of its validity period. The caller has verified its
 //! signature.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// The names in small letters: the DNS names among its alternative names, else its common name.
+/// Returns the names in lower case: the DNS names among its alternative names, otherwise its common name.
 pub fn names(der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Vec::new() };
     let alternatives = certificate.subject_alternative_name().ok().flatten();
@@ -23,7 +23,7 @@ pub fn names(der: &[u8]) -> Vec<String> {
     common.map(str::to_ascii_lowercase).collect()
 }
 
-/// Why it is worth nothing today, if that is so.
+/// Returns why the certificate is not valid at this time, if it is not.
 pub fn untimely(der: &[u8]) -> Option<&'static str> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());

@@ -1,7 +1,6 @@
-//! What all connections of a server share: its certificate and key, and whose certificates it believes.
+//! The TLS settings shared by all connections: the server's certificate and key, and the trusted authorities.
 //!
-//! Owns the choice of versions and what is kept between connections, which is nothing. How files are read is `pem`'s
-//! business.
+//! Owns the choice of versions; no sessions are stored. Reading the files is the task of `pem`.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use crate::shared::pem;
 
 pub use rustls::ServerConfig;
 
-/// What all new connections share. The error is one line.
+/// Loads the settings of new connections. The error is one line.
 pub fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
     let chain = pem::certificates(&files.certificate)?;
     if let Some(reason) = chain.first().and_then(|leaf| untimely(leaf)) {
@@ -40,14 +39,14 @@ pub fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
     let config = builder.with_single_cert(chain, key);
     let mut config = config.map_err(|error| pem::mismatch(&files.certificate, &files.key, &error))?;
     config.ignore_client_order = true;
-    // Nothing is kept for who comes again: connections of a queue are few and long.
+    // No session resumption: connections of a queue are few and long.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
-/// The order in which ciphers are chosen: those first that cost this machine least. Many clients would have AES with
-/// 256 bits, whose handshake hashes with SHA-384, for which processors have no instructions. All are strong.
+/// Cost of a cipher suite on this machine; cheaper suites are preferred. Many clients would choose AES-256, whose
+/// handshake uses SHA-384, for which processors have no instructions. All suites are strong.
 fn cost(suite: CipherSuite) -> u8 {
     use CipherSuite::*;
     match suite {
@@ -61,7 +60,7 @@ fn cost(suite: CipherSuite) -> u8 {
     }
 }
 
-/// Whether the processor has instructions for AES.
+/// Returns `true` if the processor has AES instructions.
 fn has_aes() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     return std::arch::is_x86_feature_detected!("aes");

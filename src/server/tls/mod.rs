@@ -1,7 +1,7 @@
-//! TLS between sockets and everything else; only with the cargo feature `tls`.
+//! TLS between sockets and the rest of the server; only with the cargo feature `tls`.
 //!
-//! Owns the files that make a server known to its clients, and what becomes of bytes on their way in and out. Must not
-//! know protocols, nor who may do what: it tells which names a client's certificate has.
+//! Owns the server's certificate files, and encryption and decryption of the data. Must not know protocols, nor who may
+//! do what: it reports the names in a client's certificate.
 
 mod certificate;
 mod files;
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The least time between two lines of the log about handshakes that failed.
+/// Minimum time between two log lines about failed handshakes.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// When one was logged last, and how many were not since.
+/// When a failure was last logged, and how many were not logged since.
 static TOLD: Mutex<(Option<Instant>, u64)> = Mutex::new((None, 0));
 
 pub fn log_failure(peer: &impl Display, error: &io::Error) {

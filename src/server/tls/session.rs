@@ -1,8 +1,8 @@
 //! One TLS connection.
 //!
-//! Owns the state of the encryption, and bytes of it that are half come or not gone. Idle, it keeps no buffers: bytes
-//! are taken apart and put together in those of the thread. Between two calls no whole record is left unread, so that a
-//! thread which only wants to send is never handed what somebody has sent.
+//! Owns the encryption state, and records that are partly received or not sent yet. An idle session keeps no buffers:
+//! records are decoded and built in those of the thread. Between two calls no complete record is left undecoded, so a
+//! thread that only sends never receives input.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -19,20 +19,20 @@ use crate::protocol::Output;
 use crate::server::socket::Stream;
 use crate::shared::lease::Lease;
 
-/// Bytes of account of a session beside those of a connection.
+/// Bytes charged for a session in addition to its connection.
 pub const SESSION_COST: u64 = 4096;
 
-/// Bytes of account of a handshake beside what the peer has sent: keys, hashes, and the answer as it is put together.
+/// Bytes charged for a handshake in addition to what the peer has sent: keys, hashes, and the reply being built.
 const HANDSHAKE_COST: u64 = 4096;
 
-/// Bytes encrypted before the socket is asked to take them: a few whole records.
+/// Bytes encrypted before they are written to the socket: a few full records.
 const SEAL: usize = 64 * 1024;
 
-/// The most bytes read at a time: several whole records.
+/// Maximum bytes per read: several full records.
 const READ: usize = 64 * 1024;
 
-/// Bytes of answers to what the peer's TLS wants that may wait for it; a peer that asks on and on and reads nothing is
-/// gone.
+/// Maximum bytes of pending replies of the TLS layer itself; a peer that requests more and reads nothing is
+/// disconnected.
 const MAX_ANSWERS: usize = 64 * 1024;
 
 thread_local! {
@@ -42,38 +42,38 @@ thread_local! {
 #[derive(Default)]
 struct Buffers {
     sealed: Vec<u8>,
-    /// Not encrypted, if it is not in one piece anyway.
+    /// Plaintext, if it is not contiguous anyway.
     open: Vec<u8>,
 }
 
-/// How many of these bytes belong together.
+/// Returns how many of these bytes belong together.
 pub type Unit = fn(&[u8]) -> usize;
 
 pub struct TlsSession {
     connection: Box<UnbufferedServerConnection>,
-    /// The beginning of a record, or of the messages of a handshake.
+    /// The beginning of a record or of handshake messages.
     incoming: Vec<u8>,
-    /// Bytes that the state of the encryption holds for the peer: during the handshake at most what the peer has sent,
-    /// then its certificates.
+    /// Bytes that the encryption state holds for the peer: during the handshake at most what the peer has sent, then
+    /// its certificates.
     held: u64,
-    /// Encrypted bytes that the socket has not taken.
+    /// Encrypted bytes that the socket has not accepted.
     outgoing: Vec<u8>,
-    /// So many bytes of the output are in there. They count as not sent until all of it is gone.
+    /// Bytes of output contained in `outgoing`. They count as unsent until all of it is sent.
     pledged: usize,
-    /// Tells how many of these bytes belong together, and go into records without others.
+    /// Returns how many bytes belong together and go into records of their own.
     unit: Unit,
-    /// So many bytes of the unit at hand are still to be encrypted.
+    /// Bytes of the current unit still to be encrypted.
     left: usize,
-    /// Nothing is written when it is over.
+    /// Nothing is written after the lease has expired.
     lease: Arc<Lease>,
-    /// Nothing more can be said or understood.
+    /// The session has failed in both directions.
     broken: bool,
 }
 
-/// What a read came to.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrived {
-    /// Bytes taken from the socket.
+    /// The number of bytes read from the socket.
     pub count: usize,
     pub more: bool,
     /// The peer will send nothing more.
@@ -82,13 +82,13 @@ pub struct Arrived {
 
 impl fmt::Debug for TlsSession {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        // Keys are nobody's business.
+        // Keys are omitted.
         out.debug_struct("TlsSession").field("outgoing", &self.outgoing.len()).finish_non_exhaustive()
     }
 }
 
 impl TlsSession {
-    /// Of a connection that has just been accepted.
+    /// Creates the session of a connection that has just been accepted.
     pub fn new(config: Arc<ServerConfig>, lease: Arc<Lease>, unit: Unit) -> Result<TlsSession, Error> {
         let connection = Box::new(UnbufferedServerConnection::new(config)?);
         let (incoming, held, outgoing, pledged, left, broken) = Default::default();
@@ -134,7 +134,7 @@ impl TlsSession {
                     false => self.certificates(),
                 };
             }
-            // Also what is wrong is told.
+            // Also reports the error to the peer.
             let sent = self.push(stream);
             let ended = understood?;
             match sent {
@@ -148,13 +148,13 @@ impl TlsSession {
         })
     }
 
-    /// Bytes of the certificates that the peer has shown.
+    /// Bytes of the certificates sent by the peer.
     fn certificates(&self) -> u64 {
         let chain = self.connection.peer_certificates().unwrap_or_default();
         chain.iter().map(|certificate| (certificate.len() + size_of_val(certificate)) as u64).sum()
     }
 
-    /// Takes in all whole records; whether the peer has said that it will send no more.
+    /// Decodes all complete records. Returns `true` if the peer has announced that it will send no more.
     fn understand(&mut self, bytes: &mut [u8], take: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
         let (mut from, mut ended) = (0, false);
         let mut failed = None;
@@ -171,14 +171,14 @@ impl TlsSession {
                 }
                 Ok(ConnectionState::EncodeTlsData(mut answer)) => {
                     encode(&mut self.outgoing, |out| answer.encode(out))?;
-                    // Behind the alert, the same bytes would be wrong once more.
+                    // After the alert, the same bytes would fail again.
                     more = failed.is_none();
                 }
                 Ok(ConnectionState::TransmitTlsData(transmit)) => transmit.done(),
                 Ok(ConnectionState::PeerClosed) => ended = true,
                 Ok(ConnectionState::Closed) => (ended, more) = (true, false),
                 Ok(_) => more = false,
-                // Once more, for the alert that says so.
+                // Once more, to send the alert about it.
                 Err(error) if failed.is_none() => failed = Some(error),
                 Err(_) => more = false,
             }
@@ -196,7 +196,7 @@ impl TlsSession {
         Ok(ended)
     }
 
-    /// Encrypts and sends until nothing is left or an error, which may be that the socket is full.
+    /// Encrypts and sends until nothing is left or an error occurs, possibly that the socket is full.
     pub fn send(&mut self, stream: &Stream, output: &mut Output) -> io::Result<()> {
         if self.broken {
             return Err(ErrorKind::BrokenPipe.into());
@@ -217,7 +217,7 @@ impl TlsSession {
                 };
                 let count = self.seal(bytes, sealed)?;
                 self.pledged = bytes.len();
-                // What comes of its own goes first, and its buffer is empty now.
+                // Earlier records of the TLS layer were sent first, and their buffer is empty now.
                 let sent = if self.outgoing.is_empty() { write(stream, &self.lease, &sealed[..count])? } else { 0 };
                 self.outgoing.extend_from_slice(&sealed[sent..count]);
                 Ok::<(), io::Error>(())
@@ -225,7 +225,7 @@ impl TlsSession {
         }
     }
 
-    /// Encrypts `bytes` into the buffer; tells how many came of it.
+    /// Encrypts `bytes` into the buffer and returns the number of bytes added.
     fn seal(&mut self, mut bytes: &[u8], sealed: &mut Vec<u8>) -> io::Result<usize> {
         let mut end = 0;
         while !bytes.is_empty() {
@@ -240,7 +240,7 @@ impl TlsSession {
         Ok(end)
     }
 
-    /// The same with one unit, or a part of it, behind what is there already.
+    /// Encrypts one unit, or part of it, after what is already in the buffer.
     fn seal_unit(&mut self, bytes: &[u8], from: usize, sealed: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             let UnbufferedStatus { state, .. } = self.connection.process_tls_records(&mut self.incoming);
@@ -260,7 +260,7 @@ impl TlsSession {
         }
     }
 
-    /// Sends what is encrypted already.
+    /// Sends bytes that are already encrypted.
     pub fn push(&mut self, stream: &Stream) -> io::Result<()> {
         if self.outgoing.is_empty() {
             return Ok(());
@@ -274,7 +274,7 @@ impl TlsSession {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// Tells the peer that nothing more comes, if the socket takes that at once.
+    /// Sends the closing alert, if the socket accepts it immediately.
     pub fn close(&mut self, stream: &Stream) {
         if self.broken || !self.outgoing.is_empty() {
             return;
@@ -289,7 +289,7 @@ impl TlsSession {
     }
 }
 
-/// The first bytes of an output that is in several pieces.
+/// Copies the first bytes of an output that consists of several pieces.
 fn gather(output: &Output, open: &mut Vec<u8>) {
     open.clear();
     for chunk in output.chunks() {
@@ -312,7 +312,8 @@ fn encode(to: &mut Vec<u8>, mut put: impl FnMut(&mut [u8]) -> Result<usize, Enco
     Ok(())
 }
 
-/// Writes until all is gone or the socket is full; tells how much is gone. Fails when the lease is over.
+/// Writes until everything is sent or the socket is full, and returns the number of bytes. Fails when the lease has
+/// expired.
 fn write(stream: &Stream, lease: &Lease, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {
