@@ -404,7 +404,7 @@ fn the_segment_shown_is_one() {
     let next = client.put(b"next", 0, 0, 60).expect("a job");
     // It was not left in order: the ids that it speaks of may have been given.
     assert_eq!(next, (1 << 20) + 1);
-    assert!(read("man/beanpole-binlog.5").contains("ids up to 1048576 may be given"));
+    assert!(read("man/beanpole-binlog.5").contains("IDs up to 1048576 may be assigned"));
     let begun = fs::read(folder.0.join("segment.0000000002")).expect("a second segment");
     assert_eq!(begun[..20], shown[..20]);
     assert_eq!(begun[20..28], 2_u64.to_le_bytes());
