@@ -16,6 +16,8 @@ use crate::settings::options::{self, complaint};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperandKind {
     Tube,
+    /// The name of a tube, then the settings to give it.
+    Settings,
     Job,
     File,
     Folder,

@@ -8,6 +8,7 @@ use super::opts::{Flag, HELP};
 use super::out::Out;
 use super::problem::{Problem, DONE};
 use super::table::SUBCOMMANDS;
+use crate::protocol::beanstalk::SETTINGS;
 use crate::settings::options::OPTIONS;
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
@@ -31,11 +32,17 @@ fn options_of(row: &Subcommand) -> impl Iterator<Item = &'static Flag> {
     row.options().into_iter().chain([&HELP])
 }
 
+/// Returns the settings of a tube, each up to its value.
+fn settings() -> String {
+    SETTINGS.map(|row| format!("{}:", row.word)).join(" ")
+}
+
 /// What completes the operands in bash.
 fn operands(kind: OperandKind) -> &'static str {
     match kind {
-        OperandKind::Tube => "words \"$(_beanpole_tubes)\"",
-        OperandKind::Command => "words \"$(_beanpole_tubes) --\"",
+        OperandKind::Tube => "tubes",
+        OperandKind::Settings => "[ \"$COMP_CWORD\" = 2 ] && tubes || settings",
+        OperandKind::Command => "words '--'; tubes",
         OperandKind::File => "files -f",
         OperandKind::Folder => "files -d",
         OperandKind::Shell => "words 'bash zsh fish'",
@@ -49,6 +56,9 @@ fn bash() -> String {
          _beanpole_tubes() {\n    beanpole tubes --timeout 1 2>/dev/null </dev/null | sed -n '2,$s/\\t.*//p'\n}\n\
          _beanpole() {\n    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n    COMPREPLY=()\n    \
          words() { COMPREPLY=($(compgen -W \"$1\" -- \"$word\")); }\n    \
+         tubes() {\n        local tube\n        while IFS= read -r tube; do\n            \
+         [[ $tube == \"$word\"* ]] && COMPREPLY+=(\"$(printf %q \"$tube\")\")\n        \
+         done < <(_beanpole_tubes)\n    }\n    \
          files() { compopt -o filenames; COMPREPLY=($(compgen \"$1\" -- \"$word\")); }\n    \
          if [ \"$COMP_CWORD\" = 1 ] || [[ ${COMP_WORDS[1]} == -* ]]; then\n",
     );
@@ -56,7 +66,8 @@ fn bash() -> String {
     let all: Vec<&str> = SUBCOMMANDS.iter().map(|row| row.name).collect();
     text += &format!("        case $word in\n        -*) words '{}' ;;\n", server.join(" "));
     text += &format!("        *) [ \"$COMP_CWORD\" = 1 ] && words '{}' || files -f ;;\n        esac\n", all.join(" "));
-    text += "        return\n    fi\n    case $before in\n    -t | --tube) words \"$(_beanpole_tubes)\"; return ;;\n    \
+    text += &format!("        return\n    fi\n    settings() {{ compopt -o nospace; words '{}'; }}\n", settings());
+    text += "    case $before in\n    -t | --tube) tubes; return ;;\n    \
              -f | --file | --cacert | --cert | --key | --token-file) files -f; return ;;\n    --state) words 'ready delayed buried reserved'; return ;;\n    esac\n    \
              case ${COMP_WORDS[1]} in\n";
     for row in &SUBCOMMANDS {
@@ -78,8 +89,10 @@ fn zsh() -> String {
         "#compdef beanpole\n# zsh completion for beanpole(8) and beanpole-ctl(1)\n\
          _beanpole_tubes() {\n  local -a tubes\n  \
          tubes=(${(f)\"$(beanpole tubes --timeout 1 2>/dev/null </dev/null | sed -n '2,$s/\\t.*//p')\"})\n  \
-         compadd -a tubes\n}\n_beanpole() {\n  local -a subcommands\n  subcommands=(\n",
+         compadd -a tubes\n}\n",
     );
+    text += &format!("_beanpole_settings() {{\n  compadd -S '' -- {}\n}}\n", settings());
+    text += "_beanpole() {\n  local -a subcommands\n  subcommands=(\n";
     for row in &SUBCOMMANDS {
         text += &format!("    '{}:{}'\n", row.name, zsh_help(row.help));
     }
@@ -92,6 +105,7 @@ fn zsh() -> String {
         });
         let operand = match row.takes {
             OperandKind::Tube | OperandKind::Command => "'*:tube:_beanpole_tubes'",
+            OperandKind::Settings => "'1:tube:_beanpole_tubes' '*:setting:_beanpole_settings'",
             OperandKind::File => "'*:file:_files'",
             OperandKind::Folder => "'*:folder:_files -/'",
             OperandKind::Shell => "'*:shell:(bash zsh fish)'",
@@ -147,6 +161,7 @@ fn fish() -> String {
         }
         match row.takes {
             OperandKind::Tube | OperandKind::Command => text += &format!("{when} -a '(__beanpole_tubes)'\n"),
+            OperandKind::Settings => text += &format!("{when} -a '(__beanpole_tubes) {}'\n", settings()),
             OperandKind::File | OperandKind::Folder => text += &format!("{when} -F\n"),
             OperandKind::Shell => text += &format!("{when} -a 'bash zsh fish'\n"),
             OperandKind::Job | OperandKind::Text => {}

@@ -55,6 +55,7 @@ pub static DELAY: Flag = value(Some('d'), "delay", "SECONDS", "ready only after 
 pub static TTR: Flag = value(Some('r'), "ttr", "SECONDS", "time to run (default 60)");
 pub static UNIQUE: Flag =
     value(None, "unique", "KEY", "no second job with this key; KEY:SECONDS: and none so long after");
+pub static CON: Flag = value(None, "con", "KEY", "reserve one job with this key at a time; KEY:N: at most N of them");
 pub static TTL: Flag = value(None, "ttl", "SECONDS", "delete a job that nobody has after so long");
 pub static TRY: Flag = value(None, "try", "N", "bury what was lost or released so often; N:SECONDS: delay it first");
 pub static UNTIL: Flag = value(Some('w'), "wait", "SECONDS", "wait for so long (default: without end)");

@@ -8,7 +8,7 @@ use super::call::{tube, Call};
 use super::feed::{put, Feed};
 use super::input::{each_input, Input};
 use super::link::{first_word, refusal, Link};
-use super::opts::{Flag, DELAY, FILE, JSON, LINES, PRI, TRY, TTL, TTR, TUBE, UNIQUE};
+use super::opts::{Flag, CON, DELAY, FILE, JSON, LINES, PRI, TRY, TTL, TTR, TUBE, UNIQUE};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::tell;
@@ -36,7 +36,7 @@ struct Put {
 }
 
 /// The tags that are options, and the words that a server has for them.
-const TAGS: [(&Flag, &str); 3] = [(&UNIQUE, "idp"), (&TTL, "ttl"), (&TRY, "try")];
+const TAGS: [(&Flag, &str); 4] = [(&UNIQUE, "idp"), (&CON, "con"), (&TTL, "ttl"), (&TRY, "try")];
 
 /// The tags of the command line. What would not be one word of a tag must not reach a server.
 fn tags(call: &Call) -> Result<Vec<(&'static str, String)>, Problem> {

@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use super::daemon::everything;
 use super::daemon::{command, run, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::engine::Served;
 
@@ -306,6 +307,25 @@ fn a_server_that_takes_over_goes_on_with_the_time_of_the_one_before() {
     let left: u64 = second.client().figure(&format!("stats-job {id}"), "time-left").expect("a figure").parse().unwrap();
     assert!((3500..=3600).contains(&left), "the time of the queue is an hour further: {left}");
     served.engine().ahead = 0;
+}
+
+#[test]
+fn a_failover_keeps_every_tag_and_setting() {
+    let served = Served::start();
+    let first = Member::start(&served, "a", &[]);
+    first.wait_active();
+    let second = Member::start(&served, "b", &[]);
+    everything::fill(TcpStream::connect(first.beanstalk).expect("the active server"));
+    let export = |member: &Member| {
+        let ended = run(&["export", "--server", &member.beanstalk.to_string()]);
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        everything::fields(&ended.out)
+    };
+    let before = export(&first);
+    assert!(before.len() > 9, "{before:?}");
+    first.daemon.signal(Signal::SIGKILL);
+    second.wait_active();
+    assert_eq!(export(&second), before);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::internals::engine::{
-    DedupKey, Engine, Flush, JobId, MoveJobs, NewJob, Span, State, Tagged, Tags, Time, TubeSettings, UNLIMITED,
+    DedupKey, Engine, Flush, JobId, MoveJobs, NewJob, Rate, Span, State, Tagged, Tags, Time, TubeSettings, UNLIMITED,
 };
 
 use crate::crashes::wished;
@@ -62,7 +62,8 @@ fn operate(life: &mut Life, job: JobId) {
         ttl: life.random.pick(&[0, 0, 100]),
         dead: life.random.once_in(2).then(|| from.into()),
         max: life.random.pick(&[0, 0, 2]),
-        ..TubeSettings::default()
+        rate: life.random.once_in(3).then_some(Rate { count: 5, seconds: 2 }),
+        most: life.random.pick(&[UNLIMITED, UNLIMITED, [3; 3]]),
     };
     let what = life.random.below(12);
     life.wal.reserve(&life.access, ROOM);

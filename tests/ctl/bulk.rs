@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use crate::daemon::everything::{self, fields};
 use crate::daemon::{Daemon, Folder, Signal, PATIENCE};
 use crate::support::{with_both, Server};
 
@@ -232,39 +233,9 @@ fn say(server: &Server, commands: &str, count: usize) -> Vec<String> {
     lines.take(count).map(|line| line.expect("a reply")).collect()
 }
 
-/// Jobs, keys and tubes with everything that beanstalk's extensions have, and a job of Gearman.
+/// Everything that beanstalk's extensions have, and a job of Gearman.
 fn fill_with_everything(server: &Server, gearman: &Path) {
-    let put = |tube: &str, head: &str, body: &str| format!("use {tube}\r\nput {head}{body}\r\n");
-    let commands = [
-        put("t", "5 0 60 1 idp:living:100001", "\r\na"),
-        put("t", "5 100002 60 1 con:bound:3", "\r\nb"),
-        put("t", "5 0 60 1 ttl:100003 try:9:5", "\r\nc"),
-        put("t", "5 0 60 1 con:other idp:all:100004 try:7 ttl:100005", "\r\nd"),
-        // A key that outlives its job, in a tube that is gone.
-        put("gone", "5 0 60 1 idp:ended:100006", "\r\ne"),
-        "use default\r\ndelete 5\r\n".to_owned(),
-        // Tries that are used up.
-        put("tried", "5 0 60 1 try:4:100000", "\r\nf"),
-        "reserve-job 6\r\n".to_owned(),
-        "release 6 5 0\r\nreserve-job 6\r\n".to_owned(),
-        "release 6 5 0\r\n".to_owned(),
-        // A buried job whose life has an end.
-        put("t", "5 0 60 1 ttl:100007 idp:buried", "\r\ng"),
-        "reserve-job 7\r\n".to_owned(),
-        "bury 7 8\r\n".to_owned(),
-        "limit-tube limited 9\r\nlimit-tube limited-by-class 3 0 4\r\npause-tube t 100008\r\n".to_owned(),
-        "limit-tube paused 1\r\npause-tube paused 100009\r\n".to_owned(),
-        // A dead letter of a tube with settings, and a job that is tried again, both with reasons.
-        "set-tube mail try:2:100000 dead:mail-dead max:3 rate:7/2\r\n".to_owned(),
-        put("mail", "5 0 60 1", "\r\nh"),
-        "reserve-job 8\r\nfail 8 5 7\r\nno host\r\nreserve-job 8\r\nfail 8 5 8\r\nno route\r\n".to_owned(),
-        put("mail", "5 0 60 1", "\r\ni"),
-        "reserve-job 9\r\nfail 9 5 6\r\nrefused\r\n".replace("6\r\n", "7\r\n"),
-    ];
-    let text = commands.concat();
-    let replies = say(server, &text, 44);
-    let refused = replies.iter().find(|line| ["BAD_FORMAT", "NOT_FOUND", "UNKNOWN_COMMAND"].contains(&line.as_str()));
-    assert_eq!(refused, None, "{replies:?}");
+    everything::fill(server.daemon.tcp());
     let mut stream = UnixStream::connect(gearman).expect("a socket");
     let submit = b"func\0unique \"name\"\xff\0body";
     let head = [&b"\0REQ"[..], &18u32.to_be_bytes(), &(submit.len() as u32).to_be_bytes()].concat();
@@ -272,24 +243,6 @@ fn fill_with_everything(server: &Server, gearman: &Path) {
     let mut created = [0; 12];
     stream.read_exact(&mut created).expect("a reply");
     assert_eq!(created[..8], *b"\0RES\0\0\0\x08");
-}
-
-/// The lines of an export without ids, ages and counts, which an import does not keep, and with long times as one word.
-fn fields(export: &str) -> Vec<String> {
-    let unkept = ["id", "age", "reserves", "timeouts", "releases", "buries", "kicks"];
-    let field = |field: &str| {
-        let (key, value) = field.split_once(':').unwrap_or_else(|| panic!("{field}"));
-        let is_long = value.parse().is_ok_and(|number: u64| number > 50_000);
-        let key = key.trim_matches('"');
-        (!unkept.contains(&key)).then(|| format!("{key}={}", if is_long { "long" } else { value }))
-    };
-    let line = |line: &str| {
-        let line = line.trim_start_matches('{').trim_end_matches('}');
-        line.split(',').filter_map(field).collect::<Vec<_>>().join(" ")
-    };
-    let mut lines: Vec<String> = export.lines().map(line).collect();
-    lines.sort();
-    lines
 }
 
 fn with_gearman(folder: &Folder, more: &[&str]) -> (Server, PathBuf) {
@@ -307,7 +260,7 @@ fn everything_that_extensions_keep_is_exported_and_comes_back() {
     let first = server.run(&["export"]);
     assert_eq!(first.code, 0, "{}", first.err);
     assert!(
-        first.err.contains("exported 2 pauses, settings of 4 tubes, 1 keys that outlive their jobs"),
+        first.err.contains("exported 2 pauses, settings of 5 tubes, 1 keys that outlive their jobs"),
         "{}",
         first.err
     );
@@ -324,7 +277,10 @@ fn everything_that_extensions_keep_is_exported_and_comes_back() {
     ] {
         assert!(first.out.contains(part), "{part}: {}", first.out);
     }
-    // The folder at rest has the same.
+    // A server that starts after a kill has the same, and so has the folder at rest.
+    drop(server);
+    let (server, _) = with_gearman(&Folder::new(), &["-b", &name]);
+    assert_eq!(fields(&server.ok(&["export"])), fields(&first.out));
     server.daemon.signal(Signal::SIGTERM);
     assert_eq!(server.daemon.wait(PATIENCE), 0);
     let rest = crate::daemon::run(&["export", "--binlog", &name]);
@@ -335,7 +291,7 @@ fn everything_that_extensions_keep_is_exported_and_comes_back() {
     assert_eq!(ended.code, 1, "{}", ended.err);
     assert!(ended.err.contains("imported 9 jobs, 2 of them buried; 0 lines were refused"), "{}", ended.err);
     assert!(
-        ended.err.contains("imported 2 pauses, settings of 4 tubes, 1 keys that outlive their jobs"),
+        ended.err.contains("imported 2 pauses, settings of 5 tubes, 1 keys that outlive their jobs"),
         "{}",
         ended.err
     );
@@ -366,7 +322,7 @@ fn what_a_server_cannot_store_is_reported_and_counted() {
         "last-error, 2 times",
         "dead-from, 1 times",
         "expires-in, 3 times",
-        "settings, 4 times",
+        "settings, 5 times",
         "a key that outlives its job, 1 times",
     ] {
         assert!(ended.err.contains(part), "{part}: {}", ended.err);

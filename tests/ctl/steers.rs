@@ -197,7 +197,14 @@ fn a_put_may_be_unique_and_have_bounds_of_tries_and_time() {
         server.ok(&["put", "-t", "t", "--unique", "k", "--json", "f"]),
         "{\"id\":1,\"duplicate-of\":\"deleted\"}\n"
     );
-    for wrong in [["--unique", "a b"], ["--unique", "k\r\nquit"], ["--ttl", ""], ["--try", "1 2"]] {
+    server.ok(&["put", "-t", "bound", "--con", "web", "a", "b"]);
+    assert_eq!(server.ok(&["put", "-t", "bound", "--con", "mail:2", "c"]), "4\n");
+    for (id, key, limit) in [("3", "web", "1"), ("4", "mail", "2")] {
+        let figures = server.ok(&["stats", "--json", "--job", id]);
+        assert!(figures.contains(&format!(r#""concurrency-key":"{key}""#)), "{figures}");
+        assert!(figures.contains(&format!(r#""concurrency-limit":{limit}"#)), "{figures}");
+    }
+    for wrong in [["--con", "a b"], ["--unique", "a b"], ["--unique", "k\r\nquit"], ["--ttl", ""], ["--try", "1 2"]] {
         assert_eq!(server.run(&[&["put"], &wrong[..], &["x"]].concat()).code, 5, "{wrong:?}");
     }
     assert_eq!(server.run(&["put", "--ttl", "no-number", "x"]).code, 1);

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use beanpole::internals::ctl::{Flag, Subcommand, SUBCOMMANDS};
+use beanpole::internals::protocol::beanstalk::SETTINGS;
 
 use crate::daemon::{run, Folder, PROGRAM};
 use crate::support::Server;
@@ -119,6 +120,7 @@ fn bash_completes() {
     let server = Server::beanpole(&[]);
     server.ok(&["put", "-t", "mail", "a"]);
     server.ok(&["put", "-t", "mint", "a"]);
+    server.ok(&["put", "-t", "\"my tube\"", "a"]);
     let address = server.address().to_string();
     let offers = |words: &[&str]| bash(&script, words, &address);
     let all: BTreeSet<String> = SUBCOMMANDS.iter().map(|row| row.name.to_owned()).collect();
@@ -128,6 +130,11 @@ fn bash_completes() {
     assert_eq!(offers(&["beanpole", "put", "--pr"]), ["--pri".to_owned()].into());
     assert_eq!(offers(&["beanpole", "tubes", "mi"]), ["mint".to_owned()].into());
     assert_eq!(offers(&["beanpole", "put", "-t", "m"]), ["mail", "mint"].map(str::to_owned).into());
+    assert_eq!(offers(&["beanpole", "tubes", "\"m"]), [r#"\"my\ tube\""#.to_owned()].into());
+    assert_eq!(offers(&["beanpole", "tube", "mi"]), ["mint".to_owned()].into());
+    let settings: BTreeSet<String> = SETTINGS.iter().map(|row| format!("{}:", row.word)).collect();
+    assert_eq!(offers(&["beanpole", "tube", "mail", ""]), settings);
+    assert!(offers(&["beanpole", "work", "mail", ""]).contains("--"));
     assert_eq!(offers(&["beanpole", "completion", "z"]), ["zsh".to_owned()].into());
 }
 

@@ -16,6 +16,8 @@
 // Each test file uses a part of it.
 #![allow(dead_code)]
 
+pub mod everything;
+
 use std::ffi::OsString;
 use std::fs;
 use std::fs::File;

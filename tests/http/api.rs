@@ -390,6 +390,9 @@ fn settings_are_given_and_shown_and_failures_seen() {
     assert_eq!(value(&visited.get("/api/tubes/mail"), "settings"), "\"try:1 dead:mail-dead max:3\"");
     assert_eq!(set("try:0").0, 400);
     assert_eq!(set("dead:mail").0, 409);
+    assert_eq!(set("try:1 ttl:60 dead:mail-dead max:3 rate:9/2 limit:8:7:6").0, 200);
+    let settings = "\"try:1 ttl:60 dead:mail-dead max:3 rate:9/2 limit:8:7:6\"";
+    assert_eq!(value(&visited.get("/api/tubes/mail"), "settings"), settings);
     let mut talk = speak(&visited);
     assert_eq!(talk("put 0 0 60 1 tub:mail\r\nx"), "INSERTED 1");
     assert_eq!(talk("reserve-job 1"), "RESERVED 1 1");

@@ -1,0 +1,62 @@
+//! A queue with every tag, key, limit, pause and setting that can be stored, and what an export says of it.
+//!
+//! Owns the commands that fill it. A tag or setting that is not among them fails `tests/features.rs`. All times are so
+//! long that none ends during a test.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+
+/// Puts jobs 1 to 9 and sets tubes, on a server without jobs.
+pub fn fill(mut stream: TcpStream) {
+    let put = |tube: &str, head: &str, body: &str| format!("use {tube}\r\nput {head}{body}\r\n");
+    let commands = [
+        put("t", "5 0 60 1 idp:living:100001", "\r\na"),
+        put("t", "5 100002 60 1 con:bound:3", "\r\nb"),
+        put("other", "5 0 60 1 tub:t ttl:100003 try:9:5", "\r\nc"),
+        put("t", "5 0 60 1 con:other idp:all:100004 try:7 ttl:100005", "\r\nd"),
+        // A key that outlives its job, in a tube that is gone.
+        put("gone", "5 0 60 1 idp:ended:100006", "\r\ne"),
+        "use default\r\ndelete 5\r\n".to_owned(),
+        // Tries that are used up.
+        put("tried", "5 0 60 1 try:4:100000", "\r\nf"),
+        "reserve-job 6\r\n".to_owned(),
+        "release 6 5 0\r\nreserve-job 6\r\n".to_owned(),
+        "release 6 5 0\r\n".to_owned(),
+        // A buried job whose life has an end.
+        put("t", "5 0 60 1 ttl:100007 idp:buried", "\r\ng"),
+        "reserve-job 7\r\n".to_owned(),
+        "bury 7 8\r\n".to_owned(),
+        "limit-tube limited 9\r\nlimit-tube limited-by-class 3 0 4\r\npause-tube t 100008\r\n".to_owned(),
+        "limit-tube paused 1\r\npause-tube paused 100009\r\n".to_owned(),
+        // A dead letter of a tube with settings, and a job that is tried again, both with reasons.
+        "set-tube mail try:2:100000 dead:mail-dead max:3 rate:7/2\r\n".to_owned(),
+        "set-tube brief ttl:100010 limit:8:7:6\r\n".to_owned(),
+        put("mail", "5 0 60 1", "\r\nh"),
+        "reserve-job 8\r\nfail 8 5 7\r\nno host\r\nreserve-job 8\r\nfail 8 5 8\r\nno route\r\n".to_owned(),
+        put("mail", "5 0 60 1", "\r\ni"),
+        "reserve-job 9\r\nfail 9 5 7\r\nrefused\r\n".to_owned(),
+    ];
+    stream.write_all(commands.concat().as_bytes()).expect("a connection");
+    let lines = BufReader::new(stream).lines();
+    let replies: Vec<String> = lines.take(45).map(|line| line.expect("a reply")).collect();
+    let refused = replies.iter().find(|line| ["BAD_FORMAT", "NOT_FOUND", "UNKNOWN_COMMAND"].contains(&line.as_str()));
+    assert_eq!(refused, None, "{replies:?}");
+}
+
+/// The lines of an export without ids, ages and counts, which an import does not keep, and with long times as one word.
+pub fn fields(export: &str) -> Vec<String> {
+    let unkept = ["id", "age", "reserves", "timeouts", "releases", "buries", "kicks"];
+    let field = |field: &str| {
+        let (key, value) = field.split_once(':').unwrap_or_else(|| panic!("{field}"));
+        let is_long = value.parse().is_ok_and(|number: u64| number > 50_000);
+        let key = key.trim_matches('"');
+        (!unkept.contains(&key)).then(|| format!("{key}={}", if is_long { "long" } else { value }))
+    };
+    let line = |line: &str| {
+        let line = line.trim_start_matches('{').trim_end_matches('}');
+        line.split(',').filter_map(field).collect::<Vec<_>>().join(" ")
+    };
+    let mut lines: Vec<String> = export.lines().map(line).collect();
+    lines.sort();
+    lines
+}

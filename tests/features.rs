@@ -1,0 +1,106 @@
+//! Every tag of `put` and every setting of a tube, in each part of the project that has to know it.
+//!
+//! Owns the list of these parts. A tag or setting that is missing from one of them fails, unless the list says why it
+//! is not needed there. Searches the sources as text; whether a part is right is for its own tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use beanpole::internals::protocol::beanstalk::{SETTINGS, TAGS};
+
+/// What a part has to have: the words of tags or of settings as clients write them, or the fields they are stored in.
+enum Needs {
+    Tags,
+    Settings,
+    Fields,
+}
+
+use Needs::{Fields, Settings, Tags};
+
+/// A part, where it is, what it needs to have, and what it may lack.
+struct Part {
+    name: &'static str,
+    paths: &'static [&'static str],
+    needs: &'static [Needs],
+    lacks: &'static [&'static str],
+}
+
+#[rustfmt::skip]
+const PARTS: &[Part] = &[
+    // `limit` is also a command, which worlds use; `err` belongs to exports.
+    Part { name: "conversations", paths: &["tests/conversations"], needs: &[Tags, Settings], lacks: &[] },
+    Part { name: "simulated worlds", paths: &["tests/sim"], needs: &[Tags, Settings], lacks: &["err", "limit"] },
+    Part { name: "model", paths: &["src/engine/tests"], needs: &[Fields], lacks: &[] },
+    Part { name: "lives that crash", paths: &["tests/crash"], needs: &[Fields], lacks: &[] },
+    Part { name: "kill, export, import, failover", paths: &["tests/daemon/everything.rs"], needs: &[Tags, Settings], lacks: &["err"] },
+    Part { name: "HTTP", paths: &["tests/http"], needs: &[Tags, Settings], lacks: &["err"] },
+    Part { name: "page", paths: &["src/protocol/http/page.html"], needs: &[Settings], lacks: &[] },
+    Part { name: "memory account", paths: &["tests/memory.rs", "tests/memory"], needs: &[Tags], lacks: &["try", "ttl", "err", "tub", "con"] },
+    Part { name: "clients that know no tags", paths: &["tests/compat"], needs: &[Settings], lacks: &["limit"] },
+    Part { name: "first screen of the README", paths: &["README.md"], needs: &[Settings], lacks: &[] },
+];
+
+/// The fields of the engine that hold a tag or a setting.
+const FIELDS: [(&str, &str); 10] = [
+    ("con", "concurrency"),
+    ("idp", "key"),
+    ("tub", "tube"),
+    ("try", "tries"),
+    ("ttl", "ttl"),
+    ("err", "reason"),
+    ("dead", "dead"),
+    ("max", "max"),
+    ("rate", "rate"),
+    ("limit", "most"),
+];
+
+fn text_of(path: &Path) -> String {
+    if path.is_file() {
+        return String::from_utf8_lossy(&fs::read(path).expect("a file")).into_owned();
+    }
+    let entries = fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.sort();
+    paths.iter().map(|path| text_of(path)).collect()
+}
+
+/// Returns `true` if a command with this word, and a value behind a colon, is in the text.
+fn has_word(text: &str, word: &str) -> bool {
+    let word = format!("{word}:");
+    let is_start = |before: Option<char>| before.is_none_or(|before| !before.is_ascii_alphanumeric() && before != '-');
+    text.match_indices(&word).any(|(at, _)| is_start(text[..at].chars().next_back()))
+}
+
+fn words(needs: &Needs) -> Vec<&'static str> {
+    let tags = TAGS.iter().map(|(tag, _)| std::str::from_utf8(&tag[..3]).expect("text"));
+    let settings = SETTINGS.iter().map(|row| row.word);
+    match needs {
+        Tags => tags.collect(),
+        Settings => settings.collect(),
+        Fields => tags
+            .chain(settings)
+            .map(|word| FIELDS.iter().find(|(known, _)| *known == word).unwrap_or_else(|| panic!("{word}: no field")).1)
+            .collect(),
+    }
+}
+
+#[test]
+fn every_tag_and_setting_is_everywhere() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut missing = Vec::new();
+    for part in PARTS {
+        let text: String = part.paths.iter().map(|path| text_of(&folder.join(path))).collect();
+        for needs in part.needs {
+            for word in words(needs) {
+                let found = match needs {
+                    Fields => text.contains(&format!(".{word}")) || has_word(&text, word),
+                    Tags | Settings => has_word(&text, word),
+                };
+                if !found && !part.lacks.contains(&word) {
+                    missing.push(format!("{}: {word} is missing", part.name));
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
