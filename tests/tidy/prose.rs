@@ -1,0 +1,165 @@
+//! The English of the documents, as far as a program can judge it.
+//!
+//! Owns the phrases that documents, comments and messages must not contain, and the places where that is checked.
+//! CONTRIBUTING.md describes the style.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Files and folders whose English is checked: of Markdown and manual pages the text without code, of Rust the
+/// comments and string literals. A folder of src belongs here as soon as its comments follow the style.
+const PLACES: [&str; 7] =
+    ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "benches/RESULTS.md", "man"];
+
+/// Phrases, each with what to write in its place. Words are separated by one space and match in any case, also
+/// across a line break. A word may list alternatives, as in `is|are`. Marks such as `,` and `.` are words.
+const PHRASES: [(&str, &str); 24] = [
+    ("has|have|had not a|an|the|any|.|,|;|is|are", "does not have"),
+    ("is|are|was|were|be|been told", "receives, is notified, is configured"),
+    ("so many|long|much jobs|bytes|seconds|as|,|.|only|a|at|that", "that many, for that long, or the number"),
+    ("whoever|whosoever", "anyone who"),
+    ("anew", "again, from the beginning"),
+    ("for good", "permanently"),
+    ("all the same", "anyway"),
+    ("tells|told of|that|what|how|whether|the|a|in|so", "reports, shows, logs, describes"),
+    ("tell of|what|how|whether", "report, show, log, describe"),
+    ("look|looks|looked whether", "check whether"),
+    ("end|ends|ended|stop|stops|left in order", "shut down cleanly"),
+    ("cannot be had", "fails"),
+    ("everybody", "everyone, anyone who"),
+    ("mend|mends|mended", "fix, repair"),
+    ("heed|heeds", "respect"),
+    ("steer|steers", "control"),
+    ("and its|their kin", "and similar commands"),
+    ("take|takes|took the place of", "replace"),
+    ("hold|holds|held up", "delay, block"),
+    ("goes|go|went on ,|.|;|over|while|with", "continue"),
+    ("take|takes|taken|taking in a|the|that|.|,|and", "import, accept"),
+    ("so it is|does|has when|if|with", "the same applies when"),
+    ("in one's|its way", "block"),
+    ("a hole is", "a vulnerability is"),
+];
+
+/// A word or mark of a text, with the number of its line.
+type Word = (String, usize);
+
+/// The files of a place: the place itself, or all files below it.
+fn files(place: &Path) -> Vec<PathBuf> {
+    if !place.is_dir() {
+        return vec![place.to_owned()];
+    }
+    let entries = fs::read_dir(place).expect("a folder").map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|entry| files(&entry)).collect()
+}
+
+/// Splits a line into words and marks, which are added to `words`.
+fn split(line: &str, number: usize, words: &mut Vec<Word>) {
+    let mut word = String::new();
+    for letter in line.chars().chain([' ']) {
+        if letter.is_alphanumeric() || "'-_/".contains(letter) {
+            word.extend(letter.to_lowercase());
+            continue;
+        }
+        if !word.is_empty() {
+            words.push((std::mem::take(&mut word), number));
+        }
+        // Emphasis and quotation marks do not separate a phrase.
+        if !letter.is_whitespace() && !"*\"".contains(letter) {
+            words.push((letter.to_string(), number));
+        }
+    }
+}
+
+/// The line with its parts between backticks replaced by a mark, which no phrase contains.
+fn without_code(line: &str) -> String {
+    let parts = line.split('`').enumerate();
+    parts.map(|(index, part)| if index % 2 == 0 { part } else { "`" }).collect()
+}
+
+/// The text of Markdown without code, and without the examples of what not to write.
+fn markdown(text: &str) -> Vec<Word> {
+    let mut words = Vec::new();
+    let (mut is_fenced, mut is_example) = (false, false);
+    for (index, line) in text.lines().enumerate() {
+        is_fenced ^= line.starts_with("```");
+        is_example = line.starts_with("| instead of") || is_example && line.starts_with('|');
+        if !is_fenced && !is_example && !line.starts_with("    ") {
+            split(&without_code(line), index + 1, &mut words);
+        }
+    }
+    words
+}
+
+/// The text of a manual page without displays. A macro ends a phrase.
+fn manual_page(text: &str) -> Vec<Word> {
+    let mut words = Vec::new();
+    let mut is_display = false;
+    for (index, line) in text.lines().enumerate() {
+        is_display = line.starts_with(".Bd") || is_display && !line.starts_with(".Ed");
+        if line.starts_with('.') {
+            words.push(("`".to_owned(), index + 1));
+        } else if !is_display {
+            split(line, index + 1, &mut words);
+        }
+    }
+    words
+}
+
+/// The comments and string literals of Rust. Consecutive comment lines are one text.
+fn rust(text: &str) -> Vec<Word> {
+    let mut words = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if let Some(comment) = line.trim_start().strip_prefix("//") {
+            split(&without_code(comment.trim_start_matches(['/', '!'])), index + 1, &mut words);
+            continue;
+        }
+        for literal in line.split('"').skip(1).step_by(2) {
+            words.push(("`".to_owned(), index + 1));
+            split(literal, index + 1, &mut words);
+        }
+        words.push(("`".to_owned(), index + 1));
+    }
+    words
+}
+
+/// The places in `words` where `phrase` begins.
+fn matches<'a>(words: &'a [Word], phrase: &'a str) -> impl Iterator<Item = &'a [Word]> {
+    let wanted: Vec<Vec<&str>> = phrase.split(' ').map(|word| word.split('|').collect()).collect();
+    let is_match =
+        move |window: &&[Word]| window.iter().zip(&wanted).all(|((word, _), any)| any.contains(&word.as_str()));
+    words.windows(phrase.split(' ').count()).filter(is_match)
+}
+
+fn problems(path: &Path, text: &str) -> Vec<String> {
+    let words = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("md") => markdown(text),
+        Some("rs") => rust(text),
+        _ => manual_page(text),
+    };
+    let found = PHRASES.iter().flat_map(|(phrase, instead)| matches(&words, phrase).map(move |found| (found, instead)));
+    found
+        .map(|(found, instead)| {
+            let phrase: Vec<&str> = found.iter().map(|(word, _)| word.as_str()).collect();
+            format!("{}:{}: \"{}\": write {instead}", path.display(), found[0].1, phrase.join(" "))
+        })
+        .collect()
+}
+
+#[test]
+fn documents_contain_none_of_the_phrases() {
+    let files = PLACES.iter().flat_map(|place| files(Path::new(place)));
+    let read = |path: &Path| fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    super::complain(files.flat_map(|path| problems(&path, &read(&path))).collect());
+}
+
+#[test]
+fn phrases_are_found_in_each_kind_of_file_and_not_in_code() {
+    let lines = |path: &str, text: &str| problems(Path::new(path), text).len();
+    assert_eq!(lines("a.md", "Begin\nanew, and for\n*good*.\n"), 2);
+    assert_eq!(
+        lines("a.md", "`anew`\n\n    anew\n\n```text\nanew\n```\n| instead of | write |\n| anew | again |\n"),
+        0
+    );
+    assert_eq!(lines("a.7", "Begin\nanew.\n.Bd -literal\nanew\n.Ed\n.Ql anew\n"), 1);
+    assert_eq!(lines("a.rs", "/// Begins\n/// anew, `anew`.\nlet anew = \"for good\";\n"), 2);
+}
