@@ -1,8 +1,7 @@
-//! A producer and some workers, so that something moves: `make demo` runs it beside a server.
+//! A producer and workers that generate traffic: `make demo` runs them with a server.
 //!
-//! Owns a small made-up business: mails, thumbnails and reports, some of which are put for later and some of which
-//! fail. It speaks to the server as any client does, and ends when the server does. The one argument is the server's
-//! address.
+//! Owns a small fictitious workload: mails, thumbnails and reports, of which some are delayed and some fail. It uses
+//! the server as any client does, and exits when the server does. Its only argument is the server's address.
 
 use std::process::ExitCode;
 use std::thread;
@@ -10,8 +9,8 @@ use std::time::Duration;
 
 use beanpole::{Client, ClientError};
 
-/// What there is to do: the tube, how long to rest between two jobs, how long a worker needs for one, and of how many
-/// jobs one fails; in milliseconds.
+/// For each tube: its name, the pause between two puts and the duration of a job in milliseconds, and the number of
+/// jobs of which one fails.
 const WORK: [(&str, u64, u64, u64); 3] = [("mail", 12, 9, 200), ("thumbnails", 40, 45, 60), ("reports", 400, 250, 25)];
 
 fn main() -> ExitCode {
@@ -29,7 +28,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Every twentieth job is for later, and there is a rush every now and then.
+/// Puts jobs until the server exits. Every twentieth job is delayed, and 100 of every 500 jobs arrive in a burst.
 fn produce(address: &str, tube: &str, rest: u64) -> Result<(), ClientError> {
     let mut client = Client::connect(address)?;
     client.use_tube(tube)?;

@@ -1,12 +1,12 @@
 # A work queue for local development: copy this file and `include queue.mk` in your Makefile.
 #
-#     make queue-start      starts a queue of this project's own in the background, unless it runs
+#     make queue-start      starts this project's queue in the background, unless it is running
 #     make queue-wait       waits until it listens (QUEUE_WAIT seconds at most)
 #     make queue-stop       stops it
 #     $$(cat $(QUEUE_DIR)/port)    in a recipe, its port
 #
-# QUEUE_PORT=0, the default, takes any free port, so that projects are not in each other's way. Jobs outlive the queue with
-# QUEUE_OPTIONS='-b $(QUEUE_DIR)/jobs'.
+# QUEUE_PORT=0, the default, selects any free port, so that projects do not conflict. With QUEUE_OPTIONS='-b $(QUEUE_DIR)/jobs',
+# jobs survive a restart of the queue.
 
 BEANPOLE ?= beanpole
 QUEUE_DIR ?= .queue
@@ -14,8 +14,8 @@ QUEUE_PORT ?= 0
 QUEUE_OPTIONS ?=
 QUEUE_WAIT ?= 10
 
-# Succeeds if the process in `pid` is this queue: after a reboot, its number may belong to another process. The command line
-# of the queue names the port file of this folder.
+# Succeeds if the process in `pid` is this queue: after a reboot, the process ID may belong to another process. The command
+# line of the queue contains the port file of this directory.
 QUEUE_FILE = "$$(cd '$(QUEUE_DIR)' && pwd)/port"
 QUEUE_RUNS = pid=$$(cat '$(QUEUE_DIR)/pid' 2>/dev/null) && kill -0 "$$pid" 2>/dev/null && \
 	{ tr '\0' ' ' <"/proc/$$pid/cmdline" || ps -o args= -p "$$pid"; } 2>/dev/null | grep -qF -e "--port-file "$(QUEUE_FILE)
@@ -25,7 +25,7 @@ QUEUE_RUNS = pid=$$(cat '$(QUEUE_DIR)/pid' 2>/dev/null) && kill -0 "$$pid" 2>/de
 queue-start:
 	@mkdir -p '$(QUEUE_DIR)'
 	@if $(QUEUE_RUNS); then \
-	    echo "the queue runs already, on port $$(cat '$(QUEUE_DIR)/port')"; \
+	    echo "the queue is already running on port $$(cat '$(QUEUE_DIR)/port')"; \
 	else \
 	    rm -f '$(QUEUE_DIR)/port'; \
 	    nohup $(BEANPOLE) -p $(QUEUE_PORT) --port-file $(QUEUE_FILE) $(QUEUE_OPTIONS) \
@@ -36,7 +36,7 @@ queue-start:
 queue-wait:
 	@tries=$$(($(QUEUE_WAIT) * 10)); until [ -s '$(QUEUE_DIR)/port' ]; do \
 	    kill -0 "$$(cat '$(QUEUE_DIR)/pid' 2>/dev/null)" 2>/dev/null || { cat '$(QUEUE_DIR)/log' >&2; exit 1; }; \
-	    tries=$$((tries - 1)); [ $$tries -gt 0 ] || { echo 'the queue does not listen yet' >&2; exit 1; }; \
+	    tries=$$((tries - 1)); [ $$tries -gt 0 ] || { echo 'the queue is not listening yet' >&2; exit 1; }; \
 	    sleep 0.1; \
 	done
 

@@ -1,4 +1,4 @@
-// A queue of its own for a Node test suite: node --test queue.test.mjs
+// A separate queue for a Node test suite: node --test queue.test.mjs
 import assert from 'node:assert';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

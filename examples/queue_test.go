@@ -1,4 +1,4 @@
-// A queue of its own for a Go test suite: go test queue_test.go
+// A separate queue for a Go test suite: go test queue_test.go
 package queue
 
 import (
@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// start runs a queue until the test ends, and tells its address. Go starts programs from threads that may end before the
-// process does; --exit-with-parent looks at the process.
+// start runs a queue until the test ends, and returns its address. Go starts programs from threads that may exit before the
+// process does; --exit-with-parent watches the process.
 func start(t *testing.T) string {
 	program := os.Getenv("BEANPOLE")
 	if program == "" {

@@ -1,5 +1,5 @@
 <?php
-// A queue of its own for a PHP test suite: php queue_test.php
+// A separate queue for a PHP test suite: php queue_test.php
 
 $program = getenv('BEANPOLE') ?: 'beanpole';
 $server = proc_open(

@@ -1,4 +1,4 @@
-# A queue of its own for a Ruby test suite: ruby queue_test.rb
+# A separate queue for a Ruby test suite: ruby queue_test.rb
 require "socket"
 
 program = ENV.fetch("BEANPOLE", "beanpole")

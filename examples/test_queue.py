@@ -1,4 +1,4 @@
-"""A queue of its own for a Python test suite: python3 -m unittest test_queue (or pytest)."""
+"""A separate queue for a Python test suite: python3 -m unittest test_queue (or pytest)."""
 
 import os
 import socket
@@ -16,7 +16,7 @@ class QueueTest(unittest.TestCase):
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        # An empty line: it did not start.
+        # The line is empty if the server did not start.
         host, port = cls.server.stdout.readline().split()[0].rsplit(":", 1)
         cls.address = (host, int(port))
 

@@ -8,8 +8,16 @@ use std::path::{Path, PathBuf};
 
 /// Files and folders whose English is checked: of Markdown and manual pages the text without code, of Rust the
 /// comments and string literals. A folder of src belongs here as soon as its comments follow the style.
-const PLACES: [&str; 7] =
-    ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "benches/RESULTS.md", "man"];
+const PLACES: [&str; 8] = [
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "benches/RESULTS.md",
+    "examples/demo.rs",
+    "man",
+];
 
 /// Phrases, each with what to write in its place. Words are separated by one space and match in any case, also
 /// across a line break. A word may list alternatives, as in `is|are`. Marks such as `,` and `.` are words.
