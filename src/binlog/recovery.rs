@@ -174,6 +174,11 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
         }
         file.sync().map_err(fail)?;
     }
+    // What says that a segment is needed no longer counts only if the records before it count, and a segment whose
+    // removal a power cut undoes may lack some.
+    for name in reading.stale.iter().map(|&number| segment_name(number)) {
+        storage.open(&name).and_then(|file| file.sync()).map_err(|error| OpenError::File(name, error))?;
+    }
     // From the newest to the oldest, so that an interruption leaves no gap.
     let unused = survey.unused.iter().chain(&reading.stale).copied();
     let mut behind: Vec<u64> = reading.behind().chain(unused).collect();

@@ -66,6 +66,8 @@ struct State {
     names: BTreeMap<String, u64>,
     files: HashMap<u64, File>,
     next: u64,
+    /// The file that was removed last.
+    removed: Option<(String, u64)>,
     /// Bytes that all files together may take.
     capacity: u64,
     faults: Vec<Fault>,
@@ -177,6 +179,7 @@ impl Disk {
             names: BTreeMap::new(),
             files: HashMap::new(),
             next: 0,
+            removed: None,
             capacity: u64::MAX,
             faults: Vec::new(),
             deeds: 0,
@@ -227,6 +230,16 @@ impl Disk {
             state.files.get_mut(&number).expect("a file").cut(cut, &mut random);
         }
         state.revive(seed);
+        Disk(Arc::new(Mutex::new(state)))
+    }
+
+    /// The disk with the file that was removed last, whose removal did not reach it.
+    #[allow(dead_code)] // for the crash tests
+    pub fn without_last_removal(&self) -> Disk {
+        let mut state = self.0.lock().clone();
+        if let Some((name, number)) = state.removed.take() {
+            state.names.insert(name, number);
+        }
         Disk(Arc::new(Mutex::new(state)))
     }
 
@@ -488,7 +501,9 @@ impl Storage for Disk {
         let mut state = self.0.lock();
         state.deed(Deed::Remove).map_err(|(error, _)| error)?;
         let number = state.names.remove(name).ok_or_else(missing)?;
-        state.files.remove(&number);
+        if let Some((_, before)) = state.removed.replace((name.to_owned(), number)) {
+            state.files.remove(&before);
+        }
         Ok(())
     }
 }

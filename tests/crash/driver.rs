@@ -98,6 +98,8 @@ pub struct Life {
     pub with_terms: bool,
     /// Whether only that counts which is synced, whatever the mode promises.
     pub counts_syncs: bool,
+    /// Whether nothing is synced but what a verb needs.
+    pub leaves_syncs: bool,
     /// The queue after each turn, if somebody wants to know.
     pub snapshots: Option<Snapshots>,
 }
@@ -132,6 +134,7 @@ impl Life {
             largest: 400,
             with_terms: true,
             counts_syncs: false,
+            leaves_syncs: false,
             snapshots: None,
         })
     }
@@ -300,6 +303,8 @@ impl Life {
     /// What the syncer does, or a part of it.
     pub fn look_after(&mut self) {
         match self.random.below(10) {
+            4..=6 if self.leaves_syncs => drop(self.wal.write(&self.access)),
+            8 if self.leaves_syncs => drop(self.wal.maintain(&self.access)),
             0..=3 => drop(self.wal.write(&self.access)),
             4 | 5 => drop(self.wal.write(&self.access) && self.wal.sync(&self.access)),
             6 => drop(self.wal.sync(&self.access)),

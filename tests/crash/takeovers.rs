@@ -249,3 +249,40 @@ fn a_copy_of_a_segment_that_grows_meanwhile_has_no_gaps() {
     assert_eq!(inspected.report.problems, Vec::<String>::new());
     assert!(inspected.report.progress.jobs >= 103);
 }
+
+/// What a segment that is needed no longer said is in later ones. Without syncs before, these are not on the disk yet,
+/// and neither is what says that nobody needs it.
+#[test]
+fn a_power_cut_in_a_start_that_has_removed_segments_loses_nothing() {
+    let mut removed = 0;
+    for seed in 0..60 {
+        let modes = [SyncMode::Never, SyncMode::Every(50)];
+        let how = settings([512, 1500, 4096][seed as usize % 3], modes[seed as usize / 3 % 2]);
+        let disk = Disk::new(seed);
+        let mut life = Life::begin(disk.clone(), how, dawn(), seed).expect("an empty log");
+        (0..20 + seed).for_each(|_| life.step());
+        life.leaves_syncs = true;
+        (0..60).for_each(|_| life.step());
+        let killed = disk.kill(seed);
+        let segments = |disk: &Disk| disk.names().into_iter().filter(|name| name.starts_with("segment.")).collect();
+        let before: Vec<String> = segments(&killed);
+        let whole = killed.kill(seed);
+        start(&whole, how, life.now).expect("a start");
+        for point in 0..whole.deeds() {
+            let disk = killed.kill(seed);
+            disk.crash_at(point);
+            let _ = start(&disk, how, life.now);
+            let after: Vec<String> = segments(&disk);
+            // Prepared segments, which are newer, are removed first.
+            if before.first() == after.first() && before.get(1).is_none_or(|second| after.contains(second)) {
+                continue;
+            }
+            removed += 1;
+            let disk = disk.without_last_removal().power_cut(seed ^ point << 8);
+            let (engine, ..) = start(&disk, how, life.now).expect("a start");
+            let found = life.model.compare(&engine, life.now);
+            found.unwrap_or_else(|error| panic!("seed {seed} point {point}: {error}"));
+        }
+    }
+    assert!(removed > 50, "only {removed} starts had removed a segment");
+}
