@@ -387,9 +387,8 @@ impl<'a> Reading<'a> {
             }
             Record::Outcome { id, done, fails, result } => {
                 let result = body.as_ref().map_or(result, Body::bytes);
-                if let Some(slot) = self.engine.restore_outcome(JobId(id), done, fails, result) {
-                    self.journal.resize(slot, 0, result.len());
-                }
+                let changed = self.engine.restore_outcome(JobId(id), done, fails, result);
+                self.resized(changed);
             }
             Record::Key { id, until, tube, key } => {
                 let (number, before) = self.engine.restore_key(JobId(id), tube, key, until);

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use beanpole::internals::binlog::{inspect, OpenError, SyncMode};
-use beanpole::internals::engine::{Engine, Span};
+use beanpole::internals::engine::{Engine, JobId, Span};
 
 use crate::disk::Disk;
 use crate::driver::{dawn, engine, settings, start, Life};
@@ -203,6 +203,13 @@ impl Varied {
             let mut now = Life::begin(disk.clone(), how, dawn(), seed + life).expect("a log");
             (0..steps).for_each(|_| tagged_lives::step(&mut now));
             let client = now.first_client();
+            if let Some(id) = now.put(client, b"more", 1, Span::ZERO) {
+                now.turn(|engine, at| {
+                    engine.reserve_job(client, JobId(id), at);
+                    engine.release(client, JobId(id), 1, Span::ZERO, at);
+                    None
+                });
+            }
             for _ in 0..more {
                 now.put(client, b"more", 1, Span::from_secs(1_000_000));
             }

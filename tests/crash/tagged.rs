@@ -3,9 +3,10 @@
 //! Owns the cases by name: a duplicate's reply before the original is safe, a batch of which a half is deleted, a
 //! flush that was interrupted, a key that outlives its job, and all of it written again by compaction.
 
-use beanpole::internals::binlog::SyncMode;
+use beanpole::internals::binlog::{JournalAccess, SyncMode};
 use beanpole::internals::engine::{
-    Body, Engine, Flush, JobId, MoveJobs, NewJob, Progress, Span, State, Tagged, Tags, Time,
+    Body, CompletionPolicy, DedupKey, Engine, Flush, JobId, JobOptions, MoveJobs, NewJob, Outcome, Progress, Span,
+    State, Tagged, Tags, Time, TubeSettings,
 };
 
 use crate::disk::Disk;
@@ -206,4 +207,57 @@ fn a_part_of_a_batch_or_of_a_flush_may_be_left_and_nothing_else() {
         assert!(left[first..].iter().all(|left| *left), "{left:?}");
         assert!(first as u64 <= 10 + flush.done, "{first}");
     }
+}
+
+/// Puts a job into a tube in which only one try may fail, and fails it. `kept`: as a Workq job.
+fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
+    let client = life.first_client();
+    let (completion, dedup_key) =
+        if kept { (CompletionPolicy::Keep, DedupKey::Id([3; 16])) } else { (CompletionPolicy::Drop, DedupKey::None) };
+    let options = JobOptions { completion, dedup_key, ttl, ..JobOptions::default() };
+    let settings = TubeSettings { tries: 1, dead: Some(b"dead".as_slice().into()), ..TubeSettings::default() };
+    let mut id = None;
+    verb(life, |engine, now| {
+        engine.set_tube(client, b"mail", settings, now).expect("a tube");
+    });
+    life.turn(|engine, now| {
+        id = Some(engine.submit(client, b"mail", new(5), options, now).expect("room").id);
+        id.map(|id| id.0)
+    });
+    let id = id.expect("a job");
+    verb(life, |engine, now| {
+        engine.reserve_job(client, id, now).expect("a job");
+    });
+    verb(life, |engine, now| {
+        engine.fail(client, id, 5, b"no such host", now).expect("a job of this client");
+    });
+    assert!(life.access.with(|_, engine| engine.is_buried(id) && engine.dead_from(&engine.job(id).unwrap()).is_some()));
+    id
+}
+
+/// The log counts the bytes that it needs, origins of dead letters included; each turn and each start checks them.
+#[test]
+fn an_origin_goes_with_its_dead_letter() {
+    // Its life is over when it is kicked.
+    let disk = Disk::new(1);
+    let mut life = begin(&disk, dawn());
+    let id = dead_letter(&mut life, false, Span::from_secs(5));
+    life.now = life.now + Span::from_secs(6);
+    verb(&mut life, |engine, now| {
+        engine.kick_job(id, now);
+    });
+    assert!(life.access.with(|_, engine| engine.job(id).is_none()));
+    // A worker that had it before says how it went.
+    let disk = Disk::new(2);
+    let mut life = begin(&disk, dawn());
+    let id = dead_letter(&mut life, true, Span::MAX);
+    save(&mut life);
+    let before = disk.kill(1);
+    let mut again = begin(&before, life.now);
+    verb(&mut again, |engine, now| {
+        engine.complete(id, Outcome::Done(Body::from(b"done".as_slice())), now).expect("a job");
+    });
+    save(&mut again);
+    let after = begin(&before.kill(1), life.now);
+    assert!(after.access.with(|_, engine| !engine.is_buried(id)));
 }

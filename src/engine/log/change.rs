@@ -162,6 +162,20 @@ impl Change {
     }
 }
 
+impl Change {
+    /// Returns the bytes by which it made the job's [`Engine::logged_size`] larger.
+    fn growth(&self) -> isize {
+        match *self {
+            Change::Move { sizes: (before, after), .. } | Change::Reason { sizes: (before, after), .. } => {
+                after as isize - before as isize
+            }
+            Change::OriginGone { bytes, .. } => -(bytes as isize),
+            Change::Outcome { result, .. } => result as isize,
+            _ => 0,
+        }
+    }
+}
+
 impl Engine {
     /// Keeps a list of changes from now on, for a log.
     pub fn keep_changes(&mut self) {
@@ -188,11 +202,17 @@ impl Engine {
         }
     }
 
-    /// What happened to the job in `slot` in this verb or tick is not told any more, since the job is gone.
-    pub(in crate::engine) fn forget_changes(&mut self, slot: u32) {
-        if let Some(changes) = &mut self.news.changes {
-            changes.retain(|change| change.slot() != Some(slot));
-        }
+    /// Drops the pending changes of the job in `slot`, which is gone. Returns the bytes by which they made its
+    /// [`Engine::logged_size`] larger, which the log does not learn.
+    pub(in crate::engine) fn forget_changes(&mut self, slot: u32) -> isize {
+        let Some(changes) = &mut self.news.changes else { return 0 };
+        let mut growth = 0;
+        changes.retain(|change| {
+            let is_kept = change.slot() != Some(slot);
+            growth += if is_kept { 0 } else { change.growth() };
+            is_kept
+        });
+        growth
     }
 
     /// The next change that the log must have.

@@ -173,26 +173,33 @@ impl Engine {
         Some((slot, before))
     }
 
-    /// A worker said how a job went: well or badly, or so that it is to be tried again. Returns where the job is, if it
-    /// is over and has grown by the result.
-    pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<u32> {
+    /// A worker said how a job went: well or badly, or so that it is to be tried again. Returns its slot and its
+    /// [`Engine::logged_size`] before.
+    pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
-        let job = self.store.jobs.get_mut(slot);
+        let before = self.logged_size(slot);
+        let job = self.store.jobs.get(slot);
         if job.completion != CompletionPolicy::Keep || job.state() == State::Finished {
             return None;
         }
+        if job.state() == State::Buried {
+            self.forget_origin(slot);
+        }
+        let job = self.store.jobs.get_mut(slot);
         let cause = if done.is_some() { Some(Cause::Finish) } else { Cause::of_retry(job.state()) };
         if let Some(cause) = cause {
             job.transition(cause);
         }
         job.fails = fails;
         let length = job.body.len() as u32;
-        let number = self.extras_of(slot);
-        let extras = self.store.extras.get_mut(number);
-        extras.done = done?;
-        extras.result_at = length;
-        self.store.jobs.extend_body(slot, result);
-        Some(slot)
+        if let Some(done) = done {
+            let number = self.extras_of(slot);
+            let extras = self.store.extras.get_mut(number);
+            extras.done = done;
+            extras.result_at = length;
+            self.store.jobs.extend_body(slot, result);
+        }
+        Some((slot, before))
     }
 
     /// A job was deleted. Returns where it was, and what its [`Engine::logged_size`] was.

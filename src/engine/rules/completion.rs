@@ -458,16 +458,16 @@ impl Engine {
     /// Takes the job in `slot` out of everything; those who wait for its outcome are told this one.
     pub(in crate::engine) fn remove_job(&mut self, slot: u32, outcome: Outcome) {
         self.tell_outcome(slot, outcome);
-        // Nobody asks without a log.
-        let size = if self.is_logged() { self.logged_size(slot) } else { 0 };
         self.leave(slot);
+        // Only a log needs the size.
+        let size = if self.is_logged() { self.logged_size(slot) } else { 0 };
         self.unbind(slot);
         let job = self.store.jobs.remove(slot);
         let tube = self.tubes.get_mut(job.tube);
         tube.deletes += 1;
         if !job.is_volatile() {
-            self.forget_changes(slot);
-            self.changed(Change::Delete { slot, id: job.id, size });
+            let growth = self.forget_changes(slot);
+            self.changed(Change::Delete { slot, id: job.id, size: size.saturating_add_signed(-growth) });
         }
         self.close_tube_if_idle(job.tube);
     }
