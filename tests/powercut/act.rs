@@ -19,6 +19,7 @@ pub enum Act {
         pri: u32,
         delay: u64,
         body: Body,
+        tags: String,
     },
     ReserveAny,
     Reserve(String),
@@ -41,6 +42,17 @@ pub enum Act {
     Pause {
         tube: String,
         seconds: u64,
+    },
+    Move {
+        key: String,
+        tube: String,
+        pri: u32,
+        delay: u64,
+    },
+    Flush(String),
+    Set {
+        tube: String,
+        settings: String,
     },
     Submit {
         function: String,
@@ -129,8 +141,9 @@ impl Act {
         let data = |line: String, body: &Body| [line.as_bytes(), b"\r\n", &body.bytes(), b"\r\n"].concat();
         let handle = |key: &str| format!("H:{}:{key}", hostname());
         match self {
-            Act::Put { tube, pri, delay, body } => {
-                data(format!("use {tube}\r\nput {pri} {delay} {LONG} {}", body.length), body)
+            Act::Put { tube, pri, delay, body, tags } => {
+                let between = if tags.is_empty() { "" } else { " " };
+                data(format!("use {tube}\r\nput {pri} {delay} {LONG} {}{between}{tags}", body.length), body)
             }
             Act::ReserveAny => b"reserve-with-timeout 0\r\n".to_vec(),
             Act::Reserve(key) => format!("reserve-job {key}\r\n").into_bytes(),
@@ -141,6 +154,11 @@ impl Act {
             Act::KickJob(key) => format!("kick-job {key}\r\n").into_bytes(),
             Act::Touch(key) => format!("touch {key}\r\n").into_bytes(),
             Act::Pause { tube, seconds } => format!("pause-tube {tube} {seconds}\r\n").into_bytes(),
+            Act::Move { key, tube, pri, delay } => format!("move-job {key} {tube} {pri} {delay}\r\n").into_bytes(),
+            Act::Flush(tube) => format!("flush-tube {tube}\r\n").into_bytes(),
+            Act::Set { tube, settings } => {
+                format!("{}\r\n", format!("set-tube {tube} {settings}").trim_end()).into_bytes()
+            }
             Act::Submit { function, unique, body, kept } => {
                 let kind = if *kept { SUBMIT_JOB_BG } else { SUBMIT_JOB };
                 packet(kind, &[function.as_bytes(), unique.as_bytes(), &body.bytes()])
@@ -178,7 +196,7 @@ impl Act {
                 }
                 let line = talk.reply()?.0;
                 let key = match self {
-                    Act::Kick { .. } => String::new(),
+                    Act::Kick { .. } | Act::Flush(_) => String::new(),
                     _ => line.split(' ').nth(1).unwrap_or_default().to_owned(),
                 };
                 Ok(Reply { line, key })
@@ -216,6 +234,13 @@ impl Act {
             Act::Bury { key: job, pri } => vec![Change::Bury { key: key(job), pri: *pri }],
             Act::KickJob(job) => vec![Change::Kick(key(job))],
             Act::Pause { tube, seconds } => vec![Change::Pause { tube: tube.clone(), seconds: *seconds }],
+            Act::Move { key: job, tube, pri, delay } => {
+                vec![Change::Move { key: key(job), tube: tube.clone(), pri: *pri, delay: *delay }]
+            }
+            Act::Flush(tube) => flushed(book, tube),
+            // Nothing changes, and nothing is promised.
+            Act::Set { tube, settings } if book.settings.get(tube).map_or("", String::as_str) == settings => Vec::new(),
+            Act::Set { tube, settings } => vec![Change::Set { tube: tube.clone(), settings: settings.clone() }],
             Act::Outcome { id, done, result } => {
                 vec![Change::Outcome { key: key(id), done: *done, result: result.clone() }]
             }
@@ -233,8 +258,9 @@ impl Act {
         let Reply { line, key } = reply;
         let joined = self.joins(book).map(|(key, job)| (key.clone(), job.volatile));
         let well = match (self, joined) {
-            (Act::Put { tube, pri, delay, body }, _) if line.starts_with("INSERTED ") => {
+            (Act::Put { tube, pri, delay, body, tags }, _) if line.starts_with("INSERTED ") => {
                 let job = Job::new(Wire::Beanstalk, tube, body.clone(), *pri, *delay, LONG);
+                let job = Job { tags: tags.clone(), ..job };
                 return Ok(vec![Change::Put { key: key.clone(), job: Box::new(job) }]);
             }
             (Act::Submit { kept, .. }, Some((old, volatile))) if line == "packet 8" && *key == old => {
@@ -254,6 +280,7 @@ impl Act {
                 return Ok(vec![Change::Lease(key.clone())]);
             }
             (Act::Add { .. }, Some(_)) => line == "-CLIENT-ERROR Duplicate job",
+            (Act::Flush(tube), _) => *line == format!("FLUSHED {}", flushed(book, tube).len()),
             (Act::Kick { tube, bound }, _) => *line == format!("KICKED {}", kicked(book, tube, *bound).len()),
             _ => line.starts_with(self.word()),
         };
@@ -274,6 +301,8 @@ impl Act {
             Act::KickJob(_) => "KICKED",
             Act::Touch(_) => "TOUCHED",
             Act::Pause { .. } => "PAUSED",
+            Act::Move { .. } => "MOVED",
+            Act::Set { .. } => "SET",
             Act::Finish { .. } => "packet 17",
             Act::Add { .. } | Act::Outcome { .. } | Act::Remove(_) => "+OK",
             _ => "nothing of that kind",
@@ -304,6 +333,12 @@ fn kicked(book: &Book, tube: &str, bound: u64) -> Vec<Change> {
         book.apply(&changes[changes.len() - 1]);
     }
     changes
+}
+
+/// The jobs that a flush deletes.
+fn flushed(book: &Book, tube: &str) -> Vec<Change> {
+    let there = book.jobs.iter().filter(|(_, job)| job.tube == tube);
+    there.map(|(key, _)| Change::Delete(key.clone())).collect()
 }
 
 /// The name in Gearman's handles.

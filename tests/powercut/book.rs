@@ -46,6 +46,17 @@ pub enum Change {
         tube: String,
         seconds: u64,
     },
+    Move {
+        key: String,
+        tube: String,
+        pri: u32,
+        delay: u64,
+    },
+    /// A tube has other settings.
+    Set {
+        tube: String,
+        settings: String,
+    },
     Lease(String),
     /// A worker of Workq said how it went.
     Outcome {
@@ -88,6 +99,8 @@ pub struct Job {
     pub volatile: bool,
     pub max_fails: u32,
     pub result: Option<Body>,
+    /// The words of its tags, with spaces between them.
+    pub tags: String,
 }
 
 /// A job as it is seen after a restart.
@@ -101,22 +114,26 @@ pub struct View {
     pub ttr: u64,
     pub counts: [u32; 4],
     pub result: Option<Body>,
+    /// What its tags say, by the keys of `stats-job`.
+    pub tags: BTreeMap<String, String>,
 }
 
-/// A tube as it is seen after a restart, if it has jobs.
+/// A tube as it is seen after a restart, if it has jobs or settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TubeView {
     /// Seconds.
     pub pause: u64,
     /// The one that is kicked next.
     pub buried: Option<String>,
+    pub settings: String,
 }
 
-/// All jobs, by their keys, and the pauses of tubes.
+/// All jobs, by their keys, and the pauses and settings of tubes.
 #[derive(Clone, Default, Debug)]
 pub struct Book {
     pub jobs: BTreeMap<String, Job>,
     pub pauses: BTreeMap<String, u64>,
+    pub settings: BTreeMap<String, String>,
     next: u64,
 }
 
@@ -177,6 +194,7 @@ impl Job {
             volatile: false,
             max_fails: 0,
             result: None,
+            tags: String::new(),
         }
     }
 
@@ -211,8 +229,37 @@ impl Job {
             ttr: if told { self.ttr } else { 0 },
             counts: self.counts,
             result: self.result.clone(),
+            tags: shown(&self.tags),
         }
     }
+}
+
+/// What `stats-job` says of a job with these tags.
+fn shown(tags: &str) -> BTreeMap<String, String> {
+    let mut shown = BTreeMap::new();
+    let mut show = |key: &str, value: &str| drop(shown.insert(key.to_owned(), value.to_owned()));
+    for tag in tags.split(' ').filter(|tag| !tag.is_empty()) {
+        let parts: Vec<&str> = tag.split(':').collect();
+        let (first, second) = (parts[1], parts.get(2).copied());
+        match parts[0] {
+            "idp" => {
+                show("idempotency-key", first);
+                second.into_iter().for_each(|seconds| show("idempotency-ttl", seconds));
+            }
+            "con" => {
+                show("concurrency-key", first);
+                show("concurrency-limit", second.unwrap_or("1"));
+            }
+            "try" => {
+                show("try", first);
+                second.into_iter().for_each(|seconds| show("backoff", seconds));
+            }
+            // How much of its life is left changes.
+            "ttl" => show("expires-in", ""),
+            _ => panic!("{tags}"),
+        }
+    }
+    shown
 }
 
 impl Book {
@@ -226,6 +273,8 @@ impl Book {
             Change::Delete(key) => drop(self.jobs.remove(key)),
             Change::Pause { tube, seconds: 0 } => drop(self.pauses.remove(tube)),
             Change::Pause { tube, seconds } => drop(self.pauses.insert(tube.clone(), *seconds)),
+            Change::Set { tube, settings } if settings.is_empty() => drop(self.settings.remove(tube)),
+            Change::Set { tube, settings } => drop(self.settings.insert(tube.clone(), settings.clone())),
             Change::Restart => self.restart(),
             Change::Adopt(key)
             | Change::Reserve(key)
@@ -233,6 +282,7 @@ impl Book {
             | Change::Lease(key)
             | Change::Release { key, .. }
             | Change::Bury { key, .. }
+            | Change::Move { key, .. }
             | Change::Outcome { key, .. } => {
                 let order = self.next;
                 let job = self.jobs.get_mut(key).unwrap_or_else(|| panic!("{change:?}: there is no such job"));
@@ -247,8 +297,8 @@ impl Book {
         for job in self.jobs.values_mut().filter(|job| job.place == Place::Reserved) {
             job.place = Place::Ready;
         }
-        let jobs = &self.jobs;
-        self.pauses.retain(|tube, _| jobs.values().any(|job| job.tube == *tube));
+        let (jobs, settings) = (&self.jobs, &self.settings);
+        self.pauses.retain(|tube, _| settings.contains_key(tube) || jobs.values().any(|job| job.tube == *tube));
     }
 
     /// The job that a kick takes next from this tube.
@@ -265,11 +315,13 @@ impl Book {
     pub fn views(&self) -> Views {
         let kept = || self.jobs.iter().filter(|(_, job)| !job.volatile);
         let mut tubes = BTreeMap::new();
-        for (_, job) in kept().filter(|(_, job)| job.wire == Wire::Beanstalk) {
-            let buried = kept().filter(|(_, other)| other.tube == job.tube && other.place == Place::Buried);
+        let with_jobs = kept().filter(|(_, job)| job.wire == Wire::Beanstalk).map(|(_, job)| &job.tube);
+        for tube in with_jobs.chain(self.settings.keys()) {
+            let buried = kept().filter(|(_, other)| other.tube == *tube && other.place == Place::Buried);
             let buried = buried.min_by_key(|(_, job)| job.order).map(|(key, _)| key.clone());
-            let pause = self.pauses.get(&job.tube).copied().unwrap_or(0);
-            tubes.insert(job.tube.clone(), TubeView { pause, buried });
+            let pause = self.pauses.get(tube).copied().unwrap_or(0);
+            let settings = self.settings.get(tube).cloned().unwrap_or_default();
+            tubes.insert(tube.clone(), TubeView { pause, buried, settings });
         }
         Views { jobs: kept().map(|(key, job)| (key.clone(), job.view())).collect(), tubes }
     }
@@ -296,6 +348,10 @@ impl Job {
                 self.place = Place::Ready;
                 self.counts[3] += 1;
             }
+            Change::Move { tube, pri, delay, .. } => {
+                (self.tube, self.pri, self.delay) = (tube.clone(), *pri, *delay);
+                self.place = if *delay > 0 { Place::Delayed } else { Place::Ready };
+            }
             Change::Lease(_) => {
                 self.place = Place::Leased;
                 self.counts[0] += 1;
@@ -311,7 +367,9 @@ impl Job {
                     self.place = Place::Ready;
                 }
             }
-            Change::Put { .. } | Change::Delete(_) | Change::Pause { .. } | Change::Restart => unreachable!("not here"),
+            Change::Put { .. } | Change::Delete(_) | Change::Pause { .. } | Change::Set { .. } | Change::Restart => {
+                unreachable!("not here")
+            }
         }
     }
 }
@@ -337,7 +395,8 @@ impl Change {
                     Wire::Gearman => 'g',
                     Wire::Workq => 'w',
                 };
-                let Job { tube, body, pri, delay, ttr, unique, volatile, max_fails, .. } = &**job;
+                let Job { tube, body, pri, delay, ttr, unique, volatile, max_fails, tags, .. } = &**job;
+                let tags = tags.replace(' ', ",");
                 let volatile = u32::from(*volatile);
                 line(&[
                     &"put",
@@ -352,6 +411,7 @@ impl Change {
                     unique,
                     &volatile,
                     max_fails,
+                    &tags,
                 ])
             }
             Change::Adopt(key) => line(&[&"adopt", key]),
@@ -361,6 +421,8 @@ impl Change {
             Change::Kick(key) => line(&[&"kick", key]),
             Change::Delete(key) => line(&[&"delete", key]),
             Change::Pause { tube, seconds } => line(&[&"pause", tube, seconds]),
+            Change::Move { key, tube, pri, delay } => line(&[&"move", key, tube, pri, delay]),
+            Change::Set { tube, settings } => line(&[&"set", tube, &settings.replace(' ', ",")]),
             Change::Lease(key) => line(&[&"lease", key]),
             Change::Outcome { key, done, result } => {
                 line(&[&"outcome", key, &u32::from(*done), &result.word, &result.length])
@@ -385,7 +447,8 @@ impl Change {
                     _ => Wire::Workq,
                 };
                 let job = Job::new(wire, words[3], body(4), small(6), number(7), number(8));
-                let job = Job { unique: word(9), volatile: small(10) == 1, max_fails: small(11), ..job };
+                let tags = word(12).replace(',', " ");
+                let job = Job { unique: word(9), volatile: small(10) == 1, max_fails: small(11), tags, ..job };
                 Change::Put { key, job: Box::new(job) }
             }
             "adopt" => Change::Adopt(key),
@@ -395,6 +458,8 @@ impl Change {
             "kick" => Change::Kick(key),
             "delete" => Change::Delete(key),
             "pause" => Change::Pause { tube: key, seconds: number(2) },
+            "move" => Change::Move { key, tube: word(2), pri: small(3), delay: number(4) },
+            "set" => Change::Set { tube: key, settings: word(2).replace(',', " ") },
             "lease" => Change::Lease(key),
             "outcome" => Change::Outcome { key, done: number(2) == 1, result: body(3) },
             "restart" => Change::Restart,

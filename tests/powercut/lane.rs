@@ -131,7 +131,7 @@ impl Lane {
         match wire {
             Wire::Beanstalk => {
                 let (pri, delay) = (self.random.below(5) as u32, self.random.pick(&DELAYS));
-                Act::Put { tube: self.name('t', which), pri, delay, body }
+                Act::Put { tube: self.name('t', which), pri, delay, body, tags: self.tags() }
             }
             Wire::Gearman => {
                 // Nobody takes jobs of the third function.
@@ -150,6 +150,27 @@ impl Lane {
         }
     }
 
+    /// Tags that change nothing within a history but what is stored, mostly none. Without a delay after each try, for
+    /// the last clients lose what they have reserved.
+    fn tags(&mut self) -> String {
+        let mut tags = Vec::new();
+        for (which, kind) in ["idp:k", "con:c", "try:200", "ttl:"].into_iter().enumerate() {
+            let is_long = self.random.once_in(2);
+            if !self.random.once_in(4) {
+                continue;
+            }
+            tags.push(match (which, is_long) {
+                // Nobody else has this key.
+                (0, false) => format!("{kind}{}-{}", self.next, self.bodies),
+                (0, true) => format!("{kind}{}-{}:{LONG}", self.next, self.bodies),
+                (1, _) => format!("{kind}{}:1000", self.next % 3),
+                (3, _) => format!("{kind}{}", 3 * LONG),
+                _ => kind.to_owned(),
+            });
+        }
+        tags.join(" ")
+    }
+
     fn choose_beanstalk(&mut self, book: &Book, full: bool) -> Option<Act> {
         use Place::{Buried, Delayed, Ready, Reserved};
         let (pri, delay) = (self.random.below(5) as u32, self.random.pick(&DELAYS));
@@ -157,7 +178,14 @@ impl Lane {
         let tube = self.name('t', which);
         let any = [Ready, Delayed, Reserved, Buried];
         let wire = Wire::Beanstalk;
-        match self.random.below(20) {
+        match self.random.below(24) {
+            20 => self.job(book, wire, &any).map(|key| Act::Move { key, tube, pri, delay }),
+            21 if self.random.once_in(3) => Some(Act::Flush(tube)),
+            22 => {
+                let settings =
+                    ["", "try:250 dead:x", "max:9000 rate:90000/1", "try:250 limit:900000", "limit:70000:80000:90000"];
+                Some(Act::Set { tube, settings: self.random.pick(&settings).to_owned() })
+            }
             0..=5 if !full => None,
             0..=8 => self.job(book, wire, &any).map(Act::Delete),
             9..=10 => Some(Act::ReserveAny),
@@ -301,8 +329,8 @@ impl Lane {
             // What nobody can foresee must be the last in its breath.
             let unforeseen = matches!(act, Act::ReserveAny | Act::Grab | Act::Lease { .. });
             act.expected(&ahead).iter().for_each(|change| ahead.apply(change));
-            // So must a kick be the first, behind no job that nobody knows yet.
-            if acts.is_empty() || !matches!(act, Act::Kick { .. }) {
+            // So must a kick or a flush be the first, behind no job that nobody knows yet.
+            if acts.is_empty() || !matches!(act, Act::Kick { .. } | Act::Flush(_)) {
                 acts.push(act);
             }
             if unforeseen {

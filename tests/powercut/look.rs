@@ -62,7 +62,19 @@ fn view(wire: Wire, facts: &[u8], body: &[u8]) -> View {
         ttr: if told { number(&facts, "ttr") } else { 0 },
         counts: ["reserves", "releases", "buries", "kicks"].map(|key| number(&facts, key)),
         result: None,
+        tags: if told { tags(facts) } else { BTreeMap::new() },
     }
+}
+
+/// What the tags of a job say.
+fn tags(facts: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let keys =
+        ["idempotency-key", "idempotency-ttl", "concurrency-key", "concurrency-limit", "try", "backoff", "expires-in"];
+    let mut tags: BTreeMap<String, String> =
+        facts.into_iter().filter(|(key, _)| keys.contains(&key.as_str())).collect();
+    // How much of its life is left changes.
+    tags.get_mut("expires-in").into_iter().for_each(String::clear);
+    tags
 }
 
 fn look_at_numbers(daemon: &Daemon, wanted: &Wanted, sight: &mut Sight) -> Result<()> {
@@ -84,11 +96,12 @@ fn look_at_numbers(daemon: &Daemon, wanted: &Wanted, sight: &mut Sight) -> Resul
     let answers = ask(&mut talk, &questions)?;
     for (tube, (_, facts)) in wanted.tubes.iter().zip(answers).filter(|(_, (line, _))| line.starts_with("OK ")) {
         let facts = parse(&facts, ": ");
-        // A pause is told as it was; a tube that is there has jobs, since nobody else is connected.
+        // A pause is told as it was; a tube that is there has jobs or settings, since nobody else is connected.
         let pause = if number::<u64>(&facts, "pause-time-left") > 0 { number(&facts, "pause") } else { 0 };
         let buried = ask(&mut talk, &[format!("use {tube}\r\n"), "peek-buried\r\n".to_owned()])?.remove(1).0;
         let buried = buried.strip_prefix("FOUND ").and_then(|rest| rest.split(' ').next()).map(str::to_owned);
-        sight.views.tubes.insert(tube.clone(), TubeView { pause, buried });
+        let settings = facts.get("settings").cloned().unwrap_or_default();
+        sight.views.tubes.insert(tube.clone(), TubeView { pause, buried, settings });
     }
     Ok(())
 }
@@ -129,6 +142,7 @@ fn look_at_ids(daemon: &Daemon, wanted: &Wanted, sight: &mut Sight) -> Result<()
             ttr: 0,
             counts: [number(&facts, "attempts"), number(&facts, "fails"), 0, 0],
             result: if over { result(&mut talk, id)? } else { None },
+            tags: BTreeMap::new(),
         };
         sight.views.jobs.insert(id.clone(), view);
     }

@@ -122,7 +122,9 @@ pub fn wanted(lanes: &BTreeMap<u64, Lane>) -> Wanted {
                     wanted.tubes.insert(job.tube.clone());
                 }
             }
-            Change::Pause { tube, .. } => drop(wanted.tubes.insert(tube.clone())),
+            Change::Pause { tube, .. } | Change::Set { tube, .. } | Change::Move { tube, .. } => {
+                let _ = wanted.tubes.insert(tube.clone());
+            }
             _ => {}
         }
     }

@@ -22,8 +22,9 @@ fn key_of(change: &Change) -> Option<&str> {
         | Change::Kick(key)
         | Change::Delete(key)
         | Change::Lease(key)
+        | Change::Move { key, .. }
         | Change::Outcome { key, .. } => Some(key),
-        Change::Pause { .. } | Change::Restart => None,
+        Change::Pause { .. } | Change::Set { .. } | Change::Restart => None,
     }
 }
 
@@ -44,6 +45,7 @@ fn after(job: &Option<Job>, change: &Change, full: &Option<Job>) -> Option<Job> 
         }
         Change::Bury { .. } => (job.pri, job.counts[2]) = (full.pri, full.counts[2]),
         Change::Kick(_) => job.counts[3] = full.counts[3],
+        Change::Move { .. } => (job.tube, job.pri, job.delay) = (full.tube.clone(), full.pri, full.delay),
         Change::Outcome { .. } => (job.counts[1], job.result) = (full.counts[1], full.result.clone()),
         _ => {}
     }
