@@ -1,15 +1,14 @@
-//! The queue itself: pure, without a socket, file, lock, thread, clock or source of randomness.
+//! The queue itself: pure, without sockets, files, locks, threads, a clock or a source of randomness.
 //!
 //! Owns every job, tube and client, and all rules about them. A *verb* is a method of [`Engine`]: it takes the client,
-//! typed arguments and the time, returns its direct answer, and appends [`Event`]s for other clients, which the caller
-//! must take (with [`Engine::take_event`]) before the next verb or tick, while they are true. Time passes by
-//! [`Engine::tick`]; the caller asks [`Engine::next_deadline`] after every verb or tick, since each of them may change
-//! it, and ticks before a verb when that moment has passed, or soon after: what a client keeps beyond its time is lost
-//! to it all the same.
+//! typed arguments and the time, returns its result, and appends [`Event`]s for other clients. The caller must take
+//! these (with [`Engine::take_event`]) before the next verb or tick, while they are still true. [`Engine::tick`] lets
+//! time pass. The caller queries [`Engine::next_deadline`] after every verb or tick, since each may change it, and
+//! ticks when that time has passed: before the next verb, or soon after. A late tick does not extend a reservation.
 //!
-//! No verb does more than the steps that its turn was granted ([`Engine::grant_steps`]): one that answers
-//! [`Progress::More`] must be called again in another turn, and what no caller can go on with is left to
-//! [`Engine::go_on`]. Must not import any other room.
+//! A verb uses at most the steps granted to its turn ([`Engine::grant_steps`]). If it returns [`Progress::More`], the
+//! caller must call it again in another turn. Work that no caller can continue is left to [`Engine::go_on`]. Must not
+//! import any other room.
 
 #[cfg(any(test, feature = "test-support"))]
 #[path = "tests/check.rs"]
@@ -72,40 +71,40 @@ use data::client::{ClientState, Clients};
 use data::store::Store;
 use data::tube::{Tubes, DEFAULT_TUBE};
 
-/// Room for so much news is kept; more is seldom needed, when very many wait for one job.
+/// The event queue keeps its memory up to this capacity. More events occur only when very many clients wait for one
+/// job.
 const KEPT_EVENTS: usize = 4096;
 
-/// See [`Limits::few_watched`]; the lists of nearly all clients are shorter.
+/// See [`Limits::few_watched`]. Nearly all clients have shorter watch lists.
 pub const FEW_WATCHED: usize = 64;
 
-/// Parts of all memory that watches and tubes may take at most: what a client can cause without a job must leave room
-/// for jobs.
+/// Watches and tubes may take one part in this many of the memory limit: what clients create without jobs must leave
+/// room for jobs.
 const WATCHES_PART: u64 = 4;
 const TUBES_PART: u64 = 2;
 
-/// Bounds of the engine; most are options of the server.
+/// Limits of the engine. Most are options of the server.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Bytes that all that clients cause may take.
+    /// Memory limit for everything that clients cause, in bytes.
     pub max_memory: u64,
-    /// The part of it that is kept for replies, and for what gives memory back: what asks for more may not take it.
+    /// The part of `max_memory` reserved for replies and for commands that free memory.
     pub kept_memory: u64,
-    /// Tubes that may exist at a time.
+    /// The maximum number of tubes.
     pub max_tubes: usize,
-    /// Tubes that one client may watch.
+    /// Maximum number of tubes that one client may watch.
     pub max_watched: usize,
-    /// A client that watches no more tubes than this is dealt with in one go, whatever is left of a turn's steps.
+    /// A client that watches at most this many tubes is processed at once, whatever the remaining steps of the turn.
     pub few_watched: usize,
-    /// With how many losses a job with [`CompletionPolicy::Tell`] has failed: how often it is tried in all; none:
-    /// without end.
+    /// The number of lost workers after which a job with [`CompletionPolicy::Tell`] fails; `None`: unlimited.
     pub max_losses: Option<u32>,
-    /// Bytes of the largest body of a job that is leased: clients that lease were never promised to meet larger ones.
+    /// Largest body of a leased job, in bytes: leasing clients were never promised larger ones.
     pub largest_leased: usize,
-    /// How long the lease of a job lasts that has no time to run.
+    /// The lease time of a job without a time to run.
     pub lease_limit: Span,
-    /// Idle clients that are notified when a job becomes ready; zero: all.
+    /// The number of idle clients notified when a job becomes ready; 0: all.
     pub wakeups: u32,
-    /// Keys of jobs mean something in one tube only: clients of other tubes may use the same keys for other purposes.
+    /// Keys of jobs are unique per tube: clients of other tubes may use the same keys for other purposes.
     pub keys_per_tube: bool,
     /// Makes the hashes of names unpredictable to clients.
     pub hash_secret: u64,
@@ -127,13 +126,13 @@ impl Limits {
     };
 }
 
-/// A tube that cannot be watched or used, because of [`Limits::max_tubes`], [`Limits::max_watched`] or
+/// The tube cannot be watched or used because of [`Limits::max_tubes`], [`Limits::max_watched`] or
 /// [`Limits::max_memory`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OverLimit;
 
-/// The queue. Each owner counts what it holds, and a file of `rules` or `verbs` names in its first lines those that it
-/// touches.
+/// The queue. Each owner counts its own memory. The first lines of each file in `rules` or `verbs` name the owners that
+/// the file touches.
 #[derive(Debug)]
 pub struct Engine {
     store: Store,
@@ -143,11 +142,11 @@ pub struct Engine {
     news: News,
     limits: Limits,
     job_times: JobTimes,
-    /// Bytes of connections, as [`Engine::set_buffers`] told them last.
+    /// Bytes of connection buffers, as last set by [`Engine::set_buffers`].
     buffers: u64,
-    /// The system has no memory for more.
+    /// The system cannot provide more memory.
     exhausted: bool,
-    /// No jobs are taken in any more.
+    /// The server is draining: it accepts no new jobs.
     draining: bool,
     /// The state of the pseudo-random generator of [`Engine::roll`], whose numbers may be predictable.
     dice: u64,
@@ -172,7 +171,7 @@ impl Engine {
         }
     }
 
-    /// A new client, which uses and watches the default tube.
+    /// Adds a client that uses and watches the default tube.
     pub fn connect(&mut self) -> ClientId {
         let client = self.connect_as(ReservePolicy::PerConnection);
         self.clients[client].used = DEFAULT_TUBE;
@@ -183,43 +182,43 @@ impl Engine {
         client
     }
 
-    /// A new client, which uses and watches nothing yet.
+    /// Adds a client that uses and watches no tube yet.
     pub fn connect_as(&mut self, reserve_policy: ReservePolicy) -> ClientId {
         self.clients.connected += 1;
         self.clients.insert(ClientState::new(reserve_policy, self.clients.connected as u32))
     }
 
-    /// What tells a client from others of the same number, which come before or after it.
+    /// Returns a handle that distinguishes the client from earlier and later ones with the same number.
     pub fn handle(&self, client: ClientId) -> ClientHandle {
         self.clients.handle(client)
     }
 
-    /// Clients that have connected since the start.
+    /// The number of clients that have connected since the start.
     pub fn total_connections(&self) -> u64 {
         self.clients.connected
     }
 
-    /// All jobs, in no useful order and in any state; for tests.
+    /// All jobs, in no particular order and in any state; for tests.
     pub fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
         self.store.jobs.iter().map(|(slot, _)| self.store.jobs.view(slot))
     }
 
-    /// The job with this id, in any tube, unless it is over.
+    /// The unfinished job with this ID, in any tube.
     pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
         self.any_job(id).filter(|job| job.state() != State::Finished)
     }
 
-    /// The job with this id, in any state and tube.
+    /// The job with this ID, in any state and tube.
     pub fn any_job(&self, id: JobId) -> Option<JobView<'_>> {
         self.store.jobs.find(id).map(|slot| self.store.jobs.view(slot))
     }
 
-    /// Jobs are taken in again.
+    /// Leaves drain mode: new jobs are accepted again.
     pub fn undrain(&mut self) {
         self.draining = false;
     }
 
-    /// From now on no job is taken in.
+    /// Enters drain mode: new jobs are refused.
     pub fn drain(&mut self) {
         self.draining = true;
     }
@@ -229,12 +228,12 @@ impl Engine {
         self.tubes.iter().map(|(_, tube)| &*tube.name)
     }
 
-    /// Whether there is news for another client, which most verbs have none of.
+    /// Returns `true` if there are events for other clients. Most verbs cause none.
     pub fn has_events(&self) -> bool {
         !self.news.events.is_empty()
     }
 
-    /// The next piece of news for another client.
+    /// Removes and returns the next event for another client.
     pub fn take_event(&mut self) -> Option<Event> {
         let event = self.news.events.pop_front();
         if event.is_none() && self.news.events.capacity() > KEPT_EVENTS {
@@ -243,7 +242,7 @@ impl Engine {
         event
     }
 
-    /// The job in a slot that a change names.
+    /// The job in the slot that a change names.
     pub fn job_at(&self, slot: u32) -> JobView<'_> {
         self.store.jobs.view(slot)
     }
@@ -253,7 +252,7 @@ impl Engine {
         &self.tubes.get(job.tube).name
     }
 
-    /// The last id that was given.
+    /// The last ID that was assigned.
     pub fn last_id(&self) -> u64 {
         self.store.last_id
     }

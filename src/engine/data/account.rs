@@ -1,15 +1,15 @@
-//! The account of memory: what everything that clients caused takes, in bytes.
+//! The memory account: what everything that clients caused takes, in bytes.
 //!
-//! Owns the sums by kind. Must not refuse anything: `rules/memory.rs` has the bound.
+//! Owns the sums by kind. Must not refuse anything: `rules/memory.rs` enforces the limit.
 
-/// Bytes by what takes them.
+/// Memory in bytes, by purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Account {
-    /// Jobs: bodies, dedup keys, outcomes, and those who wait for them.
+    /// Jobs: bodies, dedup keys, outcomes, and the attachments of waiting clients.
     pub jobs: u64,
     pub tubes: u64,
     pub watches: u64,
-    /// Outside of the engine: connections, what they have sent and what they have not read. As the server told it last.
+    /// Connections outside the engine: unprocessed input and unsent output, as last reported by the server.
     pub buffers: u64,
 }
 

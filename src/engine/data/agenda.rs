@@ -1,6 +1,7 @@
-//! What is to be done, and when.
+//! Pending work and its deadlines.
 //!
-//! Owns the deadlines of everything timed, the work that verbs have left for other turns, and the steps of this turn.
+//! Owns the deadlines of everything timed, the work that verbs have deferred to other turns, and the steps of this
+//! turn.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,7 +15,7 @@ pub struct Agenda {
     pub(in crate::engine) deadlines: Deadlines,
     pub(in crate::engine) deferred: VecDeque<Deferred>,
     pub(in crate::engine) steps: Steps,
-    /// Commands about many jobs that are in progress, by their numbers in the log.
+    /// Long commands in progress, by their numbers in the log.
     pub(in crate::engine) open: BTreeMap<u32, OpenOperation>,
 }
 

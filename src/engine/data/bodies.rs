@@ -1,8 +1,8 @@
-//! Where the bodies of all jobs are.
+//! The storage of all job bodies.
 //!
-//! Owns their memory. Small ones are copied into pages of one size each: that costs no word of the allocator's and
-//! leaves nothing between other allocations, so that a page whose last body goes is given back to the system. Must not
-//! know jobs.
+//! Owns their memory. Small bodies are copied into pages of one size class each. They need no allocator header and
+//! leave no gaps between other allocations, so a page is returned to the system when its last body goes. Must not know
+//! jobs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -12,26 +12,26 @@ use slab::Slab;
 use super::body::{Body, BodyRef};
 use super::list::NIL;
 
-/// Bodies up to this many bytes are copied into pages, which is done under the lock of whoever owns the engine. With
-/// larger ones the allocator loses little, and a copy would take its time.
+/// Bodies up to this many bytes are copied into pages, under the lock of the engine's owner. The allocator wastes
+/// little on larger ones, and a copy would take too long.
 const PAGED_MAX: usize = 1024;
 
-/// What a page holds at least: a piece of this size goes back to the system by itself when it is freed.
+/// Minimum size of a page: the allocator returns a block of this size to the system as soon as it is freed.
 const PAGE: usize = 128 * 1024;
 
-/// Sizes that pages are made for: steps of 16 bytes up to 256, of an eighth of a power of two from there on.
+/// Size classes of pages: steps of 16 bytes up to 256, then steps of an eighth of a power of two.
 const CLASSES: usize = 32;
 
-/// To free a body larger than this takes about as long as a turn.
+/// Freeing a body larger than this takes about as long as a turn.
 const RELEASED: usize = 1 << 20;
 
-/// Bodies that are gone and replies still hold that one look after them covers: clients decide how many there are, and
-/// who looks must not pay for all.
+/// The number of removed but still shared bodies that one check covers. Clients determine how many of them exist, and
+/// no single turn must pay for all.
 const LOOKS: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
 pub struct BodyKey {
-    /// Its place among those of its class, or among those that are not paged.
+    /// The entry in the body's class, or in the table of bodies outside pages.
     place: u32,
     length: u32,
 }
@@ -40,51 +40,51 @@ pub struct BodyKey {
 pub struct Bodies {
     classes: [Class; CLASSES],
     whole: Slab<Body>,
-    /// What is spare in all classes.
+    /// Spare bytes in all classes.
     spare: u64,
-    /// Bytes that belong to replies only: they take memory until those are sent.
+    /// Bodies that only replies still share; they take memory until these are sent.
     in_flight: VecDeque<InFlight>,
-    /// The sum of their lengths, in bytes.
+    /// The sum of the lengths in `in_flight`.
     in_flight_bytes: u64,
     /// Bytes of account of all bodies.
     held: u64,
-    /// Bodies that are gone, and are so large that to free them takes long.
+    /// Removed bodies that are so large that freeing them takes long.
     released: Vec<Body>,
 }
 
-/// A body that replies share, and no job has.
+/// A body that only replies share.
 #[derive(Debug)]
 struct InFlight {
     bytes: Weak<Box<[u8]>>,
     length: u64,
-    /// A large one is not freed by whoever sends the last reply.
+    /// Set for a large body, so that the sender of the last reply does not have to free it.
     kept: Option<Arc<Box<[u8]>>>,
 }
 
-/// Bodies of about one size; the place of one is its page's number × bodies in a page + its entry.
+/// Bodies of about the same size. A body's place is its page number × bodies per page + its entry.
 #[derive(Debug)]
 struct Class {
     size: usize,
-    /// Entries in a page, as a power of two.
+    /// Entries per page, as a power of two.
     bits: u32,
     pages: Vec<Page>,
-    /// The first of the pages that have room, or [`NIL`].
+    /// The first page with vacant entries, or [`NIL`].
     open: u32,
-    /// The page that holds memory but no body, or [`NIL`].
+    /// The page that has memory but no bodies, or [`NIL`].
     idle: u32,
-    /// Bytes of entries that were used and are vacant, in pages that hold memory.
+    /// Bytes of vacated entries in pages that have memory.
     spare: u64,
 }
 
-/// A page without bodies may have given its memory back.
+/// A page. Without bodies, it may have released its memory.
 #[derive(Debug)]
 struct Page {
-    /// As long as entries were ever used.
+    /// Extends to the last entry ever used.
     bytes: Vec<u8>,
-    /// The entries that became vacant, as a list: each begins with the number of the next one, or [`NIL`].
+    /// The head of a linked list of vacated entries: each begins with the number of the next one, or [`NIL`].
     first_vacant: u32,
     held: u32,
-    /// The next page that has room, or [`NIL`].
+    /// The next page with vacant entries, or [`NIL`].
     next_open: u32,
 }
 
@@ -94,7 +94,7 @@ impl BodyKey {
     }
 }
 
-/// The class of a body.
+/// The size class of a body.
 const fn class_of(length: usize) -> usize {
     let last = length.saturating_sub(1);
     if last < 128 {
@@ -104,7 +104,7 @@ const fn class_of(length: usize) -> usize {
     doubling * 8 + (last >> (doubling + 4))
 }
 
-/// The size of the bodies of a class.
+/// The largest body of a size class, in bytes.
 const fn size_of_class(class: usize) -> usize {
     match class {
         0..8 => (class + 1) * 16,
@@ -180,7 +180,7 @@ impl Class {
         }
     }
 
-    /// A page became empty. One is kept, the lower of two, as in [`super::slots`].
+    /// Handles a page that has become empty. One empty page keeps its memory, the lower of two, as in [`super::slots`].
     fn rest(&mut self, number: u32) {
         let mut gone = number;
         let start = |number: u32| self.pages[number as usize].bytes.as_ptr();
@@ -199,7 +199,7 @@ impl Class {
         &self.pages[number].bytes[entry as usize * self.size..]
     }
 
-    /// A place as the number of its page and its entry there.
+    /// Splits a place into the number of its page and the entry in that page.
     fn split(&self, place: u32) -> (usize, u32) {
         ((place >> self.bits) as usize, place & ((1 << self.bits) - 1))
     }
@@ -211,7 +211,7 @@ impl Bodies {
         Bodies { classes, whole: Slab::new(), spare: 0, in_flight, in_flight_bytes: 0, held: 0, released: Vec::new() }
     }
 
-    /// Stores a body, which must become a job's.
+    /// Stores a body, which must then be assigned to a job.
     pub fn add(&mut self, body: Body) -> BodyKey {
         if body.len() <= PAGED_MAX {
             return self.copy(body.bytes());
@@ -220,7 +220,7 @@ impl Bodies {
         BodyKey { length: body.len() as u32, place: self.whole.insert(body) as u32 }
     }
 
-    /// Stores a body that is somebody else's.
+    /// Stores a copy of a borrowed body.
     pub fn copy(&mut self, body: &[u8]) -> BodyKey {
         if body.len() > PAGED_MAX {
             return self.add(Body::from(body));
@@ -250,7 +250,7 @@ impl Bodies {
         }
     }
 
-    /// Takes a body that is none of those here, or no more, on account, until no reply shares it. Only for large ones:
+    /// Counts a body that this store does not (or no longer) hold, until no reply shares it. Only for large bodies:
     /// small ones are copied.
     pub fn note_in_flight(&mut self, body: &Body) {
         if let Body::Large(bytes) = body {
@@ -261,22 +261,22 @@ impl Bodies {
         }
     }
 
-    /// Bytes of bodies whose jobs are gone, but not the replies that share them; as of the last looks.
+    /// Bytes of bodies that only replies still share, as of the last checks.
     pub fn in_flight(&self) -> u64 {
         self.in_flight_bytes
     }
 
-    /// Bytes of the bodies that are here.
+    /// Bytes of the stored bodies.
     pub fn held(&self) -> u64 {
         self.held
     }
 
-    /// Bytes of pages that bodies have left, and other pages cannot have.
+    /// Bytes of pages that bodies have vacated and other pages cannot use.
     pub fn spare(&self) -> u64 {
         self.spare
     }
 
-    /// Looks after some of those.
+    /// Checks some of the bodies in flight, and stops counting those that no reply shares.
     pub fn check_in_flight(&mut self) {
         for _ in 0..self.in_flight.len().min(LOOKS) {
             let Some(in_flight) = self.in_flight.pop_front() else { return };
@@ -292,12 +292,12 @@ impl Bodies {
         }
     }
 
-    /// Bodies that are gone, to be freed where nobody waits for it.
+    /// Takes the removed large bodies, to be freed without holding up anyone.
     pub fn take_released(&mut self) -> Vec<Body> {
         std::mem::take(&mut self.released)
     }
 
-    /// How many there are, counted page by page; for checks.
+    /// The number of bodies, counted page by page; for checks.
     #[cfg(any(test, feature = "test-support"))]
     pub fn counted(&self) -> usize {
         let pages = self.classes.iter().flat_map(|class| &class.pages);

@@ -1,15 +1,15 @@
 //! The body of a job: opaque bytes.
 //!
-//! Owns the choice between copying and sharing. Must not look inside.
+//! Owns the choice between copying and sharing. Must not interpret the bytes.
 
 use std::sync::Arc;
 
-/// Bodies up to this many bytes are copied into a reply, larger ones shared with it. A copy of this size costs about as
-/// much as the two atomic operations and the extra segment of a write that sharing takes.
+/// Bodies up to this many bytes are copied into a reply; larger ones are shared with it. Copying this many costs about
+/// as much as the two atomic operations and the extra segment of a write that sharing requires.
 pub const COPY_MAX: usize = 4096;
 
-/// Bytes that never change. Small ones are owned outright, which saves 16 bytes each; large ones are shared, so that a
-/// reply that waits in a slow client's output holds no second copy.
+/// Immutable bytes. Small bodies are owned directly, which saves 16 bytes each. Large bodies are shared, so that a
+/// reply that waits in a slow client's output needs no second copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
     Small(Box<[u8]>),
@@ -18,7 +18,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// A copy of these bytes; none if there is no memory for it.
+    /// Copies these bytes. Returns `None` if there is no memory.
     pub fn copy(bytes: &[u8]) -> Option<Body> {
         let mut copy = Vec::new();
         copy.try_reserve_exact(bytes.len()).ok()?;
@@ -30,7 +30,7 @@ impl Body {
         self.borrow().bytes()
     }
 
-    /// The same, to be passed on.
+    /// Borrows the body, to pass it on.
     pub fn borrow(&self) -> BodyRef<'_> {
         match self {
             Body::Small(bytes) => BodyRef::Small(bytes),
@@ -46,7 +46,7 @@ impl Body {
         self.len() == 0
     }
 
-    /// Whether a reply shares it.
+    /// Returns `true` if a reply shares the body.
     pub fn is_shared(&self) -> bool {
         matches!(self, Body::Large(bytes) if Arc::strong_count(bytes) > 1)
     }
@@ -58,12 +58,12 @@ impl Default for Body {
     }
 }
 
-/// A body that is somebody else's.
+/// A body that belongs to someone else.
 #[derive(Clone, Copy, Debug)]
 pub enum BodyRef<'a> {
-    /// At most [`COPY_MAX`] bytes: to be copied.
+    /// At most [`COPY_MAX`] bytes, to be copied.
     Small(&'a [u8]),
-    /// More than that: to be shared.
+    /// More than [`COPY_MAX`] bytes, to be shared.
     Large(&'a Arc<Box<[u8]>>),
 }
 
@@ -85,7 +85,7 @@ impl<'a> BodyRef<'a> {
 }
 
 impl From<Vec<u8>> for Body {
-    /// Copies nothing if the vector is exactly full.
+    /// Copies nothing if the vector has no spare capacity.
     fn from(bytes: Vec<u8>) -> Body {
         let bytes = bytes.into_boxed_slice();
         if bytes.len() <= COPY_MAX {

@@ -1,7 +1,6 @@
-//! Clients, as the engine sees them: which tube they use, which they watch, what they hold, and whether they wait.
+//! Clients, as the engine sees them: the tube they use, the tubes they watch, their reservations, and their waits.
 //!
-//! Owns those, and how a client takes jobs. Must not know connections: a client is a number that the server gives
-//! meaning to.
+//! Owns these, and how a client gets jobs. Must not know connections: the server maps the number of a client to one.
 
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
@@ -15,59 +14,62 @@ use super::list::{Linked, Links, List, NIL};
 use super::slots::Slots;
 use super::time::{Span, Time};
 
-/// The last part of a time to run, in which its holder is warned instead of made to wait (beanstalk protocol, reserve).
+/// The last part of a reservation, in which its holder gets a warning instead of waiting (beanstalk protocol,
+/// `reserve`).
 pub const MARGIN: Span = Span::from_secs(1);
 
-/// The longest that a lease lasts, whatever the job's time to run: nobody holds it, so nothing else would ever end it.
+/// The maximum lease time, whatever the job's time to run: no client holds a leased job, so nothing else would end the
+/// lease.
 pub const LONGEST_LEASE: Span = Span::from_secs(24 * 3600);
 
-/// How a client that holds what it reserves chooses among its watched tubes.
+/// How a client that holds its reservations chooses among its watched tubes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReserveMode {
-    /// The most urgent job of all.
+    /// The most urgent job of all tubes.
     #[default]
     Urgent,
-    /// A tube by chance, in proportion to its weight.
+    /// A random tube, in proportion to its weight.
     Weighted,
-    /// A tube by chance, in proportion to its weight divided by the average time for which its jobs are reserved, so
-    /// that tubes share the workers' time, not their number of jobs.
+    /// A random tube, in proportion to its weight divided by the average time that its jobs are reserved, so that tubes
+    /// share the workers' time equally, not the number of jobs.
     Fair,
 }
 
-/// How a client takes jobs.
+/// How a client gets jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReservePolicy {
-    /// It holds what it reserves until it hangs up. Of all tubes that it watches, the smallest priority comes first.
+    /// The client holds its reservations until it disconnects. The smallest priority of all watched tubes comes first.
     #[default]
     PerConnection,
-    /// It holds what it grabs until it hangs up. Of all tubes that it watches, the smallest priority class comes first,
-    /// and tubes that are equal in that take turns. It is not made to wait, but may be idle and be notified of work.
+    /// The client holds the jobs it grabs until it disconnects. The smallest priority class of all watched tubes comes
+    /// first; tubes with equal classes take turns. The client does not wait, but may be idle and is notified of work.
     Notified,
-    /// [`NOBODY`](super::handle::NOBODY) holds what it leases, until the time to run ends, whatever becomes of the
-    /// client. All tubes that it watches and that have a ready job have the same chance.
+    /// [`NOBODY`](super::handle::NOBODY) holds the leased jobs until the time to run ends, whatever happens to the
+    /// client. All watched tubes with a ready job are equally likely.
     Lease,
 }
 
-/// Whether a client wants to be told of work.
+/// Whether a client is to be notified of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IdleState {
-    /// It asks for jobs itself.
+    /// The client requests jobs itself.
     #[default]
     Active,
-    /// It wants to be told, and is to ask for a job then.
+    /// The client is to be notified, and then requests a job.
     Idle,
-    /// It was told of a job in this tube, and has not come yet; [`NIL`] if it no longer watches that tube.
+    /// The client was notified of a job in this tube and has not requested it yet; [`NIL`] if it no longer watches that
+    /// tube.
     Notified(u32),
 }
 
-/// A client that wants a job, or the outcome of one, and has none.
+/// A client that waits for a job, or for the outcome of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    /// When it gives up; [`Time::NEVER`] if it does not.
+    /// When the wait times out; [`Time::NEVER`] without a timeout.
     pub until: Time,
-    /// The extras of the job whose outcome it waits for; [`NIL`] if it waits for a job.
+    /// The extras of the job whose outcome the client waits for; [`NIL`] if it waits for a job.
     pub outcome: u32,
-    /// It has submitted that job just for the outcome, and takes it back when it gives up.
+    /// The client submitted that job only for its outcome, and withdraws it when the wait times out.
     pub run: bool,
 }
 
@@ -76,35 +78,35 @@ impl Waiting {
         Waiting { until, outcome: NIL, run: false }
     }
 
-    /// Whether it waits for a job.
+    /// Returns `true` if the client waits for a job.
     pub fn is_for_job(self) -> bool {
         self.outcome == NIL
     }
 }
 
-/// A search through the tubes of a client that is not over: they are too many for one turn.
+/// An unfinished search through the tubes of a client that watches too many tubes for one turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Search {
-    /// How many tubes it has looked at, or stood in the queue of.
+    /// The number of tubes that were searched, or whose queues the client was added to.
     pub(in crate::engine) seen: usize,
-    /// Nothing was found: the client is taking its place in the queue of each tube.
+    /// Nothing was found: the client is being added to the queue of each tube.
     pub(in crate::engine) standing: bool,
-    /// Tubes with a job that were seen, each as often as it weighs.
+    /// The tubes with a job found so far, each counted by its weight.
     pub(in crate::engine) found: u64,
-    /// The best of them so far: its rank, its tube, and its place in the watch list.
+    /// The best tube so far: the rank of its first job, the tube, and its position in the watch list.
     pub(in crate::engine) best: Option<((Priority, Time), TubeHandle, usize)>,
-    /// What a first search had found was taken by somebody else: this one ends at the first tubes that have a job.
+    /// Another client took the job that a first search had found. This search ends at the first tubes with a job.
     pub(in crate::engine) again: bool,
 }
 
 impl Search {
-    /// A second search, since somebody else has taken what the first one had found. There is no third: what this one
-    /// finds is given to the client in the same turn.
+    /// A second search, after another client took the job found by the first. There is no third one: the client gets
+    /// the job found here in the same turn.
     pub(in crate::engine) fn again() -> Search {
         Search { again: true, ..Search::default() }
     }
 
-    /// Whether the rest of the tubes need not be looked at.
+    /// Returns `true` if the remaining tubes need not be searched.
     pub(in crate::engine) fn is_over(&self) -> bool {
         self.again && self.best.is_some()
     }
@@ -114,68 +116,67 @@ impl Search {
 pub struct ClientState {
     pub(in crate::engine) reserve_policy: ReservePolicy,
     pub(in crate::engine) idle_state: IdleState,
-    /// Tells its connection from others of the same number, which come before or after it.
+    /// Distinguishes the connection from earlier and later ones with the same number.
     pub(in crate::engine) connection: u32,
-    /// Tubes that it has opened and that are still there.
+    /// The number of existing tubes that this client opened.
     pub(in crate::engine) opened: u32,
-    /// The place in its watch list where it looks first, with [`ReservePolicy::Notified`]; beyond the end, at the end.
-    /// It goes down from there.
+    /// The position in the watch list where the next search starts, with [`ReservePolicy::Notified`]; past the end
+    /// means the end. It counts down.
     pub(in crate::engine) turn: u32,
-    /// The tube it uses; [`NIL`] if it names the tube each time.
+    /// The tube it uses; [`NIL`] if its commands name a tube.
     pub(in crate::engine) used: u32,
     pub(in crate::engine) watched: WatchList,
-    /// What it has reserved, by the end of the time to run.
+    /// The reserved jobs, ordered by the end of their time to run.
     pub(in crate::engine) reserved: Heap<(Time, JobId)>,
     pub(in crate::engine) waiting: Option<Waiting>,
-    /// The number of its wait, or of its idle time: it stands in the queues of those tubes whose watches have this
-    /// number.
+    /// The number of the current wait or idle period. The client is queued in the tubes whose watches have this number.
     pub(in crate::engine) wait: u32,
-    /// The place of that wait or idle time among those of all clients.
+    /// The rank of the wait or idle period among those of all clients.
     pub(in crate::engine) since: u64,
-    /// The engine goes on with its search, which stands in the queue of deferred work once.
+    /// The deferred work contains the client's search.
     pub(in crate::engine) queued: bool,
-    /// A search that goes on in another turn.
+    /// A search that continues in another turn.
     pub(in crate::engine) search: Option<Box<Search>>,
-    /// It has disconnected; what it held and is to give back, in the order of service.
+    /// Set after a disconnect: the reservations still to be released, in the order of service.
     pub(in crate::engine) leaving: Option<Box<Heap<(Priority, JobId)>>>,
-    /// Its attachments to jobs whose outcome it is told.
+    /// The client's attachments to jobs whose outcome it receives.
     pub(in crate::engine) attached: List,
-    /// What it waited for last was a batch.
+    /// The last wait was for a batch.
     pub(in crate::engine) batch: bool,
     pub(in crate::engine) mode: ReserveMode,
-    /// Whether it has ever tried to put a job, for `stats`.
+    /// Has tried to put a job; for `stats`.
     pub(in crate::engine) producer: bool,
-    /// Whether it has ever asked for a job, for `stats`.
+    /// Has requested a job; for `stats`.
     pub(in crate::engine) worker: bool,
 }
 
 impl ClientState {
-    /// One that uses and watches nothing yet.
+    /// A client that uses and watches no tube yet.
     pub(in crate::engine) fn new(reserve_policy: ReservePolicy, connection: u32) -> ClientState {
         ClientState { reserve_policy, connection, turn: NIL, used: NIL, ..ClientState::default() }
     }
 
-    /// Whether it waits for a job.
+    /// Returns `true` if the client waits for a job.
     pub(in crate::engine) fn waits_for_job(&self) -> bool {
         self.waiting.is_some_and(Waiting::is_for_job)
     }
 
-    /// When the time to run of its most urgent reservation ends.
+    /// When the first of its reservations ends.
     pub(in crate::engine) fn nearest_end(&self) -> Time {
         self.reserved.first().map_or(Time::NEVER, |((end, _), _)| end)
     }
 
-    /// Whether a reservation is in its last second.
+    /// Returns `true` if a reservation is in its last second.
     pub(in crate::engine) fn in_margin(&self, now: Time) -> bool {
         self.nearest_end() != Time::NEVER && self.nearest_end() - MARGIN <= now
     }
 
-    /// Whether it stands in the queue of the tube of this watch, which must be one of its own.
+    /// Returns `true` if the client is queued in the tube of this watch, which must be its own.
     pub(in crate::engine) fn stands(&self, watch: &Watch) -> bool {
         watch.wait == self.wait && (self.waits_for_job() || self.idle_state == IdleState::Idle)
     }
 
-    /// When something happens to this client by itself. A wait is not over before its search is.
+    /// The next deadline of this client. A wait does not end before its search does.
     pub(in crate::engine) fn due(&self) -> Time {
         if self.leaving.is_some() {
             return Time::NEVER;
@@ -191,43 +192,43 @@ impl ClientState {
     }
 }
 
-/// All clients by their numbers, and their watches.
+/// All clients by number, and their watches.
 #[derive(Debug, Default)]
 pub struct Clients {
     states: Slab<ClientState>,
     pub(in crate::engine) watches: Watches,
-    /// How often a client began to wait or to be idle.
+    /// The number of waits and idle periods so far.
     pub(in crate::engine) waits: u64,
-    /// The number of the last lease.
+    /// The number of the last lease command.
     pub(in crate::engine) leases: u32,
     /// Clients that have connected since the start.
     pub(in crate::engine) connected: u64,
-    /// Clients that have disconnected and still hold or watch something.
+    /// The number of disconnected clients that still hold jobs or watch tubes.
     pub(in crate::engine) leaving: usize,
     /// Clients that have put a job.
     pub(in crate::engine) producers: usize,
-    /// Clients that have asked for a job.
+    /// Clients that have requested a job.
     pub(in crate::engine) workers: usize,
-    /// Clients that wait for a job now.
+    /// Clients that are waiting for a job.
     pub(in crate::engine) waiting: usize,
 }
 
 impl Clients {
-    /// Adds a client under the smallest number that is free.
+    /// Adds a client with the smallest free number.
     pub(in crate::engine) fn insert(&mut self, client: ClientState) -> ClientId {
         ClientId(self.states.insert(client) as u32)
     }
 
-    /// Takes out a client, whose number is free from now on.
+    /// Removes a client and frees its number.
     pub(in crate::engine) fn remove(&mut self, client: ClientId) -> ClientState {
         self.states.remove(client.0 as usize)
     }
 
-    /// Begins another wait of a client: places in queues that it has from before count no longer.
+    /// Begins another wait of a client. This invalidates its queue positions from earlier waits.
     pub(in crate::engine) fn begin_wait(&mut self, client: ClientId) {
         self.waits += 1;
         let state = &mut self.states[client.0 as usize];
-        // Zero is no wait's number.
+        // 0 means no wait.
         state.wait = state.wait.wrapping_add(1).max(1);
         state.since = self.waits;
     }
@@ -244,7 +245,7 @@ impl Clients {
         self.workers += usize::from(!std::mem::replace(worker, true));
     }
 
-    /// Takes a client that has disconnected out of the counts. It stays until it holds and watches nothing more.
+    /// Removes a disconnected client from the counts. The client stays until it holds and watches nothing.
     pub(in crate::engine) fn begin_to_leave(&mut self, client: ClientId) {
         let state = &mut self.states[client.0 as usize];
         state.leaving = Some(Box::new(Heap::new()));
@@ -259,24 +260,24 @@ impl Clients {
         self.watches.len() as u64 * WATCH_COST
     }
 
-    /// Adds a tube to those that a client watches, which must not be watched yet, and returns how many those are.
+    /// Adds a tube, which must not be watched yet, to the watch list of a client, and returns the length of the list.
     pub(in crate::engine) fn watch(&mut self, client: ClientId, tube: u32) -> usize {
         let watched = &mut self.states[client.0 as usize].watched;
         watched.add(client.0, tube, &mut self.watches);
         watched.len()
     }
 
-    /// Takes a tube from those that a client watches. The watch must stand in no queue.
+    /// Removes a tube from the watch list of a client. The watch must not be queued.
     pub(in crate::engine) fn unwatch(&mut self, client: ClientId, tube: u32) {
         self.states[client.0 as usize].watched.remove(tube, &mut self.watches);
     }
 
-    /// The handle of this client.
+    /// Returns the handle of this client.
     pub(in crate::engine) fn handle(&self, client: ClientId) -> ClientHandle {
         Handle::new(client.0, self[client].connection)
     }
 
-    /// The client with this handle, unless it has gone.
+    /// Returns the client with this handle, unless it has disconnected.
     pub(in crate::engine) fn at(&self, handle: ClientHandle) -> Option<ClientId> {
         let client = self.states.get(handle.number as usize)?;
         (client.connection == handle.birth).then_some(ClientId(handle.number))
@@ -309,27 +310,27 @@ impl IndexMut<ClientId> for Clients {
     }
 }
 
-/// That one client watches one tube. While the client waits or is idle, the watch stands in the tube's queue for that.
+/// One client watches one tube. While the client waits or is idle, the watch is in the tube's queue of such clients.
 #[derive(Debug)]
 pub struct Watch {
     pub(in crate::engine) client: u32,
     pub(in crate::engine) tube: u32,
-    /// The most time to run, in milliseconds, that this client gives itself for a job of this tube; zero for no limit.
+    /// The longest time to run, in milliseconds, that this client accepts for a job of this tube; 0: unlimited.
     pub(in crate::engine) limit: u32,
-    /// The number of the wait or idle time for which it stands in a queue; zero if it stands in none. It may be one
-    /// that is over: a client that watches very many tubes does not leave all their queues at once.
+    /// The number of the wait or idle period for which the watch is queued; 0 if it is not queued. That period may be
+    /// over: a client that watches very many tubes does not leave all queues at once.
     pub(in crate::engine) wait: u32,
-    /// How often the tube is chosen among others by a client that reserves by weights.
+    /// The weight of the tube for a client that reserves by weights.
     pub(in crate::engine) weight: u16,
-    /// Of the last lease that named the tube.
+    /// The number of the last lease command that named the tube.
     pub(in crate::engine) lease: u32,
     links: Links,
 }
 
-/// Bytes of account of a watch: itself, its place in the client's list, and the index of a long list.
+/// Bytes of account of a watch: itself, its entry in the client's list, and the index of a long list.
 pub const WATCH_COST: u64 = 64;
 
-/// Watches in a chunk: enough that malloc maps it.
+/// Watches per chunk: enough that malloc maps the chunk separately.
 const WATCHES: usize = 8192;
 
 /// All watches of all clients.
@@ -344,20 +345,20 @@ impl Linked for Watches {
     }
 }
 
-/// From this length on a watch list has an index, so that adding the thousandth tube costs what the second did.
+/// Watch lists of this length have an index, so that adding the thousandth tube costs as much as adding the second.
 const INDEXED_FROM: usize = 32;
 
-/// The watches of one client, in the order that the protocol lists them: as added, but the last one moves into the
-/// place of one that is removed, as in beanstalkd.
+/// The watches of one client, in the order in which the protocol lists them: as added, except that the last one
+/// replaces a removed one, as in beanstalkd.
 #[derive(Debug, Default)]
 pub struct WatchList {
     numbers: Vec<u32>,
-    /// Tube to place in `numbers`; only for long lists.
+    /// Maps a tube to its position in `numbers`; only for long lists.
     index: Option<BTreeMap<u32, u32>>,
 }
 
 impl WatchList {
-    /// How many tubes are watched.
+    /// The number of watched tubes.
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
@@ -367,12 +368,12 @@ impl WatchList {
         self.numbers.iter().copied()
     }
 
-    /// The number of the watch at `place`.
+    /// The number of the watch at this position.
     pub fn at(&self, place: usize) -> u32 {
         self.numbers[place]
     }
 
-    /// The number of the last one.
+    /// The number of the last watch.
     pub fn last(&self) -> Option<u32> {
         self.numbers.last().copied()
     }
@@ -386,7 +387,7 @@ impl WatchList {
         self.place(tube, watches).is_some()
     }
 
-    /// Watches `tube`, which must not be watched yet.
+    /// Adds `tube`, which must not be watched yet.
     pub fn add(&mut self, client: u32, tube: u32, watches: &mut Watches) {
         let number = watches.insert(Watch { client, tube, limit: 0, wait: 0, weight: 1, lease: 0, links: Links::NONE });
         let place = self.numbers.len() as u32;
@@ -403,7 +404,7 @@ impl WatchList {
         }
     }
 
-    /// Stops watching `tube`, and tells whether it was watched. The watch must stand in no queue.
+    /// Removes `tube`. Returns `true` if it was watched. The watch must not be queued.
     pub fn remove(&mut self, tube: u32, watches: &mut Watches) -> bool {
         let Some(place) = self.place(tube, watches) else { return false };
         let number = self.numbers.swap_remove(place);

@@ -1,18 +1,18 @@
-//! The one ordered index of everything timed.
+//! The one ordered index of all deadlines.
 //!
-//! Owns which owner is due next. An owner is a client (its nearest time to run, its reserve time-out, its warning), a
-//! tube (its next delayed job, the end of its pause) or the extras (the next end of a time to live); each has at most
-//! one entry, the earliest of what it waits for, so the index stays small however many jobs there are. Must not know
-//! what happens when something is due.
+//! Owns the order of the timers. A timer belongs to a client (its first time to run, its reserve timeout, its warning),
+//! to a tube (its first delayed job, the end of its pause), to the extras (the first end of a time to live), or to the
+//! keys that outlive jobs. Each has at most one entry, its earliest deadline, so the index stays small however many
+//! jobs there are. Must not know what happens at a deadline.
 
 use super::heap::{Heap, Places};
 use super::list::NIL;
 use super::time::Time;
 
-/// All extras together, as a member of the heap: no tube has that number.
+/// Represents all extras in the heap: no tube has this number.
 const ALL_EXTRAS: u32 = NIL;
 
-/// The same of the keys that outlive their jobs: no client has that number.
+/// Represents the keys that outlive their jobs in the heap: no client has this number.
 const KEYS: u32 = NIL - 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,12 +28,12 @@ pub enum TimerKey {
 
 #[derive(Debug)]
 pub struct Deadlines {
-    /// At the same moment tubes come first: a job that is due is there for a client whose wait ends.
+    /// At the same time, tubes come first: a job that becomes ready then goes to a client whose wait ends then.
     heap: Heap<(Time, bool)>,
     places: PlaceTable,
 }
 
-/// The place of each owner in the heap, [`NIL`] for one that waits for nothing.
+/// The heap position of each timer; [`NIL`] for a timer without a deadline.
 #[derive(Debug, Default)]
 struct PlaceTable {
     clients: Vec<u32>,
@@ -42,7 +42,7 @@ struct PlaceTable {
 }
 
 impl TimerKey {
-    /// As a heap's member: the lowest bit tells the kind.
+    /// The number that represents this timer in the heap. The lowest bit distinguishes clients from tubes.
     fn member(self) -> u32 {
         match self {
             TimerKey::Keys => KEYS,
@@ -103,7 +103,7 @@ impl Deadlines {
         Deadlines { heap: Heap::new(), places: PlaceTable::default() }
     }
 
-    /// From now on `owner` is due at `at`, and no longer at any other time; never, with [`Time::NEVER`].
+    /// Sets the deadline of `owner` to `at`, or removes it if `at` is [`Time::NEVER`].
     pub fn set(&mut self, owner: TimerKey, at: Time) {
         let place = *self.places.slot(owner);
         match (place, at) {
@@ -118,18 +118,18 @@ impl Deadlines {
         }
     }
 
-    /// Who is due next, and when.
+    /// The next deadline and its timer.
     pub fn first(&self) -> Option<(Time, TimerKey)> {
         self.heap.first().map(|((at, _), member)| (at, TimerKey::of(member)))
     }
 
-    /// Panics unless they are in order; for checks.
+    /// Panics if the heap is not in order; for checks.
     #[cfg(any(test, feature = "test-support"))]
     pub fn check(&self) {
         self.heap.check(|member| self.places.get(TimerKey::of(member)));
     }
 
-    /// Every entry, in no useful order.
+    /// All entries, in no particular order.
     #[cfg(any(test, feature = "test-support"))]
     pub fn iter(&self) -> impl Iterator<Item = (Time, TimerKey)> + '_ {
         self.heap.iter().map(|((at, _), member)| (at, TimerKey::of(member)))

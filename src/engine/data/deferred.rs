@@ -1,8 +1,8 @@
 //! Work that verbs have left for other turns.
 //!
-//! Owns the kinds of it. A verb whose work may be very long does what fits into the steps of its turn and leaves the
-//! rest to the queue of deferred work, if no connection is there to call it again. What the rest is about may be gone
-//! before its turn comes: it names tubes and clients by handles, and is dropped with them.
+//! Owns its kinds. A verb does what fits into the steps of its turn, and adds the rest to the queue of deferred work if
+//! no connection can call the verb again. Deferred work refers to tubes and clients by handles, and is dropped if these
+//! no longer exist.
 
 use std::sync::Arc;
 
@@ -11,28 +11,28 @@ use super::handle::{ClientHandle, TubeHandle};
 use super::job::JobId;
 use super::operations::LongCommand;
 
-/// Work that is not done.
+/// Work that continues in another turn.
 #[derive(Debug)]
 pub(in crate::engine) enum Deferred {
-    /// A client has disconnected, and holds jobs or watches tubes.
+    /// A disconnected client still holds jobs or watches tubes.
     Disconnect(ClientHandle),
-    /// A client waits or is idle, and its search is not over.
+    /// A client waits or is idle, and its search is unfinished.
     Search(ClientHandle),
-    /// A tube has ready jobs, and clients that wait; until all of them are served, nobody else may take its jobs.
+    /// A tube has ready jobs and waiting clients. Until all of these are served, no other client may take its jobs.
     Serve(TubeHandle),
-    /// Clients wait until this job is gone or set aside, and it was set aside.
+    /// Clients wait for the outcome of this job, which was buried.
     Buried(JobId),
-    /// Clients wait for the outcome of a job that is over, by these extras, which has no job any more and stays until
-    /// this is done.
+    /// Clients wait for the outcome of a finished job. The extras have outlived the job, and stay until all clients are
+    /// notified.
     Tell { extras: u32, job: JobId, outcome: Arc<Outcome>, logged: bool },
-    /// The client of this command is gone.
+    /// A long command whose client has disconnected.
     LongCommand(LongCommand),
 }
 
-/// Commands without clients that are completed at the same time. More end with their clients, so that nobody delays
-/// other work by hanging up again and again.
+/// The maximum number of commands without clients in progress. Further ones end with their clients, so that nobody
+/// delays other work by disconnecting repeatedly.
 pub(in crate::engine) const MOST_OPERATIONS: usize = 64;
 
-/// Every kind of it; tests go through all of them.
+/// The names of all kinds; tests cover each of them.
 #[cfg(test)]
 pub const DEFERRED: [&str; 6] = ["disconnect", "search", "serve", "buried", "tell", "operation"];

@@ -1,16 +1,15 @@
-//! What a job has beside its place: its delay, its time to run, and how often what happened to it.
+//! The details of a job: its delay, its time to run, and its event counts.
 //!
-//! Owns how that is kept small. Nearly every job has times in whole milliseconds and counts below 256, which take
-//! thirteen bytes; whatever does not fit is kept whole beside the job, so nothing is ever rounded or cut. So the
-//! details take 16 bytes of a job instead of 40, and a job 72 instead of 96: 24 MB less for a million jobs. Must not
-//! know states.
+//! Owns their compact form. Nearly every job has times in whole milliseconds and counts below 256, which take thirteen
+//! bytes. Other values are stored in full in a separate box, so nothing is rounded or truncated. This reduces the
+//! details from 40 to 16 bytes, and a job from 96 to 72: 24 MB less for a million jobs. Must not know states.
 
 use super::time::Span;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Count {
     Reserves,
-    /// Its time to run ended.
+    /// The number of times that the time to run ended.
     Timeouts,
     Releases,
     Buries,
@@ -21,9 +20,9 @@ pub enum Count {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct History {
     pub reserves: u32,
-    /// Times its time to run ended.
+    /// The number of times that the time to run ended.
     pub timeouts: u32,
-    /// Times it was released by its holder.
+    /// The number of times that the holder released it.
     pub releases: u32,
     pub buries: u32,
     pub kicks: u32,
@@ -47,7 +46,7 @@ struct Whole {
 
 const ENDLESS: u32 = u32::MAX;
 
-/// Whole seconds times two, or whole milliseconds times two and one.
+/// Encodes whole seconds as twice their number, and whole milliseconds as twice their number plus one.
 fn pack(span: Span) -> Option<u32> {
     if span == Span::MAX {
         return Some(ENDLESS);
@@ -84,7 +83,7 @@ impl Details {
         Details(packed(&whole).unwrap_or_else(|| Form::Whole(Box::new(whole))))
     }
 
-    /// The delay last given to it.
+    /// The delay of the last put or release.
     pub fn delay(&self) -> Span {
         match &self.0 {
             Form::Packed { delay, .. } => unpack(*delay),
@@ -117,7 +116,7 @@ impl Details {
         self.change(|whole| whole.history = history);
     }
 
-    /// It happened so often by now.
+    /// Sets the count of these events.
     pub fn set_count(&mut self, what: Count, count: u32) {
         self.change(|whole| *whole.history.count_mut(what) = count);
     }

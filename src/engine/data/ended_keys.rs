@@ -1,7 +1,7 @@
-//! What is left of jobs whose keys outlive them.
+//! The keys of ended jobs, which outlive them.
 //!
-//! Owns the ids, the names and the ends of that time. The keys of living jobs are in `job_extras`. Must not decide what
-//! a duplicate is told: `rules/ended_keys.rs` does.
+//! Owns their IDs, names and ends. The keys of existing jobs are in `job_extras`. Must not decide the reply to a
+//! duplicate: `rules/ended_keys.rs` does.
 
 use std::sync::Arc;
 
@@ -16,29 +16,29 @@ use super::time::Time;
 /// The key of a job that has ended.
 #[derive(Debug)]
 pub struct EndedKey {
-    /// The number of the job.
+    /// The ID of the job.
     pub id: JobId,
-    /// The end of the time for which the key is kept.
+    /// The time until which the key is kept.
     pub until: Time,
-    /// The name of the tube that the job was in.
+    /// The name of the job's tube.
     pub tube: Arc<[u8]>,
     pub key: Name,
     hash: u32,
-    /// The next in the same bucket of the index.
+    /// The next key in the same bucket of the index.
     chain: u32,
-    /// Its place in the order of ends.
+    /// The heap position in the order of ends.
     place: u32,
-    /// Whether the log has a record of it.
+    /// `true` if the log has a record of the key.
     pub(in crate::engine) is_logged: bool,
 }
 
-/// Bytes of account of a key beside the names: itself, and its places in the index and in the order of ends.
+/// Bytes of account of a key without its names: itself, and its entries in the index and in the order of ends.
 pub const KEY_COST: u64 = size_of::<EndedKey>() as u64 + 24;
 
 const _: () = assert!(KEY_COST <= 96);
 
 impl EndedKey {
-    /// Returns the bytes of both names.
+    /// Returns the length of both names in bytes.
     pub fn names(&self) -> usize {
         self.tube.len() + self.key.length()
     }
@@ -56,13 +56,13 @@ impl Placed for EndedKey {
     }
 }
 
-/// All of them, by their names and by when they are forgotten.
+/// All keys of ended jobs, indexed by their names and by the time of their removal.
 #[derive(Debug, Default)]
 pub struct EndedKeys {
     store: Slots<EndedKey>,
     index: Index,
     ends: Heap<Time>,
-    /// Bytes of account of all of them.
+    /// Bytes of account of all keys.
     memory: u64,
 }
 
@@ -72,7 +72,7 @@ impl EndedKeys {
         self.store.get(number)
     }
 
-    /// Returns the number of the key of these names, which have this hash.
+    /// Returns the number of the key with these names and this hash.
     pub fn find(&self, tube: &[u8], key: &Name, hash: u32) -> Option<u32> {
         self.index.find(hash as usize, &self.store, |number| {
             let ended = self.get(number);
@@ -80,7 +80,7 @@ impl EndedKeys {
         })
     }
 
-    /// Keeps this key, whose names have this hash and which must be new, and returns its number.
+    /// Adds this key, which must be new and have this hash, and returns its number.
     pub fn insert(&mut self, id: JobId, tube: Arc<[u8]>, key: Name, hash: u32, until: Time, is_logged: bool) -> u32 {
         let ended = EndedKey { id, until, tube, key, hash, chain: NIL, place: NIL, is_logged };
         self.memory += ended.cost();
@@ -90,7 +90,7 @@ impl EndedKeys {
         number
     }
 
-    /// Forgets the key with this number.
+    /// Removes the key with this number.
     pub fn remove(&mut self, number: u32) -> EndedKey {
         self.index.remove(number, &mut self.store);
         self.ends.remove(self.get(number).place, &mut self.store);
@@ -99,27 +99,27 @@ impl EndedKeys {
         gone
     }
 
-    /// Returns the bytes of account of all of them.
+    /// Returns the bytes of account of all keys.
     pub fn memory(&self) -> u64 {
         self.memory
     }
 
-    /// Returns when the next one is forgotten.
+    /// Returns the time at which the next key is removed.
     pub fn next_end(&self) -> Time {
         self.ends.first().map_or(Time::NEVER, |(at, _)| at)
     }
 
-    /// Returns the number of the one that is forgotten next.
+    /// Returns the number of the key that is removed next.
     pub fn next(&self) -> Option<u32> {
         self.ends.first().map(|(_, number)| number)
     }
 
-    /// Returns the number of the first one from this number on.
+    /// Returns the number of the first key at or after this number.
     pub fn next_from(&self, number: u32) -> Option<u32> {
         self.store.next(number)
     }
 
-    /// Returns all of them, in no useful order.
+    /// Returns all keys, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &EndedKey> {
         self.store.iter().map(|(_, ended)| ended)
     }
@@ -128,7 +128,7 @@ impl EndedKeys {
         self.ends.len() == 0
     }
 
-    /// Bytes of account of all, counted one by one; for checks.
+    /// Bytes of account of all keys, counted one by one; for checks.
     #[cfg(any(test, feature = "test-support"))]
     pub fn counted(&self) -> u64 {
         self.ends.check(|number| self.get(number).place);

@@ -1,8 +1,8 @@
-//! Events: what other clients than the caller must be told.
+//! Events: notifications for clients other than the caller.
 //!
-//! Owns the list of such news. A verb appends events; whoever called it takes them, in order, before the next verb, and
-//! tells each client in its own protocol. What many are told is there once: a body of some bytes may have very many to
-//! hear it.
+//! Owns their list. A verb appends events. Its caller takes them, in order, before the next verb, and notifies each
+//! client in the client's own protocol. An event for many clients stores its content once, since a body may go to very
+//! many of them.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use super::body::Body;
 use super::handle::{ClientId, NOBODY};
 use super::job::JobId;
 
-/// How a job has ended.
+/// The outcome of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Done(Body),
     Failed(Body),
-    /// So badly that the worker has to explain it.
+    /// The job failed with an explanation from the worker.
     Fault(Body),
-    /// It was taken away, or its time to live has ended, before anybody did it.
+    /// The job was deleted, or its time to live ended, before anyone did it.
     Gone,
 }
 
 impl Outcome {
-    /// What those who wait are told with it.
+    /// The body that is sent with the outcome to waiting clients.
     pub fn body(&self) -> Option<&Body> {
         match self {
             Outcome::Done(body) | Outcome::Failed(body) | Outcome::Fault(body) => Some(body),
@@ -31,14 +31,14 @@ impl Outcome {
     }
 }
 
-/// What a worker says about a job that it is at.
+/// A worker's report about its job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {
     /// A part of the result.
     Data(Body),
     Warning(Body),
     Progress {
-        /// In the worker's own words.
+        /// The numerator and denominator, as the worker spelled them.
         text: Body,
         done: u32,
         total: u32,
@@ -53,35 +53,36 @@ impl Report {
     }
 }
 
-/// Why a client that asked for a job gets none.
+/// Why a client that requested a job gets none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoJob {
-    /// It waited as long as it wanted to.
+    /// The wait of the client timed out.
     TimedOut,
-    /// A reservation of its own is in its last second.
+    /// One of its own reservations is in its last second.
     DeadlineSoon,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Its wait is over: it has this job reserved.
+    /// The client's wait ends with this job reserved for it.
     Reserved { client: ClientId, job: JobId },
-    /// Its wait is over, without a job.
+    /// The client's wait ends without a job.
     NoJob { client: ClientId, why: NoJob },
-    /// It is idle no longer: a tube that it watches has work.
+    /// The client is no longer idle: a tube that it watches has work.
     Work { client: ClientId },
-    /// A job that it submitted or waits for has ended. If it waited, it no longer does.
+    /// A job that the client submitted or waits for has ended, and with it the client's wait.
     Outcome {
         client: ClientId,
-        /// The job, which may be gone.
+        /// The job, which may no longer exist.
         job: JobId,
         outcome: Arc<Outcome>,
-        /// The log, if there is one, records that the job has ended.
+        /// `true` if the end of the job is in the log.
         logged: bool,
     },
-    /// The worker at a job that it submitted says something.
+    /// The worker of a job that the client submitted reports something.
     Report { client: ClientId, job: JobId, report: Arc<Report> },
-    /// No client's: a job that was given up is buried in its own tube, since its dead-letter tube cannot take it.
+    /// For the server, not a client: a dead letter is buried in its own tube because its dead-letter tube cannot accept
+    /// it.
     DeadLetterStays { job: JobId, from: Arc<[u8]>, dead: Arc<[u8]> },
 }
 

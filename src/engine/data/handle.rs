@@ -1,37 +1,37 @@
-//! Which client, and what is remembered of a tube or a client from one turn to another.
+//! Numbers of clients, and handles, which refer to a tube or client across turns.
 //!
-//! Owns the check that a number still means what it meant. A tube that closes and a client that disconnects leave their
-//! number to others, so a handle also has the number of the opening or of the connection, and whoever kept it finds
-//! nothing instead of a stranger. A job needs no handle, because its id is never given again. Must not be used where a
-//! list tells its members that something is gone: that costs nothing, and cannot be out of date.
+//! Owns the check that a number still has its meaning. A closed tube or disconnected client frees its number for
+//! others, so a handle also contains the number of the opening or connection, and an outdated handle finds nothing
+//! instead of a stranger. A job needs no handle, because its ID is never reused. Where a list notifies its members of a
+//! removal, use no handle: the list costs nothing and is never outdated.
 
 use std::marker::PhantomData;
 
 use super::list::NIL;
 
-/// A client's number; may be given again after it has disconnected.
+/// The number of a client. It may be reused after the client has disconnected.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ClientId(pub u32);
 
-/// The client that holds what was leased: one of the engine's own, the first, which never disconnects.
+/// The holder of leased jobs: a client of the engine itself, the first, which never disconnects.
 pub const NOBODY: ClientId = ClientId(0);
 
-/// Marks the handles of tubes.
+/// The marker type of handles of tubes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OfTube {}
 
-/// Marks the handles of clients.
+/// The marker type of handles of clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OfClient {}
 
 pub type TubeHandle = Handle<OfTube>;
 pub type ClientHandle = Handle<OfClient>;
 
-/// A number, and which of all that have had this number is meant.
+/// A number, and which of its successive owners is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handle<K> {
     pub(in crate::engine) number: u32,
-    /// Which of all that have had this number.
+    /// Counts the successive owners of the number.
     pub(in crate::engine) birth: u32,
     kind: PhantomData<K>,
 }
@@ -41,7 +41,7 @@ impl<K> Handle<K> {
         Handle { number, birth, kind: PhantomData }
     }
 
-    /// Returns a handle that finds nothing.
+    /// Returns a handle that refers to nothing.
     pub(in crate::engine) const fn none() -> Handle<K> {
         Handle::new(NIL, 0)
     }

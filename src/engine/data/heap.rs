@@ -1,22 +1,22 @@
-//! A four-way heap whose members know their place, so that any of them can leave or move in logarithmic time.
+//! A four-way heap whose members know their position, so that any of them can be removed or moved in logarithmic time.
 //!
-//! Owns the order. Four-way rather than binary: half the levels, and the four children of a node share cache lines.
-//! Must not know what its members are; the store they live in is told of every move.
+//! Owns the order. A four-way heap has half the levels of a binary one, and the four children of a node share cache
+//! lines. Must not know what its members are; the store of the members is notified of every move.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::slots::Slots;
 
-/// Told where in the heap each member stands.
+/// Receives the heap position of each member.
 pub trait Places {
-    /// `member` now stands at `place`; the caller hands that place back to [`Heap::remove`].
+    /// Sets the position of `member`, which the caller passes to [`Heap::remove`].
     fn set_place(&mut self, member: u32, place: u32);
 }
 
-/// What remembers its place in a heap itself.
+/// A type that stores its own heap position.
 pub trait Placed {
-    /// Returns the place, for the heap to change.
+    /// Returns a mutable reference to the position.
     fn place_mut(&mut self) -> &mut u32;
 }
 
@@ -26,10 +26,10 @@ impl<T: Placed> Places for Slots<T> {
     }
 }
 
-/// A heap below this capacity keeps its memory when it empties.
+/// A heap below this capacity keeps its memory when it becomes empty.
 const KEEP: usize = 64;
 
-/// Smallest key first. Keys of members that are in the heap together must differ or be interchangeable.
+/// Smallest key first. The keys of members must differ or be interchangeable.
 #[derive(Debug)]
 pub struct Heap<K> {
     entries: Vec<(K, u32)>,
@@ -42,12 +42,12 @@ impl<K: Ord + Copy> Default for Heap<K> {
 }
 
 impl<K: Ord + Copy> Heap<K> {
-    /// A heap without members; allocates nothing.
+    /// Creates an empty heap without allocating.
     pub const fn new() -> Heap<K> {
         Heap { entries: Vec::new() }
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -62,13 +62,12 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries[place as usize]
     }
 
-    /// Members in no useful order.
+    /// The members, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         self.entries.iter().copied()
     }
 
-    /// Members from the smallest key on, found as they are asked for: the first few cost little, however many there
-    /// are.
+    /// The members in ascending order, computed lazily: the first few cost little, however many there are.
     pub fn in_order(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         let mut next = BinaryHeap::new();
         next.extend(self.first().map(|(key, _)| Reverse((key, 0))));
@@ -81,7 +80,7 @@ impl<K: Ord + Copy> Heap<K> {
         })
     }
 
-    /// Panics unless no member comes before its parent, and each stands where it says; for checks.
+    /// Panics unless every member comes after its parent and knows its position; for checks.
     #[cfg(any(test, feature = "test-support"))]
     pub fn check(&self, place_of: impl Fn(u32) -> u32) {
         for (place, (key, member)) in self.entries.iter().enumerate() {
@@ -95,7 +94,7 @@ impl<K: Ord + Copy> Heap<K> {
         self.sift_up(self.entries.len() - 1, places);
     }
 
-    /// Takes out the member at `place`.
+    /// Removes the member at `place`.
     pub fn remove(&mut self, place: u32, places: &mut impl Places) -> (K, u32) {
         let place = place as usize;
         let gone = self.entries.swap_remove(place);
@@ -106,7 +105,7 @@ impl<K: Ord + Copy> Heap<K> {
         gone
     }
 
-    /// Takes out some member, the one that costs least.
+    /// Removes the member whose removal costs least.
     pub fn pop_last(&mut self) -> Option<u32> {
         let (_, member) = self.entries.pop()?;
         self.shrink();
@@ -120,12 +119,12 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
-    /// Whether the last member moves up beyond `place` if the member there is taken out.
+    /// Returns `true` if removing the member at `place` moves the last member up past it.
     pub fn rises(&self, place: usize) -> bool {
         place > 0 && self.entries.last().is_some_and(|(key, _)| *key < self.entries[(place - 1) / 4].0)
     }
 
-    /// Gives the member at `place` another key.
+    /// Changes the key of the member at `place`.
     pub fn change(&mut self, place: u32, key: K, places: &mut impl Places) {
         self.entries[place as usize].0 = key;
         self.sift(place as usize, places);
@@ -183,7 +182,7 @@ mod tests {
         }
     }
 
-    /// A small repeatable stream of numbers; quality does not matter here.
+    /// A simple reproducible pseudo-random number generator.
     fn scramble(seed: u64) -> u64 {
         seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 20
     }

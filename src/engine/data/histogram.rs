@@ -1,18 +1,18 @@
-//! Counts of times by their length.
+//! Histograms of durations.
 //!
-//! Owns the buckets of what the engine measures, and the counting. One for the whole server each: a job keeps nothing
-//! for it. Must not know who reads it.
+//! Owns the buckets of the engine's measurements, and the counting. Each exists once for the whole server; jobs store
+//! nothing for it. Must not know who reads it.
 
 use super::time::Span;
 
-/// Upper bounds of how long a job waits for its first worker: from a millisecond to a day.
+/// Upper bounds of the time that a job waits for its first worker, in milliseconds: up to a day.
 const WAIT_BOUNDS: [u64; 14] =
     nanos([1, 5, 25, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000]);
 
-/// The same of how long a worker has a job until it is done: from a millisecond to an hour.
+/// Upper bounds of the time from the reservation of a job to its completion, in milliseconds: up to an hour.
 const RUN_BOUNDS: [u64; 12] = nanos([1, 10, 50, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000]);
 
-/// The nanoseconds of a millisecond.
+/// Converts bounds from milliseconds to nanoseconds.
 const fn nanos<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
     let mut place = 0;
     while place < N {
@@ -25,14 +25,14 @@ const fn nanos<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// Of each bucket, and behind them of what is longer than every bound.
+    /// The count of each bucket, and finally of everything longer than all bounds.
     counts: Box<[u64]>,
-    /// Nanoseconds; more than 64 bits hold when a million jobs wait for a day.
+    /// Nanoseconds. A million jobs that each wait for a day overflow 64 bits.
     sum: u128,
 }
 
 impl Histogram {
-    /// An empty one, with these upper bounds in nanoseconds, which must rise.
+    /// Creates an empty histogram with these ascending upper bounds in nanoseconds.
     pub fn new(bounds: &'static [u64]) -> Histogram {
         Histogram { bounds, counts: vec![0; bounds.len() + 1].into(), sum: 0 }
     }
@@ -44,7 +44,7 @@ impl Histogram {
         self.sum += u128::from(nanos);
     }
 
-    /// Each bound, in nanoseconds, and how many times were no longer than that.
+    /// Each bound in nanoseconds, with the number of durations that do not exceed it.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.bounds.iter().zip(&self.counts).scan(0, |below, (bound, count)| {
             *below += count;
@@ -52,7 +52,7 @@ impl Histogram {
         })
     }
 
-    /// How many times were counted.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -62,12 +62,12 @@ impl Histogram {
     }
 }
 
-/// What the engine measures of jobs.
+/// The engine's measurements of jobs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobTimes {
-    /// From the end of its delay, or its put, to its first reservation; of jobs that nobody kicked before.
+    /// From the put or the end of the delay to the first reservation, for jobs never kicked before.
     pub wait: Histogram,
-    /// From its reservation, or the last touch, until it is done.
+    /// From the reservation or the last touch to the completion.
     pub run: Histogram,
 }
 

@@ -1,8 +1,8 @@
-//! Which slot belongs to which id.
+//! The mapping from IDs to slots.
 //!
-//! Owns the table. Ids are given in rising order, so most jobs stand in full rows of sixteen; only rows are looked up
-//! by hash, which makes the hash table small enough to stay in the CPU's caches. A lone survivor costs a row of its own
-//! and no more, however far away the next one is. Must not know jobs.
+//! Owns the table. IDs are assigned in ascending order, so most jobs are in full rows of sixteen. Only rows are looked
+//! up by hash, which keeps the hash table small enough for the CPU's caches. A single remaining ID costs one row,
+//! however far away the next one is. Must not know jobs.
 
 use std::num::NonZeroU32;
 
@@ -11,16 +11,17 @@ use super::job::JobId;
 use super::list::NIL;
 use super::slots::Slots;
 
-/// Ids in a row. More would save little (a row costs sixteen bytes beside its slots) and cost survivors more.
+/// IDs per row. Longer rows would save little (a row costs sixteen bytes besides its slots), and single remaining IDs
+/// would cost more.
 const ROW: u64 = 16;
 
-/// The slots of consecutive ids, the first of which is a multiple of [`ROW`].
+/// The slots of consecutive IDs, the first of which is a multiple of [`ROW`].
 #[derive(Debug)]
 pub struct Row {
     number: u64,
-    /// [`NIL`] for ids without a job.
+    /// [`NIL`] for IDs without a job.
     slots: [u32; ROW as usize],
-    /// One, and one for each id that is here, and one if it is the last row.
+    /// One, plus one per ID in the row, plus one for the last row.
     claims: NonZeroU32,
     /// The next row in the same bucket.
     chain: u32,
@@ -30,13 +31,13 @@ pub struct Row {
 pub struct Ids {
     rows: Slots<Row>,
     index: Index,
-    /// The row that was added to last, which the next id most likely goes to as well, so it stays if it empties; or
+    /// The row of the last insertion, which stays even if empty, because the next ID most likely belongs to it; or
     /// [`NIL`].
     last: u32,
 }
 
 impl Ids {
-    /// A table without ids; allocates nothing.
+    /// Creates an empty table without allocating.
     pub const fn new() -> Ids {
         Ids { rows: Slots::new(), index: Index::new(), last: NIL }
     }
@@ -46,7 +47,7 @@ impl Ids {
         (slot != NIL).then_some(slot)
     }
 
-    /// The slots of those ids above this one that stand in the row of the next one.
+    /// The slots of the IDs greater than `id` in the row of `id` + 1.
     pub fn row_above(&self, id: JobId) -> impl Iterator<Item = u32> + '_ {
         let first = id.0 + 1;
         let row = self.row(first / ROW).map(|row| self.rows.get(row));
@@ -55,7 +56,7 @@ impl Ids {
             .filter(|slot| *slot != NIL)
     }
 
-    /// Enters `id`, which must be new.
+    /// Adds `id`, which must be new.
     pub fn insert(&mut self, id: JobId, slot: u32) {
         let (number, place) = (id.0 / ROW, (id.0 % ROW) as usize);
         let row = self.row(number).unwrap_or_else(|| self.open(number));
@@ -69,14 +70,14 @@ impl Ids {
         self.claim(row).slots[place] = slot;
     }
 
-    /// Forgets `id`, which must be there.
+    /// Removes `id`, which must exist.
     pub fn remove(&mut self, id: JobId) {
         let row = self.row(id.0 / ROW).expect("the row of a known id");
         self.rows.get_mut(row).slots[(id.0 % ROW) as usize] = NIL;
         self.let_go(row);
     }
 
-    /// How many ids there are, counted row by row; for checks.
+    /// The number of IDs, counted row by row; for checks.
     #[cfg(any(test, feature = "test-support"))]
     pub fn counted(&self) -> usize {
         assert_eq!(self.index.len(), self.rows.len(), "every row is in the index");
@@ -91,7 +92,7 @@ impl Ids {
         self.index.find(hash(number), &self.rows, |row| self.rows.get(row).number == number)
     }
 
-    /// A new row; nobody has claimed it yet.
+    /// Creates a row without claims.
     fn open(&mut self, number: u64) -> u32 {
         let row = self.rows.insert(Row { number, slots: [NIL; ROW as usize], claims: NonZeroU32::MIN, chain: NIL });
         self.index.insert(row, &mut self.rows);
@@ -104,7 +105,7 @@ impl Ids {
         row
     }
 
-    /// Takes a claim back; a row without claims goes.
+    /// Removes a claim; a row without claims is removed.
     fn let_go(&mut self, number: u32) {
         let row = self.rows.get_mut(number);
         row.claims = NonZeroU32::new(row.claims.get() - 1).expect("a claim");
@@ -115,8 +116,8 @@ impl Ids {
     }
 }
 
-/// Rows come and go one after the other, so they fill buckets one after the other, and a walk over them is a walk over
-/// memory. Where a stretch of them begins is scattered, so that no pattern of survivors piles up in a few buckets.
+/// Rows are added and removed sequentially, so they fill buckets sequentially, and a walk over them is a walk over
+/// memory. The starts of such sequences are scattered, so that no pattern of remaining rows crowds a few buckets.
 fn hash(number: u64) -> usize {
     let stretch = (number >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     number.wrapping_add(stretch) as usize

@@ -1,29 +1,29 @@
-//! Members by hash: linear hashing with chains through the members themselves.
+//! Members by hash: linear hashing, with chains through the members themselves.
 //!
-//! Owns the buckets. It grows and shrinks by one bucket at a time, so nothing is ever rehashed in one go and no
-//! insertion is much slower than the others. Must not know what its members are, or compare them: whoever searches says
-//! what matches.
+//! Owns the buckets. It grows and shrinks by one bucket at a time, so no insertion rehashes everything or is much
+//! slower than the others. Must not know what its members are, or compare them: the caller of a search provides the
+//! comparison.
 
 use super::list::NIL;
 use super::slots::Slots;
 
-/// Buckets in a chunk: one page.
+/// Buckets per chunk: one page of memory.
 const BUCKETS: usize = 1024;
 
-/// Buckets of an empty index; it never has fewer.
+/// The minimum number of buckets.
 const FEWEST: usize = 16;
 
-/// What an [`Index`] finds, by the number that it has in its [`Slots`].
+/// A member of an [`Index`], identified by its number in its [`Slots`].
 pub trait Chained {
     /// Its hash, which must not change while it is indexed.
     fn hash(&self) -> usize;
-    /// The next member in the same bucket, as it was set.
+    /// The next member in the same bucket.
     fn chain(&self) -> u32;
-    /// Where the next member in the same bucket is remembered.
+    /// A mutable reference to the next member in the same bucket.
     fn chain_mut(&mut self) -> &mut u32;
 }
 
-/// Has a member with the fields `hash` and `chain`, of 32 bits each, found by them.
+/// Implements [`Chained`] for a type with the 32-bit fields `hash` and `chain`.
 macro_rules! chained {
     ($member:ty) => {
         impl $crate::engine::data::index::Chained for $member {
@@ -44,7 +44,7 @@ pub(in crate::engine) use chained;
 #[derive(Debug)]
 pub struct Index {
     chunks: Vec<Box<[u32; BUCKETS]>>,
-    /// Buckets in use; the rest of the last chunk waits.
+    /// Buckets in use; the rest of the last chunk is spare.
     buckets: usize,
     len: usize,
 }
@@ -56,12 +56,12 @@ impl Default for Index {
 }
 
 impl Index {
-    /// An index without members; allocates nothing.
+    /// Creates an empty index without allocating.
     pub const fn new() -> Index {
         Index { chunks: Vec::new(), buckets: FEWEST, len: 0 }
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     #[cfg(any(test, feature = "test-support"))]
     pub fn len(&self) -> usize {
         self.len
@@ -88,7 +88,7 @@ impl Index {
         &mut self.chunks[bucket / BUCKETS][bucket % BUCKETS]
     }
 
-    /// The member with this hash that `matches`.
+    /// Returns the member with this hash that `matches`.
     pub fn find<T: Chained, const N: usize>(
         &self,
         hash: usize,
@@ -139,7 +139,7 @@ impl Index {
         *store.get_mut(member).chain_mut() = head;
     }
 
-    /// Adds one bucket and moves to it what belongs there from the one bucket that can hold such members.
+    /// Adds one bucket, and moves to it the members that belong there, all of which are in one other bucket.
     fn grow<T: Chained, const N: usize>(&mut self, store: &mut Slots<T, N>) {
         let new = self.buckets;
         self.buckets += 1;
@@ -147,11 +147,11 @@ impl Index {
         self.relink(old, store);
     }
 
-    /// Takes the last bucket away and moves its members back to where they came from.
+    /// Removes the last bucket and moves its members back.
     fn shrink<T: Chained, const N: usize>(&mut self, store: &mut Slots<T, N>) {
         self.buckets -= 1;
         self.relink(self.buckets, store);
-        // A chunk in hand avoids allocating and freeing in turns at a border.
+        // One spare chunk avoids repeated allocation at a chunk boundary.
         if self.chunks.len() > self.buckets.div_ceil(BUCKETS) + 1 {
             self.chunks.pop();
         }
@@ -169,7 +169,7 @@ impl Index {
 
 #[cfg(test)]
 impl Index {
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     pub fn buckets(&self) -> usize {
         self.buckets
     }

@@ -1,6 +1,6 @@
-//! One job, and the one table of how a job goes from state to state.
+//! One job, and the table of its state transitions.
 //!
-//! Owns what a job remembers. Must not know the queues that it stands in.
+//! Owns the data of a job. Must not know the queues that contain it.
 
 use std::ops::Deref;
 
@@ -11,70 +11,71 @@ use super::job_options::CompletionPolicy;
 use super::list::{Links, NIL};
 use super::time::{Span, Time};
 
-/// The number a job has for good: from 1 upwards, in the order of insertion, never given twice.
+/// The permanent ID of a job: from 1 upwards in the order of insertion, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobId(pub u64);
 
-/// The queue a tube keeps a job in; smaller comes first.
+/// The priority of a job in its tube; smaller values come first.
 pub type Priority = u32;
 
 /// The middle of each priority class; a class is a third of all priorities.
 pub const PRIORITY_CLASSES: [Priority; 3] = [0x3fff_ffff, 0x7fff_ffff, 0xbfff_ffff];
 
-/// The class, 0 to 2, that a priority is in.
+/// Returns the class, 0 to 2, of a priority.
 pub fn priority_class(pri: Priority) -> usize {
     (pri / 0x5555_5556) as usize
 }
 
-/// Jobs with a smaller priority than this are counted as urgent while they are ready.
+/// Ready jobs with a smaller priority than this are counted as urgent.
 pub const URGENT: Priority = 1024;
 
-/// Where a job is in its life, as in beanstalkd's `stats-job`.
+/// The state of a job, as in beanstalkd's `stats-job`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Waits for a worker to reserve it.
     Ready,
     /// Becomes ready when its delay ends.
     Delayed,
-    /// In the hands of one client until its time to run ends.
+    /// Held by one client until its time to run ends.
     Reserved,
-    /// Set aside until somebody kicks it.
+    /// Set aside until it is kicked.
     Buried,
-    /// Over; its outcome is kept for those who ask.
+    /// Ended; its outcome is kept for queries.
     Finished,
 }
 
-/// What moves a job from one state to another.
+/// The causes of state transitions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// A worker asked for any job.
+    /// A worker requested any job.
     Reserve,
-    /// A worker asked for this job by its id.
+    /// A worker requested this job by its ID.
     ReserveJob,
-    /// The holder gave it back, to be ready at once.
+    /// The holder released it without a delay.
     Release,
-    /// The holder gave it back, to be ready later.
+    /// The holder released it with a delay.
     ReleaseLater,
-    /// The holder set it aside.
+    /// The holder buried the job.
     Bury,
     Kick,
     Due,
-    /// Its time to run ended.
+    /// The time to run ended.
     Expire,
-    /// Its holder hung up, or gave back all that it held.
+    /// The holder disconnected or released everything it held.
     HangUp,
-    /// Somebody put it into another tube, to be ready there.
+    /// A client moved it to another tube, to be ready there.
     Move,
-    /// Somebody put it into another tube, to be ready there later.
+    /// A client moved it to another tube, to be delayed there.
     MoveLater,
-    /// Somebody said that it failed, and nobody is told: it is set aside, whoever has it.
+    /// A client reported its failure, and no submitter is notified: it is buried in any state.
     Fail,
-    /// Somebody said how it went, and the outcome is kept.
+    /// A client reported its outcome, which is kept.
     Finish,
 }
 
 impl Cause {
-    /// How a job that failed, though not for the last time, comes to be ready; none if it is ready or delayed anyway.
+    /// The cause by which a job that failed, but not permanently, becomes ready; `None` if it is ready or delayed
+    /// already.
     pub(in crate::engine) fn of_retry(state: State) -> Option<Cause> {
         match state {
             State::Reserved => Some(Cause::Release),
@@ -85,10 +86,10 @@ impl Cause {
 }
 
 impl State {
-    /// Those of jobs that are not over.
+    /// The states of unfinished jobs.
     pub const UNFINISHED: [State; 4] = [State::Ready, State::Delayed, State::Reserved, State::Buried];
 
-    /// The word that it is known by.
+    /// The name of the state in replies.
     pub fn word(self) -> &'static str {
         match self {
             State::Ready => "ready",
@@ -99,12 +100,12 @@ impl State {
         }
     }
 
-    /// The one of a job that is not over, by its word.
+    /// The state of unfinished jobs with this name.
     pub fn named(word: &[u8]) -> Option<State> {
         State::UNFINISHED.into_iter().find(|state| state.word().as_bytes() == word)
     }
 
-    /// The state that `cause` leads to, or none where it does not apply: the transition table of the whole engine.
+    /// The state that `cause` leads to, or `None` if it does not apply: the transition table of the whole engine.
     pub const fn after(self, cause: Cause) -> Option<State> {
         use State::*;
         match (cause, self) {
@@ -124,43 +125,43 @@ impl State {
     }
 }
 
-/// The mark of a job with extras.
+/// The flag of a job with extras.
 const BOUND: u8 = 1;
 
-/// The mark of a job that no log knows.
+/// The flag of a job that is not in the log.
 const VOLATILE: u8 = 2;
 
-/// The mark of a reserved job whose holder has disconnected, and which is about to go back.
+/// The flag of a reserved job whose holder has disconnected, and which is about to be released.
 const LEAVING: u8 = 4;
 
-/// The mark of a ready job in the sorted run of its tube rather than in the heap beside it.
+/// The flag of a ready job in the sorted run of its tube, not in the heap.
 const IN_RUN: u8 = 8;
 
-/// A job. The engine's own fields are for its rooms only; everybody else reads through the methods.
+/// A job. Its fields are visible only within the engine; other components use the methods.
 #[derive(Debug)]
 pub struct Job {
     pub(in crate::engine) id: JobId,
     pub(in crate::engine) created: Time,
-    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying.
-    /// Ready: its place among jobs of the same priority.
+    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its rank in the order of burying.
+    /// Ready: its rank among jobs of the same priority.
     pub(in crate::engine) due: Time,
     pub(in crate::engine) details: Details,
     pub(in crate::engine) body: BodyKey,
     pub(in crate::engine) pri: Priority,
     pub(in crate::engine) tube: u32,
-    /// Reserved: the client that has it. Buried: the number of the tube that it is a dead letter of, see
-    /// [`Origins`](super::origins::Origins). Else [`NIL`].
+    /// Reserved: the client that holds it. Buried: the number of its origin if it is a dead letter, see
+    /// [`Origins`](super::origins::Origins). Otherwise [`NIL`].
     pub(in crate::engine) holder: u32,
-    /// A job stands in one list or in one heap at a time; in a heap, `links.prev` is its place there.
+    /// A job is in one list or one heap at a time; in a heap, `links.prev` is its position.
     pub(in crate::engine) links: Links,
     state: State,
     pub(in crate::engine) completion: CompletionPolicy,
-    /// How many of its tries have failed since it was put or kicked.
+    /// The number of failed tries since it was put or kicked.
     pub(in crate::engine) fails: u8,
     marks: u8,
 }
 
-/// A job with its body, which is kept elsewhere.
+/// A job with its body, which is stored separately.
 #[derive(Clone, Copy, Debug)]
 pub struct JobView<'a> {
     pub(in crate::engine) job: &'a Job,
@@ -180,13 +181,13 @@ impl Deref for JobView<'_> {
     }
 }
 
-/// What a producer says of a job; see [`crate::engine::Engine::put`].
+/// A producer's description of a job; see [`crate::engine::Engine::put`].
 #[derive(Debug)]
 pub struct NewJob {
     pub pri: Priority,
-    /// How long it stays delayed; zero makes it ready at once.
+    /// How long it stays delayed; zero makes it ready immediately.
     pub delay: Span,
-    /// How long a worker may keep it.
+    /// How long a worker may hold it.
     pub ttr: Span,
     pub body: Body,
 }
@@ -235,7 +236,7 @@ impl Job {
         self.created
     }
 
-    /// The delay last given to it.
+    /// The delay of the last put or release.
     pub fn delay(&self) -> Span {
         self.details.delay()
     }
@@ -244,8 +245,8 @@ impl Job {
         self.details.ttr()
     }
 
-    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying.
-    /// Ready: its place among jobs of the same priority.
+    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its rank in the order of burying.
+    /// Ready: its rank among jobs of the same priority.
     pub fn due(&self) -> Time {
         self.due
     }
@@ -254,17 +255,17 @@ impl Job {
         self.details.history()
     }
 
-    /// The number of its tries that have failed since it was put or kicked.
+    /// The number of failed tries since it was put or kicked.
     pub fn fails(&self) -> u8 {
         self.fails
     }
 
-    /// Goes to the state that `cause` leads to. Panics if the table has no such transition.
+    /// Changes to the state that `cause` leads to. Panics if the table has no such transition.
     pub(in crate::engine) fn transition(&mut self, cause: Cause) {
         self.state = self.state.after(cause).expect("a transition that the table has");
     }
 
-    /// The same job as a log describes it, in whatever state that was.
+    /// The job in any state, as the log describes it.
     pub(in crate::engine) fn restored(self, state: State, due: Time) -> Job {
         Job { state, due, ..self }
     }
@@ -273,22 +274,22 @@ impl Job {
         self.details.count(what);
     }
 
-    /// What becomes of it when a worker says how it went, or is lost.
+    /// What happens to it when a worker completes it or is lost.
     pub fn completion(&self) -> CompletionPolicy {
         self.completion
     }
 
-    /// Whether this client has reserved it.
+    /// Returns `true` if this client has reserved it.
     pub fn is_held_by(&self, client: super::handle::ClientId) -> bool {
         self.state == State::Reserved && self.holder == client.0
     }
 
-    /// Whether it is reserved, and by nobody in particular.
+    /// Returns `true` if it is leased.
     pub fn is_leased(&self) -> bool {
         self.state == State::Reserved && self.holder == super::handle::NOBODY.0
     }
 
-    /// Whether it is forgotten when the server stops.
+    /// Returns `true` if it does not survive a restart of the server.
     pub fn is_volatile(&self) -> bool {
         self.marks & VOLATILE != 0
     }
@@ -335,7 +336,7 @@ impl Job {
         (self.due, self.id)
     }
 
-    /// The job's place in the heap that it stands in.
+    /// The job's position in the heap that contains it.
     pub(in crate::engine) fn place(&self) -> u32 {
         self.links.prev
     }

@@ -1,8 +1,7 @@
-//! What a job owes beyond being done: its options, and who waits for how it goes.
+//! The extras of a job: its options, and the clients that wait for its outcome.
 //!
-//! Owns the extras of the jobs that have one, the index by dedup key, the index by the end of the time to live, and the
-//! attachments of clients to jobs. Most jobs have no extras and pay nothing for it. Must not decide what becomes of a
-//! job.
+//! Owns all extras, the index by dedup key, the index by the end of the time to live, and the attachments of clients to
+//! jobs. Most jobs have no extras and do not pay for them. Must not decide what happens to a job.
 
 use slab::Slab;
 
@@ -13,32 +12,32 @@ use super::list::{Linked, Links, List, NIL};
 use super::slots::Slots;
 use super::time::{Span, Time};
 
-/// Extras that few of the jobs with extras have, so that the others do not pay for them.
+/// Extras that few jobs with extras need, stored separately so that the others do not pay for them.
 #[derive(Debug)]
 pub(in crate::engine) struct RareExtras {
-    /// The attachments of those who wait for the outcome.
+    /// The attachments of the clients that wait for the outcome.
     pub attached: List,
     pub progress: (u32, u32),
     pub reducer: Option<Box<[u8]>>,
-    /// When it was to become ready; [`Time::NEVER`] if that was not said.
+    /// The requested start time; [`Time::NEVER`] if there was none.
     pub start: Time,
-    /// Its place among jobs of its priority from its start on; zero before.
+    /// Its rank among jobs of its priority from its start on; 0 before.
     pub order: u64,
-    /// Somebody waited for its outcome at once, and no longer does: nobody will ask for it.
+    /// The only client that waited for its outcome has gone, and no one will query it.
     pub orphaned: bool,
-    /// It is gone as soon as its outcome is told.
+    /// It is removed as soon as its outcome is reported.
     pub ephemeral: bool,
-    /// Who waits for it waits for the worker who is at it, and for no other.
+    /// Its waiting clients wait for the current worker only: if this try fails, they are notified.
     pub last_try: bool,
-    /// Counts the reports of workers; see [`ExtrasStore::next_to_hear`].
+    /// The number of worker reports; see [`ExtrasStore::next_to_notify`].
     pub reports: u32,
-    /// Seconds of the delay after the first lost try; zero if there is none.
+    /// The delay after the first lost try, in seconds; 0: none.
     pub backoff: u32,
     /// The lane of its `con:` key, or [`NIL`].
     pub lane: u32,
-    /// How many of that key may be reserved while it is.
+    /// The limit of concurrently reserved jobs with this key.
     pub con_limit: u32,
-    /// What its worker said when it failed last.
+    /// The worker's explanation of the last failure.
     pub reason: Option<Box<[u8]>>,
 }
 
@@ -66,29 +65,29 @@ impl Default for RareExtras {
     }
 }
 
-/// What one job owes beside being done.
+/// The extras of one job.
 #[derive(Debug)]
 pub struct JobExtras {
     pub(in crate::engine) slot: u32,
     /// The next extras in the same bucket of the index.
     chain: u32,
     hash: u32,
-    /// Where it stands in the order of ends, or [`NIL`].
+    /// Its heap position in the order of ends, or [`NIL`].
     place: u32,
-    /// When its life ends; [`Time::NEVER`] if it does not.
+    /// When its time to live ends; [`Time::NEVER`] without one.
     pub expires: Time,
-    /// How long it was to live; [`Span::MAX`] for ever.
+    /// Its time to live; [`Span::MAX`] without one.
     pub ttl: Span,
-    /// What no other job may share.
+    /// The key that no other job may share.
     pub dedup_key: DedupKey,
-    /// Finished: where in the body the result begins. Of a job that is dropped when it is done: the seconds for which
-    /// its name outlives it.
+    /// Finished: the offset of the result in the body. With [`CompletionPolicy::Drop`]: the seconds for which its name
+    /// outlives it.
     pub(in crate::engine) result_at: u32,
-    /// How often it may be reserved; zero means without end.
+    /// The maximum number of reservations; 0: unlimited.
     pub max_attempts: u8,
-    /// With how many failures it has failed for good; zero means one.
+    /// The number of failures after which it fails permanently; 0 means 1.
     pub max_fails: u8,
-    /// Finished, and done rather than failed.
+    /// `true` if it finished successfully.
     pub(in crate::engine) done: bool,
     rare: Option<Box<RareExtras>>,
 }
@@ -115,7 +114,7 @@ impl Default for JobExtras {
 const _: () = assert!(size_of::<JobExtras>() <= 72);
 
 impl JobExtras {
-    /// The number that no other job may have, if it has one.
+    /// The unique 16-byte number of the job, if it has one.
     pub fn id(&self) -> Option<[u8; 16]> {
         match self.dedup_key {
             DedupKey::Id(id) => Some(id),
@@ -123,49 +122,49 @@ impl JobExtras {
         }
     }
 
-    /// Returns `true` if it is found by this hash.
+    /// Returns `true` if its dedup key has this hash.
     pub fn has_hash(&self, hash: u64) -> bool {
         self.hash == (hash >> 32) as u32
     }
 
-    /// Bytes that go with it to its worker.
+    /// The bytes that are sent to its worker in addition to the body.
     pub fn reducer(&self) -> Option<&[u8]> {
         self.rare.as_ref()?.reducer.as_deref()
     }
 
-    /// Why it failed last; empty if that is not known.
+    /// The reason of its last failure; empty if unknown.
     pub fn reason(&self) -> &[u8] {
         self.rare.as_ref().and_then(|rare| rare.reason.as_deref()).unwrap_or_default()
     }
 
-    /// What its worker said last: so much of so much.
+    /// The last progress report of its worker: numerator and denominator.
     pub fn progress(&self) -> (u32, u32) {
         self.rare.as_ref().map_or((0, 0), |rare| rare.progress)
     }
 
-    /// How many wait for its outcome; a client that did so twice counts twice.
+    /// The number of attached clients; a client that attached twice counts twice.
     pub fn submitters(&self) -> usize {
         self.rare.as_ref().map_or(0, |rare| rare.attached.len())
     }
 
-    /// When it was to become ready, if that was said.
+    /// The requested start time, if there was one.
     pub fn start(&self) -> Option<Time> {
         self.rare.as_ref().map(|rare| rare.start).filter(|start| *start != Time::NEVER)
     }
 
-    /// Seconds of the delay after the first lost try.
+    /// The delay after the first lost try, in seconds.
     pub(in crate::engine) fn backoff(&self) -> u32 {
         self.rare.as_ref().map_or(0, |rare| rare.backoff)
     }
 
-    /// Whether a log has to remember more than of a plain job. What others do to the job, such as to wait for its end,
-    /// does not change this.
+    /// Returns `true` if the log must store more than for a plain job. Actions of other clients, such as waiting for
+    /// its end, do not change this.
     pub(in crate::engine) fn is_tagged(&self) -> bool {
         let marked = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL || rare.reason.is_some());
         marked || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
     }
 
-    /// Whether they say nothing of their job, which might have none as well.
+    /// Returns `true` if the extras contain nothing, so that the job needs none.
     pub(in crate::engine) fn is_blank(&self) -> bool {
         let RareExtras {
             attached,
@@ -197,7 +196,7 @@ impl JobExtras {
         self.rare.get_or_insert_with(Box::default)
     }
 
-    /// Bytes for which they count in the sum of memory.
+    /// Returns their bytes of account.
     pub(in crate::engine) fn cost(&self) -> u64 {
         let dedup_key = if let DedupKey::Name(name) = &self.dedup_key { name.length() } else { 0 };
         let rare = self.rare.as_ref().map_or(0, |rare| {
@@ -208,18 +207,18 @@ impl JobExtras {
     }
 }
 
-/// Room for so many attachments is kept when there are none.
+/// The table of attachments keeps its memory up to this many when it becomes empty.
 const KEPT_ATTACHMENTS: usize = 4096;
 
-/// Bytes of account for each of those who wait for a job: one client may submit the same job again and again.
+/// Bytes of account of each attachment: one client may submit the same job again and again.
 pub(in crate::engine) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u64;
 
-/// That one client waits for the outcome of one job.
+/// One client waits for the outcome of one job.
 #[derive(Debug)]
 pub(in crate::engine) struct Attachment {
     pub client: u32,
     pub extras: u32,
-    /// The number of the last report that the client was told, or came too late for.
+    /// The number of the last report that the client received or came too late for.
     heard: u32,
     of_job: Links,
     of_client: Links,
@@ -257,7 +256,7 @@ impl Linked for OfClient<'_> {
     }
 }
 
-/// Slots in a chunk of the table from jobs to extras.
+/// Slots per chunk of the table from jobs to extras.
 const CHUNK: usize = 1024;
 
 #[derive(Debug)]
@@ -266,7 +265,7 @@ pub(in crate::engine) struct ExtrasStore {
     index: Index,
     ends: Heap<Time>,
     attachments: OfJob,
-    /// The extras of the job in each slot; chunks without any have no memory.
+    /// The extras of the job in each slot; chunks without extras have no memory.
     by_slot: Vec<Option<Box<[u32; CHUNK]>>>,
     /// Bytes of account of all extras and attachments.
     memory: u64,
@@ -288,7 +287,7 @@ impl ExtrasStore {
         self.store.len()
     }
 
-    /// Returns the bytes of account of all extras and of those who wait.
+    /// Returns the bytes of account of all extras and attachments.
     pub fn memory(&self) -> u64 {
         self.memory
     }
@@ -297,12 +296,12 @@ impl ExtrasStore {
         self.store.get(number)
     }
 
-    /// Returns these extras for a change that costs no memory; [`ExtrasStore::edit`] is for all others.
+    /// Returns these extras for a change that does not affect their memory; others need [`ExtrasStore::edit`].
     pub fn get_mut(&mut self, number: u32) -> &mut JobExtras {
         self.store.get_mut(number)
     }
 
-    /// Changes these extras, and counts what that costs.
+    /// Changes these extras and updates their memory account.
     pub fn edit(&mut self, number: u32, change: impl FnOnce(&mut JobExtras)) {
         let extras = self.store.get_mut(number);
         let before = extras.cost();
@@ -315,19 +314,19 @@ impl ExtrasStore {
         self.store.iter()
     }
 
-    /// The extras of the job in `slot`, which must have one.
+    /// The extras of the job in `slot`, which must have some.
     pub fn of(&self, slot: u32) -> u32 {
         let chunk = self.by_slot[slot as usize / CHUNK].as_ref().expect("a job with extras");
         chunk[slot as usize % CHUNK]
     }
 
-    /// Makes extras for the job in `slot`. Their dedup key, with this hash, must be new.
+    /// Creates extras for the job in `slot`. Their dedup key, with this hash, must be new.
     pub fn insert(&mut self, slot: u32, dedup_key: DedupKey, hash: u64, expires: Time) -> u32 {
         let extras = JobExtras::default();
         self.link(JobExtras { slot, hash: (hash >> 32) as u32, expires, dedup_key, ..extras })
     }
 
-    /// Stores extras that stand in no index.
+    /// Stores extras that are in no index.
     fn link(&mut self, extras: JobExtras) -> u32 {
         let (slot, expires, indexed) = (extras.slot, extras.expires, extras.dedup_key != DedupKey::None);
         self.memory += extras.cost();
@@ -346,7 +345,7 @@ impl ExtrasStore {
         number
     }
 
-    /// Takes extras out of every index.
+    /// Removes extras from every index.
     fn unlink(&mut self, number: u32) {
         if self.get(number).dedup_key != DedupKey::None {
             self.index.remove(number, &mut self.store);
@@ -361,8 +360,8 @@ impl ExtrasStore {
         }
     }
 
-    /// Leaves these extras to those who wait for its outcome and are still to be told, and makes others for their job,
-    /// which is the same but that nobody waits. Tells its number.
+    /// Leaves these extras to the clients still to be notified, and copies them for the job, without attachments.
+    /// Returns the number of the copy.
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let left = self.store.get_mut(number);
@@ -374,18 +373,18 @@ impl ExtrasStore {
         self.link(own)
     }
 
-    /// Whether the end of this time to live counts; for checks.
+    /// Returns `true` if the end of this time to live is scheduled; for checks.
     #[cfg(any(test, feature = "test-support"))]
     pub fn is_timed(&self, number: u32) -> bool {
         self.get(number).place != NIL
     }
 
-    /// Whether these extras are left to those who wait, and have no job.
+    /// Returns `true` if these extras were left to waiting clients and have no job.
     pub fn is_left(&self, number: u32) -> bool {
         self.get(number).slot == NIL
     }
 
-    /// Others may share from now on what no two jobs may.
+    /// Releases the dedup key: other jobs may use it.
     pub fn forget_dedup_key(&mut self, number: u32) {
         if self.get(number).dedup_key != DedupKey::None {
             self.index.remove(number, &mut self.store);
@@ -393,7 +392,7 @@ impl ExtrasStore {
         }
     }
 
-    /// Takes the extras of a job away; nobody may be attached to it any more.
+    /// Removes the extras of a job, which must have no attachments.
     pub fn remove(&mut self, number: u32) {
         self.unlink(number);
         let extras = self.store.remove(number);
@@ -404,19 +403,19 @@ impl ExtrasStore {
         }
     }
 
-    /// The extras with this hash that `matches`.
+    /// Returns the extras with this hash that `matches`.
     pub fn find(&self, hash: u64, mut matches: impl FnMut(&JobExtras) -> bool) -> Option<u32> {
         self.index.find((hash >> 32) as u32 as usize, &self.store, |number| matches(self.get(number)))
     }
 
-    /// What is unique about it has another hash from now on.
+    /// Changes the hash of the dedup key.
     pub fn rehash(&mut self, number: u32, hash: u64) {
         self.index.remove(number, &mut self.store);
         self.get_mut(number).hash = (hash >> 32) as u32;
         self.index.insert(number, &mut self.store);
     }
 
-    /// The end of this time to live does not count as long as the job is spared.
+    /// Suspends the end of the time to live while the job is protected from it.
     pub fn spare(&mut self, number: u32) {
         let place = std::mem::replace(&mut self.get_mut(number).place, NIL);
         if place != NIL {
@@ -425,7 +424,7 @@ impl ExtrasStore {
         }
     }
 
-    /// The end of this time to live counts again.
+    /// Resumes the end of the time to live.
     pub fn expose(&mut self, number: u32) {
         let JobExtras { expires, place, .. } = *self.get(number);
         if expires != Time::NEVER && place == NIL {
@@ -433,12 +432,12 @@ impl ExtrasStore {
         }
     }
 
-    /// Whose time to live ends next, and when.
+    /// The next end of a time to live, and its extras.
     pub fn next_end(&self) -> Option<(Time, u32)> {
         self.ends.first()
     }
 
-    /// `client` waits for the outcome of the job with these extras; `list` is what it is attached to.
+    /// Attaches `client` to the job with these extras; `list` contains the client's attachments.
     pub fn attach(&mut self, number: u32, client: u32, list: &mut List) {
         self.edit(number, |extras| {
             extras.rare_mut();
@@ -452,7 +451,7 @@ impl ExtrasStore {
         list.push_back(member, &mut OfClient(&mut self.attachments.0));
     }
 
-    /// Ends one attachment, and tells of whom to which extras.
+    /// Ends and returns one attachment.
     pub fn detach(&mut self, member: u32, list: &mut List) -> Attachment {
         let number = self.attachments.0[member as usize].extras;
         let rare = self.store.get_mut(number).rare.as_mut().expect("somebody is attached");
@@ -478,8 +477,8 @@ impl ExtrasStore {
         }
     }
 
-    /// The next client that waits for the outcome and was not told the last report; from now on it was.
-    pub fn next_to_hear(&mut self, number: u32) -> Option<u32> {
+    /// The next attached client that has not received the last report. Marks it as notified.
+    pub fn next_to_notify(&mut self, number: u32) -> Option<u32> {
         let (member, client) = self.first_attached(number)?;
         let rare = self.store.get_mut(number).rare.as_mut().expect("somebody is attached");
         let attachment = &mut self.attachments.0[member as usize];
@@ -487,7 +486,7 @@ impl ExtrasStore {
             return None;
         }
         attachment.heard = rare.reports;
-        // Those who have heard stand behind those who have not.
+        // Notified clients move behind those that are not.
         rare.attached.remove(member, &mut self.attachments);
         rare.attached.push_back(member, &mut self.attachments);
         Some(client)
@@ -499,20 +498,20 @@ impl ExtrasStore {
         list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
     }
 
-    /// The attachment to these extras among those in `list`, which are one client's: others may be very many.
+    /// The attachment to these extras in `list`, the client's own attachments: the job may have very many others.
     pub fn find_attached(&self, number: u32, list: &List) -> Option<u32> {
         let next = |member: &u32| Some(self.attachments.0[*member as usize].of_client.next).filter(|next| *next != NIL);
         let mut members = std::iter::successors(list.first(), next);
         members.find(|&member| self.attachments.0[member as usize].extras == number)
     }
 
-    /// The slot of the job with these extras, if it is still there and nobody will ask for its outcome.
+    /// The slot of the job with these extras, if it exists and no one will query its outcome.
     pub fn orphaned(&self, number: u32) -> Option<u32> {
         let extras = self.store.find(number).filter(|extras| extras.slot != NIL)?;
         extras.rare()?.orphaned.then_some(extras.slot)
     }
 
-    /// Whether these extras are found by their dedup key, if anything is; for checks.
+    /// Returns `true` if these extras can be found by their dedup key, or have none; for checks.
     #[cfg(any(test, feature = "test-support"))]
     pub fn is_found(&self, number: u32) -> bool {
         let extras = self.get(number);
@@ -531,13 +530,13 @@ impl ExtrasStore {
         assert_eq!(self.index.len(), indexed, "the index knows nobody else");
     }
 
-    /// How many extras a search may have to look at.
+    /// The maximum number of extras that a lookup compares.
     #[cfg(test)]
     pub fn longest_chain(&self) -> usize {
         self.index.chains(&self.store).max().unwrap_or_default()
     }
 
-    /// How many attachments there are.
+    /// Returns the number of attachments.
     #[cfg(any(test, feature = "test-support"))]
     pub fn attachments(&self) -> usize {
         self.attachments.0.len()

@@ -1,7 +1,7 @@
-//! What a producer asks for beside what every job has.
+//! Optional requests of a producer.
 //!
-//! Owns the words for it, as a producer says them and as a log remembers them. Plain data: what they mean, `submit` and
-//! `outcome` know.
+//! Owns their types, as producers express them and the log stores them. Plain data: `verbs/submit.rs` and
+//! `rules/completion.rs` interpret them.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
@@ -9,21 +9,22 @@ use std::hash::Hasher;
 use super::name::Name;
 use super::time::{Span, Time};
 
-/// What becomes of a job when a worker says how it went, or is lost.
+/// What happens to a job when a worker completes it or is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum CompletionPolicy {
-    /// Done, it is deleted; failed, it is buried; lost, it is ready again in its old place.
+    /// A successful job is deleted, a failed one is buried, and a lost one becomes ready with its old rank.
     #[default]
     Drop,
-    /// Done or failed, its submitters are told, and it is gone; lost, it goes to the end of its queue.
+    /// The submitters of a successful or failed job are notified, and it is deleted. A lost one goes to the end of its
+    /// queue.
     Tell,
-    /// The outcome is kept until its time to live ends; lost, it is ready again in its old place.
+    /// The outcome is kept until its time to live ends. A lost job becomes ready with its old rank.
     Keep,
 }
 
-/// What tells a body from every other: two hashes behind a secret, 128 bits together, so that nobody can make two
-/// bodies that have the same. It is taken outside of whatever lock the engine is behind, since a body may be large.
+/// Identifies a body: two hashes with a secret, 128 bits together, so that no one can construct two bodies with the
+/// same fingerprint. It is computed outside the engine's lock, since a body may be large.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fingerprint(pub(in crate::engine) [u32; 4]);
 
@@ -31,7 +32,7 @@ pub struct Fingerprint(pub(in crate::engine) [u32; 4]);
 pub struct Fingerprints(u64);
 
 impl Fingerprints {
-    /// Behind this secret; all that are compared must have the same.
+    /// Creates a family of fingerprints with this secret. Only fingerprints of the same family are comparable.
     pub const fn new(secret: u64) -> Fingerprints {
         Fingerprints(secret)
     }
@@ -42,7 +43,7 @@ impl Fingerprints {
         taking.finish()
     }
 
-    /// Of a body that comes in parts.
+    /// Begins the fingerprint of a body that arrives in parts.
     pub fn begin(self) -> Fingerprinting {
         Fingerprinting([self.0, !self.0.rotate_left(32)].map(|secret| {
             let mut hasher = DefaultHasher::new();
@@ -57,60 +58,60 @@ impl Fingerprints {
 pub struct Fingerprinting([DefaultHasher; 2]);
 
 impl Fingerprinting {
-    /// The next part of the body.
+    /// Adds the next part of the body.
     pub fn more(&mut self, part: &[u8]) {
         self.0.iter_mut().for_each(|hasher| hasher.write(part));
     }
 
-    /// The fingerprint, however the body was divided.
+    /// The fingerprint, independent of how the body was divided.
     pub fn finish(&self) -> Fingerprint {
         let [first, second] = [&self.0[0], &self.0[1]].map(Hasher::finish);
         Fingerprint([first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32])
     }
 }
 
-/// What no two jobs may share.
+/// The key that no two jobs may share.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum DedupKey {
     #[default]
     None,
-    /// A name in its tube: whoever submits it again is attached to the job.
+    /// A name in its tube: a client that submits it again is attached to the job.
     Name(Name),
-    /// Its body in its tube, among jobs that were submitted so; by its fingerprint, once that is known.
+    /// The body in its tube, among jobs that were submitted this way; represented by its fingerprint, once known.
     Body(Option<Fingerprint>),
-    /// A number that no other job of any tube may have.
+    /// A number that is unique among the jobs of all tubes.
     Id([u8; 16]),
 }
 
-/// What a producer asks for beside what every job has; see [`crate::engine::Engine::submit`].
+/// Optional requests of a producer; see [`crate::engine::Engine::submit`].
 #[derive(Clone, Debug)]
 pub struct JobOptions {
     pub completion: CompletionPolicy,
-    /// What no other job may share.
+    /// The key that no other job may share.
     pub dedup_key: DedupKey,
-    /// It must survive a restart of a server that keeps a log.
+    /// It must survive a restart if the server has a log.
     pub durable: bool,
     /// When it becomes ready, instead of its delay.
     pub start: Option<Time>,
-    /// How long it lives, from its start on; [`Span::MAX`] for ever.
+    /// Its time to live, from its start; [`Span::MAX`]: unlimited.
     pub ttl: Span,
-    /// How often it may be reserved; zero means without end.
+    /// The maximum number of reservations; 0: unlimited.
     pub max_attempts: u8,
-    /// With how many failures it has failed for good; zero means one.
+    /// The number of failures after which it fails permanently; 0 means 1.
     pub max_fails: u8,
-    /// How many tries are already used up.
+    /// The number of tries used up already.
     pub fails: u8,
-    /// Why the last one failed.
+    /// The reason of the last failure.
     pub reason: Option<Box<[u8]>>,
-    /// Bytes that go with it to its worker.
+    /// The bytes that are sent to its worker in addition to the body.
     pub reducer: Option<Box<[u8]>>,
-    /// The client that submits it is told what comes of it.
+    /// The client that submits it is notified of the outcome.
     pub attach: bool,
     /// Seconds for which its name outlives it; see [`crate::engine::Tags::key`].
     pub keep: u32,
-    /// Seconds of the delay after the first lost try; see [`crate::engine::Tags::backoff`].
+    /// The delay after the first lost try, in seconds; see [`crate::engine::Tags::backoff`].
     pub backoff: u32,
-    /// The key and the bound of [`crate::engine::Tags::concurrency`].
+    /// The key and the limit of [`crate::engine::Tags::concurrency`].
     pub concurrency: Option<(Name, u32)>,
 }
 

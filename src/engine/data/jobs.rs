@@ -1,7 +1,7 @@
-//! The store of all jobs: by slot for the engine's queues, by id for everybody else.
+//! The store of all jobs, by slot for the engine's queues, and by ID for everything else.
 //!
-//! Owns the memory of jobs and of their bodies. Nothing here ever moves a large table in one go, so the slowest
-//! insertion costs about what the median one does. Must not know states or queues.
+//! Owns the memory of jobs and of their bodies. No operation moves a large table at once, so the slowest insertion
+//! costs about as much as the median. Must not know states or queues.
 
 use super::bodies::Bodies;
 use super::body::Body;
@@ -11,11 +11,11 @@ use super::job::{Job, JobId, JobView};
 use super::list::{Linked, Links};
 use super::slots::Slots;
 
-/// What a job costs beside its body, in bytes of account: its slot, its part of a row of ids, and what its body's class
-/// or the allocator takes for itself.
+/// Bytes of account of a job without its body: its slot, its part of a row of IDs, and the overhead of its body's class
+/// or the allocator.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
 
-/// Bytes that may be spare before they count: what a queue leaves that is emptied and filled again in any order.
+/// Spare bytes up to this many are not counted: what remains of a queue that is emptied and filled again in any order.
 const SPARE: u64 = 8 << 20;
 
 #[derive(Debug)]
@@ -30,12 +30,12 @@ impl Jobs {
         Jobs { slots: Slots::new(), ids: Ids::new(), bodies: Bodies::new() }
     }
 
-    /// How many jobs there are.
+    /// Returns the number of jobs.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Stores a job under its id, which must be new, and tells its slot.
+    /// Stores a job under its ID, which must be new, and returns its slot.
     pub fn insert(&mut self, job: Job) -> u32 {
         let id = job.id;
         let slot = self.slots.insert(job);
@@ -43,27 +43,27 @@ impl Jobs {
         slot
     }
 
-    /// Returns the bytes of account of all jobs, with what they have left and others cannot have.
+    /// Returns the bytes of account of all jobs, including memory that they have vacated and others cannot use.
     pub fn memory(&self) -> u64 {
         self.len() as u64 * JOB_COST + self.bodies.held() + self.spare()
     }
 
-    /// Bytes that jobs and their bodies have left, and only others of the same size can have: more than [`SPARE`].
+    /// Bytes in excess of [`SPARE`] that jobs and bodies have vacated and only others of the same size can use.
     pub fn spare(&self) -> u64 {
         (self.bodies.spare() + self.slots.spare()).saturating_sub(SPARE)
     }
 
-    /// The slot of the job with this id.
+    /// The slot of the job with this ID.
     pub fn find(&self, id: JobId) -> Option<u32> {
         self.ids.find(id)
     }
 
-    /// The slots of those ids above this one that stand beside the next one.
+    /// The slots of the IDs greater than `id` in the row of `id` + 1.
     pub fn row_above(&self, id: JobId) -> impl Iterator<Item = u32> + '_ {
         self.ids.row_above(id)
     }
 
-    /// Forgets the job in `slot`, and its body.
+    /// Removes the job in `slot` and its body.
     pub fn remove(&mut self, slot: u32) -> Job {
         let job = self.slots.remove(slot);
         self.ids.remove(job.id);
@@ -71,7 +71,7 @@ impl Jobs {
         job
     }
 
-    /// Puts more bytes behind the body of the job in `slot`.
+    /// Appends bytes to the body of the job in `slot`.
     pub fn extend_body(&mut self, slot: u32, more: &[u8]) {
         if more.is_empty() {
             return;
@@ -82,50 +82,50 @@ impl Jobs {
         self.bodies.remove(old);
     }
 
-    /// Puts another job of the same id in the place of the one in `slot`.
+    /// Replaces the job in `slot` by another with the same ID.
     pub fn replace(&mut self, slot: u32, job: Job) {
         let old = std::mem::replace(self.slots.get_mut(slot), job);
         self.bodies.remove(old.body);
     }
 
-    /// The job in `slot`, which must hold one.
+    /// The job in `slot`, which must not be vacant.
     pub fn get(&self, slot: u32) -> &Job {
         self.slots.get(slot)
     }
 
-    /// The same, to change it.
+    /// The job in `slot`, mutably.
     pub fn get_mut(&mut self, slot: u32) -> &mut Job {
         self.slots.get_mut(slot)
     }
 
-    /// The same, with its body.
+    /// The job in `slot`, with its body.
     pub fn view(&self, slot: u32) -> JobView<'_> {
         let job = self.get(slot);
         JobView { job, body: self.bodies.get(job.body) }
     }
 
-    /// The first slot from `slot` on that holds a job.
+    /// The first slot at or after `slot` that has a job.
     pub fn next(&self, slot: u32) -> Option<u32> {
         self.slots.next(slot)
     }
 
-    /// How many ids and how many bodies are known, counted one by one; for checks.
+    /// The numbers of IDs and of bodies, counted one by one; for checks.
     #[cfg(any(test, feature = "test-support"))]
     pub fn counted(&self) -> (usize, usize) {
         (self.ids.counted(), self.bodies.counted())
     }
 
-    /// One beyond the last slot that may hold a job.
+    /// The end of the slots that may have a job, exclusive.
     pub fn end(&self) -> u32 {
         self.slots.end()
     }
 
-    /// Whether `slot` holds a job.
+    /// Returns `true` if `slot` has a job.
     pub fn is_held(&self, slot: u32) -> bool {
         self.slots.find(slot).is_some()
     }
 
-    /// All jobs with their slots, in no useful order.
+    /// All jobs with their slots, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Job)> {
         self.slots.iter()
     }

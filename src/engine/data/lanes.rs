@@ -1,7 +1,6 @@
-//! Groups of jobs whose key bounds how many are reserved at a time, and their lanes in tubes.
+//! Groups of jobs with a concurrency key, which limits how many are reserved at a time, and their lanes in tubes.
 //!
-//! Owns who is in which lane, and the sum of what they take. Must not decide who may go on: `rules/concurrency.rs`
-//! does.
+//! Owns the lanes, their members, and their memory. Must not decide which job may go next: `rules/concurrency.rs` does.
 
 use std::collections::BTreeMap;
 
@@ -12,41 +11,41 @@ use super::name::Name;
 use super::ready::ReadyQueue;
 use super::slots::Slots;
 
-/// Lanes of a group at most: so many tubes are looked at when it has as many reserved as it may, or has no longer.
+/// Maximum number of lanes in a group: this many tubes are checked when the group reaches its limit, or leaves it.
 pub(in crate::engine) const MOST_LANES: usize = 64;
 
 /// The jobs that share one key.
 #[derive(Debug)]
 pub(in crate::engine) struct Group {
     pub(in crate::engine) key: Name,
-    /// The tube in which the key counts, or [`NIL`] for all tubes.
+    /// The tube to which the key is limited, or [`NIL`] for all tubes.
     pub(in crate::engine) scope: u32,
     pub(in crate::engine) hash: u32,
-    /// The next in the same bucket of the index.
+    /// The next group in the same bucket of the index.
     pub(in crate::engine) chain: u32,
     pub(in crate::engine) reserved: u32,
-    /// The bounds of those that are reserved, and how many have each.
+    /// The limits of the reserved jobs, and the number of jobs with each.
     pub(in crate::engine) bounds: BTreeMap<u32, u32>,
     pub(in crate::engine) lanes: Vec<u32>,
-    /// As many are reserved as may be.
+    /// The group has reached its limit.
     pub(in crate::engine) blocked: bool,
 }
 
-/// Jobs of a group in one tube, either those that can be leased or the others, which stand in different queues.
+/// Jobs of a group in one tube: either those that can be leased or the others, which are in different queues.
 #[derive(Debug)]
 pub(in crate::engine) struct Lane {
     pub(in crate::engine) group: u32,
     pub(in crate::engine) tube: u32,
     pub(in crate::engine) large: bool,
-    /// Jobs of the lane, in any state.
+    /// The jobs of the lane, in any state.
     pub(in crate::engine) members: u32,
-    /// The one that stands in the tube's queue, or [`NIL`].
+    /// The job that is in the tube's queue, or [`NIL`].
     pub(in crate::engine) exposed: u32,
-    /// Ready jobs that must wait their turn.
+    /// Ready jobs that must wait for their turn.
     pub(in crate::engine) parked: ReadyQueue,
 }
 
-/// Bytes of account of a group beside its key, and of a lane.
+/// Bytes of account of a group without its key, and of a lane.
 pub(in crate::engine) const GROUP_COST: u64 = size_of::<Group>() as u64 + 24;
 pub(in crate::engine) const LANE_COST: u64 = size_of::<Lane>() as u64 + 4;
 
@@ -58,14 +57,14 @@ pub struct Lanes {
     pub(in crate::engine) groups: Slots<Group, 64>,
     pub(in crate::engine) index: Index,
     pub(in crate::engine) lanes: Slots<Lane, 64>,
-    /// Tubes in which somebody waits and a job was parked until now; they are served at the end of the verb.
+    /// Tubes with waiting clients and a job that is no longer parked; they are served at the end of the verb.
     pub(in crate::engine) unblocked: Vec<TubeHandle>,
     /// Bytes of account of all groups and lanes.
     pub(in crate::engine) memory: u64,
 }
 
 impl Lanes {
-    /// Returns the group with this key, which has this hash, in its scope.
+    /// Returns the group with this key and hash in its scope.
     pub fn find(&self, key: &Name, scope: u32, hash: u32) -> Option<u32> {
         self.index.find(hash as usize, &self.groups, |group| {
             let group = self.groups.get(group);
@@ -82,7 +81,7 @@ impl Lanes {
         self.groups.get(group).lanes.iter().copied().find(same)
     }
 
-    /// Adds a member to the lane of the group with this key, both of which are made if need be, and returns the lane.
+    /// Adds a member to the lane of the group with this key, creates either if it does not exist, and returns the lane.
     pub fn join(&mut self, key: Name, scope: u32, hash: u32, tube: u32, large: bool) -> u32 {
         let group = self.find(&key, scope, hash).unwrap_or_else(|| {
             self.memory += GROUP_COST + key.length() as u64;
@@ -103,7 +102,7 @@ impl Lanes {
         lane
     }
 
-    /// Takes a member out of a lane, which ends with its last one, as its group ends with its last lane.
+    /// Removes a member from a lane. The last member removes the lane, and the last lane its group.
     pub fn leave(&mut self, lane: u32) {
         let members = &mut self.lanes.get_mut(lane).members;
         *members -= 1;
@@ -125,7 +124,7 @@ impl Lanes {
         &self.groups.get(self.lanes.get(lane).group).key
     }
 
-    /// Ready jobs of this tube that are parked; for checks.
+    /// The parked ready jobs of this tube; for checks.
     #[cfg(any(test, feature = "test-support"))]
     pub fn parked_in(&self, tube: u32) -> impl Iterator<Item = &ReadyQueue> {
         self.lanes.iter().filter(move |(_, lane)| lane.tube == tube).map(|(_, lane)| &lane.parked)
@@ -136,7 +135,7 @@ impl Lanes {
         self.memory
     }
 
-    /// Bytes of account of all, counted one by one; for checks.
+    /// Bytes of account of all groups and lanes, counted one by one; for checks.
     #[cfg(any(test, feature = "test-support"))]
     pub fn counted(&self) -> u64 {
         let groups: u64 = self.groups.iter().map(|(_, group)| GROUP_COST + group.key.length() as u64).sum();

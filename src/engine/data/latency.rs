@@ -1,28 +1,28 @@
-//! How long the jobs of one tube wait and run, in few bytes.
+//! Waiting and running times of the jobs of one tube, in few bytes.
 //!
-//! Owns what a tube keeps of these times: counts by powers of two, extremes and a moving average. A tube has them from
-//! its first reserved job on, and no log has them. Must not decide what is measured: `operating` does, once for the
-//! whole server and the tube.
+//! Owns the times that a tube stores: counts by powers of two, extremes and a moving average. A tube has them from its
+//! first reserved job on; they are not logged. Must not decide what is measured: the rules do, for the whole server and
+//! the tube at once.
 
 use super::time::Span;
 
-/// Ranges of times, each twice as long as the one before it.
+/// Ranges of times, each twice as long as the previous one.
 pub const RANGES: usize = 32;
 
-/// The first range ends below two to the power of this many nanoseconds, which is 33 microseconds.
+/// The first range ends at two to the power of this many nanoseconds, which is 33 µs.
 const FIRST_POWER: u32 = 15;
 
-/// The part that each time has in the moving average: one of so many.
+/// The share of each time in the moving average, as a divisor.
 const WEIGHT: u64 = 10;
 
-/// A summary of times of one kind.
+/// A summary of measured durations.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latency {
     counts: [u32; RANGES],
-    /// The sum of all times in nanoseconds, the unit of all fields.
+    /// The sum of all durations. All fields are in nanoseconds.
     sum: u128,
     average: u64,
-    /// The largest number before the first time.
+    /// The maximum value before the first duration.
     least: u64,
     most: u64,
 }
@@ -33,38 +33,38 @@ impl Default for Latency {
     }
 }
 
-/// What a tube keeps of the times of its jobs.
+/// The times of the jobs of a tube.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TubeTimes {
     /// The times of [`JobTimes::wait`](super::histogram::JobTimes::wait) in this tube.
     pub wait: Latency,
     /// The times of [`JobTimes::run`](super::histogram::JobTimes::run) in this tube.
     pub run: Latency,
-    /// What else has happened to its jobs.
+    /// Other events of its jobs.
     pub events: TubeEvents,
 }
 
-/// How often something has happened to the jobs of a tube since it has [`TubeTimes`].
+/// Counts events of the jobs of a tube since it has [`TubeTimes`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TubeEvents {
-    /// Reservations that ended because their time to run did.
+    /// Reservations that ended with their time to run.
     pub timeouts: u64,
     pub releases: u64,
     pub buries: u64,
 }
 
-/// Bytes of account of them.
+/// Bytes of account of one [`TubeTimes`].
 pub const TIMES_COST: u64 = size_of::<TubeTimes>() as u64;
 
 const _: () = assert!(TIMES_COST <= 400);
 
-/// The range that a time is in; whatever is longer than all is in the last one.
+/// Returns the range of a duration; the last one includes everything longer.
 fn range_of(nanos: u64) -> usize {
     let bits = u64::BITS - nanos.leading_zeros();
     (bits.saturating_sub(FIRST_POWER) as usize).min(RANGES - 1)
 }
 
-/// Nanoseconds below which a time is in this range or in one before it.
+/// The end of this range, in nanoseconds, exclusive.
 fn end_of(range: usize) -> u64 {
     1 << (FIRST_POWER as usize + range)
 }
@@ -81,7 +81,7 @@ impl Latency {
         self.most = self.most.max(nanos);
     }
 
-    /// How many times were counted.
+    /// Returns the number of durations.
     pub fn samples(&self) -> u64 {
         self.counts.iter().map(|count| u64::from(*count)).sum()
     }
@@ -90,7 +90,7 @@ impl Latency {
         self.sum
     }
 
-    /// The moving average: each new time has a tenth part in it.
+    /// The moving average, in which each new duration has a share of a tenth.
     pub fn average(&self) -> Span {
         Span::from_nanos(self.average)
     }
@@ -103,8 +103,7 @@ impl Latency {
         Span::from_nanos(self.most)
     }
 
-    /// What so many of a hundred times do not exceed, estimated inside of a range by its share of them; zero without
-    /// any.
+    /// Returns the estimated percentile, interpolated within a range; zero without any durations.
     pub fn percentile(&self, percent: u64) -> Span {
         let rank = (self.samples() * percent).div_ceil(100);
         let mut below = 0;
@@ -122,7 +121,7 @@ impl Latency {
         Span::ZERO
     }
 
-    /// The end of every second range, in nanoseconds, and how many times were shorter.
+    /// The end of every second range, in nanoseconds, and the number of shorter durations.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let pairs = self.counts.chunks_exact(2).enumerate();
         pairs.take(RANGES / 2 - 1).scan(0, |below, (place, pair)| {
@@ -168,7 +167,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_near_the_true_ones_and_inside_of_the_extremes() {
-        // Evenly from a millisecond to a second.
+        // Evenly distributed from a millisecond to a second.
         let times: Vec<u64> = (1..=1000).map(|place| place * 1_000_000).collect();
         let latency = nanos(&times);
         for percent in [1, 10, 50, 90, 95, 99, 100] {

@@ -1,29 +1,29 @@
-//! An intrusive doubly linked list over numbered members.
+//! An intrusive doubly linked list of numbered members.
 //!
-//! Owns the linking. The links themselves live with the members (jobs, watches), so a list costs twelve bytes, nothing
-//! is allocated, and a member leaves from the middle in constant time. Must not know what its members are.
+//! Owns the linking. The members (jobs, watches) store the links, so a list takes twelve bytes, nothing is allocated,
+//! and a member can be removed from the middle in constant time. Must not know what its members are.
 
-/// "No member": the end of a list.
+/// No member: the end of a list.
 pub const NIL: u32 = u32::MAX;
 
-/// The neighbours of a member.
+/// The neighbors of a member.
 #[derive(Clone, Copy, Debug)]
 pub struct Links {
-    /// The member before this one, or `NIL`.
+    /// The previous member, or `NIL`.
     pub prev: u32,
-    /// The member after this one, or `NIL`.
+    /// The next member, or `NIL`.
     pub next: u32,
 }
 
 impl Links {
-    /// Of a member that is in no list.
+    /// The links of a member that is in no list.
     pub const NONE: Links = Links { prev: NIL, next: NIL };
 }
 
 /// The store of members whose links a [`List`] uses.
 pub trait Linked {
     fn links(&self, member: u32) -> Links;
-    /// The same, to change them.
+    /// The links of a member, mutably.
     fn links_mut(&mut self, member: u32) -> &mut Links;
 }
 
@@ -44,7 +44,7 @@ impl Default for List {
 impl List {
     pub const EMPTY: List = List { head: NIL, tail: NIL, len: 0 };
 
-    /// How many members there are.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.len as usize
     }
@@ -61,7 +61,7 @@ impl List {
         (self.tail != NIL).then_some(self.tail)
     }
 
-    /// Puts `member`, which must be in no list, behind all others.
+    /// Appends `member`, which must be in no list.
     pub fn push_back(&mut self, member: u32, store: &mut impl Linked) {
         *store.links_mut(member) = Links { prev: self.tail, next: NIL };
         match self.tail {
@@ -72,7 +72,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Takes `member`, which must be in this list, out of it.
+    /// Removes `member`, which must be in this list.
     pub fn remove(&mut self, member: u32, store: &mut impl Linked) {
         let Links { prev, next } = store.links(member);
         match prev {

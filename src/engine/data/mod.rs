@@ -1,7 +1,7 @@
-//! What a queue is made of: jobs, tubes, clients, and the structures that they stand in.
+//! The data structures of a queue: jobs, tubes, clients, and the structures that contain them.
 //!
-//! Owns its files, each of which owns one structure and keeps its invariants. Nothing here knows a rule of the queue,
-//! or imports another directory of the engine.
+//! Owns its files, each of which owns one structure and maintains its invariants. Nothing here knows a rule of the
+//! queue or imports another directory of the engine.
 
 pub(super) mod account;
 pub(super) mod agenda;

@@ -1,17 +1,17 @@
-//! Names that clients give to their jobs, kept small.
+//! Names that clients give to their jobs, stored compactly.
 //!
-//! Owns their form in memory. Most are short, or are a UUID in text or sixteen bytes in hexadecimal, which client
-//! libraries make: those need no memory of their own, so they leave no holes when they go. A UUID takes 24 bytes so;
-//! boxed, it would take 16 and a piece of 48 from glibc's malloc. Must not know what a name is for.
+//! Owns their form in memory. Most names are short, or are a UUID in text or sixteen bytes in hexadecimal, which client
+//! libraries generate. These need no memory of their own, so they do not fragment the heap. Such a UUID takes 24 bytes;
+//! boxed, it would take 16, and 48 of glibc's malloc. Must not know what a name is for.
 
 use std::borrow::Cow;
 
 use super::text::{push_hex, push_uuid};
 
-/// Bytes of a name that is kept as it is.
+/// Maximum length of a name that is stored unchanged, in bytes.
 const SHORT: usize = 22;
 
-/// Where the dashes of a UUID in text are.
+/// The offsets of the dashes in a UUID.
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 
 /// See the module's page. Equal names have equal forms.
@@ -20,12 +20,12 @@ pub struct Name(Form);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Form {
-    /// What is behind the end is zero.
+    /// The bytes after the end are zero.
     Short {
         length: u8,
         bytes: [u8; SHORT],
     },
-    /// Lower-case digits, in groups as those of a UUID or in one.
+    /// Lower-case digits, grouped as in a UUID or not at all.
     Hex {
         grouped: bool,
         bytes: [u8; 16],
@@ -64,7 +64,7 @@ fn packed(text: &[u8]) -> Option<Form> {
 }
 
 impl Name {
-    /// How many bytes of text.
+    /// The length of the text in bytes.
     pub fn length(&self) -> usize {
         match &self.0 {
             Form::Short { length, .. } => (*length).into(),
@@ -89,7 +89,7 @@ impl Name {
         text.into()
     }
 
-    /// Bytes that are the same for equal names, and mostly not for others.
+    /// Bytes that are equal for equal names, and mostly different for others.
     pub fn key(&self) -> &[u8] {
         match &self.0 {
             Form::Short { length, bytes } => &bytes[..usize::from(*length)],

@@ -1,6 +1,6 @@
 //! The tubes that dead letters come from.
 //!
-//! Owns their names, each of which is kept once for all of its dead letters. Must not know jobs.
+//! Owns their names, each of which is stored once for all of its dead letters. Must not know jobs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use slab::Slab;
 
 use super::list::NIL;
 
-/// Bytes of account of an origin beside its name.
+/// Bytes of account of an origin without its name.
 const ORIGIN_COST: u64 = 128;
 
 #[derive(Debug, Default)]
 pub struct Origins {
-    /// The names, and how many dead letters come from each.
+    /// The names, and the number of dead letters from each.
     names: Slab<(Arc<[u8]>, u32)>,
     numbers: BTreeMap<Arc<[u8]>, u32>,
     /// Bytes of account of all origins.
@@ -38,7 +38,7 @@ impl Origins {
         number
     }
 
-    /// Forgets a dead letter of this origin; [`NIL`] is of none.
+    /// Removes a dead letter of this origin, unless it is [`NIL`].
     pub fn remove(&mut self, number: u32) {
         if number == NIL {
             return;
@@ -52,7 +52,7 @@ impl Origins {
         }
     }
 
-    /// Returns the name of an origin; [`NIL`] is none.
+    /// Returns the name of an origin; `None` for [`NIL`].
     pub fn name(&self, number: u32) -> Option<&[u8]> {
         self.names.get(number as usize).map(|(name, _)| &**name)
     }

@@ -1,9 +1,8 @@
-//! The ready jobs of one tube, in the order they are served: smallest priority, then smallest place, which is mostly
-//! the id.
+//! The ready jobs of one tube, in the order of service: smallest priority, then smallest rank, which is mostly the ID.
 //!
-//! Owns that order. Most jobs arrive in order already (same priority, growing place), so they are appended to a sorted
-//! run, a plain linked list, and leave from its front without a comparison; a job that arrives out of order goes to a
-//! heap beside it. Must not know states or counters.
+//! Owns that order. Most jobs arrive in order (same priority, ascending rank), so they are appended to a sorted run, a
+//! plain linked list, and leave from its front without a comparison. A job that arrives out of order goes to a heap.
+//! Must not know states or counters.
 
 use super::heap::Heap;
 use super::job::Priority;
@@ -13,7 +12,7 @@ use super::time::Time;
 
 #[derive(Debug, Default)]
 pub struct ReadyQueue {
-    /// Sorted by priority, then by place.
+    /// Sorted by priority, then by rank.
     run: List,
     rest: Heap<(Priority, Time)>,
 }
@@ -36,7 +35,7 @@ impl ReadyQueue {
         }
     }
 
-    /// Adds a job, which must stand in no queue.
+    /// Adds a job, which must be in no queue.
     pub fn push(&mut self, slot: u32, jobs: &mut Jobs) {
         let key = jobs.get(slot).ready_key();
         let in_order = self.run.last().is_none_or(|last| jobs.get(last).ready_key() < key);
@@ -48,7 +47,7 @@ impl ReadyQueue {
         }
     }
 
-    /// Takes out a job of this queue.
+    /// Removes a job of this queue.
     pub fn remove(&mut self, slot: u32, jobs: &mut Jobs) {
         let job = jobs.get_mut(slot);
         if job.is_in_run() {
@@ -60,7 +59,7 @@ impl ReadyQueue {
         }
     }
 
-    /// The job with the smallest place and the number of jobs that were looked at, unless those are more than `most`.
+    /// Returns the job with the smallest rank and the number of jobs that were compared, unless it would exceed `most`.
     pub fn oldest(&self, jobs: &Jobs, most: usize) -> Option<(u32, usize)> {
         let is_sorted_by_place = match (self.run.first(), self.run.last()) {
             (Some(first), Some(last)) => jobs.get(first).pri == jobs.get(last).pri,
@@ -87,7 +86,7 @@ impl ReadyQueue {
         })
     }
 
-    /// The jobs in no useful order.
+    /// The jobs, in no particular order.
     pub fn iter<'a>(&'a self, jobs: &'a Jobs) -> impl Iterator<Item = u32> + 'a {
         self.run.iter(jobs).chain(self.rest.iter().map(|(_, slot)| slot))
     }

@@ -1,12 +1,12 @@
-//! Things by number, in chunks.
+//! Numbered items, in chunks.
 //!
-//! Owns their memory. A table never moves: it grows by a chunk, so the slowest insertion costs about what the median
-//! one does, and a chunk in which nothing is left gives its memory back. Must not know what the things are.
+//! Owns their memory. A table never moves: it grows by a chunk, so the slowest insertion costs about as much as the
+//! median, and an empty chunk releases its memory. Must not know what the items are.
 
 use super::list::NIL;
 
-/// Things in a chunk, unless their owner says otherwise. With 70 bytes each, a chunk has more than 128 KiB: as a piece
-/// of that size goes back to the system by itself when it is freed, there is no need to keep it.
+/// Items per chunk, by default. With 70 bytes per item, a chunk has more than 128 KiB, and the allocator returns a
+/// block of that size to the system as soon as it is freed.
 const CHUNK: usize = 2048;
 
 #[derive(Debug)]
@@ -16,26 +16,26 @@ enum Entry<T> {
     Vacant(u32),
 }
 
-/// A chunk without things may have given its memory back: then it has no entries at all.
+/// A chunk. Without items, it may have released its memory and then has no entries.
 #[derive(Debug)]
 struct Chunk<T> {
     entries: Vec<Entry<T>>,
     first_vacant: u32,
     held: usize,
-    /// The next chunk that has room, or [`NIL`].
+    /// The next chunk with vacant entries, or [`NIL`].
     next_open: u32,
 }
 
-/// See the module's page. The number of a thing, its slot, is its chunk's number × `N` + its entry.
+/// See the module's page. The number of an item, its slot, is its chunk's number × `N` + its entry.
 #[derive(Debug)]
 pub struct Slots<T, const N: usize = CHUNK> {
     chunks: Vec<Chunk<T>>,
-    /// The first of the chunks that have room, or [`NIL`].
+    /// The first chunk with vacant entries, or [`NIL`].
     open: u32,
-    /// The chunk that holds memory but nothing else, or [`NIL`].
+    /// The chunk that has memory but no items, or [`NIL`].
     idle: u32,
     len: usize,
-    /// Entries that were used, in chunks that hold memory.
+    /// Entries used so far in chunks that have memory.
     used: usize,
 }
 
@@ -83,17 +83,17 @@ impl<T, const N: usize> Slots<T, N> {
         Slots { chunks: Vec::new(), open: NIL, idle: NIL, len: 0, used: 0 }
     }
 
-    /// How many things there are.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes of the entries that things have left and only others of them can have.
+    /// Bytes of vacated entries, which only other items can use.
     pub fn spare(&self) -> u64 {
         ((self.used - self.len) * size_of::<Entry<T>>()) as u64
     }
 
-    /// Stores a thing and tells its slot.
+    /// Stores an item and returns its slot.
     pub fn insert(&mut self, thing: T) -> u32 {
         if self.open == NIL {
             self.open = self.chunks.len() as u32;
@@ -113,7 +113,7 @@ impl<T, const N: usize> Slots<T, N> {
         number * N as u32 + entry as u32
     }
 
-    /// Takes out the thing in `slot`, which must hold one.
+    /// Removes the item in `slot`, which must not be vacant.
     pub fn remove(&mut self, slot: u32) -> T {
         let number = slot as usize / N;
         let chunk = &mut self.chunks[number];
@@ -128,8 +128,9 @@ impl<T, const N: usize> Slots<T, N> {
         thing
     }
 
-    /// A chunk became empty. One is kept, so that a queue that fills and empties does not allocate each time: the lower
-    /// of two in memory, so that it keeps nothing below it from going back to the system.
+    /// Handles a chunk that has become empty. One empty chunk keeps its memory, so that a queue that fills and empties
+    /// does not allocate each time: the one with the lower address, which prevents nothing below it from being returned
+    /// to the system.
     fn rest(&mut self, number: u32) {
         let mut gone = number;
         let start = |number: u32| self.chunks[number as usize].entries.as_ptr();
@@ -143,13 +144,13 @@ impl<T, const N: usize> Slots<T, N> {
         }
     }
 
-    /// The thing in `slot`, which must hold one.
-    #[inline(always)] // also in a program built for size: every command asks a dozen times
+    /// The item in `slot`, which must not be vacant.
+    #[inline(always)] // also in programs built for size: each command calls it a dozen times
     pub fn get(&self, slot: u32) -> &T {
         self.find(slot).unwrap_or_else(|| nothing_in(slot))
     }
 
-    /// The thing in `slot`, if it holds one.
+    /// The item in `slot`, if it is not vacant.
     #[inline]
     pub fn find(&self, slot: u32) -> Option<&T> {
         match self.chunks.get(slot as usize / N)?.entries.get(slot as usize % N)? {
@@ -158,7 +159,7 @@ impl<T, const N: usize> Slots<T, N> {
         }
     }
 
-    /// The same, to change it.
+    /// The item in `slot`, mutably.
     #[inline(always)]
     pub fn get_mut(&mut self, slot: u32) -> &mut T {
         let chunk = self.chunks.get_mut(slot as usize / N);
@@ -168,12 +169,12 @@ impl<T, const N: usize> Slots<T, N> {
         }
     }
 
-    /// One beyond the last slot that may hold a thing.
+    /// The end of the slots that may have an item, exclusive.
     pub fn end(&self) -> u32 {
         (self.chunks.len() * N) as u32
     }
 
-    /// The first slot from `slot` on that holds a thing.
+    /// The first slot at or after `slot` that has an item.
     pub fn next(&self, slot: u32) -> Option<u32> {
         let mut entry = slot as usize % N;
         for (number, chunk) in self.chunks.iter().enumerate().skip(slot as usize / N) {
@@ -186,7 +187,7 @@ impl<T, const N: usize> Slots<T, N> {
         None
     }
 
-    /// All things with their slots, in no useful order.
+    /// All items with their slots, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.chunks.iter().enumerate().flat_map(|(number, chunk)| {
             chunk.entries.iter().enumerate().filter_map(move |(entry, held)| match held {

@@ -1,24 +1,24 @@
-//! A stretch of many keys in order, found without putting all of them in order.
+//! A range of many keys in order, found without sorting all of them.
 //!
-//! Owns the keys that are kept meanwhile, which are a bounded number, however far behind the stretch begins: then the
-//! keys are shown to it more than once. Must not know what they are keys of.
+//! Owns the keys that are kept meanwhile. Their number is bounded, wherever the range begins: if it begins far along,
+//! the keys are offered repeatedly. Must not know what the keys belong to.
 
 use std::collections::BinaryHeap;
 
-/// Keys that are kept at a time, at most.
+/// Maximum number of keys kept at a time.
 const KEPT: usize = 4096;
 
 #[derive(Debug)]
 pub struct Smallest<K> {
     skip: usize,
     take: usize,
-    /// Keys up to this one were passed over.
+    /// Keys up to this one have been skipped.
     floor: Option<K>,
     best: BinaryHeap<K>,
 }
 
 impl<K: Ord + Clone> Smallest<K> {
-    /// The `take` smallest keys without the first `skip`; `take` is at most 1,000.
+    /// Finds the `take` smallest keys (at most 1,000) after the first `skip`.
     pub fn new(skip: usize, take: usize) -> Smallest<K> {
         Smallest { skip, take: take.min(1000), floor: None, best: BinaryHeap::new() }
     }
@@ -36,7 +36,7 @@ impl<K: Ord + Clone> Smallest<K> {
         }
     }
 
-    /// All keys were shown: here is the stretch, or none if they must be shown again.
+    /// Called after all keys were offered. Returns the range, or `None` if they must be offered again.
     pub fn finish(&mut self) -> Option<Vec<K>> {
         let mut best = std::mem::take(&mut self.best).into_sorted_vec();
         let passed = self.skip.min(best.len());

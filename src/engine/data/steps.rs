@@ -1,10 +1,10 @@
-//! How much work one turn may do.
+//! The work that one turn may do.
 //!
-//! Owns the budget. A *step* is the work on one job, tube or watch, about 0.1 µs; whoever holds the engine's lock
-//! grants a turn so many, and a verb that has more to do stops when they are used up and says so. Steps are counted,
-//! not timed, so that the same calls always stop at the same places. Must not know what is done.
+//! Owns the budget. A *step* is the work on one job, tube or watch, about 0.1 µs. The holder of the engine's lock
+//! grants a number of steps to a turn, and a verb that has more to do stops when they are used up and reports it. Steps
+//! are counted, not timed, so that the same calls always stop at the same places. Must not know what is done.
 
-/// Steps of a job that goes from one queue to another: a few places in memory that are seldom in the CPU's cache.
+/// Steps for moving a job between queues: a few memory accesses that usually miss the CPU's cache.
 pub const MOVE: u64 = 4;
 
 /// Steps of a tube that begins or ends.

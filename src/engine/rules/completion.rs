@@ -260,7 +260,7 @@ impl Engine {
         let (number, logged) = (self.store.extras.of(slot), !self.store.jobs.get(slot).is_volatile());
         let outcome = Arc::new(Outcome::Failed(Body::default()));
         while let Some(client) =
-            self.store.jobs.get(slot).is_bound().then(|| self.store.extras.next_to_hear(number)).flatten()
+            self.store.jobs.get(slot).is_bound().then(|| self.store.extras.next_to_notify(number)).flatten()
         {
             let state = &self.clients[ClientId(client)];
             let waits = state.waiting.is_some_and(|waiting| waiting.outcome == number);
@@ -408,7 +408,7 @@ impl Engine {
             return Progress::Done;
         }
         let number = self.store.extras.of(slot);
-        while let Some(client) = self.store.extras.next_to_hear(number) {
+        while let Some(client) = self.store.extras.next_to_notify(number) {
             let client = ClientId(client);
             self.news.events.push_back(Event::Report { client, job: id, report: report.clone() });
             self.agenda.steps.take(telling(report.body().len()));
