@@ -1,8 +1,8 @@
-//! All jobs, and everything that hangs on them.
+//! All jobs, and everything that belongs to them.
 //!
-//! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of keys that bound workers, the
-//! origins of dead letters, and the counts of all of these. Must not know who waits for a job, nor where in a tube it
-//! stands.
+//! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of concurrency keys, the origins of
+//! dead letters, and the counts of all of these. Must not know which clients wait for a job, nor its position in a
+//! tube.
 
 use super::ended_keys::EndedKeys;
 use super::job_extras::ExtrasStore;
@@ -19,16 +19,16 @@ pub struct Store {
     pub(in crate::engine) lanes: Lanes,
     pub(in crate::engine) origins: Origins,
     pub(in crate::engine) last_id: u64,
-    /// The place of the job that was buried last, in the order of burying.
+    /// The rank of the last buried job in the order of burying.
     pub(in crate::engine) last_bury: u64,
     pub(in crate::engine) counts: JobCounts,
-    /// Below which ids there is no job in each state whose oldest one is looked for.
+    /// Lower bounds of the IDs of the oldest jobs by state.
     pub(in crate::engine) oldest: OldestIds,
     /// Jobs that were put since the start.
     pub(in crate::engine) total: u64,
-    /// Reservations that ended because their time to run did.
+    /// Reservations that ended with their time to run.
     pub(in crate::engine) timeouts: u64,
-    /// Jobs whose time to live ended before they were over.
+    /// Unfinished jobs whose time to live ended.
     pub(in crate::engine) evicted: u64,
 }
 
@@ -50,7 +50,7 @@ impl Store {
         }
     }
 
-    /// Returns the bytes of account of all that it holds.
+    /// Returns the bytes of account of everything in the store.
     pub fn memory(&self) -> u64 {
         self.jobs.memory()
             + self.extras.memory()

@@ -1,11 +1,11 @@
 //! Text that several rooms spell alike: legal bytes of a tube's name, hexadecimal digits, UUIDs.
 //!
-//! Owns their one definition. Must not know a protocol.
+//! Owns their only definition. Must not know a protocol.
 
-/// Places in a UUID's 16 bytes that a hyphen precedes.
+/// The offsets in a UUID's 16 bytes that a hyphen precedes.
 pub const UUID_HYPHENS: [usize; 4] = [4, 6, 8, 10];
 
-/// Whether beanstalkd allows `byte` in a tube's name. A hyphen must not be the first byte.
+/// Returns `true` if beanstalkd allows `byte` in a tube's name. A hyphen must not be the first byte.
 pub fn is_tube_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte)
 }

@@ -1,21 +1,21 @@
-//! Points in time and lengths of time, as the engine counts them.
+//! Points in time and durations, as the engine counts them.
 //!
 //! Owns the arithmetic, which saturates: a delay of 136 years is legal, an overflow is not. Must not read a clock: the
-//! caller says what time it is.
+//! caller passes the time.
 
 use std::ops::{Add, Sub};
 
-/// A moment, in nanoseconds since the Unix epoch. The server anchors it to the wall clock once, at start, and moves it
-/// by a monotonic clock from there on, so that it never jumps and still means something after a restart.
+/// A point in time, in nanoseconds since the Unix epoch. The server sets it to the wall clock once, at startup, and
+/// then advances it by a monotonic clock, so that it never jumps and remains valid after a restart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Time(u64);
 
-/// A length of time, in nanoseconds.
+/// A length of time in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Span(u64);
 
 impl Time {
-    /// A moment that never comes.
+    /// A time that is never reached.
     pub const NEVER: Time = Time(u64::MAX);
 
     /// The moment `nanos` nanoseconds after the Unix epoch.
@@ -28,7 +28,7 @@ impl Time {
         self.0
     }
 
-    /// How long ago `earlier` was; nothing if it is still to come.
+    /// The time since `earlier`; zero if `earlier` is in the future.
     pub const fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
@@ -70,7 +70,7 @@ impl Span {
         self.0
     }
 
-    /// Whole seconds, the rest cut off, as every statistic of the protocol shows them.
+    /// Whole seconds, truncated, as in every statistic of the protocol.
     pub const fn secs(self) -> u64 {
         self.0 / 1_000_000_000
     }

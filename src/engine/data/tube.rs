@@ -1,7 +1,7 @@
 //! Tubes: the named queues, and how they are found.
 //!
-//! Owns what a tube holds and when it ends: a tube lives while a client uses or watches it, a job is in it, or somebody
-//! asked to keep it; the default tube lives for ever. Must not decide which job goes to whom.
+//! Owns the contents and the lifetime of a tube: it exists while a client uses or watches it, it contains a job, or a
+//! client keeps it. The default tube always exists. Must not decide which client gets which job.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::BTreeSet;
@@ -27,20 +27,20 @@ pub const DEFAULT: &[u8] = b"default";
 /// The number of the default tube, which is opened first and never closed.
 pub const DEFAULT_TUBE: u32 = 0;
 
-/// What a tube costs beside its name, in bytes of account.
+/// Bytes of account of a tube without its name.
 pub const TUBE_COST: u64 = 400;
 
-/// How many jobs are in which state.
+/// The number of jobs in each state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct JobCounts {
     /// Ready with a priority below [`super::job::URGENT`].
     pub urgent: u64,
-    /// Ready ones, those that are urgent included.
+    /// Ready jobs, including the urgent ones.
     pub ready: u64,
     pub reserved: u64,
     pub delayed: u64,
     pub buried: u64,
-    /// Over, with an outcome that is kept.
+    /// Finished, with a stored outcome.
     pub finished: u64,
 }
 
@@ -55,19 +55,19 @@ impl JobCounts {
         self.finished += other.finished;
     }
 
-    /// Counts a job in its present state.
+    /// Counts a job in its current state.
     pub fn add(&mut self, job: &Job) {
         *self.of(job.state()) += 1;
         self.urgent += u64::from(job.is_urgent());
     }
 
-    /// Takes a job in its present state out of the count.
+    /// Removes a job in its current state from the count.
     pub fn subtract(&mut self, job: &Job) {
         *self.of(job.state()) -= 1;
         self.urgent -= u64::from(job.is_urgent());
     }
 
-    /// Jobs that are not over.
+    /// The number of unfinished jobs.
     pub fn all(&self) -> u64 {
         self.ready + self.reserved + self.delayed + self.buried
     }
@@ -88,7 +88,7 @@ impl JobCounts {
     }
 }
 
-/// The ids below which there is no ready, no delayed and no buried job, of a tube or of all.
+/// Lower bounds of the IDs of ready, delayed and buried jobs, of one tube or of all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OldestIds(pub(in crate::engine) [u64; 3]);
 
@@ -97,7 +97,7 @@ impl OldestIds {
     pub(in crate::engine) const DELAYED: usize = 1;
     pub(in crate::engine) const BURIED: usize = 2;
 
-    /// The job with this id has entered the state; with it, `count` jobs are in the state.
+    /// The job with this ID has entered the state, which has `count` jobs now.
     pub(in crate::engine) fn enter(&mut self, place: usize, id: JobId, count: u64) {
         let oldest = &mut self.0[place];
         if count == 1 || id.0 < *oldest {
@@ -120,44 +120,45 @@ pub struct Tube {
     pub(in crate::engine) large: Option<Box<ReadyQueue>>,
     pub(in crate::engine) delayed: Heap<(Time, JobId)>,
     pub(in crate::engine) buried: List,
-    /// The watches of the holders that wait for a job, the longest waiting first.
+    /// The watches of clients that wait to hold a job, the longest waiting first.
     pub(in crate::engine) waiting: List,
-    /// The same of clients that lease.
+    /// The watches of clients that wait to lease a job, the longest waiting first.
     pub(in crate::engine) leasing: List,
     /// The watches of the idle clients, the longest idle first.
     pub(in crate::engine) idle: List,
-    /// When another idle client is notified if there is still a ready job; [`Time::NEVER`] if none was or none is left.
+    /// When the next idle client is notified if there is still a ready job; [`Time::NEVER`] if none was notified or no
+    /// job is left.
     pub(in crate::engine) renotify_at: Time,
     /// Ready and delayed jobs in each priority class.
     pub(in crate::engine) priority_classes: [u32; 3],
-    /// The settings and what is counted because of them; few tubes have any.
+    /// The settings and their counters; few tubes have any.
     pub(in crate::engine) rules: Option<Box<TubeRules>>,
-    /// Nobody who asks for any job is given one of this tube: it is paused, or its settings allow no reservation.
+    /// No client that requests any job gets one of this tube: it is paused, or its settings allow no reservation.
     pub(in crate::engine) closed: bool,
-    /// It stays though nothing refers to it.
+    /// It stays even if nothing refers to it.
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
-    /// Those who wait are served in several turns; until then nobody else is given a job.
+    /// Its waiting clients are served in several turns; until then no other client gets a job.
     pub(in crate::engine) serving: bool,
-    /// Few are paused at a time.
+    /// Boxed, because few tubes are paused at a time.
     pub(in crate::engine) pause: Option<Box<Pause>>,
-    /// From the first reserved job on.
+    /// Exists from the first reserved job on.
     pub(in crate::engine) times: Option<Box<TubeTimes>>,
     pub(in crate::engine) oldest: OldestIds,
-    /// A ready job has stood at another place than that of its id.
+    /// A ready job has had a rank other than its ID.
     pub(in crate::engine) displaced: bool,
     pub(in crate::engine) total_jobs: u64,
     pub(in crate::engine) deletes: u64,
     pub(in crate::engine) pauses: u64,
     pub(in crate::engine) using: u32,
     pub(in crate::engine) watching: u32,
-    /// Those of them that are notified of work, whether they are idle now or not.
+    /// The watchers that are notified of work, whether idle or not.
     pub(in crate::engine) sleepers: u32,
-    /// Who opened it, who may have gone.
+    /// The client that opened it, which may have disconnected.
     pub(in crate::engine) opener: ClientHandle,
-    /// Tells it from others of the same number, which come before or after it.
+    /// Distinguishes it from earlier and later tubes with the same number.
     birth: u32,
-    /// Its place in the order of listing, see [`Tubes`].
+    /// Its position in the order of listing, see [`Tubes`].
     order: u32,
     /// The hash of its name, by which the index finds it.
     hash: u32,
@@ -180,7 +181,7 @@ impl Tube {
         }
     }
 
-    /// The same, to change it.
+    /// Returns the same queue, mutably.
     pub(in crate::engine) fn queue_of(&mut self, reserve_policy: ReservePolicy) -> &mut List {
         match reserve_policy {
             ReservePolicy::PerConnection => &mut self.waiting,
@@ -189,7 +190,7 @@ impl Tube {
         }
     }
 
-    /// Whether nobody waits or is idle here.
+    /// Returns `true` if no client waits or is idle here.
     pub(in crate::engine) fn is_lonely(&self) -> bool {
         self.waiting.is_empty() && self.leasing.is_empty() && self.idle.is_empty()
     }
@@ -208,7 +209,7 @@ impl Tube {
         }
     }
 
-    /// Adds a ready job, which must stand in no queue.
+    /// Adds a ready job, which must be in no queue.
     pub(in crate::engine) fn push_ready(&mut self, slot: u32, is_large: bool, jobs: &mut Jobs) {
         if is_large {
             self.large.get_or_insert_with(Box::default).push(slot, jobs);
@@ -217,7 +218,7 @@ impl Tube {
         }
     }
 
-    /// Takes out a ready job.
+    /// Removes a ready job from its queue.
     pub(in crate::engine) fn remove_ready(&mut self, slot: u32, is_large: bool, jobs: &mut Jobs) {
         if !is_large {
             return self.ready.remove(slot, jobs);
@@ -229,12 +230,12 @@ impl Tube {
         }
     }
 
-    /// How many ready jobs are too large to be leased.
+    /// The number of ready jobs that are too large to be leased.
     pub(in crate::engine) fn large_jobs(&self) -> usize {
         self.large.as_ref().map_or(0, |large| large.len())
     }
 
-    /// When something happens in this tube by itself.
+    /// The next deadline of this tube.
     pub(in crate::engine) fn due(&self) -> Time {
         let delay = self.delayed.first().map_or(Time::NEVER, |((due, _), _)| due);
         let pause = self.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
@@ -242,7 +243,7 @@ impl Tube {
         delay.min(pause).min(opens).min(self.renotify_at)
     }
 
-    /// Bytes of account beside what every tube counts as.
+    /// Bytes of account in addition to the cost of every tube.
     pub(in crate::engine) fn variable_cost(&self) -> u64 {
         let rules = self.rules.as_ref().map_or(0, |rules| rules.cost());
         self.name.len() as u64 + self.times.as_ref().map_or(0, |_| TIMES_COST) + rules
@@ -256,8 +257,8 @@ impl Tube {
     }
 }
 
-/// SipHash behind a secret, so that nobody can choose names that collide; the secret comes from outside, because the
-/// engine has no randomness of its own.
+/// SipHash with a secret, so that nobody can choose names that collide. The secret is passed in, because the engine has
+/// no randomness of its own.
 #[derive(Debug)]
 struct Secret(u64);
 
@@ -275,8 +276,8 @@ const TUBES: usize = 512;
 
 chained!(Tube);
 
-/// All tubes. No table of theirs ever moves or is rehashed in one go, so the slowest opening costs about what the
-/// median one does.
+/// All tubes. No table of them ever moves or is rehashed at once, so the slowest opening costs about as much as the
+/// median.
 #[derive(Debug)]
 pub struct Tubes {
     store: Slots<Tube, TUBES>,
@@ -284,14 +285,14 @@ pub struct Tubes {
     secret: Secret,
     /// The tube that was opened last, which is likely to be opened next: a log's jobs are mostly of few tubes.
     recent: u32,
-    /// How many were ever opened.
+    /// The number of tubes ever opened.
     opened: u32,
-    /// In the order of listing: as created, but the last one moves into the place of one that ends, as in beanstalkd.
+    /// In the order of listing: as created, except that the last one replaces a closed one, as in beanstalkd.
     order: Vec<u32>,
     pub(in crate::engine) paused: BTreeSet<u32>,
-    /// Tubes that stay though nothing refers to them.
+    /// Tubes that stay even if nothing refers to them.
     pub(in crate::engine) kept: usize,
-    /// Bytes of account of all tubes; the default tube is there without its name, which nobody chose.
+    /// Bytes of account of all tubes; the default tube counts without its name, which nobody chose.
     memory: u64,
 }
 
@@ -331,7 +332,7 @@ impl Tubes {
         self.memory
     }
 
-    /// Begins to measure how long the jobs of a tube wait and run.
+    /// Starts measuring the waiting and running times of a tube's jobs.
     pub fn measure(&mut self, number: u32) -> &mut TubeTimes {
         let times = &mut self.store.get_mut(number).times;
         self.memory += if times.is_none() { TIMES_COST } else { 0 };
@@ -355,7 +356,7 @@ impl Tubes {
         self.find_hashed(name, self.hash(name))
     }
 
-    /// That of a name, of a tube or of anything else.
+    /// Returns the hash of the name of a tube or of anything else.
     pub(in crate::engine) fn hash(&self, name: &[u8]) -> u32 {
         let mut hasher = self.secret.build_hasher();
         hasher.write(name);
@@ -369,8 +370,8 @@ impl Tubes {
         })
     }
 
-    /// The same, creating the tube if there is none. Whoever opens a tube must use, watch or fill it, or close it
-    /// again.
+    /// Returns the tube with this name, and creates it if it does not exist. The caller must use, watch or fill it, or
+    /// close it again.
     pub fn open(&mut self, name: &[u8]) -> u32 {
         if self.store.find(self.recent).is_some_and(|tube| *tube.name == *name) {
             return self.recent;
@@ -389,7 +390,7 @@ impl Tubes {
         number
     }
 
-    /// Ends the tube if nothing refers to it any more, and returns it then.
+    /// Closes and returns the tube if nothing refers to it.
     pub fn close_if_idle(&mut self, number: u32) -> Option<Tube> {
         if number == DEFAULT_TUBE || !self.get(number).is_idle() {
             return None;
@@ -428,12 +429,12 @@ impl Tubes {
         self.store.get(number)
     }
 
-    /// The same, to change it.
+    /// The tube with this number, mutably.
     pub fn get_mut(&mut self, number: u32) -> &mut Tube {
         self.store.get_mut(number)
     }
 
-    /// One beyond the last number that a tube may have.
+    /// The end of the numbers that tubes may have, exclusive.
     pub fn end(&self) -> u32 {
         self.store.end()
     }

@@ -1,7 +1,7 @@
-//! The settings of a tube, which hold for the jobs of all clients.
+//! The settings of a tube, which apply to the jobs of all clients.
 //!
-//! Owns them as clients give them and as a log remembers them, and the window in which a rate is counted. Must not
-//! apply them to jobs.
+//! Owns them as clients send them and as a log stores them, and the window of a rate limit. Must not apply them to
+//! jobs.
 
 use std::sync::Arc;
 
@@ -19,22 +19,22 @@ pub struct Rate {
     pub seconds: u32,
 }
 
-/// What a tube asks of its jobs; the default asks nothing. `N` is the name of a tube, kept or borrowed from a record.
+/// The settings of a tube; the default changes nothing. `N` is the name of a tube, owned or borrowed from a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TubeSettings<N = Arc<[u8]>> {
-    /// How many jobs there may be before no more of each priority class are taken; [`u32::MAX`] for any number.
+    /// The number of jobs at which each priority class is refused; [`u32::MAX`]: unlimited.
     pub most: [u32; 3],
-    /// The failed tries with which a job without a bound of its own is buried; 0 for no bound.
+    /// The number of failed tries after which a job without a limit of its own is buried; 0: unlimited.
     pub tries: u8,
-    /// Seconds of the delay after the first failed try, which doubles with each one.
+    /// The delay after the first failed try in seconds, which doubles with each one.
     pub backoff: u32,
-    /// Seconds after which a job that is put without a time to live of its own expires; 0 for never.
+    /// The time to live of jobs that are put without one, in seconds; 0: unlimited.
     pub ttl: u32,
-    /// The tube that takes the jobs that the server would bury in this one.
+    /// The tube for jobs that the server would bury in this one.
     pub dead: Option<N>,
-    /// How many jobs may be reserved at a time; 0 for any number.
+    /// The maximum number of reserved jobs; 0: unlimited.
     pub max: u32,
-    /// How often jobs may be reserved.
+    /// The rate limit of reservations.
     pub rate: Option<Rate>,
 }
 
@@ -75,7 +75,7 @@ impl TubeSettings {
 #[derive(Debug, Default)]
 pub struct TubeRules {
     pub(in crate::engine) settings: TubeSettings,
-    /// The reservations in the present window of the rate.
+    /// The reservations in the current window.
     taken: u32,
     /// The end of the window in which they are counted.
     window_end: Time,
@@ -85,7 +85,7 @@ pub struct TubeRules {
 pub const RULES_COST: u64 = size_of::<TubeRules>() as u64 + 16;
 
 impl TubeRules {
-    /// Replaces the settings; the window goes on if the rate is the same.
+    /// Replaces the settings; the window continues if the rate is the same.
     pub fn set(&mut self, settings: TubeSettings) {
         if self.settings.rate != settings.rate {
             (self.taken, self.window_end) = (0, Time::default());
@@ -93,11 +93,11 @@ impl TubeRules {
         self.settings = settings;
     }
 
-    /// Counts a reservation, in a new window if the last one is over.
+    /// Counts a reservation, in a new window if the last one has ended.
     pub fn take(&mut self, now: Time) {
         let Some(rate) = self.settings.rate else { return };
         if now >= self.window_end {
-            // Windows follow one another while the tube is busy, so that a late timer costs no throughput.
+            // Windows follow each other while the tube is busy, so that a late timer costs no throughput.
             let length = Span::from_secs(rate.seconds.into());
             let next = self.window_end + length;
             (self.taken, self.window_end) = (0, if now < next { next } else { now + length });
@@ -113,7 +113,7 @@ impl TubeRules {
         }
     }
 
-    /// Begins to count the next window.
+    /// Starts to count the next window.
     pub fn open(&mut self) {
         self.taken = 0;
     }

@@ -1,7 +1,7 @@
-//! What must be made durable.
+//! Changes to be made durable.
 //!
-//! Owns the list of changes that a log has to remember. A verb appends changes; if the queue is logged, whoever called
-//! it takes them, in order, before the next verb, and writes them down. Must not know how.
+//! Owns the list of changes that a log must store. A verb appends changes; if the queue is logged, the caller takes
+//! them, in order, before the next verb, and writes them to the log. Must not know how.
 //!
 //! Touches: news, store.
 
@@ -11,7 +11,7 @@ use crate::engine::data::job::JobId;
 use crate::engine::data::operations::OpenOperation;
 use crate::engine::Engine;
 
-/// One change. Jobs are named by their slots: until the next verb, the job is there to be looked at.
+/// One change. Jobs are identified by slots, which remain valid until the next verb.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     Put(u32),
@@ -24,9 +24,9 @@ pub enum Change {
     Expire(u32),
     /// It was leased: reserved by nobody who could be lost.
     Lease(u32),
-    /// No log knew it until now: it must be written down as it is.
+    /// The job was not in the log: it must be written in its current state.
     Adopt(u32),
-    /// A worker said how it went: it is over, with its outcome, or to be tried again.
+    /// A worker reported the outcome: the job has ended or is tried again.
     Outcome {
         slot: u32,
         /// Bytes of the result, by which its body has grown.
@@ -120,11 +120,9 @@ pub enum Change {
         /// Bytes of the names of its tubes.
         names: usize,
     },
-    /// Nothing, but a reply promises that this job is gone, and its key is not: the log must have it before the reply
-    /// leaves.
+    /// A reply promises that this job is gone but its key is not: the log must store the key before the reply is sent.
     PromiseKey,
-    /// Nothing, but a reply promises that this job is there, or its result: the log must have it before the reply
-    /// leaves.
+    /// A reply promises that this job or its result exists: the log must store it before the reply is sent.
     Promise(u32),
 }
 

@@ -72,7 +72,7 @@ impl Engine {
         true
     }
 
-    /// Bytes of writing down as it is a job that no log knew until now, which takes a little more than a new one.
+    /// Bytes for logging a job that was not in the log, which takes slightly more than a new one.
     pub(in crate::engine) fn adoption_size(&self, slot: u32) -> u64 {
         PUT_SIZE + CHANGE_SIZE + self.logged_size(slot) as u64
     }
@@ -89,7 +89,7 @@ impl Engine {
         has_room
     }
 
-    /// Claims room for a result of so many bytes of the job in `slot`; false if there is none.
+    /// Claims log space for a result of `bytes` bytes for the job in `slot`. Returns `false` if there is not enough.
     pub(in crate::engine) fn claim_result(&mut self, slot: u32, bytes: usize) -> bool {
         let logged = if self.store.jobs.get(slot).is_volatile() { 0 } else { PUT_SIZE + bytes as u64 };
         let rest = self.news.room.puts.checked_sub(logged);
@@ -105,7 +105,7 @@ impl Engine {
         rest.is_some()
     }
 
-    /// Claims room for as many of `most` changes as one command may make now, and tells how many these are.
+    /// Claims log space for as many of `most` changes as one command may make now, and returns their number.
     pub(in crate::engine) fn claim_burst(&mut self, most: u64) -> u64 {
         let claimed = most.min(self.news.room.changes.min(self.news.room.burst) / CHANGE_SIZE);
         self.news.room.changes -= claimed * CHANGE_SIZE;

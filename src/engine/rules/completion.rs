@@ -42,8 +42,8 @@ impl Engine {
         completed
     }
 
-    /// Anybody says how a job went, wherever it stands. A lease that is over, and of which no tick has known yet, is
-    /// not ended first: then the job might be given to somebody else, and taken away again, in one verb.
+    /// A client reports the outcome of a job in any state. An expired lease that no tick has processed yet is not ended
+    /// first: otherwise one verb could give the job to another client and take it away again.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.store.jobs.find(id).ok_or(NotCompleted::NotFound)?;
         if self.store.jobs.get(slot).state() == State::Finished {
@@ -191,7 +191,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A failure that is not the last one.
+    /// Handles a failure that is not the last one.
     fn try_again(&mut self, slot: u32, now: Time) -> Result<(), NotCompleted> {
         if let Some(cause) = Cause::of_retry(self.store.jobs.get(slot).state()) {
             self.transfer(slot, cause);

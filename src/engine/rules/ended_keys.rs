@@ -19,7 +19,7 @@ use crate::engine::log::change::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Takes the job in `slot` away, which has ended; its key may outlive it.
+    /// Removes the ended job in `slot`. Its key may outlive the job.
     pub(in crate::engine) fn end_job(&mut self, slot: u32, outcome: Outcome, now: Time) {
         self.keep_key(slot, now);
         self.remove_job(slot, outcome);

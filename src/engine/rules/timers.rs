@@ -1,7 +1,7 @@
-//! What happens by itself when its time comes.
+//! What happens at deadlines.
 //!
-//! Owns the tick: delays and pauses that end, times to run and times to live that are over, time-outs of those who
-//! wait. `deadlines` is the index of when. Must not decide what becomes of a job then, nor who gets it.
+//! Owns the tick: the ends of delays and pauses, of times to run and times to live, and of waits. `deadlines` is the
+//! index. Must not decide what happens to a job then, nor which client gets it.
 //!
 //! Touches: agenda, clients, store, tubes.
 
@@ -17,7 +17,7 @@ use crate::engine::log::change::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// When [`Engine::tick`] has something to do; [`Time::NEVER`] if nothing is to come.
+    /// The time of the next work for [`Engine::tick`]; [`Time::NEVER`] if there is none.
     pub fn next_deadline(&self) -> Time {
         self.agenda.deadlines.first().map_or(Time::NEVER, |(at, _)| at)
     }

@@ -228,7 +228,7 @@ impl Engine {
     /// each. A job that becomes ready meanwhile in a tube where the client stands already is given to it at once.
     pub(in crate::engine) fn search_on(&mut self, client: ClientId, now: Time) -> Progress {
         let state = &mut self.clients[client];
-        // The search of one that grabs is its own to go on with.
+        // A client in `GRAB_JOB` continues its own search.
         if state.search.is_none() || !(state.waits_for_job() || state.idle_state == IdleState::Idle) {
             state.queued = false;
             self.agenda.steps.take(1);

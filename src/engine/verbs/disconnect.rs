@@ -125,8 +125,8 @@ impl Engine {
         Progress::Done
     }
 
-    /// Whether the queue owes the client something, or the client owes the queue: it waits for a job or an outcome, is
-    /// idle, holds a job, or is to be told what becomes of one.
+    /// Returns `true` if the client waits for a job or an outcome, is idle, holds a job, or is to be notified of an
+    /// outcome.
     pub fn is_engaged(&self, client: ClientId) -> bool {
         let state = &self.clients[client];
         let holds = state.reserved.first().is_some() || !state.attached.is_empty();
