@@ -1,7 +1,7 @@
 //! Connection limits and admission.
 //!
 //! Owns the number of connections, in total and per address. Knows only the peer address of a connection, and replies
-//! to nobody: the listener tells a rejected client why.
+//! to nobody: the listener sends the reason to a rejected client.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -26,7 +26,7 @@ use crate::shared::lock_order::{Mutex, MutexGuard, OUTPUT};
 const SLICES: usize = 16;
 
 /// Consecutive writes by a thread that does not own the connection, before it leaves the rest to the owner: another
-/// connection must not hold up the timer or a thread with connections of its own.
+/// connection must not delay the timer or a thread with connections of its own.
 const ROUNDS: usize = 4;
 
 /// Buffers above this capacity are released rather than kept for later replies. The buffers of pipelined commands must
@@ -248,7 +248,7 @@ impl Outbox {
         (state.charged + state.output.shared() as u64, state.stuck)
     }
 
-    /// Marks the charged bytes as being freed, since nobody sends any more. Returns `true` if there are so many that
+    /// Marks the charged bytes as being freed, since nobody sends any more. Returns `true` if there are enough that
     /// freeing them takes long.
     pub fn leave(&self) -> bool {
         let mut state = self.state.lock();

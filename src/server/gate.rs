@@ -128,7 +128,7 @@ fn process_of(stream: &Stream) -> Vec<Proof> {
         // Process, user and group ID.
         Ok(3) => proofs.extend([Proof::User(process[1]), Proof::Group(process[2])]),
         other => {
-            log::warn!("who is at a Unix socket cannot be told: {other:?}");
+            log::warn!("cannot read the credentials of a client on a Unix socket: {other:?}");
             return proofs;
         }
     }

@@ -18,7 +18,7 @@ pub struct ThreadHandle {
     inbox: Sender<Message>,
     /// Wakes the thread so that it reads its inbox.
     waker: Waker,
-    /// The thread has announced that it will sleep; whoever clears this must wake it.
+    /// The thread has announced that it will sleep; the thread that clears this must wake it.
     asleep: AtomicBool,
     /// The account that its connections charge output to.
     pub memory: Arc<Memory>,

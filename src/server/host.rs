@@ -259,7 +259,7 @@ fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
 /// Switches to another user permanently: its group, no other groups, then the user, without any capabilities.
 fn become_user(name: &str, (user, group): (Uid, Gid)) -> Result<(), UserError> {
     if !geteuid().is_root() && (user, group) == (geteuid(), getegid()) {
-        // Already done by whoever started the process; another attempt would be refused.
+        // Already done by the process that started this one; another attempt would be refused.
         return drop_capabilities().map_err(|error| (34, format!("giving up capabilities: {error}")));
     }
     let fail = |what: &str, error: nix::Error| (34, format!("{what} of user {name} (-u): {error}"));

@@ -14,7 +14,7 @@ use crate::settings::config::Config;
 /// Minimum length of a token in bytes: a shorter one can be guessed.
 const SHORTEST: usize = 16;
 
-/// Reads the token, and tells the HTTP protocol which others are served. Called while the process may read what its
+/// Reads the token, and passes the list of other protocols to HTTP. Called while the process may read what its
 /// user may read.
 pub fn prepare(config: &mut Config) -> Result<(), StartError> {
     config.protocols.http.spoken = vec![Wire::Beanstalk];

@@ -472,7 +472,7 @@ impl Core {
         }
     }
 
-    /// Tells the engine how much the log can take.
+    /// Updates the engine's limit of what the log can take.
     pub fn refresh_room(&mut self) {
         if let Some(journal) = &self.journal {
             self.engine.set_log_room(journal.engine_room());

@@ -135,8 +135,8 @@ impl StartError {
 }
 
 /// A running server. It stops, in order, when it is dropped; sooner if [`Server::stop`] is called, or if a client of
-/// Gearman shuts it down, which `allow_shutdown` in [`Config::protocols`] must permit. The program that it runs in goes
-/// on.
+/// Gearman shuts it down, which `allow_shutdown` in [`Config::protocols`] must permit. The program that it runs in
+/// continues.
 ///
 /// ```
 /// use beanpole::{Client, Server};

@@ -482,7 +482,7 @@ impl PoolThread {
         }
         let client = connection.client();
         if connection.is_overflown() {
-            log::warn!("{}: dropped: it does not read what it is told of its jobs", connection.peer());
+            log::warn!("{}: dropped: it does not read the events of its jobs", connection.peer());
         }
         log::debug!("{}: disconnected", client.0);
         self.hub.turn(&mut self.scratch.turn, |core, _, now| core.disconnect(client, operation, now));
@@ -627,7 +627,7 @@ mod tests {
         assert!(!memory.is_tight());
         thread.relieve();
         assert_eq!(thread.connections.len(), CLIENTS, "there is memory enough");
-        // Others take so much that the heaviest third of the clients is too much.
+        // Others take the memory that the heaviest third of the clients would need.
         let third: u64 = heavy[CLIENTS / 3 * 2..].iter().sum();
         let others = MAX / 4 - memory.buffers() + third;
         memory.charge(0, others);
@@ -647,8 +647,8 @@ mod tests {
         drop(clients);
     }
 
-    /// A thread whose clients request more than their sockets accept and read none of it, while others take so much
-    /// that one of them is too many.
+    /// A thread whose clients request more than their sockets accept and read none of it, while others take enough
+    /// memory that one of them is too many.
     fn crowded_thread() -> (PoolThread, Vec<UnixStream>) {
         let (mut thread, mut clients) = thread_with_clients(10);
         clients.iter_mut().for_each(|client| say(client, &b"stats\r\n".repeat(250)));

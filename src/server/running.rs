@@ -102,8 +102,8 @@ impl Running {
         }
     }
 
-    /// Stops in order: accepts no more connections, then sends the replies that are due to clients that read them, for
-    /// at most a second. Calling it again does nothing.
+    /// Shuts down cleanly: accepts no more connections, then sends the replies that are due to clients that read them,
+    /// for at most a second. Calling it again does nothing.
     pub fn stop(&mut self) {
         self.hub.stop();
         for (thread, listener) in self.listener_threads.drain(..).zip(&self.listeners) {

@@ -14,11 +14,11 @@ use signal_hook::iterator::Signals;
 /// The action that a signal requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignalAction {
-    /// Enter drain mode: refuse new jobs, go on with the others (SIGUSR1).
+    /// Enter drain mode: refuse new jobs, continue with existing ones (SIGUSR1).
     Drain,
     /// Reopen the log if it is a file, and reload the access files; otherwise stop.
     HangUp,
-    /// Stop in order (SIGTERM, SIGINT).
+    /// Shut down cleanly (SIGTERM, SIGINT).
     Stop,
 }
 
@@ -33,8 +33,8 @@ pub fn catch(reopens: bool) -> io::Result<Signals> {
     Signals::new([SIGTERM, SIGUSR1].into_iter().chain(optional))
 }
 
-/// Remembers whether this process was told to stop. For a process that is about to replace itself: its successor does
-/// not see signals that were already delivered.
+/// Remembers whether a signal asked this process to stop. For a process that is about to replace itself: its successor
+/// does not see signals that were already delivered.
 #[derive(Debug, Default)]
 pub struct StopRequests {
     received: Arc<AtomicBool>,
@@ -54,7 +54,7 @@ impl StopRequests {
         Ok(requests)
     }
 
-    /// Returns `true` if this process was told to stop. If not, a later signal ends it immediately.
+    /// Returns `true` if a signal asked this process to stop. If not, a later signal ends it immediately.
     pub fn last_check(&self) -> bool {
         self.replacing.store(true, Ordering::SeqCst);
         self.received.load(Ordering::SeqCst)

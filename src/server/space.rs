@@ -40,14 +40,14 @@ pub struct Claim {
 pub struct Space {
     state: Mutex<State>,
     changed: Condvar,
-    /// Bytes reserved for connections that were told to continue and have not done so. Changed with `state` locked.
+    /// Bytes reserved for connections that may continue and have not done so. Changed with `state` locked.
     kept: AtomicU64,
 }
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    /// Until then, nobody else is told to continue.
+    /// Until then, no other connection may continue.
     kept_until: Option<Instant>,
     maintain: bool,
     stop: bool,
@@ -85,7 +85,7 @@ impl Space {
 
     /// Makes `outbox` wait for `bytes` of space. Call with the engine locked.
     pub fn wait(&self, claim: &mut Claim, bytes: u64, outbox: &Arc<Outbox>) {
-        // The outbox comes first: it may be told to continue as soon as it is in the queue.
+        // The outbox comes first: it may continue as soon as it is in the queue.
         outbox.await_space();
         *claim = Claim { bytes, waits: claim.waits.max(1) };
         self.state.lock().waiting.push_back(Waiting { bytes, outbox: outbox.clone() });
@@ -137,7 +137,7 @@ impl Space {
         self.changed.notify_one();
     }
 
-    /// Tells the first `count` waiting connections to continue. Each checks itself whether there is space; if the disk
+    /// Lets the first `count` waiting connections continue. Each checks itself whether there is space; if the disk
     /// is full or fails, their commands are refused.
     pub fn go_on(&self, count: usize) {
         let mut state = self.state.lock();

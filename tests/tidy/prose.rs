@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Files and folders whose English is checked: of Markdown and manual pages the text without code, of Rust the
 /// comments and string literals. A folder of src belongs here as soon as its comments follow the style.
-const PLACES: [&str; 8] = [
+const PLACES: [&str; 9] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -17,6 +17,7 @@ const PLACES: [&str; 8] = [
     "benches/RESULTS.md",
     "examples/demo.rs",
     "man",
+    "src/server",
 ];
 
 /// Phrases, each with what to write in its place. Words are separated by one space and match in any case, also

@@ -31,7 +31,7 @@ impl Connection {
         self.probation.is_some()
     }
 
-    /// Returns `true` if the client had to authenticate by `until` and has not.
+    /// Returns `true` if the client had to authenticate by `until` and did not.
     pub fn must_prove_by(&self, until: Instant) -> bool {
         self.probation.as_ref().is_some_and(|(at, _)| *at == until)
     }
