@@ -52,7 +52,7 @@ pub use problem::{DONE, EMPTY, NO_CONNECTION, REFUSED};
 pub use table::SUBCOMMANDS;
 
 pub fn usage() -> String {
-    let mut text = String::from("Instead of options, a subcommand (beanpole WORD -h lists its options):\n\n");
+    let mut text = String::from("Subcommands (beanpole SUBCOMMAND -h lists the options of one):\n\n");
     for Subcommand { name, operands, help, .. } in &SUBCOMMANDS {
         text += &format!("  {:37} {help}\n", format!("{name} {operands}"));
     }
