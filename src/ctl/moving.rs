@@ -38,7 +38,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let moved = match (first_word(&reply.line), reply.number("MOVED")) {
         (_, Some(moved)) => moved,
         ("UNKNOWN_COMMAND", _) => {
-            tell("the server has no move-tube: jobs are put anew, with new ids, and their age and counts begin again");
+            tell("the server does not support move-tube: jobs are put again, with new IDs, ages and counts");
             // What is put meanwhile is not for this move: else a producer would make it endless.
             let most = most.min(figures.number(&format!("current-jobs-{state}")));
             one_by_one(&mut link, &from, &to, &state, most)?

@@ -228,7 +228,7 @@ mod tests {
             ("{}", "one body or"),
             ("{\"body\":\"a\",\"body-base64\":\"\"}", "one body or"),
             ("{\"body\":1}", "body: no text"),
-            ("{\"body\":\"\",\"body\":\"\"}", "the key body stands twice"),
+            ("{\"body\":\"\",\"body\":\"\"}", "duplicate key body"),
             ("{\"body-base64\":\"a\"}", "no base64"),
             ("{\"body\":\"\",\"state\":\"gone\"}", "state: gone"),
             ("{\"body\":\"\",\"pri\":-1}", "pri: no whole number"),

@@ -17,7 +17,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let wait = call.short_number(&WAIT)?.map(u64::from);
     let mut link = Link::open(call)?;
     watch(&mut link, &call.tubes()?)?;
-    let (id, body) = link.reserve(wait)?.ok_or_else(|| Problem::empty("there is no ready job"))?;
+    let (id, body) = link.reserve(wait)?.ok_or_else(|| Problem::empty("no job is ready"))?;
     let delivered = print(call, out, &mut link, id, &body).and_then(|()| out.flush());
     if delivered.is_ok() && call.has(&DELETE) {
         link.expect(&format!("delete {id}"), "DELETED")?;

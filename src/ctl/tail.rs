@@ -138,7 +138,7 @@ fn by_ids(
         let begun = Instant::now();
         let now = link.stats()?.number("total-jobs");
         // A smaller number is that of another server.
-        let fresh = now.checked_sub(put).ok_or_else(|| Problem::refused("the server has begun anew"))?;
+        let fresh = now.checked_sub(put).ok_or_else(|| Problem::refused("the server has restarted"))?;
         put = now;
         if fresh > 0 {
             let end = next + fresh.min(MOST) + SLACK;

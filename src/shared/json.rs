@@ -272,7 +272,7 @@ fn read_member<'a>(
         return Ok(());
     }
     if find(members, &key).is_some() {
-        return Err(Malformed(format!("the key {} stands twice", key.escape_debug())));
+        return Err(Malformed(format!("duplicate key {}", key.escape_debug())));
     }
     if matches!(value, b'[' | b'{') {
         return Err(Malformed(format!("{key}: neither lists nor objects are read here")));

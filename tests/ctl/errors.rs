@@ -168,7 +168,7 @@ fn usage_errors_end_with_five_and_say_what_is_right() {
         ("list mail --state gone", &["--state: gone; it must be"]),
         ("peek -t mail --state reserved", &["it must be ready, delayed or buried"]),
         ("top --sort size", &["--sort: size; it must be one of tube, ready"]),
-        ("top", &["there is no terminal; -b"]),
+        ("top", &["is not a terminal; use -b"]),
         ("work mail", &["no command behind --"]),
         ("work -- no-such-command", &["no-such-command: no such command"]),
         ("work -j 0 -- true", &["--jobs: invalid number: 0"]),

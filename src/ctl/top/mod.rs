@@ -71,7 +71,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         return batch(out, model, &reach, &only, (interval, rounds));
     }
     if !terminal::is_here() {
-        return Err(Problem::usage("top: there is no terminal; -b prints tables instead"));
+        return Err(Problem::usage("top: stdin or stdout is not a terminal; use -b to print tables"));
     }
     if rounds.is_some() {
         return Err(Problem::usage("top: --count goes with --batch"));
