@@ -170,6 +170,7 @@ fn the_help_is_the_table() {
     let help = String::from_utf8(run.stdout).expect("text");
     assert_eq!((run.status.code(), run.stderr.len()), (Some(0), 0));
     assert_eq!(help, format!("{}\n{}", usage(), beanpole::internals::ctl::usage()));
+    assert_eq!(help.lines().find(|line| line.len() > 100), None, "it fits 100 columns");
     let options = usage();
     let lines: Vec<&str> = options.lines().filter(|line| line.starts_with("  ")).collect();
     assert_eq!(lines.len(), OPTIONS.len());

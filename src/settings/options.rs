@@ -156,7 +156,7 @@ pub const OPTIONS: [Opt; 57] = [
     long("http-token", "FILE", "require the token in FILE from HTTP clients", |settings, text| { settings.config.http_token = Some(PathBuf::from(text)); Ok(()) }),
     long("http-host", "NAME", "additional host name of the HTTP server; repeatable", http_host),
     long("metrics-tubes", "N", "largest number of tubes in /metrics (default 1000)", |settings, text| count(text, 0, 1_000_000).map(|n| settings.config.protocols.http.metrics_tubes = n)),
-    long("job-retries", "N", "tries of a Gearman job that loses its workers; 0: no limit (default 0)", |settings, text| seconds(text, 0, 255).map(|n| settings.config.job_retries = Some(n).filter(|n| *n > 0))),
+    long("job-retries", "N", "tries of Gearman jobs that lose workers; 0: unlimited (default 0)", |settings, text| seconds(text, 0, 255).map(|n| settings.config.job_retries = Some(n).filter(|n| *n > 0))),
     long("job-handle-prefix", "TEXT", "prefix of Gearman job handles (default: H: and the host name)", handle_prefix),
     long("timeout-unit", "UNIT", "unit of Gearman's CAN_DO_TIMEOUT, ms or s (default ms)", |settings, text| is_first("unit", ["s", "ms"], text).map(|it| settings.config.protocols.timeouts_in_seconds = it)),
     long("worker-wakeup", "N", "sleeping Gearman workers to wake for a job; 0: all (default 1)", |settings, text| number(text, 0, 1 << 20).map(|n| settings.config.worker_wakeup = n as u32)),
