@@ -177,6 +177,9 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
         (_, Err(error)) => return fail(BAD_USAGE, format!("--ready-fd: {error}")),
     };
     let folder = settings.config.log_folder.clone();
+    if let Some(Err(error)) = folder.as_deref().map(cluster::restore_aside) {
+        return fail(10, format!("the folder of the binlog: {error}"));
+    }
     let server = match start(settings) {
         Ok(server) => server,
         Err((code, problem)) => return fail(code, problem),

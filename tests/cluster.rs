@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use daemon::wait_until;
+
 use beanpole::internals::cluster::{Active, EntryKind, Fail, Faults, Head, MemoryLog, Node, Seq, SharedLog, Step};
 
 /// Schedules by default; `BEANPOLE_SCHEDULES` sets another number.
@@ -181,6 +183,11 @@ fn files(folder: &Folder) -> BTreeMap<String, Vec<u8>> {
     segments.map(|(name, path)| (name, std::fs::read(path).expect("a file"))).collect()
 }
 
+/// The last entry of the copy as it is noted in the folder.
+fn position(folder: &Folder) -> Option<Seq> {
+    std::fs::read_to_string(folder.0.join("journal.position")).ok()?.lines().next()?.parse().ok()
+}
+
 #[test]
 fn a_standby_has_the_same_files_and_takes_over_at_once_after_a_release() {
     let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 1)), Folder::new(), Folder::new());
@@ -286,4 +293,128 @@ fn a_binlog_that_was_taken_in_by_half_is_taken_in_again_and_nobody_else_is_activ
     let _ = other.look().expect("a log in memory");
     assert_eq!(files(&second), files(&first));
     assert_eq!(files(&third), BTreeMap::from([("segment.0000000007".to_owned(), vec![3; 1000])]));
+}
+
+/// A log that was restored from a backup with these entries.
+fn restored(entries: &[(Seq, Vec<u8>)], note: &[u8]) -> Arc<MemoryLog> {
+    let copy = MemoryLog::new(Faults::default(), 9);
+    let mut epoch = 0;
+    for (seq, entry) in entries {
+        match Head::open(entry).expect("a whole entry").0.kind {
+            EntryKind::Claim => epoch = copy.claim(epoch, seq - 1, note, entry).expect("a log in memory"),
+            _ => copy.append(epoch, seq - 1, entry).expect("a log in memory"),
+        }
+    }
+    Arc::new(copy)
+}
+
+/// Appends entries until the log has this one.
+fn write_until(active: &Active, log: &MemoryLog, end: Seq) {
+    let file = active.storage.create("segment.0000000009", 64).expect("a file");
+    while log.entries().last().is_some_and(|(seq, _)| *seq < end) {
+        file.write_at(0, b"another life").expect("a write");
+        file.sync().expect("a sync");
+    }
+}
+
+#[test]
+fn a_journal_that_was_wiped_or_restored_is_refused_and_the_copies_of_the_one_before_stay() {
+    let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 6)), Folder::new(), Folder::new());
+    let active = activate(&mut node(&log, &first, "a"));
+    let file = active.storage.create("segment.0000000001", 64).expect("a file");
+    for number in 0..20 {
+        file.write_at(number, &[7]).expect("a write");
+        file.sync().expect("a sync");
+    }
+    let (backup, note) = (log.entries()[..5].to_vec(), log.read(1, 1).expect("a log in memory").1.note);
+    let end = log.entries().last().expect("entries").0;
+    active.watch(|| {}, || {}).expect("threads");
+    wait_until("the active server notes how far it is", || position(&first) == Some(end));
+    // As if the process had ended here.
+    active.lease.end();
+    let mut standby = node(&log, &second, "b");
+    while let Ok(Step::Standby(true)) = standby.look() {}
+    standby.save().expect("a position");
+    // The active server ends without shutting down, the other one cleanly.
+    drop((file, active, standby));
+    let kept = files(&second);
+    assert!(kept["segment.0000000001"].starts_with(&[7; 20]));
+    for folder in [first, second] {
+        let copy = Folder::new();
+        std::fs::remove_dir(&copy.0).expect("an empty folder");
+        std::fs::rename(&folder.0, &copy.0).expect("the folder as it was left");
+        let wiped = || Arc::new(MemoryLog::new(Faults::default(), 7));
+        for (what, other) in [("wiped", wiped()), ("restored", restored(&backup, &note))] {
+            for is_in_use in [false, true] {
+                let (third, what) = (Folder::new(), format!("{what}, in use: {is_in_use}"));
+                if is_in_use {
+                    let active = activate(&mut node(&other, &third, "c"));
+                    write_until(&active, &other, end + 5);
+                    active.lease.end();
+                }
+                for _ in 0..3 {
+                    let refused = node(&other, &copy, "b").look().err().unwrap_or_else(|| panic!("{what}")).to_string();
+                    assert!(refused.contains("wiped or restored"), "{what}: {refused}");
+                }
+                assert_eq!(files(&copy), kept, "{what}");
+            }
+        }
+        // The copy still follows its own journal.
+        let mut back = node(&log, &copy, "b");
+        assert!(matches!(back.look(), Ok(Step::Standby(_))));
+        assert_eq!(files(&copy), kept);
+    }
+}
+
+/// Changes a file of a copy on disk.
+type Damage = fn(&mut Vec<u8>) -> bool;
+
+#[test]
+fn a_copy_that_is_damaged_on_disk_is_made_again_before_it_serves() {
+    let damages: [(&str, Damage); 4] = [
+        ("a bit", |bytes| {
+            bytes[150] ^= 1;
+            true
+        }),
+        ("zeros", |bytes| {
+            bytes[100..200].fill(0);
+            true
+        }),
+        ("a cut", |bytes| {
+            bytes.truncate(150);
+            true
+        }),
+        ("a removal", |_| false),
+    ];
+    for (what, damage) in damages {
+        for is_restarted in [false, true] {
+            let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 8)), Folder::new(), Folder::new());
+            let active = activate(&mut node(&log, &first, "a"));
+            let file = active.storage.create("segment.0000000001", 4096).expect("a file");
+            for place in 0..3 {
+                file.write_at(place * 100, &[7; 100]).expect("a write");
+                file.sync().expect("a sync");
+            }
+            let good = files(&first);
+            let mut standby = node(&log, &second, "b");
+            wait_until("it has the files", || standby.look().is_ok() && files(&second) == good);
+            if is_restarted {
+                let end = log.entries().last().map(|(seq, _)| *seq);
+                wait_until("it is saved", || standby.look().is_ok() && position(&second) == end);
+                drop(standby);
+                standby = node(&log, &second, "b");
+            }
+            let path = second.0.join("segment.0000000001");
+            let mut bytes = std::fs::read(&path).expect("a file");
+            match damage(&mut bytes) {
+                true => std::fs::write(&path, bytes).expect("a file"),
+                false => std::fs::remove_file(&path).expect("a file"),
+            }
+            active.release().expect("a release");
+            let taken = activate(&mut standby);
+            assert_eq!(files(&second), good, "{what}, restarted: {is_restarted}");
+            assert!(!second.0.join("journal.aside").exists());
+            drop(taken);
+        }
+    }
 }

@@ -3,6 +3,9 @@
 //! Owns the folder's files while this server stands by, and the note of how far it has come. The note is written behind
 //! the files, so what it says is there; operations may be done again. A server that was active and did not end in order
 //! may have written what the shared log never held: then the copy is made again from nothing.
+//!
+//! Nothing is deleted before the shared log has been read to its end: it may be lost, or belong to another queue, and
+//! then these files are the best remaining copy. Until then they are kept in a subdirectory.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -10,84 +13,155 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::entry::{is_segment, note_created, Operation};
-use super::shared_log::Seq;
+use super::checksums::{Checksum, Checksums};
+use super::entry::{is_segment, note_created, EntryKind, Head, Operation};
+use super::shared_log::{Epoch, Seq};
+use crate::binlog::{Folder, Storage};
 
-/// The file with the position: the last entry that is done on the first line, then a line for each file with the entry
-/// that made it.
+/// The file with the position: the last applied entry on the first line, the [`Origin`] on the second, then a line for
+/// each file with the entry that created it, its name, and its [`Checksum`] if that is known.
 const POSITION: &str = "journal.position";
 
-/// It is there while this server is active.
+/// This file exists while this server is active.
 const ACTIVE: &str = "journal.active";
+
+/// The subdirectory for the files of a copy that is being replaced. While it exists, the new copy may be incomplete.
+const ASIDE: &str = "journal.aside";
+
+/// The same subdirectory while files are being moved there.
+const MOVING: &str = "journal.moving";
+
+/// Ties a copy to one journal and to one history of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Origin {
+    /// The identifier of the journal, which its first writer chose at random; 0 if unknown.
+    pub journal: u64,
+    /// The epoch of the last applied entry.
+    pub epoch: Epoch,
+    /// The writer of the last applied entry and its number, which are unique.
+    pub last: Option<(u64, u64)>,
+}
+
+/// What the file with the position says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Position {
+    pub done: Seq,
+    pub origin: Origin,
+    /// The entry that created each file.
+    pub created: BTreeMap<String, Seq>,
+    pub checksums: Checksums,
+}
 
 pub struct Mirror {
     folder: PathBuf,
-    /// The last entry that was applied.
-    pub done: Seq,
-    /// In which entry each file was made.
-    pub created: BTreeMap<String, Seq>,
+    pub position: Position,
+    /// The files may hold changes that the journal does not: they are copied again as soon as the journal is found.
+    pub is_stale: bool,
+    /// Older files are kept until the new copy is complete.
+    pub has_aside: bool,
     /// The folder holds a binlog that never was in a shared log.
     pub is_foreign: bool,
+    /// The entry up to which the files are known to match their checksums.
+    verified: Option<Seq>,
     dirty: BTreeMap<String, File>,
 }
 
 impl Mirror {
-    /// The copy in this folder, which this process has locked. It is emptied if it cannot be relied on.
+    /// Opens the copy in this folder, which this process has locked.
     pub fn open(folder: &Path) -> io::Result<Mirror> {
+        if folder.join(MOVING).exists() {
+            move_back(folder, MOVING)?;
+        }
         let mut mirror = Mirror {
             folder: folder.to_owned(),
-            done: 0,
-            created: BTreeMap::new(),
+            position: Position::default(),
+            is_stale: folder.join(ACTIVE).exists(),
+            has_aside: folder.join(ASIDE).exists(),
             is_foreign: false,
+            verified: None,
             dirty: BTreeMap::new(),
         };
-        if folder.join(ACTIVE).exists() {
-            mirror.start_over(0)?;
-            fs::remove_file(folder.join(ACTIVE))?;
-        } else if let Ok(text) = fs::read_to_string(folder.join(POSITION)) {
-            match read_position(&text) {
-                Some((done, created)) => (mirror.done, mirror.created) = (done, created),
-                None => mirror.start_over(0)?,
-            }
-        } else if mirror.segments()?.is_empty() {
-            mirror.save()?;
-        } else {
-            mirror.is_foreign = true;
+        match fs::read_to_string(folder.join(POSITION)).ok() {
+            Some(text) => match Position::read(&text) {
+                // Without a position, the files are the beginning of a copy at best.
+                Some(position) => {
+                    mirror.is_stale |= position.done == 0 && !mirror.segments()?.is_empty();
+                    mirror.position = position;
+                }
+                None => mirror.is_stale = true,
+            },
+            None if mirror.is_stale => {}
+            None if mirror.segments()?.is_empty() => mirror.save()?,
+            None => mirror.is_foreign = true,
         }
         Ok(mirror)
     }
 
     fn segments(&self) -> io::Result<Vec<String>> {
-        let entries = fs::read_dir(&self.folder)?;
-        let names: io::Result<Vec<_>> =
-            entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect();
-        Ok(names?.into_iter().filter(|name| is_segment(name)).collect())
+        Ok(files(&self.folder)?.into_iter().filter(|name| is_segment(name)).collect())
     }
 
-    /// Empties the copy; the next entry is the one behind `done`.
+    /// Starts a new copy, with the entry after `done` as the first one. The files are kept aside, unless the older ones
+    /// of an earlier attempt already are: then these belong to a copy that never was complete.
     #[inline(never)]
     pub fn start_over(&mut self, done: Seq) -> io::Result<()> {
         self.dirty.clear();
-        self.created.clear();
-        self.done = done;
-        // First of all: what is left of the files is known to be a copy.
-        write_position(&self.folder, 0, &self.created)?;
-        for name in self.segments()? {
-            fs::remove_file(self.folder.join(name))?;
+        let segments = self.segments()?;
+        if !self.has_aside && !segments.is_empty() {
+            let moving = self.folder.join(MOVING);
+            fs::create_dir(&moving)?;
+            for name in segments.iter().map(String::as_str).chain([POSITION, ACTIVE]) {
+                allow_missing(fs::rename(self.folder.join(name), moving.join(name)))?;
+            }
+            File::open(&moving)?.sync_all()?;
+            fs::rename(moving, self.folder.join(ASIDE))?;
+            self.has_aside = true;
         }
-        File::open(&self.folder)?.sync_all()
+        for name in self.segments()?.iter().map(String::as_str).chain([ACTIVE]) {
+            allow_missing(fs::remove_file(self.folder.join(name)))?;
+        }
+        let origin = Origin { last: None, ..self.position.origin };
+        self.position = Position { origin, ..Position::default() };
+        (self.is_stale, self.verified) = (false, None);
+        self.position.write(&self.folder)?;
+        self.position.done = done;
+        Ok(())
     }
 
-    /// Does the operations of the entry `seq`. What concerns a file that is not there is left out: the file is gone by
-    /// the end, or its making was purged with it.
-    pub fn apply(&mut self, seq: Seq, operations: &[u8]) -> io::Result<()> {
+    /// Deletes the older files, since the journal has been read to its end.
+    pub fn drop_aside(&mut self) -> io::Result<()> {
+        self.save()?;
+        fs::remove_dir_all(self.folder.join(ASIDE))?;
+        self.has_aside = false;
+        Ok(())
+    }
+
+    /// Carries out the operations of the entry `seq`. Operations on unknown files are skipped: a later entry removes
+    /// such a file, and the entry that created it was purged.
+    pub fn apply(&mut self, seq: Seq, head: &Head, operations: &[u8]) -> io::Result<()> {
         let mut rest = operations;
         while let Some(operation) = Operation::decode(&mut rest) {
             self.carry_out(&operation)?;
+            self.position.checksums.note(&operation);
         }
-        note_created(&mut self.created, operations, seq);
-        self.done = seq;
+        note_created(&mut self.position.created, operations, seq);
+        self.position.done = seq;
+        let epoch = head.epoch + u64::from(head.kind == EntryKind::Claim);
+        let Origin { journal, epoch: known, .. } = self.position.origin;
+        let last = Some((head.writer, head.number));
+        self.position.origin = Origin { journal, epoch: epoch.max(known), last };
         Ok(())
+    }
+
+    /// Compares the files with their checksums, unless nothing has changed since the last time, and returns the name of
+    /// a damaged or missing file.
+    pub fn verify(&mut self) -> Option<String> {
+        if self.verified == Some(self.position.done) {
+            return None;
+        }
+        let damaged = self.position.checksums.damaged(&self.folder);
+        self.verified = damaged.is_none().then_some(self.position.done);
+        damaged
     }
 
     fn carry_out(&mut self, operation: &Operation) -> io::Result<()> {
@@ -125,6 +199,7 @@ impl Mirror {
         Ok(())
     }
 
+    /// A file of the copy. One that is missing although it belongs to the copy is found by [`Mirror::verify`].
     fn file(&mut self, name: &str) -> io::Result<Option<&File>> {
         if !self.dirty.contains_key(name) {
             match OpenOptions::new().write(true).open(self.folder.join(name)) {
@@ -136,20 +211,52 @@ impl Mirror {
         Ok(self.dirty.get(name))
     }
 
-    /// Brings what was applied to the disk, then notes how far that is.
+    /// Syncs what was applied, then saves the position.
     #[inline(never)]
     pub fn save(&mut self) -> io::Result<()> {
         for file in std::mem::take(&mut self.dirty).into_values() {
             file.sync_all()?;
         }
-        write_position(&self.folder, self.done, &self.created)
+        self.position.checksums.complete(&self.folder);
+        self.position.write(&self.folder)
     }
 
-    /// This server is active from now on.
-    pub fn note_active(&self) -> io::Result<()> {
+    /// Notes that this server is active, by the claim that is the entry `seq` of the journal `origin`.
+    pub fn note_active(&mut self, seq: Seq, origin: Origin) -> io::Result<()> {
+        (self.position.done, self.position.origin) = (seq, origin);
+        self.save()?;
         File::create(self.folder.join(ACTIVE))?.sync_all()?;
         File::open(&self.folder)?.sync_all()
     }
+}
+
+/// Restores the older files of a copy that was being replaced, before a server without a shared log opens the folder.
+pub fn restore_aside(folder: &Path) -> io::Result<()> {
+    let Some(name) = [MOVING, ASIDE].into_iter().find(|name| folder.join(name).exists()) else { return Ok(()) };
+    // Held until this function returns, since a standby may be using the folder.
+    let lock = Folder::new(folder);
+    lock.lock()?;
+    if name == ASIDE {
+        log::warn!("{}: the new copy of the journal is incomplete; using the older one", folder.display());
+        for name in files(folder)?.into_iter().filter(|name| is_segment(name)) {
+            fs::remove_file(folder.join(name))?;
+        }
+    }
+    move_back(folder, name)
+}
+
+/// Moves the files of a subdirectory into the folder, and removes the subdirectory.
+fn move_back(folder: &Path, name: &str) -> io::Result<()> {
+    let aside = folder.join(name);
+    for name in files(&aside)? {
+        fs::rename(aside.join(&name), folder.join(&name))?;
+    }
+    File::open(folder)?.sync_all()?;
+    fs::remove_dir(aside)
+}
+
+fn files(folder: &Path) -> io::Result<Vec<String>> {
+    fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
 /// A server without a shared log has taken the folder: what it writes is in no shared log, so the folder is no copy.
@@ -165,12 +272,18 @@ pub fn go_alone(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// This server has ended in order, and the shared log holds everything in the folder up to this entry.
-pub fn note_ended(folder: &Path, done: Seq, created: &BTreeMap<String, Seq>) -> io::Result<()> {
+/// Notes where a server is that is active. The files may hold more than the journal, but not less.
+pub fn note_progress(folder: &Path, done: Seq, origin: Origin) -> io::Result<()> {
+    Position { done, origin, ..Position::default() }.write(folder)
+}
+
+/// Notes that this server has shut down cleanly, and that the shared log holds all files up to this entry.
+pub fn note_ended(folder: &Path, done: Seq, origin: Origin, created: BTreeMap<String, Seq>) -> io::Result<()> {
     for name in created.keys() {
         allow_missing(File::open(folder.join(name)).and_then(|file| file.sync_all()))?;
     }
-    write_position(folder, done, created)?;
+    let checksums = Checksums::of(folder, created.keys());
+    Position { done, origin, created, checksums }.write(folder)?;
     allow_missing(fs::remove_file(folder.join(ACTIVE)))?;
     File::open(folder)?.sync_all()
 }
@@ -182,26 +295,59 @@ fn allow_missing(done: io::Result<()>) -> io::Result<()> {
     }
 }
 
-#[inline(never)]
-fn write_position(folder: &Path, done: Seq, created: &BTreeMap<String, Seq>) -> io::Result<()> {
-    let mut text = format!("{done}\n");
-    created.iter().for_each(|(name, seq)| text += &format!("{seq} {name}\n"));
-    text += "end\n";
-    let new = folder.join(format!("{POSITION}.new"));
-    let mut file = File::create(&new)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(new, folder.join(POSITION))?;
-    File::open(folder)?.sync_all()
-}
+impl Position {
+    #[inline(never)]
+    fn write(&self, folder: &Path) -> io::Result<()> {
+        let Origin { journal, epoch, last } = self.origin;
+        let mut text = format!("{}\njournal {journal:016x} epoch {epoch}", self.done);
+        if let Some((writer, number)) = last {
+            text += &format!(" entry {writer:016x} {number}");
+        }
+        text.push('\n');
+        for (name, seq) in &self.created {
+            text += &format!("{seq} {name}");
+            if let Some(Checksum { length, crc }) = self.checksums.get(name) {
+                text += &format!(" {length} {crc:08x}");
+            }
+            text.push('\n');
+        }
+        text += "end\n";
+        let new = folder.join(format!("{POSITION}.new"));
+        let mut file = File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(new, folder.join(POSITION))?;
+        File::open(folder)?.sync_all()
+    }
 
-fn read_position(text: &str) -> Option<(Seq, BTreeMap<String, Seq>)> {
-    let (done, rest) = text.strip_suffix("end\n")?.split_once('\n')?;
-    let created = rest.lines().map(|line| {
-        let (seq, name) = line.split_once(' ')?;
-        Some((name.to_owned(), seq.parse().ok()?))
-    });
-    Some((done.parse().ok()?, created.collect::<Option<_>>()?))
+    fn read(text: &str) -> Option<Position> {
+        let (done, rest) = text.strip_suffix("end\n")?.split_once('\n')?;
+        let (origin, rest) = rest.split_once('\n')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let (journal, epoch, last) = match origin.split(' ').collect::<Vec<_>>()[..] {
+            ["journal", journal, "epoch", epoch] => (journal, epoch, None),
+            ["journal", journal, "epoch", epoch, "entry", writer, count] => {
+                (journal, epoch, Some((number(writer)?, count.parse().ok()?)))
+            }
+            _ => return None,
+        };
+        let origin = Origin { journal: number(journal)?, epoch: epoch.parse().ok()?, last };
+        let mut position = Position { done: done.parse().ok()?, origin, ..Position::default() };
+        for line in rest.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let (seq, name) = match words[..] {
+                [seq, name] => (seq, name),
+                [seq, name, length, crc] => {
+                    let sum = Checksum { length: length.parse().ok()?, crc: u32::from_str_radix(crc, 16).ok()? };
+                    position.checksums.insert(name, sum);
+                    (seq, name)
+                }
+                _ => return None,
+            };
+            position.created.insert(name.to_owned(), seq.parse().ok()?);
+        }
+        Some(position)
+    }
 }
 
 #[cfg(test)]
@@ -213,10 +359,44 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("mirror-position-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let created = BTreeMap::from([("segment.1".to_owned(), 4), ("segment.2".to_owned(), 9)]);
-        write_position(&folder, 12, &created).expect("a position");
-        let text = fs::read_to_string(folder.join(POSITION)).expect("a position");
-        assert_eq!(read_position(&text), Some((12, created)));
-        assert!((0..text.len()).all(|length| read_position(&text[..length]).is_none()));
+        let mut checksums = Checksums::default();
+        checksums.insert("segment.2", Checksum { length: 80, crc: 0xabc });
+        for last in [None, Some((u64::MAX, 7))] {
+            let origin = Origin { journal: 0xabc, epoch: 3, last };
+            let position = Position { done: 12, origin, created: created.clone(), checksums: checksums.clone() };
+            position.write(&folder).expect("a position");
+            let text = fs::read_to_string(folder.join(POSITION)).expect("a position");
+            assert_eq!(Position::read(&text), Some(position));
+            assert!((0..text.len()).all(|length| Position::read(&text[..length]).is_none()));
+        }
+        fs::remove_dir_all(folder).expect("a folder");
+    }
+
+    #[test]
+    fn a_copy_that_is_made_again_gives_way_to_the_complete_one_before() {
+        let folder = std::env::temp_dir().join(format!("mirror-aside-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let mut mirror = Mirror::open(&folder).expect("a copy");
+        let write = |name: &str, text: &str| fs::write(folder.join(name), text).expect("a file");
+        let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+        write("segment.1", "complete");
+        mirror.position.done = 7;
+        mirror.save().expect("a position");
+        mirror.start_over(0).expect("a new copy");
+        assert!(read("segment.1").is_none() && mirror.has_aside);
+        // It has to begin twice, and does not take its own beginning for a complete copy.
+        write("segment.1", "partial");
+        mirror.start_over(0).expect("a new copy");
+        write("segment.2", "partial");
+        restore_aside(&folder).expect("the copy before");
+        assert_eq!((read("segment.1").as_deref(), read("segment.2")), (Some("complete"), None));
+        let mut mirror = Mirror::open(&folder).expect("a copy");
+        assert_eq!((mirror.position.done, mirror.has_aside), (7, false));
+        // Once the journal has been read to its end, the older files go.
+        mirror.start_over(0).expect("a new copy");
+        mirror.drop_aside().expect("a complete copy");
+        restore_aside(&folder).expect("nothing to do");
+        assert!(read("segment.1").is_none());
         fs::remove_dir_all(folder).expect("a folder");
     }
 }

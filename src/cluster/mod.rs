@@ -6,7 +6,9 @@
 //! its lease, one of them claims the log ([`node`]), reads the rest, and starts as from any binlog. Must not know jobs,
 //! nor protocols but etcd's.
 
+mod active;
 mod channel;
+mod checksums;
 mod entry;
 mod etcd;
 #[cfg(any(test, feature = "test-support"))]
@@ -20,12 +22,13 @@ mod shared_log;
 mod shipping;
 mod status;
 
+pub use active::Active;
 pub use entry::{EntryKind, Head};
 pub use etcd::{Etcd, Location};
 #[cfg(any(test, feature = "test-support"))]
 pub use fake_log::{Faults, MemoryLog};
-pub use mirror::go_alone;
-pub use node::{Active, Node, Step};
+pub use mirror::{go_alone, restore_aside};
+pub use node::{Node, Step};
 pub use relay::Relay;
 pub use shared_log::{Epoch, Fail, Room, Seq, SharedLog, Tail};
 pub use shipping::{Shipper, LEASE};

@@ -1,20 +1,19 @@
 //! One server of several: how it follows the active one, takes its place, and leaves it.
 //!
-//! Owns the decision to claim, and the threads that keep the lease while it is active. Time only keeps two servers from
-//! handing out the same jobs; what is acknowledged is safe by the shared log's own order. Must not serve clients.
+//! Owns the decision to claim, and the refusal of a journal that the copy does not belong to. Time only keeps two
+//! servers from handing out the same jobs; acknowledged changes are safe because of the shared log's own order. Must
+//! not serve clients.
 
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
-
+use super::active::{Active, Member, SAVE};
 use super::entry::{EntryKind, Head};
-use super::mirror::{self, Mirror};
-use super::shared_log::{Epoch, Fail, Room, Seq, SharedLog, Tail};
+use super::mirror::{Mirror, Origin};
+use super::shared_log::{Entries, Epoch, Fail, Seq, SharedLog, Tail};
 use super::shipping::{ShippedFolder, Shipper, LEASE};
 use crate::binlog::{Folder, Storage};
 use crate::shared::lease::{Lease, Moment};
@@ -36,23 +35,14 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Entries read at a time.
 const MOST: usize = 32;
 
-/// Between two renewals of the lease in one way.
-const PULSE: Duration = Duration::from_millis(300);
-
 /// Two clocks agree that are no further apart than this, in milliseconds: a beat is seen some tenths of a second late.
 const APART: u64 = 1000;
 
 /// Of so many beats one at least is seen soon after it was written.
 const BEATS: usize = 10;
 
-/// Between two looks whether the lease is over.
-const WATCH: Duration = Duration::from_millis(20);
-
-/// How often what a standby has applied is brought to its disk, and how often an active server purges.
-const SAVE: Duration = Duration::from_secs(2);
-
-/// How often an active server has etcd give back the space of purged entries.
-const TIDY: Duration = Duration::from_secs(300);
+/// Silence of the active server after which a standby verifies its copy, so that this is done before it may claim.
+const VERIFY: Duration = Duration::from_secs(1);
 
 /// Between two tries to make space in a shared log that is full.
 const SPACE: Duration = Duration::from_secs(10);
@@ -63,29 +53,6 @@ pub enum Step {
     Standby(bool),
     /// It is the active one.
     Active(Active),
-}
-
-/// What the others and operators know this server by.
-struct Member {
-    log: Arc<dyn SharedLog>,
-    board: Arc<RoleBoard>,
-    name: String,
-    /// Where clients find this server when it is active.
-    address: String,
-}
-
-impl Member {
-    /// Tells operators what this server does, and its last entry. That nobody hears it changes nothing.
-    fn tell(&self, role: &str, entry: Seq) {
-        let _ = self.log.tell(&self.name, &format!("{role} {entry} {}", self.address));
-    }
-
-    /// Asks how much space the shared log has, and notes it.
-    fn look_at_room(&self) -> io::Result<Room> {
-        let room = self.log.room()?;
-        self.board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
-        Ok(room)
-    }
 }
 
 /// A server that stands by.
@@ -113,31 +80,6 @@ pub struct Node {
     differences: VecDeque<i64>,
     /// They are so by much.
     is_apart: bool,
-}
-
-/// What a server that has just become active needs.
-pub struct Active {
-    /// The binlog's folder, whose changes go into the shared log.
-    pub storage: Arc<dyn Storage>,
-    /// Until when it may answer.
-    pub lease: Arc<Lease>,
-    path: PathBuf,
-    state: Arc<ActiveState>,
-}
-
-/// What the threads of an active server share.
-struct ActiveState {
-    epoch: Epoch,
-    member: Arc<Member>,
-    lease: Arc<Lease>,
-    shipper: Arc<Shipper>,
-    ended: AtomicBool,
-    /// Somebody has asked for another server.
-    wanted: AtomicBool,
-    /// Held while operators are told the state: the last word is that of the end.
-    telling: Mutex<()>,
-    /// A renewal of the lease failed, and none has succeeded since.
-    troubled: AtomicBool,
 }
 
 impl Node {
@@ -170,7 +112,8 @@ impl Node {
     /// The name of the active server, and where clients find it, as it says itself.
     pub fn active(&self) -> (String, String) {
         let note = String::from_utf8_lossy(&self.tail.note);
-        note.split_once(' ').map_or_else(Default::default, |(name, address)| (name.to_owned(), address.to_owned()))
+        let mut words = note.split(' ').map(str::to_owned);
+        words.next().zip(words.next()).unwrap_or_default()
     }
 
     /// Which turn of an active server this is; 0 if there was none.
@@ -185,46 +128,53 @@ impl Node {
 
     /// The last entry that the copy holds.
     pub fn position(&self) -> Seq {
-        self.mirror.done
+        self.mirror.position.done
+    }
+
+    /// Saves the position of the copy before this server stops.
+    pub fn save(&mut self) -> io::Result<()> {
+        match self.mirror.is_foreign || self.mirror.is_stale {
+            true => Ok(()),
+            false => self.mirror.save(),
+        }
     }
 
     /// Looks at the shared log once; an error is that of the network or of the folder, and no reason to give up.
     pub fn look(&mut self) -> io::Result<Step> {
-        // The first time, the last entry that the copy holds is read as well: it tells how the log stands.
+        // The first time, the last entry of the copy is read as well: it shows whether this is the copy's journal.
         let from = self.end() + u64::from(!self.is_new);
         let (entries, tail) = match self.member.log.read(from.max(1), MOST) {
             Err(error) if error.kind() == io::ErrorKind::StorageFull && self.may_claim() => return self.make_space(),
             read => read?,
         };
+        if !self.mirror.is_foreign && (self.is_new || tail.epoch != self.tail.epoch) {
+            if !std::mem::replace(&mut self.is_new, true) {
+                // Another server has claimed the journal, or this is a different journal: reads the last entry of the
+                // copy again.
+                return self.look();
+            }
+            self.check_origin(&entries, &tail)?;
+            if self.mirror.is_stale {
+                self.mirror.start_over(0)?;
+                return self.look();
+            }
+            self.mirror.position.origin.journal = journal_of(&tail);
+        }
         // Before anybody asks whether it may be promoted: what was told last may be that it has ended.
         if std::mem::replace(&mut self.is_new, false) && !self.mirror.is_foreign {
-            self.member.tell("standby", self.mirror.done);
+            self.member.tell("standby", self.mirror.position.done);
         }
         let more = entries.len() == MOST;
-        let heard = !entries.is_empty() || tail.beat != self.tail.beat || tail.epoch != self.tail.epoch;
-        if heard {
-            self.heard = Instant::now();
-        }
-        let is_fresh = tail.epoch == self.tail.epoch && self.tail.beat > 0 && tail.beat != self.tail.beat;
-        if let (true, Some(theirs)) = (is_fresh, tail.clock) {
-            self.compare_clocks(theirs);
-        }
-        if tail.epoch != self.tail.epoch {
-            self.differences.clear();
-        }
-        self.tail = tail;
+        self.note_tail(tail, !entries.is_empty());
         for (seq, entry) in entries {
             self.apply(seq, &entry)?;
         }
-        self.member.board.note(|figures| (figures.epoch, figures.entry) = (self.tail.epoch, self.mirror.done));
-        if self.saved.elapsed() >= SAVE && !self.mirror.is_foreign {
-            self.mirror.save()?;
-            self.saved = Instant::now();
-            self.member.tell("standby", self.mirror.done);
-            let _ = self.member.look_at_room();
-        }
+        self.report()?;
         if more {
             return Ok(Step::Standby(true));
+        }
+        if self.mirror.has_aside {
+            self.mirror.drop_aside()?;
         }
         if self.mirror.is_foreign && self.tail.epoch > 0 && !self.is_own_import() {
             let path = self.path.display();
@@ -232,10 +182,70 @@ impl Node {
                 format!("{path} holds a binlog that is not of this journal; move it away, or take another folder");
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
         }
+        if self.heard.elapsed() >= VERIFY || self.may_claim() {
+            if let Some(name) = self.mirror.verify() {
+                let path = self.path.display();
+                log::error!("journal: {name} in {path} is damaged; copying the journal again");
+                self.mirror.start_over(0)?;
+                self.is_new = true;
+                return Ok(Step::Standby(true));
+            }
+        }
         if !self.may_claim() {
             return Ok(Step::Standby(false));
         }
         self.claim()
+    }
+
+    /// Takes in what the active server says of itself. `has_entries` if there are new entries as well.
+    fn note_tail(&mut self, tail: Tail, has_entries: bool) {
+        let is_same = tail.epoch == self.tail.epoch;
+        if has_entries || !is_same || tail.beat != self.tail.beat {
+            self.heard = Instant::now();
+        }
+        if !is_same {
+            self.differences.clear();
+        } else if let (true, Some(theirs)) = (self.tail.beat > 0 && tail.beat != self.tail.beat, tail.clock) {
+            self.compare_clocks(theirs);
+        }
+        self.tail = tail;
+    }
+
+    /// Reports the position to whoever watches this server, and every few seconds saves it.
+    fn report(&mut self) -> io::Result<()> {
+        let done = self.mirror.position.done;
+        self.member.board.note(|figures| (figures.epoch, figures.entry) = (self.tail.epoch, done));
+        if self.saved.elapsed() >= SAVE && !self.mirror.is_foreign {
+            self.save()?;
+            self.saved = Instant::now();
+            self.member.tell("standby", done);
+            let _ = self.member.look_at_room();
+        }
+        Ok(())
+    }
+
+    /// Refuses a journal that the copy does not belong to, or that has lost entries that the copy has, because etcd was
+    /// wiped or restored from a backup. `entries` start with the last entry of the copy, unless that was purged.
+    fn check_origin(&self, entries: &Entries, tail: &Tail) -> io::Result<()> {
+        let Mirror { position, is_stale, .. } = &self.mirror;
+        let (origin, done, journal) = (&position.origin, position.done, journal_of(tail));
+        let is_other = journal != origin.journal && journal != 0 && origin.journal != 0;
+        let is_behind = tail.epoch < origin.epoch || (*is_stale && tail.epoch == 0) || (done > 0 && entries.is_empty());
+        let head = entries.first().filter(|(seq, _)| *seq == done).and_then(|(_, entry)| Some(Head::open(entry)?.0));
+        let differs = head.is_some_and(|head| origin.last.is_some_and(|last| last != (head.writer, head.number)));
+        if !(is_other || is_behind || differs) {
+            return Ok(());
+        }
+        let (path, epoch) = (self.path.display(), tail.epoch);
+        Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            format!(
+                "{path} has entry {done}, epoch {} of journal {:016x}, but etcd, with epoch {epoch} of journal \
+                 {journal:016x}, does not: etcd was wiped or restored; see \"Loss of etcd\" in beanpole-cluster(7), or \
+                 move the directory away to use what etcd has",
+                origin.epoch, origin.journal
+            ),
+        ))
     }
 
     /// Notes the queue's time by the time of a beat. A beat is never seen before it is written, so the largest
@@ -271,7 +281,7 @@ impl Node {
 
     /// The last entry that is known.
     fn end(&self) -> Seq {
-        self.mirror.done.max(self.passed)
+        self.mirror.position.done.max(self.passed)
     }
 
     /// Whether the log ends within the import of the binlog that is in this server's folder.
@@ -291,17 +301,17 @@ impl Node {
         };
         self.released = head.kind == EntryKind::Release;
         self.importing = head.kind == EntryKind::Import;
-        if seq == self.mirror.done {
+        if seq == self.mirror.position.done {
             return Ok(());
         }
-        if seq != self.mirror.done + 1 {
+        if seq != self.mirror.position.done + 1 {
             // What was before is purged: nothing that lives needs it, so everything there is begins here.
-            if self.mirror.done > 0 {
+            if self.mirror.position.done > 0 {
                 log::warn!("journal: this copy is too old; it is made again from entry {seq}");
             }
             self.mirror.start_over(seq - 1)?;
         }
-        self.mirror.apply(seq, operations)
+        self.mirror.apply(seq, &head, operations)
     }
 
     fn may_claim(&self) -> bool {
@@ -322,14 +332,16 @@ impl Node {
     fn claim(&mut self) -> io::Result<Step> {
         let (after, is_foreign) = (self.end(), self.mirror.is_foreign);
         if after == 0 && self.tail.epoch > 0 {
-            return Ok(Step::Standby(true));
+            return Ok(Step::Standby(false));
         }
         if !is_foreign {
             self.mirror.save()?;
         }
         let kind = if is_foreign { EntryKind::Import } else { EntryKind::Claim };
         let head = Head { kind, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
-        let note = format!("{} {}", self.member.name, self.member.address);
+        let known = [journal_of(&self.tail), self.mirror.position.origin.journal];
+        let journal = known.into_iter().find(|journal| *journal != 0).unwrap_or(self.writer);
+        let note = format!("{} {} {journal:016x}", self.member.name, self.member.address);
         let lease = Arc::new(Lease::new(Moment::now() + LEASE));
         let epoch = match self.member.log.claim(self.tail.epoch, after, note.as_bytes(), &head.seal(b"")) {
             Ok(epoch) => epoch,
@@ -339,36 +351,31 @@ impl Node {
                 None => return Err(error),
             },
             Err(Fail::Full) => return self.make_space(),
-            Err(_) => return Ok(Step::Standby(true)),
+            Err(_) => {
+                // Another server was faster, or the journal lacks what the copy has: the next look finds out.
+                self.is_new = !is_foreign;
+                return Ok(Step::Standby(false));
+            }
         };
+        let origin = Origin { journal, epoch, last: Some((head.writer, head.number)) };
         if !is_foreign {
-            self.mirror.note_active()?;
+            self.mirror.note_active(after + 1, origin)?;
         }
         self.member.board.note(|figures| {
             (figures.role, figures.epoch, figures.entry) = (Role::Active, epoch, after + 1);
         });
         let head = Head { kind: EntryKind::Operations, epoch, writer: self.writer, number: 0 };
-        let created = std::mem::take(&mut self.mirror.created);
+        let created = std::mem::take(&mut self.mirror.position.created);
         let (log, board) = (self.member.log.clone(), self.member.board.clone());
         let shipper = Arc::new(Shipper::new(log, lease.clone(), head, after + 1, created, board));
         let storage = Arc::new(ShippedFolder::new(self.folder.clone(), shipper.clone()));
-        let state = ActiveState {
-            epoch,
-            member: self.member.clone(),
-            lease: lease.clone(),
-            shipper,
-            ended: AtomicBool::new(false),
-            wanted: AtomicBool::new(false),
-            telling: Mutex::new(()),
-            troubled: AtomicBool::new(false),
-        };
-        let active = Active { storage: storage.clone(), lease, path: self.path.clone(), state: Arc::new(state) };
-        active.keep_lease()?;
+        let (member, path) = (self.member.clone(), self.path.clone());
+        let active = Active::begin(member, shipper, lease, storage.clone(), path, &origin)?;
         if is_foreign {
             log::info!("journal: it is empty; taking in the binlog of {}", self.path.display());
             storage.ship_all()?;
-            // Not before: until now the folder was all that there is of the queue.
-            self.mirror.note_active()?;
+            // Not earlier: until now, the folder was the only place that had the queue.
+            self.mirror.note_active(after + 1, origin)?;
         }
         Ok(Step::Active(active))
     }
@@ -392,151 +399,13 @@ impl Node {
     }
 }
 
-impl Active {
-    /// Which turn of an active server this is.
-    pub fn epoch(&self) -> Epoch {
-        self.state.epoch
-    }
-
-    /// Where it tells of its part.
-    pub fn board(&self) -> &Arc<RoleBoard> {
-        &self.state.member.board
-    }
-
-    /// It begins to end in order.
-    pub fn note_closing(&self) {
-        self.board().note(|figures| figures.role = Role::Closing);
-    }
-
-    /// Starts the threads that renew the lease, which may hang with the network.
-    fn keep_lease(&self) -> io::Result<()> {
-        // As in the server, a wall clock that is set later moves nothing.
-        let (start, anchor) = (self.board().queue_time(), Instant::now());
-        for way in 0..self.state.member.log.ways() {
-            let state = self.state.clone();
-            spawn("journal-lease", Box::new(move || state.renew_lease(way, start, anchor)))?;
-        }
-        Ok(())
-    }
-
-    /// Starts the other threads. `lost` is called when this server must not answer any more, by a thread that waits for
-    /// nothing; `wanted` when another server is to take its place.
-    pub fn watch(&self, lost: impl Fn() + Send + 'static, wanted: impl Fn() + Send + 'static) -> io::Result<()> {
-        let state = self.state.clone();
-        spawn(
-            "journal-watch",
-            Box::new(move || {
-                let mut told = false;
-                let mut last = Moment::now();
-                while !state.has_ended() {
-                    let gap = Moment::now().since(last);
-                    last = last + gap;
-                    if gap > LEASE {
-                        log::warn!("journal: this machine or process was stopped for {:.1} s", gap.as_secs_f64());
-                    }
-                    if state.lease.is_over() {
-                        return lost();
-                    }
-                    if state.wanted.load(Ordering::Acquire) && !std::mem::replace(&mut told, true) {
-                        wanted();
-                    }
-                    std::thread::sleep(WATCH);
-                }
-            }),
-        )?;
-        let state = self.state.clone();
-        spawn("journal-purge", Box::new(move || state.keep_small()))
-    }
-
-    /// Ends in order, after the server has stopped: another may take its place at once.
-    pub fn release(&self) -> io::Result<()> {
-        let ActiveState { member, shipper, ended, telling, .. } = &*self.state;
-        let released = shipper.release();
-        ended.store(true, Ordering::Release);
-        released?;
-        let (done, created) = shipper.position();
-        let _telling = telling.lock();
-        member.tell("ended", done);
-        mirror::note_ended(&self.path, done, &created)
-    }
-}
-
-impl ActiveState {
-    fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
-    }
-
-    /// Renews the lease in one of the ways, again and again. The queue's time was `start` at the moment `anchor`.
-    fn renew_lease(&self, way: usize, start: u64, anchor: Instant) {
-        let ActiveState { epoch, member, lease, troubled, .. } = self;
-        while !self.has_ended() && !lease.is_over() {
-            let sent = Moment::now();
-            match member.log.renew(way, *epoch, start + anchor.elapsed().as_millis() as u64) {
-                Ok(other) => {
-                    lease.extend(sent + LEASE);
-                    self.wanted.store(!other.is_empty() && other != member.name.as_bytes(), Ordering::Release);
-                    if troubled.swap(false, Ordering::AcqRel) {
-                        log::info!("journal: the lease is renewed");
-                    }
-                }
-                Err(_) if self.has_ended() => return,
-                Err(Fail::Fenced) => {
-                    log::error!("journal: another server has taken over");
-                    lease.end();
-                }
-                Err(fail) if !troubled.swap(true, Ordering::AcqRel) => {
-                    log::warn!("journal: a renewal of the lease failed: {fail}");
-                }
-                Err(_) => {}
-            }
-            std::thread::sleep(PULSE.saturating_sub(Moment::now().since(sent)));
-        }
-    }
-
-    /// Keeps the shared log small while this server is active, and tells how far it is.
-    fn keep_small(&self) {
-        // Entries before this one were purged.
-        let mut purged = 0;
-        let mut tidied = Instant::now();
-        // The shared log could not be told to give space back.
-        let mut troubled = false;
-        while !self.has_ended() {
-            std::thread::sleep(SAVE / 4);
-            let (end, _) = self.shipper.position();
-            {
-                let _telling = self.telling.lock();
-                if self.has_ended() {
-                    return;
-                }
-                self.member.tell("active", end);
-            }
-            let oldest = self.shipper.oldest_needed();
-            if oldest > purged && self.member.log.purge(oldest).is_ok() {
-                purged = oldest;
-            }
-            let Ok(room) = self.member.look_at_room() else { continue };
-            let is_tight = room.used > room.quota / 2;
-            if tidied.elapsed() < if is_tight { SAVE } else { TIDY } {
-                continue;
-            }
-            tidied = Instant::now();
-            match self.member.log.tidy_up() {
-                Ok(()) => troubled = false,
-                Err(error) if !std::mem::replace(&mut troubled, true) => {
-                    log::warn!("journal: etcd could not be told to give space back: {error}");
-                }
-                Err(_) => {}
-            }
-        }
-    }
+/// The identifier of the journal, the third word in the note of the last claim; 0 if it is missing.
+fn journal_of(tail: &Tail) -> u64 {
+    let number = std::str::from_utf8(&tail.note).ok().and_then(|note| note.split(' ').nth(2));
+    number.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
 }
 
 /// What the wall clock says, in milliseconds since 1970.
 fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
-}
-
-/// The closure is boxed: the code that starts a thread is large, and not worth a copy for each.
-fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }

@@ -49,6 +49,8 @@ pub struct Shipper {
 struct Position {
     head: Head,
     end: Seq,
+    /// Writer and number of the last entry, unless that is the claim.
+    last: Option<(u64, u64)>,
     /// In which entry each file was made.
     created: BTreeMap<String, Seq>,
     /// What its operations are, at the moment.
@@ -66,14 +68,19 @@ impl Shipper {
         created: BTreeMap<String, Seq>,
         board: Arc<RoleBoard>,
     ) -> Shipper {
-        let place = Mutex::new(Position { head, end, created, kind: EntryKind::Operations });
+        let place = Mutex::new(Position { head, end, last: None, created, kind: EntryKind::Operations });
         Shipper { log, lease, queue: Mutex::default(), place, board }
     }
 
-    /// The last entry that this server knows to be in the log, and where its files were made.
-    pub fn position(&self) -> (Seq, BTreeMap<String, Seq>) {
+    /// The last entry that this server knows to be in the log, with its writer and number if this server appended it.
+    pub fn last(&self) -> (Seq, Option<(u64, u64)>) {
         let place = self.place.lock();
-        (place.end, place.created.clone())
+        (place.end, place.last)
+    }
+
+    /// The entry that created each file.
+    pub fn created(&self) -> BTreeMap<String, Seq> {
+        self.place.lock().created.clone()
     }
 
     /// The first entry that somebody who starts with nothing needs.
@@ -149,6 +156,7 @@ impl Shipper {
                 }
             }
             place.end += 1;
+            place.last = Some((place.head.writer, place.head.number));
             note_created(&mut place.created, operations, place.end);
             self.board.note(|figures| {
                 (figures.entry, figures.written) = (place.end, figures.written + 1);
@@ -168,7 +176,7 @@ impl Shipper {
 
     /// Ends the lease because the local copy of the log has failed. A server without a shared log keeps answering while
     /// its disk fails; this one must not, since the shared log lacks the changes that the copy lacks.
-    fn give_up(&self, error: &io::Error) {
+    pub fn give_up(&self, error: &io::Error) {
         if !self.lease.is_over() {
             log::error!("journal: the local copy of the log failed: {error}; this server stops being active");
         }

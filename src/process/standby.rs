@@ -61,6 +61,9 @@ fn follow(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads
         let goes_on = |signal| signal == SIGHUP && (reloads || systemd::is_managed());
         if signals.pending().any(|signal| signals::is_end(signal) && !goes_on(signal)) {
             systemd::notify("STOPPING=1");
+            if let Err(error) = node.save() {
+                log::error!("{}: cannot save the position of the copy: {error}", folder.display());
+            }
             return Ok(Turn::Ended(ExitCode::SUCCESS));
         }
         match node.look() {

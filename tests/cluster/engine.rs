@@ -138,6 +138,11 @@ fn elements<'v, 'a>(value: &'v Value<'a>, name: &str) -> &'v [Value<'a>] {
 type Answer = Result<String, (u16, String)>;
 
 impl Engine {
+    /// Loses everything, like an etcd whose data directory was removed.
+    pub fn wipe(&mut self) {
+        self.keys.clear();
+    }
+
     /// How often the active server has renewed its lease.
     pub fn beats(&self) -> u64 {
         let beats = self.keys.iter().filter(|(key, _)| key.ends_with(b"/beat"));

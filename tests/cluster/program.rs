@@ -447,3 +447,82 @@ fn a_server_that_loses_its_directory_stops_answering_and_no_delete_comes_back() 
     // The delete that was under way may have been carried out.
     assert!(left == ids[deleted.len()..] || left == ids[deleted.len() + 1..], "{} {left:?}", deleted.len());
 }
+
+/// The directory that beanpole-cluster(7) tells to choose when the queue is to be served without etcd.
+fn best_copy(members: &[Member]) -> PathBuf {
+    let copies = members.iter().map(|member| {
+        let jobs = member.folder.file("jobs");
+        let aside = jobs.join("journal.aside");
+        let place = if aside.exists() { aside } else { jobs.clone() };
+        let text = std::fs::read_to_string(place.join("journal.position")).expect("a position");
+        let mut lines = text.lines();
+        let entry: u64 = lines.next().expect("a line").parse().expect("an entry");
+        let words: Vec<&str> = lines.next().expect("a line").split(' ').collect();
+        let epoch = words.iter().position(|word| *word == "epoch").expect("an epoch") + 1;
+        ((words[epoch].parse::<u64>().expect("an epoch"), place.join("journal.active").exists(), entry), jobs)
+    });
+    copies.max().expect("a server").1
+}
+
+#[test]
+fn a_queue_outlives_etcd_in_the_directory_that_the_manual_names() {
+    for names in [&["a"][..], &["a", "b"], &["a", "b", "c"]] {
+        let served = Served::start();
+        let mut members: Vec<Member> = Vec::new();
+        for name in names {
+            members.push(Member::start(&served, name, &[]));
+            members[0].wait_active();
+        }
+        let ids: Vec<u64> = (0..300).map(|_| members[0].client().put(b"x", 0, 0, 60).expect("a job")).collect();
+        served.engine().is_away = true;
+        let again = || members[0].daemon.log().matches("standing by as a").count() == 2;
+        wait_until("the server that was active stands by", again);
+        for member in &members {
+            member.daemon.signal(Signal::SIGTERM);
+            assert_eq!(member.daemon.wait(PATIENCE), 0);
+        }
+        let jobs = best_copy(&members);
+        assert_eq!(jobs, members[0].folder.file("jobs"));
+        let alone = Daemon::start(&["-b", jobs.to_str().expect("a path")]);
+        let mut client = alone.client();
+        assert_eq!(client.reserve(Some(0)).expect("an answer").expect("a job").id, ids[0]);
+        client.delete(ids[0]).expect("a job");
+        alone.signal(Signal::SIGTERM);
+        assert_eq!(alone.wait(PATIENCE), 0);
+        // Shared again, in an etcd that was wiped.
+        let served = Served::start();
+        let Member { folder, .. } = members.swap_remove(0);
+        let first = Member::start_in(&served, "a", &[], folder);
+        first.wait_active();
+        let mut client = first.client();
+        let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
+        assert_eq!(found.map(|job| job.id).collect::<Vec<_>>(), ids[1..]);
+    }
+}
+
+#[test]
+fn a_server_refuses_an_etcd_that_was_wiped_and_says_what_to_do() {
+    let served = Served::start();
+    let first = Member::start(&served, "a", &[]);
+    first.wait_active();
+    first.client().put(b"x", 0, 0, 60).expect("a job");
+    let second = Member::start(&served, "b", &[]);
+    let held = first.figure("journal-entry");
+    wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
+    first.daemon.signal(Signal::SIGKILL);
+    served.engine().wipe();
+    second.daemon.wait_log("etcd was wiped or restored; see \"Loss of etcd\" in beanpole-cluster(7)");
+    let Member { folder, .. } = first;
+    let first = Member::start_in(&served, "a", &[], folder);
+    first.daemon.wait_log("etcd was wiped or restored");
+    assert!(!first.serves() && !second.serves());
+    for member in [&first, &second] {
+        member.daemon.signal(Signal::SIGTERM);
+        assert_eq!(member.daemon.wait(PATIENCE), 0);
+        assert!(!member.folder.file("jobs").join("journal.aside").exists());
+    }
+    let members = [second, first];
+    let jobs = best_copy(&members);
+    let alone = Daemon::start(&["-b", jobs.to_str().expect("a path")]);
+    assert_eq!(alone.client().figure("stats", "current-jobs-ready").expect("a figure"), "1");
+}

@@ -1,0 +1,267 @@
+//! The active server: its lease, the size of the shared log, and its end.
+//!
+//! Owns the threads that keep the lease and the shared log while this server is active. Must not decide to become
+//! active, nor serve clients.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::mirror::{self, Origin};
+use super::shared_log::{Epoch, Fail, Room, Seq, SharedLog};
+use super::shipping::{Shipper, LEASE};
+use crate::binlog::{is_no_space, Storage};
+use crate::shared::lease::{Lease, Moment};
+use crate::shared::role::{Role, RoleBoard};
+
+/// Interval at which a server saves its position, and tidies up if etcd is nearly full.
+pub const SAVE: Duration = Duration::from_secs(2);
+
+/// Between two renewals of the lease in one way.
+const PULSE: Duration = Duration::from_millis(300);
+
+/// Between two looks whether the lease is over.
+const WATCH: Duration = Duration::from_millis(20);
+
+/// How often an active server has etcd give back the space of purged entries.
+const TIDY: Duration = Duration::from_secs(300);
+
+/// What the others and operators know this server by.
+pub struct Member {
+    pub log: Arc<dyn SharedLog>,
+    pub board: Arc<RoleBoard>,
+    pub name: String,
+    /// Where clients find this server when it is active.
+    pub address: String,
+}
+
+impl Member {
+    /// Tells operators what this server does, and its last entry. That nobody hears it changes nothing.
+    pub fn tell(&self, role: &str, entry: Seq) {
+        let _ = self.log.tell(&self.name, &format!("{role} {entry} {}", self.address));
+    }
+
+    /// Asks how much space the shared log has, and notes it.
+    pub fn look_at_room(&self) -> io::Result<Room> {
+        let room = self.log.room()?;
+        self.board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
+        Ok(room)
+    }
+}
+
+/// What a server that has just become active needs.
+pub struct Active {
+    /// The binlog's folder, whose changes go into the shared log.
+    pub storage: Arc<dyn Storage>,
+    /// Until when it may answer.
+    pub lease: Arc<Lease>,
+    path: PathBuf,
+    state: Arc<ActiveState>,
+}
+
+/// What the threads of an active server share.
+struct ActiveState {
+    epoch: Epoch,
+    /// The number of the journal.
+    journal: u64,
+    member: Arc<Member>,
+    lease: Arc<Lease>,
+    shipper: Arc<Shipper>,
+    ended: AtomicBool,
+    /// Somebody has asked for another server.
+    wanted: AtomicBool,
+    /// Held while operators are told the state: the last word is that of the end.
+    telling: Mutex<()>,
+    /// A renewal of the lease failed, and none has succeeded since.
+    troubled: AtomicBool,
+}
+
+impl Active {
+    /// Starts to renew the lease of this server, which has claimed the journal `origin` and has its binlog in `path`.
+    pub fn begin(
+        member: Arc<Member>,
+        shipper: Arc<Shipper>,
+        lease: Arc<Lease>,
+        storage: Arc<dyn Storage>,
+        path: PathBuf,
+        origin: &Origin,
+    ) -> io::Result<Active> {
+        let state = ActiveState {
+            epoch: origin.epoch,
+            journal: origin.journal,
+            member,
+            lease: lease.clone(),
+            shipper,
+            ended: AtomicBool::new(false),
+            wanted: AtomicBool::new(false),
+            telling: Mutex::new(()),
+            troubled: AtomicBool::new(false),
+        };
+        let active = Active { storage, lease, path, state: Arc::new(state) };
+        active.keep_lease()?;
+        Ok(active)
+    }
+
+    /// Which turn of an active server this is.
+    pub fn epoch(&self) -> Epoch {
+        self.state.epoch
+    }
+
+    /// Where it tells of its part.
+    pub fn board(&self) -> &Arc<RoleBoard> {
+        &self.state.member.board
+    }
+
+    /// It begins to end in order.
+    pub fn note_closing(&self) {
+        self.board().note(|figures| figures.role = Role::Closing);
+    }
+
+    /// Starts the threads that renew the lease, which may hang with the network.
+    fn keep_lease(&self) -> io::Result<()> {
+        // As in the server, a wall clock that is set later moves nothing.
+        let (start, anchor) = (self.board().queue_time(), Instant::now());
+        for way in 0..self.state.member.log.ways() {
+            let state = self.state.clone();
+            spawn("journal-lease", Box::new(move || state.renew_lease(way, start, anchor)))?;
+        }
+        Ok(())
+    }
+
+    /// Starts the other threads. `lost` is called when this server must not answer any more, by a thread that waits for
+    /// nothing; `wanted` when another server is to take its place.
+    pub fn watch(&self, lost: impl Fn() + Send + 'static, wanted: impl Fn() + Send + 'static) -> io::Result<()> {
+        let state = self.state.clone();
+        spawn(
+            "journal-watch",
+            Box::new(move || {
+                let mut told = false;
+                let mut last = Moment::now();
+                while !state.has_ended() {
+                    let gap = Moment::now().since(last);
+                    last = last + gap;
+                    if gap > LEASE {
+                        log::warn!("journal: this machine or process was stopped for {:.1} s", gap.as_secs_f64());
+                    }
+                    if state.lease.is_over() {
+                        return lost();
+                    }
+                    if state.wanted.load(Ordering::Acquire) && !std::mem::replace(&mut told, true) {
+                        wanted();
+                    }
+                    std::thread::sleep(WATCH);
+                }
+            }),
+        )?;
+        let (state, path) = (self.state.clone(), self.path.clone());
+        spawn("journal-purge", Box::new(move || state.keep_small(&path)))
+    }
+
+    /// Ends in order, after the server has stopped: another may take its place at once.
+    pub fn release(&self) -> io::Result<()> {
+        let ActiveState { epoch, journal, member, shipper, ended, telling, .. } = &*self.state;
+        let released = shipper.release();
+        ended.store(true, Ordering::Release);
+        released?;
+        let (done, last) = shipper.last();
+        let origin = Origin { journal: *journal, epoch: *epoch, last };
+        let _telling = telling.lock();
+        member.tell("ended", done);
+        mirror::note_ended(&self.path, done, origin, shipper.created())
+    }
+}
+
+impl ActiveState {
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Renews the lease in one of the ways, again and again. The queue's time was `start` at the moment `anchor`.
+    fn renew_lease(&self, way: usize, start: u64, anchor: Instant) {
+        let ActiveState { epoch, member, lease, troubled, .. } = self;
+        while !self.has_ended() && !lease.is_over() {
+            let sent = Moment::now();
+            match member.log.renew(way, *epoch, start + anchor.elapsed().as_millis() as u64) {
+                Ok(other) => {
+                    lease.extend(sent + LEASE);
+                    self.wanted.store(!other.is_empty() && other != member.name.as_bytes(), Ordering::Release);
+                    if troubled.swap(false, Ordering::AcqRel) {
+                        log::info!("journal: the lease is renewed");
+                    }
+                }
+                Err(_) if self.has_ended() => return,
+                Err(Fail::Fenced) => {
+                    log::error!("journal: another server has taken over");
+                    lease.end();
+                }
+                Err(fail) if !troubled.swap(true, Ordering::AcqRel) => {
+                    log::warn!("journal: a renewal of the lease failed: {fail}");
+                }
+                Err(_) => {}
+            }
+            std::thread::sleep(PULSE.saturating_sub(Moment::now().since(sent)));
+        }
+    }
+
+    /// Saves the position, so that after a crash this server recognizes a journal that was restored from a backup.
+    fn note_progress(&self, path: &Path, end: Seq, last: Option<(u64, u64)>) {
+        let origin = Origin { journal: self.journal, epoch: self.epoch, last };
+        if let Err(error) = mirror::note_progress(path, end, origin) {
+            if !is_no_space(&error) {
+                self.shipper.give_up(&error);
+            }
+        }
+    }
+
+    /// Keeps the shared log small while this server is active, and tells how far it is.
+    fn keep_small(&self, path: &Path) {
+        // Entries before this one were purged.
+        let mut purged = 0;
+        let mut tidied = Instant::now();
+        // The entry that the position on disk names, and when it was saved.
+        let mut noted = (0, Instant::now());
+        // The shared log could not be told to give space back.
+        let mut troubled = false;
+        while !self.has_ended() {
+            std::thread::sleep(SAVE / 4);
+            let (end, last) = self.shipper.last();
+            {
+                let _telling = self.telling.lock();
+                if self.has_ended() {
+                    return;
+                }
+                self.member.tell("active", end);
+                if noted.0 != end && noted.1.elapsed() >= SAVE {
+                    self.note_progress(path, end, last);
+                    noted = (end, Instant::now());
+                }
+            }
+            let oldest = self.shipper.oldest_needed();
+            if oldest > purged && self.member.log.purge(oldest).is_ok() {
+                purged = oldest;
+            }
+            let Ok(room) = self.member.look_at_room() else { continue };
+            let is_tight = room.used > room.quota / 2;
+            if tidied.elapsed() < if is_tight { SAVE } else { TIDY } {
+                continue;
+            }
+            tidied = Instant::now();
+            match self.member.log.tidy_up() {
+                Ok(()) => troubled = false,
+                Err(error) if !std::mem::replace(&mut troubled, true) => {
+                    log::warn!("journal: etcd could not be told to give space back: {error}");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// The closure is boxed: the code that starts a thread is large, and not worth a copy for each.
+fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+}

@@ -1,0 +1,171 @@
+//! Checksums of the files of a copy, which show whether the disk still holds what was written.
+//!
+//! Owns one CRC-32 for each file, which grows with the file. Must not write to the files.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crc32fast::Hasher;
+
+use super::entry::Operation;
+
+/// Bytes read or hashed at a time.
+const CHUNK: usize = 64 * 1024;
+
+/// The checksum of the first `length` bytes of a file. All bytes behind them are zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Checksum {
+    pub length: u64,
+    pub crc: u32,
+}
+
+impl Checksum {
+    /// Adds bytes written at `place`, which must not precede the end of the checksummed part.
+    fn extend(&mut self, place: u64, bytes: &[u8]) {
+        let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else { return };
+        let mut hasher = Hasher::new_with_initial(self.crc);
+        let mut gap = place.saturating_sub(self.length);
+        while gap > 0 {
+            let count = gap.min(CHUNK as u64);
+            hasher.update(&[0; CHUNK][..count as usize]);
+            gap -= count;
+        }
+        hasher.update(&bytes[..=last]);
+        *self = Checksum { length: place + last as u64 + 1, crc: hasher.finalize() };
+    }
+
+    /// The checksum of a file up to `length`, or up to its end if that comes first.
+    fn of(path: &Path, length: u64) -> io::Result<Checksum> {
+        let (file, mut sum, mut place) = (File::open(path)?, Checksum::default(), 0);
+        let mut bytes = vec![0; CHUNK];
+        while place < length {
+            let most = (length - place).min(CHUNK as u64) as usize;
+            match file.read_at(&mut bytes[..most], place)? {
+                0 => break,
+                count => {
+                    sum.extend(place, &bytes[..count]);
+                    place += count as u64;
+                }
+            }
+        }
+        Ok(sum)
+    }
+}
+
+/// The checksums of all files of a copy.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Checksums {
+    /// `None` if a file was changed in the middle: its checksum is computed when it is needed.
+    files: BTreeMap<String, Option<Checksum>>,
+}
+
+impl Checksums {
+    /// The checksums of these files as they are on disk. Files that cannot be read have none.
+    pub fn of<'a>(folder: &Path, names: impl Iterator<Item = &'a String>) -> Checksums {
+        let sum = |name: &String| Some((name.clone(), Some(Checksum::of(&folder.join(name), u64::MAX).ok()?)));
+        Checksums { files: names.filter_map(sum).collect() }
+    }
+
+    pub fn insert(&mut self, name: &str, sum: Checksum) {
+        self.files.insert(name.to_owned(), Some(sum));
+    }
+
+    pub fn get(&self, name: &str) -> Option<Checksum> {
+        self.files.get(name).copied().flatten()
+    }
+
+    /// Follows an operation on a file.
+    pub fn note(&mut self, operation: &Operation) {
+        match *operation {
+            Operation::Create(name, _) => self.insert(name, Checksum::default()),
+            Operation::Write(name, place, bytes) => self.change(name, |sum| {
+                let follows = place >= sum.length;
+                if follows {
+                    sum.extend(place, bytes);
+                }
+                follows
+            }),
+            Operation::Truncate(name, length) => self.change(name, |sum| length >= sum.length),
+            Operation::Rename(name, to) => {
+                // Files in subdirectories are not part of the copy.
+                if let (Some(sum), false) = (self.files.remove(name), to.contains('/')) {
+                    self.files.insert(to.to_owned(), sum);
+                }
+            }
+            Operation::Remove(name) => drop(self.files.remove(name)),
+        }
+    }
+
+    /// Changes the checksum of a file. It is unknown from then on if `change` returns `false`.
+    fn change(&mut self, name: &str, change: impl FnOnce(&mut Checksum) -> bool) {
+        if let Some(slot) = self.files.get_mut(name) {
+            *slot = slot.take().and_then(|mut sum| change(&mut sum).then_some(sum));
+        }
+    }
+
+    /// Computes the checksums that are unknown. That of a file that cannot be read stays unknown.
+    pub fn complete(&mut self, folder: &Path) {
+        for (name, slot) in self.files.iter_mut().filter(|(_, slot)| slot.is_none()) {
+            *slot = Checksum::of(&folder.join(name), u64::MAX).ok();
+        }
+    }
+
+    /// The first file that cannot be read or differs from its checksum.
+    pub fn damaged(&mut self, folder: &Path) -> Option<String> {
+        self.complete(folder);
+        let is_intact = |name: &str, sum: &Option<Checksum>| {
+            sum.is_some_and(|sum| Checksum::of(&folder.join(name), sum.length).is_ok_and(|found| found == sum))
+        };
+        self.files.iter().find(|(name, sum)| !is_intact(name, sum)).map(|(name, _)| name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+
+    use super::*;
+
+    #[test]
+    fn a_checksum_that_grows_is_that_of_the_whole_file_and_every_damage_shows() {
+        let folder = std::env::temp_dir().join(format!("checksums-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("segment.1");
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).expect("a file");
+        file.set_len(300_000).expect("a file");
+        let mut sums = Checksums::default();
+        sums.note(&Operation::Create("segment.1", 300_000));
+        // In order, with a gap, with zeros at the end, and only zeros; then in the middle, and behind that again.
+        let pieces: [(u64, &[u8]); 6] =
+            [(0, b"head"), (4, b"more"), (200_000, b"gap\0\0"), (200_005, &[0; 9]), (2, b"middle"), (200_020, b"end")];
+        for (place, bytes) in pieces {
+            file.write_all_at(bytes, place).expect("a write");
+            sums.note(&Operation::Write("segment.1", place, bytes));
+            assert_eq!(sums.get("segment.1").is_none(), place == 2, "{place}");
+            sums.complete(&folder);
+            assert_eq!(sums, Checksums::of(&folder, ["segment.1".to_owned()].iter()), "{place}");
+        }
+        assert_eq!(sums.damaged(&folder), None);
+        let good = fs::read(&path).expect("a file");
+        let mut bad = [good[..200_021].to_vec(), good.clone(), good.clone(), good.clone()];
+        bad[1][5] ^= 1;
+        bad[2][100_000] = 1;
+        bad[3][..8].fill(0);
+        for (number, bytes) in bad.iter().enumerate() {
+            fs::write(&path, bytes).expect("a file");
+            assert_eq!(sums.damaged(&folder).as_deref(), Some("segment.1"), "{number}");
+        }
+        // Unused space at the end does not matter.
+        fs::write(&path, &good[..200_023]).expect("a file");
+        assert_eq!(sums.damaged(&folder), None);
+        fs::remove_file(&path).expect("a file");
+        assert_eq!(sums.damaged(&folder).as_deref(), Some("segment.1"));
+        // A file that was renamed or removed by the queue is not missed.
+        sums.note(&Operation::Rename("segment.1", "old/segment.1"));
+        assert_eq!(sums.damaged(&folder), None);
+        fs::remove_dir_all(folder).expect("a folder");
+    }
+}
