@@ -8,6 +8,7 @@ mod daemon;
 mod cluster {
     mod engine;
     mod program;
+    mod table;
 
     use super::daemon;
 }

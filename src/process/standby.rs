@@ -171,7 +171,7 @@ pub fn leave(active: &Active, switching: &AtomicBool) {
 pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) -> ExitCode {
     match active.release() {
         Ok(()) => log::info!("journal: released"),
-        Err(error) => log::error!("journal: it could not be released: {error}"),
+        Err(error) => log::error!("cannot release the journal: {error}"),
     }
     if switching.load(Ordering::Acquire) {
         begin_anew(stops);

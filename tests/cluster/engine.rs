@@ -10,6 +10,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use beanpole::internals::base64::{decode, encode};
+use beanpole::internals::cluster::{EntryKind, Head};
 use hifijson::token::Lex;
 use hifijson::value::{parse_bounded, Value as Parsed};
 use hifijson::SliceLexer;
@@ -138,6 +139,24 @@ fn elements<'v, 'a>(value: &'v Value<'a>, name: &str) -> &'v [Value<'a>] {
 type Answer = Result<String, (u16, String)>;
 
 impl Engine {
+    /// Claims the journal for a server that does not exist, with this note.
+    pub fn claim(&mut self, note: &str) {
+        self.revision += 1;
+        let epoch = self.keys.entry(b"beanpole/q/epoch".to_vec()).or_default();
+        let head = Head { kind: EntryKind::Claim, epoch: epoch.version, writer: 7, number: epoch.version };
+        // Words after the name and the address stay.
+        let known = String::from_utf8_lossy(&epoch.value).into_owned();
+        let journal = known.split(' ').nth(2).unwrap_or("7");
+        epoch.value = format!("{note} {journal}").into_bytes();
+        (epoch.version, epoch.modified) = (epoch.version + 1, self.revision);
+        let last = self.keys.keys().filter_map(|key| key.strip_prefix(b"beanpole/q/log/".as_slice())).next_back();
+        let digits = last.map_or("0".into(), |digits| String::from_utf8_lossy(digits).into_owned());
+        let seq = u64::from_str_radix(&digits, 16).expect("a number") + 1;
+        let (value, modified) = (head.seal(b""), self.revision);
+        let entry = Entry { value, version: 1, created: modified, modified };
+        self.keys.insert(format!("beanpole/q/log/{seq:016x}").into_bytes(), entry);
+    }
+
     /// Loses everything, like an etcd whose data directory was removed.
     pub fn wipe(&mut self) {
         self.keys.clear();

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use super::daemon::everything;
@@ -15,26 +15,27 @@ use super::daemon::{command, run, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::engine::Served;
 
 /// One server of several, with a folder and addresses of its own.
-struct Member {
-    daemon: Daemon,
+pub struct Member {
+    pub daemon: Daemon,
     beanstalk: SocketAddr,
     http: SocketAddr,
     /// What it tells systemd.
     manager: UnixDatagram,
-    folder: Folder,
+    pub folder: Folder,
 }
 
 /// A free port of an address that no other test listens on. Otherwise a server that starts later could find its port
 /// taken by another test.
 fn free_address() -> SocketAddr {
-    static NEXT: AtomicU8 = AtomicU8::new(1);
-    let own = Ipv4Addr::new(127, 77, 1, NEXT.fetch_add(1, Ordering::Relaxed));
+    static NEXT: AtomicU16 = AtomicU16::new(1 << 8);
+    let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let own = Ipv4Addr::new(127, 77, high, low);
     TcpListener::bind((own, 0)).expect("a port").local_addr().expect("an address")
 }
 
 impl Member {
     /// Starts it; it listens for HTTP when this returns.
-    fn start(served: &Served, name: &str, more: &[&str]) -> Member {
+    pub fn start(served: &Served, name: &str, more: &[&str]) -> Member {
         Member::start_in(served, name, more, Folder::new())
     }
 
@@ -60,24 +61,24 @@ impl Member {
         Member { daemon, beanstalk, http, manager, folder }
     }
 
-    fn serves(&self) -> bool {
+    pub fn serves(&self) -> bool {
         TcpStream::connect(self.beanstalk).is_ok()
     }
 
-    fn wait_active(&self) {
+    pub fn wait_active(&self) {
         wait_until("it is active", || self.serves());
     }
 
-    fn client(&self) -> beanpole::Client {
+    pub fn client(&self) -> beanpole::Client {
         beanpole::Client::connect(self.beanstalk).expect("an active server")
     }
 
-    fn figure(&self, key: &str) -> String {
+    pub fn figure(&self, key: &str) -> String {
         self.client().figure("stats", key).expect("a figure")
     }
 
     /// The status and the body of an answer over HTTP.
-    fn get(&self, path: &str) -> (u16, String) {
+    pub fn get(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.http).expect("a server");
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http).expect("a request");
         let mut answer = String::new();
@@ -87,7 +88,7 @@ impl Member {
     }
 
     /// Everything that it has told systemd since the last call, up to this line.
-    fn told(&self, last: &str) -> Vec<String> {
+    pub fn told(&self, last: &str) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         let mut buffer = [0; 1000];
         while !lines.iter().any(|line| line == last) {
@@ -98,14 +99,21 @@ impl Member {
     }
 }
 
+impl Member {
+    /// Starts this server a second time, with these clocks.
+    pub fn again(self, served: &Served, clocks: &Clocks) -> Member {
+        clocks.start_in(served, "a", self.folder)
+    }
+}
+
 /// Clocks of one server, which the test sets by `clock_shim.rs`.
-struct Clocks {
+pub struct Clocks {
     folder: Folder,
     shim: PathBuf,
 }
 
 impl Clocks {
-    fn new() -> Clocks {
+    pub fn new() -> Clocks {
         let folder = Folder::new();
         let (file, shim) = (folder.file("clocks"), folder.file("shim.so"));
         std::fs::write(file, [0; 16]).expect("a file");
@@ -116,13 +124,17 @@ impl Clocks {
         Clocks { folder, shim }
     }
 
-    fn start(&self, served: &Served, name: &str) -> Member {
+    pub fn start(&self, served: &Served, name: &str) -> Member {
+        self.start_in(served, name, Folder::new())
+    }
+
+    fn start_in(&self, served: &Served, name: &str, folder: Folder) -> Member {
         let environment = [("LD_PRELOAD", self.shim.clone()), ("CLOCK_SHIM", self.folder.file("clocks"))];
-        Member::start_with(served, name, &[], Folder::new(), &environment)
+        Member::start_with(served, name, &[], folder, &environment)
     }
 
     /// Sets how far the wall clock is ahead, and for how long the machine was suspended.
-    fn set(&self, wall: Duration, suspended: Duration) {
+    pub fn set(&self, wall: Duration, suspended: Duration) {
         let bytes = [wall, suspended].map(|length| (length.as_nanos() as u64).to_ne_bytes()).concat();
         // In place: the program has mapped this file.
         OpenOptions::new().write(true).open(self.folder.file("clocks")).expect("a file").write_all(&bytes).expect("ok");

@@ -1,0 +1,184 @@
+//! What happens to a server in each state at each event: one cell after the other, on the real program.
+
+use std::time::Duration;
+
+use super::daemon::{wait_until, Signal, PATIENCE};
+use super::engine::Served;
+use super::program::{Clocks, Member};
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum State {
+    /// It has not read the journal yet, because etcd does not answer.
+    Joining,
+    /// It follows another server.
+    Standby,
+    Active,
+    /// It was told to stop and still has to release the journal, but etcd does not answer.
+    Leaving,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Event {
+    Stop,
+    EtcdSilent,
+    DirectoryLost,
+    Suspended,
+    OtherClaims,
+    EtcdWiped,
+}
+
+const EVENTS: [Event; 6] =
+    [Event::Stop, Event::EtcdSilent, Event::DirectoryLost, Event::Suspended, Event::OtherClaims, Event::EtcdWiped];
+
+/// How a cell ends.
+enum Outcome {
+    /// The server exits with status 0, after it has logged this.
+    Exits(&'static str),
+    /// The server logs this and does not serve clients.
+    Refuses(&'static str),
+    /// The server logs this, and becomes active once etcd answers and no other server is active.
+    Serves(&'static str),
+}
+
+fn expected(state: State, event: Event) -> Outcome {
+    use Event::{DirectoryLost, EtcdSilent, EtcdWiped, OtherClaims, Stop, Suspended};
+    use Outcome::{Exits, Refuses, Serves};
+    match (state, event) {
+        (State::Joining, Stop) => Exits("standing by as a"),
+        (State::Joining, EtcdSilent | Suspended) => Serves("unexpected end of file"),
+        (State::Joining, OtherClaims) => Serves("y at 127.0.0.1:1 is the active server"),
+        (State::Joining | State::Standby, DirectoryLost) => Refuses("journal: No such file or directory"),
+        (State::Joining | State::Standby, EtcdWiped) => Refuses("etcd was wiped or restored"),
+        (State::Standby, Stop) => Exits("standing by as a"),
+        (State::Standby, EtcdSilent) => Serves("unexpected end of file"),
+        (State::Standby, Suspended) => Serves("z at "),
+        (State::Standby, OtherClaims) => Serves("y at 127.0.0.1:1 is the active server"),
+        (State::Active, Stop) => Exits("journal: released"),
+        (State::Active, EtcdSilent | OtherClaims) => Serves("no longer active"),
+        (State::Active, Suspended) => Serves("was stopped for"),
+        // It makes a new directory, and etcd has everything.
+        (State::Active, DirectoryLost) => Serves("this server stops being active"),
+        (State::Active, EtcdWiped) => Refuses("etcd was wiped or restored"),
+        (State::Leaving, Stop | EtcdSilent | DirectoryLost | Suspended | OtherClaims | EtcdWiped) => Exits("stopping"),
+    }
+}
+
+/// Brings a server into a state. The second one is the server that it follows.
+fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Member, Option<Member>) {
+    match state {
+        State::Joining if event == Event::EtcdWiped => {
+            // It has a copy from before.
+            let first = clocks.start(served, "a");
+            first.wait_active();
+            first.daemon.signal(Signal::SIGTERM);
+            assert_eq!(first.daemon.wait(PATIENCE), 0);
+            served.engine().is_away = true;
+            (first.again(served, clocks), None)
+        }
+        State::Joining => {
+            served.engine().is_away = true;
+            let member = clocks.start(served, "a");
+            member.daemon.wait_log("unexpected end of file");
+            (member, None)
+        }
+        State::Standby => {
+            let other = Member::start(served, "z", &[]);
+            other.wait_active();
+            other.client().put(b"x", 0, 0, 60).expect("a job");
+            let member = clocks.start(served, "a");
+            let held = other.figure("journal-entry");
+            let metric = format!("\nbeanpole_journal_entry {held}\n");
+            wait_until("it has all", || member.get("/metrics").1.contains(&metric));
+            (member, Some(other))
+        }
+        State::Active => {
+            let member = clocks.start(served, "a");
+            member.wait_active();
+            member.client().put(b"x", 0, 0, 60).expect("a job");
+            (member, None)
+        }
+        State::Leaving => {
+            let member = clocks.start(served, "a");
+            member.wait_active();
+            served.engine().is_away = true;
+            member.daemon.signal(Signal::SIGTERM);
+            member.told("STATUS=closing, epoch 1");
+            (member, None)
+        }
+    }
+}
+
+fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, other: Option<&Member>) {
+    match event {
+        Event::Stop => member.daemon.signal(Signal::SIGTERM),
+        Event::EtcdSilent => served.engine().is_away = true,
+        Event::DirectoryLost => {
+            std::fs::rename(member.folder.file("jobs"), member.folder.file("elsewhere")).expect("a directory");
+        }
+        Event::Suspended => {
+            member.daemon.signal(Signal::SIGSTOP);
+            let length = Duration::from_secs(2);
+            std::thread::sleep(length);
+            clocks.set(Duration::ZERO, length);
+            member.daemon.signal(Signal::SIGCONT);
+        }
+        Event::OtherClaims => {
+            served.engine().claim("y 127.0.0.1:1");
+        }
+        Event::EtcdWiped => served.engine().wipe(),
+    }
+    // Otherwise the other server would go on.
+    if let (Some(other), false) = (other, event == Event::Stop) {
+        other.daemon.signal(Signal::SIGKILL);
+    }
+}
+
+fn check(state: State, event: Event) {
+    println!("{state:?}, {event:?}");
+    let (served, clocks) = (Served::start(), Clocks::new());
+    let (member, other) = bring(state, event, &served, &clocks);
+    let_happen(event, &served, &clocks, &member, other.as_ref());
+    let is_awaited = event == Event::EtcdSilent || event == Event::Suspended && state == State::Joining;
+    match expected(state, event) {
+        Outcome::Exits(log) => {
+            // A server that was told to stop may reach etcd again.
+            served.engine().is_away &= event == Event::EtcdSilent || event == Event::Stop;
+            assert_eq!(member.daemon.wait(PATIENCE), 0, "{state:?}, {event:?}");
+            member.daemon.wait_log(log);
+        }
+        Outcome::Refuses(log) => {
+            served.engine().is_away = false;
+            member.daemon.wait_log(log);
+            wait_until("it does not serve", || !member.serves());
+        }
+        Outcome::Serves(log) => {
+            if is_awaited {
+                member.daemon.wait_log(log);
+                wait_until("it does not serve meanwhile", || !member.serves());
+            }
+            served.engine().is_away = false;
+            member.daemon.wait_log(log);
+            member.wait_active();
+        }
+    }
+}
+
+#[test]
+fn a_server_that_joins_obeys_the_table() {
+    EVENTS.iter().for_each(|event| check(State::Joining, *event));
+}
+
+#[test]
+fn a_standby_obeys_the_table() {
+    EVENTS.iter().for_each(|event| check(State::Standby, *event));
+}
+
+#[test]
+fn an_active_server_obeys_the_table() {
+    EVENTS.iter().for_each(|event| check(State::Active, *event));
+}
+
+#[test]
+fn a_server_that_leaves_obeys_the_table() {
+    EVENTS.iter().for_each(|event| check(State::Leaving, *event));
+}
