@@ -8,6 +8,7 @@ mod daemon;
 mod cluster {
     mod engine;
     mod program;
+    mod requests;
     mod table;
 
     use super::daemon;
@@ -106,8 +107,13 @@ impl Writer {
 fn schedule(seed: u64) -> usize {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut part = |most| random.below(most) as u8;
-    let faults =
-        Faults { lost_requests: part(40), lost_answers: part(40), late_requests: part(40), stale_reads: part(60) };
+    let faults = Faults {
+        lost_requests: part(40),
+        lost_answers: part(40),
+        late_requests: part(40),
+        stale_reads: part(60),
+        ..Faults::default()
+    };
     let log = MemoryLog::new(faults, seed + 1);
     let mut writers: Vec<Writer> = (1..=3).map(Writer::new).collect();
     for _ in 0..STEPS {
@@ -254,6 +260,22 @@ fn a_copy_that_is_too_old_is_made_again() {
     let _ = standby.look().expect("a log in memory");
     assert_eq!(files(&first), files(&second));
     assert_eq!(files(&second).len(), 1);
+}
+
+#[test]
+fn a_standby_behind_a_slow_network_catches_up_with_large_bodies() {
+    let faults = Faults { largest_answer: 700_000, ..Faults::default() };
+    let (log, first, second) = (Arc::new(MemoryLog::new(faults, 1)), Folder::new(), Folder::new());
+    let active = activate(&mut node(&log, &first, "a"));
+    let file = active.storage.create("segment.0000000001", 20_000_000).expect("a file");
+    for number in 0..40 {
+        // Two of these do not fit into an answer.
+        file.write_at(number * 400_000, &[7; 400_000]).expect("a write");
+        file.sync().expect("a sync");
+    }
+    let mut standby = node(&log, &second, "b");
+    wait_until("it has everything", || matches!(standby.look(), Ok(Step::Standby(false))));
+    assert_eq!(files(&second), files(&first));
 }
 
 #[test]

@@ -77,6 +77,11 @@ impl Checksums {
         self.files.get(name).copied().flatten()
     }
 
+    /// The number of bytes that the checksums cover.
+    pub fn size(&self) -> u64 {
+        self.files.values().flatten().map(|sum| sum.length).sum()
+    }
+
     /// Follows an operation on a file.
     pub fn note(&mut self, operation: &Operation) {
         match *operation {

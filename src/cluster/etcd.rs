@@ -8,6 +8,7 @@
 //! and a name, what each server tells of itself.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -28,6 +29,9 @@ const WAYS: usize = 3;
 /// How long maintenance may take, which nobody waits for.
 const LONG: Duration = Duration::from_secs(60);
 
+/// Entries deleted by one request. A request for many holds up all others in etcd, and with them the lease.
+const SLICE: u64 = 1000;
+
 /// Bytes that etcd keeps unless it is told otherwise.
 pub const QUOTA: u64 = 2 << 30;
 
@@ -41,6 +45,8 @@ pub struct Etcd {
     pulses: Vec<Mutex<Gateway>>,
     prefix: String,
     quota: u64,
+    /// The last read did not reach the end of the log.
+    is_behind: AtomicBool,
 }
 
 /// Where the log is: `etcd://HOST[:PORT],...[/NAME]`, with `USER:PASSWORD@` before the hosts if need be, and `?` and
@@ -143,6 +149,7 @@ impl Etcd {
             pulses: (0..location.endpoints.len().min(WAYS)).map(|first| begin_at(first, TIMEOUT)).collect(),
             prefix: format!("beanpole/{}/", location.name),
             quota: location.quota,
+            is_behind: AtomicBool::new(true),
         })
     }
 
@@ -206,6 +213,36 @@ impl Etcd {
         format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key(name))
     }
 
+    /// Reads up to `most` entries from `from` on and before `end`.
+    fn read_range(&self, from: Seq, end: Seq, most: usize) -> io::Result<(Entries, Tail)> {
+        let range = format!(
+            r#"{{"request_range":{{"key":"{}","range_end":"{}","limit":"{most}"}}}}"#,
+            self.entry_key(from),
+            self.entry_key(end)
+        );
+        let then = [range, self.get("epoch"), self.get("beat"), self.get("wanted")];
+        let answer = self.carry_out(&self.gateway, &then)?;
+        let document = Document::read(&answer);
+        let entries = pairs(&document, 0).elements().map(|pair| Ok((seq_of(&pair)?, pair.get("value").bytes())));
+        let entries = entries.collect::<io::Result<_>>()?;
+        let value = |place| pairs(&document, place).at(0).get("value").bytes();
+        let version = |place, name| pairs(&document, place).at(0).get(name).number().unwrap_or(0);
+        let clock = std::str::from_utf8(&value(2)).ok().and_then(|text| text.parse().ok());
+        let (epoch, beat) = (version(1, "version"), version(2, "mod_revision"));
+        let tail = Tail { epoch, note: value(1), beat, clock, wanted: value(3) };
+        Ok((entries, tail))
+    }
+
+    /// The first entry that etcd has, up to `end`.
+    fn first(&self, end: Seq) -> io::Result<Seq> {
+        let (key, end_key) = (self.entry_key(0), self.entry_key(end));
+        let body = format!(r#"{{"key":"{key}","range_end":"{end_key}","limit":"1","keys_only":true}}"#);
+        let answer = self.spare.lock().ask("/v3/kv/range", &body)?;
+        let document = Document::read(&answer.body);
+        let first = document.get("kvs").elements().next();
+        first.map_or(Ok(end), |pair| seq_of(&pair))
+    }
+
     fn delete(&self, range: &str) -> io::Result<()> {
         self.spare.lock().ask("/v3/kv/deleterange", range).and_then(done)
     }
@@ -214,6 +251,14 @@ impl Etcd {
 /// The keys and values that were found by one of the operations of a transaction.
 fn pairs<'d>(answer: &'d Document, operation: usize) -> Part<'d> {
     answer.get("responses").at(operation).get("response_range").get("kvs")
+}
+
+/// The place of the entry with this key.
+fn seq_of(pair: &Part) -> io::Result<Seq> {
+    let key = pair.get("key").bytes();
+    let digits = key.rsplit(|byte| *byte == b'/').next().and_then(|digits| std::str::from_utf8(digits).ok());
+    let seq = digits.and_then(|digits| Seq::from_str_radix(digits, 16).ok());
+    seq.ok_or_else(|| io::Error::other("etcd's answer cannot be read"))
 }
 
 /// What an answer that is no success means: only that there is no space is certain.
@@ -252,27 +297,15 @@ impl SharedLog for Etcd {
     }
 
     fn read(&self, from: Seq, most: usize) -> io::Result<(Entries, Tail)> {
-        let range = format!(
-            r#"{{"request_range":{{"key":"{}","range_end":"{}","limit":"{most}"}}}}"#,
-            self.entry_key(from),
-            self.entry_key(Seq::MAX)
-        );
-        let then = [range, self.get("epoch"), self.get("beat"), self.get("wanted")];
-        let answer = self.carry_out(&self.gateway, &then)?;
-        let document = Document::read(&answer);
-        let mut entries = Vec::new();
-        for pair in pairs(&document, 0).elements() {
-            let key = pair.get("key").bytes();
-            let digits = key.rsplit(|byte| *byte == b'/').next().and_then(|digits| std::str::from_utf8(digits).ok());
-            let seq = digits.and_then(|digits| Seq::from_str_radix(digits, 16).ok());
-            let seq = seq.ok_or_else(|| io::Error::other("etcd's answer cannot be read"))?;
-            entries.push((seq, pair.get("value").bytes()));
+        // Whatever the limit is, etcd visits all keys of a range: reading a long log in ranges without an end would
+        // take quadratic time.
+        let end = if self.is_behind.load(Ordering::Relaxed) { from.saturating_add(most as u64) } else { Seq::MAX };
+        let (mut entries, mut tail) = self.read_range(from, end, most)?;
+        if entries.len() < most && end < Seq::MAX {
+            // This is the end of the log, or entries were purged.
+            (entries, tail) = self.read_range(from, Seq::MAX, most)?;
         }
-        let value = |place| pairs(&document, place).at(0).get("value").bytes();
-        let version = |place, name| pairs(&document, place).at(0).get(name).number().unwrap_or(0);
-        let clock = std::str::from_utf8(&value(2)).ok().and_then(|text| text.parse().ok());
-        let (epoch, beat) = (version(1, "version"), version(2, "mod_revision"));
-        let tail = Tail { epoch, note: value(1), beat, clock, wanted: value(3) };
+        self.is_behind.store(entries.len() == most, Ordering::Relaxed);
         Ok((entries, tail))
     }
 
@@ -311,7 +344,13 @@ impl SharedLog for Etcd {
     }
 
     fn purge(&self, below: Seq) -> io::Result<()> {
-        self.delete(&format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.entry_key(0), self.entry_key(below)))
+        let mut from = self.first(below)?;
+        while from < below {
+            let end = below.min(from + SLICE);
+            self.delete(&format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.entry_key(from), self.entry_key(end)))?;
+            from = end;
+        }
+        Ok(())
     }
 
     fn room(&self) -> io::Result<Room> {

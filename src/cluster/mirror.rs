@@ -101,6 +101,11 @@ impl Mirror {
         Ok(files(&self.folder)?.into_iter().filter(|name| is_segment(name)).collect())
     }
 
+    /// The size of the segments in bytes, without unused space at their ends.
+    pub fn size(&self) -> io::Result<u64> {
+        Ok(Checksums::of(&self.folder, self.segments()?.iter()).size())
+    }
+
     /// Starts a new copy, with the entry after `done` as the first one. The files are kept aside, unless the older ones
     /// of an earlier attempt already are: then these belong to a copy that never was complete.
     #[inline(never)]

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -32,8 +33,14 @@ const PRECEDENCE: Duration = Duration::from_secs(1);
 /// Between two looks at the shared log.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Entries read at a time.
-const MOST: usize = 32;
+/// Entries read at a time at first, and at most.
+const FEW: usize = 32;
+const MOST: usize = 1024;
+
+/// A standby asks for more entries at a time if it gets fewer bytes, and for fewer if it gets more or waits longer. A
+/// large answer over a slow network would not arrive in time.
+const ENOUGH: Range<usize> = 256 * 1024..1024 * 1024;
+const SLOW: Duration = Duration::from_millis(350);
 
 /// Two clocks agree that are no further apart than this, in milliseconds: a beat is seen some tenths of a second late.
 const APART: u64 = 1000;
@@ -72,6 +79,8 @@ pub struct Node {
     importing: bool,
     /// The last entry that was read and not applied, since the folder holds a binlog of its own.
     passed: Seq,
+    /// How many entries it asks for at a time.
+    most: usize,
     saved: Instant,
     patience: Duration,
     /// When it was tried last to make space in a shared log that is full.
@@ -101,6 +110,7 @@ impl Node {
             is_new: true,
             importing: false,
             passed: 0,
+            most: FEW,
             saved: Instant::now(),
             patience: SILENCE + Duration::from_millis(random % SPREAD),
             tidied: None,
@@ -143,7 +153,8 @@ impl Node {
     pub fn look(&mut self) -> io::Result<Step> {
         // The first time, the last entry of the copy is read as well: it shows whether this is the copy's journal.
         let from = self.end() + u64::from(!self.is_new);
-        let (entries, tail) = match self.member.log.read(from.max(1), MOST) {
+        let most = self.most;
+        let (entries, tail) = match self.read(from.max(1)) {
             Err(error) if error.kind() == io::ErrorKind::StorageFull && self.may_claim() => return self.make_space(),
             read => read?,
         };
@@ -164,7 +175,7 @@ impl Node {
         if std::mem::replace(&mut self.is_new, false) && !self.mirror.is_foreign {
             self.member.tell("standby", self.mirror.position.done);
         }
-        let more = entries.len() == MOST;
+        let more = entries.len() == most;
         self.note_tail(tail, !entries.is_empty());
         for (seq, entry) in entries {
             self.apply(seq, &entry)?;
@@ -195,6 +206,19 @@ impl Node {
             return Ok(Step::Standby(false));
         }
         self.claim()
+    }
+
+    /// Reads the next entries, and adapts how many to ask for.
+    fn read(&mut self, from: Seq) -> io::Result<(Entries, Tail)> {
+        let (sent, most) = (Instant::now(), self.most);
+        let (entries, tail) = self.member.log.read(from, most).inspect_err(|_| self.most = (most / 8).max(1))?;
+        let bytes: usize = entries.iter().map(|(_, entry)| entry.len()).sum();
+        if bytes > ENOUGH.end || sent.elapsed() > SLOW {
+            self.most = (most / 2).max(1);
+        } else if entries.len() == most && bytes < ENOUGH.start {
+            self.most = (most * 2).min(MOST);
+        }
+        Ok((entries, tail))
     }
 
     /// Takes in what the active server says of itself. `has_entries` if there are new entries as well.
@@ -337,6 +361,9 @@ impl Node {
         if !is_foreign {
             self.mirror.save()?;
         }
+        if is_foreign {
+            self.check_room()?;
+        }
         let kind = if is_foreign { EntryKind::Import } else { EntryKind::Claim };
         let head = Head { kind, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
         let known = [journal_of(&self.tail), self.mirror.position.origin.journal];
@@ -378,6 +405,22 @@ impl Node {
             self.mirror.note_active(after + 1, origin)?;
         }
         Ok(Step::Active(active))
+    }
+
+    /// Refuses to import a binlog that does not fit into the shared log, before anything is written there.
+    fn check_room(&self) -> io::Result<()> {
+        // Without the right to ask, the import has to be tried.
+        let Ok(room) = self.member.look_at_room() else { return Ok(()) };
+        let (needed, free) = (self.mirror.size()?, room.for_segments().saturating_sub(room.used));
+        if needed <= free {
+            return Ok(());
+        }
+        let path = self.path.display();
+        let problem = format!(
+            "the binlog in {path} needs {needed} bytes, but etcd's quota leaves {free}; increase the quota of etcd and \
+             quota= of --journal"
+        );
+        Err(io::Error::new(io::ErrorKind::StorageFull, problem))
     }
 
     /// Nobody can be active while the shared log is full, so who would be makes space in it.

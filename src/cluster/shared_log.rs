@@ -58,6 +58,16 @@ pub struct Room {
     pub quota: u64,
 }
 
+/// The part of the quota that is kept free, so that deletes always find space: a fifth.
+const KEPT: u64 = 5;
+
+impl Room {
+    /// The bytes that may be used when a segment is added.
+    pub fn for_segments(&self) -> u64 {
+        self.quota - self.quota / KEPT
+    }
+}
+
 pub type Entries = Vec<(Seq, Vec<u8>)>;
 
 /// Entries that survive the loss of a machine. Every call may take as long as the network likes, within a time-out.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::entry::{is_segment, note_created, EntryKind, Head, Operation};
-use super::shared_log::{Fail, Seq, SharedLog};
+use super::shared_log::{Fail, Room, Seq, SharedLog};
 use crate::binlog::{is_no_space, LogFile, Storage};
 use crate::shared::lease::{Lease, Moment};
 use crate::shared::role::{RoleBoard, RoleFigures};
@@ -30,9 +30,6 @@ pub const LEASE: Duration = Duration::from_secs(1);
 
 /// Between two tries of an append that failed.
 const RETRY: Duration = Duration::from_millis(20);
-
-/// Of the shared log's quota, the part that new segments may not use, so that deletes always find space: a fifth.
-const KEPT: u64 = 5;
 
 /// The active server's end of the shared log.
 pub struct Shipper {
@@ -92,7 +89,7 @@ impl Shipper {
     /// Whether there is no space for a new file of this size beside what deletes need.
     fn lacks_room(&self, size: u64) -> bool {
         let RoleFigures { used, quota, .. } = self.board.figures();
-        quota > 0 && used.saturating_add(size) > quota - quota / KEPT
+        quota > 0 && used.saturating_add(size) > Room { used, quota }.for_segments()
     }
 
     fn push(&self, operation: &Operation) {

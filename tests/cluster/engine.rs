@@ -39,6 +39,9 @@ pub struct Engine {
     pub asked: Vec<String>,
     /// Milliseconds by which the times in beats are shown later than they were written.
     pub ahead: u64,
+    /// Keys that ranges have visited so far, and the largest number of keys deleted at once.
+    pub visited: usize,
+    pub deleted: usize,
     /// User and password that it demands, and what it gives for them.
     pub login: Option<(String, String)>,
 }
@@ -162,6 +165,11 @@ impl Engine {
         self.keys.clear();
     }
 
+    /// How many entries of the journal there are.
+    pub fn entries(&self) -> usize {
+        self.keys.keys().filter(|key| key.starts_with(b"beanpole/q/log/")).count()
+    }
+
     /// How often the active server has renewed its lease.
     pub fn beats(&self) -> u64 {
         let beats = self.keys.iter().filter(|(key, _)| key.ends_with(b"/beat"));
@@ -270,9 +278,12 @@ impl Engine {
         }
     }
 
-    fn range(&self, request: &Value) -> String {
+    fn range(&mut self, request: &Value) -> String {
         let most = text(request, "limit").parse().unwrap_or(usize::MAX);
-        let shown = self.named(request).into_iter().take(most).map(|key| {
+        // Like etcd 3.4, it visits all keys of the range, whatever the limit is.
+        let named = self.named(request);
+        self.visited += named.len();
+        let shown = named.into_iter().take(most).map(|key| {
             let Entry { mut value, version, modified, .. } = self.keys[&key].clone();
             if key.ends_with(b"/beat") && self.ahead > 0 {
                 let written: u64 = String::from_utf8_lossy(&value).parse().expect("a time");
@@ -287,6 +298,7 @@ impl Engine {
     fn delete(&mut self, request: &Value) -> String {
         let named = self.named(request);
         named.iter().for_each(|key| drop(self.keys.remove(key)));
+        self.deleted = self.deleted.max(named.len());
         format!(r#"{{"deleted":"{}"}}"#, named.len())
     }
 }

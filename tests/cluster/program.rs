@@ -429,6 +429,30 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     third.daemon.wait_log("holds a binlog that is not of this journal");
 }
 
+#[test]
+fn a_binlog_that_does_not_fit_into_etcd_is_refused_before_anything_is_written() {
+    let folder = Folder::new();
+    let path = folder.file("jobs");
+    let alone = Daemon::start(&["-b", path.to_str().expect("a path")]);
+    for _ in 0..20 {
+        alone.client().put(&[b'x'; 50_000], 0, 0, 60).expect("a job");
+    }
+    alone.signal(Signal::SIGTERM);
+    assert_eq!(alone.wait(PATIENCE), 0);
+    let served = Served::start();
+    let url = format!("{}?quota=1000000", served.url());
+    let member = Member::start_in(&served, "a", &["--journal", &url, "--node", "a"], folder);
+    member.daemon.wait_log("etcd's quota leaves 750000; increase the quota");
+    assert_eq!(served.engine().entries(), 0);
+    // A larger quota is all that it needs.
+    member.daemon.signal(Signal::SIGTERM);
+    assert_eq!(member.daemon.wait(PATIENCE), 0);
+    let Member { folder, .. } = member;
+    let member = Member::start_in(&served, "a", &[], folder);
+    member.wait_active();
+    assert_eq!(member.figure("current-jobs-ready"), "20");
+}
+
 /// Beside whatever error a call returns, the log can fail because its files are not where they were.
 #[test]
 fn a_server_that_loses_its_directory_stops_answering_and_no_delete_comes_back() {

@@ -23,6 +23,8 @@ pub struct Faults {
     pub late_requests: u8,
     /// A reader sees an older end.
     pub stale_reads: u8,
+    /// Larger answers to readers do not arrive in time, if this is not 0.
+    pub largest_answer: usize,
 }
 
 #[derive(Debug)]
@@ -131,7 +133,12 @@ impl SharedLog for MemoryLog {
         let stale = state.once_in(self.faults.stale_reads);
         let end = if stale { state.end.saturating_sub(1) } else { state.end };
         let entries = state.entries.range(from..).take_while(|(seq, _)| **seq <= end).take(most);
-        Ok((entries.map(|(seq, entry)| (*seq, entry.clone())).collect(), state.tail.clone()))
+        let entries: Entries = entries.map(|(seq, entry)| (*seq, entry.clone())).collect();
+        let size: usize = entries.iter().map(|(_, entry)| entry.len()).sum();
+        if self.faults.largest_answer > 0 && size > self.faults.largest_answer {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok((entries, state.tail.clone()))
     }
 
     fn renew(&self, _: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail> {
