@@ -7,6 +7,7 @@ mod daemon;
 
 mod cluster {
     mod engine;
+    mod member;
     mod program;
     mod requests;
     mod table;

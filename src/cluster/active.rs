@@ -30,19 +30,32 @@ const WATCH: Duration = Duration::from_millis(20);
 /// How often an active server has etcd give back the space of purged entries.
 const TIDY: Duration = Duration::from_secs(300);
 
-/// What the others and operators know this server by.
+/// What the other servers and operators know of this server.
 pub struct Member {
     pub log: Arc<dyn SharedLog>,
     pub board: Arc<RoleBoard>,
     pub name: String,
     /// Where clients find this server when it is active.
     pub address: String,
+    /// A random number that no other server has.
+    pub id: u64,
+    /// This server has reported its state before.
+    pub has_told: AtomicBool,
 }
 
 impl Member {
-    /// Tells operators what this server does, and its last entry. That nobody hears it changes nothing.
+    /// Reports to operators what this server does, and its last entry. If the report fails, nothing else changes.
     pub fn tell(&self, role: &str, entry: Seq) {
-        let _ = self.log.tell(&self.name, &format!("{role} {entry} {}", self.address));
+        let Member { name, address, id, .. } = self;
+        let Ok(before) = self.log.tell(name, &format!("{role} {entry} {address} {id:016x}")) else { return };
+        // Between two reports of this server, only another one of the same name changes the state.
+        let is_own = before.split(' ').nth(3).is_none_or(|word| u64::from_str_radix(word, 16) == Ok(*id));
+        if self.has_told.swap(true, Ordering::Relaxed) && !is_own {
+            let other = before.split(' ').nth(2).unwrap_or_default();
+            log::error!(
+                "journal: the server at {other} is named {name} too; give each server a name of its own (--node)"
+            );
+        }
     }
 
     /// Asks how much space the shared log has, and notes it.

@@ -9,11 +9,13 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::channel::Security;
+use super::cluster_id::ClusterId;
 use super::gateway::{Answer, Gateway};
 use super::shared_log::{Entries, Epoch, Fail, Room, Seq, SharedLog, Tail};
 use crate::client::ClientTlsFiles;
@@ -47,6 +49,8 @@ pub struct Etcd {
     quota: u64,
     /// The last read did not reach the end of the log.
     is_behind: AtomicBool,
+    /// No read has compared the clusters of the servers yet.
+    is_new: AtomicBool,
 }
 
 /// Where the log is: `etcd://HOST[:PORT],...[/NAME]`, with `USER:PASSWORD@` before the hosts if need be, and `?` and
@@ -136,10 +140,12 @@ impl Etcd {
     /// The log at this place; nothing is asked yet. The error is one line: a file that TLS needs is not there.
     pub fn new(location: &Location) -> Result<Etcd, String> {
         let security = Security::load(location.files.as_ref())?;
+        let cluster = Arc::<ClusterId>::default();
         let begin_at = |first: usize, timeout| {
             let mut endpoints = location.endpoints.clone();
             endpoints.rotate_left(first);
-            Mutex::new(Gateway::new(endpoints, security.clone(), location.login.clone(), timeout))
+            let (security, login) = (security.clone(), location.login.clone());
+            Mutex::new(Gateway::new(endpoints, security, login, timeout, cluster.clone()))
         };
         let gateway = |timeout| begin_at(0, timeout);
         Ok(Etcd {
@@ -150,6 +156,7 @@ impl Etcd {
             prefix: format!("beanpole/{}/", location.name),
             quota: location.quota,
             is_behind: AtomicBool::new(true),
+            is_new: AtomicBool::new(true),
         })
     }
 
@@ -211,6 +218,17 @@ impl Etcd {
     #[inline(never)]
     fn get(&self, name: &str) -> String {
         format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key(name))
+    }
+
+    /// Asks every server something, so that those of another cluster are found before this server becomes active.
+    fn visit_all(&self) {
+        let mut spare = self.spare.lock();
+        let body = format!(r#"{{"key":"{}"}}"#, self.key("epoch"));
+        for _ in 0..spare.servers() {
+            // A server that does not answer is compared when it does.
+            let _ = spare.ask("/v3/kv/range", &body);
+            spare.leave();
+        }
     }
 
     /// Reads up to `most` entries from `from` on and before `end`.
@@ -297,6 +315,9 @@ impl SharedLog for Etcd {
     }
 
     fn read(&self, from: Seq, most: usize) -> io::Result<(Entries, Tail)> {
+        if self.is_new.swap(false, Ordering::Relaxed) {
+            self.visit_all();
+        }
         // Whatever the limit is, etcd visits all keys of a range: reading a long log in ranges without an end would
         // take quadratic time.
         let end = if self.is_behind.load(Ordering::Relaxed) { from.saturating_add(most as u64) } else { Seq::MAX };
@@ -324,8 +345,12 @@ impl SharedLog for Etcd {
         self.carry_out(&self.gateway, &[self.put(&self.key("wanted"), node)]).map(drop)
     }
 
-    fn tell(&self, node: &str, state: &str) -> io::Result<()> {
-        self.carry_out(&self.spare, &[self.put(&self.key(&format!("nodes/{node}")), state.as_bytes())]).map(drop)
+    fn tell(&self, node: &str, state: &str) -> io::Result<String> {
+        let name = format!("nodes/{node}");
+        let then = [self.get(&name), self.put(&self.key(&name), state.as_bytes())];
+        let answer = self.carry_out(&self.spare, &then)?;
+        let before = pairs(&Document::read(&answer), 0).at(0).get("value").bytes();
+        Ok(String::from_utf8_lossy(&before).into_owned())
     }
 
     fn nodes(&self) -> io::Result<Vec<(String, String)>> {

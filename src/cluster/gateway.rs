@@ -5,9 +5,11 @@
 //! next server.
 
 use std::io::{self, ErrorKind, Read};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::channel::Security;
+use super::cluster_id::ClusterId;
 use crate::client::Transport;
 use crate::shared::json::{self, Document};
 
@@ -33,6 +35,9 @@ pub struct Gateway {
     timeout: Duration,
     current: usize,
     connection: Option<Transport>,
+    cluster: Arc<ClusterId>,
+    /// The server at the end of the connection belongs to the cluster.
+    is_checked: bool,
 }
 
 impl Gateway {
@@ -42,13 +47,16 @@ impl Gateway {
         security: Security,
         login: Option<(String, String)>,
         timeout: Duration,
+        cluster: Arc<ClusterId>,
     ) -> Gateway {
-        Gateway { endpoints, security, login, token: None, timeout, current: 0, connection: None }
+        let (token, connection) = (None, None);
+        Gateway { endpoints, security, login, token, timeout, current: 0, connection, cluster, is_checked: false }
     }
 
     /// Sends the request to a server and reads its answer. After an error it may have been done or not.
     #[inline(never)]
     pub fn ask(&mut self, path: &str, body: &str) -> io::Result<Answer> {
+        self.cluster.check()?;
         self.log_in(Instant::now() + self.timeout.max(LOGIN))?;
         let end = Instant::now() + self.timeout;
         let answer = self.ask_by(path, body, end)?;
@@ -84,8 +92,7 @@ impl Gateway {
 
     #[inline(never)]
     fn ask_by(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Answer> {
-        let answer = self.try_ask(path, body, end);
-        answer.map_err(|error| {
+        let answer = self.try_ask(path, body, end).map_err(|error| {
             let endpoint = self.endpoints[self.current].clone();
             self.leave();
             // A socket says of its time limit that it would block.
@@ -94,7 +101,11 @@ impl Gateway {
                 ErrorKind::TimedOut => io::Error::new(kind, format!("etcd at {endpoint} does not answer in time")),
                 kind => io::Error::new(kind, format!("etcd at {endpoint}: {error}")),
             }
-        })
+        })?;
+        if !self.is_checked {
+            self.is_checked = self.cluster.note(&self.endpoints[self.current], &answer.body)?;
+        }
+        Ok(answer)
     }
 
     /// Leaves this server for the next one.
@@ -108,6 +119,7 @@ impl Gateway {
         if let Some(stream) = self.connection.take() {
             return Ok(stream);
         }
+        self.is_checked = false;
         let mut tries = 1;
         loop {
             let left = end.saturating_duration_since(Instant::now()).max(LEAST);

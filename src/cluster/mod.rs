@@ -9,6 +9,7 @@
 mod active;
 mod channel;
 mod checksums;
+mod cluster_id;
 mod entry;
 mod etcd;
 #[cfg(any(test, feature = "test-support"))]

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -99,7 +100,14 @@ impl Node {
         let random = folder.random_number();
         let (name, address) = (name.to_owned(), address.to_owned());
         Ok(Node {
-            member: Arc::new(Member { log, board: Arc::default(), name, address }),
+            member: Arc::new(Member {
+                log,
+                board: Arc::default(),
+                name,
+                address,
+                id: random,
+                has_told: AtomicBool::default(),
+            }),
             path: path.to_owned(),
             mirror: Mirror::open(path)?,
             folder,
@@ -124,6 +132,11 @@ impl Node {
         let note = String::from_utf8_lossy(&self.tail.note);
         let mut words = note.split(' ').map(str::to_owned);
         words.next().zip(words.next()).unwrap_or_default()
+    }
+
+    /// The name of this server.
+    pub fn name(&self) -> &str {
+        &self.member.name
     }
 
     /// Which turn of an active server this is; 0 if there was none.

@@ -89,8 +89,8 @@ pub trait SharedLog: Send + Sync {
     fn renew(&self, way: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail>;
     /// Asks the active server to hand over to the server of this name, or to any if it is empty.
     fn want(&self, node: &[u8]) -> io::Result<()>;
-    /// Tells the others where the server of this name is, in words.
-    fn tell(&self, node: &str, state: &str) -> io::Result<()>;
+    /// Tells the others where the server of this name is, in words, and returns what was told before.
+    fn tell(&self, node: &str, state: &str) -> io::Result<String>;
     /// What the servers have told, by name.
     fn nodes(&self) -> io::Result<Vec<(String, String)>>;
     /// Forgets a server that does not come back.

@@ -38,20 +38,47 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     done.map_err(|error| error.to_string())
 }
 
-/// One line for the queue, and one for each server: its name, role, last entry and address, with tabs between them. A
-/// server that says it is active, though another has claimed the log since, ended without a word: it is `lost`.
+/// One line for the queue, and one for each server: its name, role, last entry and address, and how many entries a
+/// standby is behind, separated by tabs. A server that reported that it is active, although another one has claimed the
+/// log since, ended without a report: it is `lost`. The last lines say what to do.
 fn status(log: &dyn SharedLog) -> io::Result<String> {
     let (_, tail) = log.read(Seq::MAX, 1)?;
     let room = log.room()?;
     let mut out = format!("epoch {}, {} of {} bytes used\n", tail.epoch, room.used, room.quota);
     let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
-    for (name, state) in log.nodes()? {
-        let mut columns: Vec<&str> = state.splitn(3, ' ').collect();
-        if columns[0] == "active" && name.as_bytes() != claimant {
-            columns[0] = "lost";
+    let nodes = log.nodes()?;
+    let is_claimant = |(name, _): &&(String, String)| name.as_bytes() == claimant;
+    let end = nodes.iter().find(is_claimant).map_or(0, |(_, state)| last_entry(state));
+    let (mut steps, mut has_active, mut standbys) = (Vec::new(), false, 0);
+    for (name, state) in &nodes {
+        let mut columns: Vec<String> = state.split(' ').take(3).map(str::to_owned).collect();
+        let is_active = columns[0] == "active";
+        if is_active && name.as_bytes() != claimant {
+            columns[0] = "lost".to_owned();
+        }
+        has_active |= is_active && columns[0] != "lost";
+        let behind = end.saturating_sub(last_entry(state));
+        match &*columns[0] {
+            "standby" => {
+                standbys += 1;
+                columns.push(format!("{behind} behind"));
+            }
+            "ended" | "lost" => steps.push(format!("{name}: start this server again, or retire it")),
+            _ => {}
         }
         out += &format!("{name}\t{}\n", columns.join("\t"));
     }
+    if !has_active {
+        steps.push("no server has reported that it is active: see the logs of the servers".to_owned());
+    } else if standbys == 0 {
+        steps.push("there is no standby: start another server".to_owned());
+    }
+    if room.used > room.for_segments() {
+        steps.push(
+            "etcd is nearly full and puts are refused: increase the quota of etcd and quota= of --journal".to_owned(),
+        );
+    }
+    steps.iter().for_each(|step| out += &format!("! {step}\n"));
     Ok(out)
 }
 
@@ -105,12 +132,15 @@ mod tests {
         log.claim(0, 0, b"a 10.0.0.1:11300", b"").expect("memory");
         log.tell("z", "active 3 10.0.0.9:11300").expect("memory");
         log.tell("a", "active 12 10.0.0.1:11300").expect("memory");
-        log.tell("b", "standby 11 10.0.0.2:11300").expect("memory");
+        log.tell("b", "standby 11 10.0.0.2:11300 00000000000000ab").expect("memory");
         let text = status(&log).expect("memory");
         assert!(
-            text.ends_with(
-                "a\tactive\t12\t10.0.0.1:11300\nb\tstandby\t11\t10.0.0.2:11300\nz\tlost\t3\t10.0.0.9:11300\n"
-            ),
+            text.ends_with(concat!(
+                "a\tactive\t12\t10.0.0.1:11300\n",
+                "b\tstandby\t11\t10.0.0.2:11300\t1 behind\n",
+                "z\tlost\t3\t10.0.0.9:11300\n",
+                "! z: start this server again, or retire it\n",
+            )),
             "{text}"
         );
         let promote = |node| promote(&log, node, Instant::now());
@@ -122,6 +152,23 @@ mod tests {
         assert!(promote("z").is_err());
         promote("b").expect("a server");
         assert_eq!(log.read(1, 1).expect("memory").1.wanted, b"b");
+    }
+
+    #[test]
+    fn the_status_says_what_is_missing() {
+        let log = MemoryLog::new(Faults::default(), 1);
+        log.claim(0, 0, b"a 10.0.0.1:11300", b"").expect("memory");
+        let steps = || {
+            let text = status(&log).expect("memory");
+            text.lines().filter_map(|line| line.strip_prefix("! ")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(steps(), ["no server has reported that it is active: see the logs of the servers"]);
+        log.tell("a", "active 1 10.0.0.1:11300").expect("memory");
+        assert_eq!(steps(), ["there is no standby: start another server"]);
+        log.tell("b", "standby 1 10.0.0.2:11300").expect("memory");
+        assert!(steps().is_empty());
+        log.tell("b", "ended 1 10.0.0.2:11300").expect("memory");
+        assert_eq!(steps(), ["b: start this server again, or retire it", "there is no standby: start another server"]);
     }
 
     #[test]

@@ -107,7 +107,8 @@ impl Follower {
         }
         self.epoch = node.epoch();
         let (name, address) = node.active();
-        self.relay.iter().for_each(|relay| relay.point_to(&address));
+        let target = if name == node.name() { "" } else { &address };
+        self.relay.iter().for_each(|relay| relay.point_to(target));
         log::info!("journal: {name} at {address} is the active server, epoch {}", self.epoch);
         systemd::notify(&format!("STATUS=standing by; {name} is active, epoch {}", self.epoch));
     }

@@ -144,8 +144,8 @@ pub const OPTIONS: [Opt; 57] = [
     with('f', "sync-interval", "MS", "sync at most MS ms after a write; 0: before each reply (default 50)", sync_interval),
     flag('F', "no-sync", "leave syncing to the operating system", |settings, _| { settings.config.log.mode = SyncMode::Never; Ok(()) }),
     long("journal", "URL", "share the binlog through etcd://A,B,C/NAME; requires -b", |settings, text| Location::parse(text).map(|location| settings.cluster = Some(Cluster::new(location)))),
-    long("node", "NAME", "with --journal: name of this server (default: the host name)", |settings, text| { clustered(settings)?.node = text.to_owned(); Ok(()) }),
-    long("advertise", "ADDR", "with --journal: address for clients (default: the first TCP address)", |settings, text| { clustered(settings)?.advertise = Some(text.to_owned()); Ok(()) }),
+    long("node", "NAME", "with --journal: name of this server (default: the host name)", |settings, text| { clustered(settings)?.node = node_name(text)?; Ok(()) }),
+    long("advertise", "ADDR", "with --journal: address for clients (default: the first TCP address)", |settings, text| { clustered(settings)?.advertise = Some(advertised(text)?); Ok(()) }),
     word("relay", "with --journal: forward clients to the active server", |settings, _| { clustered(settings)?.relay = true; Ok(()) }),
     with('s', "segment-size", "SIZE", "size of a binlog file in bytes (default 10485760)", segment_size),
     word("strict", "refuse to start if the binlog is damaged", |settings, _| { settings.config.log.strict = true; Ok(()) }),
@@ -299,6 +299,24 @@ pub fn usage() -> String {
 /// What --journal, which must stand before, has begun.
 fn clustered(settings: &mut Settings) -> Result<&mut Cluster, String> {
     settings.cluster.as_mut().ok_or_else(|| "it needs --journal before it".to_owned())
+}
+
+/// The name of a server, which is a word in what the servers of a cluster write to etcd.
+fn node_name(text: &str) -> Result<String, String> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    match (1..=64).contains(&text.len()) && text.bytes().all(is_allowed) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("invalid server name: {text:?}; it must be 1-64 letters, digits, '-', '.' or '_'")),
+    }
+}
+
+/// The address of a server, which is such a word as well.
+fn advertised(text: &str) -> Result<String, String> {
+    let has_port = text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    match has_port && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("invalid address: {text:?}; it must be HOST:PORT")),
+    }
 }
 
 /// A number within these bounds, in digits alone.
@@ -684,5 +702,22 @@ mod tests {
             assert!(usage.contains(&format!("--{}", opt.long)));
         }
         assert!(usage.lines().all(|line| line.len() <= 110), "{usage}");
+    }
+
+    #[test]
+    fn names_and_addresses_of_servers_are_words() {
+        let parsed = |option: &str, value: &str| {
+            parse(&["--journal", "etcd://a", "-b", "d", option, value].map(str::to_owned)).map(drop)
+        };
+        for name in ["m1", "queue-1.example_a", &"x".repeat(64)] {
+            assert!(parsed("--node", name).is_ok(), "{name}");
+        }
+        for name in ["", "a b", "a\tb", "a/b", "ä", &"x".repeat(65)] {
+            assert!(parsed("--node", name).is_err_and(|problem| problem.contains("invalid server name")), "{name}");
+        }
+        assert!(parsed("--advertise", "[::1]:11300").is_ok() && parsed("--advertise", "queue:1").is_ok());
+        for address in ["", "queue", ":1", "a b:1", "a:b", "a:70000"] {
+            assert!(parsed("--advertise", address).is_err_and(|problem| problem.contains("HOST:PORT")), "{address}");
+        }
     }
 }

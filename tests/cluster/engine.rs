@@ -29,6 +29,8 @@ struct Entry {
 pub struct Engine {
     keys: BTreeMap<Vec<u8>, Entry>,
     revision: u64,
+    /// The identifier of its cluster.
+    id: u64,
     /// It takes nothing more until its space has been given back.
     pub is_full: bool,
     /// It closes every connection without an answer.
@@ -60,6 +62,7 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let engine = Arc::<Mutex<Engine>>::default();
+        engine.lock().expect("a new lock").id = u64::from(address.port());
         let shared = engine.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -250,7 +253,8 @@ impl Engine {
         }
         self.revision += 1;
         let responses: Vec<String> = operations.iter().map(|operation| self.carry_out(operation)).collect();
-        Ok(format!(r#"{{"succeeded":true,"responses":[{}]}}"#, responses.join(",")))
+        let (id, responses) = (self.id, responses.join(","));
+        Ok(format!(r#"{{"header":{{"cluster_id":"{id}"}},"succeeded":true,"responses":[{responses}]}}"#))
     }
 
     fn carry_out(&mut self, operation: &Value) -> String {
@@ -292,7 +296,8 @@ impl Engine {
             let (key, value) = (encode(&key), encode(&value));
             format!(r#"{{"key":"{key}","version":"{version}","mod_revision":"{modified}","value":"{value}"}}"#)
         });
-        format!(r#"{{"kvs":[{}]}}"#, shown.collect::<Vec<_>>().join(","))
+        let shown: Vec<String> = shown.collect();
+        format!(r#"{{"header":{{"cluster_id":"{}"}},"kvs":[{}]}}"#, self.id, shown.join(","))
     }
 
     fn delete(&mut self, request: &Value) -> String {

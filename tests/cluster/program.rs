@@ -1,145 +1,15 @@
 //! The real program as one of several servers, on an etcd of this test: what it tells of its role, and to whom.
 
-use std::fs::OpenOptions;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::daemon::everything;
 use super::daemon::{command, run, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::engine::Served;
-
-/// One server of several, with a folder and addresses of its own.
-pub struct Member {
-    pub daemon: Daemon,
-    beanstalk: SocketAddr,
-    http: SocketAddr,
-    /// What it tells systemd.
-    manager: UnixDatagram,
-    pub folder: Folder,
-}
-
-/// A free port of an address that no other test listens on. Otherwise a server that starts later could find its port
-/// taken by another test.
-fn free_address() -> SocketAddr {
-    static NEXT: AtomicU16 = AtomicU16::new(1 << 8);
-    let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-    let own = Ipv4Addr::new(127, 77, high, low);
-    TcpListener::bind((own, 0)).expect("a port").local_addr().expect("an address")
-}
-
-impl Member {
-    /// Starts it; it listens for HTTP when this returns.
-    pub fn start(served: &Served, name: &str, more: &[&str]) -> Member {
-        Member::start_in(served, name, more, Folder::new())
-    }
-
-    fn start_in(served: &Served, name: &str, more: &[&str], folder: Folder) -> Member {
-        Member::start_with(served, name, more, folder, &[])
-    }
-
-    fn start_with(
-        served: &Served,
-        name: &str,
-        more: &[&str],
-        folder: Folder,
-        environment: &[(&str, PathBuf)],
-    ) -> Member {
-        let (beanstalk, http) = (free_address(), free_address());
-        let _ = std::fs::remove_file(folder.file("manager"));
-        let manager = UnixDatagram::bind(folder.file("manager")).expect("a socket");
-        manager.set_read_timeout(Some(PATIENCE)).expect("a socket");
-        let mut program = command(&["--journal", &served.url(), "--node", name, &format!("--http={http}")]);
-        program.args(["-l", &beanstalk.to_string(), "-b"]).arg(folder.file("jobs")).args(more);
-        program.env("NOTIFY_SOCKET", folder.file("manager")).envs(environment.iter().cloned());
-        let daemon = Daemon::spawn_at(program, http);
-        Member { daemon, beanstalk, http, manager, folder }
-    }
-
-    pub fn serves(&self) -> bool {
-        TcpStream::connect(self.beanstalk).is_ok()
-    }
-
-    pub fn wait_active(&self) {
-        wait_until("it is active", || self.serves());
-    }
-
-    pub fn client(&self) -> beanpole::Client {
-        beanpole::Client::connect(self.beanstalk).expect("an active server")
-    }
-
-    pub fn figure(&self, key: &str) -> String {
-        self.client().figure("stats", key).expect("a figure")
-    }
-
-    /// The status and the body of an answer over HTTP.
-    pub fn get(&self, path: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.http).expect("a server");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http).expect("a request");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-        (status, answer.split_once("\r\n\r\n").expect("a head").1.to_owned())
-    }
-
-    /// Everything that it has told systemd since the last call, up to this line.
-    pub fn told(&self, last: &str) -> Vec<String> {
-        let mut lines: Vec<String> = Vec::new();
-        let mut buffer = [0; 1000];
-        while !lines.iter().any(|line| line == last) {
-            let length = self.manager.recv(&mut buffer).unwrap_or_else(|error| panic!("no {last}: {error} {lines:?}"));
-            lines.extend(String::from_utf8_lossy(&buffer[..length]).lines().map(str::to_owned));
-        }
-        lines
-    }
-}
-
-impl Member {
-    /// Starts this server a second time, with these clocks.
-    pub fn again(self, served: &Served, clocks: &Clocks) -> Member {
-        clocks.start_in(served, "a", self.folder)
-    }
-}
-
-/// Clocks of one server, which the test sets by `clock_shim.rs`.
-pub struct Clocks {
-    folder: Folder,
-    shim: PathBuf,
-}
-
-impl Clocks {
-    pub fn new() -> Clocks {
-        let folder = Folder::new();
-        let (file, shim) = (folder.file("clocks"), folder.file("shim.so"));
-        std::fs::write(file, [0; 16]).expect("a file");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/clock_shim.rs");
-        let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-        command.args(["--edition", "2021", "--crate-type", "cdylib", "-C", "panic=abort", "-o"]);
-        assert!(command.arg(&shim).arg(source).status().expect("rustc").success());
-        Clocks { folder, shim }
-    }
-
-    pub fn start(&self, served: &Served, name: &str) -> Member {
-        self.start_in(served, name, Folder::new())
-    }
-
-    fn start_in(&self, served: &Served, name: &str, folder: Folder) -> Member {
-        let environment = [("LD_PRELOAD", self.shim.clone()), ("CLOCK_SHIM", self.folder.file("clocks"))];
-        Member::start_with(served, name, &[], folder, &environment)
-    }
-
-    /// Sets how far the wall clock is ahead, and for how long the machine was suspended.
-    pub fn set(&self, wall: Duration, suspended: Duration) {
-        let bytes = [wall, suspended].map(|length| (length.as_nanos() as u64).to_ne_bytes()).concat();
-        // In place: the program has mapped this file.
-        OpenOptions::new().write(true).open(self.folder.file("clocks")).expect("a file").write_all(&bytes).expect("ok");
-    }
-}
+use super::member::{free_address, Clocks, Member};
 
 #[test]
 fn a_machine_that_was_suspended_for_longer_than_its_lease_stops_answering() {
@@ -534,6 +404,53 @@ fn a_queue_outlives_etcd_in_the_directory_that_the_manual_names() {
         let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
         assert_eq!(found.map(|job| job.id).collect::<Vec<_>>(), ids[1..]);
     }
+}
+
+#[test]
+fn two_etcd_clusters_in_one_url_are_refused() {
+    let (served, other) = (Served::start(), Served::start());
+    let url = format!("etcd://{},{}/q", served.address, other.address);
+    for more in [&["--journal", &url, "--node", "a"][..], &["--journal", &url, "--node", "b"]] {
+        let member = Member::start(&served, "x", more);
+        member.daemon.wait_log("are different clusters");
+        assert!(!member.serves());
+    }
+    assert_eq!((served.engine().entries(), other.engine().entries()), (0, 0));
+    let asked = run(&["cluster", "status", &url]);
+    assert!(asked.code != 0 && asked.err.contains("are different clusters"), "{asked:?}");
+}
+
+#[test]
+fn a_second_server_of_the_same_name_is_reported() {
+    let served = Served::start();
+    let first = Member::start(&served, "a", &[]);
+    first.wait_active();
+    let second = Member::start(&served, "a", &[]);
+    let problem = format!("the server at {} is named a too", second.beanstalk);
+    first.daemon.wait_log(&problem);
+    let problem = format!("the server at {} is named a too", first.beanstalk);
+    second.daemon.wait_log(&problem);
+}
+
+#[test]
+fn a_server_that_was_active_last_does_not_relay_to_itself() {
+    let served = Served::start();
+    // What relays take for the address of this server is a listener of the test.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let first = Member::start(&served, "a", &["--advertise", &address]);
+    first.wait_active();
+    first.daemon.signal(Signal::SIGKILL);
+    wait_until("it is gone", || !first.serves());
+    let Member { folder, .. } = first;
+    let again = Member::start_in(&served, "a", &["--relay", "--advertise", &address], folder);
+    again.daemon.wait_log("a at ");
+    let mut client = TcpStream::connect(again.beanstalk).expect("a relay");
+    client.set_read_timeout(Some(Duration::from_secs(3))).expect("a socket");
+    // Closed at once, unless the server is active by now.
+    let _ = client.read(&mut [0]);
+    listener.set_nonblocking(true).expect("a socket");
+    assert!(listener.accept().is_err(), "it has relayed to itself");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::daemon::{wait_until, Signal, PATIENCE};
 use super::engine::Served;
-use super::program::{Clocks, Member};
+use super::member::{Clocks, Member};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum State {

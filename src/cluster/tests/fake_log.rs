@@ -156,9 +156,8 @@ impl SharedLog for MemoryLog {
         Ok(())
     }
 
-    fn tell(&self, node: &str, state: &str) -> io::Result<()> {
-        self.state.lock().nodes.insert(node.to_owned(), state.to_owned());
-        Ok(())
+    fn tell(&self, node: &str, state: &str) -> io::Result<String> {
+        Ok(self.state.lock().nodes.insert(node.to_owned(), state.to_owned()).unwrap_or_default())
     }
 
     fn nodes(&self) -> io::Result<Vec<(String, String)>> {

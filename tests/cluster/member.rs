@@ -1,0 +1,142 @@
+//! The real program as one of several servers, and the clocks that a test gives to it.
+//!
+//! Owns its folder, its addresses and its process. Must not test anything itself.
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use super::daemon::{command, wait_until, Daemon, Folder, PATIENCE};
+use super::engine::Served;
+
+/// One server of several, with a folder and addresses of its own.
+pub struct Member {
+    pub daemon: Daemon,
+    pub beanstalk: SocketAddr,
+    pub http: SocketAddr,
+    /// What it tells systemd.
+    manager: UnixDatagram,
+    pub folder: Folder,
+}
+
+/// A free port of an address that no other test listens on. Otherwise a server that starts later could find its port
+/// taken by another test.
+pub fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(1 << 8);
+    let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let own = Ipv4Addr::new(127, 77, high, low);
+    TcpListener::bind((own, 0)).expect("a port").local_addr().expect("an address")
+}
+
+impl Member {
+    /// Starts it; it listens for HTTP when this returns.
+    pub fn start(served: &Served, name: &str, more: &[&str]) -> Member {
+        Member::start_in(served, name, more, Folder::new())
+    }
+
+    pub fn start_in(served: &Served, name: &str, more: &[&str], folder: Folder) -> Member {
+        Member::start_with(served, name, more, folder, &[])
+    }
+
+    pub fn start_with(
+        served: &Served,
+        name: &str,
+        more: &[&str],
+        folder: Folder,
+        environment: &[(&str, PathBuf)],
+    ) -> Member {
+        let (beanstalk, http) = (free_address(), free_address());
+        let _ = std::fs::remove_file(folder.file("manager"));
+        let manager = UnixDatagram::bind(folder.file("manager")).expect("a socket");
+        manager.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let mut program = command(&["--journal", &served.url(), "--node", name, &format!("--http={http}")]);
+        program.args(["-l", &beanstalk.to_string(), "-b"]).arg(folder.file("jobs")).args(more);
+        program.env("NOTIFY_SOCKET", folder.file("manager")).envs(environment.iter().cloned());
+        let daemon = Daemon::spawn_at(program, http);
+        Member { daemon, beanstalk, http, manager, folder }
+    }
+
+    pub fn serves(&self) -> bool {
+        TcpStream::connect(self.beanstalk).is_ok()
+    }
+
+    pub fn wait_active(&self) {
+        wait_until("it is active", || self.serves());
+    }
+
+    pub fn client(&self) -> beanpole::Client {
+        beanpole::Client::connect(self.beanstalk).expect("an active server")
+    }
+
+    pub fn figure(&self, key: &str) -> String {
+        self.client().figure("stats", key).expect("a figure")
+    }
+
+    /// The status and the body of an answer over HTTP.
+    pub fn get(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.http).expect("a server");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http).expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        (status, answer.split_once("\r\n\r\n").expect("a head").1.to_owned())
+    }
+
+    /// Everything that it has told systemd since the last call, up to this line.
+    pub fn told(&self, last: &str) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        let mut buffer = [0; 1000];
+        while !lines.iter().any(|line| line == last) {
+            let length = self.manager.recv(&mut buffer).unwrap_or_else(|error| panic!("no {last}: {error} {lines:?}"));
+            lines.extend(String::from_utf8_lossy(&buffer[..length]).lines().map(str::to_owned));
+        }
+        lines
+    }
+}
+
+impl Member {
+    /// Starts this server a second time, with these clocks.
+    pub fn again(self, served: &Served, clocks: &Clocks) -> Member {
+        clocks.start_in(served, "a", self.folder)
+    }
+}
+
+/// Clocks of one server, which the test sets by `clock_shim.rs`.
+pub struct Clocks {
+    folder: Folder,
+    shim: PathBuf,
+}
+
+impl Clocks {
+    pub fn new() -> Clocks {
+        let folder = Folder::new();
+        let (file, shim) = (folder.file("clocks"), folder.file("shim.so"));
+        std::fs::write(file, [0; 16]).expect("a file");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/clock_shim.rs");
+        let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+        command.args(["--edition", "2021", "--crate-type", "cdylib", "-C", "panic=abort", "-o"]);
+        assert!(command.arg(&shim).arg(source).status().expect("rustc").success());
+        Clocks { folder, shim }
+    }
+
+    pub fn start(&self, served: &Served, name: &str) -> Member {
+        self.start_in(served, name, Folder::new())
+    }
+
+    fn start_in(&self, served: &Served, name: &str, folder: Folder) -> Member {
+        let environment = [("LD_PRELOAD", self.shim.clone()), ("CLOCK_SHIM", self.folder.file("clocks"))];
+        Member::start_with(served, name, &[], folder, &environment)
+    }
+
+    /// Sets how far the wall clock is ahead, and for how long the machine was suspended.
+    pub fn set(&self, wall: Duration, suspended: Duration) {
+        let bytes = [wall, suspended].map(|length| (length.as_nanos() as u64).to_ne_bytes()).concat();
+        // In place: the program has mapped this file.
+        OpenOptions::new().write(true).open(self.folder.file("clocks")).expect("a file").write_all(&bytes).expect("ok");
+    }
+}
