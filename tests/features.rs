@@ -41,13 +41,15 @@ const PARTS: &[Part] = &[
 ];
 
 /// The fields of the engine that hold a tag or a setting.
-const FIELDS: [(&str, &str); 10] = [
+const FIELDS: [(&str, &str); 12] = [
     ("con", "concurrency"),
     ("idp", "key"),
     ("tub", "tube"),
     ("try", "tries"),
     ("ttl", "ttl"),
     ("err", "reason"),
+    ("grp", "groups"),
+    ("aft", "groups"),
     ("dead", "dead"),
     ("max", "max"),
     ("rate", "rate"),

@@ -5,9 +5,11 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use super::job_options;
-use super::record::{check, head_length, Record, Start, LONG, LONG_PREFIX, MAX_PAYLOAD, PREFIX, SHORT_PAYLOAD};
+use super::record::{
+    check, head_length, GroupCounts, Record, Start, LONG, LONG_PREFIX, MAX_PAYLOAD, PREFIX, SHORT_PAYLOAD,
+};
 use super::segment::{Key, Place};
-use crate::engine::{History, JobId, Rate, Span, State, StoredChange, StoredJob, Time, TubeSettings};
+use crate::engine::{GroupCount, History, JobId, Rate, Span, State, StoredChange, StoredJob, Time, TubeSettings};
 
 /// What stands before a payload, and may be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +32,7 @@ impl Head {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
         // The cheap tests first: this runs at every byte of a damaged stretch.
-        if !b"PJpjRLBKXAODZNCISGTUEMQWHFY".contains(&kind) || length > MAX_PAYLOAD {
+        if !b"PJpjRLBKXAODZNCISGTUEMQWHFYV".contains(&kind) || length > MAX_PAYLOAD {
             return None;
         }
         let prefix = if length <= SHORT_PAYLOAD { PREFIX } else { LONG_PREFIX };
@@ -78,7 +80,7 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
             let (id, pri) = (fields.u64()?, fields.u32()?);
             let (delay, due) = (fields.span()?, fields.time()?);
             let (state, dead_from) = match fields.state()? {
-                (State::Reserved | State::Finished, _) => return None,
+                (State::Reserved | State::Held | State::Finished, _) => return None,
                 state => state,
             };
             return Some(Record::Move { id, pri, delay, due, state, dead_from, tube: fields.0 });
@@ -95,6 +97,12 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
             let (number, states, bound) = (fields.u32()?, *fields.take(1)?.first()?, fields.u64()?);
             let from = fields.name()?;
             return Some(Record::Opened { number, from, to: fields.0, states, bound });
+        }
+        b'V' => {
+            let id = fields.u64()?;
+            let groups = GroupCounts::Read(fields.0);
+            return (!fields.0.is_empty() && read_groups(fields.0).all(|group| group.is_some()))
+                .then_some(Record::Groups { id, groups });
         }
         b'E' => {
             let (id, until) = (fields.u64()?, fields.time()?);
@@ -122,6 +130,24 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
         _ => return None,
     };
     fields.0.is_empty().then_some(record)
+}
+
+/// The groups in the bytes of [`GroupCounts::Read`], with their names; `None` ends them if they are damaged.
+pub fn read_groups(bytes: &[u8]) -> impl Iterator<Item = Option<(GroupCount, &[u8])>> {
+    let mut fields = Some(Fields(bytes)).filter(|fields| !fields.0.is_empty());
+    std::iter::from_fn(move || {
+        let mut left = fields.take()?;
+        let group = read_group(&mut left);
+        fields = group.is_some().then_some(left).filter(|left| !left.0.is_empty());
+        Some(group)
+    })
+}
+
+fn read_group<'a>(fields: &mut Fields<'a>) -> Option<(GroupCount, &'a [u8])> {
+    let (ended, complete_to, created_at) = (fields.variable()?, fields.variable()?, fields.variable()?);
+    let length = *fields.take(1)?.first()?;
+    let name = fields.take(length.into()).filter(|name| !name.is_empty())?;
+    Some((GroupCount { ended, complete_to, created_at }, name))
 }
 
 fn read_settings<'a>(fields: &mut Fields<'a>) -> Option<TubeSettings<&'a [u8]>> {
@@ -174,6 +200,9 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
     };
     if kind.eq_ignore_ascii_case(&b'P') {
         read_options_and_body(kind, fields, tail, &mut job)?;
+        if job.options.is_some_and(|options| options.ties.iter().any(|tie| tie.need.is_some())) {
+            job.state = State::Held;
+        }
         // It has no outcome: that comes with a snapshot.
         return job.options.is_none_or(|options| options.outcome.is_none()).then_some(Record::Put(job));
     }
@@ -231,6 +260,7 @@ impl<'a> Fields<'a> {
             b"x" => (State::Buried, Some(self.name()?)),
             b"l" => (State::Reserved, None),
             b"f" => (State::Finished, None),
+            b"h" => (State::Held, None),
             _ => return None,
         })
     }

@@ -6,13 +6,15 @@
 
 use std::borrow::Cow;
 
-use crate::engine::{CompletionPolicy, Span, StoredKey, StoredOptions, Time, OPTIONS_SIZE};
+use crate::engine::{
+    CompletionPolicy, Span, StoredKey, StoredOptions, StoredTie, StoredTies, Time, MOST_TIES, OPTIONS_SIZE,
+};
 
 /// Bytes of options without names.
 const FIXED: usize = 48;
 
 /// Bytes of what only a job has that is dropped when it is done.
-const OWN: usize = 14;
+const OWN: usize = 16;
 
 // A number that no other job may have takes 16 bytes.
 const _: () = assert!(FIXED + 16 <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine counts enough");
@@ -42,6 +44,7 @@ pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
         StoredKey::None | StoredKey::Body | StoredKey::Id(_) => Cow::default(),
     };
     let reducer = options.reducer.unwrap_or_default();
+    let mut ties_at = 0;
     out.extend_from_slice(&[completion, kind, outcome, options.max_attempts, options.max_fails, fails]);
     for number in [options.ttl.nanos(), options.expires.nanos(), options.start.nanos(), options.order] {
         out.extend_from_slice(&number.to_le_bytes());
@@ -55,11 +58,62 @@ pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
         out.extend_from_slice(&options.backoff.to_le_bytes());
         out.extend_from_slice(&options.concurrency.1.to_le_bytes());
         out.extend_from_slice(&(bound.len() as u16).to_le_bytes());
+        ties_at = out.len();
+        out.extend_from_slice(&[0; 2]);
     }
     out.extend_from_slice(&dedup_key);
     out.extend_from_slice(reducer);
     out.extend_from_slice(&bound);
     out.extend_from_slice(options.reason);
+    if options.completion == CompletionPolicy::Drop {
+        let start = out.len();
+        options.ties.iter().for_each(|tie| push_tie(&tie, out));
+        let length = (out.len() - start) as u16;
+        if let Some(place) = out.get_mut(ties_at..ties_at + 2) {
+            place.copy_from_slice(&length.to_le_bytes());
+        }
+    }
+}
+
+/// A group: a letter, the number of members that must end if the job waits, and the name behind its length.
+fn push_tie(tie: &StoredTie, out: &mut Vec<u8>) {
+    match tie.need {
+        None => out.push(b'm'),
+        Some(need) => {
+            out.push(b'a');
+            out.extend_from_slice(&need.to_le_bytes());
+        }
+    }
+    out.push(tie.name.len() as u8);
+    out.extend_from_slice(&tie.name);
+}
+
+/// Reads a group from the beginning of these bytes.
+fn read_tie(bytes: &[u8]) -> Option<(StoredTie<'_>, &[u8])> {
+    let (need, rest) = match bytes.split_first()? {
+        (b'm', rest) => (None, rest),
+        (b'a', rest) => {
+            let (need, rest) = rest.split_first_chunk()?;
+            (Some(u32::from_le_bytes(*need)), rest)
+        }
+        _ => return None,
+    };
+    let (length, rest) = rest.split_first()?;
+    let (name, rest) = rest.split_at_checked((*length).into()).filter(|(name, _)| !name.is_empty())?;
+    Some((StoredTie { name: name.into(), need, left: need.unwrap_or(0) }, rest))
+}
+
+/// The groups in these bytes, which must be no more than a job may have.
+fn read_ties(bytes: &[u8]) -> Option<StoredTies<'_>> {
+    if bytes.is_empty() {
+        return Some(StoredTies::None);
+    }
+    let (mut rest, mut count) = (bytes, 0);
+    while !rest.is_empty() {
+        (_, rest) = read_tie(rest)?;
+        count += 1;
+    }
+    (count <= MOST_TIES).then_some(StoredTies::Read(bytes, read_tie))
 }
 
 /// Reads options from the beginning of these bytes, the number of failed tries, and what is behind them: the body, of
@@ -74,9 +128,11 @@ pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, u8, &[u8]
     let own = |at: usize| own_bytes.get(at..at + 4).and_then(|it| it.try_into().ok()).map_or(0, u32::from_le_bytes);
     let (dedup_key, rest) = rest.split_at_checked(short(42)?.into())?;
     let (reducer, rest) = rest.split_at_checked(short(44)?.into())?;
-    let bound = own_bytes.get(12..).and_then(|it| it.try_into().ok()).map_or(0, u16::from_le_bytes);
+    let bound = own_bytes.get(12..14).and_then(|it| it.try_into().ok()).map_or(0, u16::from_le_bytes);
     let (bound, rest) = rest.split_at_checked(bound.into())?;
-    let (reason, body) = rest.split_at_checked(short(46)?.into())?;
+    let (reason, rest) = rest.split_at_checked(short(46)?.into())?;
+    let ties = own_bytes.get(14..).and_then(|it| it.try_into().ok()).map_or(0, u16::from_le_bytes);
+    let (ties, body) = rest.split_at_checked(ties.into())?;
     let options = StoredOptions {
         completion: match fixed[0] {
             b't' => CompletionPolicy::Tell,
@@ -107,6 +163,7 @@ pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, u8, &[u8]
         backoff: own(4),
         concurrency: (if bound.is_empty() { StoredKey::None } else { StoredKey::Name(bound) }, own(8)),
         reason,
+        ties: read_ties(ties)?,
     };
     Some((options, fixed[5], body))
 }
@@ -131,6 +188,7 @@ mod tests {
             backoff: 0,
             concurrency: (StoredKey::None, 0),
             reason: b"",
+            ties: StoredTies::None,
         };
         vec![
             plain,
@@ -144,6 +202,7 @@ mod tests {
                 backoff: 7,
                 concurrency: (StoredKey::Name(b"bound"), 2),
                 reason: b"timed out",
+                ties: StoredTies::Read(b"m\x05batcha\x03\0\0\0\x05other", read_tie),
                 ..plain
             },
             StoredOptions {
@@ -169,6 +228,7 @@ mod tests {
             let name =
                 options.reason.len() + if let StoredKey::Name(name) = options.dedup_key { name.len() } else { 0 };
             let name = name + if let StoredKey::Name(bound) = options.concurrency.0 { bound.len() } else { 0 };
+            let name = name + options.ties.iter().map(|tie| 6 + tie.name.len()).sum::<usize>();
             assert!(bytes.len() <= OPTIONS_SIZE + name + options.reducer.map_or(0, <[u8]>::len));
             let end = bytes.len();
             bytes.extend_from_slice(b"body");

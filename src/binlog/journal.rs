@@ -18,7 +18,8 @@ use std::collections::VecDeque;
 use super::bytes::{Bytes, Tail};
 use super::live_index::{LiveIndex, SegmentJobs};
 use super::record::{
-    full_size, key_size, pause_size, settings_size, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED,
+    full_size, group_size, key_size, pause_size, settings_size, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT,
+    SYNCED,
 };
 use super::segment::{Header, Key, Place, HEADER};
 use super::types::{Batch, Cut, Required, Retired, Synced};
@@ -60,7 +61,7 @@ struct Segment {
     /// Bytes that what is live in it takes when it is written again.
     live: u64,
     /// What is live in it, by its kind.
-    lists: [SegmentJobs; 5],
+    lists: [SegmentJobs; 6],
     /// Must be emptied whatever the disk's use.
     evacuating: bool,
     /// Because it is damaged: it is set aside then.
@@ -71,7 +72,7 @@ struct Segment {
 
 impl Segment {
     fn new(log: u64, number: u64, size: u64, bytes: u64) -> Segment {
-        let (key, lists) = (Key::new(log, number), [SegmentJobs::EMPTY; 5]);
+        let (key, lists) = (Key::new(log, number), [SegmentJobs::EMPTY; 6]);
         Segment { number, key, size, bytes, live: 0, lists, evacuating: false, damaged: false, missing: false }
     }
 }
@@ -105,8 +106,10 @@ pub struct Journal {
     requested: u64,
     next_number: u64,
     /// Where each of what is live is written down, by its kind and number.
-    places: [LiveIndex; 5],
+    places: [LiveIndex; 6],
     jobs: u64,
+    /// Bytes that the ends of members of groups may take in addition to plain deletes.
+    group_ends: u64,
     live: u64,
     /// Bytes in segments that are no longer written to.
     old: u64,
@@ -180,7 +183,8 @@ impl Journal {
                 _ => false,
             };
             let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. })
-                && !matches!(change, Change::KeyGone { .. } | Change::Retry(_) | Change::OriginGone { .. });
+                && !matches!(change, Change::KeyGone { .. } | Change::Retry(_) | Change::Shrunk { .. })
+                && !matches!(change, Change::GroupGone { .. });
             self.record_one(change, engine);
             if promise {
                 self.required.any = self.position;
@@ -192,6 +196,7 @@ impl Journal {
             }
         }
         self.last_id = engine.last_id();
+        self.group_ends = engine.group_ends();
         if self.last_id + IDS_AHEAD / 2 > self.ids {
             self.append_ids();
         }
@@ -247,6 +252,9 @@ impl Journal {
                 self.push(&Record::Delete(id.0));
                 self.lost_job(slot, size);
             }
+            Change::MemberGone(gone) => self.record_member_gone(&gone),
+            Change::Group(group) => self.record_group(&group),
+            Change::GroupGone { number, name } => self.lost(Live::Group, number, group_size(name)),
             Change::Pause { tube, before } => {
                 let size = Live::Pause.size(tube, engine);
                 self.write_new(Live::Pause, tube, before.then_some(size), engine);
@@ -272,7 +280,7 @@ impl Journal {
                 self.push(&Record::Settings { tube: &name, settings: TubeSettings::default() });
                 self.lost(Live::Settings, tube, settings_size(names));
             }
-            Change::OriginGone { slot, bytes } => self.resize(slot, bytes, 0),
+            Change::Shrunk { slot, bytes } => self.resize(slot, bytes, 0),
             Change::Reason { slot, sizes } => self.record_reason(slot, sizes, engine),
             Change::Move { slot, sizes } => self.record_move(slot, sizes, engine),
             Change::Reserve(_) | Change::Expire(_) | Change::Lease(_) if self.must_save() => {}

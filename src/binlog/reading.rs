@@ -10,15 +10,18 @@
 
 use std::io;
 
+use super::decode::read_groups;
 use super::import::{Imported, ImportedJob};
 use super::journal::{Journal, Live, IDS_AHEAD};
-use super::record::{key_size, operation_size, pause_size, settings_size, states_of, Record, Start};
+use super::record::{
+    group_size, key_size, operation_size, pause_size, settings_size, states_of, GroupCounts, Record, Start,
+};
 use super::replay::{scan, End, Found, Window};
 use super::segment::{segment_name, Key, Place, HEADER, NEAR, NUMBERS};
 use super::storage::{Storage, StoredFile};
 use super::survey::{is_bad_disk, Link, Survey};
 use super::types::{OpenError, RecoveryProgress, Report};
-use crate::engine::{Body, Engine, JobId, MovedJob, OpenOperation, StoredJob, MOST_OPEN};
+use crate::engine::{Body, Engine, GroupCount, JobId, MovedJob, OpenOperation, StoredJob, MOST_OPEN};
 
 /// Ids are smaller: it takes thousands of years to get there.
 const MOST_IDS: u64 = 1 << 63;
@@ -415,6 +418,21 @@ impl<'a> Reading<'a> {
                     self.journal.found(Live::Settings, number, Live::Settings.size(number, self.engine));
                 }
             }
+            Record::Groups { id, groups: GroupCounts::Read(bytes) } => {
+                self.delete(JobId(id));
+                for (count, name) in read_groups(bytes).flatten() {
+                    self.group(name, count);
+                }
+            }
+            Record::Opened { number, from, to, states, bound } => self.opened(number, (from, to), states, bound),
+            Record::Done(number) => self.done(number),
+            record => self.apply_to_log(&record),
+        }
+    }
+
+    /// A record about the log itself.
+    fn apply_to_log(&mut self, record: &Record) {
+        match *record {
             // It may have been written again into a later segment.
             Record::Next(next) if next <= self.journal.stats().current || next >= self.most_next() => {}
             Record::Next(next) => self.last = Some(Last::Next(next)),
@@ -426,10 +444,16 @@ impl<'a> Reading<'a> {
                 self.oldest = self.oldest.max(oldest);
                 self.epoch = (epoch != 0).then_some(epoch);
             }
-            Record::Synced(_) => {}
-            Record::Opened { number, from, to, states, bound } => self.opened(number, (from, to), states, bound),
-            Record::Done(number) => self.done(number),
+            _ => {}
         }
+    }
+
+    fn group(&mut self, name: &[u8], count: GroupCount) {
+        let (number, was_logged) = self.engine.restore_group(name, count);
+        if was_logged {
+            self.journal.lost(Live::Group, number, group_size(name.len()));
+        }
+        self.journal.found(Live::Group, number, group_size(name.len()));
     }
 
     fn opened(&mut self, number: u32, (from, to): (&[u8], &[u8]), states: u8, bound: u64) {
@@ -495,6 +519,7 @@ fn job_of(record: &Record) -> Option<u64> {
         Record::Put(job) | Record::Snapshot(job) => Some(job.id.0),
         Record::Change(id, _) => Some(id.0),
         Record::Move { id, .. } | Record::Key { id, .. } | Record::Outcome { id, .. } | Record::Delete(id) => Some(id),
+        Record::Groups { id, .. } => (id > 0).then_some(id),
         _ => None,
     }
 }

@@ -9,7 +9,10 @@
 
 use super::job_options;
 use super::segment::{Key, Place};
-use crate::engine::{Engine, History, JobId, JobView, Pause, Span, State, StoredChange, StoredJob, Time, TubeSettings};
+use crate::engine::{
+    Engine, GroupCount, History, JobId, JobView, LoggedGroup, Pause, Span, State, StoredChange, StoredJob, Time,
+    TubeSettings,
+};
 
 /// Bytes of a record before its payload: length, check, kind.
 pub const PREFIX: usize = 9;
@@ -61,6 +64,17 @@ pub const SYNCED: usize = PREFIX + 16;
 /// Bytes of the record that an operation begins whose tubes have so many bytes of names, at most.
 pub fn operation_size(names: usize) -> u64 {
     (LONG_PREFIX + 15 + names) as u64
+}
+
+/// Bytes of the record of a group with a name of this length, at most.
+pub fn group_size(name: usize) -> u64 {
+    (LONG_PREFIX + 8 + 3 * LONG + 1 + name) as u64
+}
+
+/// Bytes of the record of the end of a member of groups, at most, if it is a member of this many, whose names have so
+/// many bytes.
+pub fn ended_size(groups: usize, names: usize) -> usize {
+    LONG_PREFIX + 8 + groups * (3 * LONG + 1) + names
 }
 
 /// Bytes of the record of a start.
@@ -153,6 +167,12 @@ pub enum Record<'a> {
     Gone(u64),
     /// A server started and continues the log here.
     Start(Start),
+    /// What groups of jobs count from now on; see [`groups_of`].
+    Groups {
+        /// The job that was deleted, by which they count one more; 0 if there is none.
+        id: u64,
+        groups: GroupCounts<'a>,
+    },
     /// A command about many jobs is in progress.
     Opened {
         number: u32,
@@ -168,7 +188,31 @@ pub enum Record<'a> {
 }
 
 /// The states of jobs, by the bits that stand for them.
-const STATES: [State; 5] = [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Finished];
+const STATES: [State; 6] = [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Finished, State::Held];
+
+/// The counts of groups, in memory or from a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GroupCounts<'a> {
+    Known(&'a [LoggedGroup]),
+    /// The bytes of a record: for each group three numbers of variable length, and the name behind its length.
+    Read(&'a [u8]),
+}
+
+impl GroupCounts<'_> {
+    fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            GroupCounts::Read(bytes) => out.extend_from_slice(bytes),
+            GroupCounts::Known(groups) => {
+                for LoggedGroup { name, count, .. } in *groups {
+                    let GroupCount { ended, complete_to, created_at } = *count;
+                    [ended, complete_to, created_at].iter().for_each(|&number| variable(number, out));
+                    out.push(name.length() as u8);
+                    out.extend_from_slice(&name.text());
+                }
+            }
+        }
+    }
+}
 
 /// Returns the bits that stand for these states.
 pub fn state_bits(states: &[State]) -> u8 {
@@ -356,6 +400,11 @@ fn named_payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(tube);
             b'Q'
         }
+        Record::Groups { id, groups } => {
+            out.extend_from_slice(&id.to_le_bytes());
+            groups.write(out);
+            b'V'
+        }
         Record::Opened { number, from, to, states, bound } => {
             out.extend_from_slice(&number.to_le_bytes());
             out.push(*states);
@@ -459,6 +508,7 @@ fn push_state(state: State, dead_from: Option<&[u8]>, out: &mut Vec<u8>) {
         State::Buried if dead_from.is_some() => b'x',
         State::Buried => b'b',
         State::Finished => b'f',
+        State::Held => b'h',
     });
     if let Some(origin) = dead_from {
         out.extend_from_slice(&(origin.len() as u16).to_le_bytes());
@@ -470,7 +520,27 @@ fn push_state(state: State, dead_from: Option<&[u8]>, out: &mut Vec<u8>) {
 mod tests {
     use super::super::decode::{Fields, Head};
     use super::*;
-    use crate::engine::{CompletionPolicy, Rate, StoredKey, StoredOptions, ORIGIN_SIZE};
+    use crate::engine::{CompletionPolicy, Rate, StoredKey, StoredOptions, StoredTies, ORIGIN_SIZE};
+
+    fn options() -> StoredOptions<'static> {
+        StoredOptions {
+            completion: CompletionPolicy::Keep,
+            dedup_key: StoredKey::Id([3; 16]),
+            ttl: Span::from_secs(1),
+            expires: Time::from_nanos(5),
+            start: Time::NEVER,
+            order: 0,
+            max_attempts: 1,
+            max_fails: 2,
+            outcome: None,
+            reducer: None,
+            keep: 0,
+            backoff: 0,
+            concurrency: (StoredKey::None, 0),
+            reason: b"no such host",
+            ties: StoredTies::None,
+        }
+    }
 
     fn samples() -> Vec<Record<'static>> {
         let job = StoredJob {
@@ -488,22 +558,7 @@ mod tests {
             dead_from: None,
             options: None,
         };
-        let options = StoredOptions {
-            completion: CompletionPolicy::Keep,
-            dedup_key: StoredKey::Id([3; 16]),
-            ttl: Span::from_secs(1),
-            expires: Time::from_nanos(5),
-            start: Time::NEVER,
-            order: 0,
-            max_attempts: 1,
-            max_fails: 2,
-            outcome: None,
-            reducer: None,
-            keep: 0,
-            backoff: 0,
-            concurrency: (StoredKey::None, 0),
-            reason: b"no such host",
-        };
+        let options = options();
         let bound = StoredJob { options: Some(options), fails: 3, ..job };
         let over = StoredJob {
             state: State::Finished,
@@ -543,13 +598,14 @@ mod tests {
         samples
     }
 
-    fn samples_of_operations() -> [Record<'static>; 4] {
+    fn samples_of_operations() -> [Record<'static>; 5] {
         let start = Start { synced: Place { segment: 1, at: 2 }, ids: 3, epoch: 4, oldest: 5 };
         [
             Record::Opened { number: 3, from: b"emails", to: b"", states: 9, bound: 77 },
             Record::Opened { number: 4, from: b"emails", to: b"other", states: 1, bound: 5 },
             Record::Done(4),
             Record::Start(start),
+            Record::Groups { id: 7, groups: GroupCounts::Read(b"\x01\x02\x02\x05batch\x83\x01\x02\x00\x05other") },
         ]
     }
 
@@ -621,6 +677,7 @@ mod tests {
                         let names = tube.len() + settings.dead.map_or(0, <[u8]>::len);
                         length.min(settings_size(names) as usize)
                     }
+                    Record::Groups { .. } => length.min(ended_size(2, 10)),
                     _ => length.min(CHANGE),
                 }
             );

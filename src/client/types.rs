@@ -88,6 +88,10 @@ pub struct PutTags {
     pub ttl: Option<u32>,
     /// Of the jobs with this key, so many may be reserved at a time.
     pub concurrency: Option<(String, u32)>,
+    /// It is a member of these groups.
+    pub groups: Vec<String>,
+    /// It is held until so many members of each of these groups have ended; `None`: all that there are.
+    pub after: Vec<(String, Option<u32>)>,
 }
 
 impl PutTags {
@@ -100,14 +104,15 @@ impl PutTags {
     /// Checks that no name or key would be read as another tag or command.
     pub(super) fn check(&self) -> Result<()> {
         let keys = [&self.unique, &self.concurrency].into_iter().flatten().map(|(key, _)| key);
-        keys.chain(&self.tube).try_for_each(|name| checked(name).map(drop))
+        let groups = self.groups.iter().chain(self.after.iter().map(|(group, _)| group));
+        keys.chain(&self.tube).chain(groups).try_for_each(|name| checked(name).map(drop))
     }
 }
 
 impl fmt::Display for PutTags {
     /// As they stand behind the numbers of a put, each with a space before it.
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        let PutTags { unique, tube, tries, ttl, concurrency } = self;
+        let PutTags { unique, tube, tries, ttl, concurrency, groups, after } = self;
         if let Some((key, seconds)) = unique {
             write!(formatter, " idp:{key}:{seconds}")?;
         }
@@ -122,6 +127,15 @@ impl fmt::Display for PutTags {
         }
         if let Some((key, most)) = concurrency {
             write!(formatter, " con:{key}:{most}")?;
+        }
+        for group in groups {
+            write!(formatter, " grp:{group}")?;
+        }
+        for (group, count) in after {
+            match count {
+                None => write!(formatter, " aft:{group}")?,
+                Some(count) => write!(formatter, " aft:{group}:{count}")?,
+            }
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use super::out::{in_order, Out};
 use super::problem::{Problem, DONE, REFUSED};
 use super::progress::ProgressBar;
 use super::record::{key_line, pause_line, settings_line, short, Record};
-use super::scan::{Scan, Wanted};
+use super::scan::{Scan, Wanted, STATES};
 use super::tags::JobTags;
 use super::tell;
 use super::yaml::{self, Figures};
@@ -33,7 +33,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 }
 
 /// `5 jobs: 2 ready, 3 buried`.
-fn told(counts: &[u64; 4]) -> String {
+fn told(counts: &[u64; STATES]) -> String {
     let parts = counts.iter().zip(State::UNFINISHED).filter(|(count, _)| **count > 0);
     let parts: Vec<String> = parts.map(|(count, state)| format!("{count} {}", state.word())).collect();
     let all: u64 = counts.iter().sum();
@@ -115,8 +115,8 @@ fn from_server(call: &Call, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     Ok(if written >= before.min(after) { DONE } else { REFUSED })
 }
 
-fn write(link: &mut Link, scan: &Scan, out: &mut Out) -> Result<[u64; 4], Problem> {
-    let mut counts = [0; 4];
+fn write(link: &mut Link, scan: &Scan, out: &mut Out) -> Result<[u64; STATES], Problem> {
+    let mut counts = [0; STATES];
     let mut progress = ProgressBar::new("jobs written");
     scan.peek(link, &mut |record, tube, body| {
         counts[record.state as usize] += 1;
@@ -159,7 +159,7 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
         _ => (0, jobs[place].id().0, 0),
     };
     let order = in_order(jobs.len(), &|left, right| key(left).cmp(&key(right)));
-    let (mut counts, mut others, time) = ([0; 4], Others::default(), Time::from_nanos(now));
+    let (mut counts, mut others, time) = ([0; STATES], Others::default(), Time::from_nanos(now));
     for (name, pause) in engine.pauses().filter(|(_, pause)| pause.until > time) {
         let name = written(name);
         if wanted.has_tube(&name) {
@@ -212,7 +212,7 @@ fn write_others(
     for ended in engine.ended_keys().filter(|ended| ended.until > now) {
         let name = written(&ended.tube);
         if wanted.has_tube(&name) {
-            others.key(&name, ended.key.key(), ended.until.since(now).nanos().div_ceil(1_000_000_000), out)?;
+            others.key(&name, &ended.key.text(), ended.until.since(now).nanos().div_ceil(1_000_000_000), out)?;
         }
     }
     Ok(())
@@ -230,7 +230,11 @@ fn record(job: &JobView, now: u64) -> Record {
         id: job.id().0,
         state,
         pri: job.priority(),
-        delay: if state == State::Delayed { short(left) } else { 0 },
+        delay: match state {
+            State::Delayed => short(left),
+            State::Held => short((job.created() + job.delay()).nanos().saturating_sub(now).div_ceil(1_000_000_000)),
+            _ => 0,
+        },
         ttr: short(job.ttr().secs()),
         age: now.saturating_sub(job.created().nanos()) / 1_000_000_000,
         counts: [history.reserves, history.timeouts, history.releases, history.buries, history.kicks],

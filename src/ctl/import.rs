@@ -255,7 +255,7 @@ impl Import {
         let origin = job.tags.dead_from().filter(|_| can_bury_dead).map(|name| self.origin(name));
         let (after, delay, least_ttl) = match job.state {
             State::Buried => (After::Bury(job.pri, origin), OUT_OF_REACH, LEAST_TTL),
-            State::Delayed => (After::Nothing, job.delay, 1),
+            State::Delayed | State::Held => (After::Nothing, job.delay, 1),
             _ => (After::Nothing, 0, 1),
         };
         let (tags, lost) = match job.tags.is_empty() {

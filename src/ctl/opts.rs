@@ -54,6 +54,10 @@ pub static DELAY: Flag = value(Some('d'), "delay", "SECONDS", "delay before the 
 pub static TTR: Flag = value(Some('r'), "ttr", "SECONDS", "time to run (default 60)");
 pub static UNIQUE: Flag = value(None, "unique", "KEY", "idempotency key; KEY:SECONDS keeps the key after the job ends");
 pub static CON: Flag = value(None, "con", "KEY", "reserve one job with this key at a time; KEY:N: at most N");
+pub static GROUP: Flag = value(None, "group", "GROUP", "make the job a member of GROUP; repeatable");
+pub static AFTER: Flag =
+    value(None, "after", "GROUP", "hold the job until all members of GROUP, or N (GROUP:N), are deleted");
+pub static OF_GROUP: Flag = value(None, "group", "GROUP", "wait until all members of GROUP are deleted");
 pub static TTL: Flag = value(None, "ttl", "SECONDS", "delete the job after SECONDS unless it is reserved");
 pub static TRY: Flag = value(None, "try", "N", "bury the job after N failed tries; N:SECONDS: with a growing delay");
 pub static UNTIL: Flag = value(Some('w'), "wait", "SECONDS", "wait at most SECONDS (default: no limit)");

@@ -8,7 +8,7 @@ use super::call::{tube, Call};
 use super::feed::{put, Feed};
 use super::input::{each_input, Input};
 use super::link::{first_word, refusal, Link};
-use super::opts::{Flag, CON, DELAY, FILE, JSON, LINES, PRI, TRY, TTL, TTR, TUBE, UNIQUE};
+use super::opts::{Flag, AFTER, CON, DELAY, FILE, GROUP, JSON, LINES, PRI, TRY, TTL, TTR, TUBE, UNIQUE};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::tell;
@@ -36,13 +36,15 @@ struct Put {
 }
 
 /// The tags that are options, and the words that a server has for them.
-const TAGS: [(&Flag, &str); 4] = [(&UNIQUE, "idp"), (&CON, "con"), (&TTL, "ttl"), (&TRY, "try")];
+const TAGS: [(&Flag, &str); 6] =
+    [(&UNIQUE, "idp"), (&CON, "con"), (&TTL, "ttl"), (&TRY, "try"), (&GROUP, "grp"), (&AFTER, "aft")];
 
 /// The tags of the command line. What would not be one word of a tag must not reach a server.
 fn tags(call: &Call) -> Result<Vec<(&'static str, String)>, Problem> {
     let mut tags = Vec::new();
-    for (opt, word) in TAGS {
-        let Some(value) = call.value(opt) else { continue };
+    for (opt, word, value) in
+        TAGS.iter().flat_map(|(opt, word)| call.values(opt).into_iter().map(|value| (*opt, *word, value)))
+    {
         let plain = value.split(':').all(|part| is_tube_name(part.as_bytes()));
         if !plain {
             return Err(Problem::usage(format!("--{}: {value}", opt.long)));

@@ -19,7 +19,7 @@ pub struct Record {
     pub id: u64,
     pub state: State,
     pub pri: u32,
-    /// Seconds until it is ready, if it is delayed.
+    /// Seconds until it is ready, if it is delayed; of a held job, what is left of its delay.
     pub delay: u32,
     /// Its time to run in seconds.
     pub ttr: u32,
@@ -43,7 +43,11 @@ impl Record {
             id: figures.text("id").parse().ok()?,
             state,
             pri: short(figures.number("pri")),
-            delay: if state == State::Delayed { short(figures.number("time-left")) } else { 0 },
+            delay: match state {
+                State::Delayed => short(figures.number("time-left")),
+                State::Held => short(figures.number("delay").saturating_sub(figures.number("age"))),
+                _ => 0,
+            },
             ttr: short(figures.number("ttr")),
             age: figures.number("age"),
             counts: COUNTS.map(|key| short(figures.number(key))),

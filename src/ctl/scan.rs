@@ -15,6 +15,9 @@ use super::progress::ProgressBar;
 use super::record::Record;
 use crate::engine::State;
 
+/// The number of states that a job can be in.
+pub const STATES: usize = State::UNFINISHED.len();
+
 /// The tube of the job that tells the highest id.
 const PROBE: &str = "beanpole-probe";
 
@@ -91,8 +94,8 @@ impl Wanted {
     }
 
     /// How many jobs the server counts that are meant, by state.
-    pub fn count(&self, link: &mut Link) -> Result<[u64; 4], Problem> {
-        let mut counts = [0; 4];
+    pub fn count(&self, link: &mut Link) -> Result<[u64; STATES], Problem> {
+        let mut counts = [0; STATES];
         let mut add = |figures: &super::yaml::Figures| {
             for (count, state) in counts.iter_mut().zip(State::UNFINISHED) {
                 if self.has_state(state) {
@@ -115,9 +118,10 @@ impl Wanted {
 impl Scan {
     pub fn run(link: &mut Link, wanted: &Wanted) -> Result<Scan, Problem> {
         let mut scan = Scan::default();
-        let total = wanted.count(link)?.iter().sum();
+        let counts = wanted.count(link)?;
+        let total = counts.iter().sum();
         let mut progress = ProgressBar::new("jobs found");
-        if !scan.list(link, wanted, total, &mut progress)? {
+        if !scan.list(link, wanted, &counts, &mut progress)? {
             scan.search(link, wanted, total, &mut progress)?;
         }
         let id = |place: usize| scan.jobs[place].record.id;
@@ -133,10 +137,13 @@ impl Scan {
         &mut self,
         link: &mut Link,
         wanted: &Wanted,
-        total: u64,
+        counts: &[u64; STATES],
         progress: &mut ProgressBar,
     ) -> Result<bool, Problem> {
-        let meant = |state: &State| wanted.has_state(*state);
+        let total = counts.iter().sum();
+        // Servers without groups do not know the state of held jobs.
+        let is_known = |state: State| state != State::Held || counts[state as usize] > 0;
+        let meant = |state: &State| wanted.has_state(*state) && is_known(*state);
         let names = if wanted.tubes.is_empty() { link.tubes()? } else { wanted.tubes.clone() };
         'tubes: for tube in &names {
             for state in State::UNFINISHED.into_iter().filter(meant) {

@@ -8,7 +8,7 @@ use super::problem::{Problem, REFUSED};
 use super::put::knows;
 use super::yaml::Figures;
 use crate::protocol::beanstalk::MAX_PUT_LINE;
-use crate::protocol::text::push_quoted;
+use crate::protocol::text::{is_tube_name, push_quoted};
 use crate::shared::base64;
 use crate::shared::json::{Members, Object};
 
@@ -19,11 +19,15 @@ const NAMES: [&str; 3] = ["idempotency-key", "concurrency-key", "dead-from"];
 const NUMBERS: [&str; 7] =
     ["idempotency-ttl", "concurrency-limit", "try", "backoff", "fails", "max-fails", "expires-in"];
 
+/// Keys whose values are names of groups with commas between them, perhaps each with a number behind a colon; and the
+/// tags for them.
+const GROUPS: [(&str, &str); 2] = [("group", "grp"), ("after-group", "aft")];
+
 /// Keys whose values are words, which no tag can express.
 const WORDS: [&str; 2] = ["unique", "protocol"];
 
 /// All members of a line that this reads.
-pub const MEMBERS: [&str; 17] = [
+pub const MEMBERS: [&str; 19] = [
     "idempotency-key",
     "idempotency-key-base64",
     "concurrency-key",
@@ -41,6 +45,8 @@ pub const MEMBERS: [&str; 17] = [
     "dead-from-base64",
     "last-error",
     "last-error-base64",
+    "group",
+    "after-group",
 ];
 
 /// Bytes of a line of `put` beside its tags, at most.
@@ -110,6 +116,14 @@ impl JobTags {
                 figures.push(key, word.to_owned());
             }
         }
+        for (key, _) in GROUPS {
+            if let Some(groups) = text(key)? {
+                if !groups.split(',').all(is_group) {
+                    return Err(format!("{key}: {}", groups.escape_debug()));
+                }
+                figures.push(key, groups.to_string());
+            }
+        }
         match (text("last-error")?, text("last-error-base64")?) {
             (Some(plain), _) => figures.push("last-error", plain.to_string()),
             (None, Some(encoded)) => {
@@ -164,6 +178,16 @@ impl JobTags {
         if self.dead_from().is_some() && !can.export {
             add("dead-from", String::new(), false);
         }
+        for ((key, tag), known) in
+            GROUPS.into_iter().zip([can.grp, can.aft]).filter(|((key, _), _)| !text(key).is_empty())
+        {
+            // A job that was held is held even if no member is there yet.
+            let written = |group: &str| match (tag, group.contains(':')) {
+                ("aft", false) => format!(" aft:{group}:0"),
+                _ => format!(" {tag}:{group}"),
+            };
+            add(key, text(key).split(',').map(written).collect(), known);
+        }
         for key in WORDS.into_iter().filter(|key| !text(key).is_empty()) {
             add(key, String::new(), false);
         }
@@ -174,6 +198,12 @@ impl JobTags {
     }
 }
 
+/// Returns `true` for the name of a group, perhaps with a number behind a colon.
+fn is_group(text: &str) -> bool {
+    let (name, count) = text.split_once(':').unwrap_or((text, "0"));
+    is_tube_name(name.as_bytes()) && count.parse::<u32>().is_ok()
+}
+
 /// What a server can store.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Abilities {
@@ -181,6 +211,8 @@ pub struct Abilities {
     con: bool,
     tries: bool,
     ttl: bool,
+    grp: bool,
+    aft: bool,
     /// The command `limit-tube` with a single number.
     pub limit: bool,
     /// Names in quotes, failed tries and their reasons.
@@ -205,6 +237,8 @@ impl Abilities {
                 con,
                 tries,
                 ttl,
+                grp: has("grp"),
+                aft: has("aft"),
                 limit: has("limit-tube"),
                 export: has("export"),
                 set_tube: has("set-tube"),
@@ -216,6 +250,8 @@ impl Abilities {
             con: knows(link, "con")?,
             tries: knows(link, "try")?,
             ttl: knows(link, "ttl")?,
+            grp: knows(link, "grp")?,
+            aft: knows(link, "aft")?,
             limit: limit.line != "UNKNOWN_COMMAND",
             export: export.line != "UNKNOWN_COMMAND",
             set_tube: set_tube.line != "UNKNOWN_COMMAND",
@@ -228,8 +264,17 @@ mod tests {
     use super::*;
     use crate::shared::json::{object, Strays};
 
-    const ALL: Abilities =
-        Abilities { idp: true, con: true, tries: true, ttl: true, limit: true, export: true, set_tube: true };
+    const ALL: Abilities = Abilities {
+        grp: true,
+        aft: true,
+        idp: true,
+        con: true,
+        tries: true,
+        ttl: true,
+        limit: true,
+        export: true,
+        set_tube: true,
+    };
 
     fn of(text: &str) -> JobTags {
         JobTags::of(&Figures::parse(text))
@@ -250,6 +295,16 @@ mod tests {
         let older = Abilities { export: false, ..ALL };
         let (tags, lost) = read.write_for(&older, 1);
         assert_eq!((tags.as_str(), lost), (" con:c:2 try:9:5 ttl:7", vec!["idempotency-key", "fails", "last-error"]));
+        let grouped = of("group: a,b\nafter-group: c,d:3\n");
+        let line = object(|json| grouped.write(json));
+        let read = JobTags::read(&Object::parse(line.as_bytes(), &MEMBERS, Strays::Refused).expect("an object"));
+        let tags = read.expect("groups").write_for(&ALL, 1);
+        assert_eq!(tags, (" grp:a grp:b aft:c:0 aft:d:3".to_owned(), vec![]));
+        for wrong in ["", "a,", "a b", "a:x", "a\\r\\nquit"] {
+            let line = format!("{{\"after-group\":\"{wrong}\"}}");
+            let object = Object::parse(line.as_bytes(), &MEMBERS, Strays::Refused).expect("an object");
+            assert!(JobTags::read(&object).is_err(), "{wrong}");
+        }
         let other = of("idempotency-key: u\nunique: id\nprotocol: workq\ntry: 3\n");
         assert_eq!(other.write_for(&ALL, 1), (" idp:u".to_owned(), vec!["unique", "protocol", "try"]));
     }

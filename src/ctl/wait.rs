@@ -1,41 +1,90 @@
-//! `wait`: until jobs are gone or set aside.
+//! `wait`: until jobs, or all jobs of a group, are gone or set aside.
 //!
 //! Owns what their ends mean for the exit code. Must not look for jobs: who waits knows their ids.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::call::Call;
 use super::link::{first_word, refusal, Link};
-use super::opts::UNTIL;
+use super::opts::{OF_GROUP, UNTIL};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
+use super::progress::ProgressBar;
 use super::tell;
+use crate::protocol::text::is_tube_name;
 
 /// As long as the protocol can say: a century.
 const LONGEST: u64 = u32::MAX as u64;
 
+/// How often the server is asked about a group.
+const PACE: Duration = Duration::from_millis(500);
+
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let ids = call.ids()?;
+    let groups = call.values(&OF_GROUP);
+    if ids.is_empty() == groups.is_empty() {
+        return Err(Problem::usage("either IDs or --group"));
+    }
+    if let Some(name) = groups.iter().find(|name| !is_tube_name(name.as_bytes())) {
+        return Err(Problem::usage(format!("--group: {name}")));
+    }
     let until = call.short_number(&UNTIL)?.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
     let mut link = Link::open(call)?;
     let mut code = DONE;
     for id in ids {
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000) as u64);
-        let command = format!("wait {id} {}", left.unwrap_or(LONGEST));
-        let reply = link.ask_patiently(&command, left)?;
-        match first_word(&reply.line) {
-            "DELETED" => out.line(&format!("{id} deleted"))?,
-            "BURIED" => {
-                out.line(&format!("{id} buried"))?;
-                code = REFUSED;
-            }
-            "TIMED_OUT" => return Err(Problem::empty(format!("job {id} is still there"))),
-            "NOT_FOUND" => {
-                tell(&refusal(&command, &reply.line).text);
-                code = REFUSED;
-            }
-            _ => return Err(refusal(&command, &reply.line)),
-        }
+        code = code.max(wait_for_job(&mut link, id, until, out)?);
+    }
+    for group in groups {
+        code = code.max(wait_for_group(&mut link, &group, until, out)?);
     }
     Ok(code)
+}
+
+fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out) -> Result<u8, Problem> {
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000) as u64);
+    let command = format!("wait {id} {}", left.unwrap_or(LONGEST));
+    let reply = link.ask_patiently(&command, left)?;
+    match first_word(&reply.line) {
+        "DELETED" => {
+            out.line(&format!("{id} deleted"))?;
+            Ok(DONE)
+        }
+        "BURIED" => {
+            out.line(&format!("{id} buried"))?;
+            Ok(REFUSED)
+        }
+        "TIMED_OUT" => Err(Problem::empty(format!("job {id} is still there"))),
+        "NOT_FOUND" => {
+            tell(&refusal(&command, &reply.line).text);
+            Ok(REFUSED)
+        }
+        _ => Err(refusal(&command, &reply.line)),
+    }
+}
+
+/// A group without members is complete. Members that are all buried will not end by themselves.
+fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mut Out) -> Result<u8, Problem> {
+    let command = format!("stats-group {group}");
+    let mut progress = ProgressBar::new("jobs done");
+    loop {
+        let figures = link.figures(&command)?.unwrap_or_default();
+        let [pending, buried, deleted] = ["pending", "buried", "deleted"].map(|key| figures.number(key));
+        if pending == 0 {
+            progress.end();
+            out.line(&format!("{group} complete"))?;
+            return Ok(DONE);
+        }
+        if pending == buried {
+            progress.end();
+            out.line(&format!("{group}: {buried} buried"))?;
+            return Ok(REFUSED);
+        }
+        progress.tell(deleted, Some((deleted, deleted + pending)));
+        let left = until.map_or(PACE, |until| until.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return Err(Problem::empty(format!("{pending} jobs of group {group} are still there")));
+        }
+        thread::sleep(left.min(PACE));
+    }
 }

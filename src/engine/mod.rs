@@ -19,10 +19,10 @@ mod log;
 mod rules;
 mod verbs;
 
-pub use self::log::change::Change;
-pub use self::log::log_room::{LogRoom, CHANGE_SIZE, OPTIONS_SIZE, ORIGIN_SIZE, PUT_SIZE};
+pub use self::log::change::{Change, LoggedGroup, MemberGone};
+pub use self::log::log_room::{LogRoom, CHANGE_SIZE, GROUP_SIZE, OPTIONS_SIZE, ORIGIN_SIZE, PUT_SIZE};
 pub use self::log::restore::MovedJob;
-pub use self::log::stored::{StoredChange, StoredJob, StoredKey, StoredOptions};
+pub use self::log::stored::{StoredChange, StoredJob, StoredKey, StoredOptions, StoredTie, StoredTies};
 pub use data::account::Account;
 pub use data::body::{Body, BodyRef, COPY_MAX};
 pub use data::client::{ReserveMode, ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
@@ -31,11 +31,14 @@ pub use data::deferred::DEFERRED;
 pub use data::details::History;
 pub use data::ended_keys::{EndedKey, KEY_COST};
 pub use data::event::{Event, NoJob, Outcome, Report};
+pub use data::groups::{GroupCount, GROUP_COST, MEMBER_COST, WAIT_COST};
 pub use data::handle::{ClientHandle, ClientId, NOBODY};
 pub use data::histogram::{Histogram, JobTimes};
 pub use data::job::{priority_class, Cause, Job, JobId, JobView, NewJob, Priority, State, PRIORITY_CLASSES, URGENT};
 pub use data::job_extras::JobExtras;
-pub use data::job_options::{CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, JobOptions};
+pub use data::job_options::{
+    CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, GroupTag, JobOptions, Tie, MOST_TIES,
+};
 pub use data::jobs::JOB_COST;
 pub use data::latency::{Latency, TubeEvents, TubeTimes, TIMES_COST};
 pub use data::list::{Linked, Links, List};
@@ -52,7 +55,7 @@ pub use figures::ages::FindOldest;
 pub use figures::buried::BuriedWalk;
 pub use figures::id_pages::IdPage;
 pub use figures::pages::{JobPage, NamePage, Page};
-pub use figures::stats::{JobStats, Stats, TubeStats};
+pub use figures::stats::{GroupStats, JobStats, Stats, TubeStats};
 pub use rules::completion::NotCompleted;
 pub use rules::failures::{Failed, LONGEST_REASON};
 pub use verbs::batches::TouchAll;

@@ -95,6 +95,9 @@ fn decide(request: &Request, from: &mut usize, context: &mut Context) -> Decisio
     if access.rights().is_none() {
         return Decision::Made(if for_strangers { Ok(()) } else { Err(Denied::Unknown) });
     }
+    if let Err(denied) = groups(request, access) {
+        return Decision::Made(Err(denied));
+    }
     let made = match (need.scope, subject) {
         (Scope::Used, _) => access.check(need, Some(engine.used(*client))),
         (Scope::Watched, _) => return watched(need, from, engine, *client, access),
@@ -111,6 +114,16 @@ fn decide(request: &Request, from: &mut usize, context: &mut Context) -> Decisio
         _ => access.check(need, None),
     };
     Decision::Made(made)
+}
+
+/// A client that ties a job to groups must be allowed to put jobs into tubes with the same names.
+fn groups(request: &Request, access: &ClientAccess) -> Result<(), Denied> {
+    let groups = match request {
+        Request::Beanstalk(request) => request.groups(),
+        Request::Http(request) => request.tags().map_or(&[][..], |tags| &tags.groups),
+        _ => &[],
+    };
+    groups.iter().try_for_each(|tag| access.check(Need::PUT_NAMED, Some(&tag.name.text())))
 }
 
 /// A job that is not there is nobody's secret from those who may do the same to others.

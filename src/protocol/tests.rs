@@ -162,7 +162,7 @@ impl World {
     }
 
     fn all_ids(&self) -> Vec<u64> {
-        let all = [State::Ready, State::Reserved, State::Delayed, State::Buried, State::Finished];
+        let all = [State::Ready, State::Reserved, State::Delayed, State::Buried, State::Held, State::Finished];
         all.iter().flat_map(|state| self.ids(*state)).collect()
     }
 

@@ -43,6 +43,8 @@ pub struct JobTotals {
     pub delayed: u64,
     /// Jobs buried until they are kicked or deleted.
     pub buried: u64,
+    /// Jobs that wait for members of groups.
+    pub held: u64,
 }
 
 /// Statistics of a tube at one moment.
@@ -87,8 +89,8 @@ pub struct JobInfo {
 
 impl From<JobCounts> for JobTotals {
     fn from(counts: JobCounts) -> JobTotals {
-        let JobCounts { ready, reserved, delayed, buried, .. } = counts;
-        JobTotals { ready, reserved, delayed, buried }
+        let JobCounts { ready, reserved, delayed, buried, held, .. } = counts;
+        JobTotals { ready, reserved, delayed, buried, held }
     }
 }
 

@@ -15,7 +15,7 @@ pub const TUBE: &str = "t";
 pub const OTHER: &str = "o";
 
 /// The rights of each command, one of which is enough.
-const BEANSTALK: [(&str, &[&str]); 45] = [
+const BEANSTALK: [(&str, &[&str]); 46] = [
     ("put", &["put"]),
     ("peek", &["look"]),
     ("peek-ready", &["look"]),
@@ -53,6 +53,7 @@ const BEANSTALK: [(&str, &[&str]); 45] = [
     ("flush-tube", &["admin"]),
     ("flush-buried", &["admin"]),
     ("list-jobs", &["look"]),
+    ("stats-group", &["look"]),
     ("list-keys", &["look"]),
     ("limit-tube", &["admin"]),
     ("set-tube", &["admin"]),
@@ -119,7 +120,7 @@ fn of_beanstalk() {
             "bury" => format!("bury {id} 0"),
             "kick" => "kick 1".to_owned(),
             "reserve-with-timeout" | "reserve-with-abort" => format!("{command} 0"),
-            "stats-tube" | "use" | "watch" | "ignore" => format!("{command} {TUBE}"),
+            "stats-group" | "stats-tube" | "use" | "watch" | "ignore" => format!("{command} {TUBE}"),
             "pause-tube" => format!("pause-tube {TUBE} 0"),
             "auth" => format!("auth {}", super::OPERATOR),
             "reserve-batch" => "reserve-batch 1 0".to_owned(),
@@ -156,6 +157,20 @@ fn a_tag_names_no_tube_that_the_client_may_not_put_to() {
     assert_eq!(client.ask(&format!("put 0 0 60 1 tub:{OTHER}\r\nx")), "FORBIDDEN");
     assert!(client.ask(&format!("put 0 0 60 1 tub:{TUBE}\r\nx")).starts_with("INSERTED "));
     assert!(client.ask("put 0 0 60 1 ttl:60\r\nx").starts_with("INSERTED "));
+}
+
+#[test]
+fn a_tag_names_no_group_that_the_client_may_not_put_to() {
+    let guarded = Guarded::start("");
+    guarded.change(&format!("me {} put:{TUBE},default look:{TUBE}", user()));
+    let mut client = guarded.connect("beanstalk");
+    for tags in [format!("grp:{OTHER}"), format!("aft:{OTHER}"), format!("grp:{TUBE} aft:{OTHER}:2")] {
+        assert_eq!(client.ask(&format!("put 0 0 60 1 {tags}\r\nx")), "FORBIDDEN", "{tags}");
+    }
+    assert_eq!(client.ask(&format!("stats-group {OTHER}")), "FORBIDDEN");
+    assert_eq!(client.ask(&format!("stats-group {TUBE}")), "NOT_FOUND");
+    assert!(client.ask(&format!("put 0 0 60 1 grp:{TUBE}\r\nx")).starts_with("INSERTED "));
+    assert!(client.ask(&format!("put 0 0 60 1 aft:{TUBE}\r\nx")).starts_with("INSERTED "));
 }
 
 #[test]

@@ -63,19 +63,22 @@ fn live(engine: &Engine) -> u64 {
         let options = engine.stored_options(&job).map_or(0, |options| {
             let name = if let StoredKey::Kept(name) = options.dedup_key { name.length() } else { 0 };
             let bound = if let StoredKey::Kept(name) = options.concurrency.0 { name.length() } else { 0 };
-            68 + name + bound + options.reducer.map_or(0, <[u8]>::len) + options.reason.len()
+            let ties: usize = options.ties.iter().map(|tie| 6 + tie.name.len()).sum();
+            ties + 68 + name + bound + options.reducer.map_or(0, <[u8]>::len) + options.reason.len()
         });
         let origin = engine.dead_from(&job).map_or(0, |name| 2 + name.len());
         (94 + origin + engine.tube_of(&job).len() + job.body().len() + options) as u64
     };
     let pauses: u64 = engine.pauses().map(|(name, _)| (29 + name.len()) as u64).sum();
     let operations: u64 = engine.open_operations().map(|operation| (28 + operation.names()) as u64).sum();
+    let groups: u64 = engine.group_names().map(|name| (52 + name.len()) as u64).sum();
     let keys: u64 = engine.ended_keys().map(|ended| (31 + ended.names()) as u64).sum();
     let settings =
         engine.tubes_with_settings().map(|(name, settings)| (48 + name.len() + settings.dead_length()) as u64);
     engine.jobs().filter(|job| !job.is_volatile()).map(size).sum::<u64>()
         + pauses
         + operations
+        + groups
         + keys
         + settings.sum::<u64>()
 }

@@ -188,8 +188,8 @@ impl Job {
             return Job { body: rest.to_vec(), ..Job::default() };
         }
         let (dedup_key, reducer) = (short(rest, 42), short(rest, 44));
-        let own = if rest[0] == b'd' { 14 } else { 0 };
-        let bound = if own > 0 { short(rest, TERMS + 12) } else { 0 };
+        let own = if rest[0] == b'd' { 16 } else { 0 };
+        let bound = if own > 0 { short(rest, TERMS + 12) + short(rest, TERMS + 14) } else { 0 };
         let (dedup_key, more) = rest[TERMS + own..].split_at(dedup_key);
         let (reducer, more) = more.split_at(reducer);
         let (_, body) = more.split_at(bound + short(rest, 46));
@@ -287,7 +287,7 @@ fn apply(kind: u8, payload: &[u8], jobs: &mut BTreeMap<u64, Job>) {
             let (id, job) = Job::full(kind, payload);
             jobs.insert(id, job);
         }
-        b'D' => drop(jobs.remove(&id())),
+        b'D' | b'V' => drop(jobs.remove(&id())),
         b'Z' | b'N' | b'C' | b'I' | b'S' | b'G' | b'Q' | b'E' | b'F' | b'Y' | b'H' => {}
         _ => drop(jobs.get_mut(&id()).map(|job| job.change(kind, payload))),
     }

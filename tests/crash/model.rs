@@ -105,6 +105,7 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
         State::Ready | State::Reserved => ('r', 0),
         State::Delayed => ('d', job.due().nanos()),
         State::Buried => ('b', job.due().nanos()),
+        State::Held => ('h', 0),
         State::Finished => ('f', 0),
     };
     let extras = engine.extras(&job);

@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beanpole::internals::engine::{Engine, JobView, State, StoredOptions, Time, TubeSettings};
+use beanpole::internals::engine::{
+    CompletionPolicy, Engine, JobView, Span, State, StoredKey, StoredOptions, StoredTies, Time, TubeSettings,
+};
 
 /// A job as the log has it.
 #[derive(Clone, PartialEq, Debug)]
@@ -23,6 +25,8 @@ struct Standing {
     history: [u32; 5],
     fails: u8,
     outcome: Option<(bool, Vec<u8>)>,
+    /// The groups that it is a member of or waits for.
+    ties: String,
 }
 
 /// The key, its tube's name, and the id of the job that had it.
@@ -35,6 +39,8 @@ pub struct Snapshot {
     jobs: BTreeMap<u64, Standing>,
     keys: EndedKeys,
     settings: BTreeMap<Vec<u8>, TubeSettings>,
+    /// The members of each group that have ended.
+    groups: BTreeMap<Vec<u8>, u64>,
     last_id: u64,
 }
 
@@ -44,7 +50,9 @@ pub struct Snapshots(Vec<Snapshot>);
 
 fn standing(engine: &Engine, job: &JobView) -> Standing {
     let options = engine.stored_options(job);
-    let fixed = options.map(|options| StoredOptions { outcome: None, order: 0, ..options });
+    let fixed = options.map(|options| StoredOptions { outcome: None, order: 0, ties: StoredTies::None, ..options });
+    // A job without tags may have been tied to a group.
+    let fixed = fixed.filter(|options| *options != plain());
     let body = &job.body().bytes()[..engine.payload_len(job)];
     let history = job.history();
     let (state, due) = match job.state() {
@@ -63,6 +71,28 @@ fn standing(engine: &Engine, job: &JobView) -> Standing {
         history: [history.reserves, history.timeouts, history.releases, history.buries, history.kicks],
         fails: job.fails(),
         outcome: engine.outcome(job).map(|(done, result)| (done, result.to_vec())),
+        ties: options.map_or(String::new(), |options| format!("{:?}", options.ties)),
+    }
+}
+
+/// The options of a job without any.
+fn plain() -> StoredOptions<'static> {
+    StoredOptions {
+        completion: CompletionPolicy::Drop,
+        dedup_key: StoredKey::None,
+        ttl: Span::MAX,
+        expires: Time::NEVER,
+        start: Time::NEVER,
+        order: 0,
+        max_attempts: 0,
+        max_fails: 0,
+        outcome: None,
+        reducer: None,
+        keep: 0,
+        backoff: 0,
+        concurrency: (StoredKey::None, 0),
+        reason: b"",
+        ties: StoredTies::None,
     }
 }
 
@@ -101,6 +131,7 @@ impl Snapshot {
             jobs: jobs.map(|job| (job.id().0, standing(engine, &job))).collect(),
             keys: keys.collect(),
             settings: engine.tubes_with_settings().map(|(name, settings)| (name.to_vec(), settings.clone())).collect(),
+            groups: engine.group_names().map(|name| (name.to_vec(), ended(engine, &name))).collect(),
             last_id: engine.last_id(),
         }
     }
@@ -114,7 +145,8 @@ impl Snapshot {
     }
 
     fn is(&self, found: &Snapshot) -> bool {
-        self.jobs == found.jobs && self.keys == found.keys && self.settings == found.settings
+        let same = self.keys == found.keys && self.settings == found.settings && self.groups == found.groups;
+        same && self.jobs == found.jobs
     }
 }
 
@@ -141,6 +173,12 @@ fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), 
             }
         }
     }
+    for (name, ended) in &found.groups {
+        let no_less = before.groups.get(name).is_none_or(|before| ended >= before);
+        if !no_less && after.groups.get(name) != Some(ended) {
+            return Err(format!("group {name:?}: {:?} had ended, {ended} have", before.groups.get(name)));
+        }
+    }
     if found.settings != before.settings && found.settings != after.settings {
         return Err(format!(
             "settings were {:?}, became {:?}, are {:?}",
@@ -150,13 +188,19 @@ fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), 
     Ok(())
 }
 
+/// How many members of a group have ended.
+fn ended(engine: &Engine, name: &[u8]) -> u64 {
+    engine.group_stats(&name.into()).map_or(0, |group| group.ended)
+}
+
 fn differences(safe: &Snapshot, found: &Snapshot) -> String {
     let ids: BTreeSet<u64> = safe.jobs.keys().chain(found.jobs.keys()).copied().collect();
     let differ = ids.into_iter().filter(|id| safe.jobs.get(id) != found.jobs.get(id));
     let jobs: Vec<String> =
         differ.map(|id| format!("job {id} was {:?}, is {:?}", safe.jobs.get(&id), found.jobs.get(&id))).collect();
     let keys = if safe.keys == found.keys { String::new() } else { format!("{:?}, {:?}", safe.keys, found.keys) };
-    format!("{}\n{keys}", jobs.join("\n"))
+    let groups = if safe.groups == found.groups { "" } else { &format!("{:?}, {:?}", safe.groups, found.groups) };
+    format!("{}\n{keys}{groups}", jobs.join("\n"))
 }
 
 impl Snapshots {

@@ -4,7 +4,8 @@
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::internals::engine::{
-    DedupKey, Engine, Flush, JobId, MoveJobs, NewJob, Rate, Span, State, Tagged, Tags, Time, TubeSettings, UNLIMITED,
+    DedupKey, Engine, Flush, GroupTag, JobId, MoveJobs, NewJob, Rate, Span, State, Tagged, Tags, Tie, Time,
+    TubeSettings, UNLIMITED,
 };
 
 use crate::crashes::wished;
@@ -32,7 +33,16 @@ fn tags(random: &mut Random) -> Tags {
         reason: random.once_in(8).then(|| (*b"imported").into()),
         ttl: random.pick(&[Span::MAX, Span::MAX, Span::from_secs(1), Span::from_secs(100)]),
         concurrency: random.once_in(4).then(|| (second, random.pick(&[1, 2]))),
+        groups: groups(random),
     }
+}
+
+/// Up to two groups, so that a job may be a member of one and wait for the other.
+fn groups(random: &mut Random) -> Vec<GroupTag> {
+    let count = random.pick(&[0, 0, 1, 2]);
+    let names = KEYS.iter().take(count);
+    let ties = [Tie::Member, Tie::Member, Tie::After { even_if_new: false }, Tie::AfterCount(2)];
+    names.map(|&name| GroupTag { name: name.into(), tie: random.pick(&ties) }).collect()
 }
 
 fn put(life: &mut Life) {

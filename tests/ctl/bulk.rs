@@ -289,7 +289,7 @@ fn everything_that_extensions_keep_is_exported_and_comes_back() {
     let (fresh, _) = with_gearman(&Folder::new(), &[]);
     let ended = fresh.feed(&["import"], first.out.as_bytes());
     assert_eq!(ended.code, 1, "{}", ended.err);
-    assert!(ended.err.contains("imported 9 jobs, 2 of them buried; 0 lines were refused"), "{}", ended.err);
+    assert!(ended.err.contains("imported 12 jobs, 2 of them buried; 0 lines were refused"), "{}", ended.err);
     assert!(
         ended.err.contains("imported 2 pauses, settings of 5 tubes, 1 keys that outlive their jobs"),
         "{}",
@@ -313,10 +313,12 @@ fn what_a_server_cannot_store_is_reported_and_counted() {
     let ended = plain.feed(&["import"], export.as_bytes());
     assert_eq!(ended.code, 1, "{}", ended.err);
     for part in [
-        "imported 9 jobs, 2 of them buried; 0 lines were refused",
+        "imported 12 jobs, 2 of them buried; 0 lines were refused",
         "imported 2 pauses, settings of 0 tubes, 0 keys",
         "idempotency-key, 4 times",
         "concurrency-key, 2 times",
+        "stored by the server: group, 2 times",
+        "after-group, 2 times",
         "try, 3 times",
         "fails, 3 times",
         "last-error, 2 times",

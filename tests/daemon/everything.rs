@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
-/// Puts jobs 1 to 9 and sets tubes, on a server without jobs.
+/// Puts jobs 1 to 13 and sets tubes, on a server without jobs.
 pub fn fill(mut stream: TcpStream) {
     let put = |tube: &str, head: &str, body: &str| format!("use {tube}\r\nput {head}{body}\r\n");
     let commands = [
@@ -35,10 +35,16 @@ pub fn fill(mut stream: TcpStream) {
         "reserve-job 8\r\nfail 8 5 7\r\nno host\r\nreserve-job 8\r\nfail 8 5 8\r\nno route\r\n".to_owned(),
         put("mail", "5 0 60 1", "\r\ni"),
         "reserve-job 9\r\nfail 9 5 7\r\nrefused\r\n".to_owned(),
+        // A group of which one of two members has ended, and jobs that wait for it.
+        put("parts", "5 0 60 1 grp:batch", "\r\nj"),
+        put("parts", "5 0 60 1 grp:batch", "\r\nk"),
+        put("whole", "5 100011 60 1 aft:batch grp:next", "\r\nl"),
+        put("whole", "5 0 60 1 aft:batch:3", "\r\nm"),
+        "delete 10\r\n".to_owned(),
     ];
     stream.write_all(commands.concat().as_bytes()).expect("a connection");
     let lines = BufReader::new(stream).lines();
-    let replies: Vec<String> = lines.take(45).map(|line| line.expect("a reply")).collect();
+    let replies: Vec<String> = lines.take(54).map(|line| line.expect("a reply")).collect();
     let refused = replies.iter().find(|line| ["BAD_FORMAT", "NOT_FOUND", "UNKNOWN_COMMAND"].contains(&line.as_str()));
     assert_eq!(refused, None, "{replies:?}");
 }

@@ -378,8 +378,19 @@ fn a_job_is_put_with_tags() {
     for wrong in ["tub:other", "ttl:0", "foo", "idp:a idp:b", " "] {
         assert_eq!(put(wrong).0, 400, "{wrong:?}");
     }
+    let shown = visited.get("/api/jobs/1");
+    for (key, found) in [("idempotency-key", "\"a\""), ("idempotency-ttl", "60"), ("concurrency-key", "\"web\"")] {
+        assert_eq!(value(&shown, key), found);
+    }
     assert_eq!(speak(&visited)("delete 1"), "DELETED");
     assert_eq!(put("idp:a"), (200, "{\"id\":1,\"duplicate-of\":\"deleted\"}\n".to_owned()));
+    assert_eq!(put("grp:parts"), (200, "{\"id\":3}\n".to_owned()));
+    assert_eq!(put("aft:parts grp:whole"), (200, "{\"id\":4}\n".to_owned()));
+    let held = visited.get("/api/jobs/4");
+    for (key, found) in [("state", "\"held\""), ("group", "\"whole\""), ("after-group", "\"parts\"")] {
+        assert_eq!(value(&held, key), found);
+    }
+    assert_eq!(put("aft:parts grp:parts").0, 400);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use beanpole::internals::engine::{ClientId, JobEnd, JobId, NoJob, Refused, Span,
 
 use crate::predicted::{known, yaml, TUBES, UNATTENDED};
 use crate::random::Random;
-use crate::reference::model::{JobTags, Model, Name, Outcome, Settings};
+use crate::reference::model::{GroupTie, JobTags, Model, Name, Outcome, Settings};
 use crate::speech::{body, Topic};
 
 /// A command, without the CR LF at its end; none if it had better be one of beanstalkd's.
@@ -33,7 +33,11 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
             format!("{} {tube}", if random.once_in(2) { "flush-tube" } else { "flush-buried" })
         }
         19 => "peek-reserved".to_owned(),
-        20 => format!("list-jobs {tube} {state} {} {}", random.below(8), 1 + random.below(4)),
+        20 => {
+            let state = if random.once_in(4) { "held" } else { state };
+            format!("list-jobs {tube} {state} {} {}", random.below(8), 1 + random.below(4))
+        }
+        _ if random.once_in(24) => format!("stats-group {tube}"),
         21 | 22 => format!("move-job {job} {tube} {} {}", random.below(3), random.below(3)),
         27..30 if topic.unattended => format!("move-tube {tube} {to} {state} {}", random.pick(&[3, 100, 100])),
         23 | 24 => format!("move-tube {tube} {to} {state} {}", random.below(4)),
@@ -85,7 +89,22 @@ fn tags(random: &mut Random, topic: &Topic) -> String {
     if random.once_in(4) && (topic.predicted || random.once_in(8)) {
         tags += &format!(" ttl:{}", 1 + random.below(4));
     }
+    groups(random, &mut tags);
     tags
+}
+
+/// Ties a job to up to two groups. Their names are like those of tubes.
+fn groups(random: &mut Random, tags: &mut String) {
+    let first = random.below(TUBES.len() as u64) as usize;
+    for place in 0..random.pick(&[0, 0, 1, 1, 2]) {
+        let group = TUBES[(first + place) % TUBES.len()];
+        *tags += &match random.below(8) {
+            0..4 => format!(" grp:{group}"),
+            4 | 5 => format!(" aft:{group}"),
+            6 => format!(" aft:{group}:0"),
+            _ => format!(" aft:{group}:{}", 1 + random.below(3)),
+        };
+    }
 }
 
 pub fn state(name: &str) -> State {
@@ -93,6 +112,7 @@ pub fn state(name: &str) -> State {
         "ready" => State::Ready,
         "delayed" => State::Delayed,
         "buried" => State::Buried,
+        "held" => State::Held,
         other => panic!("{other} is not asked for"),
     }
 }
@@ -115,12 +135,23 @@ pub fn put(model: &mut Model, client: ClientId, words: &[&str], body: &[u8], now
             "try" => (tags.tries, tags.backoff) = (number(parts[1]) as u8, behind(0) as u32),
             "tub" => tags.tube = Some(known(parts[1])),
             "ttl" => tags.ttl = Some(seconds(parts[1])),
+            "grp" => tags.groups.push((known(parts[1]), GroupTie::Member)),
+            "aft" => {
+                let tie = match parts.get(2).map(|count| number(count) as u32) {
+                    None => GroupTie::After(false),
+                    Some(0) => GroupTie::After(true),
+                    Some(count) => GroupTie::AfterCount(count),
+                };
+                tags.groups.push((known(parts[1]), tie));
+            }
             other => panic!("{other} is no tag"),
         }
     }
     match model.put_tagged(client, terms, body.to_vec(), tags, now) {
         Ok(Tagged::New(id)) => format!("INSERTED {}", id.0),
         Ok(Tagged::Duplicate { id, state, raised }) => {
+            // To a producer, a held job is delayed.
+            let state = if state == State::Held { State::Delayed } else { state };
             let name = format!("{state:?}").to_uppercase();
             format!("INSERTED {} {name}{}", id.0, raised.map_or(String::new(), |pri| format!(" {pri}")))
         }
@@ -179,6 +210,10 @@ pub fn carry_out(model: &mut Model, client: ClientId, half_closed: bool, words: 
                 None => "NOT_FOUND".to_owned(),
             }
         }
+        "stats-group" => match model.group(known(words[1])) {
+            Some(figures) => return Some(group(model, known(words[1]), figures)),
+            None => "NOT_FOUND".to_owned(),
+        },
         "move-job" => {
             let terms = (number(words[3]) as u32, Span::from_secs(number(words[4])));
             let moved = model.move_job(client, job(1), known(words[2]), terms, now).expect("room for a tube");
@@ -209,6 +244,21 @@ pub fn carry_out(model: &mut Model, client: ClientId, half_closed: bool, words: 
         _ => return None,
     };
     Some((text + "\r\n").into_bytes())
+}
+
+fn group(model: &Model, name: Name, (pending, waiting, ended): (u64, u64, u64)) -> Vec<u8> {
+    let of = |state| model.members_in(name, state);
+    let text = format!(
+        "---\nname: \"{name}\"\npending: {pending}\nburied: {}\ncomplete: {}\nwaiting-jobs: {waiting}\n\
+         ready: {}\nreserved: {}\ndelayed: {}\nheld: {}\ndeleted: {ended}\n",
+        of(State::Buried),
+        pending == 0,
+        of(State::Ready),
+        of(State::Reserved),
+        of(State::Delayed),
+        of(State::Held)
+    );
+    format!("OK {}\r\n{text}\r\n", text.len()).into_bytes()
 }
 
 fn settings_of(words: &[&str]) -> Settings {

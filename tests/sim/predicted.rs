@@ -110,6 +110,7 @@ impl Predicted {
             place: match job.state() {
                 State::Delayed => Place::Delayed { until: job.due() },
                 State::Buried => Place::Buried { turn: job.due().nanos() },
+                State::Held => Place::Held,
                 _ => Place::Ready,
             },
             history: job.history(),
@@ -122,15 +123,16 @@ impl Predicted {
         predicted
     }
 
-    /// Jobs that are ready, delayed, reserved and buried.
-    pub fn counts(&self) -> [usize; 4] {
-        let mut counts = [0; 4];
+    /// Jobs that are ready, delayed, reserved, buried and held.
+    pub fn counts(&self) -> [usize; 5] {
+        let mut counts = [0; 5];
         for job in &self.model.jobs {
             let place = match job.place {
                 Place::Ready => 0,
                 Place::Delayed { .. } => 1,
                 Place::Reserved { .. } => 2,
                 Place::Buried { .. } => 3,
+                Place::Held => 4,
             };
             counts[place] += 1;
         }

@@ -471,8 +471,8 @@ impl World {
         }
         let whole = whole || !self.setup.slow_readers && !self.is_behind();
         let counts = self.look(|engine| engine.stats().jobs);
-        let counts = [counts.ready, counts.delayed, counts.reserved, counts.buried].map(|count| count as usize);
-        let World { ways, clients, .. } = self;
+        let counts = [counts.ready, counts.delayed, counts.reserved, counts.buried, counts.held];
+        let (counts, World { ways, clients, .. }) = (counts.map(|count| count as usize), self);
         let fits = |way: &Predicted| {
             let differs = |(who, client): (usize, &Option<Client>)| {
                 let client = client.as_ref()?;

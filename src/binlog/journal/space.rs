@@ -17,7 +17,7 @@ const KEPT: u64 = 8 * MARK as u64;
 impl Journal {
     /// Bytes kept back so that every job can be deleted, and that segments can go.
     pub(super) fn reserve(&self) -> u64 {
-        DELETE as u64 * self.jobs + KEPT
+        DELETE as u64 * self.jobs + self.group_ends + KEPT
     }
 
     /// Bytes of space that is on the disk already. Of each segment, a little is lost where the next record does not

@@ -3,8 +3,11 @@
 //! Owns where each of these is written down, and what it takes to write it again. Must not touch files.
 
 use super::{size_of, Journal};
-use crate::binlog::record::{key_size, operation_size, pause_size, settings_size, state_bits, Record, CHANGE, MARK};
-use crate::engine::{Engine, JobExtras, OpenOperation, State, ORIGIN_SIZE};
+use crate::binlog::record::{
+    ended_size, group_size, key_size, operation_size, pause_size, settings_size, state_bits, GroupCounts, Record,
+    CHANGE, MARK,
+};
+use crate::engine::{Engine, JobExtras, LoggedGroup, MemberGone, OpenOperation, State, ORIGIN_SIZE};
 
 /// What is written down as it is, and stands in one segment at a time.
 #[derive(Clone, Copy, Debug)]
@@ -19,11 +22,13 @@ pub enum Live {
     Pause,
     /// A command about many jobs in progress, by its number.
     Operation,
+    /// A group of jobs, by its number.
+    Group,
 }
 
 impl Live {
     /// In the order in which compaction writes them again.
-    pub(super) const ALL: [Live; 5] = [Live::Job, Live::Key, Live::Settings, Live::Pause, Live::Operation];
+    pub(super) const ALL: [Live; 6] = [Live::Job, Live::Key, Live::Settings, Live::Pause, Live::Operation, Live::Group];
 
     /// Bytes that it takes when it is written again, at most.
     pub fn size(self, number: u32, engine: &Engine) -> u64 {
@@ -36,6 +41,7 @@ impl Live {
             }
             Live::Pause => pause_size(engine.pause_at(number).map_or(0, |(name, _)| name.len())),
             Live::Operation => operation_size(engine.operation_at(number).map_or(0, OpenOperation::names)),
+            Live::Group => group_size(engine.group_at(number).map_or(0, |group| group.name.length())),
         }
     }
 }
@@ -102,6 +108,10 @@ impl Journal {
                 let (name, pause) = engine.pause_at(number).expect("a pause in progress");
                 self.push(&Record::pause(name, Some(pause)));
             }
+            Live::Group => {
+                let group = engine.group_at(number).expect("a group with members or waiting jobs");
+                self.push(&Record::Groups { id: 0, groups: GroupCounts::Known(&[group]) });
+            }
             Live::Operation => {
                 self.push_operation(number, engine.operation_at(number).expect("an operation in progress"));
             }
@@ -122,6 +132,26 @@ impl Journal {
     fn push_operation(&mut self, number: u32, operation: &OpenOperation) {
         let OpenOperation { from, to, states, bound } = operation;
         self.push(&Record::Opened { number, from, to, states: state_bits(states), bound: *bound });
+    }
+
+    /// A group was created.
+    pub(super) fn record_group(&mut self, group: &LoggedGroup) {
+        let size = group_size(group.name.length());
+        self.make_room(size);
+        self.push(&Record::Groups { id: 0, groups: GroupCounts::Known(std::slice::from_ref(group)) });
+        self.found(Live::Group, group.number, size);
+    }
+
+    /// A member of groups was deleted.
+    pub(super) fn record_member_gone(&mut self, gone: &MemberGone) {
+        let MemberGone { slot, id, size, groups } = gone;
+        let names = groups.iter().map(|group| group.name.length()).sum();
+        self.make_room(ended_size(groups.len(), names) as u64);
+        self.push(&Record::Groups { id: id.0, groups: GroupCounts::Known(groups) });
+        self.lost_job(*slot, *size);
+        for LoggedGroup { number, name, .. } in groups {
+            self.changed(Live::Group, *number, group_size(name.length()), (true, true));
+        }
     }
 
     /// An operation begins. It may be complete by now, so that the engine does not know it any more.
@@ -148,7 +178,7 @@ impl Journal {
         let state = match job.state() {
             State::Delayed | State::Buried => job.state(),
             // Whoever has it loses it by a restart.
-            State::Ready | State::Reserved | State::Finished => State::Ready,
+            State::Ready | State::Reserved | State::Held | State::Finished => State::Ready,
         };
         let (id, pri, delay, due) = (job.id().0, job.priority(), job.delay(), job.due());
         self.push(&Record::Move { id, pri, delay, due, state, dead_from, tube });

@@ -25,6 +25,8 @@ pub(in crate::engine) enum Deferred {
     /// Clients wait for the outcome of a finished job. The extras have outlived the job, and stay until all clients are
     /// notified.
     Tell { extras: u32, job: JobId, outcome: Arc<Outcome>, logged: bool },
+    /// Jobs waited for the group with this number, and need not any more.
+    Release(u32),
     /// A long command whose client has disconnected.
     LongCommand(LongCommand),
 }
@@ -35,4 +37,4 @@ pub(in crate::engine) const MOST_OPERATIONS: usize = 64;
 
 /// The names of all kinds; tests cover each of them.
 #[cfg(test)]
-pub const DEFERRED: [&str; 6] = ["disconnect", "search", "serve", "buried", "tell", "operation"];
+pub const DEFERRED: [&str; 7] = ["disconnect", "search", "serve", "buried", "tell", "operation", "release"];

@@ -40,6 +40,8 @@ pub enum State {
     Reserved,
     /// Set aside until it is kicked.
     Buried,
+    /// Waits for other jobs to end.
+    Held,
     /// Ended; its outcome is kept for queries.
     Finished,
 }
@@ -71,6 +73,10 @@ pub enum Cause {
     Fail,
     /// A client reported its outcome, which is kept.
     Finish,
+    /// The jobs that it waited for have ended.
+    Free,
+    /// The same, and its delay has not ended.
+    FreeLater,
 }
 
 impl Cause {
@@ -80,14 +86,14 @@ impl Cause {
         match state {
             State::Reserved => Some(Cause::Release),
             State::Buried => Some(Cause::Kick),
-            State::Ready | State::Delayed | State::Finished => None,
+            State::Ready | State::Delayed | State::Held | State::Finished => None,
         }
     }
 }
 
 impl State {
     /// The states of unfinished jobs.
-    pub const UNFINISHED: [State; 4] = [State::Ready, State::Delayed, State::Reserved, State::Buried];
+    pub const UNFINISHED: [State; 5] = [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Held];
 
     /// The name of the state in replies.
     pub fn word(self) -> &'static str {
@@ -96,6 +102,7 @@ impl State {
             State::Delayed => "delayed",
             State::Reserved => "reserved",
             State::Buried => "buried",
+            State::Held => "held",
             State::Finished => "finished",
         }
     }
@@ -110,15 +117,15 @@ impl State {
         use State::*;
         match (cause, self) {
             (Cause::Reserve, Ready) => Some(Reserved),
-            (Cause::ReserveJob, Ready | Delayed | Buried) => Some(Reserved),
+            (Cause::ReserveJob, Ready | Delayed | Buried | Held) => Some(Reserved),
             (Cause::Release | Cause::Expire | Cause::HangUp, Reserved) => Some(Ready),
             (Cause::ReleaseLater, Reserved) => Some(Delayed),
             (Cause::Bury, Reserved) => Some(Buried),
-            (Cause::Fail, Ready | Delayed | Reserved) => Some(Buried),
-            (Cause::Kick, Delayed | Buried) => Some(Ready),
-            (Cause::Due, Delayed) => Some(Ready),
-            (Cause::Move, Ready | Delayed | Reserved | Buried) => Some(Ready),
-            (Cause::MoveLater, Ready | Delayed | Reserved | Buried) => Some(Delayed),
+            (Cause::Fail, Ready | Delayed | Reserved | Held) => Some(Buried),
+            (Cause::Kick, Delayed | Buried | Held) => Some(Ready),
+            (Cause::Due, Delayed) | (Cause::Free, Held) => Some(Ready),
+            (Cause::Move, Ready | Delayed | Reserved | Buried | Held) => Some(Ready),
+            (Cause::MoveLater, Ready | Delayed | Reserved | Buried | Held) | (Cause::FreeLater, Held) => Some(Delayed),
             (Cause::Finish, Ready | Delayed | Reserved | Buried) => Some(Finished),
             _ => None,
         }
@@ -136,6 +143,9 @@ const LEAVING: u8 = 4;
 
 /// The flag of a ready job in the sorted run of its tube, not in the heap.
 const IN_RUN: u8 = 8;
+
+/// The flag of a job that is a member of a group or waits for one.
+const TIED: u8 = 16;
 
 /// A job. Its fields are visible only within the engine; other components use the methods.
 #[derive(Debug)]
@@ -312,6 +322,25 @@ impl Job {
 
     pub(in crate::engine) fn set_bound(&mut self, bound: bool) {
         self.marks = self.marks & !BOUND | if bound { BOUND } else { 0 };
+    }
+
+    /// Returns `true` if it is a member of a group or waits for one.
+    pub(in crate::engine) fn is_tied(&self) -> bool {
+        self.marks & TIED != 0
+    }
+
+    pub(in crate::engine) fn set_tied(&mut self, tied: bool) {
+        self.marks = self.marks & !TIED | if tied { TIED } else { 0 };
+    }
+
+    /// Returns `true` if it has extras or is tied to groups, which few jobs are.
+    pub(in crate::engine) fn has_more(&self) -> bool {
+        self.marks & (BOUND | TIED) != 0
+    }
+
+    /// The job, which is in no queue yet, waits for other jobs.
+    pub(in crate::engine) fn hold(&mut self) {
+        self.state = State::Held;
     }
 
     pub(in crate::engine) fn is_in_run(&self) -> bool {

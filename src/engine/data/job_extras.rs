@@ -9,6 +9,7 @@ use super::heap::{Heap, Placed};
 use super::index::{chained, Index};
 use super::job_options::DedupKey;
 use super::list::{Linked, Links, List, NIL};
+use super::slot_table::SlotTable;
 use super::slots::Slots;
 use super::time::{Span, Time};
 
@@ -256,17 +257,14 @@ impl Linked for OfClient<'_> {
     }
 }
 
-/// Slots per chunk of the table from jobs to extras.
-const CHUNK: usize = 1024;
-
 #[derive(Debug)]
 pub(in crate::engine) struct ExtrasStore {
     store: Slots<JobExtras>,
     index: Index,
     ends: Heap<Time>,
     attachments: OfJob,
-    /// The extras of the job in each slot; chunks without extras have no memory.
-    by_slot: Vec<Option<Box<[u32; CHUNK]>>>,
+    /// The extras of the job in each slot.
+    by_slot: SlotTable,
     /// Bytes of account of all extras and attachments.
     memory: u64,
 }
@@ -278,7 +276,7 @@ impl ExtrasStore {
             index: Index::new(),
             ends: Heap::new(),
             attachments: OfJob(Slab::new()),
-            by_slot: Vec::new(),
+            by_slot: SlotTable::new(),
             memory: 0,
         }
     }
@@ -316,8 +314,9 @@ impl ExtrasStore {
 
     /// The extras of the job in `slot`, which must have some.
     pub fn of(&self, slot: u32) -> u32 {
-        let chunk = self.by_slot[slot as usize / CHUNK].as_ref().expect("a job with extras");
-        chunk[slot as usize % CHUNK]
+        let number = self.by_slot.get(slot);
+        debug_assert_ne!(number, NIL, "a job with extras");
+        number
     }
 
     /// Creates extras for the job in `slot`. Their dedup key, with this hash, must be new.
@@ -337,11 +336,7 @@ impl ExtrasStore {
         if expires != Time::NEVER {
             self.ends.push(expires, number, &mut self.store);
         }
-        let chunk = slot as usize / CHUNK;
-        if self.by_slot.len() <= chunk {
-            self.by_slot.resize_with(chunk + 1, || None);
-        }
-        self.by_slot[chunk].get_or_insert_with(|| Box::new([NIL; CHUNK]))[slot as usize % CHUNK] = number;
+        self.by_slot.set(slot, number);
         number
     }
 
@@ -354,10 +349,7 @@ impl ExtrasStore {
         if place != NIL {
             self.ends.remove(place, &mut self.store);
         }
-        let slot = self.get(number).slot as usize;
-        if let Some(Some(chunk)) = self.by_slot.get_mut(slot / CHUNK) {
-            chunk[slot % CHUNK] = NIL;
-        }
+        self.by_slot.remove(self.get(number).slot);
     }
 
     /// Leaves these extras to the clients still to be notified, and copies them for the job, without attachments.
@@ -399,7 +391,7 @@ impl ExtrasStore {
         self.memory -= extras.cost();
         debug_assert_eq!(extras.submitters(), 0, "somebody was not told");
         if self.len() == 0 {
-            self.by_slot = Vec::new();
+            self.by_slot.clear();
         }
     }
 

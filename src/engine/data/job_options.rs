@@ -83,6 +83,30 @@ pub enum DedupKey {
     Id([u8; 16]),
 }
 
+/// What a tag says about a job and a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tie {
+    /// The job is a member.
+    Member,
+    /// The job is held until all members of the group have ended.
+    After {
+        /// It is held even if the group does not exist yet.
+        even_if_new: bool,
+    },
+    /// The job is held until this number of members have ended.
+    AfterCount(u32),
+}
+
+/// A tag that ties a job to the group with this name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupTag {
+    pub name: Name,
+    pub tie: Tie,
+}
+
+/// The maximum number of groups that a job may be tied to.
+pub const MOST_TIES: usize = 16;
+
 /// Optional requests of a producer; see [`crate::engine::Engine::submit`].
 #[derive(Clone, Debug)]
 pub struct JobOptions {
@@ -113,6 +137,8 @@ pub struct JobOptions {
     pub backoff: u32,
     /// The key and the limit of [`crate::engine::Tags::concurrency`].
     pub concurrency: Option<(Name, u32)>,
+    /// The groups that it is a member of or waits for.
+    pub groups: Vec<GroupTag>,
 }
 
 impl Default for JobOptions {
@@ -132,6 +158,7 @@ impl Default for JobOptions {
             keep: 0,
             backoff: 0,
             concurrency: None,
+            groups: Vec::new(),
         }
     }
 }

@@ -57,6 +57,8 @@ pub struct Flush {
     pub(in crate::engine) last: Option<u64>,
     /// The next slot to check, for jobs that are in no queue of the tube.
     pub(in crate::engine) from: u32,
+    /// All held jobs are deleted: they come first, since the end of others could release them.
+    pub(in crate::engine) held_done: bool,
     /// The number of the command in the log.
     pub(in crate::engine) open: Option<u32>,
     /// The number of deleted jobs.
@@ -66,7 +68,7 @@ pub struct Flush {
 impl Flush {
     /// Creates a command that deletes the jobs in these states from the tube with this name.
     pub fn new(tube: Box<[u8]>, states: &[State]) -> Flush {
-        Flush { tube, states: states.into(), last: None, from: 0, open: None, done: 0 }
+        Flush { tube, states: states.into(), last: None, from: 0, held_done: false, open: None, done: 0 }
     }
 
     /// Bytes of memory besides the value itself.

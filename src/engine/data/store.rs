@@ -1,10 +1,11 @@
 //! All jobs, and everything that belongs to them.
 //!
-//! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of concurrency keys, the origins of
-//! dead letters, and the counts of all of these. Must not know which clients wait for a job, nor its position in a
-//! tube.
+//! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of concurrency keys, the groups of
+//! jobs, the origins of dead letters, and the counts of all of these. Must not know which clients wait for a job, nor
+//! its position in a tube.
 
 use super::ended_keys::EndedKeys;
+use super::groups::Groups;
 use super::job_extras::ExtrasStore;
 use super::jobs::Jobs;
 use super::lanes::Lanes;
@@ -17,6 +18,7 @@ pub struct Store {
     pub(in crate::engine) extras: ExtrasStore,
     pub(in crate::engine) ended_keys: EndedKeys,
     pub(in crate::engine) lanes: Lanes,
+    pub(in crate::engine) groups: Groups,
     pub(in crate::engine) origins: Origins,
     pub(in crate::engine) last_id: u64,
     /// The rank of the last buried job in the order of burying.
@@ -39,6 +41,7 @@ impl Store {
             extras: ExtrasStore::new(),
             ended_keys: EndedKeys::default(),
             lanes: Lanes::default(),
+            groups: Groups::default(),
             origins: Origins::default(),
             last_id: 0,
             last_bury: 0,
@@ -56,6 +59,7 @@ impl Store {
             + self.extras.memory()
             + self.ended_keys.memory()
             + self.lanes.memory()
+            + self.groups.memory()
             + self.origins.memory()
     }
 }

@@ -30,16 +30,18 @@ pub const DEFAULT_TUBE: u32 = 0;
 /// Bytes of account of a tube without its name.
 pub const TUBE_COST: u64 = 400;
 
-/// The number of jobs in each state.
+/// The number of jobs in each state, in the order of [`State`], so that a count is found without a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct JobCounts {
     /// Ready with a priority below [`super::job::URGENT`].
     pub urgent: u64,
     /// Ready jobs, including the urgent ones.
     pub ready: u64,
-    pub reserved: u64,
     pub delayed: u64,
+    pub reserved: u64,
     pub buried: u64,
+    /// Jobs that wait for other jobs.
+    pub held: u64,
     /// Finished, with a stored outcome.
     pub finished: u64,
 }
@@ -52,6 +54,7 @@ impl JobCounts {
         self.reserved += other.reserved;
         self.delayed += other.delayed;
         self.buried += other.buried;
+        self.held += other.held;
         self.finished += other.finished;
     }
 
@@ -69,7 +72,7 @@ impl JobCounts {
 
     /// The number of unfinished jobs.
     pub fn all(&self) -> u64 {
-        self.ready + self.reserved + self.delayed + self.buried
+        self.ready + self.reserved + self.delayed + self.buried + self.held
     }
 
     /// Jobs in one of these states.
@@ -83,6 +86,7 @@ impl JobCounts {
             State::Delayed => &mut self.delayed,
             State::Reserved => &mut self.reserved,
             State::Buried => &mut self.buried,
+            State::Held => &mut self.held,
             State::Finished => &mut self.finished,
         }
     }

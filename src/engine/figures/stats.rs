@@ -10,6 +10,7 @@ use crate::engine::data::handle::ClientId;
 use crate::engine::data::job::{JobId, Priority, State};
 use crate::engine::data::latency::TubeTimes;
 use crate::engine::data::list::List;
+use crate::engine::data::name::Name;
 use crate::engine::data::time::{Span, Time};
 use crate::engine::data::tube::{JobCounts, Tube};
 use crate::engine::data::tube_settings::TubeSettings;
@@ -67,6 +68,24 @@ pub struct TubeStats<'a> {
     pub times: Option<&'a TubeTimes>,
     /// Its settings, if it has some.
     pub settings: Option<&'a TubeSettings>,
+}
+
+/// The figures of a group of jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupStats {
+    /// Members by state, in the order of [`State::UNFINISHED`].
+    pub members: [u32; State::UNFINISHED.len()],
+    /// Members that have ended since the group was created.
+    pub ended: u64,
+    /// Waits of held jobs for the group.
+    pub waiting: u64,
+}
+
+impl GroupStats {
+    /// The number of members that have not ended.
+    pub fn pending(&self) -> u64 {
+        self.members.iter().map(|&count| u64::from(count)).sum()
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -132,12 +151,24 @@ impl Engine {
         watches.filter(|watch| self.clients[ClientId(watch.client)].stands(watch)).count()
     }
 
+    /// The figures of the group with this name, if it exists: a job is a member of it or waits for it.
+    pub fn group_stats(&self, name: &Name) -> Option<GroupStats> {
+        let group = self.store.groups.get(self.find_group(name)?);
+        Some(GroupStats { members: group.members, ended: group.count.ended, waiting: group.waiting() as u64 })
+    }
+
+    /// The names of all groups, in no particular order; for tests.
+    #[cfg(any(test, feature = "test-support"))]
+    pub fn group_names(&self) -> impl Iterator<Item = std::borrow::Cow<'_, [u8]>> {
+        self.store.groups.iter().map(|(_, group)| group.name.text())
+    }
+
     /// The figures of the job with this id, if there is one.
     pub fn job_stats(&self, id: JobId, now: Time) -> Option<JobStats<'_>> {
         let job = self.job(id)?;
         let left = match job.state() {
             State::Reserved | State::Delayed => job.due.since(now),
-            State::Ready | State::Buried | State::Finished => Span::ZERO,
+            State::Ready | State::Buried | State::Held | State::Finished => Span::ZERO,
         };
         Some(JobStats {
             id,

@@ -7,9 +7,30 @@
 
 use std::collections::VecDeque;
 
+use crate::engine::data::groups::GroupCount;
 use crate::engine::data::job::JobId;
+use crate::engine::data::name::Name;
 use crate::engine::data::operations::OpenOperation;
 use crate::engine::Engine;
+
+/// A group, as the log must store it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LoggedGroup {
+    pub number: u32,
+    pub name: Name,
+    pub count: GroupCount,
+}
+
+/// A member of groups that was deleted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemberGone {
+    pub slot: u32,
+    pub id: JobId,
+    /// Its [`Engine::logged_size`] while it was there.
+    pub size: usize,
+    /// What its groups count from now on.
+    pub groups: Vec<LoggedGroup>,
+}
 
 /// One change. Jobs are identified by slots, which remain valid until the next verb.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +59,17 @@ pub enum Change {
         /// Its [`Engine::logged_size`] while it was there.
         size: usize,
     },
+    /// A member of groups was deleted.
+    MemberGone(Box<MemberGone>),
+    /// No group had this name until now.
+    Group(Box<LoggedGroup>),
+    /// No job is a member of a group or waits for it any more.
+    GroupGone {
+        /// The number that it had.
+        number: u32,
+        /// The length of its name in bytes.
+        name: usize,
+    },
     /// The pause of the tube with this number has begun.
     Pause {
         tube: u32,
@@ -65,8 +97,9 @@ pub enum Change {
         /// Its [`Engine::logged_size`] before and afterwards.
         sizes: (usize, usize),
     },
-    /// It is no dead letter any more, which is in no record of its own.
-    OriginGone {
+    /// Something that its full record contained is gone, without a record: the tube that a dead letter came from, or a
+    /// group that it waited for.
+    Shrunk {
         /// The slot of the job.
         slot: u32,
         /// Bytes by which its [`Engine::logged_size`] is smaller.
@@ -143,9 +176,12 @@ impl Change {
             | Change::Priority(slot)
             | Change::Move { slot, .. }
             | Change::Reason { slot, .. }
-            | Change::OriginGone { slot, .. }
+            | Change::Shrunk { slot, .. }
             | Change::Outcome { slot, .. } => Some(slot),
             Change::Delete { .. }
+            | Change::MemberGone(_)
+            | Change::Group(_)
+            | Change::GroupGone { .. }
             | Change::Pause { .. }
             | Change::PauseEnded { .. }
             | Change::PauseOver { .. }
@@ -167,7 +203,7 @@ impl Change {
             Change::Move { sizes: (before, after), .. } | Change::Reason { sizes: (before, after), .. } => {
                 after as isize - before as isize
             }
-            Change::OriginGone { bytes, .. } => -(bytes as isize),
+            Change::Shrunk { bytes, .. } => -(bytes as isize),
             Change::Outcome { result, .. } => result as isize,
             _ => 0,
         }

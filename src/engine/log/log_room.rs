@@ -6,9 +6,10 @@
 //!
 //! Touches: news, store, tubes.
 
+use crate::engine::data::groups::end_size;
 use crate::engine::data::job::State;
 use crate::engine::data::job_extras::JobExtras;
-use crate::engine::data::job_options::{CompletionPolicy, DedupKey, JobOptions};
+use crate::engine::data::job_options::{CompletionPolicy, DedupKey, GroupTag, JobOptions};
 use crate::engine::data::time::Span;
 use crate::engine::Engine;
 
@@ -112,6 +113,18 @@ impl Engine {
         claimed
     }
 
+    /// Bytes for which the groups of the job in `slot` count.
+    fn ties_size(&self, slot: u32) -> usize {
+        let groups = &self.store.groups;
+        let all = groups.of_member(slot).chain(groups.waits_of(slot).map(|wait| wait.group));
+        all.map(|number| tie_size(groups.get(number).name.length())).sum()
+    }
+
+    /// Bytes that the log must keep for the ends of members of groups, in addition to plain deletes.
+    pub fn group_ends(&self) -> u64 {
+        self.store.groups.ends()
+    }
+
     /// Bytes for which the job in `slot` counts: the name of its tube, its options and its body. They change with its
     /// outcome only.
     pub fn logged_size(&self, slot: u32) -> usize {
@@ -120,14 +133,31 @@ impl Engine {
         let size =
             self.tubes.get(job.tube).name.len() + job.body.len() + origin.map_or(0, |name| ORIGIN_SIZE + name.len());
         let extras = self.extras(job);
-        if job.completion == CompletionPolicy::Drop && !extras.is_some_and(JobExtras::is_tagged) {
+        if job.completion == CompletionPolicy::Drop && !job.is_tied() && !extras.is_some_and(JobExtras::is_tagged) {
             return size;
         }
+        let size = size + if job.is_tied() { self.ties_size(slot) } else { 0 };
         let size = size + self.lane_of(slot).map_or(0, |lane| self.store.lanes.key_of(lane).length());
         size + options_size(
             extras.map_or(&DedupKey::None, |extras| &extras.dedup_key),
             extras.and_then(JobExtras::reducer),
         ) + extras.map_or(0, |extras| extras.reason().len())
+    }
+}
+
+/// Bytes for which a group counts that a job is a member of or waits for, if its name has this length.
+pub(in crate::engine) const fn tie_size(name: usize) -> usize {
+    6 + name
+}
+
+/// Bytes for which the record of a group counts beside its name.
+pub const GROUP_SIZE: usize = 56;
+
+impl GroupTag {
+    /// Bytes for which the tag counts: each group may be new, and the end of a member takes more than a plain delete.
+    pub fn logged_size(&self) -> usize {
+        let name = self.name.length();
+        tie_size(name) + GROUP_SIZE + name + end_size(name) as usize
     }
 }
 
@@ -139,10 +169,12 @@ fn options_size(dedup_key: &DedupKey, reducer: Option<&[u8]>) -> usize {
 /// Bytes for which the options of a job count that is still to be made.
 pub(in crate::engine) fn logged_options(options: &JobOptions) -> usize {
     let plain = options.dedup_key == DedupKey::None && options.ttl == Span::MAX && options.max_attempts == 0;
+    let plain = plain && options.groups.is_empty();
     let reason = options.reason.as_ref().map_or(0, |reason| reason.len());
     if options.completion == CompletionPolicy::Drop && plain && options.concurrency.is_none() && reason == 0 {
         return 0;
     }
     let key = options.concurrency.as_ref().map_or(0, |(key, _)| key.length());
-    reason + key + options_size(&options.dedup_key, options.reducer.as_deref())
+    let ties: usize = options.groups.iter().map(GroupTag::logged_size).sum();
+    reason + key + ties + options_size(&options.dedup_key, options.reducer.as_deref())
 }

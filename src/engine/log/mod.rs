@@ -3,6 +3,7 @@
 //! Owns its files. Imports the data alone: what a record means is the same for every verb.
 
 pub(super) mod change;
+pub(super) mod groups;
 pub(super) mod log_room;
 pub(super) mod news;
 pub(super) mod operations;

@@ -42,6 +42,7 @@ impl Engine {
         let mut before = None;
         if let Some(slot) = known {
             before = Some(self.logged_size(slot));
+            self.forget_ties(slot);
             self.unbind(slot);
             self.forget_origin(slot);
         }
@@ -77,6 +78,7 @@ impl Engine {
         let slot = self.store.jobs.find(id)?;
         let before = self.logged_size(slot);
         self.apply_change(slot, change);
+        self.forget_waits(slot);
         Some((slot, before))
     }
 
@@ -91,7 +93,7 @@ impl Engine {
             State::Finished => return,
             State::Reserved => {}
             // The log does not know every reservation, and the same record may be read twice.
-            State::Ready | State::Delayed | State::Buried => {
+            State::Ready | State::Delayed | State::Buried | State::Held => {
                 self.forget_origin(slot);
                 self.store.jobs.get_mut(slot).transition(Cause::ReserveJob);
             }
@@ -154,11 +156,12 @@ impl Engine {
         match to.state {
             State::Delayed => job.transition(Cause::ReleaseLater),
             State::Buried => job.transition(Cause::Bury),
-            State::Ready | State::Reserved | State::Finished => job.transition(Cause::Release),
+            State::Ready | State::Reserved | State::Held | State::Finished => job.transition(Cause::Release),
         }
         job.details.set_delay(to.delay);
         (job.pri, job.due) = (to.pri, to.due);
         job.holder = to.dead_from.map_or(NIL, |origin| self.store.origins.add(origin));
+        self.forget_waits(slot);
         self.rehash(slot);
         self.change_lane(slot);
         Some((slot, before))
@@ -206,6 +209,7 @@ impl Engine {
     pub fn restore_delete(&mut self, id: JobId) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         let size = self.logged_size(slot);
+        self.forget_ties(slot);
         self.unbind(slot);
         self.forget_origin(slot);
         self.store.jobs.remove(slot);
@@ -225,23 +229,27 @@ impl Engine {
     /// given again.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.store.last_id = self.store.last_id.max(last_id);
-        let (mut buried, mut started) = (Vec::new(), Vec::new());
+        let (mut buried, mut started, mut held) = (Vec::new(), Vec::new(), Vec::new());
         let mut next = self.store.jobs.next(0);
         while let Some(slot) = next {
             next = self.store.jobs.next(slot + 1);
             let longest = now + self.lease_of(self.store.jobs.get(slot));
             let job = self.store.jobs.get_mut(slot);
-            if job.state() == State::Buried {
-                buried.push((job.due, slot));
-                continue;
-            }
             match job.state() {
+                State::Buried => {
+                    buried.push((job.due, slot));
+                    continue;
+                }
+                State::Held => {
+                    held.push((job.id.0, slot));
+                    continue;
+                }
                 State::Reserved => {
                     job.holder = NOBODY.0;
                     job.due = job.due.min(longest);
                 }
                 State::Delayed => self.restore_delay(slot, now),
-                State::Ready | State::Buried | State::Finished => {}
+                State::Ready | State::Finished => {}
             }
             let job = self.store.jobs.get(slot);
             match self.extras(job).and_then(JobExtras::start) {
@@ -255,6 +263,7 @@ impl Engine {
         buried.sort_unstable();
         self.store.last_bury = self.store.last_bury.max(buried.last().map_or(0, |(order, _)| order.nanos()));
         buried.into_iter().for_each(|(_, slot)| self.enter(slot));
+        self.restore_held(held, now);
         while self.store.ended_keys.next_end() <= now {
             self.key_due();
         }

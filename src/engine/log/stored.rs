@@ -4,8 +4,12 @@
 //!
 //! Touches: store.
 
+use std::borrow::Cow;
+use std::fmt;
+
 use super::change::Change;
 use crate::engine::data::details::History;
+use crate::engine::data::groups::Groups;
 use crate::engine::data::job::{Job, JobId, JobView, Priority, State};
 use crate::engine::data::job_extras::JobExtras;
 use crate::engine::data::job_options::{CompletionPolicy, DedupKey};
@@ -104,6 +108,72 @@ pub struct StoredOptions<'a> {
     pub concurrency: (StoredKey<'a>, u32),
     /// Why it failed last; empty if that is not known.
     pub reason: &'a [u8],
+    /// The groups that it is a member of or waits for.
+    pub ties: StoredTies<'a>,
+}
+
+/// The groups of a job: of one in the queue, or from a log.
+#[derive(Clone, Copy)]
+pub enum StoredTies<'a> {
+    /// A job that is tied to no group.
+    None,
+    /// Those of the job in this slot.
+    Kept(&'a Groups, u32),
+    /// Their bytes in a record, and how to read them.
+    Read(&'a [u8], ReadTie),
+}
+
+/// Reads the next group from bytes, and returns what is behind it.
+pub type ReadTie = for<'a> fn(&'a [u8]) -> Option<(StoredTie<'a>, &'a [u8])>;
+
+/// A group of a job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredTie<'a> {
+    pub name: Cow<'a, [u8]>,
+    /// `None` for a member. Otherwise the number of members that must end before the job is released; 0: all.
+    pub need: Option<u32>,
+    /// The number of members that must still end; 0: all.
+    pub left: u32,
+}
+
+impl<'a> StoredTies<'a> {
+    /// The groups, members first; those that the job no longer waits for are left out.
+    pub fn iter(self) -> Box<dyn Iterator<Item = StoredTie<'a>> + 'a> {
+        match self {
+            StoredTies::None => Box::new(std::iter::empty()),
+            StoredTies::Kept(groups, slot) => {
+                let name = |group: u32| groups.get(group).name.text();
+                let members =
+                    groups.of_member(slot).map(move |group| StoredTie { name: name(group), need: None, left: 0 });
+                let waits = groups.waits_of(slot).filter(|wait| !groups.is_over(wait));
+                let waits = waits.map(move |wait| StoredTie {
+                    name: name(wait.group),
+                    need: Some(wait.need),
+                    left: groups.left(wait),
+                });
+                Box::new(members.chain(waits))
+            }
+            StoredTies::Read(mut bytes, next) => Box::new(std::iter::from_fn(move || {
+                let (tie, rest) = next(bytes)?;
+                bytes = rest;
+                Some(tie)
+            })),
+        }
+    }
+}
+
+impl PartialEq for StoredTies<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for StoredTies<'_> {}
+
+impl fmt::Debug for StoredTies<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.debug_list().entries(self.iter()).finish()
+    }
 }
 
 /// A [`DedupKey`] that is borrowed from a job or from a record.
@@ -200,7 +270,7 @@ impl Engine {
     /// The options of a job, and what came of them so far.
     pub fn stored_options(&self, job: &Job) -> Option<StoredOptions<'_>> {
         let extras = self.extras(job);
-        if job.completion == CompletionPolicy::Drop && !extras.is_some_and(JobExtras::is_tagged) {
+        if job.completion == CompletionPolicy::Drop && !job.is_tied() && !extras.is_some_and(JobExtras::is_tagged) {
             return None;
         }
         let rare = extras.and_then(JobExtras::rare);
@@ -221,12 +291,19 @@ impl Engine {
                 (StoredKey::Kept(self.store.lanes.key_of(rare.lane)), rare.con_limit)
             }),
             reason: extras.map_or(&[], JobExtras::reason),
+            ties: self.stored_ties(job),
         })
+    }
+
+    fn stored_ties(&self, job: &Job) -> StoredTies<'_> {
+        let slot = if job.is_tied() { self.store.jobs.find(job.id) } else { None };
+        slot.map_or(StoredTies::None, |slot| StoredTies::Kept(&self.store.groups, slot))
     }
 
     /// Gives a job from a log, which has no extras, the options that it had.
     pub(in crate::engine) fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
         self.store.jobs.get_mut(slot).completion = options.completion;
+        self.restore_ties(slot, options.ties);
         let rare = options.start != Time::NEVER || options.order != 0 || options.reducer.is_some();
         let rare = rare || options.backoff > 0 || options.concurrency.0 != StoredKey::None;
         let rare = rare || !options.reason.is_empty();

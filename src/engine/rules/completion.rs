@@ -17,7 +17,7 @@ use crate::engine::data::job_extras::{JobExtras, RareExtras};
 use crate::engine::data::job_options::CompletionPolicy;
 use crate::engine::data::steps::{telling, Progress, TELL};
 use crate::engine::data::time::{Span, Time};
-use crate::engine::log::change::Change;
+use crate::engine::log::change::{Change, MemberGone};
 use crate::engine::rules::failures::Failed;
 use crate::engine::Engine;
 
@@ -461,15 +461,39 @@ impl Engine {
         self.leave(slot);
         // Only a log needs the size.
         let size = if self.is_logged() { self.logged_size(slot) } else { 0 };
-        self.unbind(slot);
-        let job = self.store.jobs.remove(slot);
-        let tube = self.tubes.get_mut(job.tube);
-        tube.deletes += 1;
+        if self.store.jobs.get(slot).is_tied() {
+            return self.remove_member(slot, size);
+        }
+        let job = self.forget_job(slot);
         if !job.is_volatile() {
             let growth = self.forget_changes(slot);
             self.changed(Change::Delete { slot, id: job.id, size: size.saturating_add_signed(-growth) });
         }
         self.close_tube_if_idle(job.tube);
+    }
+
+    /// The same of a job that is tied to groups, which no longer count it, and had this logged size.
+    #[inline(never)] // few jobs are tied to groups
+    fn remove_member(&mut self, slot: u32, size: usize) {
+        let groups = self.end_membership(slot);
+        let job = self.forget_job(slot);
+        let size = size.saturating_add_signed(-self.forget_changes(slot));
+        let change = match groups.is_empty() {
+            true => Change::Delete { slot, id: job.id, size },
+            false => Change::MemberGone(Box::new(MemberGone { slot, id: job.id, size, groups: groups.clone() })),
+        };
+        self.changed(change);
+        self.close_tube_if_idle(job.tube);
+        self.settle_groups(&groups);
+    }
+
+    /// Takes the job in `slot`, which is in no queue, out of the store.
+    #[inline]
+    fn forget_job(&mut self, slot: u32) -> Job {
+        self.unbind(slot);
+        let job = self.store.jobs.remove(slot);
+        self.tubes.get_mut(job.tube).deletes += 1;
+        job
     }
 
     /// Tells everybody who waits for the outcome of the job in `slot`; nobody does afterwards. If they are too many for

@@ -1,6 +1,6 @@
 //! Keys that bound how many jobs are reserved at a time: `con:` of jobs that are dropped when they are done.
 //!
-//! Owns which job of a lane stands in its tube's queue: only the ready one that comes next, and none while the group
+//! Owns which job of a lane stands in its tube's queue: only the ready one that comes next, and none while the key
 //! has as many reserved as it may; the others are parked in the lane, in the order of service. So nobody who looks for
 //! a job ever passes one that is blocked. Must not hand out jobs.
 //!
@@ -21,9 +21,9 @@ impl Engine {
     /// Whether there is a lane for another job with this key in this tube, or may be one.
     pub(in crate::engine) fn has_lane(&self, key: &Name, tube: u32, large: bool) -> bool {
         let (scope, hash) = self.scope_of_key(key, tube);
-        let Some(group) = self.store.lanes.find(key, scope, hash) else { return true };
-        let lanes = self.store.lanes.groups.get(group).lanes.len();
-        lanes < MOST_LANES || self.store.lanes.lane_in(group, tube, large).is_some()
+        let Some(shared) = self.store.lanes.find(key, scope, hash) else { return true };
+        let lanes = self.store.lanes.keys.get(shared).lanes.len();
+        lanes < MOST_LANES || self.store.lanes.lane_in(shared, tube, large).is_some()
     }
 
     /// Returns the tube in which this key of a job in `tube` counts, or [`NIL`] for all tubes, and the hash of both.
@@ -76,14 +76,14 @@ impl Engine {
     /// Whether no job of the key of the one in `slot` may be reserved now.
     pub(in crate::engine) fn is_blocked(&self, slot: u32) -> bool {
         let lane = self.lane_of(slot).map(|lane| self.store.lanes.lanes.get(lane));
-        lane.is_some_and(|lane| self.store.lanes.groups.get(lane.group).blocked)
+        lane.is_some_and(|lane| self.store.lanes.keys.get(lane.shared).blocked)
     }
 
     /// The job in `slot`, which has just become ready, comes to stand in this lane.
     pub(in crate::engine) fn enter_lane(&mut self, lane: u32, slot: u32) {
-        let Lane { group, exposed, .. } = *self.store.lanes.lanes.get(lane);
+        let Lane { shared, exposed, .. } = *self.store.lanes.lanes.get(lane);
         let key = |slot: u32| self.store.jobs.get(slot).ready_key();
-        if self.store.lanes.groups.get(group).blocked || exposed != NIL && key(exposed) < key(slot) {
+        if self.store.lanes.keys.get(shared).blocked || exposed != NIL && key(exposed) < key(slot) {
             return self.store.lanes.lanes.get_mut(lane).parked.push(slot, &mut self.store.jobs);
         }
         if exposed != NIL {
@@ -97,10 +97,10 @@ impl Engine {
         if self.store.lanes.lanes.get(lane).exposed != slot {
             return self.store.lanes.lanes.get_mut(lane).parked.remove(slot, &mut self.store.jobs);
         }
-        let Lane { group, tube, large, .. } = *self.store.lanes.lanes.get(lane);
+        let Lane { shared, tube, large, .. } = *self.store.lanes.lanes.get(lane);
         self.tubes.get_mut(tube).remove_ready(slot, large, &mut self.store.jobs);
         self.store.lanes.lanes.get_mut(lane).exposed = NIL;
-        if !self.store.lanes.groups.get(group).blocked {
+        if !self.store.lanes.keys.get(shared).blocked {
             self.expose_next(lane);
         }
     }
@@ -131,34 +131,34 @@ impl Engine {
     /// The job in `slot` is reserved from now on, or no longer.
     pub(in crate::engine) fn count_reserved(&mut self, lane: u32, slot: u32, reserved: bool) {
         let most = self.store.extras.get(self.store.extras.of(slot)).rare().map_or(1, |rare| rare.con_limit);
-        let number = self.store.lanes.lanes.get(lane).group;
-        let group = self.store.lanes.groups.get_mut(number);
-        let count = group.bounds.entry(most).or_default();
+        let number = self.store.lanes.lanes.get(lane).shared;
+        let shared = self.store.lanes.keys.get_mut(number);
+        let count = shared.bounds.entry(most).or_default();
         if reserved {
             *count += 1;
-            group.reserved += 1;
+            shared.reserved += 1;
         } else {
             *count -= 1;
-            group.reserved -= 1;
+            shared.reserved -= 1;
             if *count == 0 {
-                group.bounds.remove(&most);
+                shared.bounds.remove(&most);
             }
-            if group.bounds.is_empty() {
+            if shared.bounds.is_empty() {
                 // An empty map that had something keeps its first node.
-                group.bounds = BTreeMap::new();
+                shared.bounds = BTreeMap::new();
             }
         }
-        let bound = group.bounds.last_key_value().map_or(u32::MAX, |(bound, _)| *bound);
-        let blocked = group.reserved >= bound;
-        if std::mem::replace(&mut group.blocked, blocked) != blocked {
+        let bound = shared.bounds.last_key_value().map_or(u32::MAX, |(bound, _)| *bound);
+        let blocked = shared.reserved >= bound;
+        if std::mem::replace(&mut shared.blocked, blocked) != blocked {
             self.block(number, blocked);
         }
     }
 
-    /// All ready jobs of a group are parked, or the next of each lane is no longer.
-    fn block(&mut self, group: u32, blocked: bool) {
-        for place in 0..self.store.lanes.groups.get(group).lanes.len() {
-            let lane = self.store.lanes.groups.get(group).lanes[place];
+    /// All ready jobs of a key are parked, or the next of each lane is no longer.
+    fn block(&mut self, shared: u32, blocked: bool) {
+        for place in 0..self.store.lanes.keys.get(shared).lanes.len() {
+            let lane = self.store.lanes.keys.get(shared).lanes[place];
             self.agenda.steps.take(1);
             if blocked {
                 self.withdraw(lane);

@@ -242,7 +242,7 @@ impl Engine {
         let job = self.store.jobs.get_mut(slot);
         self.store.origins.remove(std::mem::replace(&mut job.holder, NIL));
         let bytes = before - self.logged_size(slot);
-        self.changed(Change::OriginGone { slot, bytes });
+        self.changed(Change::Shrunk { slot, bytes });
     }
 
     /// The job in `slot` may be ready again: it goes to who waits, unless its time to live is over.
@@ -262,7 +262,7 @@ impl Engine {
 
     /// If the job in `slot`, which has extras, is ready or delayed from now on, the end of its time to live counts.
     pub(in crate::engine) fn count_life(&mut self, slot: u32) {
-        let waits = matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed);
+        let waits = matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed | State::Held);
         if let Some(number) = self.mortal_extras(slot).filter(|_| waits) {
             self.store.extras.expose(number);
             self.retime_extras();

@@ -6,7 +6,6 @@
 //! Touches: store, tubes.
 
 use crate::engine::data::client::ReservePolicy;
-use crate::engine::data::lanes::MOST_LANES;
 use crate::engine::data::time::Time;
 use crate::engine::Engine;
 
@@ -34,12 +33,8 @@ impl Engine {
         let was_closed = self.tubes.get(number).closed;
         self.reclose(number);
         let tube = self.tubes.get(number);
-        let has_work = !tube.is_lonely() && tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_some();
-        if was_closed && !tube.closed && has_work {
-            self.serve_later(number);
-            if self.store.lanes.unblocked.len() < MOST_LANES {
-                self.store.lanes.unblocked.push(self.tubes.handle(number));
-            }
+        if was_closed && !tube.closed && tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_some() {
+            self.serve_at_end(number);
         }
     }
 

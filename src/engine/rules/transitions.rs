@@ -38,7 +38,7 @@ impl Engine {
     pub(in crate::engine) fn enter(&mut self, slot: u32) {
         // Most jobs have no extras, and spare every look at them.
         let job = self.store.jobs.get_mut(slot);
-        let is_bound = job.is_bound();
+        let has_more = job.has_more();
         match (job.state(), job.completion) {
             (State::Ready, CompletionPolicy::Drop) => job.due = Time::from_nanos(job.id.0),
             (State::Ready, _) => {
@@ -49,7 +49,7 @@ impl Engine {
             }
             _ => {}
         }
-        let lane = if is_bound { self.lane_of(slot) } else { None };
+        let lane = if has_more { self.lane_of(slot) } else { None };
         let job = self.store.jobs.get(slot);
         let (number, holder, key, id, is_large) = (job.tube, job.holder, job.due_key(), job.id, self.is_large(job));
         let tube = self.tubes.get_mut(number);
@@ -65,7 +65,7 @@ impl Engine {
                     None => tube.push_ready(slot, is_large, &mut self.store.jobs),
                 }
             }
-            State::Finished => {}
+            State::Finished | State::Held => {}
             State::Buried => {
                 tube.oldest.enter(OldestIds::BURIED, id, tube.counts.buried);
                 self.store.oldest.enter(OldestIds::BURIED, id, self.store.counts.buried);
@@ -86,7 +86,16 @@ impl Engine {
                 }
             }
         }
-        if is_bound {
+        if has_more {
+            self.enter_more(slot);
+        }
+    }
+
+    /// The job in `slot`, which has extras or is tied to groups, has entered its state.
+    #[inline(never)] // few jobs have either
+    fn enter_more(&mut self, slot: u32) {
+        self.enter_groups(slot);
+        if self.store.jobs.get(slot).is_bound() {
             if self.store.jobs.get(slot).state() == State::Buried {
                 self.reveal_one(slot, true);
             }
@@ -120,7 +129,7 @@ impl Engine {
     /// Takes the job in `slot` out of where its state says it stands.
     pub(in crate::engine) fn leave(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
-        let lane = if job.is_bound() { self.lane_of(slot) } else { None };
+        let (lane, is_tied) = (if job.has_more() { self.lane_of(slot) } else { None }, job.is_tied());
         let (number, holder, place, is_leaving) = (job.tube, job.holder, job.place(), job.is_leaving());
         let is_large = self.is_large(job);
         let tube = self.tubes.get_mut(number);
@@ -129,7 +138,7 @@ impl Engine {
         self.store.counts.subtract(job);
         tube.priority_classes[priority_class(job.pri)] -= u32::from(is_queued(job));
         match job.state() {
-            State::Finished => {}
+            State::Finished | State::Held => {}
             State::Ready => match lane {
                 Some(lane) => self.quit_lane(lane, slot),
                 None => tube.remove_ready(slot, is_large, &mut self.store.jobs),
@@ -162,6 +171,9 @@ impl Engine {
                     self.count_end(number);
                 }
             }
+        }
+        if is_tied {
+            self.leave_groups(slot);
         }
     }
 

@@ -3,10 +3,10 @@
 //! Owns the list of verbs as plain data, and what they answer, in a form that can be compared and printed.
 
 use super::super::{
-    ClientId, Engine, Failed, FindOldest, FindReserved, IdPage, JobEnd, JobId, JobView, MoveJobs, NewJob, NoJob,
-    NotSet, OverLimit, Priority, Progress, Refused, Reserve, ReserveMode, Span, State, Tagged, Tags, Time,
+    ClientId, Engine, Failed, FindOldest, FindReserved, GroupTag, IdPage, JobEnd, JobId, JobView, MoveJobs, NewJob,
+    NoJob, NotSet, OverLimit, Priority, Progress, Refused, Reserve, ReserveMode, Span, State, Tagged, Tags, Tie, Time,
 };
-use super::model::{JobTags, Model, Name, Outcome, Settings};
+use super::model::{GroupTie, JobTags, Model, Name, Outcome, Settings};
 
 /// A verb with its arguments.
 #[derive(Clone, Debug)]
@@ -460,6 +460,19 @@ fn tags_of(tags: &JobTags) -> Tags {
         reason: None,
         ttl: tags.ttl.unwrap_or(Span::MAX),
         concurrency: tags.bound.map(|(key, most)| (key.as_bytes().into(), most)),
+        groups: tags
+            .groups
+            .iter()
+            .map(|(name, tie)| GroupTag { name: name.as_bytes().into(), tie: tie_of(*tie) })
+            .collect(),
+    }
+}
+
+fn tie_of(tie: GroupTie) -> Tie {
+    match tie {
+        GroupTie::Member => Tie::Member,
+        GroupTie::After(even_if_new) => Tie::After { even_if_new },
+        GroupTie::AfterCount(need) => Tie::AfterCount(need),
     }
 }
 

@@ -26,6 +26,7 @@ impl Engine {
         self.clients.iter().for_each(|(number, _)| self.check_client(number));
         self.check_extras();
         self.check_lanes();
+        self.check_groups();
         self.check_deadlines();
         self.check_deferred();
         self.check_sums();
@@ -243,13 +244,14 @@ impl Engine {
 
     /// What is left to other turns will be gone on with.
     fn check_deferred(&self) {
-        let (mut left, mut serving, mut searches) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut left, mut serving, mut searches, mut releasing) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for work in &self.agenda.deferred {
             match work {
                 Deferred::Disconnect(client) => left.push(*client),
                 Deferred::Search(client) => searches.push(*client),
                 Deferred::Serve(tube) => serving.push(*tube),
                 Deferred::Tell { extras, .. } => assert!(self.store.extras.is_left(*extras), "they have a job again"),
+                Deferred::Release(group) => releasing.push(*group),
                 Deferred::Buried(_) | Deferred::LongCommand(_) => {}
             }
         }
@@ -258,6 +260,10 @@ impl Engine {
                 |all: &[ClientHandle]| all.iter().filter(|other| **other == self.clients.handle(number)).count();
             assert_eq!(count(&left), usize::from(client.leaving.is_some()), "{number:?} leaves once");
             assert_eq!(count(&searches), usize::from(client.queued), "{number:?} searches once");
+        }
+        for (number, group) in self.store.groups.iter() {
+            let goes_on = group.releasing && releasing.contains(&number);
+            assert!(goes_on || self.store.groups.next_ended(number).is_none(), "jobs would be held for ever");
         }
         for (number, tube) in self.tubes.iter().filter(|(_, tube)| tube.serving) {
             let name = String::from_utf8_lossy(&tube.name);
@@ -290,6 +296,7 @@ impl Engine {
         }
         memory.watches = self.clients.watches.len() as u64 * WATCH_COST;
         memory.jobs += self.store.extras.iter().map(|(_, extras)| extras.cost()).sum::<u64>();
+        memory.jobs += self.store.groups.counted();
         memory.jobs += self.store.ended_keys.counted() + self.store.lanes.counted() + self.store.origins.memory();
         for (number, tube) in self.tubes.iter() {
             let fixed = if number == DEFAULT_TUBE { tube.name.len() as u64 } else { 0 };
@@ -326,20 +333,46 @@ impl Engine {
         }
     }
 
+    fn check_groups(&self) {
+        let groups = &self.store.groups;
+        let mut waits = 0;
+        for (number, group) in groups.iter() {
+            assert_eq!(self.find_group(&group.name), Some(number), "a group is found by its name");
+            let is_member = |slot: u32| groups.of_member(slot).any(|other| other == number);
+            let members = self.store.jobs.iter().filter(|(slot, _)| is_member(*slot));
+            let mut counts = [0; State::UNFINISHED.len()];
+            members.for_each(|(_, job)| counts[job.state() as usize] += 1);
+            assert_eq!(group.members, counts, "the members of a group");
+            assert!(group.size() > 0 || group.waiting() > 0, "a group should be gone");
+            assert!(group.count.created_at <= group.count.complete_to, "a group was complete before it was there");
+            waits += group.waiting();
+        }
+        let mut found = 0;
+        for (slot, job) in self.store.jobs.iter() {
+            let own = groups.waits_of(slot).count();
+            let is_tied = own > 0 || groups.of_member(slot).next().is_some();
+            assert_eq!(job.is_tied(), is_tied, "{:?} knows whether it is tied", job.id);
+            assert_eq!(job.state() == State::Held, own > 0, "{:?} is held if it waits", job.id);
+            assert!(groups.waits_of(slot).all(|wait| wait.slot == slot), "{:?} and its waits", job.id);
+            found += own;
+        }
+        assert_eq!(waits, found, "every wait is in its group's queue");
+    }
+
     fn check_lanes(&self) {
         let mut members = 0;
         for (number, lane) in self.store.lanes.lanes.iter() {
-            let group = self.store.lanes.groups.get(lane.group);
-            assert!(group.lanes.contains(&number), "a lane is its group's");
+            let shared = self.store.lanes.keys.get(lane.shared);
+            assert!(shared.lanes.contains(&number), "a lane is its key's");
             let ready = lane.parked.in_order(&self.store.jobs).map(|slot| self.store.jobs.get(slot).ready_key());
             let keys: Vec<_> = ready.collect();
             assert!(keys.is_sorted(), "parked jobs are out of order");
             if lane.exposed != NIL {
-                assert!(!group.blocked, "a job that may not be reserved stands in its tube's queue");
+                assert!(!shared.blocked, "a job that may not be reserved stands in its tube's queue");
                 let first = self.store.jobs.get(lane.exposed).ready_key();
                 assert!(keys.first().is_none_or(|next| first < *next), "the wrong job of a lane is in the queue");
             } else {
-                assert!(group.blocked || keys.is_empty(), "jobs that may be reserved are parked");
+                assert!(shared.blocked || keys.is_empty(), "jobs that may be reserved are parked");
             }
             members += lane.members as usize;
         }
@@ -351,7 +384,7 @@ impl Engine {
             assert_eq!(self.store.lanes.lanes.get(lane).tube, job.tube, "{:?} is in a lane of its tube", job.id);
         }
         assert_eq!(members, found, "every member of a lane is there");
-        let counted: u32 = self.store.lanes.groups.iter().map(|(_, group)| group.reserved).sum();
+        let counted: u32 = self.store.lanes.keys.iter().map(|(_, shared)| shared.reserved).sum();
         assert_eq!(counted, reserved, "every reserved job with a bound is counted");
     }
 }

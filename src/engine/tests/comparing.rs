@@ -98,6 +98,11 @@ pub fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Res
             model.tube_stats(name, now),
         )?;
     }
+    for name in names {
+        let group = engine.group_stats(&name.as_bytes().into());
+        let figures = group.map(|group| (group.pending(), group.waiting, group.ended));
+        same(&("the group", name), figures, model.group(name))?;
+    }
     for job in &model.jobs {
         same(&job.id, engine.job_stats(job.id, now), model.job_stats(job.id, now))?;
         let extras = engine.job(job.id).and_then(|job| engine.extras(&job));

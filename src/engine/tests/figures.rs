@@ -14,6 +14,7 @@ fn counts<'a>(jobs: impl Iterator<Item = &'a Job>) -> JobCounts {
             Place::Delayed { .. } => counts.delayed += 1,
             Place::Reserved { .. } => counts.reserved += 1,
             Place::Buried { .. } => counts.buried += 1,
+            Place::Held => counts.held += 1,
         }
         if job.place == Place::Ready && job.pri < 1024 {
             counts.urgent += 1;
@@ -99,6 +100,7 @@ impl Model {
             Place::Delayed { until } => (State::Delayed, until.since(now)),
             Place::Reserved { until, .. } => (State::Reserved, until.since(now)),
             Place::Buried { .. } => (State::Buried, Span::ZERO),
+            Place::Held => (State::Held, Span::ZERO),
         };
         Some(JobStats {
             id,

@@ -17,6 +17,7 @@ mod calls;
 mod comparing;
 mod edges;
 mod figures;
+mod groups;
 mod model;
 mod rules;
 mod runs;

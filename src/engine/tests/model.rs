@@ -13,11 +13,15 @@ use super::super::{
 mod alarms;
 #[path = "model/extended.rs"]
 mod extended;
+#[path = "model/groups.rs"]
+mod groups;
 #[path = "model/settings.rs"]
 mod settings;
 
 #[allow(unused_imports)] // the simulation needs no tags
 pub use extended::{Extended, JobTags};
+#[allow(unused_imports)]
+pub use groups::GroupTie;
 pub use settings::Settings;
 
 /// The name of a tube.
@@ -37,6 +41,8 @@ pub enum Place {
     Buried {
         turn: u64,
     },
+    /// Waits for members of groups.
+    Held,
 }
 
 #[derive(Clone, Debug)]
@@ -452,7 +458,7 @@ impl Model {
     }
 
     pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
-        let kickable = |job: &Job| matches!(job.place, Place::Delayed { .. } | Place::Buried { .. });
+        let kickable = |job: &Job| matches!(job.place, Place::Delayed { .. } | Place::Buried { .. } | Place::Held);
         if !self.job(id).is_some_and(kickable) {
             return false;
         }

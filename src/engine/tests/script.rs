@@ -5,7 +5,7 @@
 
 use super::super::{ClientId, JobId, Limits, Priority, Span, State, Time, FEW_WATCHED};
 use super::calls::Call;
-use super::model::{JobTags, Model, Name, Place, Settings};
+use super::model::{GroupTie, JobTags, Model, Name, Place, Settings};
 
 /// The names in play; a run uses the first few.
 const NAMES: [Name; 6] = ["default", "a", "mail", "x-y", "b.2", "a-tube-with-a-longer-name"];
@@ -337,7 +337,7 @@ impl Script {
     }
 
     fn state(&mut self) -> State {
-        [State::Ready, State::Delayed, State::Buried, State::Reserved][self.dice.below(4) as usize]
+        State::UNFINISHED[self.dice.below(5) as usize]
     }
 
     fn put_tagged(&mut self, model: &Model) -> Call {
@@ -361,6 +361,19 @@ impl Script {
         if self.dice.percent(50) {
             // Two keys only, so that they meet.
             tags.bound = Some((self.names[self.dice.below(2) as usize], 1 + self.dice.below(3) as u32));
+        }
+        if self.dice.percent(40) {
+            // Few groups, so that they meet, and each once.
+            let first = self.dice.below(self.names.len() as u64) as usize;
+            for place in 0..1 + self.dice.below(3.min(self.names.len() as u64)) as usize {
+                let name = self.names[(first + place) % self.names.len()];
+                let tie = match self.dice.below(8) {
+                    0..4 => GroupTie::Member,
+                    4..6 => GroupTie::After(self.dice.percent(20)),
+                    _ => GroupTie::AfterCount(1 + self.dice.below(3) as u32),
+                };
+                tags.groups.push((name, tie));
+            }
         }
         Call::PutTagged { client, pri, delay, ttr, tags }
     }

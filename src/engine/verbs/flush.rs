@@ -77,15 +77,20 @@ impl Engine {
             if counts.sum(&flush.states) == 0 {
                 break;
             }
-            let first = QUEUED.iter().filter(|state| flush.states.contains(state));
+            if !flush.held_done && (counts.held == 0 || !flush.states.contains(&State::Held)) {
+                (flush.held_done, flush.from) = (true, 0);
+            }
+            let first = QUEUED.iter().filter(|state| flush.states.contains(state) && flush.held_done);
             let first = first.copied().find_map(|state| self.first_in(number, state));
             let first = first.filter(|&slot| self.store.jobs.get(slot).id.0 <= last);
-            let slot = match first {
+            let slot = match first.or_else(|| self.walk_to_next(number, flush, last)) {
                 Some(slot) => slot,
-                None => match self.walk_to_next(number, flush, last) {
-                    Some(slot) => slot,
-                    None => return self.walked_to(flush.from),
-                },
+                None if self.walked_to(flush.from) == Progress::More => return Progress::More,
+                None if flush.held_done => return Progress::Done,
+                None => {
+                    (flush.held_done, flush.from) = (true, 0);
+                    continue;
+                }
             };
             self.remove_job(slot, Outcome::Gone);
             self.agenda.steps.take(2 * MOVE);
@@ -102,7 +107,8 @@ impl Engine {
         loop {
             let slot = self.next_job(&mut flush.from)?;
             let job = self.store.jobs.get(slot);
-            if job.tube == number && flush.states.contains(&job.state()) && job.id.0 <= last {
+            let is_next = flush.held_done || job.state() == State::Held;
+            if job.tube == number && flush.states.contains(&job.state()) && job.id.0 <= last && is_next {
                 return Some(slot);
             }
         }

@@ -177,6 +177,9 @@ impl Engine {
         let expires = if options.ttl == Span::MAX { Time::NEVER } else { begin + options.ttl };
         let limits = options.max_attempts > 0 || options.max_fails > 0;
         let rare = options.reducer.is_some() || options.start.is_some() && options.completion == CompletionPolicy::Keep;
+        if !options.groups.is_empty() {
+            self.tie(slot, &options.groups);
+        }
         let rare = rare || options.backoff > 0 || options.concurrency.is_some() || options.reason.is_some();
         let plain = options.dedup_key == DedupKey::None && options.ttl == Span::MAX;
         if plain && !limits && !rare {

@@ -7,7 +7,7 @@
 
 use crate::engine::data::handle::ClientId;
 use crate::engine::data::job::{JobId, NewJob, Priority, State};
-use crate::engine::data::job_options::{DedupKey, JobOptions};
+use crate::engine::data::job_options::{DedupKey, GroupTag, JobOptions};
 use crate::engine::data::list::NIL;
 use crate::engine::data::name::Name;
 use crate::engine::data::time::{Span, Time};
@@ -34,11 +34,23 @@ pub struct Tags {
     /// Of the jobs with this key, in whatever tubes, so many may be reserved at a time; of those that are, the largest
     /// bound counts.
     pub concurrency: Option<(Name, u32)>,
+    /// The groups that the job is a member of or waits for, at most [`MOST_TIES`](crate::engine::MOST_TIES).
+    pub groups: Vec<GroupTag>,
 }
 
 impl Default for Tags {
     fn default() -> Tags {
-        Tags { key: None, tube: None, tries: 0, backoff: 0, fails: 0, reason: None, ttl: Span::MAX, concurrency: None }
+        Tags {
+            key: None,
+            tube: None,
+            tries: 0,
+            backoff: 0,
+            fails: 0,
+            reason: None,
+            ttl: Span::MAX,
+            concurrency: None,
+            groups: Vec::new(),
+        }
     }
 }
 
@@ -96,7 +108,7 @@ impl Engine {
                 return Ok(Tagged::Ended(id));
             }
         }
-        let Tags { tube, tries, backoff, fails, reason, ttl, concurrency, .. } = tags;
+        let Tags { tube, tries, backoff, fails, reason, ttl, concurrency, groups, .. } = tags;
         let options = JobOptions {
             dedup_key,
             ttl,
@@ -106,6 +118,7 @@ impl Engine {
             keep,
             backoff,
             concurrency,
+            groups,
             ..JobOptions::default()
         };
         let number = match (known, tube) {
@@ -118,8 +131,8 @@ impl Engine {
             return Err(Refused::OutOfMemory);
         }
         let slot = self.take_in(number, new, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
-        if fails > 0 && tries == 0 {
-            // Its full record has no place for the count.
+        if fails > 0 && tries == 0 && self.stored_options(&self.store.jobs.view(slot)).is_none() {
+            // Only options have a place for the count.
             self.changed_by_itself(Change::Retry(slot));
         }
         let id = self.store.jobs.get(slot).id;

@@ -24,6 +24,7 @@ impl Engine {
             Deferred::Buried(_) => DEFERRED[3],
             Deferred::Tell { .. } => DEFERRED[4],
             Deferred::LongCommand(_) => DEFERRED[5],
+            Deferred::Release(_) => DEFERRED[6],
         })
     }
 }
@@ -58,6 +59,11 @@ impl Engine {
             Deferred::Serve(tube) => self.tubes.at(*tube).map(|tube| self.serve_on(tube, now)),
             Deferred::Buried(job) => Some(self.tell_buried(*job)),
             Deferred::Tell { extras, job, outcome, logged } => Some(self.tell_on(*extras, *job, outcome, *logged)),
+            Deferred::Release(group) => {
+                let progress = self.release_on(*group);
+                self.serve_unblocked(now);
+                progress
+            }
             Deferred::LongCommand(LongCommand::Flush(flush)) => Some(self.flush(flush, now)),
             Deferred::LongCommand(LongCommand::Move(moving)) => {
                 Some(self.move_jobs(NOBODY, moving, now).unwrap_or(Progress::Done))

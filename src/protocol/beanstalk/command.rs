@@ -14,7 +14,8 @@ pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
 
 /// Returns the bytes that the tags of a put occupy at most, in memory or in a log.
 pub fn tags_size(tags: &Tags) -> u64 {
-    TAGS_OVERHEAD + tags.reason.as_ref().map_or(0, |reason| reason.len() as u64)
+    let groups: usize = tags.groups.iter().map(|tag| tag.logged_size()).sum();
+    TAGS_OVERHEAD + groups as u64 + tags.reason.as_ref().map_or(0, |reason| reason.len() as u64)
 }
 
 /// Upper bound of the bytes of the record of a change to a job.
@@ -57,6 +58,7 @@ pub enum Command {
     Stats,
     StatsJob(JobId),
     StatsTube(Box<[u8]>),
+    StatsGroup(Box<[u8]>),
     StatsTubes,
     Use(Box<[u8]>),
     Watch(Box<[u8]>, Option<u16>),

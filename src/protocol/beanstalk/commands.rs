@@ -8,7 +8,7 @@ use super::command::Command;
 use super::extensions::{Extension, Extensions};
 use super::tube_settings;
 use crate::access::{Digest, Need};
-use crate::engine::{JobId, ReserveMode, Span, State, LONGEST_REASON};
+use crate::engine::{JobId, ReserveMode, Span, State, LONGEST_REASON, MOST_TIES};
 use crate::protocol::text::{
     is_tube_name, name_run, next_word, number, number32, past, strtoul32, unquote, MAX_QUOTED_NAME,
 };
@@ -16,8 +16,9 @@ use crate::protocol::text::{
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
 pub const MAX_LINE: usize = 224;
 
-/// The longest line of a put with tags: two names of 200 bytes, some numbers, and a reason in quotes.
-pub const MAX_PUT_LINE: usize = 2048 + 4 * LONGEST_REASON;
+/// The longest line of a put with tags: two names of 200 bytes, one in quotes, some numbers, the groups, each with a
+/// name of 200 bytes, and a reason in quotes.
+pub const MAX_PUT_LINE: usize = 2048 + 256 * MOST_TIES + 4 * LONGEST_REASON;
 
 /// The longest list of ids of a delete of many jobs: a thousand ids of twenty digits, and more.
 const MAX_BATCH_LINE: usize = 24 * 1024;
@@ -59,6 +60,7 @@ pub enum CommandName {
     SetTube,
     Fail,
     StatsJob,
+    StatsGroup,
     StatsTubes,
     StatsTube,
     Stats,
@@ -124,7 +126,7 @@ const fn ours(extension: Extension, row: CommandRow) -> CommandRow {
 }
 
 #[rustfmt::skip]
-pub const COMMANDS: [CommandRow; 45] = [
+pub const COMMANDS: [CommandRow; 46] = [
     CommandRow { name: CommandName::Put, need: Need::PUT_USED, word: "put ", arguments: "<pri> <delay> <ttr> <bytes>", parse: None, summary: "put a job, whose body follows, into the used tube", extension: None },
     row(CommandName::Peek, Need::LOOK_JOB, "peek ", "<id>", |args, _| only_id(args).map(Command::Peek), "show a job"),
     row(CommandName::PeekReady, Need::LOOK_USED, "peek-ready", "", |args, _| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
@@ -158,6 +160,7 @@ pub const COMMANDS: [CommandRow; 45] = [
     ours(Extension::SetTube, row(CommandName::SetTube, Need::ADMIN_NAMED, "set-tube ", "<tube> [try:<count>:<seconds>] [ttl:<seconds>] [dead:<tube>] [max:<count>] [rate:<count>/<seconds>] [limit:<count>:<normal>:<low>]", set_tube, "give a tube its settings, and take away those that are not named")),
     CommandRow { name: CommandName::Fail, need: Need::TAKE_JOB, word: "fail ", arguments: "<id> <pri> <bytes>", parse: None, summary: "try a reserved job again later, or bury it; the reason follows", extension: Some(Extension::Fail) },
     row(CommandName::StatsJob, Need::LOOK_OWN_JOB, "stats-job ", "<id>", |args, _| only_id(args).map(Command::StatsJob), "statistics of a job"),
+    ours(Extension::Grp, row(CommandName::StatsGroup, Need::LOOK_NAMED, "stats-group ", "<group>", |args, _| is_tube_name(args).then(|| Command::StatsGroup(args.into())), "statistics of a group of jobs")),
     ours(Extension::StatsTubes, row(CommandName::StatsTubes, Need::LOOK_ANY, "stats-tubes", "", |args, _| alone(args, Command::StatsTubes), "statistics of all tubes")),
     row(CommandName::StatsTube, Need::LOOK_NAMED, "stats-tube ", "<tube>", |args, on| tube(args, on).map(Command::StatsTube), "statistics of a tube"),
     row(CommandName::Stats, Need::LOOK_ANY, "stats", "", |args, _| alone(args, Command::Stats), "statistics of the server"),
@@ -365,7 +368,8 @@ fn move_tube(args: &[u8], extensions: Extensions) -> Option<Command> {
     let (to, args) = next_tube_word(args, extensions)?;
     let (state, args) = next_state(args)?;
     let bound = number(args).and_then(last)?;
-    (state != State::Reserved).then_some(Command::MoveTube { from, to, state, bound })
+    let moves = matches!(state, State::Ready | State::Delayed | State::Buried);
+    moves.then_some(Command::MoveTube { from, to, state, bound })
 }
 
 fn limit_tube(args: &[u8], extensions: Extensions) -> Option<Command> {

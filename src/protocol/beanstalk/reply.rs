@@ -69,7 +69,7 @@ pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Opti
     push_number(text, id.0);
     text.extend_from_slice(match state {
         Some(State::Ready) => b" READY",
-        Some(State::Delayed) => b" DELAYED",
+        Some(State::Delayed | State::Held) => b" DELAYED",
         Some(State::Reserved) => b" RESERVED",
         Some(State::Buried) => b" BURIED",
         Some(State::Finished) | None => b" DELETED",

@@ -5,13 +5,13 @@
 
 use memchr::memchr;
 
-use super::command::{Command, TAGS_OVERHEAD};
+use super::command::{tags_size, Command};
 use super::commands::{row_of, secs, CommandName, MAX_LINE};
 use super::extensions::Extensions;
 use super::reply;
 use super::tags::{self, Tagging};
 use crate::access::Need;
-use crate::engine::{Body, JobId, NewJob, Priority, Span, Tags};
+use crate::engine::{Body, GroupTag, JobId, NewJob, Priority, Span, Tags};
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{number, number32, past, upto};
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
@@ -75,6 +75,8 @@ impl Request {
             Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => {
                 Subject::Tube(tube)
             }
+            // Names of groups are checked like names of tubes.
+            Command::StatsGroup(group) => Subject::Tube(group),
             Command::PauseTube { tube, .. }
             | Command::Flush { tube, .. }
             | Command::ListJobs { tube, .. }
@@ -101,11 +103,18 @@ impl Request {
         }
     }
 
+    /// The groups that a job is tied to by its tags.
+    pub fn groups(&self) -> &[GroupTag] {
+        match &self.command {
+            Command::Put { tags: Some(tags), .. } => &tags.groups,
+            _ => &[],
+        }
+    }
+
     /// Bytes of memory beside the request itself.
     pub fn footprint(&self) -> u64 {
         if let Command::Put { job, tags } = &self.command {
-            let reason = tags.as_ref().and_then(|tags| tags.reason.as_ref()).map_or(0, |reason| reason.len() as u64);
-            return job.body.len() as u64 + tags.as_ref().map_or(0, |_| TAGS_OVERHEAD) + reason;
+            return job.body.len() as u64 + tags.as_ref().map_or(0, |tags| tags_size(tags));
         }
         if let Command::Fail { reason, .. } = &self.command {
             return reason.len() as u64;
@@ -484,7 +493,7 @@ mod tests {
         }
         for (line, bytes) in [
             ("put 1 0 9 3\r\nabc\r\n", 3),
-            ("put 1 0 9 3 idp:x\r\nabc\r\n", 3 + TAGS_OVERHEAD),
+            ("put 1 0 9 3 idp:x\r\nabc\r\n", 3 + super::super::command::TAGS_OVERHEAD),
             ("pause-tube t 7\r\n", 1),
         ] {
             assert_eq!(read(line).footprint(), bytes, "{line}");

@@ -10,8 +10,8 @@ use super::request::Request;
 use super::{extended, reply, yaml};
 use crate::access::{Denied, Digest};
 use crate::engine::{
-    Engine, Event, FindOldest, FindReserved, Flush, IdPage, JobId, JobView, Kick, MoveJobs, NewJob, Progress, Refused,
-    Reserve, Span, State, Tagged, Tags, TouchAll,
+    Engine, Event, FindOldest, FindReserved, Flush, IdPage, JobId, JobView, Kick, MoveJobs, Name, NewJob, Progress,
+    Refused, Reserve, Span, State, Tagged, Tags, TouchAll,
 };
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{self, Context, Flow, Output};
@@ -55,6 +55,10 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
             return go_on(Continuation::StatsTube(FindOldest::new(tube)), context, out);
         }
         Command::StatsTube(tube) => reply::yaml(out, engine.tube_stats(&tube, now).map(|tube| yaml::tube(&tube))),
+        Command::StatsGroup(group) => {
+            let name = Name::from(&*group);
+            reply::yaml(out, engine.group_stats(&name).map(|figures| yaml::group(&group, &figures)));
+        }
         Command::StatsTubes => return stats_tubes(0, yaml::list(), context, out),
         Command::ReserveWithAbort(timeout) => return reserve_with_abort(timeout, context, out),
         Command::ReserveBatch(count, timeout) => return extended::reserve_batch(count, timeout, context, out),

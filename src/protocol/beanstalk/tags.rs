@@ -1,10 +1,10 @@
 //! The tags of `put`: words behind its four numbers that ask for more than beanstalkd has.
 //!
-//! Owns their grammar: each at most once, in any order. A word that is no tag of ours is left to beanstalkd, which
-//! knows none. Must not know what they do.
+//! Owns their grammar: each at most once, but for those about groups, and in any order. A word that is no tag of ours
+//! is left to beanstalkd, which knows none. Must not know what they do.
 
 use super::extensions::{Extension, Extensions};
-use crate::engine::{Name, Span, Tags, LONGEST_REASON};
+use crate::engine::{GroupTag, Name, Span, Tags, Tie, LONGEST_REASON, MOST_TIES};
 use crate::protocol::text::{is_tube_name, number32, past, unquote, upto, MAX_QUOTED_NAME};
 
 /// What stands behind the four numbers of a put.
@@ -21,24 +21,29 @@ pub enum Tagging {
 }
 
 /// The tags and the extensions that they belong to.
-pub const TAGS: [(&[u8; 4], Extension); 6] = [
+pub const TAGS: [(&[u8; 4], Extension); 8] = [
     (b"con:", Extension::Con),
     (b"idp:", Extension::Idp),
     (b"tub:", Extension::Tub),
     (b"try:", Extension::Try),
     (b"ttl:", Extension::Ttl),
     (b"err:", Extension::Export),
+    (b"grp:", Extension::Grp),
+    (b"aft:", Extension::Aft),
 ];
 
 /// Reads what follows the fourth number.
 pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
+    match rest.first() {
+        None => Tagging::Plain,
+        Some(b' ') => read_words(rest, extensions),
+        Some(_) => Tagging::Garbage,
+    }
+}
+
+#[inline(never)] // most puts have no tags
+fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
     let (mut tags, mut seen, mut left) = (Tags::default(), Extensions::NONE, rest);
-    if rest.is_empty() {
-        return Tagging::Plain;
-    }
-    if !rest.starts_with(b" ") {
-        return Tagging::Garbage;
-    }
     while let Some((word, behind)) = next_tag(left) {
         let known = word.split_first_chunk().and_then(|(name, value)| {
             let row = TAGS.iter().find(|(tag, on)| *tag == name && extensions.has(*on))?;
@@ -46,7 +51,8 @@ pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
         });
         match known {
             Some((extension, value))
-                if !seen.has(extension) && read_one(extension, value, extensions, &mut tags).is_some() =>
+                if (!seen.has(extension) || may_repeat(extension))
+                    && read_one(extension, value, extensions, &mut tags).is_some() =>
             {
                 seen = seen.with(extension);
             }
@@ -105,6 +111,16 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
             tags.reason = fits.then(|| Some(reason.into()))?;
         }
         Extension::Ttl => tags.ttl = Span::from_secs(whole(value).filter(|secs| *secs > 0)?.into()),
+        Extension::Grp => add_group(tags, value, Tie::Member)?,
+        Extension::Aft => {
+            let (group, count) = split(value)?;
+            let tie = match count {
+                None => Tie::After { even_if_new: false },
+                Some(0) => Tie::After { even_if_new: true },
+                Some(count) => Tie::AfterCount(count),
+            };
+            add_group(tags, group, tie)?;
+        }
         Extension::Con => {
             let (key, most) = split(value)?;
             tags.concurrency = Some((name(key)?, most.or(Some(1)).filter(|most| *most > 0)?));
@@ -112,6 +128,18 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
         _ => return None,
     }
     Some(())
+}
+
+/// Returns `true` if a job may have several tags of this kind.
+fn may_repeat(extension: Extension) -> bool {
+    matches!(extension, Extension::Grp | Extension::Aft)
+}
+
+/// Ties the job to a group, to which no other tag may tie it: a member would wait for itself.
+fn add_group(tags: &mut Tags, group: &[u8], tie: Tie) -> Option<()> {
+    let name = name(group)?;
+    let is_new = tags.groups.iter().all(|tag| tag.name != name);
+    (is_new && tags.groups.len() < MOST_TIES).then(|| tags.groups.push(GroupTag { name, tie }))
 }
 
 /// What stands before a colon, and the number behind it if there is one.
@@ -175,6 +203,19 @@ mod tests {
             assert!(matches!(read(garbage.as_bytes(), Extensions::ALL), Tagging::Garbage), "{garbage}");
         }
         assert!(matches!(read(b" idp:k foo:b", Extensions::ALL), Tagging::Malformed));
+        for wrong in
+            [" grp:", " grp:-x", " grp:a:1", " grp:a grp:a", " grp:a aft:a", " aft:a:", " aft:a:x", " aft:a aft:a:2"]
+        {
+            assert!(matches!(read(wrong.as_bytes(), Extensions::ALL), Tagging::Malformed), "{wrong}");
+        }
+        let many = |count: usize| (0..count).map(|place| format!(" grp:g{place}")).collect::<String>();
+        let Tagging::Tagged(tags) = read(many(MOST_TIES).as_bytes(), Extensions::ALL) else { panic!() };
+        assert_eq!(tags.groups.len(), MOST_TIES);
+        assert!(matches!(read(many(MOST_TIES + 1).as_bytes(), Extensions::ALL), Tagging::Malformed));
+        let Tagging::Tagged(tags) = read(b" aft:a grp:b aft:c:0 aft:d:7", Extensions::ALL) else { panic!() };
+        let ties: Vec<Tie> = tags.groups.iter().map(|tag| tag.tie).collect();
+        let after = |even_if_new| Tie::After { even_if_new };
+        assert_eq!(ties, [after(false), Tie::Member, after(true), Tie::AfterCount(7)]);
         assert!(matches!(read(b" idp:k", Extensions::NONE), Tagging::Garbage));
         assert!(matches!(read(b"", Extensions::ALL), Tagging::Plain));
     }

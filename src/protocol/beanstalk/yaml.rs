@@ -4,13 +4,17 @@
 //! keys. Clients compare whole dictionaries, so the statistics of jobs have no other keys, nor those of tubes if nobody
 //! wants the extension.
 
+use std::borrow::Cow;
+
 use super::commands::CommandRow;
 use super::extensions::Extensions;
 use super::figures::{
     extended_counts, server_figures, tube_times, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES,
 };
 use super::tube_settings::written;
-use crate::engine::{CompletionPolicy, EndedKey, JobId, JobStats, Span, StoredKey, StoredOptions, Time, TubeStats};
+use crate::engine::{
+    CompletionPolicy, EndedKey, GroupStats, JobId, JobStats, Span, State, StoredKey, StoredOptions, Time, TubeStats,
+};
 use crate::protocol::text::{push_number, push_quoted, push_tube_name};
 use crate::protocol::Output;
 
@@ -114,49 +118,114 @@ pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8
     yaml.number("time-left", job.left.secs());
     yaml.number("file", 0);
     JOB_COUNTS.iter().for_each(|row| yaml.number(row.name, (row.of)(&job.history).into()));
-    marks(&mut yaml, job, options, now);
+    job_marks(job, options, now, |key, mark| match mark {
+        JobMark::Number(number) => yaml.number(key, number),
+        JobMark::Word(word) => yaml.word(key, &word),
+        JobMark::Name(name) => yaml.name(key, name),
+        JobMark::Text(text) => yaml.quoted(key, text),
+    });
     yaml.0
 }
 
-/// What only some jobs have: by their tags, by the protocol that they came by, and by their failures.
-fn marks(yaml: &mut Yaml, job: &JobStats, options: Option<&StoredOptions>, now: Time) {
+/// Something that only some jobs have.
+#[derive(Debug)]
+pub enum JobMark<'a> {
+    Number(u64),
+    /// A word, or names of groups with commas between them.
+    Word(Cow<'a, [u8]>),
+    /// A name that may need quotes.
+    Name(&'a [u8]),
+    /// It is written on one line.
+    Text(&'a [u8]),
+}
+
+/// Shows what only some jobs have, by its key: by their tags, by the protocol that they came by, and by their failures.
+pub fn job_marks(
+    job: &JobStats,
+    options: Option<&StoredOptions>,
+    now: Time,
+    mut show: impl FnMut(&'static str, JobMark),
+) {
+    use JobMark::{Name, Number, Text, Word};
+    let positive = |key, number: u64, show: &mut dyn FnMut(&'static str, JobMark)| {
+        if number > 0 {
+            show(key, Number(number));
+        }
+    };
     if let Some(options) = options {
         match options.dedup_key {
-            StoredKey::Kept(name) => yaml.name("idempotency-key", name.key()),
-            StoredKey::Name(name) => yaml.name("idempotency-key", name),
-            StoredKey::Body => yaml.word("unique", b"body"),
-            StoredKey::Id(_) => yaml.word("unique", b"id"),
+            StoredKey::Kept(name) => show("idempotency-key", Name(&name.text())),
+            StoredKey::Name(name) => show("idempotency-key", Name(name)),
+            StoredKey::Body => show("unique", Word(b"body"[..].into())),
+            StoredKey::Id(_) => show("unique", Word(b"id"[..].into())),
             StoredKey::None => {}
         }
-        yaml.positive("idempotency-ttl", options.keep.into());
+        positive("idempotency-ttl", options.keep.into(), &mut show);
         if let (StoredKey::Kept(name), most) = options.concurrency {
-            yaml.name("concurrency-key", name.key());
-            yaml.number("concurrency-limit", most.into());
+            show("concurrency-key", Name(&name.text()));
+            show("concurrency-limit", Number(most.into()));
         }
-        yaml.positive("try", options.max_attempts.into());
+        for (key, groups) in [("group", groups(options, true)), ("after-group", groups(options, false))] {
+            if !groups.is_empty() {
+                show(key, Word(groups.into()));
+            }
+        }
+        positive("try", options.max_attempts.into(), &mut show);
     }
     if let Some(left) = job.tries_left {
-        yaml.number("tries-left", left.into());
+        show("tries-left", Number(left.into()));
     }
     if let Some(options) = options {
-        yaml.positive("backoff", options.backoff.into());
-        yaml.positive("max-fails", options.max_fails.into());
+        positive("backoff", options.backoff.into(), &mut show);
+        positive("max-fails", options.max_fails.into(), &mut show);
         if options.expires != Time::NEVER {
-            yaml.number("expires-in", options.expires.since(now).nanos().div_ceil(1_000_000_000));
+            show("expires-in", Number(options.expires.since(now).nanos().div_ceil(1_000_000_000)));
         }
     }
-    yaml.positive("fails", job.fails.into());
+    positive("fails", job.fails.into(), &mut show);
     match options.map(|options| options.completion) {
-        Some(CompletionPolicy::Tell) => yaml.word("protocol", b"gearman"),
-        Some(CompletionPolicy::Keep) => yaml.word("protocol", b"workq"),
+        Some(CompletionPolicy::Tell) => show("protocol", Word(b"gearman"[..].into())),
+        Some(CompletionPolicy::Keep) => show("protocol", Word(b"workq"[..].into())),
         Some(CompletionPolicy::Drop) | None => {}
     }
     if let Some(tube) = job.dead_from {
-        yaml.name("dead-from", tube);
+        show("dead-from", Name(tube));
     }
     if let Some(reason) = options.map(|options| options.reason).filter(|reason| !reason.is_empty()) {
-        yaml.quoted("last-error", reason);
+        show("last-error", Text(reason));
     }
+}
+
+/// The groups that a job is a member of, or those that it waits for, with commas between them.
+fn groups(options: &StoredOptions, of_member: bool) -> Vec<u8> {
+    let mut names = Vec::new();
+    for tie in options.ties.iter().filter(|tie| tie.need.is_none() == of_member) {
+        if !names.is_empty() {
+            names.push(b',');
+        }
+        names.extend_from_slice(&tie.name);
+        if tie.need.is_some_and(|need| need > 0) {
+            names.push(b':');
+            push_number(&mut names, tie.left.into());
+        }
+    }
+    names
+}
+
+/// What `stats-group` answers: tuber's keys, and behind them the members by state.
+pub fn group(name: &[u8], group: &GroupStats) -> Vec<u8> {
+    let mut yaml = Yaml::new(256);
+    let of = |state: State| u64::from(group.members[state as usize]);
+    yaml.quoted("name", name);
+    yaml.number("pending", group.pending());
+    yaml.number("buried", of(State::Buried));
+    yaml.word("complete", if group.pending() == 0 { b"true" } else { b"false" });
+    yaml.number("waiting-jobs", group.waiting);
+    for state in [State::Ready, State::Reserved, State::Delayed, State::Held] {
+        yaml.number(state.word(), of(state));
+    }
+    yaml.number("deleted", group.ended);
+    yaml.0
 }
 
 /// One more key in the list that answers `list-keys`.
@@ -166,7 +235,7 @@ pub fn ended_key(list: &mut Output, number: u32, ended: &EndedKey, now: Time) {
     text.extend_from_slice(format!("- [{number}, {left}, ").as_bytes());
     push_quoted(text, &ended.tube);
     text.extend_from_slice(b", ");
-    push_quoted(text, ended.key.key());
+    push_quoted(text, &ended.key.text());
     text.extend_from_slice(b"]\n");
 }
 
@@ -176,8 +245,9 @@ pub fn tube(tube: &TubeStats) -> Vec<u8> {
     yaml.0
 }
 
-/// What only tubes with settings have.
+/// What only some tubes have: held jobs and settings.
 fn show_settings(yaml: &mut Yaml, tube: &TubeStats) {
+    yaml.positive("current-jobs-held", tube.jobs.held);
     if let Some(settings) = tube.settings {
         yaml.quoted("settings", &written(settings));
     }
@@ -217,6 +287,7 @@ pub fn stats(figures: &QueueFigures, extensions: Extensions) -> Vec<u8> {
     server_figures(figures, |key, value| yaml.figure(key, value));
     let offered = |row: &CommandRow| row.extension.is_some_and(|extension| extensions.has(extension));
     extended_counts(figures, offered).for_each(|(key, count)| yaml.number(&key, count));
+    yaml.positive("current-jobs-held", figures.stats.jobs.held);
     if extensions != Extensions::NONE {
         yaml.quoted("extensions", extensions.words().as_bytes());
     }

@@ -34,13 +34,13 @@ fn summary_of<'a>(engine: &'a Engine, job: &JobView) -> &'a [u8] {
 
 /// The buried jobs of a tube, or those of them whose reasons have one summary.
 #[derive(Debug)]
-pub struct Group {
+pub struct FailedGroup {
     pub tube: Box<[u8]>,
     /// The summary; `None` for any reason.
     pub reason: Option<Box<[u8]>>,
 }
 
-impl Group {
+impl FailedGroup {
     fn walk(&self) -> BuriedWalk {
         BuriedWalk::new(Some(self.tube.clone()))
     }
@@ -147,7 +147,7 @@ impl FailedGroups {
 /// A page of the failed jobs of a group, the one that was buried last first.
 #[derive(Debug)]
 pub struct FailedJobs {
-    group: Group,
+    group: FailedGroup,
     /// The place of the last job of the page before, behind which this one begins.
     before: u64,
     limit: usize,
@@ -159,7 +159,7 @@ pub struct FailedJobs {
 
 impl FailedJobs {
     /// Returns a search for at most `limit` jobs, which were buried before the one with the place `before`.
-    pub fn new(group: Group, before: u64, limit: usize) -> FailedJobs {
+    pub fn new(group: FailedGroup, before: u64, limit: usize) -> FailedJobs {
         let (walk, newest) = (group.walk(), Smallest::new(0, limit + 1));
         FailedJobs { group, before, limit, walk, newest, rows: None }
     }
@@ -213,14 +213,14 @@ pub enum Remedy {
 /// A remedy for all failed jobs of a group that were there when it began.
 #[derive(Debug)]
 pub struct Sweep {
-    pub group: Group,
+    pub group: FailedGroup,
     pub remedy: Remedy,
     walk: BuriedWalk,
     done: u64,
 }
 
 impl Sweep {
-    pub fn new(group: Group, remedy: Remedy) -> Sweep {
+    pub fn new(group: FailedGroup, remedy: Remedy) -> Sweep {
         Sweep { walk: group.walk(), group, remedy, done: 0 }
     }
 

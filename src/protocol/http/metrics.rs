@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::types::Failure;
 use super::HttpSettings;
-use crate::engine::{FindOldest, Progress, Span, State, Stats, TubeStats};
+use crate::engine::{FindOldest, JobCounts, Progress, Span, State, Stats, TubeStats};
 use crate::protocol::beanstalk::{extended_counts, FigureValue, QueueFigures, SERVER_FIGURES, TUBE_FIGURES};
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::text::has_part;
@@ -564,8 +564,9 @@ fn push_histogram(
     text.extend_from_slice(rest.as_bytes());
 }
 
-fn states(jobs: &crate::engine::JobCounts) -> [(&'static str, u64); 4] {
-    [("ready", jobs.ready), ("reserved", jobs.reserved), ("delayed", jobs.delayed), ("buried", jobs.buried)]
+fn states(jobs: &JobCounts) -> [(&'static str, u64); 5] {
+    let JobCounts { ready, reserved, delayed, buried, held, .. } = *jobs;
+    [("ready", ready), ("reserved", reserved), ("delayed", delayed), ("buried", buried), ("held", held)]
 }
 
 fn family(text: &mut Vec<u8>, name: &str, kind: &str, help: &str) {

@@ -3,8 +3,10 @@
 //! Owns their members, and how much of a body is shown. Must not look for tubes or jobs.
 
 use super::metrics;
-use crate::engine::{Engine, JobExtras, JobView, Span, State, Time, TubeStats};
-use crate::protocol::beanstalk::{tube_settings, tube_times, FigureValue, JOB_COUNTS, TUBE_FIGURES};
+use crate::engine::{Engine, JobView, Span, State, Time, TubeStats};
+use crate::protocol::beanstalk::{
+    job_marks, tube_settings, tube_times, FigureValue, JobMark, JOB_COUNTS, TUBE_FIGURES,
+};
 use crate::protocol::text::upto;
 use crate::shared::json::Members;
 
@@ -28,6 +30,9 @@ pub fn tube_members(members: &mut Members, name: &[u8], values: &TubeValues) {
 
 /// The times of a tube's jobs, the ages of the oldest ready, delayed and buried ones, and the settings of the tube.
 pub fn time_members(members: &mut Members, tube: &TubeStats, oldest: [Span; 3]) {
+    if tube.jobs.held > 0 {
+        members.number("current-jobs-held", tube.jobs.held);
+    }
     tube_times(tube, oldest, |key, value| figure(members, key, value));
     if let Some(settings) = tube.settings {
         members.text("settings", &tube_settings(settings));
@@ -48,7 +53,7 @@ pub fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown:
     let history = job.history();
     let left = match job.state() {
         State::Reserved | State::Delayed => job.due().since(now),
-        State::Ready | State::Buried | State::Finished => Span::ZERO,
+        State::Ready | State::Buried | State::Held | State::Finished => Span::ZERO,
     };
     members.number("id", job.id().0);
     members.bytes("tube", engine.tube_of(job));
@@ -59,15 +64,12 @@ pub fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown:
     members.number("ttr", job.ttr().secs());
     members.number("time-left", left.secs());
     JOB_COUNTS.iter().for_each(|row| members.number(row.name, (row.of)(&history).into()));
-    if job.fails() > 0 {
-        members.number("fails", job.fails().into());
-    }
-    if let Some(tube) = engine.dead_from(job) {
-        members.bytes("dead-from", tube);
-    }
-    let reason = engine.extras(job).map_or(&[][..], JobExtras::reason);
-    if !reason.is_empty() {
-        members.bytes("last-error", reason);
+    if let Some(stats) = engine.job_stats(job.id(), now) {
+        job_marks(&stats, engine.stored_options(job).as_ref(), now, |key, mark| match mark {
+            JobMark::Number(number) => members.number(key, number),
+            JobMark::Word(text) => members.text(key, &text),
+            JobMark::Name(text) | JobMark::Text(text) => members.bytes(key, text),
+        });
     }
     let body = job.body();
     members.number("size", body.len() as u64);

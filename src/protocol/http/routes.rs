@@ -3,7 +3,7 @@
 //! Owns the paths, and how their parts, queries and bodies are read. The manual page's test walks it. Must not carry
 //! out anything.
 
-use super::failed::{FailedGroups, FailedJobs, Group, Remedy, Sweep};
+use super::failed::{FailedGroup, FailedGroups, FailedJobs, Remedy, Sweep};
 use super::lists::{Filter, JobList, Mark, SortedTubes, TubeList, TubeOrder};
 use super::metrics::{Names, TubeChoice};
 use super::types::{Failure, Method};
@@ -422,14 +422,14 @@ fn put(it: &mut Arguments) -> Result<Command, Failure> {
 }
 
 fn failed_jobs(it: &mut Arguments) -> Result<Command, Failure> {
-    let group = Group { tube: it.part(0), reason: it.query("reason").map(Into::into) };
+    let group = FailedGroup { tube: it.part(0), reason: it.query("reason").map(Into::into) };
     let limit = it.query_number("limit", 100)?.clamp(1, 100) as usize;
     Ok(Command::FailedJobs(FailedJobs::new(group, it.query_number("before", u64::MAX)?, limit).into()))
 }
 
 fn sweep(it: &mut Arguments, remedy: Remedy) -> Result<Command, Failure> {
     let reason = it.bytes("reason", "reason-base64")?.map(Vec::into_boxed_slice);
-    Ok(Command::Sweep(Sweep::new(Group { tube: it.part(0), reason }, remedy).into()))
+    Ok(Command::Sweep(Sweep::new(FailedGroup { tube: it.part(0), reason }, remedy).into()))
 }
 
 fn move_failed(it: &mut Arguments) -> Result<Command, Failure> {

@@ -108,6 +108,16 @@ pub const ROWS: &[Row] = &[
         },
         &["KICKED "],
     ),
+    row(
+        "the end of a group",
+        |world| {
+            world.other("put 0 0 1000 1 tub:t grp:many\r\nx\r\n");
+            let member = world.all_ids().into_iter().max()?;
+            world.other(&"put 0 0 1000 1 tub:t aft:many\r\nx\r\n".repeat(SIZE));
+            bytes(&format!("delete {member}\r\n"))
+        },
+        &["DELETED", "NOT_FOUND"],
+    ),
     row("list-tubes", |_| bytes("list-tubes\r\n"), &["OK "]),
     row("stats-tubes", |_| bytes("stats-tubes\r\n"), &["OK "]),
     row(

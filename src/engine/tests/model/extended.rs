@@ -9,6 +9,7 @@ use super::super::super::{
     Body, ClientId, Engine, Event, JobEnd, JobId, Outcome, OverLimit, Priority, Refused, Span, State, Tagged, Time,
     TubeEvents,
 };
+use super::groups::GroupTie;
 use super::settings::{Ruled, Settings};
 use super::{History, Model, Name, Place};
 
@@ -23,6 +24,7 @@ pub struct JobTags {
     pub ttl: Option<Span>,
     /// With how many jobs of the key may be reserved at a time.
     pub bound: Option<(Name, u32)>,
+    pub groups: Vec<(Name, GroupTie)>,
     pub(super) expires: Option<Time>,
     /// The end of its time to live is waited for: it is from the moment on when the job becomes ready or delayed, and
     /// no longer when it comes while the job is spared.
@@ -63,6 +65,10 @@ pub struct Extended {
     /// How many tries of a job have failed, why the last one did, and which tube it is a dead letter of.
     pub failures: BTreeMap<JobId, (u8, Name, Option<Name>)>,
     pub awaiting: Vec<Awaiting>,
+    /// The groups, each with the number of members that have ended.
+    pub groups: BTreeMap<Name, u64>,
+    /// What held jobs wait for: a group, and the number of members that must end, or 0 for all.
+    pub waits: BTreeMap<JobId, Vec<(Name, u32)>>,
     /// Clients that choose tubes by chance.
     pub weighted: Vec<ClientId>,
     pub times: BTreeMap<Name, Times>,
@@ -161,8 +167,9 @@ impl Model {
         self.tell_awaiting(id, &outcome);
         self.tube_mut(tube).deletes += 1;
         self.jobs.retain(|job| job.id != id);
-        self.extended.tags.remove(&id);
+        let tags = self.extended.tags.remove(&id);
         self.extended.failures.remove(&id);
+        self.untie(tags.map(|tags| tags.groups).unwrap_or_default());
     }
 
     fn tell_awaiting(&mut self, id: JobId, outcome: &Outcome) {
@@ -237,7 +244,7 @@ impl Model {
     /// The end of a time to live has come.
     pub(super) fn ring_life(&mut self, id: JobId) {
         let place = self.job(id).expect("a job").place;
-        if matches!(place, Place::Ready | Place::Delayed { .. }) {
+        if matches!(place, Place::Ready | Place::Delayed { .. } | Place::Held) {
             self.expire(id);
         } else {
             self.extended.tags.get_mut(&id).expect("tags").timed = false;
@@ -263,6 +270,7 @@ impl Model {
             Place::Delayed { .. } => State::Delayed,
             Place::Reserved { .. } => State::Reserved,
             Place::Buried { .. } => State::Buried,
+            Place::Held => State::Held,
         })
     }
 
@@ -296,6 +304,7 @@ impl Model {
         let id = self.take_in(tube, (pri, delay, ttr), body, now).inspect_err(|_| self.end_tubes())?;
         self.extended.tags.insert(id, JobTags { ..tags });
         self.date(id, now);
+        self.tie(id);
         self.serve(now);
         Ok(Tagged::New(id))
     }
@@ -338,7 +347,7 @@ impl Model {
 
     /// Takes away the jobs of a tube, or those that are set aside; their keys do not outlive them.
     pub fn flush(&mut self, tube: Name, buried: bool) -> u64 {
-        let all = [State::Ready, State::Reserved, State::Delayed, State::Buried];
+        let all = State::UNFINISHED;
         self.flush_states(tube, if buried { &[State::Buried] } else { &all })
     }
 
@@ -504,10 +513,11 @@ impl Model {
         self.waiting.clear();
         self.draining = false;
         (self.total_connections, self.timeouts) = (0, 0);
-        let Extended { tags, mut ended, mut rules, failures, uncounted, .. } = std::mem::take(&mut self.extended);
+        let Extended { tags, mut ended, mut rules, failures, groups, waits, uncounted, .. } =
+            std::mem::take(&mut self.extended);
         ended.retain(|key| key.until > now);
         rules.values_mut().for_each(|rules| (rules.taken, rules.window_end) = (0, Time::default()));
-        self.extended = Extended { tags, ended, rules, failures, uncounted, now, ..Extended::default() };
+        self.extended = Extended { tags, ended, rules, failures, groups, waits, uncounted, now, ..Extended::default() };
         for job in &mut self.jobs {
             match job.place {
                 Place::Reserved { .. } => job.place = Place::Ready,

@@ -1,0 +1,375 @@
+//! Groups of jobs, and the jobs that wait for them: the tags `grp:` and `aft:`.
+//!
+//! Owns the groups with their counts, the memberships, the waits, and their memory. A job without these tags has no
+//! entry here. Must not decide when a wait ends: `rules/groups.rs` does.
+
+use super::heap::{Heap, Places};
+use super::index::{chained, Index};
+use super::job::State;
+use super::list::{Linked, Links, List, NIL};
+use super::name::Name;
+use super::slot_table::SlotTable;
+use super::slots::Slots;
+
+/// What the log must store about a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GroupCount {
+    /// The number of members that have ended since the group was created.
+    pub ended: u64,
+    /// Jobs with IDs up to this one no longer wait for all members: the group has been complete since.
+    pub complete_to: u64,
+    /// Jobs with IDs up to this one no longer wait for a number of members: they belong to an earlier group with the
+    /// same name.
+    pub created_at: u64,
+}
+
+impl GroupCount {
+    /// Returns `true` if the job with this ID no longer waits; `need` is the number of members that must have ended, or
+    /// 0 for all.
+    pub(in crate::engine) fn satisfies(&self, id: u64, need: u32) -> bool {
+        match need {
+            0 => id <= self.complete_to,
+            need => id <= self.created_at || u64::from(need) <= self.ended,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Group {
+    pub(in crate::engine) name: Name,
+    hash: u32,
+    /// The next group in the same bucket of the index.
+    chain: u32,
+    /// Members by state, in the order of [`State::UNFINISHED`].
+    pub(in crate::engine) members: [u32; State::UNFINISHED.len()],
+    pub(in crate::engine) count: GroupCount,
+    /// The waits for all members, in the order of the jobs' IDs.
+    pub(in crate::engine) waits: List,
+    /// The waits for a number of members, by that number and the job's ID.
+    pub(in crate::engine) counted: Heap<(u32, u64)>,
+    /// Jobs whose waits have ended are released in several turns.
+    pub(in crate::engine) releasing: bool,
+    /// The log has a record of the group.
+    pub(in crate::engine) logged: bool,
+}
+
+impl Group {
+    /// The number of members that exist, in any state.
+    pub(in crate::engine) fn size(&self) -> u64 {
+        self.members.iter().map(|&count| u64::from(count)).sum()
+    }
+
+    /// The number of jobs that wait for it.
+    pub(in crate::engine) fn waiting(&self) -> usize {
+        self.waits.len() + self.counted.len()
+    }
+
+    /// The next wait that has ended.
+    fn next_ended(&self, waits: &Waits) -> Option<u32> {
+        let first = self.waits.first().filter(|&wait| self.count.satisfies(waits.0.get(wait).id, 0));
+        first.or_else(|| {
+            let ((need, id), wait) = self.counted.first()?;
+            self.count.satisfies(id, need).then_some(wait)
+        })
+    }
+}
+
+chained!(Group);
+
+#[derive(Debug)]
+struct Membership {
+    group: u32,
+    /// The next membership of the same job.
+    next: u32,
+}
+
+/// A job is held until a group is complete, or until a number of its members have ended.
+#[derive(Debug)]
+pub struct Wait {
+    pub(in crate::engine) group: u32,
+    /// The next wait of the same job.
+    next: u32,
+    pub(in crate::engine) slot: u32,
+    /// The number of members that must have ended; 0: all.
+    pub(in crate::engine) need: u32,
+    /// In the list of waits for all members. In the heap of the others, `links.prev` is the position.
+    links: Links,
+    /// The ID of the job.
+    id: u64,
+    /// `true` if it is in the list or the heap.
+    queued: bool,
+}
+
+#[derive(Debug, Default)]
+struct Waits(Slots<Wait, 256>);
+
+impl Linked for Waits {
+    fn links(&self, member: u32) -> Links {
+        self.0.get(member).links
+    }
+    fn links_mut(&mut self, member: u32) -> &mut Links {
+        &mut self.0.get_mut(member).links
+    }
+}
+
+impl Places for Waits {
+    fn set_place(&mut self, member: u32, place: u32) {
+        self.0.get_mut(member).links.prev = place;
+    }
+}
+
+/// Bytes of account of a group without its name, of a membership, and of a wait.
+pub const GROUP_COST: u64 = size_of::<Group>() as u64 + 16;
+pub const MEMBER_COST: u64 = size_of::<Membership>() as u64 + 8;
+pub const WAIT_COST: u64 = size_of::<Wait>() as u64 + 40;
+
+const _: () = assert!(GROUP_COST <= 160 && MEMBER_COST <= 16);
+
+/// All groups and what ties jobs to them.
+#[derive(Debug, Default)]
+pub struct Groups {
+    groups: Slots<Group, 64>,
+    index: Index,
+    memberships: Slots<Membership>,
+    waits: Waits,
+    /// The first membership and the first wait of the job in each slot.
+    members: SlotTable,
+    waiters: SlotTable,
+    /// Bytes of account of all groups, memberships and waits.
+    memory: u64,
+    /// Bytes that the log may need to record the ends of all members, in addition to plain deletes.
+    ends: u64,
+}
+
+/// Bytes that the log may need to record that a member of a group with a name of this length has ended.
+pub(in crate::engine) const fn end_size(name: usize) -> u64 {
+    40 + name as u64
+}
+
+impl Groups {
+    pub fn get(&self, number: u32) -> &Group {
+        self.groups.get(number)
+    }
+
+    pub fn get_mut(&mut self, number: u32) -> &mut Group {
+        self.groups.get_mut(number)
+    }
+
+    /// The group with this number, if it exists.
+    pub fn at(&self, number: u32) -> Option<&Group> {
+        self.groups.find(number)
+    }
+
+    /// The group with this name and hash.
+    pub fn find(&self, name: &Name, hash: u32) -> Option<u32> {
+        self.index.find(hash as usize, &self.groups, |number| self.groups.get(number).name == *name)
+    }
+
+    /// Adds a group, which must be new, and returns its number.
+    pub fn insert(&mut self, name: Name, hash: u32, count: GroupCount) -> u32 {
+        self.memory += GROUP_COST + name.length() as u64;
+        let (members, waits, counted) = ([0; State::UNFINISHED.len()], List::EMPTY, Heap::new());
+        let group = Group { name, hash, chain: NIL, members, count, waits, counted, releasing: false, logged: false };
+        let number = self.groups.insert(group);
+        self.index.insert(number, &mut self.groups);
+        number
+    }
+
+    /// Removes a group without members and waits.
+    pub fn remove(&mut self, number: u32) {
+        self.index.remove(number, &mut self.groups);
+        let name = self.groups.remove(number).name;
+        self.memory -= GROUP_COST + name.length() as u64;
+    }
+
+    /// Makes the job in `slot` a member. The job must be counted afterwards.
+    pub fn join(&mut self, slot: u32, group: u32) {
+        let next = self.members.get(slot);
+        let number = self.memberships.insert(Membership { group, next });
+        self.members.set(slot, number);
+        self.memory += MEMBER_COST;
+        self.ends += end_size(self.groups.get(group).name.length());
+    }
+
+    /// Has the job in `slot`, which has this ID, wait for a group; see [`Groups::enqueue`].
+    pub fn add_wait(&mut self, slot: u32, id: u64, group: u32, need: u32) {
+        let next = self.waiters.get(slot);
+        let wait = Wait { group, next, slot, need, links: Links::NONE, id, queued: false };
+        self.waiters.set(slot, self.waits.0.insert(wait));
+        self.memory += WAIT_COST;
+    }
+
+    /// Adds or removes the job in `slot` in the counts of its groups; its state is at this place.
+    pub fn count(&mut self, slot: u32, place: usize, is_added: bool) {
+        let mut next = self.members.get(slot);
+        while next != NIL {
+            let membership = self.memberships.get(next);
+            let count = &mut self.groups.get_mut(membership.group).members[place];
+            *count = if is_added { *count + 1 } else { *count - 1 };
+            next = membership.next;
+        }
+    }
+
+    /// The groups that the job in `slot` is a member of.
+    pub fn of_member(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
+        let mut next = self.members.get(slot);
+        std::iter::from_fn(move || {
+            let membership = self.memberships.find(next)?;
+            next = membership.next;
+            Some(membership.group)
+        })
+    }
+
+    /// The waits of the job in `slot`.
+    pub fn waits_of(&self, slot: u32) -> impl Iterator<Item = &Wait> + '_ {
+        let mut next = self.waiters.get(slot);
+        std::iter::from_fn(move || {
+            let wait = self.waits.0.find(next)?;
+            next = wait.next;
+            Some(wait)
+        })
+    }
+
+    /// The number of members that must still end; 0: all.
+    pub fn left(&self, wait: &Wait) -> u32 {
+        let ended = self.groups.get(wait.group).count.ended;
+        wait.need.saturating_sub(u32::try_from(ended).unwrap_or(u32::MAX))
+    }
+
+    /// Returns `true` if a wait has ended.
+    pub fn is_over(&self, wait: &Wait) -> bool {
+        self.groups.get(wait.group).count.satisfies(wait.id, wait.need)
+    }
+
+    /// Returns `true` if the job in `slot` waits for a group.
+    pub fn waits(&self, slot: u32) -> bool {
+        self.waiters.get(slot) != NIL
+    }
+
+    /// Adds the waits of the job in `slot` to the queues of their groups.
+    pub fn enqueue(&mut self, slot: u32) {
+        let mut next = self.waiters.get(slot);
+        while next != NIL {
+            let number = next;
+            let wait = self.waits.0.get_mut(number);
+            let (group, need, id) = (wait.group, wait.need, wait.id);
+            (wait.queued, next) = (true, wait.next);
+            let group = self.groups.get_mut(group);
+            match need {
+                0 => group.waits.push_back(number, &mut self.waits),
+                need => group.counted.push((need, id), number, &mut self.waits),
+            }
+        }
+    }
+
+    /// Removes the waits of the job in `slot` from the queues of their groups.
+    pub fn dequeue(&mut self, slot: u32) {
+        let mut next = self.waiters.get(slot);
+        while next != NIL {
+            let number = next;
+            next = self.waits.0.get(number).next;
+            self.unqueue(number);
+        }
+    }
+
+    fn unqueue(&mut self, number: u32) {
+        let wait = self.waits.0.get_mut(number);
+        if !std::mem::take(&mut wait.queued) {
+            return;
+        }
+        let (group, place) = (self.groups.get_mut(wait.group), wait.links.prev);
+        match wait.need {
+            0 => group.waits.remove(number, &mut self.waits),
+            _ => drop(group.counted.remove(place, &mut self.waits)),
+        }
+    }
+
+    /// Removes all memberships of the job in `slot`, which must not be counted any more. Returns their groups.
+    pub fn leave(&mut self, slot: u32) -> Vec<u32> {
+        let groups = self.of_member(slot).collect();
+        let mut next = self.members.get(slot);
+        while next != NIL {
+            let Membership { group, next: behind } = self.memberships.remove(next);
+            self.memory -= MEMBER_COST;
+            self.ends -= end_size(self.groups.get(group).name.length());
+            next = behind;
+        }
+        self.members.remove(slot);
+        groups
+    }
+
+    /// Removes all waits of the job in `slot`. Returns their groups.
+    pub fn stop_waiting(&mut self, slot: u32) -> Vec<u32> {
+        self.dequeue(slot);
+        let groups = self.waits_of(slot).map(|wait| wait.group).collect();
+        let mut next = self.waiters.get(slot);
+        while next != NIL {
+            next = self.waits.0.remove(next).next;
+            self.memory -= WAIT_COST;
+        }
+        self.waiters.remove(slot);
+        groups
+    }
+
+    /// The next wait for this group that has ended, and the slot of its job.
+    pub fn next_ended(&self, group: u32) -> Option<(u32, u32)> {
+        let ended = self.groups.get(group).next_ended(&self.waits)?;
+        Some((ended, self.waits.0.get(ended).slot))
+    }
+
+    /// Ends a wait, which [`Groups::next_ended`] has returned.
+    pub fn end_wait(&mut self, ended: u32) {
+        self.unqueue(ended);
+        let Wait { slot, next, .. } = self.waits.0.remove(ended);
+        self.memory -= WAIT_COST;
+        let mut before = self.waiters.get(slot);
+        if before == ended {
+            match next {
+                NIL => self.waiters.remove(slot),
+                next => self.waiters.set(slot, next),
+            }
+            return;
+        }
+        while self.waits.0.get(before).next != ended {
+            before = self.waits.0.get(before).next;
+        }
+        self.waits.0.get_mut(before).next = next;
+    }
+
+    /// The first group at or after this number.
+    pub fn next_from(&self, number: u32) -> Option<u32> {
+        self.groups.next(number)
+    }
+
+    /// Returns the bytes of account of all groups, memberships and waits.
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Returns the bytes that the log may need to record the ends of all members, in addition to plain deletes.
+    pub fn ends(&self) -> u64 {
+        self.ends
+    }
+
+    /// Releases the tables if no job is tied to a group.
+    pub fn tidy(&mut self) {
+        if self.memberships.len() == 0 {
+            self.members.clear();
+        }
+        if self.waits.0.len() == 0 {
+            self.waiters.clear();
+        }
+    }
+
+    /// Bytes of account, counted one by one; for checks.
+    #[cfg(any(test, feature = "test-support"))]
+    pub fn counted(&self) -> u64 {
+        let groups: u64 = self.groups.iter().map(|(_, group)| GROUP_COST + group.name.length() as u64).sum();
+        groups + self.memberships.len() as u64 * MEMBER_COST + self.waits.0.len() as u64 * WAIT_COST
+    }
+
+    /// All groups, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Group)> {
+        self.groups.iter()
+    }
+}

@@ -1,0 +1,90 @@
+//! Groups of jobs that come back from a log.
+//!
+//! Owns what records say about them. Until [`Engine::finish_restore`] puts each job in its place, memberships are not
+//! counted and no wait is in a queue: a record may come behind those that depend on it. Must not be used afterwards.
+//!
+//! Touches: store, tubes.
+
+use super::change::LoggedGroup;
+use super::stored::StoredTies;
+use crate::engine::data::groups::GroupCount;
+use crate::engine::data::job::State;
+use crate::engine::data::name::Name;
+use crate::engine::data::time::Time;
+use crate::engine::Engine;
+
+impl Engine {
+    /// The number of the group with this name, created if it does not exist.
+    fn restore_name(&mut self, name: &[u8]) -> u32 {
+        let name = Name::from(name);
+        let hash = self.tubes.hash(name.key());
+        let known = self.store.groups.find(&name, hash);
+        known.unwrap_or_else(|| self.store.groups.insert(name, hash, GroupCount::default()))
+    }
+
+    /// Ties the job in `slot` to the groups that its record names.
+    pub(in crate::engine) fn restore_ties(&mut self, slot: u32, ties: StoredTies) {
+        let mut ties: Vec<_> = ties.iter().collect();
+        // The last one becomes the first of the chain.
+        while let Some(tie) = ties.pop() {
+            let (group, job) = (self.restore_name(&tie.name), self.store.jobs.get_mut(slot));
+            job.set_tied(true);
+            let id = job.id.0;
+            match tie.need {
+                None => self.store.groups.join(slot, group),
+                Some(need) => self.store.groups.add_wait(slot, id, group, need),
+            }
+        }
+    }
+
+    /// The job in `slot` has no groups any more.
+    pub(in crate::engine) fn forget_ties(&mut self, slot: u32) {
+        if self.store.jobs.get(slot).is_tied() {
+            self.store.groups.leave(slot);
+            self.store.groups.stop_waiting(slot);
+            self.store.jobs.get_mut(slot).set_tied(false);
+        }
+    }
+
+    /// A record has changed the state of the job in `slot`, which waits for no group unless it is held.
+    pub(in crate::engine) fn forget_waits(&mut self, slot: u32) {
+        let job = self.store.jobs.get(slot);
+        if job.is_tied() && job.state() != State::Held {
+            self.store.groups.stop_waiting(slot);
+            let is_member = self.store.groups.of_member(slot).next().is_some();
+            self.store.jobs.get_mut(slot).set_tied(is_member);
+        }
+    }
+
+    /// The log has this count of a group. Returns the number of the group, and whether the log had a record of it.
+    pub fn restore_group(&mut self, name: &[u8], count: GroupCount) -> (u32, bool) {
+        let number = self.restore_name(name);
+        let group = self.store.groups.get_mut(number);
+        group.count = count;
+        (number, std::mem::replace(&mut group.logged, true))
+    }
+
+    /// Has the held jobs released whose groups say so, and removes groups that no job is tied to. `held`: all held jobs
+    /// by ID.
+    pub(in crate::engine) fn restore_held(&mut self, mut held: Vec<(u64, u32)>, now: Time) {
+        held.sort_unstable();
+        for (_, slot) in held {
+            self.enter(slot);
+            if !self.store.groups.waits(slot) {
+                self.release_held(slot, Some(now));
+            }
+        }
+        let mut next = self.store.groups.next_from(0);
+        while let Some(number) = next {
+            // A start has no turns that could be too long.
+            let _ = self.release_some(number, Some(now));
+            next = self.store.groups.next_from(number + 1);
+        }
+    }
+
+    /// Returns the group with this number, as the log must store it.
+    pub fn group_at(&self, number: u32) -> Option<LoggedGroup> {
+        let group = self.store.groups.at(number)?;
+        Some(LoggedGroup { number, name: group.name.clone(), count: group.count })
+    }
+}

@@ -1,0 +1,222 @@
+//! When jobs that wait for a group are released: the tags `grp:` and `aft:`.
+//!
+//! Owns what ends a wait. A group exists while a job is a member or waits for it, and counts the members that have
+//! ended, in whatever way: a deleted, flushed or expired job no longer holds up anything. A group without members is
+//! complete, which releases the jobs that wait for all of them; jobs put later wait for later members. Must not delete
+//! jobs.
+//!
+//! Touches: agenda, store, tubes.
+
+use crate::engine::data::deferred::Deferred;
+use crate::engine::data::groups::GroupCount;
+use crate::engine::data::job::{Cause, Job, State};
+use crate::engine::data::job_options::{GroupTag, Tie, MOST_TIES};
+use crate::engine::data::lanes::MOST_LANES;
+use crate::engine::data::name::Name;
+use crate::engine::data::steps::{Progress, MOVE};
+use crate::engine::data::time::{Span, Time};
+use crate::engine::log::change::{Change, LoggedGroup};
+use crate::engine::Engine;
+
+impl Engine {
+    /// The group with this name.
+    pub(in crate::engine) fn find_group(&self, name: &Name) -> Option<u32> {
+        self.store.groups.find(name, self.tubes.hash(name.key()))
+    }
+
+    /// The group with this name, created if it does not exist. Jobs up to the ID `last` do not wait for it.
+    fn open_group(&mut self, name: &Name, last: u64) -> u32 {
+        if let Some(number) = self.find_group(name) {
+            return number;
+        }
+        let count = GroupCount { ended: 0, complete_to: last, created_at: last };
+        let number = self.store.groups.insert(name.clone(), self.tubes.hash(name.key()), count);
+        if self.is_logged() {
+            self.store.groups.get_mut(number).logged = true;
+            self.changed(Change::Group(Box::new(self.logged_group(number))));
+        }
+        number
+    }
+
+    /// Ties the new job in `slot`, which is in no queue yet, to groups. It is held if it has to wait for one.
+    pub(in crate::engine) fn tie(&mut self, slot: u32, tags: &[GroupTag]) {
+        let id = self.store.jobs.get(slot).id.0;
+        // The last one becomes the first of the chain.
+        for tag in tags.iter().take(MOST_TIES).rev() {
+            let known = self.find_group(&tag.name);
+            let need = match tag.tie {
+                Tie::Member => {
+                    let number = self.open_group(&tag.name, id - 1);
+                    self.store.groups.join(slot, number);
+                    self.store.jobs.get_mut(slot).set_tied(true);
+                    continue;
+                }
+                Tie::After { even_if_new: true } => 0,
+                Tie::After { .. } if known.is_some_and(|number| self.store.groups.get(number).size() > 0) => 0,
+                Tie::AfterCount(need)
+                    if known.is_none_or(|number| self.store.groups.get(number).count.ended < need.into()) =>
+                {
+                    need
+                }
+                Tie::After { .. } | Tie::AfterCount(_) => continue,
+            };
+            let number = self.open_group(&tag.name, id - 1);
+            self.store.groups.add_wait(slot, id, number, need);
+            let job = self.store.jobs.get_mut(slot);
+            job.set_tied(true);
+            job.hold();
+        }
+    }
+
+    /// The job in `slot`, which is tied to groups, has entered its state.
+    pub(in crate::engine) fn enter_groups(&mut self, slot: u32) {
+        let job = self.store.jobs.get(slot);
+        if !job.is_tied() {
+            return;
+        }
+        let (place, is_held) = (place_of(job), job.state() == State::Held);
+        self.store.groups.count(slot, place, true);
+        if is_held {
+            self.store.groups.enqueue(slot);
+        }
+    }
+
+    /// The job in `slot`, which is tied to groups, leaves this state. If it was held, it no longer waits for any group.
+    #[inline(never)] // few jobs are tied to groups
+    pub(in crate::engine) fn leave_groups(&mut self, slot: u32) {
+        let job = self.store.jobs.get(slot);
+        let (place, is_held) = (place_of(job), job.state() == State::Held);
+        self.store.groups.count(slot, place, false);
+        if is_held {
+            self.stop_waiting_for_groups(slot);
+        }
+    }
+
+    fn stop_waiting_for_groups(&mut self, slot: u32) {
+        if !self.store.groups.waits(slot) {
+            return;
+        }
+        let before = self.logged_size(slot);
+        let groups = self.store.groups.stop_waiting(slot);
+        self.retie(slot, before);
+        groups.into_iter().for_each(|number| self.close_group_if_idle(number));
+    }
+
+    /// The job in `slot`, which had this logged size, no longer waits for a group: it may be tied to none.
+    fn retie(&mut self, slot: u32, before: usize) {
+        let is_tied = self.store.groups.of_member(slot).next().is_some() || self.store.groups.waits(slot);
+        self.store.jobs.get_mut(slot).set_tied(is_tied);
+        let bytes = before - self.logged_size(slot);
+        self.changed(Change::Shrunk { slot, bytes });
+    }
+
+    /// The job in `slot`, which is in no queue, is about to be removed: its groups count one more member that has
+    /// ended. Returns what the log must store about them.
+    pub(in crate::engine) fn end_membership(&mut self, slot: u32) -> Vec<LoggedGroup> {
+        if !self.store.jobs.get(slot).is_tied() {
+            return Vec::new();
+        }
+        let groups = self.store.groups.leave(slot);
+        let last = self.store.last_id;
+        for &number in &groups {
+            let group = self.store.groups.get_mut(number);
+            group.count.ended += 1;
+            if group.size() == 0 {
+                group.count.complete_to = last;
+            }
+        }
+        groups.into_iter().map(|number| self.logged_group(number)).collect()
+    }
+
+    /// Releases the jobs that no longer have to wait for these groups.
+    pub(in crate::engine) fn settle_groups(&mut self, groups: &[LoggedGroup]) {
+        for LoggedGroup { number, .. } in groups {
+            // Another group of the same job may have been closed, but not replaced.
+            if self.store.groups.at(*number).is_none() {
+                continue;
+            }
+            if self.release_some(*number, None) == Progress::More {
+                let group = self.store.groups.get_mut(*number);
+                if !std::mem::replace(&mut group.releasing, true) {
+                    self.agenda.deferred.push_back(Deferred::Release(*number));
+                }
+            }
+        }
+    }
+
+    /// Continues to release the jobs that waited for the group with this number, if there is still one.
+    pub(in crate::engine) fn release_on(&mut self, number: u32) -> Option<Progress> {
+        self.store.groups.at(number).filter(|group| group.releasing)?;
+        let progress = self.release_some(number, None);
+        if progress == Progress::Done && self.store.groups.at(number).is_some() {
+            self.store.groups.get_mut(number).releasing = false;
+        }
+        Some(progress)
+    }
+
+    pub(in crate::engine) fn release_some(&mut self, number: u32, now: Option<Time>) -> Progress {
+        while let Some((wait, slot)) = self.store.groups.next_ended(number) {
+            if self.agenda.steps.are_used_up() {
+                return Progress::More;
+            }
+            self.agenda.steps.take(2 * MOVE);
+            let before = self.logged_size(slot);
+            self.store.groups.end_wait(wait);
+            self.retie(slot, before);
+            if !self.store.groups.waits(slot) {
+                self.release_held(slot, now);
+            }
+        }
+        self.close_group_if_idle(number);
+        Progress::Done
+    }
+
+    /// The held job in `slot` has nothing left to wait for, except perhaps the delay that it was put with. Without the
+    /// time, a delay that has ended already ends with the next tick.
+    pub(in crate::engine) fn release_held(&mut self, slot: u32, now: Option<Time>) {
+        let job = self.store.jobs.get(slot);
+        let due = now.map_or(Time::NEVER, |now| now + job.delay()).min(job.created + job.delay());
+        let is_over = job.delay() == Span::ZERO || now.is_some_and(|now| due <= now);
+        let (number, cause) = (job.tube, if is_over { Cause::Free } else { Cause::FreeLater });
+        self.transfer_with(slot, cause, |job| job.due = due);
+        self.serve_at_end(number);
+    }
+
+    /// Has the clients that wait in this tube served at the end of the verb, or in another turn.
+    pub(in crate::engine) fn serve_at_end(&mut self, number: u32) {
+        let tube = self.tubes.get(number);
+        if tube.serving || tube.closed || tube.is_lonely() || tube.counts.ready == 0 {
+            return;
+        }
+        self.serve_later(number);
+        if self.store.lanes.unblocked.len() < MOST_LANES {
+            self.store.lanes.unblocked.push(self.tubes.handle(number));
+        }
+    }
+
+    /// Removes a group that has no members and that no job waits for.
+    pub(in crate::engine) fn close_group_if_idle(&mut self, number: u32) {
+        let group = self.store.groups.get(number);
+        if group.size() > 0 || group.waiting() > 0 {
+            return;
+        }
+        let (is_logged, name) = (group.logged, group.name.length());
+        self.store.groups.remove(number);
+        if is_logged {
+            self.changed(Change::GroupGone { number, name });
+        }
+    }
+
+    /// What the log must store about a group.
+    fn logged_group(&self, number: u32) -> LoggedGroup {
+        let group = self.store.groups.get(number);
+        LoggedGroup { number, name: group.name.clone(), count: group.count }
+    }
+}
+
+/// The place of an unfinished job's state among the counts of a group.
+fn place_of(job: &Job) -> usize {
+    job.state() as usize
+}
+
+const _: () = assert!(State::Held as usize + 1 == State::UNFINISHED.len());
