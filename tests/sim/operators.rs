@@ -3,12 +3,12 @@
 //! Owns the requests that are drawn, and for those that the reference model knows, the replies byte by byte, in the
 //! plainest words. Shares no code with the server.
 
-use beanpole::internals::engine::{ClientId, JobId, Refused, Span, State, Time};
+use beanpole::internals::engine::{ClientId, JobId, JobStats, Refused, Span, State, Time};
 
 use crate::extended::state;
 use crate::predicted::known;
 use crate::random::Random;
-use crate::reference::model::{Model, Name};
+use crate::reference::model::{GroupTie, Model, Name};
 use crate::speech::{body, Topic};
 
 /// On every reply, behind its length.
@@ -169,14 +169,50 @@ fn clear(model: &mut Model, tube: Name, object: &str) -> Vec<u8> {
     json(&format!("{{\"deleted\":{deleted}}}"))
 }
 
+/// What only some jobs have.
+fn marks(model: &Model, stats: &JobStats, now: Time) -> String {
+    let tags = model.extended.tags.get(&stats.id).cloned().unwrap_or_default();
+    let mut marks = String::new();
+    let number = |marks: &mut String, key: &str, value: u64| {
+        if value > 0 {
+            *marks += &format!("\"{key}\":{value},");
+        }
+    };
+    let text = |marks: &mut String, key: &str, value: &str| {
+        if !value.is_empty() {
+            *marks += &format!("\"{key}\":\"{value}\",");
+        }
+    };
+    let (key, keep) = tags.key.unwrap_or_default();
+    text(&mut marks, "idempotency-key", key);
+    number(&mut marks, "idempotency-ttl", keep.into());
+    let (key, most) = tags.bound.unwrap_or_default();
+    text(&mut marks, "concurrency-key", key);
+    number(&mut marks, "concurrency-limit", most.into());
+    let members = tags.groups.iter().filter(|(_, tie)| *tie == GroupTie::Member).map(|(name, _)| *name);
+    text(&mut marks, "group", &members.collect::<Vec<_>>().join(","));
+    let left = |(name, need): (&str, u32)| match need {
+        0 => name.to_owned(),
+        need => format!("{name}:{}", u64::from(need) - model.group(known(name)).map_or(0, |(.., ended)| ended)),
+    };
+    text(&mut marks, "after-group", &model.waits(stats.id).into_iter().map(left).collect::<Vec<_>>().join(","));
+    number(&mut marks, "try", tags.tries.into());
+    if let Some(left) = stats.tries_left {
+        marks += &format!("\"tries-left\":{left},");
+    }
+    number(&mut marks, "backoff", tags.backoff.into());
+    if let Some(expires) = model.expires(stats.id) {
+        marks += &format!("\"expires-in\":{},", expires.since(now).nanos().div_ceil(1_000_000_000));
+    }
+    number(&mut marks, "fails", stats.fails.into());
+    text(&mut marks, "dead-from", &String::from_utf8_lossy(stats.dead_from.unwrap_or_default()));
+    text(&mut marks, "last-error", model.reason(stats.id));
+    marks
+}
+
 fn shown(model: &Model, id: JobId, now: Time) -> Vec<u8> {
     let (job, stats) = (model.job(id).expect("a job"), model.job_stats(id, now).expect("a job"));
-    let name = match stats.state {
-        State::Ready => "ready",
-        State::Delayed => "delayed",
-        State::Reserved => "reserved",
-        _ => "buried",
-    };
+    let name = stats.state.word();
     let numbers =
         |pairs: &[(&str, u64)]| pairs.iter().map(|(key, value)| format!("\"{key}\":{value},")).collect::<String>();
     let history = stats.history;
@@ -193,9 +229,7 @@ fn shown(model: &Model, id: JobId, now: Time) -> Vec<u8> {
         ("buries", history.buries.into()),
         ("kicks", history.kicks.into()),
     ]);
-    let failed = if stats.fails > 0 { numbers(&[("fails", stats.fails.into())]) } else { String::new() };
-    let dead = stats.dead_from.map(|tube| format!("\"dead-from\":\"{}\",", String::from_utf8_lossy(tube)));
-    let rest = rest + &failed + &dead.unwrap_or_default() + &numbers(&[("size", job.body.len() as u64)]);
+    let rest = rest + &marks(model, &stats, now) + &numbers(&[("size", job.body.len() as u64)]);
     let body = String::from_utf8_lossy(&job.body);
     let tube = job.tube;
     json(&format!("{{{first}\"tube\":\"{tube}\",\"state\":\"{name}\",{rest}\"body\":\"{body}\",\"truncated\":false}}"))

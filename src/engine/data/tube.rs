@@ -12,7 +12,9 @@ use super::client::ReservePolicy;
 use super::handle::{ClientHandle, Handle, TubeHandle};
 use super::heap::Heap;
 use super::index::{chained, Index};
-use super::job::{Job, JobId, State};
+#[cfg(any(test, feature = "test-support"))]
+use super::job::Job;
+use super::job::{JobId, Priority, State, URGENT};
 use super::jobs::Jobs;
 use super::latency::{TubeTimes, TIMES_COST};
 use super::list::{List, NIL};
@@ -30,7 +32,7 @@ pub const DEFAULT_TUBE: u32 = 0;
 /// Bytes of account of a tube without its name.
 pub const TUBE_COST: u64 = 400;
 
-/// The number of jobs in each state, in the order of [`State`], so that a count is found without a table.
+/// The number of jobs in each state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct JobCounts {
     /// Ready with a priority below [`super::job::URGENT`].
@@ -58,16 +60,23 @@ impl JobCounts {
         self.finished += other.finished;
     }
 
-    /// Counts a job in its current state.
+    /// Counts a job in its current state; for checks.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn add(&mut self, job: &Job) {
         *self.of(job.state()) += 1;
         self.urgent += u64::from(job.is_urgent());
     }
 
-    /// Removes a job in its current state from the count.
-    pub fn subtract(&mut self, job: &Job) {
-        *self.of(job.state()) -= 1;
-        self.urgent -= u64::from(job.is_urgent());
+    /// Counts a ready job with this priority.
+    pub(in crate::engine) fn add_ready(&mut self, pri: Priority) {
+        self.ready += 1;
+        self.urgent += u64::from(pri < URGENT);
+    }
+
+    /// Removes a ready job with this priority from the count.
+    pub(in crate::engine) fn subtract_ready(&mut self, pri: Priority) {
+        self.ready -= 1;
+        self.urgent -= u64::from(pri < URGENT);
     }
 
     /// The number of unfinished jobs.

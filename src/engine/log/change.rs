@@ -221,6 +221,14 @@ impl Engine {
         self.news.changes.is_some()
     }
 
+    /// The same of a change that is made only if there is a log.
+    #[inline(always)] // this runs at every step of a job's life
+    pub(in crate::engine) fn changed_if(&mut self, change: impl FnOnce() -> Change) {
+        if self.is_logged() {
+            self.changed(change());
+        }
+    }
+
     pub(in crate::engine) fn changed(&mut self, change: Change) {
         let Some(changes) = &mut self.news.changes else { return };
         if change.slot().is_none_or(|slot| !self.store.jobs.get(slot).is_volatile()) {
@@ -238,7 +246,16 @@ impl Engine {
 
     /// Drops the pending changes of the job in `slot`, which is gone. Returns the bytes by which they made its
     /// [`Engine::logged_size`] larger, which the log does not learn.
+    #[inline(always)] // without a log, there is nothing to do
     pub(in crate::engine) fn forget_changes(&mut self, slot: u32) -> isize {
+        if self.is_logged() {
+            self.forget_logged(slot)
+        } else {
+            0
+        }
+    }
+
+    fn forget_logged(&mut self, slot: u32) -> isize {
         let Some(changes) = &mut self.news.changes else { return 0 };
         let mut growth = 0;
         changes.retain(|change| {

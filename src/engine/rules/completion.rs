@@ -467,7 +467,7 @@ impl Engine {
         let job = self.forget_job(slot);
         if !job.is_volatile() {
             let growth = self.forget_changes(slot);
-            self.changed(Change::Delete { slot, id: job.id, size: size.saturating_add_signed(-growth) });
+            self.changed_if(|| Change::Delete { slot, id: job.id, size: size.saturating_add_signed(-growth) });
         }
         self.close_tube_if_idle(job.tube);
     }

@@ -47,6 +47,7 @@ impl Engine {
         }
     }
 
+    #[inline(never)] // few jobs have extras
     fn lane_of_bound(&self, slot: u32) -> Option<u32> {
         let rare = self.store.extras.get(self.store.extras.of(slot)).rare()?;
         (rare.lane != NIL).then_some(rare.lane)

@@ -51,13 +51,15 @@ impl Engine {
         }
         let lane = if has_more { self.lane_of(slot) } else { None };
         let job = self.store.jobs.get(slot);
-        let (number, holder, key, id, is_large) = (job.tube, job.holder, job.due_key(), job.id, self.is_large(job));
+        let (number, holder, key, id, pri) = (job.tube, job.holder, job.due_key(), job.id, job.pri);
+        let (state, is_large) = (job.state(), self.is_large(job));
         let tube = self.tubes.get_mut(number);
-        tube.counts.add(job);
-        self.store.counts.add(job);
-        tube.priority_classes[priority_class(job.pri)] += u32::from(is_queued(job));
-        match job.state() {
+        // One look at the state decides everything, the counts as well: this runs at every step of a job's life.
+        match state {
             State::Ready => {
+                tube.counts.add_ready(pri);
+                self.store.counts.add_ready(pri);
+                tube.priority_classes[priority_class(pri)] += 1;
                 tube.oldest.enter(OldestIds::READY, id, tube.counts.ready);
                 self.store.oldest.enter(OldestIds::READY, id, self.store.counts.ready);
                 match lane {
@@ -65,19 +67,33 @@ impl Engine {
                     None => tube.push_ready(slot, is_large, &mut self.store.jobs),
                 }
             }
-            State::Finished | State::Held => {}
+            State::Finished => {
+                tube.counts.finished += 1;
+                self.store.counts.finished += 1;
+            }
+            State::Held => {
+                tube.counts.held += 1;
+                self.store.counts.held += 1;
+            }
             State::Buried => {
+                tube.counts.buried += 1;
+                self.store.counts.buried += 1;
                 tube.oldest.enter(OldestIds::BURIED, id, tube.counts.buried);
                 self.store.oldest.enter(OldestIds::BURIED, id, self.store.counts.buried);
                 tube.buried.push_back(slot, &mut self.store.jobs);
             }
             State::Delayed => {
+                tube.counts.delayed += 1;
+                self.store.counts.delayed += 1;
+                tube.priority_classes[priority_class(pri)] += 1;
                 tube.oldest.enter(OldestIds::DELAYED, id, tube.counts.delayed);
                 self.store.oldest.enter(OldestIds::DELAYED, id, self.store.counts.delayed);
                 tube.delayed.push(key, slot, &mut self.store.jobs);
                 self.retime_tube(number);
             }
             State::Reserved => {
+                tube.counts.reserved += 1;
+                self.store.counts.reserved += 1;
                 let client = &mut self.clients[ClientId(holder)];
                 client.reserved.push(key, slot, &mut self.store.jobs);
                 self.retime_client(holder);
@@ -130,20 +146,31 @@ impl Engine {
     pub(in crate::engine) fn leave(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let (lane, is_tied) = (if job.has_more() { self.lane_of(slot) } else { None }, job.is_tied());
-        let (number, holder, place, is_leaving) = (job.tube, job.holder, job.place(), job.is_leaving());
-        let is_large = self.is_large(job);
+        let (number, holder, place, pri) = (job.tube, job.holder, job.place(), job.pri);
+        let (state, is_leaving, is_large) = (job.state(), job.is_leaving(), self.is_large(job));
         let tube = self.tubes.get_mut(number);
         let has_rules = tube.rules.is_some();
-        tube.counts.subtract(job);
-        self.store.counts.subtract(job);
-        tube.priority_classes[priority_class(job.pri)] -= u32::from(is_queued(job));
-        match job.state() {
-            State::Finished | State::Held => {}
-            State::Ready => match lane {
-                Some(lane) => self.quit_lane(lane, slot),
-                None => tube.remove_ready(slot, is_large, &mut self.store.jobs),
-            },
+        match state {
+            State::Finished => {
+                tube.counts.finished -= 1;
+                self.store.counts.finished -= 1;
+            }
+            State::Held => {
+                tube.counts.held -= 1;
+                self.store.counts.held -= 1;
+            }
+            State::Ready => {
+                tube.counts.subtract_ready(pri);
+                self.store.counts.subtract_ready(pri);
+                tube.priority_classes[priority_class(pri)] -= 1;
+                match lane {
+                    Some(lane) => self.quit_lane(lane, slot),
+                    None => tube.remove_ready(slot, is_large, &mut self.store.jobs),
+                }
+            }
             State::Buried => {
+                tube.counts.buried -= 1;
+                self.store.counts.buried -= 1;
                 tube.buried.remove(slot, &mut self.store.jobs);
                 if holder != NIL {
                     self.forget_origin(slot);
@@ -151,10 +178,15 @@ impl Engine {
                 self.reveal_one(slot, false);
             }
             State::Delayed => {
+                tube.counts.delayed -= 1;
+                self.store.counts.delayed -= 1;
+                tube.priority_classes[priority_class(pri)] -= 1;
                 tube.delayed.remove(place, &mut self.store.jobs);
                 self.retime_tube(number);
             }
             State::Reserved => {
+                tube.counts.reserved -= 1;
+                self.store.counts.reserved -= 1;
                 let client = &mut self.clients[ClientId(holder)];
                 match &mut client.leaving {
                     Some(leaving) if is_leaving => drop(leaving.remove(place, &mut self.store.jobs)),
@@ -191,7 +223,7 @@ impl Engine {
         if self.tubes.get(number).rules.is_some() {
             self.count_reservation(number, now);
         }
-        self.changed(if leased { Change::Lease(slot) } else { Change::Reserve(slot) });
+        self.changed_if(|| if leased { Change::Lease(slot) } else { Change::Reserve(slot) });
     }
 
     /// Whether what the client takes is held by nobody.
@@ -225,9 +257,4 @@ impl Engine {
     pub(in crate::engine) fn is_large(&self, job: &Job) -> bool {
         job.body.len() > self.limits.largest_leased
     }
-}
-
-/// Whether a job waits for a worker, now or from a later moment on.
-fn is_queued(job: &Job) -> bool {
-    matches!(job.state(), State::Ready | State::Delayed)
 }

@@ -63,7 +63,9 @@ fn very_many_waiting_jobs_are_released_in_turns_in_their_order() {
 fn what_is_put_while_jobs_are_released_does_not_hold_them_up() {
     let (mut engine, client) = engine();
     let last = member(&mut engine, client, "g");
-    (0..1000).for_each(|_| drop(waiting(&mut engine, client, "g")));
+    for _ in 0..1000 {
+        waiting(&mut engine, client, "g");
+    }
     engine.grant_steps(100);
     assert!(engine.delete(client, last, NOW));
     assert!(engine.has_deferred());

@@ -164,7 +164,7 @@ impl Engine {
             self.bind(slot, options, now);
         }
         self.tubes.get_mut(number).total_jobs += 1;
-        self.changed(Change::Put(slot));
+        self.changed_if(|| Change::Put(slot));
         self.enter(slot);
         Ok(slot)
     }

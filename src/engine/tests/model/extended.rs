@@ -264,6 +264,12 @@ impl Model {
         ended.filter(|ended| ended.until > now).map(|ended| ended.id).next()
     }
 
+    /// When the time to live of the job ends.
+    #[allow(dead_code)] // for those who show it
+    pub fn expires(&self, id: JobId) -> Option<Time> {
+        self.extended.tags.get(&id)?.expires
+    }
+
     pub fn state_of(&self, id: JobId) -> Option<State> {
         Some(match self.job(id)?.place {
             Place::Ready => State::Ready,
