@@ -164,7 +164,7 @@ fn put(model: &mut Model, client: ClientId, tube: Name, object: &str, now: Time)
 
 fn clear(model: &mut Model, tube: Name, object: &str) -> Vec<u8> {
     let named = object.split("\"state\":\"").nth(1).and_then(|rest| rest.split('"').next());
-    let states = named.map_or(vec![State::Ready, State::Delayed, State::Buried], |name| vec![state(name)]);
+    let states = named.map_or(vec![State::Ready, State::Delayed, State::Buried, State::Held], |name| vec![state(name)]);
     let deleted = model.flush_states(tube, &states);
     json(&format!("{{\"deleted\":{deleted}}}"))
 }

@@ -8,6 +8,7 @@ use std::fmt::Debug;
 
 use beanpole::internals::engine::{ClientId, Engine, Event, JobId, Limits, NoJob, Span, State, Time};
 use beanpole::internals::protocol::Wire;
+use beanpole::internals::server::Stepped;
 
 use crate::reference::model::{Job, Model, Name, Outcome, Place, Tube};
 use crate::{extended, operators};
@@ -395,5 +396,16 @@ fn no_job(why: NoJob) -> Vec<u8> {
     match why {
         NoJob::DeadlineSoon => b"DEADLINE_SOON\r\n".to_vec(),
         _ => b"TIMED_OUT\r\n".to_vec(),
+    }
+}
+
+/// Has commands about many jobs that a crash has cut completed, which a prediction would know nothing of.
+pub fn complete_operations(server: &mut Stepped) {
+    while server.look(|engine| engine.has_deferred()) {
+        server.round();
+        server.timer();
+        server.commit();
+        server.sync();
+        server.segments();
     }
 }

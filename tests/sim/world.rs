@@ -19,7 +19,7 @@ use crate::books::{is_promise, Books};
 use crate::chance::Setup;
 use crate::disk::{Deed, Disk};
 use crate::logged::Logged;
-use crate::predicted::{only_different, Predicted};
+use crate::predicted::{complete_operations, only_different, Predicted};
 
 /// When the first server starts.
 const DAWN: u64 = 1_700_000_000_000_000_000;
@@ -470,9 +470,9 @@ impl World {
             return Ok(());
         }
         let whole = whole || !self.setup.slow_readers && !self.is_behind();
-        let counts = self.look(|engine| engine.stats().jobs);
-        let counts = [counts.ready, counts.delayed, counts.reserved, counts.buried, counts.held];
-        let (counts, World { ways, clients, .. }) = (counts.map(|count| count as usize), self);
+        let jobs = self.look(|engine| engine.stats().jobs);
+        let counts = [jobs.ready, jobs.delayed, jobs.reserved, jobs.buried, jobs.held].map(|count| count as usize);
+        let World { ways, clients, .. } = self;
         let fits = |way: &Predicted| {
             let differs = |(who, client): (usize, &Option<Client>)| {
                 let client = client.as_ref()?;
@@ -518,8 +518,7 @@ impl World {
             self.books.forget();
         }
         let World { server, logged, books, time, setup, skewed, .. } = self;
-        let server = server.as_ref().expect("a server");
-        server.look(|engine| {
+        server.as_ref().expect("a server").look(|engine| {
             if setup.log.is_some() && !flipped && !*skewed && !unpromised {
                 logged.compare(engine, *time)?;
             }
@@ -528,6 +527,7 @@ impl World {
             Ok::<(), String>(())
         })?;
         if self.setup.predicted {
+            self.server.as_mut().into_iter().for_each(complete_operations);
             self.ways = vec![self.look(|engine| Predicted::restored(engine, self.time))];
         }
         self.settle()?;

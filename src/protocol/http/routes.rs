@@ -468,7 +468,7 @@ fn clear(it: &mut Arguments) -> Result<Command, Failure> {
         Some(State::Delayed) => &[State::Delayed],
         Some(_) => &[State::Buried],
         // What somebody has reserved stays.
-        None => &[State::Buried, State::Delayed, State::Ready],
+        None => &[State::Held, State::Buried, State::Delayed, State::Ready],
     };
     Ok(Command::Clear(it.part(0), states))
 }

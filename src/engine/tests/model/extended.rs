@@ -359,14 +359,23 @@ impl Model {
 
     /// The same of jobs in these states, also of those that their keys hold up.
     pub fn flush_states(&mut self, tube: Name, states: &[State]) -> u64 {
-        let ids = self.jobs.iter().filter(|job| job.tube == tube).map(|job| job.id);
-        let ids: Vec<JobId> =
-            ids.filter(|id| self.state_of(*id).is_some_and(|state| states.contains(&state))).collect();
-        ids.iter().for_each(|id| self.remove(*id, Outcome::Gone, false));
+        let (last, mut flushed) = (self.last_id, 0);
+        // Jobs that this releases are among them, but no job that is put later.
+        while let Some(id) = self.flushed_first(tube, states, last) {
+            self.remove(id, Outcome::Gone, false);
+            flushed += 1;
+        }
         // Only now: nobody is given a job that is to be flushed with the one that held it up.
         self.end_tubes();
         self.serve(self.extended.now);
-        ids.len() as u64
+        flushed
+    }
+
+    /// Held jobs go first, so that they are not released.
+    fn flushed_first(&self, tube: Name, states: &[State], last: u64) -> Option<JobId> {
+        let ids = self.jobs.iter().filter(|job| job.tube == tube && job.id.0 <= last).map(|job| job.id);
+        let meant = |id: &JobId| self.state_of(*id).is_some_and(|state| states.contains(&state));
+        ids.filter(meant).min_by_key(|id| (self.state_of(*id) != Some(State::Held), *id))
     }
 
     pub fn peek_reserved(&self, client: ClientId) -> Option<JobId> {
