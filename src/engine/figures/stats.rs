@@ -82,6 +82,11 @@ pub struct GroupStats {
 }
 
 impl GroupStats {
+    /// The number of members in this state.
+    pub fn members_in(&self, state: State) -> u64 {
+        self.members.get(state as usize).copied().unwrap_or(0).into()
+    }
+
     /// The number of members that have not ended.
     pub fn pending(&self) -> u64 {
         self.members.iter().map(|&count| u64::from(count)).sum()

@@ -215,14 +215,13 @@ fn groups(options: &StoredOptions, of_member: bool) -> Vec<u8> {
 /// What `stats-group` answers: tuber's keys, and behind them the members by state.
 pub fn group(name: &[u8], group: &GroupStats) -> Vec<u8> {
     let mut yaml = Yaml::new(256);
-    let of = |state: State| u64::from(group.members[state as usize]);
     yaml.quoted("name", name);
     yaml.number("pending", group.pending());
-    yaml.number("buried", of(State::Buried));
+    yaml.number("buried", group.members_in(State::Buried));
     yaml.word("complete", if group.pending() == 0 { b"true" } else { b"false" });
     yaml.number("waiting-jobs", group.waiting);
     for state in [State::Ready, State::Reserved, State::Delayed, State::Held] {
-        yaml.number(state.word(), of(state));
+        yaml.number(state.word(), group.members_in(state));
     }
     yaml.number("deleted", group.ended);
     yaml.0
