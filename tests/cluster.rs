@@ -221,6 +221,17 @@ fn a_standby_has_the_same_files_and_takes_over_at_once_after_a_release() {
 }
 
 #[test]
+fn an_answer_that_is_long_under_way_is_no_silence_of_the_active_server() {
+    let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 1)), Folder::new(), Folder::new());
+    let _active = activate(&mut node(&log, &first, "a"));
+    let mut standby = node(&log, &second, "b");
+    assert!(matches!(standby.look().expect("a log in memory"), Step::Standby(_)));
+    // The active server renews its lease all the while.
+    log.delay_answers(Duration::from_secs(3));
+    assert!(matches!(standby.look().expect("a log in memory"), Step::Standby(_)));
+}
+
+#[test]
 fn what_was_never_shared_is_gone_when_a_server_comes_back() {
     let (log, folder) = (Arc::new(MemoryLog::new(Faults::default(), 2)), Folder::new());
     let active = activate(&mut node(&log, &folder, "a"));

@@ -21,12 +21,15 @@ use crate::binlog::{Folder, Storage};
 use crate::shared::lease::{Lease, Moment};
 use crate::shared::role::{Role, RoleBoard};
 
-/// How long the active server may be silent before another takes its place: its lease, and as much for one that was cut
-/// off while its last renewal was under way.
-const SILENCE: Duration = Duration::from_secs(2);
+/// Silence of the active server after which a standby may take its place. The silence ends when a read is sent that
+/// finds nothing new, so every renewal confirmed up to that moment is known to the standby. A renewal extends the lease
+/// only if it is confirmed while the previous one still counts, which ends at most one lease after the standby saw it.
+/// After one lease of silence, the lease is therefore over, whatever is still under way. The rest allows for clocks of
+/// different speeds, and for a thread that is delayed between its look at the lease and the write to a socket.
+const SILENCE: Duration = LEASE.saturating_add(Duration::from_millis(200));
 
-/// Standbys wait for different times, up to this, lest all claim at once.
-const SPREAD: u64 = 300;
+/// Standbys wait for different times, up to this many milliseconds longer, so that they do not all claim at once.
+const SPREAD: u64 = 200;
 
 /// A standby that was not asked for waits for so long for the one that was.
 const PRECEDENCE: Duration = Duration::from_secs(1);
@@ -73,6 +76,8 @@ pub struct Node {
     tail: Tail,
     /// When the active server was heard of last.
     heard: Instant,
+    /// When the last read was sent.
+    asked: Instant,
     released: bool,
     /// It has not read anything yet.
     is_new: bool,
@@ -114,6 +119,7 @@ impl Node {
             writer: random,
             tail: Tail::default(),
             heard: Instant::now(),
+            asked: Instant::now(),
             released: false,
             is_new: true,
             importing: false,
@@ -224,6 +230,7 @@ impl Node {
     /// Reads the next entries, and adapts how many to ask for.
     fn read(&mut self, from: Seq) -> io::Result<(Entries, Tail)> {
         let (sent, most) = (Instant::now(), self.most);
+        self.asked = sent;
         let (entries, tail) = self.member.log.read(from, most).inspect_err(|_| self.most = (most / 8).max(1))?;
         let bytes: usize = entries.iter().map(|(_, entry)| entry.len()).sum();
         if bytes > ENOUGH.end || sent.elapsed() > SLOW {
@@ -311,9 +318,13 @@ impl Node {
         }
     }
 
-    /// How long to wait before the next look.
+    /// The time to wait before the next look. It is shorter when this server may claim soon.
     pub fn pause(&self) -> Duration {
-        LOOK
+        if self.heard.elapsed() >= LEASE && self.tail.epoch > 0 {
+            LOOK / 5
+        } else {
+            LOOK
+        }
     }
 
     /// The last entry that is known.
@@ -357,7 +368,7 @@ impl Node {
         }
         let is_wanted = self.tail.wanted == self.member.name.as_bytes();
         let precedence = if self.tail.wanted.is_empty() || is_wanted { Duration::ZERO } else { PRECEDENCE };
-        let silence = self.heard.elapsed();
+        let silence = self.asked.saturating_duration_since(self.heard);
         // Nobody has ever been active, or the last one has ended in order.
         if self.released || self.tail.epoch == 0 {
             return silence >= precedence;

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -43,6 +44,8 @@ struct State {
     end: Seq,
     tail: Tail,
     late: Vec<Request>,
+    /// For how long an answer to a reader is under way.
+    delay: Duration,
     nodes: BTreeMap<String, String>,
     random: u64,
 }
@@ -57,6 +60,11 @@ impl MemoryLog {
     /// An empty log whose faults follow from the seed.
     pub fn new(faults: Faults, seed: u64) -> MemoryLog {
         MemoryLog { state: Mutex::new(State { random: seed | 1, ..State::default() }), faults }
+    }
+
+    /// From now on, answers to readers take this long to arrive.
+    pub fn delay_answers(&self, delay: Duration) {
+        self.state.lock().delay = delay;
     }
 
     /// All entries that are left, without faults.
@@ -138,7 +146,10 @@ impl SharedLog for MemoryLog {
         if self.faults.largest_answer > 0 && size > self.faults.largest_answer {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        Ok((entries, state.tail.clone()))
+        let (tail, delay) = (state.tail.clone(), state.delay);
+        drop(state);
+        std::thread::sleep(delay);
+        Ok((entries, tail))
     }
 
     fn renew(&self, _: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail> {
