@@ -351,6 +351,7 @@ impl Job {
         self.marks = self.marks & !IN_RUN | if in_run { IN_RUN } else { 0 };
     }
 
+    #[cfg(any(test, feature = "test-support"))]
     pub(in crate::engine) fn is_urgent(&self) -> bool {
         self.state == State::Ready && self.pri < URGENT
     }
