@@ -149,7 +149,7 @@ lint: ## look for bad form: rustfmt, clippy, rustdoc, mandoc on the man pages, s
 	    echo 'the scripts were not checked: shellcheck is missing (Debian: apt-get install shellcheck)'; \
 	fi
 SCRIPTS := pkg/toolchain pkg/cross pkg/dist pkg/licences pkg/musl/link-static pkg/sysv/beanpole pkg/buildroot/S60beanpole \
-	pkg/alpine/beanpole.pre-install $(filter-out pkg/test/prometheus,$(wildcard pkg/test/*)) $(wildcard examples/*.sh)
+	pkg/alpine/beanpole.pre-install $(filter-out pkg/test/prometheus,$(wildcard pkg/test/*)) $(wildcard examples/shell/*.sh) tests/compat/examples
 
 check: test lint ## test and lint
 

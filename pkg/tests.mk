@@ -40,6 +40,7 @@ compat: build oracle ## hold it against the original beanstalkd and gearmand and
 	BEANSTALKD='$(abspath $(ORACLE))' $(CARGO) test $(CARGOFLAGS) --test ctl
 	tests/compat/run '$(PROGRAM)'
 	tests/compat/workq '$(PROGRAM)'
+	CARGO='$(CARGO)' tests/compat/examples $(CARGOFLAGS)
 	tests/compat/gearman-suites '$(PROGRAM)'
 	$(if $(GEARMAND_INIT),tests/compat/gearmand-init '$(PROGRAM)' '$(GEARMAND_INIT)')
 

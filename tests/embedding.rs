@@ -170,6 +170,23 @@ fn the_client_has_all_extensions() {
 }
 
 #[test]
+fn the_client_reports_failures() {
+    let server = Server::start().unwrap();
+    let mut client = Client::connect(server.address()).unwrap();
+    is_refused(client.set_tube("default", "try:0"), "BAD_FORMAT");
+    client.set_tube("default", "try:2:10").unwrap();
+    client.put(b"retried", 0, 0, 60).unwrap();
+    let once = PutTags::default().with(|tags| tags.tries = Some((1, 0)));
+    client.put_tagged(b"tried once", 0, 0, 60, &once).unwrap();
+    assert_eq!(client.reserve(Some(0)).unwrap().unwrap().id, 1);
+    assert!(matches!(client.fail(1, 0, b"no such address").unwrap(), Some(10..=11)));
+    assert_eq!(client.figure("stats-job 1", "last-error").unwrap(), "\"no such address\"");
+    assert_eq!(client.reserve(Some(0)).unwrap().unwrap().id, 2);
+    assert_eq!(client.fail(2, 0, b"").unwrap(), None);
+    is_refused(client.fail(2, 0, b"").map(drop), "NOT_FOUND");
+}
+
+#[test]
 fn a_server_that_is_dropped_lets_go_of_clients_and_port() {
     // An address that no other test uses, so that nobody takes the port meanwhile.
     let [_, _, high, low] = std::process::id().to_be_bytes();

@@ -1,25 +1,47 @@
-//! What stands in `examples/` for other languages, run as their users run it; and the Makefile fragment.
+//! Runs the examples of `examples/` as their users do: fixtures, producers, workers and adapters in several languages.
 //!
-//! Owns the promise that they work. A language that is not on the machine is named and passed over.
+//! Owns the promise that they work. An example whose language or library is missing is reported and skipped, unless
+//! the variable `EXAMPLES_TOOLS` names a directory with all of them, as tests/compat/examples prepares it.
 
 mod daemon;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
-use daemon::{Folder, PROGRAM};
+use beanpole::Client;
+use daemon::{wait_until, Daemon, Folder, PROGRAM};
+
+/// Where tests/compat/examples has put libraries, if it runs this test.
+fn tools() -> Option<PathBuf> {
+    std::env::var_os("EXAMPLES_TOOLS").map(PathBuf::from)
+}
 
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
 }
 
-/// Whether a program can be started here.
-fn is_here(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok();
-    if !found {
-        eprintln!("not tried: {program} is not here");
+/// A command in the directory of an example, with this program first in the path and everything fetched before.
+fn command(folder: &str, words: &[&str]) -> Command {
+    let mut path = vec![Path::new(PROGRAM).parent().expect("a directory").to_owned()];
+    path.extend(tools().map(|tools| tools.join("venv/bin")));
+    path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let path = std::env::join_paths(path).expect("a path");
+    // The path of this process decides where the program is looked up.
+    let mut command = Command::new("env");
+    command.arg(format!("PATH={}", path.to_str().expect("text"))).args(words).current_dir(example(folder));
+    command.env("BEANPOLE", PROGRAM).env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+/// Returns whether a command succeeds, and so whether what it needs is installed.
+fn is_installed(name: &str, words: &[&str]) -> bool {
+    let run = command("", words).output().expect("env");
+    if !run.status.success() {
+        let problem = format!("{name}: {words:?}: {}", String::from_utf8_lossy(&run.stderr));
+        assert!(tools().is_none(), "{problem}");
+        eprintln!("skipped: {problem}");
     }
-    found
+    run.status.success()
 }
 
 fn passes(command: &mut Command) -> Output {
@@ -29,34 +51,130 @@ fn passes(command: &mut Command) -> Output {
     run
 }
 
+/// A worker, which is killed when it is dropped.
+struct Worker(Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn suites_of_other_languages_have_a_queue_of_their_own() {
-    for (program, arguments, name) in [
-        ("python3", &[][..], "test_queue.py"),
-        ("ruby", &[], "queue_test.rb"),
-        ("php", &[], "queue_test.php"),
-        ("node", &["--test"], "queue.test.mjs"),
+    for (folder, words) in [
+        ("python", &["python3", "test_queue.py"][..]),
+        ("ruby", &["ruby", "queue_test.rb"]),
+        ("php", &["php", "queue_test.php"]),
+        ("node", &["node", "--test", "queue.test.mjs"]),
     ] {
-        if is_here(program) {
-            passes(Command::new(program).args(arguments).arg(example(name)));
+        if is_installed(folder, &[words[0], "--version"]) {
+            passes(&mut command(folder, words));
         }
     }
-    if is_here("go") {
+    if is_installed("go", &["go", "version"]) {
         let folder = Folder::new();
         let mut go = Command::new("go");
-        go.args(["test", "-count=1"]).arg(example("queue_test.go"));
+        go.args(["test", "-count=1"]).arg(example("go/queue_test.go"));
         go.env("GOCACHE", folder.file("cache")).env("GOFLAGS", "-mod=mod").env("GOTOOLCHAIN", "local");
         passes(go.current_dir(folder.file("")));
     }
 }
 
+/// Runs a producer and a worker as examples/README.md describes them: one job per key, a failure with its reason and
+/// back-off, and the dead letter after the last try.
+fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
+    let daemon = Daemon::start(&[]);
+    let server = daemon.address().to_string();
+    let worker = worker.env("BEANPOLE_SERVER", &server).stdout(Stdio::null()).stderr(Stdio::null());
+    let _worker = Worker(worker.spawn().expect("a worker"));
+    let mut client = daemon.client();
+    let put = |key: &str, body: &str| {
+        let run = passes(producer().args([key, body]).env("BEANPOLE_SERVER", &server));
+        String::from_utf8_lossy(&run.stdout).trim().to_owned()
+    };
+    let reads = |client: &mut Client, id: u64, key: &str| {
+        client.figure(&format!("stats-job {id}"), key).unwrap_or_default().trim_matches('"').to_owned()
+    };
+    wait_until(&format!("{name}: settings"), || {
+        client.figure("stats-tube mail", "settings").is_ok_and(|settings| settings.contains("try:5:10"))
+    });
+
+    assert_eq!(put("welcome-7", "alice@example.org"), "1", "{name}");
+    wait_until(&format!("{name}: job 1 is done"), || client.peek(1).is_err());
+    assert_eq!(put("welcome-7", "alice@example.org"), "1", "{name}: the key outlives the job");
+
+    assert_eq!(put("welcome-8", "nobody"), "2", "{name}");
+    wait_until(&format!("{name}: job 2 fails"), || reads(&mut client, 2, "fails") == "1");
+    assert_eq!(reads(&mut client, 2, "state"), "delayed", "{name}");
+    let reason = reads(&mut client, 2, "last-error");
+    assert!(reason.ends_with("not an address: nobody"), "{name}: {reason}");
+
+    client.set_tube("mail", "try:1 dead:mail-dead").unwrap();
+    assert_eq!(put("welcome-9", "nobody"), "3", "{name}");
+    wait_until(&format!("{name}: job 3 is buried"), || reads(&mut client, 3, "state") == "buried");
+    assert_eq!(reads(&mut client, 3, "tube"), "mail-dead", "{name}");
+    assert_eq!(reads(&mut client, 3, "dead-from"), "mail", "{name}");
+    assert_eq!(put("welcome-10", "bob@example.org"), "4", "{name}");
+    wait_until(&format!("{name}: job 4 is done"), || client.peek(4).is_err());
+}
+
+#[test]
+fn workers_retry_with_reasons_and_producers_repeat_nothing() {
+    let python = &["python3", "-c", "import greenstalk"][..];
+    let pheanstalk = &["php", "-r", "(@include 'Pheanstalk/autoload.php') || exit(1);"];
+    for (folder, needs, producer, worker) in [
+        ("python", python, &["python3", "producer.py"][..], &["python3", "worker.py"][..]),
+        ("ruby", &["ruby", "-e", "require 'beaneater'"], &["ruby", "producer.rb"], &["ruby", "worker.rb"]),
+        ("php", pheanstalk, &["php", "producer.php"], &["php", "worker.php"]),
+        ("node", &["node", "--version"], &["node", "producer.mjs"], &["node", "worker.mjs"]),
+        ("shell", &["sh", "-c", ":"], &["./producer.sh"], &["./worker.sh"]),
+    ] {
+        if is_installed(folder, needs) {
+            work(folder, &|| command(folder, producer), command(folder, worker));
+        }
+    }
+}
+
+#[test]
+fn a_rust_worker_retries_too() {
+    // `cargo test` builds the examples, but `cargo test --test examples` does not.
+    let folder = Path::new(PROGRAM).parent().expect("a directory").join("examples");
+    let built = |name: &str| folder.join(name);
+    assert!(built("worker").is_file(), "missing examples: run cargo build --examples");
+    work("rust", &|| Command::new(built("producer")), Command::new(built("worker")));
+}
+
+/// Needs the module go-beanstalk, which tests/compat/examples fetches if it can.
+#[test]
+fn a_go_worker_retries_too() {
+    let Some(module) = tools().map(|tools| tools.join("go")).filter(|module| module.join("go.sum").is_file()) else {
+        return eprintln!("skipped: go: the module go-beanstalk was not fetched");
+    };
+    let folder = Folder::new();
+    for (from, name) in
+        [(&module, "go.mod"), (&module, "go.sum"), (&example("go"), "client.go"), (&example("go"), "main.go")]
+    {
+        std::fs::copy(from.join(name), folder.file(name)).expect("a copy");
+    }
+    let program = folder.file("mail");
+    passes(Command::new("go").args(["build", "-o"]).arg(&program).current_dir(folder.file("")));
+    let run = |word: &str| {
+        let mut command = Command::new(&program);
+        command.arg(word);
+        command
+    };
+    work("go", &|| run("put"), run("work"));
+}
+
 #[test]
 fn a_makefile_has_a_queue() {
-    if !is_here("make") {
+    if !is_installed("make", &["make", "--version"]) {
         return;
     }
     let folder = Folder::new();
-    std::fs::write(folder.file("Makefile"), format!("include {}\n", example("queue.mk").display())).unwrap();
+    std::fs::write(folder.file("Makefile"), format!("include {}\n", example("shell/queue.mk").display())).unwrap();
     let make = |word: &str| {
         let run = passes(Command::new("make").current_dir(folder.file("")).args(["-s", word]));
         String::from_utf8(run.stdout).expect("text")
@@ -82,4 +200,23 @@ fn a_makefile_has_a_queue() {
     assert!(other.try_wait().unwrap().is_none(), "queue-stop killed a process that is not the queue");
     other.kill().unwrap();
     other.wait().unwrap();
+}
+
+#[test]
+fn the_readme_shows_the_worker() {
+    let readme = std::fs::read_to_string(example("README.md")).unwrap();
+    let worker = std::fs::read_to_string(example("python/worker.py")).unwrap();
+    let shown: String = readme
+        .split("```python\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next())
+        .unwrap()
+        .lines()
+        .map(|line| format!("{}\n", line.strip_prefix("   ").unwrap_or(line)))
+        .collect();
+    let shown = shown.trim_end();
+    assert!(worker.contains(shown), "examples/README.md shows another worker than python/worker.py:\n{shown}");
+    for target in readme.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        assert!(example(target).exists(), "examples/README.md: there is no {target}");
+    }
 }

@@ -227,6 +227,12 @@ impl Client {
         self.expect(&format!("limit-tube {} {count}", checked(tube)?), "LIMITED")
     }
 
+    /// Replaces the settings of a tube, which apply to the jobs of all clients, for example `try:5:10 dead:mail-dead`.
+    /// beanpole-beanstalk(7) lists them.
+    pub fn set_tube(&mut self, tube: &str, settings: &str) -> Result<()> {
+        self.expect(&format!("set-tube {} {settings}", checked(tube)?), "SET")
+    }
+
     /// The server takes no more jobs, or takes them again.
     pub fn drain(&mut self, drains: bool) -> Result<()> {
         match drains {
@@ -254,6 +260,18 @@ impl Client {
     /// Gives a reserved job back, ready again after `delay` seconds. Refused with `BURIED` if that was its last try.
     pub fn release(&mut self, id: u64, pri: u32, delay: u32) -> Result<()> {
         self.expect(&format!("release {id} {pri} {delay}"), "RELEASED")
+    }
+
+    /// Reports that a reserved job has failed. Returns the seconds until the next try, or `None` if the job is buried
+    /// because this was its last try, or because nothing limits its tries. The server keeps the first 4096 bytes of the
+    /// reason.
+    pub fn fail(&mut self, id: u64, pri: u32, reason: &[u8]) -> Result<Option<u64>> {
+        self.send(&[format!("fail {id} {pri} {}\r\n", reason.len()).as_bytes(), reason, b"\r\n"].concat())?;
+        let reply = self.reply()?;
+        match reply.number("RELEASED") {
+            None if reply.line != "BURIED" => Err(ClientError::Refused(reply.line)),
+            delay => Ok(delay),
+        }
     }
 
     /// Sets a reserved job aside.

@@ -156,6 +156,15 @@ pub enum PutResult {
     },
 }
 
+impl PutResult {
+    /// The ID of the new job, or of the earlier one with the same key.
+    pub fn id(&self) -> u64 {
+        match self {
+            PutResult::New(id) | PutResult::Duplicate { id, .. } => *id,
+        }
+    }
+}
+
 /// Files of PEM that a client needs to reach a server with TLS.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]

@@ -1,0 +1,63 @@
+// go-beanstalk with tags, tube settings and reasons for failures. Needs: go get github.com/beanstalkd/go-beanstalk
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/beanstalkd/go-beanstalk"
+)
+
+// Client adds commands to a connection, for use by one goroutine: it sends them while no other command waits for its reply.
+type Client struct {
+	*beanstalk.Conn
+	raw net.Conn
+}
+
+func dial() (Client, error) {
+	address := os.Getenv("BEANPOLE_SERVER")
+	if address == "" {
+		address = "127.0.0.1:11300"
+	}
+	raw, err := net.Dial("tcp", address)
+	if err != nil {
+		return Client{}, err
+	}
+	return Client{beanstalk.NewConn(raw), raw}, nil
+}
+
+// send returns what follows one of the wanted words in the reply.
+func (c Client) send(command string, wanted ...string) (string, error) {
+	if _, err := fmt.Fprintf(c.raw, "%s\r\n", command); err != nil {
+		return "", err
+	}
+	// The reply is all that the server sends, so the buffer takes nothing that belongs to a later one.
+	line, err := bufio.NewReader(c.raw).ReadString('\n')
+	word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+	for _, name := range wanted {
+		if word == name {
+			return rest, nil
+		}
+	}
+	return "", fmt.Errorf("%s: got %q, %v", strings.Fields(command)[0], line, err)
+}
+
+// put returns the job's ID. With `idp`, it is the ID of the earlier job that has the same key.
+func (c Client) put(body, tags string) (string, error) {
+	id, err := c.send(fmt.Sprintf("put 65536 0 60 %d %s\r\n%s", len(body), tags, body), "INSERTED")
+	id, _, _ = strings.Cut(id, " ")
+	return id, err
+}
+
+func (c Client) setTube(tube, settings string) error {
+	_, err := c.send("set-tube "+tube+" "+settings, "SET")
+	return err
+}
+
+// fail returns the delay before the next try, or "" if that was the last one. The server keeps 4096 bytes of the reason.
+func (c Client) fail(id uint64, reason string) (string, error) {
+	return c.send(fmt.Sprintf("fail %d 65536 %d\r\n%s", id, len(reason), reason), "RELEASED", "BURIED")
+}

@@ -1,0 +1,58 @@
+// A client in 40 lines, with tags, tube settings and reasons for failures. Needs only Node.
+import { once } from 'node:events';
+import { connect } from 'node:net';
+
+const [host, port] = (process.env.BEANPOLE_SERVER ?? '127.0.0.1:11300').split(':');
+
+export class Client {
+  static async connect() {
+    const client = new Client();
+    client.socket = connect(Number(port), host);
+    client.chunks = client.socket[Symbol.asyncIterator]();
+    client.buffer = Buffer.alloc(0);
+    await once(client.socket, 'connect');
+    return client;
+  }
+
+  // Sends a command, with a body if it has one. Resolves to the words of the reply, or rejects unless it is `wanted`.
+  async send(line, wanted, body) {
+    this.socket.write(body === undefined ? `${line}\r\n` : Buffer.concat([`${line}\r\n`, body, '\r\n'].map(Buffer.from)));
+    const reply = await this.take(() => this.buffer.indexOf('\r\n'));
+    const words = reply.toString().split(' ');
+    if (!wanted.split('|').includes(words[0])) throw new Error(`${reply} in response to '${line}'`);
+    return words;
+  }
+
+  // Resolves to that many bytes, without the CR LF after them. A length below 0 means that more must arrive first.
+  async take(length) {
+    while (length() < 0 || this.buffer.length < length() + 2) {
+      const { value, done } = await this.chunks.next();
+      if (done) throw new Error('the server closed the connection');
+      this.buffer = Buffer.concat([this.buffer, value]);
+    }
+    const [taken, end] = [this.buffer.subarray(0, length()), length() + 2];
+    this.buffer = this.buffer.subarray(end);
+    return taken;
+  }
+
+  // Resolves to the job's ID. With `idp`, it is the ID of the earlier job that has the same key.
+  async put(body, tags = '', { pri = 65536, delay = 0, ttr = 60 } = {}) {
+    return (await this.send(`put ${pri} ${delay} ${ttr} ${Buffer.byteLength(body)} ${tags}`.trim(), 'INSERTED', body))[1];
+  }
+
+  async reserve() {
+    const [, id, bytes] = await this.send('reserve', 'RESERVED');
+    return { id, body: (await this.take(() => Number(bytes))).toString() };
+  }
+
+  // Resolves to the delay before the next try, or to undefined if that was the last one.
+  async fail(id, reason, pri = 65536) {
+    const bytes = Buffer.from(reason).subarray(0, 4096);
+    return (await this.send(`fail ${id} ${pri} ${bytes.length}`, 'RELEASED|BURIED', bytes))[1];
+  }
+
+  delete = id => this.send(`delete ${id}`, 'DELETED');
+  watch = tube => this.send(`watch ${tube}`, 'WATCHING');
+  setTube = (tube, settings) => this.send(`set-tube ${tube} ${settings}`, 'SET');
+  close = () => this.socket.destroy();
+}

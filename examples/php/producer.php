@@ -1,0 +1,7 @@
+<?php
+// Puts a mail into the queue, once per key: php producer.php welcome-7 alice@example.org
+require 'Pheanstalk/autoload.php'; // with composer: vendor/autoload.php
+require __DIR__ . '/client.php';
+
+[, $key, $address] = $argv;
+echo Client::dial()->putTagged($address, "tub:mail idp:$key:3600"), "\n";

@@ -1,0 +1,23 @@
+# beaneater with tags, tube settings and reasons for failures. Needs: gem install beaneater
+require "beaneater"
+
+class Client < Beaneater
+  def initialize(address = ENV.fetch("BEANPOLE_SERVER", "127.0.0.1:11300"))
+    super
+  end
+
+  # Returns the job's ID. With `idp`, it is the ID of the earlier job that has the same key.
+  def put(body, tags, pri: 65536, delay: 0, ttr: 60)
+    connection.transmit("put #{pri} #{delay} #{ttr} #{body.bytesize} #{tags}\r\n#{body}")[:id].to_i
+  end
+
+  def set_tube(tube, settings)
+    connection.transmit("set-tube #{tube} #{settings}")
+  end
+
+  # Reports a failed try. Returns the delay before the next try, or nil if that was the last one.
+  def fail(job, reason, pri: 65536)
+    reason = reason.byteslice(0, 4096)
+    connection.transmit("fail #{job.id} #{pri} #{reason.bytesize}\r\n#{reason}")[:id]&.to_i
+  end
+end

@@ -1,0 +1,5 @@
+# Puts a mail into the queue, once per key: ruby producer.rb welcome-7 alice@example.org
+require_relative "client"
+
+key, address = ARGV
+puts Client.new.put(address, "tub:mail idp:#{key}:3600")
