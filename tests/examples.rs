@@ -168,6 +168,39 @@ fn a_go_worker_retries_too() {
     work("go", &|| run("put"), run("work"));
 }
 
+/// Runs the suite of an adapter if what it needs is installed.
+fn adapter(folder: &str, needs: &[&[&str]], suite: &[&str]) {
+    if needs.iter().all(|words| is_installed(folder, words)) {
+        passes(&mut command(folder, suite));
+    }
+}
+
+#[test]
+fn celery_tasks_run_once_and_survive_a_crash() {
+    adapter("celery", &[&["python3", "-c", "import celery, greenstalk"]], &["python3", "test_transport.py"]);
+}
+
+#[test]
+fn an_outbox_neither_loses_nor_duplicates_a_job() {
+    let python = &["python3", "-c", "import psycopg2, greenstalk"][..];
+    let postgresql = &["sh", "-c", "ls /usr/lib/postgresql/*/bin/initdb"];
+    adapter("outbox", &[python, postgresql], &["python3", "test_relay.py"]);
+}
+
+#[test]
+fn active_job_has_tags_delays_and_reasons() {
+    let needs = &["ruby", "-e", "require 'active_job'; require 'beaneater'; require 'minitest'"][..];
+    adapter("activejob", &[needs], &["ruby", "test_adapter.rb"]);
+}
+
+#[test]
+fn laravel_has_tags() {
+    let packages = ["Pheanstalk", "Illuminate/Queue", "Illuminate/Events", "Illuminate/Container", "Illuminate/Bus"];
+    let needs = packages.map(|name| format!("(@include '{name}/autoload.php') || exit(1);"));
+    let needs = needs.each_ref().map(|code| ["php", "-r", code]);
+    adapter("laravel", &needs.each_ref().map(|words| &words[..]), &["php", "test_queue.php"]);
+}
+
 #[test]
 fn a_makefile_has_a_queue() {
     if !is_installed("make", &["make", "--version"]) {

@@ -1,0 +1,100 @@
+# The queue as a backend of ActiveJob:
+#
+#   require "beanpole_adapter"
+#   config.active_job.queue_adapter = ActiveJob::QueueAdapters::BeanpoleAdapter.new
+#
+#   BeanpoleWorker.new("default", "mail").run     # in a process of its own, or several
+#
+# A queue of ActiveJob is a tube. A job that raises an exception which neither retry_on nor discard_on handles becomes a
+# failed try with the exception as its reason, and the settings of the tube, such as try:5:10 dead:mail-dead, determine
+# its retries. While a job runs, it is touched, so it can take as long as it needs. A class can add tags to its jobs:
+#
+#   def queue_tags
+#     "idp:welcome-#{arguments.first}:3600 con:smtp:2"
+#   end
+#
+# Needs: gem install activejob beaneater. Tested with ActiveJob 6.1 and beaneater 1.1.
+require "active_job"
+require "json"
+require_relative "../ruby/client"
+
+module ActiveJob
+  module QueueAdapters
+    class BeanpoleAdapter
+      def initialize(ttr: 60)
+        @ttr = ttr
+      end
+
+      def enqueue(job)
+        put(job, 0)
+      end
+
+      def enqueue_at(job, timestamp)
+        put(job, [(timestamp - Time.now.to_f).ceil, 0].max)
+      end
+
+      # Newer versions of Rails ask for this.
+      def enqueue_after_transaction_commit?
+        true
+      end
+
+      private
+
+      def put(job, delay)
+        tags = job.respond_to?(:queue_tags) ? job.queue_tags : ""
+        # A retry is not a duplicate of the job that asks for it.
+        tags = tags.split.reject { |tag| tag.start_with?("idp:") }.join(" ") if job.executions > 0
+        body = JSON.generate(job.serialize)
+        options = { pri: job.priority || 65536, delay: delay, ttr: @ttr }
+        job.provider_job_id = client.put(body, "tub:#{job.queue_name} #{tags}".strip, **options)
+      end
+
+      # Connections are not shared between threads.
+      def client
+        Thread.current[:beanpole_client] ||= ::Client.new
+      end
+    end
+  end
+end
+
+class BeanpoleWorker
+  def initialize(*tubes)
+    @client = Client.new
+    @client.tubes.watch!(*tubes)
+  end
+
+  def run
+    loop { work }
+  end
+
+  # Runs the next job; waits for one, at most this many seconds if they are given. Returns false if there was none.
+  def work(seconds = nil)
+    job = @client.tubes.reserve(seconds)
+    begin
+      touching(job) { ActiveJob::Base.execute(JSON.parse(job.body)) }
+    rescue Exception => error # rubocop:disable Lint/RescueException
+      @client.fail(job, "#{error.class}: #{error.message}")
+      raise unless error.is_a?(StandardError)
+    else
+      job.delete
+    end
+    true
+  rescue Beaneater::TimedOutError
+    false
+  end
+
+  private
+
+  # The mutex of the connection keeps its commands apart.
+  def touching(job)
+    toucher = Thread.new do
+      loop do
+        sleep(job.ttr / 2.0)
+        job.touch
+      end
+    end
+    yield
+  ensure
+    toucher&.kill&.join
+  end
+end

@@ -1,0 +1,56 @@
+"""Moves jobs from a PostgreSQL table to the queue, each exactly once: python3 relay.py 'dbname=shop'
+
+An application inserts a job into the table outbox (schema.sql) in the transaction that changes its data, so that both are
+committed or neither. The relay deletes rows, puts their jobs, and commits. If it crashes before the commit, the rows
+are still there, and the next relay puts the jobs again: the tag `idp` makes that a no-op for jobs that the queue has, or
+had within the last week. Several relays can run at a time.
+
+The server needs `-b DIRECTORY -f0`, so that it stores a job before it replies. A worker may still run a job twice, if it
+crashes after the work and before the delete.
+
+Needs: pip install greenstalk psycopg2-binary
+"""
+import os
+import select
+import sys
+
+import psycopg2
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../python"))
+from client import Client  # noqa: E402
+
+# Longer than any outage after which a relay puts jobs again.
+KEEP_KEYS = 7 * 24 * 3600
+
+TAKE = """
+    DELETE FROM outbox WHERE place IN (SELECT place FROM outbox ORDER BY place LIMIT 100 FOR UPDATE SKIP LOCKED)
+    RETURNING place, key, tube, body
+"""
+
+
+def relay(database, queue):
+    """Moves one batch of jobs. Returns their number."""
+    with database, database.cursor() as rows:
+        rows.execute(TAKE)
+        jobs = sorted(rows)
+        for _, key, tube, body in jobs:
+            queue.put_tagged(body, f"tub:{tube} idp:outbox-{key}:{KEEP_KEYS}")
+        return len(jobs)
+
+
+def wait(listener, seconds=60):
+    """Waits for a NOTIFY. Rows that another relay had locked when it crashed are found after the timeout."""
+    select.select([listener], [], [], seconds)
+    listener.poll()
+    listener.notifies.clear()
+
+
+if __name__ == "__main__":
+    database, listener = psycopg2.connect(sys.argv[1]), psycopg2.connect(sys.argv[1])
+    listener.autocommit = True
+    listener.cursor().execute("LISTEN outbox")
+    with Client() as queue:
+        while True:
+            while relay(database, queue):
+                pass
+            wait(listener)

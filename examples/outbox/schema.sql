@@ -1,0 +1,16 @@
+-- Jobs that are committed together with the data they belong to. relay.py moves them to the queue.
+CREATE TABLE outbox (
+    place bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- Names the job for good: numbers of a sequence could be used again after a restore from a backup.
+    key uuid NOT NULL DEFAULT gen_random_uuid(),
+    tube text NOT NULL,
+    body text NOT NULL
+);
+
+CREATE FUNCTION outbox_notify() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NOTIFY outbox;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER outbox_notify AFTER INSERT ON outbox FOR EACH STATEMENT EXECUTE FUNCTION outbox_notify();
