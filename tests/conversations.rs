@@ -194,3 +194,34 @@ fn over_socket(conversation: &Conversation) -> Result<(), String> {
     server.check();
     result
 }
+
+/// The line of examples/CLIENTS.md above the test vectors.
+const VECTORS: &str = "<!-- What follows is generated from tests/conversations/extensions/vectors.txt. -->\n";
+
+/// Formats the test vectors for a page: the title, the comments below it, and the steps.
+fn page_of(vectors: &str) -> String {
+    let mut page = String::new();
+    for conversation in vectors.split("\n== ").skip(1) {
+        let (title, rest) = conversation.split_once('\n').expect("lines below the title");
+        let (comments, steps): (Vec<&str>, Vec<&str>) = rest.trim_end().lines().partition(|line| line.starts_with('#'));
+        let prose: Vec<&str> = comments.iter().map(|line| line[1..].trim()).collect();
+        page += &format!("\n### {title}\n\n{}\n\n```text\n{}\n```\n", prose.join("\n"), steps.join("\n"));
+    }
+    page
+}
+
+#[test]
+fn the_page_for_clients_shows_the_vectors_and_each_extension_has_one() {
+    let vectors = std::fs::read_to_string("tests/conversations/extensions/vectors.txt").unwrap();
+    for (_, word, _) in beanpole::internals::protocol::beanstalk::EXTENSIONS {
+        assert!(vectors.contains(&format!("\n== {word}\n")), "vectors.txt: no conversation for the extension {word}");
+    }
+    let page = std::fs::read_to_string("examples/CLIENTS.md").unwrap();
+    let (text, shown) = page.split_once(VECTORS).expect("the line above the vectors");
+    let wanted = page_of(&vectors);
+    if shown != wanted {
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("CLIENTS.md");
+        std::fs::write(&place, [text, VECTORS, &wanted].concat()).unwrap();
+        panic!("outdated vectors in examples/CLIENTS.md: cp {} examples/", place.display());
+    }
+}

@@ -236,7 +236,7 @@ fn a_makefile_has_a_queue() {
 }
 
 #[test]
-fn the_readme_shows_the_worker() {
+fn the_pages_show_the_worker_and_files_that_exist() {
     let readme = std::fs::read_to_string(example("README.md")).unwrap();
     let worker = std::fs::read_to_string(example("python/worker.py")).unwrap();
     let shown: String = readme
@@ -249,7 +249,10 @@ fn the_readme_shows_the_worker() {
         .collect();
     let shown = shown.trim_end();
     assert!(worker.contains(shown), "examples/README.md shows another worker than python/worker.py:\n{shown}");
-    for target in readme.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-        assert!(example(target).exists(), "examples/README.md: there is no {target}");
+    for page in ["README.md", "CLIENTS.md"] {
+        let text = std::fs::read_to_string(example(page)).unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            assert!(example(target).exists(), "examples/{page}: there is no {target}");
+        }
     }
 }

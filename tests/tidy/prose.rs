@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 
 /// Files and folders whose English is checked: of Markdown and manual pages the text without code, of Rust the
 /// comments and string literals. A folder of src belongs here as soon as its comments follow the style.
-const PLACES: [&str; 12] = [
+const PLACES: [&str; 13] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
     "benches/RESULTS.md",
+    "examples/CLIENTS.md",
     "examples/README.md",
     "examples/demo.rs",
     "examples/producer.rs",
