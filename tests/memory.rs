@@ -52,6 +52,7 @@ fn inputs(wire: Wire) -> Vec<Input> {
             half("list of ids", 300, joined("delete-batch", " 1", 100)),
             half("tags", 500, joined("put 0 0 60 5 idp:", "k", 150)),
             half("groups", 500, joined("put 0 0 60 5 grp:a aft:b:2 aft:", "g", 150)),
+            half("schedule", 500, joined("put 0 0 60 5 every:9 cron:", "*", 150)),
             half("body", 400, joined("put 0 0 60 65535\r\n", "x", 60_000)),
             whole("waiting commands", 50, joined("reserve\r\n", "use some.tube\r\n", 2000)),
         ],

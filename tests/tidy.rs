@@ -56,12 +56,11 @@ const IMPURE: [&str; 19] = [
 const GROUPS: [&str; 3] = ["process", "settings", "shared"];
 
 /// Of each room, the other rooms that it may import. ARCHITECTURE.md says what they are for.
-const ROOMS: [(&str, &[&str]); 29] = [
+const ROOMS: [(&str, &[&str]); 28] = [
     ("access", &[]),
     ("engine", &[]),
     ("shared/atomic", &[]),
     ("shared/base64", &[]),
-    ("shared/calendar", &[]),
     ("shared/files", &[]),
     ("shared/json", &["shared/base64"]),
     ("shared/lease", &["shared/atomic"]),
@@ -70,10 +69,7 @@ const ROOMS: [(&str, &[&str]); 29] = [
     ("shared/machine", &[]),
     ("shared/pem", &[]),
     ("shared/role", &[]),
-    (
-        "protocol",
-        &["access", "engine", "shared/base64", "shared/calendar", "shared/json", "shared/log_figures", "shared/role"],
-    ),
+    ("protocol", &["access", "engine", "shared/base64", "shared/json", "shared/log_figures", "shared/role"]),
     ("binlog", &["engine", "shared/atomic", "shared/lock_order", "shared/log_figures"]),
     ("client", &["shared/pem"]),
     ("cluster", &["binlog", "client", "shared/base64", "shared/json", "shared/lease", "shared/role"]),
@@ -89,7 +85,6 @@ const ROOMS: [(&str, &[&str]); 29] = [
             "protocol",
             "settings/config",
             "shared/atomic",
-            "shared/calendar",
             "shared/files",
             "shared/json",
             "shared/lease",

@@ -9,7 +9,9 @@ use super::record::{
     check, head_length, GroupCounts, Record, Start, LONG, LONG_PREFIX, MAX_PAYLOAD, PREFIX, SHORT_PAYLOAD,
 };
 use super::segment::{Key, Place};
-use crate::engine::{GroupCount, History, JobId, Rate, Span, State, StoredChange, StoredJob, Time, TubeSettings};
+use crate::engine::{
+    GroupCount, History, JobId, Rate, RunCount, Span, State, StoredChange, StoredJob, Time, TubeSettings,
+};
 
 /// What stands before a payload, and may be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +34,7 @@ impl Head {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
         // The cheap tests first: this runs at every byte of a damaged stretch.
-        if !b"PJpjRLBKXAODZNCISGTUEMQWHFYV".contains(&kind) || length > MAX_PAYLOAD {
+        if !b"PJpjcsRLBKXAODZNCISGTUEMQWHFYV".contains(&kind) || length > MAX_PAYLOAD {
             return None;
         }
         let prefix = if length <= SHORT_PAYLOAD { PREFIX } else { LONG_PREFIX };
@@ -66,7 +68,7 @@ impl Head {
     /// not looked at. None if such a record does not end in these.
     pub fn record_with_tail<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
         let tail = self.length.checked_sub(payload.len())?;
-        b"PJpjO".contains(&self.kind).then(|| fields(self.kind, payload, tail))?
+        b"PJpjcO".contains(&self.kind).then(|| fields(self.kind, payload, tail))?
     }
 }
 
@@ -75,12 +77,17 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
     let mut fields = Fields(payload);
     let record = match kind {
         b'P' | b'J' | b'p' | b'j' => return read_job(kind, fields, tail),
-        b'R' | b'X' | b'K' | b'A' | b'L' | b'B' | b'T' | b'U' => read_change(kind, &mut fields)?,
+        b'c' => {
+            let Record::Change(id, change) = read_change(b's', &mut fields)? else { return None };
+            let Record::Put(job) = read_job(b'p', fields, tail)? else { return None };
+            return Some(Record::Run(id, change, job));
+        }
+        b'R' | b'X' | b'K' | b'A' | b'L' | b'B' | b'T' | b'U' | b's' => read_change(kind, &mut fields)?,
         b'M' => {
             let (id, pri) = (fields.u64()?, fields.u32()?);
             let (delay, due) = (fields.span()?, fields.time()?);
             let (state, dead_from) = match fields.state()? {
-                (State::Reserved | State::Held | State::Finished, _) => return None,
+                (State::Reserved | State::Held | State::Finished | State::Scheduled, _) => return None,
                 state => state,
             };
             return Some(Record::Move { id, pri, delay, due, state, dead_from, tube: fields.0 });
@@ -168,6 +175,10 @@ fn read_change(kind: u8, fields: &mut Fields) -> Option<Record<'static>> {
         b'K' => StoredChange::Kick(count),
         b'U' => StoredChange::Priority(count),
         b'T' => StoredChange::Retry { fails: u8::try_from(count).ok()?, delay: fields.span()?, due: fields.time()? },
+        b's' => {
+            let skipped = fields.u32()?;
+            StoredChange::Scheduled { count: RunCount { runs: count, skipped }, due: fields.time()? }
+        }
         b'A' => StoredChange::Lease(count, fields.time()?),
         b'L' => StoredChange::Release { pri: fields.u32()?, delay: fields.span()?, due: fields.time()?, count },
         _ => {
@@ -203,6 +214,9 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
         if job.options.is_some_and(|options| options.ties.iter().any(|tie| tie.need.is_some())) {
             job.state = State::Held;
         }
+        if let Some(schedule) = job.options.and_then(|options| options.schedule) {
+            (job.state, job.due) = (State::Scheduled, schedule.due);
+        }
         // It has no outcome: that comes with a snapshot.
         return job.options.is_none_or(|options| options.outcome.is_none()).then_some(Record::Put(job));
     }
@@ -217,6 +231,10 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
     };
     job.fails = *fields.take(1)?.first()?;
     read_options_and_body(kind, fields, tail, &mut job)?;
+    let is_scheduled = job.options.is_some_and(|options| options.schedule.is_some());
+    if is_scheduled != (job.state == State::Scheduled) {
+        return None;
+    }
     let is_over = job.options.is_some_and(|options| options.outcome.is_some());
     (is_over == (job.state == State::Finished)).then_some(Record::Snapshot(job))
 }
@@ -261,6 +279,7 @@ impl<'a> Fields<'a> {
             b"l" => (State::Reserved, None),
             b"f" => (State::Finished, None),
             b"h" => (State::Held, None),
+            b"s" => (State::Scheduled, None),
             _ => return None,
         })
     }

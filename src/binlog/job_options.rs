@@ -7,7 +7,8 @@
 use std::borrow::Cow;
 
 use crate::engine::{
-    CompletionPolicy, Span, StoredKey, StoredOptions, StoredTie, StoredTies, Time, MOST_TIES, OPTIONS_SIZE,
+    CompletionPolicy, Recurrence, RunCount, Span, StoredKey, StoredOptions, StoredSchedule, StoredTie, StoredTies,
+    Time, MOST_TIES, OPTIONS_SIZE,
 };
 
 /// Bytes of options without names.
@@ -29,6 +30,7 @@ pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     let completion = match options.completion {
         CompletionPolicy::Keep => b'k',
         CompletionPolicy::Tell => b't',
+        CompletionPolicy::Drop if options.schedule.is_some() => b's',
         CompletionPolicy::Drop => b'd',
     };
     let (kind, dedup_key) = match &options.dedup_key {
@@ -43,7 +45,11 @@ pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
         StoredKey::Kept(name) => name.text(),
         StoredKey::None | StoredKey::Body | StoredKey::Id(_) => Cow::default(),
     };
-    let reducer = options.reducer.unwrap_or_default();
+    // Schedules have no reducer.
+    let reducer = match &options.schedule {
+        Some(schedule) => push_schedule(schedule),
+        None => Cow::from(options.reducer.unwrap_or_default()),
+    };
     let mut ties_at = 0;
     out.extend_from_slice(&[completion, kind, outcome, options.max_attempts, options.max_fails, fails]);
     for number in [options.ttl.nanos(), options.expires.nanos(), options.start.nanos(), options.order] {
@@ -62,7 +68,7 @@ pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
         out.extend_from_slice(&[0; 2]);
     }
     out.extend_from_slice(&dedup_key);
-    out.extend_from_slice(reducer);
+    out.extend_from_slice(&reducer);
     out.extend_from_slice(&bound);
     out.extend_from_slice(options.reason);
     if options.completion == CompletionPolicy::Drop {
@@ -73,6 +79,21 @@ pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
             place.copy_from_slice(&length.to_le_bytes());
         }
     }
+}
+
+/// When a schedule is due, what it has counted, and when it recurs.
+fn push_schedule(schedule: &StoredSchedule) -> Cow<'static, [u8]> {
+    let StoredSchedule { when, due, count: RunCount { runs, skipped } } = *schedule;
+    [&due.nanos().to_le_bytes(), &runs.to_le_bytes()[..], &skipped.to_le_bytes(), when].concat().into()
+}
+
+fn read_schedule(bytes: &[u8]) -> Option<StoredSchedule<'_>> {
+    let (due, rest) = bytes.split_first_chunk()?;
+    let (runs, rest) = rest.split_first_chunk()?;
+    let (skipped, when) = rest.split_first_chunk()?;
+    let count = RunCount { runs: u32::from_le_bytes(*runs), skipped: u32::from_le_bytes(*skipped) };
+    Recurrence::parse(when)?;
+    Some(StoredSchedule { when, due: Time::from_nanos(u64::from_le_bytes(*due)), count })
 }
 
 /// A group: a letter, the number of members that must end if the job waits, and the name behind its length.
@@ -123,7 +144,7 @@ pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, u8, &[u8]
     let number = |at: usize| fixed.get(at..at + 8)?.try_into().map(u64::from_le_bytes).ok();
     let short = |at: usize| fixed.get(at..at + 2)?.try_into().map(u16::from_le_bytes).ok();
     let at = u32::from_le_bytes(fixed.get(38..42)?.try_into().ok()?);
-    let own = if fixed[0] == b'd' { OWN } else { 0 };
+    let own = if matches!(fixed[0], b'd' | b's') { OWN } else { 0 };
     let (own_bytes, rest) = rest.split_at_checked(own)?;
     let own = |at: usize| own_bytes.get(at..at + 4).and_then(|it| it.try_into().ok()).map_or(0, u32::from_le_bytes);
     let (dedup_key, rest) = rest.split_at_checked(short(42)?.into())?;
@@ -133,11 +154,17 @@ pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, u8, &[u8]
     let (reason, rest) = rest.split_at_checked(short(46)?.into())?;
     let ties = own_bytes.get(14..).and_then(|it| it.try_into().ok()).map_or(0, u16::from_le_bytes);
     let (ties, body) = rest.split_at_checked(ties.into())?;
+    let (schedule, reducer) = match *fixed {
+        [b's', b'n', ..] => (Some(read_schedule(reducer)?), &[][..]),
+        [b's', ..] => return None,
+        _ => (None, reducer),
+    };
     let options = StoredOptions {
+        schedule,
         completion: match fixed[0] {
             b't' => CompletionPolicy::Tell,
             b'k' => CompletionPolicy::Keep,
-            b'd' => CompletionPolicy::Drop,
+            b'd' | b's' => CompletionPolicy::Drop,
             _ => return None,
         },
         dedup_key: match fixed[1] {
@@ -174,6 +201,7 @@ mod tests {
 
     fn samples() -> Vec<StoredOptions<'static>> {
         let plain = StoredOptions {
+            schedule: None,
             completion: CompletionPolicy::Tell,
             dedup_key: StoredKey::None,
             ttl: Span::MAX,
@@ -217,6 +245,17 @@ mod tests {
                 outcome: Some((true, 4)),
                 ..plain
             },
+            StoredOptions {
+                schedule: Some(StoredSchedule {
+                    when: b"*/5 * * * *",
+                    due: Time::from_nanos(77),
+                    count: RunCount { runs: 3, skipped: 1 },
+                }),
+                completion: CompletionPolicy::Drop,
+                dedup_key: StoredKey::Name(b"nightly"),
+                ttl: Span::from_secs(5),
+                ..plain
+            },
         ]
     }
 
@@ -228,6 +267,7 @@ mod tests {
             let name =
                 options.reason.len() + if let StoredKey::Name(name) = options.dedup_key { name.len() } else { 0 };
             let name = name + if let StoredKey::Name(bound) = options.concurrency.0 { bound.len() } else { 0 };
+            let name = name + options.schedule.map_or(0, |schedule| 16 + schedule.when.len());
             let name = name + options.ties.iter().map(|tie| 6 + tie.name.len()).sum::<usize>();
             assert!(bytes.len() <= OPTIONS_SIZE + name + options.reducer.map_or(0, <[u8]>::len));
             let end = bytes.len();

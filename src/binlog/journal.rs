@@ -23,7 +23,7 @@ use super::record::{
 };
 use super::segment::{Header, Key, Place, HEADER};
 use super::types::{Batch, Cut, Required, Retired, Synced};
-use crate::engine::{Change, Engine, StoredJob, TubeSettings};
+use crate::engine::{Change, Engine, StoredJob, TubeSettings, RUN_SIZE};
 use crate::shared::log_figures::{Health, LogFigures};
 
 pub use standing::Live;
@@ -178,7 +178,11 @@ impl Journal {
         while let Some(change) = engine.take_change() {
             // What brings something new, which the client may have nowhere else.
             let put = match change {
-                Change::Put(_) | Change::Adopt(_) | Change::Promise(_) | Change::PromiseKey => true,
+                Change::Put(_)
+                | Change::Replace { .. }
+                | Change::Adopt(_)
+                | Change::Promise(_)
+                | Change::PromiseKey => true,
                 Change::Outcome { result, .. } => result > 0,
                 _ => false,
             };
@@ -247,6 +251,8 @@ impl Journal {
                 self.jobs += 1;
                 self.found(Live::Job, slot, size);
             }
+            Change::Run { slot, schedule } => self.record_run(slot, schedule, engine),
+            Change::Replace { slot, before } => self.write_new(Live::Job, slot, Some(full_size(before)), engine),
             Change::Delete { slot, id, size } => {
                 self.make_room(DELETE as u64);
                 self.push(&Record::Delete(id.0));
@@ -293,12 +299,23 @@ impl Journal {
             | Change::Release(_)
             | Change::Retry(_)
             | Change::Priority(_)
+            | Change::Skip(_)
             | Change::Bury(_) => {
                 let (id, change) = engine.stored_change(&change).expect("a change to a job that is there");
                 self.make_room(CHANGE as u64);
                 self.push(&Record::Change(id, change));
             }
         }
+    }
+
+    /// A schedule has put a copy of itself.
+    fn record_run(&mut self, slot: u32, schedule: u32, engine: &Engine) {
+        let size = size_of(slot, engine);
+        self.make_room(size - (SNAPSHOT - PUT) as u64 + RUN_SIZE as u64);
+        let (id, change) = engine.stored_run(schedule);
+        self.append_job(slot, engine, |job| Record::Run(id, change, job));
+        self.jobs += 1;
+        self.found(Live::Job, slot, size);
     }
 
     /// Counters are given up first when space is short.

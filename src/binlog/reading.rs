@@ -378,6 +378,11 @@ impl<'a> Reading<'a> {
         match record {
             Record::Closed(id) | Record::Ids(id) if id >= MOST_IDS => {}
             Record::Put(job) | Record::Snapshot(job) => self.job(&job, body),
+            Record::Run(id, change, job) => {
+                let changed = self.engine.restore_change(id, change);
+                self.resized(changed);
+                self.job(&job, body);
+            }
             Record::Delete(id) => self.delete(JobId(id)),
             Record::Pause { tube, length, until } => {
                 let (number, before) = self.engine.restore_pause(tube, length, until);
@@ -516,7 +521,7 @@ impl<'a> Reading<'a> {
 /// The id of the job that a record is about, if it is.
 fn job_of(record: &Record) -> Option<u64> {
     match *record {
-        Record::Put(job) | Record::Snapshot(job) => Some(job.id.0),
+        Record::Put(job) | Record::Snapshot(job) | Record::Run(.., job) => Some(job.id.0),
         Record::Change(id, _) => Some(id.0),
         Record::Move { id, .. } | Record::Key { id, .. } | Record::Outcome { id, .. } | Record::Delete(id) => Some(id),
         Record::Groups { id, .. } => (id > 0).then_some(id),

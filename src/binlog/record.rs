@@ -100,6 +100,8 @@ pub fn pause_size(name: usize) -> u64 {
 pub enum Record<'a> {
     /// A new job; its state is ready or delayed.
     Put(StoredJob<'a>),
+    /// A copy that a schedule has put, and what changed about the schedule, which has this ID.
+    Run(JobId, StoredChange, StoredJob<'a>),
     /// A job as it is, written again so that older segments can go.
     Snapshot(StoredJob<'a>),
     /// Something that happened to a job which is written down already.
@@ -188,7 +190,8 @@ pub enum Record<'a> {
 }
 
 /// The states of jobs, by the bits that stand for them.
-const STATES: [State; 6] = [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Finished, State::Held];
+const STATES: [State; 7] =
+    [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Finished, State::Held, State::Scheduled];
 
 /// The counts of groups, in memory or from a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -327,6 +330,11 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             job_fields(job, out);
             options_and_body(job, b'P', out)
         }
+        Record::Run(id, change, job) => {
+            change_fields(*id, change, out);
+            job_fields(job, out);
+            options_and_body(job, b'C', out)
+        }
         Record::Snapshot(job) => {
             job_fields(job, out);
             push_state(job.state, job.dead_from, out);
@@ -459,6 +467,7 @@ fn change_fields(id: JobId, change: &StoredChange, out: &mut Vec<u8>) -> u8 {
         StoredChange::Bury { count, .. } => (b'B', count),
         StoredChange::Retry { fails, .. } => (b'T', fails.into()),
         StoredChange::Priority(pri) => (b'U', pri),
+        StoredChange::Scheduled { count, .. } => (b's', count.runs),
     };
     out.extend_from_slice(&id.0.to_le_bytes());
     out.extend_from_slice(&count.to_le_bytes());
@@ -466,6 +475,10 @@ fn change_fields(id: JobId, change: &StoredChange, out: &mut Vec<u8>) -> u8 {
         StoredChange::Reserve(_) | StoredChange::Expire(_) | StoredChange::Kick(_) | StoredChange::Priority(_) => {}
         StoredChange::Retry { delay, due, .. } => {
             out.extend_from_slice(&delay.nanos().to_le_bytes());
+            out.extend_from_slice(&due.nanos().to_le_bytes());
+        }
+        StoredChange::Scheduled { due, count } => {
+            out.extend_from_slice(&count.skipped.to_le_bytes());
             out.extend_from_slice(&due.nanos().to_le_bytes());
         }
         StoredChange::Lease(_, until) => out.extend_from_slice(&until.nanos().to_le_bytes()),
@@ -509,6 +522,7 @@ fn push_state(state: State, dead_from: Option<&[u8]>, out: &mut Vec<u8>) {
         State::Buried => b'b',
         State::Finished => b'f',
         State::Held => b'h',
+        State::Scheduled => b's',
     });
     if let Some(origin) = dead_from {
         out.extend_from_slice(&(origin.len() as u16).to_le_bytes());
@@ -524,6 +538,7 @@ mod tests {
 
     fn options() -> StoredOptions<'static> {
         StoredOptions {
+            schedule: None,
             completion: CompletionPolicy::Keep,
             dedup_key: StoredKey::Id([3; 16]),
             ttl: Span::from_secs(1),

@@ -171,7 +171,7 @@ impl Scan<'_> {
         let Some(front) = bytes.get(head.prefix..head.prefix + FRONT) else { return Ok(None) };
         let Some(record) = head.record_with_tail(front) else { return Ok(None) };
         let content = match &record {
-            Record::Put(job) | Record::Snapshot(job) => job.body.len(),
+            Record::Put(job) | Record::Snapshot(job) | Record::Run(.., job) => job.body.len(),
             Record::Outcome { result, .. } => result.len(),
             _ => return Ok(None),
         };

@@ -148,8 +148,9 @@ impl Client {
         let reply = self.reply()?;
         let Some(id) = reply.number("INSERTED") else { return Err(ClientError::Refused(reply.line)) };
         Ok(match reply.line.split(' ').nth(2) {
+            Some("SCHEDULED") | None => PutResult::New(id),
+            Some("REPLACED") => PutResult::Replaced(id),
             Some(state) => PutResult::Duplicate { id, state: state.to_owned() },
-            None => PutResult::New(id),
         })
     }
 

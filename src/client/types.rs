@@ -90,6 +90,11 @@ pub struct PutTags {
     pub concurrency: Option<(String, u32)>,
     /// It is a member of these groups.
     pub groups: Vec<String>,
+    /// It recurs at the times of cron's five fields with blanks between them, in UTC, or of a name such as `@daily`.
+    /// Its key is the name of the schedule.
+    pub cron: Option<String>,
+    /// It recurs after so many seconds each. Its key is the name of the schedule.
+    pub every: Option<u32>,
     /// It is held until so many members of each of these groups have ended; `None`: all that there are.
     pub after: Vec<(String, Option<u32>)>,
 }
@@ -105,6 +110,10 @@ impl PutTags {
     pub(super) fn check(&self) -> Result<()> {
         let keys = [&self.unique, &self.concurrency].into_iter().flatten().map(|(key, _)| key);
         let groups = self.groups.iter().chain(self.after.iter().map(|(group, _)| group));
+        let is_plain = |cron: &String| cron.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' || byte == b' ');
+        if let Some(cron) = self.cron.as_ref().filter(|cron| !is_plain(cron)) {
+            return Err(ClientError::Invalid(cron.clone()));
+        }
         keys.chain(&self.tube).chain(groups).try_for_each(|name| checked(name).map(drop))
     }
 }
@@ -112,7 +121,7 @@ impl PutTags {
 impl fmt::Display for PutTags {
     /// As they stand behind the numbers of a put, each with a space before it.
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        let PutTags { unique, tube, tries, ttl, concurrency, groups, after } = self;
+        let PutTags { unique, tube, tries, ttl, concurrency, groups, cron, every, after } = self;
         if let Some((key, seconds)) = unique {
             write!(formatter, " idp:{key}:{seconds}")?;
         }
@@ -127,6 +136,12 @@ impl fmt::Display for PutTags {
         }
         if let Some((key, most)) = concurrency {
             write!(formatter, " con:{key}:{most}")?;
+        }
+        if let Some(fields) = cron {
+            write!(formatter, " cron:\"{fields}\"")?;
+        }
+        if let Some(seconds) = every {
+            write!(formatter, " every:{seconds}")?;
         }
         for group in groups {
             write!(formatter, " grp:{group}")?;
@@ -145,8 +160,10 @@ impl fmt::Display for PutTags {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PutResult {
-    /// This is the new job.
+    /// The ID of the new job or schedule.
     New(u64),
+    /// The ID of the schedule, which has replaced one with the same name.
+    Replaced(u64),
     /// A job with the key is there, or was there a short time ago.
     Duplicate {
         /// The number of the job that is there, or was.
@@ -160,7 +177,7 @@ impl PutResult {
     /// The ID of the new job, or of the earlier one with the same key.
     pub fn id(&self) -> u64 {
         match self {
-            PutResult::New(id) | PutResult::Duplicate { id, .. } => *id,
+            PutResult::New(id) | PutResult::Replaced(id) | PutResult::Duplicate { id, .. } => *id,
         }
     }
 }

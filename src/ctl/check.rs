@@ -12,12 +12,13 @@ use crate::binlog::{inspect, Folder, Inspection};
 use crate::engine::{Engine, Limits, State};
 
 /// The states, and what the report calls them.
-const STATES: [(State, &str); 6] = [
+const STATES: [(State, &str); 7] = [
     (State::Ready, "ready"),
     (State::Delayed, "delayed"),
     (State::Reserved, "leased"),
     (State::Buried, "buried"),
     (State::Held, "held"),
+    (State::Scheduled, "scheduled"),
     (State::Finished, "finished"),
 ];
 

@@ -68,7 +68,7 @@ fn bash() -> String {
     text += &format!("        *) [ \"$COMP_CWORD\" = 1 ] && words '{}' || files -f ;;\n        esac\n", all.join(" "));
     text += &format!("        return\n    fi\n    settings() {{ compopt -o nospace; words '{}'; }}\n", settings());
     text += "    case $before in\n    -t | --tube) tubes; return ;;\n    \
-             -f | --file | --cacert | --cert | --key | --token-file) files -f; return ;;\n    --state) words 'ready delayed buried reserved held'; return ;;\n    esac\n    \
+             -f | --file | --cacert | --cert | --key | --token-file) files -f; return ;;\n    --state) words 'ready delayed buried reserved held scheduled'; return ;;\n    esac\n    \
              case ${COMP_WORDS[1]} in\n";
     for row in &SUBCOMMANDS {
         let options = options_of(row).flat_map(Flag::names).collect::<Vec<_>>().join(" ");
@@ -126,7 +126,7 @@ fn zsh_value(opt: &Flag) -> &'static str {
         "tube" => "_beanpole_tubes",
         "file" | "cacert" | "cert" | "key" | "token-file" => "_files",
         "binlog" => "_files -/",
-        "state" => "(ready delayed buried reserved held)",
+        "state" => "(ready delayed buried reserved held scheduled)",
         _ => " ",
     }
 }
@@ -153,7 +153,7 @@ fn fish() -> String {
             let value = match (opt.value, opt.long) {
                 (None, _) => "",
                 (_, "tube") => " -x -a '(__beanpole_tubes)'",
-                (_, "state") => " -x -a 'ready delayed buried reserved held'",
+                (_, "state") => " -x -a 'ready delayed buried reserved held scheduled'",
                 (_, "file" | "binlog" | "cacert" | "cert" | "key" | "token-file") => " -r -F",
                 _ => " -x",
             };

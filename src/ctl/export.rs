@@ -34,7 +34,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 
 /// `5 jobs: 2 ready, 3 buried`.
 fn told(counts: &[u64; STATES]) -> String {
-    let parts = counts.iter().zip(State::UNFINISHED).filter(|(count, _)| **count > 0);
+    let parts = counts.iter().zip(State::LISTED).filter(|(count, _)| **count > 0);
     let parts: Vec<String> = parts.map(|(count, state)| format!("{count} {}", state.word())).collect();
     let all: u64 = counts.iter().sum();
     match parts.is_empty() {
@@ -170,7 +170,7 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     for job in order.into_iter().map(|place| &jobs[place]) {
         let stats = stats_job(job.id(), &engine, time).unwrap_or_default();
         let tags = JobTags::of(&Figures::parse(&String::from_utf8_lossy(&stats)));
-        let record = Record { tags, ..record(job, now) };
+        let record = Record { tags, ..record(job, &engine, now) };
         if record.tags.ttl_left() == Some(0) && record.state != State::Buried {
             ended += 1;
             continue;
@@ -219,22 +219,28 @@ fn write_others(
 }
 
 /// A job of a binlog. What it holds as reserved is a lease, which outlives the server.
-fn record(job: &JobView, now: u64) -> Record {
+fn record(job: &JobView, engine: &Engine, now: u64) -> Record {
     let left = job.due().nanos().saturating_sub(now).div_ceil(1_000_000_000);
     let state = match job.state() {
         State::Delayed if left == 0 => State::Ready,
         state => state,
     };
     let history = job.history();
+    // Its time is a number of seconds.
+    let is_counted = engine.schedule_of(job).is_some_and(|schedule| schedule.is_counted());
     Record {
         id: job.id().0,
         state,
         pri: job.priority(),
         delay: match state {
             State::Delayed => short(left),
-            State::Held => short((job.created() + job.delay()).nanos().saturating_sub(now).div_ceil(1_000_000_000)),
+            State::Scheduled if is_counted => short(left),
+            State::Held | State::Scheduled => {
+                short((job.created() + job.delay()).nanos().saturating_sub(now).div_ceil(1_000_000_000))
+            }
             _ => 0,
         },
+        left: short(left),
         ttr: short(job.ttr().secs()),
         age: now.saturating_sub(job.created().nanos()) / 1_000_000_000,
         counts: [history.reserves, history.timeouts, history.releases, history.buries, history.kicks],

@@ -68,6 +68,8 @@ struct Import {
     keys: u64,
     /// Jobs whose keys other jobs of the server have.
     known: u64,
+    /// Schedules that took the place of others with their names.
+    replaced: u64,
     /// Jobs whose lives have ended.
     ended: u64,
     /// What the server could not store, by key, and how often.
@@ -122,6 +124,7 @@ impl Import {
         for (count, what) in [
             (self.known, "jobs were not put: the server has jobs with their keys"),
             (self.ended, "jobs were not put: their time to live has ended"),
+            (self.replaced, "schedules replaced others with their names"),
         ] {
             if count > 0 {
                 tell(&format!("{count} {what}"));
@@ -251,11 +254,15 @@ impl Import {
             self.refuse(self.line, "the server has no reserve-job, so nothing can be buried");
             return Ok(());
         }
+        if job.state == State::Scheduled && !self.abilities(feed, link)?.cron {
+            self.refuse(self.line, "the server has no schedules");
+            return Ok(());
+        }
         let can_bury_dead = job.tags.dead_from().is_some() && self.abilities(feed, link)?.export;
         let origin = job.tags.dead_from().filter(|_| can_bury_dead).map(|name| self.origin(name));
         let (after, delay, least_ttl) = match job.state {
             State::Buried => (After::Bury(job.pri, origin), OUT_OF_REACH, LEAST_TTL),
-            State::Delayed | State::Held => (After::Nothing, job.delay, 1),
+            State::Delayed | State::Held | State::Scheduled => (After::Nothing, job.delay, 1),
             _ => (After::Nothing, 0, 1),
         };
         let (tags, lost) = match job.tags.is_empty() {
@@ -332,6 +339,8 @@ impl Import {
                 match (after, words.next()) {
                     (After::Delete, Some("DELETED")) => self.keys += 1,
                     (After::Delete, Some(_)) => self.lose("a key that outlives its job"),
+                    (_, Some("SCHEDULED")) => self.done += 1,
+                    (_, Some("REPLACED")) => self.replaced += 1,
                     (_, Some(_)) => self.known += 1,
                     (After::Nothing, None) => self.done += 1,
                     (after, None) => self.to_settle.push((id, after, place)),

@@ -18,8 +18,8 @@ const HEADS: [&str; 6] = ["id", "state", "pri", "delay", "ttr", "age"];
 
 /// The states of an option.
 pub fn states_of(call: &Call) -> Result<Vec<State>, Problem> {
-    let wrong =
-        |name: &str| Problem::usage(format!("--state: {name}; it must be ready, delayed, reserved, buried or held"));
+    let known = State::LISTED.map(State::word).join(", ");
+    let wrong = |name: &str| Problem::usage(format!("--state: {name}; it must be one of {known}"));
     call.values(&STATES).iter().map(|name| State::named(name.as_bytes()).ok_or_else(|| wrong(name))).collect()
 }
 

@@ -31,6 +31,7 @@ mod put;
 mod record;
 mod reserve;
 mod scan;
+mod schedules;
 mod server;
 mod table;
 mod tags;

@@ -57,6 +57,9 @@ pub static CON: Flag = value(None, "con", "KEY", "reserve one job with this key 
 pub static GROUP: Flag = value(None, "group", "GROUP", "make the job a member of GROUP; repeatable");
 pub static AFTER: Flag =
     value(None, "after", "GROUP", "hold the job until all members of GROUP, or N (GROUP:N), are deleted");
+pub static CRON: Flag =
+    value(None, "cron", "FIELDS", "put a copy of the job whenever cron's five FIELDS match, in UTC");
+pub static EVERY: Flag = value(None, "every", "SECONDS", "put a copy of the job every SECONDS");
 pub static OF_GROUP: Flag = value(None, "group", "GROUP", "wait until all members of GROUP are deleted");
 pub static TTL: Flag = value(None, "ttl", "SECONDS", "delete the job after SECONDS unless it is reserved");
 pub static TRY: Flag = value(None, "try", "N", "bury the job after N failed tries; N:SECONDS: with a growing delay");

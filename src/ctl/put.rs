@@ -8,10 +8,11 @@ use super::call::{tube, Call};
 use super::feed::{put, Feed};
 use super::input::{each_input, Input};
 use super::link::{first_word, refusal, Link};
-use super::opts::{Flag, AFTER, CON, DELAY, FILE, GROUP, JSON, LINES, PRI, TRY, TTL, TTR, TUBE, UNIQUE};
+use super::opts::{Flag, AFTER, CON, CRON, DELAY, EVERY, FILE, GROUP, JSON, LINES, PRI, TRY, TTL, TTR, TUBE, UNIQUE};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::tell;
+use crate::engine::Recurrence;
 use crate::protocol::text::is_tube_name;
 use crate::shared::json;
 
@@ -36,8 +37,16 @@ struct Put {
 }
 
 /// The tags that are options, and the words that a server has for them.
-const TAGS: [(&Flag, &str); 6] =
-    [(&UNIQUE, "idp"), (&CON, "con"), (&TTL, "ttl"), (&TRY, "try"), (&GROUP, "grp"), (&AFTER, "aft")];
+const TAGS: [(&Flag, &str); 8] = [
+    (&UNIQUE, "idp"),
+    (&CON, "con"),
+    (&TTL, "ttl"),
+    (&TRY, "try"),
+    (&GROUP, "grp"),
+    (&AFTER, "aft"),
+    (&CRON, "cron"),
+    (&EVERY, "every"),
+];
 
 /// The tags of the command line. What would not be one word of a tag must not reach a server.
 fn tags(call: &Call) -> Result<Vec<(&'static str, String)>, Problem> {
@@ -45,11 +54,19 @@ fn tags(call: &Call) -> Result<Vec<(&'static str, String)>, Problem> {
     for (opt, word, value) in
         TAGS.iter().flat_map(|(opt, word)| call.values(opt).into_iter().map(|value| (*opt, *word, value)))
     {
-        let plain = value.split(':').all(|part| is_tube_name(part.as_bytes()));
-        if !plain {
-            return Err(Problem::usage(format!("--{}: {value}", opt.long)));
+        let is_right = match word {
+            "cron" => matches!(Recurrence::parse(value.as_bytes()), Some(Recurrence::Minutes(_))),
+            "every" => matches!(Recurrence::parse(value.as_bytes()), Some(Recurrence::Every(_))),
+            _ => value.split(':').all(|part| is_tube_name(part.as_bytes())),
+        };
+        if !is_right {
+            return Err(Problem::usage(format!("--{}: {}", opt.long, value.escape_debug())));
         }
-        tags.push((word, format!(" {word}:{value}")));
+        tags.push((word, if word == "cron" { format!(" cron:\"{value}\"") } else { format!(" {word}:{value}") }));
+    }
+    let has = |wanted: &str| tags.iter().any(|(word, _)| *word == wanted);
+    if (has("cron") || has("every")) && !has("idp") {
+        return Err(Problem::usage("a job that recurs needs a name: --unique"));
     }
     Ok(tags)
 }
@@ -165,13 +182,17 @@ impl Put {
         }
         let mut words = line.split(' ').skip(1);
         let id = words.next().and_then(|id| id.parse().ok()).unwrap_or(0);
-        let known = words.next();
+        let known = words.next().filter(|word| *word != "SCHEDULED");
+        let (is_replaced, known) = (known == Some("REPLACED"), known.filter(|word| *word != "REPLACED"));
         self.known += u64::from(known.is_some());
         match self.ids {
             None => Ok(()),
             Some(false) => out.line(&id.to_string()),
             Some(true) => out.line(&json::object(|json| {
                 json.number("id", id);
+                if is_replaced {
+                    json.truth("replaced", true);
+                }
                 if let Some(state) = known {
                     json.text("duplicate-of", state.to_ascii_lowercase().as_bytes());
                 }

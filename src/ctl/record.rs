@@ -19,8 +19,11 @@ pub struct Record {
     pub id: u64,
     pub state: State,
     pub pri: u32,
-    /// Seconds until it is ready, if it is delayed; of a held job, what is left of its delay.
+    /// Seconds until it is ready, if it is delayed; of a held job, or of a schedule with
+    /// cron's fields, what is left of its delay; of another schedule, those until it is due.
     pub delay: u32,
+    /// Seconds until a schedule is due.
+    pub left: u32,
     /// Its time to run in seconds.
     pub ttr: u32,
     /// Seconds since it was put.
@@ -45,9 +48,11 @@ impl Record {
             pri: short(figures.number("pri")),
             delay: match state {
                 State::Delayed => short(figures.number("time-left")),
-                State::Held => short(figures.number("delay").saturating_sub(figures.number("age"))),
+                State::Scheduled if figures.text("cron").is_empty() => short(figures.number("time-left")),
+                State::Held | State::Scheduled => short(figures.number("delay").saturating_sub(figures.number("age"))),
                 _ => 0,
             },
+            left: short(figures.number("time-left")),
             ttr: short(figures.number("ttr")),
             age: figures.number("age"),
             counts: COUNTS.map(|key| short(figures.number(key))),
@@ -191,6 +196,7 @@ mod tests {
             state: State::Delayed,
             pri: 3,
             delay: 9,
+            left: 9,
             ttr: 60,
             age: 1,
             counts: [1, 2, 3, 4, 5],
@@ -213,6 +219,7 @@ mod tests {
             state: State::Ready,
             pri: 3,
             delay: 0,
+            left: 0,
             ttr: 60,
             age: 1,
             counts: [0; 5],

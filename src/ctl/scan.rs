@@ -16,7 +16,7 @@ use super::record::Record;
 use crate::engine::State;
 
 /// The number of states that a job can be in.
-pub const STATES: usize = State::UNFINISHED.len();
+pub const STATES: usize = State::LISTED.len();
 
 /// The tube of the job that tells the highest id.
 const PROBE: &str = "beanpole-probe";
@@ -97,7 +97,7 @@ impl Wanted {
     pub fn count(&self, link: &mut Link) -> Result<[u64; STATES], Problem> {
         let mut counts = [0; STATES];
         let mut add = |figures: &super::yaml::Figures| {
-            for (count, state) in counts.iter_mut().zip(State::UNFINISHED) {
+            for (count, state) in counts.iter_mut().zip(State::LISTED) {
                 if self.has_state(state) {
                     *count += figures.number(&format!("current-jobs-{}", state.word()));
                 }
@@ -141,12 +141,12 @@ impl Scan {
         progress: &mut ProgressBar,
     ) -> Result<bool, Problem> {
         let total = counts.iter().sum();
-        // Servers without groups do not know the state of held jobs.
-        let is_known = |state: State| state != State::Held || counts[state as usize] > 0;
+        // Servers without groups or schedules do not know the states of such jobs.
+        let is_known = |state: State| !matches!(state, State::Held | State::Scheduled) || counts[state as usize] > 0;
         let meant = |state: &State| wanted.has_state(*state) && is_known(*state);
         let names = if wanted.tubes.is_empty() { link.tubes()? } else { wanted.tubes.clone() };
         'tubes: for tube in &names {
-            for state in State::UNFINISHED.into_iter().filter(meant) {
+            for state in State::LISTED.into_iter().filter(meant) {
                 let mut above = wanted.above;
                 loop {
                     let ids = match page(link, tube, state, above)? {

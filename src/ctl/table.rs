@@ -8,7 +8,7 @@ use super::out::Out;
 use super::problem::Problem;
 use super::{
     backup, check, check_access, clear, cluster, export, figures, import, jobs, list, moving, pausing, put, reserve,
-    tail, top, tube, wait, work,
+    schedules, tail, top, tube, wait, work,
 };
 
 const MANY: usize = usize::MAX;
@@ -24,11 +24,11 @@ const fn row(
 }
 
 #[rustfmt::skip]
-pub static SUBCOMMANDS: [Subcommand; 27] = [
+pub static SUBCOMMANDS: [Subcommand; 28] = [
     row(("stats", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &JOB], figures::stats, "show statistics of the server, of tubes or of jobs"),
     row(("tubes", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], figures::tubes, "list tubes in a table"),
     row(("top", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &INTERVAL, &SORT, &FILTER, &BATCH, &ROUNDS], top::run, "watch the server and its tubes; press ? for help"),
-    row(("put", "[BODY...]"), (OperandKind::Text, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &TUBE, &PRI, &DELAY, &TTR, &UNIQUE, &CON, &TTL, &TRY, &GROUP, &AFTER, &LINES, &FILE], put::run, "put jobs from arguments, stdin or files"),
+    row(("put", "[BODY...]"), (OperandKind::Text, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &TUBE, &PRI, &DELAY, &TTR, &UNIQUE, &CON, &TTL, &TRY, &GROUP, &AFTER, &CRON, &EVERY, &LINES, &FILE], put::run, "put jobs from arguments, stdin or files"),
     row(("reserve", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &WAIT, &DELETE, &BURY], reserve::run, "reserve a job, print it and release it"),
     row(("peek", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &OF_TUBE, &STATE], jobs::peek, "print jobs, or the next job of a tube"),
     row(("tail", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &INTERVAL, &ENOUGH], tail::run, "print jobs as they are put"),
@@ -43,6 +43,7 @@ pub static SUBCOMMANDS: [Subcommand; 27] = [
     row(("move", "FROM TO"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT, &STATE, &MOVED, &YES], moving::run, "move jobs from one tube to another"),
     row(("clear", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT, &STATES, &YES], clear::run, "delete the jobs of tubes"),
     row(("list", "TUBE"), (OperandKind::Tube, 1, 1), &[&SERVER, &TIMEOUT, &JSON, &STATES, &FROM, &SHOWN], list::run, "list the jobs of a tube"),
+    row(("schedules", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], schedules::run, "list jobs that recur, and when they run next"),
     row(("export", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &BINLOG], export::run, "write jobs to stdout as JSON lines"),
     row(("import", "[FILE...]"), (OperandKind::File, 0, MANY), &[&SERVER, &TIMEOUT, &INTO_TUBE, &SKIP], import::run, "put jobs written by export"),
     row(("work", "[TUBE...] -- COMMAND [ARG...]"), (OperandKind::Command, 0, MANY), &[&SERVER, &TIMEOUT, &JOBS, &ONCE, &WAIT, &RETRIES, &BACKOFF, &MAX_TIME, &QUIET], work::run, "run a command for each job, with its body on stdin"),

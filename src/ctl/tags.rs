@@ -7,6 +7,7 @@ use super::name::{self, is_foreign};
 use super::problem::{Problem, REFUSED};
 use super::put::knows;
 use super::yaml::Figures;
+use crate::engine::Recurrence;
 use crate::protocol::beanstalk::MAX_PUT_LINE;
 use crate::protocol::text::{is_tube_name, push_quoted};
 use crate::shared::base64;
@@ -16,8 +17,19 @@ use crate::shared::json::{Members, Object};
 const NAMES: [&str; 3] = ["idempotency-key", "concurrency-key", "dead-from"];
 
 /// Keys whose values are numbers.
-const NUMBERS: [&str; 7] =
-    ["idempotency-ttl", "concurrency-limit", "try", "backoff", "fails", "max-fails", "expires-in"];
+const NUMBERS: [&str; 11] = [
+    "idempotency-ttl",
+    "concurrency-limit",
+    "try",
+    "backoff",
+    "fails",
+    "max-fails",
+    "expires-in",
+    "every",
+    "runs",
+    "skipped",
+    "ttl",
+];
 
 /// Keys whose values are names of groups with commas between them, perhaps each with a number behind a colon; and the
 /// tags for them.
@@ -27,7 +39,7 @@ const GROUPS: [(&str, &str); 2] = [("group", "grp"), ("after-group", "aft")];
 const WORDS: [&str; 2] = ["unique", "protocol"];
 
 /// All members of a line that this reads.
-pub const MEMBERS: [&str; 19] = [
+pub const MEMBERS: [&str; 24] = [
     "idempotency-key",
     "idempotency-key-base64",
     "concurrency-key",
@@ -47,6 +59,11 @@ pub const MEMBERS: [&str; 19] = [
     "last-error-base64",
     "group",
     "after-group",
+    "cron",
+    "every",
+    "runs",
+    "skipped",
+    "ttl",
 ];
 
 /// Bytes of a line of `put` beside its tags, at most.
@@ -81,6 +98,20 @@ impl JobTags {
     /// Seconds until the end of the job's life, if that has an end.
     pub fn ttl_left(&self) -> Option<u64> {
         (!self.0.text("expires-in").is_empty()).then(|| self.0.number("expires-in"))
+    }
+
+    /// The name of a schedule, and when it recurs.
+    pub fn schedule(&self) -> (String, String) {
+        let when = match self.0.text("cron") {
+            "" => format!("every {} s", self.0.number("every")),
+            cron => cron.to_owned(),
+        };
+        (self.0.text("idempotency-key").to_owned(), when)
+    }
+
+    /// How often a schedule has run, and how often its last copy still existed.
+    pub fn run_counts(&self) -> [u64; 2] {
+        ["runs", "skipped"].map(|key| self.0.number(key))
     }
 
     /// Writes them as members of an object that has begun.
@@ -124,6 +155,12 @@ impl JobTags {
                 figures.push(key, groups.to_string());
             }
         }
+        if let Some(cron) = text("cron")? {
+            if !matches!(Recurrence::parse(cron.as_bytes()), Some(Recurrence::Minutes(_))) {
+                return Err(format!("cron: {}", cron.escape_debug()));
+            }
+            figures.push("cron", cron.to_string());
+        }
         match (text("last-error")?, text("last-error-base64")?) {
             (Some(plain), _) => figures.push("last-error", plain.to_string()),
             (None, Some(encoded)) => {
@@ -166,6 +203,16 @@ impl JobTags {
         }
         if is_plain && fails > 0 && !can.export {
             add("fails", String::new(), false);
+        }
+        let (cron, every, ttl) = (text("cron"), number("every"), number("ttl"));
+        if !cron.is_empty() {
+            add("cron", format!(" cron:\"{cron}\""), can.cron);
+        }
+        if every > 0 {
+            add("every", format!(" every:{every}"), can.cron);
+        }
+        if ttl > 0 {
+            add("ttl", format!(" ttl:{ttl}"), can.ttl);
         }
         if let Some(left) = self.ttl_left() {
             add("expires-in", format!(" ttl:{}", left.max(least_ttl)), can.ttl);
@@ -213,6 +260,8 @@ pub struct Abilities {
     ttl: bool,
     grp: bool,
     aft: bool,
+    /// It knows jobs that recur.
+    pub cron: bool,
     /// The command `limit-tube` with a single number.
     pub limit: bool,
     /// Names in quotes, failed tries and their reasons.
@@ -239,6 +288,7 @@ impl Abilities {
                 ttl,
                 grp: has("grp"),
                 aft: has("aft"),
+                cron: has("cron") && has("every"),
                 limit: has("limit-tube"),
                 export: has("export"),
                 set_tube: has("set-tube"),
@@ -252,6 +302,7 @@ impl Abilities {
             ttl: knows(link, "ttl")?,
             grp: knows(link, "grp")?,
             aft: knows(link, "aft")?,
+            cron: knows(link, "cron")?,
             limit: limit.line != "UNKNOWN_COMMAND",
             export: export.line != "UNKNOWN_COMMAND",
             set_tube: set_tube.line != "UNKNOWN_COMMAND",
@@ -267,6 +318,7 @@ mod tests {
     const ALL: Abilities = Abilities {
         grp: true,
         aft: true,
+        cron: true,
         idp: true,
         con: true,
         tries: true,
@@ -305,6 +357,14 @@ mod tests {
             let object = Object::parse(line.as_bytes(), &MEMBERS, Strays::Refused).expect("an object");
             assert!(JobTags::read(&object).is_err(), "{wrong}");
         }
+        let recurs = of("cron: \"0,30 9 * * mon\"\nruns: 7\nskipped: 1\nidempotency-key: k\nttl: 60\n");
+        let line = object(|json| recurs.write(json));
+        let read = JobTags::read(&Object::parse(line.as_bytes(), &MEMBERS, Strays::Refused).expect("an object"));
+        let tags = read.expect("a schedule").write_for(&ALL, 1);
+        assert_eq!(tags, (" idp:k cron:\"0,30 9 * * mon\" ttl:60".to_owned(), vec![]));
+        assert_eq!(of("every: 9\nidempotency-key: k\n").write_for(&ALL, 1).0, " idp:k every:9");
+        let wrong = Object::parse(br#"{"cron":"* * * * *\" grp:g"}"#, &MEMBERS, Strays::Refused).expect("an object");
+        assert!(JobTags::read(&wrong).is_err());
         let other = of("idempotency-key: u\nunique: id\nprotocol: workq\ntry: 3\n");
         assert_eq!(other.write_for(&ALL, 1), (" idp:u".to_owned(), vec!["unique", "protocol", "try"]));
     }

@@ -145,6 +145,25 @@ pub fn next_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some(text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len())))
 }
 
+/// Returns a tube's name as the value of a label of a metric, between quotes. A byte that is not UTF-8 is written as
+/// `\xff`, and a backslash is doubled, so that no two names have one label. Each backslash of that is escaped once
+/// more, as the format wants it.
+pub fn metric_label(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '\\' => text.push_str("\\\\\\\\"),
+                '"' => text.push_str("\\\""),
+                '\n' => text.push_str("\\n"),
+                letter => text.push(letter),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\\\x{byte:02x}")));
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -45,6 +45,8 @@ pub struct JobTotals {
     pub buried: u64,
     /// Jobs that wait for members of groups.
     pub held: u64,
+    /// Schedules, which put copies of themselves.
+    pub scheduled: u64,
 }
 
 /// Statistics of a tube at one moment.
@@ -89,8 +91,8 @@ pub struct JobInfo {
 
 impl From<JobCounts> for JobTotals {
     fn from(counts: JobCounts) -> JobTotals {
-        let JobCounts { ready, reserved, delayed, buried, held, .. } = counts;
-        JobTotals { ready, reserved, delayed, buried, held }
+        let JobCounts { ready, reserved, delayed, buried, held, scheduled, .. } = counts;
+        JobTotals { ready, reserved, delayed, buried, held, scheduled }
     }
 }
 

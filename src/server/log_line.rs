@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use log::Level;
 
-use crate::shared::calendar::push_moment;
+use crate::engine::push_moment;
 
 /// Formats a line of text with time stamp and level.
 pub fn text_line(level: Level, text: &str, now: SystemTime) -> String {

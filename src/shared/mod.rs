@@ -5,7 +5,6 @@
 
 pub mod atomic;
 pub mod base64;
-pub mod calendar;
 #[allow(missing_docs)]
 pub mod files;
 pub mod json;

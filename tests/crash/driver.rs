@@ -64,7 +64,8 @@ fn live(engine: &Engine) -> u64 {
             let name = if let StoredKey::Kept(name) = options.dedup_key { name.length() } else { 0 };
             let bound = if let StoredKey::Kept(name) = options.concurrency.0 { name.length() } else { 0 };
             let ties: usize = options.ties.iter().map(|tie| 6 + tie.name.len()).sum();
-            ties + 68 + name + bound + options.reducer.map_or(0, <[u8]>::len) + options.reason.len()
+            let schedule = options.schedule.map_or(0, |schedule| 16 + schedule.when.len());
+            schedule + ties + 68 + name + bound + options.reducer.map_or(0, <[u8]>::len) + options.reason.len()
         });
         let origin = engine.dead_from(&job).map_or(0, |name| 2 + name.len());
         (94 + origin + engine.tube_of(&job).len() + job.body().len() + options) as u64

@@ -106,6 +106,7 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
         State::Delayed => ('d', job.due().nanos()),
         State::Buried => ('b', job.due().nanos()),
         State::Held => ('h', 0),
+        State::Scheduled => ('s', job.due().nanos()),
         State::Finished => ('f', 0),
     };
     let extras = engine.extras(&job);

@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use beanpole::internals::engine::{
-    CompletionPolicy, Engine, JobView, Span, State, StoredKey, StoredOptions, StoredTies, Time, TubeSettings,
+    CompletionPolicy, Engine, History, JobView, RunCount, Span, State, StoredKey, StoredOptions, StoredSchedule,
+    StoredTies, Time, TubeSettings,
 };
 
 /// A job as the log has it.
@@ -51,10 +52,17 @@ pub struct Snapshots(Vec<Snapshot>);
 fn standing(engine: &Engine, job: &JobView) -> Standing {
     let options = engine.stored_options(job);
     let fixed = options.map(|options| StoredOptions { outcome: None, order: 0, ties: StoredTies::None, ..options });
+    // What a schedule has counted changes, and so does when it is due.
+    let schedule = options.and_then(|options| options.schedule);
+    let initial = schedule.map(|schedule| StoredSchedule { due: Time::NEVER, count: RunCount::default(), ..schedule });
+    let fixed = fixed.map(|options| StoredOptions { schedule: initial, ..options });
     // A job without tags may have been tied to a group.
     let fixed = fixed.filter(|options| *options != plain());
     let body = &job.body().bytes()[..engine.payload_len(job)];
-    let history = job.history();
+    let history = match schedule.map(|schedule| schedule.count) {
+        Some(RunCount { runs, skipped }) => History { reserves: runs, timeouts: skipped, ..job.history() },
+        None => job.history(),
+    };
     let (state, due) = match job.state() {
         State::Reserved if job.is_leased() => (State::Reserved, job.due()),
         State::Ready | State::Reserved => (State::Ready, Time::from_nanos(0)),
@@ -78,6 +86,7 @@ fn standing(engine: &Engine, job: &JobView) -> Standing {
 /// The options of a job without any.
 fn plain() -> StoredOptions<'static> {
     StoredOptions {
+        schedule: None,
         completion: CompletionPolicy::Drop,
         dedup_key: StoredKey::None,
         ttl: Span::MAX,

@@ -261,3 +261,39 @@ fn an_origin_goes_with_its_dead_letter() {
     let after = begin(&before.kill(1), life.now);
     assert!(after.access.with(|_, engine| !engine.is_buried(id)));
 }
+
+#[test]
+fn a_schedule_and_its_copy_agree_wherever_the_power_is_cut() {
+    let disk = Disk::new(1);
+    let mut life = begin(&disk, dawn());
+    let every = Tags { recurs: Some(b"60".as_slice().into()), ttl: Span::from_secs(9000), ..key("k", 0) };
+    let Tagged::Scheduled { id, replaced: false } = put(&mut life, 5, every.clone()) else { panic!("no schedule") };
+    save(&mut life);
+    let (begun, span) = (life.now, Span::from_secs(60));
+    life.now = begun + span;
+    life.tick();
+    assert!(life.wal.write(&life.access));
+    let mut ran = [0, 0];
+    for seed in 0..60 {
+        let (engine, ..) = start(&disk.power_cut(seed), settings(SEGMENT, SyncMode::Always), life.now).expect("a log");
+        let job = engine.job(id).expect("a schedule that was synced");
+        let runs = engine.schedule_of(&job).expect("a schedule").count().runs;
+        assert_eq!(engine.jobs().count() as u32, 1 + runs, "a copy and its schedule are in one record");
+        assert_eq!(job.due(), begun + if runs == 0 { span } else { Span::from_secs(120) });
+        ran[runs as usize] += 1;
+    }
+    assert!(ran[0] > 0 && ran[1] > 0, "{ran:?}");
+    save(&mut life);
+    life.now = life.now + span;
+    life.tick();
+    assert_eq!(
+        put(&mut life, 7, Tags { recurs: Some(b"5".as_slice().into()), ..every }),
+        Tagged::Scheduled { id, replaced: true }
+    );
+    save(&mut life);
+    let engine = after_cut(&disk, life.now);
+    let job = engine.job(id).expect("a schedule");
+    let schedule = engine.schedule_of(&job).expect("a schedule");
+    assert_eq!((schedule.count().runs, schedule.count().skipped, job.priority()), (1, 1, 7));
+    assert_eq!(job.due(), life.now + Span::from_secs(5));
+}

@@ -23,8 +23,10 @@ const ROOM: u64 = 4000;
 fn tags(random: &mut Random) -> Tags {
     let mut key = || random.pick(&KEYS).into();
     let (first, second) = (key(), key());
+    let recurs = random.pick(&[None, None, None, None, None, Some(&b"1"[..]), Some(b"2"), Some(b"* * * * *")]);
     let (tries, backoff) = random.pick(&[(0, 0), (0, 0), (1, 5), (2, 0), (2, 1), (3, 1)]);
-    Tags {
+    let tags = Tags {
+        recurs: None,
         key: (!random.once_in(3)).then(|| (first, random.pick(&[0, 0, 1, 60]))),
         tube: random.once_in(2).then(|| random.pick(&TUBES).into()),
         tries,
@@ -34,6 +36,10 @@ fn tags(random: &mut Random) -> Tags {
         ttl: random.pick(&[Span::MAX, Span::MAX, Span::from_secs(1), Span::from_secs(100)]),
         concurrency: random.once_in(4).then(|| (second, random.pick(&[1, 2]))),
         groups: groups(random),
+    };
+    match recurs.filter(|_| tags.key.is_some() && tags.groups.iter().all(|group| group.tie == Tie::Member)) {
+        Some(when) => Tags { recurs: Some(when.into()), fails: 0, reason: None, ..tags },
+        None => tags,
     }
 }
 
@@ -53,7 +59,7 @@ fn put(life: &mut Life) {
     let ttr = Span::from_secs(life.random.pick(&[1, 2]));
     life.wal.reserve(&life.access, ROOM + body.len() as u64);
     life.turn(|engine, now| match engine.put_tagged(client, NewJob { pri, delay, ttr, body }, tags, now) {
-        Ok(Tagged::New(id)) => Some(id.0),
+        Ok(Tagged::New(id) | Tagged::Scheduled { id, .. }) => Some(id.0),
         _ => None,
     });
 }
@@ -125,7 +131,7 @@ fn answers(engine: &mut Engine, now: Time) {
         let right = match answer {
             Ok(Tagged::Duplicate { .. }) => lives,
             Ok(Tagged::Ended(_)) => !lives && ended,
-            Ok(Tagged::New(_)) => !lives && !ended,
+            Ok(Tagged::New(_) | Tagged::Scheduled { .. }) => !lives && !ended,
             Err(_) => engine.tube_limit(tube).is_some_and(|most| most != UNLIMITED),
         };
         assert!(right, "{answer:?} for a key of a job: {lives}, of one that has ended: {ended}");

@@ -289,7 +289,7 @@ fn everything_that_extensions_keep_is_exported_and_comes_back() {
     let (fresh, _) = with_gearman(&Folder::new(), &[]);
     let ended = fresh.feed(&["import"], first.out.as_bytes());
     assert_eq!(ended.code, 1, "{}", ended.err);
-    assert!(ended.err.contains("imported 12 jobs, 2 of them buried; 0 lines were refused"), "{}", ended.err);
+    assert!(ended.err.contains("imported 14 jobs, 2 of them buried; 0 lines were refused"), "{}", ended.err);
     assert!(
         ended.err.contains("imported 2 pauses, settings of 5 tubes, 1 keys that outlive their jobs"),
         "{}",
@@ -301,6 +301,7 @@ fn everything_that_extensions_keep_is_exported_and_comes_back() {
     // What is there already by its key is not put again.
     let again = fresh.feed(&["import"], first.out.as_bytes());
     assert!(again.err.contains("4 jobs were not put: the server has jobs with their keys"), "{}", again.err);
+    assert!(again.err.contains("2 schedules replaced others with their names"), "{}", again.err);
 }
 
 #[test]
@@ -313,7 +314,8 @@ fn what_a_server_cannot_store_is_reported_and_counted() {
     let ended = plain.feed(&["import"], export.as_bytes());
     assert_eq!(ended.code, 1, "{}", ended.err);
     for part in [
-        "imported 12 jobs, 2 of them buried; 0 lines were refused",
+        "imported 12 jobs, 2 of them buried; 2 lines were refused",
+        "line 15: the server has no schedules",
         "imported 2 pauses, settings of 0 tubes, 0 keys",
         "idempotency-key, 4 times",
         "concurrency-key, 2 times",

@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
-/// Puts jobs 1 to 13 and sets tubes, on a server without jobs.
+/// Puts jobs 1 to 15, of which two are schedules, and sets tubes, on a server without jobs.
 pub fn fill(mut stream: TcpStream) {
     let put = |tube: &str, head: &str, body: &str| format!("use {tube}\r\nput {head}{body}\r\n");
     let commands = [
@@ -41,10 +41,13 @@ pub fn fill(mut stream: TcpStream) {
         put("whole", "5 100011 60 1 aft:batch grp:next", "\r\nl"),
         put("whole", "5 0 60 1 aft:batch:3", "\r\nm"),
         "delete 10\r\n".to_owned(),
+        // Schedules, which put no copy for years.
+        put("nightly", "5 0 60 1 idp:year cron:@yearly try:3:10 ttl:100012 con:bound:2 grp:runs", "\r\nn"),
+        put("nightly", "5 100013 60 1 idp:long every:100014", "\r\no"),
     ];
     stream.write_all(commands.concat().as_bytes()).expect("a connection");
     let lines = BufReader::new(stream).lines();
-    let replies: Vec<String> = lines.take(54).map(|line| line.expect("a reply")).collect();
+    let replies: Vec<String> = lines.take(58).map(|line| line.expect("a reply")).collect();
     let refused = replies.iter().find(|line| ["BAD_FORMAT", "NOT_FOUND", "UNKNOWN_COMMAND"].contains(&line.as_str()));
     assert_eq!(refused, None, "{replies:?}");
 }

@@ -186,8 +186,8 @@ fn check_tells_what_is_in_a_folder() {
         &format!("jobs: {jobs}") as &str,
         "paused-tubes: 1",
         "left-in-order: false",
-        "  \"default\": {ready: 1, delayed: 1, leased: 0, buried: 0, held: 0, finished: 0}",
-        "  \"mail\": {ready: 0, delayed: 0, leased: 0, buried: 1, held: 0, finished: 0}",
+        "  \"default\": {ready: 1, delayed: 1, leased: 0, buried: 0, held: 0, scheduled: 0, finished: 0}",
+        "  \"mail\": {ready: 0, delayed: 0, leased: 0, buried: 1, held: 0, scheduled: 0, finished: 0}",
         "damage: []",
     ] {
         assert!(ended.out.lines().any(|told| told == line), "{line}: {ended:?}");

@@ -391,6 +391,18 @@ fn a_job_is_put_with_tags() {
         assert_eq!(value(&held, key), found);
     }
     assert_eq!(put("aft:parts grp:parts").0, 400);
+    assert_eq!(put("idp:report every:300 grp:runs"), (200, "{\"id\":5}\n".to_owned()));
+    assert_eq!(put("idp:report cron:@hourly"), (200, "{\"id\":5,\"replaced\":true}\n".to_owned()));
+    let schedule = visited.get("/api/jobs/5");
+    let found = [("state", "\"scheduled\""), ("cron", "\"@hourly\""), ("runs", "0"), ("idempotency-key", "\"report\"")];
+    for (key, found) in found {
+        assert_eq!(value(&schedule, key), found);
+    }
+    assert_eq!(visited.get("/api/tubes/mail/jobs?state=scheduled").matches("\"id\"").count(), 1);
+    assert_eq!(visited.post("/api/jobs/5/kick", "{}").0, 200);
+    assert_eq!(value(&visited.get("/api/jobs/6"), "idempotency-key"), "\"report\"");
+    assert_eq!(visited.post("/api/jobs/5/kick", "{}").0, 404, "its copy still exists");
+    assert_eq!(put("cron:@daily").0, 400);
 }
 
 #[test]

@@ -189,7 +189,12 @@ fn ages_events_and_limits_are_told() {
     client.bury(buried, 0).expect("it is held");
     let tags = beanpole::PutTags::default().with(|tags| tags.ttl = Some(1));
     client.put_tagged(b"x", 0, 0, 60, &tags).expect("a job");
-    pass(2);
+    let tags = beanpole::PutTags::default().with(|tags| {
+        (tags.unique, tags.every, tags.tube) = (Some(("s".to_owned(), 0)), Some(1), Some("scheduled".to_owned()));
+    });
+    assert!(matches!(client.put_tagged(b"x", 0, 0, 60, &tags), Ok(beanpole::PutResult::New(_))));
+    pass(1);
+    pass(1);
     let text = visited.get("/metrics");
     let found = samples(&text);
     for (name, value) in [
@@ -202,6 +207,10 @@ fn ages_events_and_limits_are_told() {
         ("beanpole_tube_releases_total{tube=\"mail\"}", 1.0),
         ("beanpole_tube_buries_total{tube=\"mail\"}", 1.0),
         ("beanpole_jobs_expired_total", 1.0),
+        ("beanpole_schedule_runs_total", 1.0),
+        ("beanpole_schedule_skips_total", 1.0),
+        ("beanpole_schedule_delay_seconds", 0.0),
+        ("beanpole_jobs{state=\"scheduled\"}", 1.0),
         ("beanpole_auth_failures_total", 0.0),
         ("beanpole_binlog_skipped_records", 0.0),
         ("beanpole_connections_dropped_total", 0.0),

@@ -34,7 +34,7 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
         }
         19 => "peek-reserved".to_owned(),
         20 => {
-            let state = if random.once_in(4) { "held" } else { state };
+            let state = random.pick(&[state, state, state, "held", "scheduled"]);
             format!("list-jobs {tube} {state} {} {}", random.below(8), 1 + random.below(4))
         }
         _ if random.once_in(24) => format!("stats-group {tube}"),
@@ -90,6 +90,9 @@ fn tags(random: &mut Random, topic: &Topic) -> String {
         tags += &format!(" ttl:{}", 1 + random.below(4));
     }
     groups(random, &mut tags);
+    if tags.contains(" idp:") && !tags.contains(" aft:") && random.once_in(4) {
+        tags += &format!(" every:{}", 1 + random.below(4));
+    }
     tags
 }
 
@@ -113,6 +116,7 @@ pub fn state(name: &str) -> State {
         "delayed" => State::Delayed,
         "buried" => State::Buried,
         "held" => State::Held,
+        "scheduled" => State::Scheduled,
         other => panic!("{other} is not asked for"),
     }
 }
@@ -135,6 +139,7 @@ pub fn put(model: &mut Model, client: ClientId, words: &[&str], body: &[u8], now
             "try" => (tags.tries, tags.backoff) = (number(parts[1]) as u8, behind(0) as u32),
             "tub" => tags.tube = Some(known(parts[1])),
             "ttl" => tags.ttl = Some(seconds(parts[1])),
+            "every" => tags.every = Some(number(parts[1]) as u32),
             "grp" => tags.groups.push((known(parts[1]), GroupTie::Member)),
             "aft" => {
                 let tie = match parts.get(2).map(|count| number(count) as u32) {
@@ -156,6 +161,9 @@ pub fn put(model: &mut Model, client: ClientId, words: &[&str], body: &[u8], now
             format!("INSERTED {} {name}{}", id.0, raised.map_or(String::new(), |pri| format!(" {pri}")))
         }
         Ok(Tagged::Ended(id)) => format!("INSERTED {} DELETED", id.0),
+        Ok(Tagged::Scheduled { id, replaced }) => {
+            format!("INSERTED {} {}", id.0, if replaced { "REPLACED" } else { "SCHEDULED" })
+        }
         Err(why) => refused(why),
     }
 }

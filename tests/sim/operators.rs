@@ -171,8 +171,14 @@ fn clear(model: &mut Model, tube: Name, object: &str) -> Vec<u8> {
 
 /// What only some jobs have.
 fn marks(model: &Model, stats: &JobStats, now: Time) -> String {
-    let tags = model.extended.tags.get(&stats.id).cloned().unwrap_or_default();
+    let schedule = model.extended.schedules.get(&stats.id);
+    let tags = schedule.map(|schedule| &schedule.tags).or(model.extended.tags.get(&stats.id));
+    let tags = tags.cloned().unwrap_or_default();
     let mut marks = String::new();
+    if let Some(schedule) = schedule {
+        let (every, runs, skipped) = (schedule.every, schedule.runs, schedule.skipped);
+        marks += &format!("\"every\":{every},\"runs\":{runs},\"skipped\":{skipped},");
+    }
     let number = |marks: &mut String, key: &str, value: u64| {
         if value > 0 {
             *marks += &format!("\"{key}\":{value},");
@@ -201,6 +207,9 @@ fn marks(model: &Model, stats: &JobStats, now: Time) -> String {
         marks += &format!("\"tries-left\":{left},");
     }
     number(&mut marks, "backoff", tags.backoff.into());
+    if let (Some(_), Some(ttl)) = (schedule, tags.ttl) {
+        number(&mut marks, "ttl", ttl.secs());
+    }
     if let Some(expires) = model.expires(stats.id) {
         marks += &format!("\"expires-in\":{},", expires.since(now).nanos().div_ceil(1_000_000_000));
     }

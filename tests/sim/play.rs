@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 
-use beanpole::internals::engine::{Engine, Span};
+use beanpole::internals::engine::{Engine, Span, State};
 use beanpole::internals::protocol::Wire;
 
 use crate::action::{received, sent, Action};
@@ -162,6 +162,14 @@ pub fn drain_all(world: &mut World) -> Result<(), String> {
         }
         text
     };
+    // They would put copies without end.
+    for id in server.look(|engine| {
+        let scheduled = engine.jobs().filter(|job| job.state() == State::Scheduled);
+        scheduled.map(|job| job.id().0).collect::<Vec<_>>()
+    }) {
+        ask(server, &format!("delete {id}\r\n"));
+        got.insert(id);
+    }
     for _ in 0..400 {
         let tubes: Vec<String> =
             server.look(|engine| engine.tube_names().map(|name| String::from_utf8_lossy(name).into_owned()).collect());

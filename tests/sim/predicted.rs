@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 
-use beanpole::internals::engine::{ClientId, Engine, Event, JobId, Limits, NoJob, Span, State, Time};
+use beanpole::internals::engine::{ClientId, Engine, Event, JobCounts, JobId, Limits, NoJob, Span, State, Time};
 use beanpole::internals::protocol::Wire;
 use beanpole::internals::server::Stepped;
 
@@ -43,6 +43,11 @@ pub struct Predicted {
     next: u32,
     /// Clients whose wait has ended, the first one first.
     woken: VecDeque<usize>,
+}
+
+/// The same counts as those of [`Predicted::counts`], from the server.
+pub fn places(jobs: &JobCounts) -> [usize; 6] {
+    [jobs.ready, jobs.delayed, jobs.reserved, jobs.buried, jobs.held, jobs.scheduled].map(|count| count as usize)
 }
 
 /// The tube of this name.
@@ -124,9 +129,9 @@ impl Predicted {
         predicted
     }
 
-    /// Jobs that are ready, delayed, reserved, buried and held.
-    pub fn counts(&self) -> [usize; 5] {
-        let mut counts = [0; 5];
+    /// Jobs that are ready, delayed, reserved, buried, held and scheduled.
+    pub fn counts(&self) -> [usize; 6] {
+        let mut counts = [0; 6];
         for job in &self.model.jobs {
             let place = match job.place {
                 Place::Ready => 0,
@@ -134,6 +139,7 @@ impl Predicted {
                 Place::Reserved { .. } => 2,
                 Place::Buried { .. } => 3,
                 Place::Held => 4,
+                Place::Scheduled { .. } => 5,
             };
             counts[place] += 1;
         }

@@ -19,7 +19,7 @@ use crate::books::{is_promise, Books};
 use crate::chance::Setup;
 use crate::disk::{Deed, Disk};
 use crate::logged::Logged;
-use crate::predicted::{complete_operations, only_different, Predicted};
+use crate::predicted::{self, complete_operations, only_different, Predicted};
 
 /// When the first server starts.
 const DAWN: u64 = 1_700_000_000_000_000_000;
@@ -470,8 +470,7 @@ impl World {
             return Ok(());
         }
         let whole = whole || !self.setup.slow_readers && !self.is_behind();
-        let jobs = self.look(|engine| engine.stats().jobs);
-        let counts = [jobs.ready, jobs.delayed, jobs.reserved, jobs.buried, jobs.held].map(|count| count as usize);
+        let counts = predicted::places(&self.look(|engine| engine.stats().jobs));
         let World { ways, clients, .. } = self;
         let fits = |way: &Predicted| {
             let differs = |(who, client): (usize, &Option<Client>)| {
@@ -586,7 +585,7 @@ impl World {
         self.clients[who].as_ref().and(self.ways.first()).map(|way| way.owed(who))
     }
 
-    /// The books, and the server, for the last client.
+    /// Returns the books, and the server, for the last client.
     pub fn end(&mut self) -> (&Books, &mut Stepped) {
         (&self.books, self.server.as_mut().expect("a server"))
     }

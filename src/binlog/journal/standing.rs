@@ -178,7 +178,7 @@ impl Journal {
         let state = match job.state() {
             State::Delayed | State::Buried => job.state(),
             // Whoever has it loses it by a restart.
-            State::Ready | State::Reserved | State::Held | State::Finished => State::Ready,
+            State::Ready | State::Reserved | State::Held | State::Finished | State::Scheduled => State::Ready,
         };
         let (id, pri, delay, due) = (job.id().0, job.priority(), job.delay(), job.due());
         self.push(&Record::Move { id, pri, delay, due, state, dead_from, tube });

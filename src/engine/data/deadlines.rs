@@ -1,9 +1,9 @@
 //! The one ordered index of all deadlines.
 //!
 //! Owns the order of the timers. A timer belongs to a client (its first time to run, its reserve timeout, its warning),
-//! to a tube (its first delayed job, the end of its pause), to the extras (the first end of a time to live), or to the
-//! keys that outlive jobs. Each has at most one entry, its earliest deadline, so the index stays small however many
-//! jobs there are. Must not know what happens at a deadline.
+//! to a tube (its first delayed job, the end of its pause), to the extras (the first end of a time to live), to the
+//! keys that outlive jobs, or to the schedules. Each has at most one entry, its earliest deadline, so the index stays
+//! small however many jobs there are. Must not know what happens at a deadline.
 
 use super::heap::{Heap, Places};
 use super::list::NIL;
@@ -15,6 +15,9 @@ const ALL_EXTRAS: u32 = NIL;
 /// Represents the keys that outlive their jobs in the heap: no client has this number.
 const KEYS: u32 = NIL - 1;
 
+/// Represents all schedules in the heap: no tube has this number.
+const SCHEDULES: u32 = NIL - 2;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimerKey {
     /// The client with this number.
@@ -24,6 +27,7 @@ pub enum TimerKey {
     Extras,
     /// All keys that outlive their jobs.
     Keys,
+    Schedules,
 }
 
 #[derive(Debug)]
@@ -46,6 +50,7 @@ impl TimerKey {
     fn member(self) -> u32 {
         match self {
             TimerKey::Keys => KEYS,
+            TimerKey::Schedules => SCHEDULES,
             TimerKey::Extras => ALL_EXTRAS,
             TimerKey::Client(number) => number << 1,
             TimerKey::Tube(number) => number << 1 | 1,
@@ -60,6 +65,7 @@ impl TimerKey {
         match member & 1 {
             _ if member == ALL_EXTRAS => TimerKey::Extras,
             _ if member == KEYS => TimerKey::Keys,
+            _ if member == SCHEDULES => TimerKey::Schedules,
             0 => TimerKey::Client(member >> 1),
             _ => TimerKey::Tube(member >> 1),
         }
@@ -74,6 +80,7 @@ impl PlaceTable {
             TimerKey::Tube(number) => (&self.tubes, number),
             TimerKey::Extras => (&self.extras_store, 0),
             TimerKey::Keys => (&self.extras_store, 1),
+            TimerKey::Schedules => (&self.extras_store, 2),
         };
         table.get(number as usize).copied().unwrap_or(NIL)
     }
@@ -84,6 +91,7 @@ impl PlaceTable {
             TimerKey::Tube(number) => (&mut self.tubes, number as usize),
             TimerKey::Extras => (&mut self.extras_store, 0),
             TimerKey::Keys => (&mut self.extras_store, 1),
+            TimerKey::Schedules => (&mut self.extras_store, 2),
         };
         if table.len() <= number {
             table.resize(number + 1, NIL);

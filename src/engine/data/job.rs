@@ -42,6 +42,8 @@ pub enum State {
     Buried,
     /// Waits for other jobs to end.
     Held,
+    /// Puts copies of itself when it is due.
+    Scheduled,
     /// Ended; its outcome is kept for queries.
     Finished,
 }
@@ -86,14 +88,18 @@ impl Cause {
         match state {
             State::Reserved => Some(Cause::Release),
             State::Buried => Some(Cause::Kick),
-            State::Ready | State::Delayed | State::Held | State::Finished => None,
+            State::Ready | State::Delayed | State::Held | State::Finished | State::Scheduled => None,
         }
     }
 }
 
 impl State {
-    /// The states of unfinished jobs.
+    /// The states of unfinished jobs, without those that only put copies of themselves.
     pub const UNFINISHED: [State; 5] = [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Held];
+
+    /// The states of unfinished jobs and of schedules, in their order.
+    pub const LISTED: [State; 6] =
+        [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Held, State::Scheduled];
 
     /// The name of the state in replies.
     pub fn word(self) -> &'static str {
@@ -104,12 +110,13 @@ impl State {
             State::Buried => "buried",
             State::Held => "held",
             State::Finished => "finished",
+            State::Scheduled => "scheduled",
         }
     }
 
-    /// The state of unfinished jobs with this name.
+    /// The state with this name; not of finished jobs.
     pub fn named(word: &[u8]) -> Option<State> {
-        State::UNFINISHED.into_iter().find(|state| state.word().as_bytes() == word)
+        State::LISTED.into_iter().find(|state| state.word().as_bytes() == word)
     }
 
     /// The state that `cause` leads to, or `None` if it does not apply: the transition table of the whole engine.
@@ -144,7 +151,7 @@ const LEAVING: u8 = 4;
 /// The flag of a ready job in the sorted run of its tube, not in the heap.
 const IN_RUN: u8 = 8;
 
-/// The flag of a job that is a member of a group or waits for one.
+/// The flag of a job that is a member of a group or waits for one, and of a schedule.
 const TIED: u8 = 16;
 
 /// A job. Its fields are visible only within the engine; other components use the methods.
@@ -153,14 +160,15 @@ pub struct Job {
     pub(in crate::engine) id: JobId,
     pub(in crate::engine) created: Time,
     /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its rank in the order of burying.
-    /// Ready: its rank among jobs of the same priority.
+    /// Ready: its rank among jobs of the same priority. Scheduled: when it is due next.
     pub(in crate::engine) due: Time,
     pub(in crate::engine) details: Details,
     pub(in crate::engine) body: BodyKey,
     pub(in crate::engine) pri: Priority,
     pub(in crate::engine) tube: u32,
     /// Reserved: the client that holds it. Buried: the number of its origin if it is a dead letter, see
-    /// [`Origins`](super::origins::Origins). Otherwise [`NIL`].
+    /// [`Origins`](super::origins::Origins). Scheduled: its number among the
+    /// [`Schedules`](super::schedules::Schedules). Otherwise [`NIL`].
     pub(in crate::engine) holder: u32,
     /// A job is in one list or one heap at a time; in a heap, `links.prev` is its position.
     pub(in crate::engine) links: Links,
@@ -324,7 +332,7 @@ impl Job {
         self.marks = self.marks & !BOUND | if bound { BOUND } else { 0 };
     }
 
-    /// Returns `true` if it is a member of a group or waits for one.
+    /// Returns `true` if it is a member of a group, waits for one, or is a schedule.
     pub(in crate::engine) fn is_tied(&self) -> bool {
         self.marks & TIED != 0
     }
@@ -341,6 +349,12 @@ impl Job {
     /// The job, which is in no queue yet, waits for other jobs.
     pub(in crate::engine) fn hold(&mut self) {
         self.state = State::Held;
+    }
+
+    /// The job, which is in no queue yet, puts copies of itself, the first one at `due`.
+    pub(in crate::engine) fn schedule(&mut self, due: Time) {
+        (self.state, self.due) = (State::Scheduled, due);
+        self.set_tied(true);
     }
 
     pub(in crate::engine) fn is_in_run(&self) -> bool {

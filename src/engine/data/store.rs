@@ -1,8 +1,8 @@
 //! All jobs, and everything that belongs to them.
 //!
 //! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of concurrency keys, the groups of
-//! jobs, the origins of dead letters, and the counts of all of these. Must not know which clients wait for a job, nor
-//! its position in a tube.
+//! jobs, the origins of dead letters, the schedules, and the counts of all of these. Must not know which clients wait
+//! for a job, nor its position in a tube.
 
 use super::ended_keys::EndedKeys;
 use super::groups::Groups;
@@ -10,6 +10,7 @@ use super::job_extras::ExtrasStore;
 use super::jobs::Jobs;
 use super::lanes::Lanes;
 use super::origins::Origins;
+use super::schedules::Schedules;
 use super::tube::{JobCounts, OldestIds};
 
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub struct Store {
     pub(in crate::engine) lanes: Lanes,
     pub(in crate::engine) groups: Groups,
     pub(in crate::engine) origins: Origins,
+    pub(in crate::engine) schedules: Schedules,
     pub(in crate::engine) last_id: u64,
     /// The rank of the last buried job in the order of burying.
     pub(in crate::engine) last_bury: u64,
@@ -43,6 +45,7 @@ impl Store {
             lanes: Lanes::default(),
             groups: Groups::default(),
             origins: Origins::default(),
+            schedules: Schedules::default(),
             last_id: 0,
             last_bury: 0,
             counts: JobCounts::default(),
@@ -61,5 +64,6 @@ impl Store {
             + self.lanes.memory()
             + self.groups.memory()
             + self.origins.memory()
+            + self.schedules.memory()
     }
 }

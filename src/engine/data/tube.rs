@@ -44,6 +44,8 @@ pub struct JobCounts {
     pub buried: u64,
     /// Jobs that wait for other jobs.
     pub held: u64,
+    /// Schedules, which are in none of the other counts.
+    pub scheduled: u64,
     /// Finished, with a stored outcome.
     pub finished: u64,
 }
@@ -57,6 +59,7 @@ impl JobCounts {
         self.delayed += other.delayed;
         self.buried += other.buried;
         self.held += other.held;
+        self.scheduled += other.scheduled;
         self.finished += other.finished;
     }
 
@@ -79,7 +82,7 @@ impl JobCounts {
         self.urgent -= u64::from(pri < URGENT);
     }
 
-    /// The number of unfinished jobs.
+    /// The number of unfinished jobs, without schedules.
     pub fn all(&self) -> u64 {
         self.ready + self.reserved + self.delayed + self.buried + self.held
     }
@@ -96,6 +99,7 @@ impl JobCounts {
             State::Reserved => &mut self.reserved,
             State::Buried => &mut self.buried,
             State::Held => &mut self.held,
+            State::Scheduled => &mut self.scheduled,
             State::Finished => &mut self.finished,
         }
     }
@@ -266,7 +270,7 @@ impl Tube {
         !self.kept
             && self.rules.is_none()
             && self.using + self.watching == 0
-            && self.counts.all() + self.counts.finished == 0
+            && self.counts.all() + self.counts.scheduled + self.counts.finished == 0
     }
 }
 

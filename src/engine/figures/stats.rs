@@ -172,7 +172,7 @@ impl Engine {
     pub fn job_stats(&self, id: JobId, now: Time) -> Option<JobStats<'_>> {
         let job = self.job(id)?;
         let left = match job.state() {
-            State::Reserved | State::Delayed => job.due.since(now),
+            State::Reserved | State::Delayed | State::Scheduled => job.due.since(now),
             State::Ready | State::Buried | State::Held | State::Finished => Span::ZERO,
         };
         Some(JobStats {

@@ -41,6 +41,8 @@ pub enum Change {
     Release(u32),
     Bury(u32),
     Kick(u32),
+    /// A schedule was due, but its last copy still existed.
+    Skip(u32),
     /// Its time to run ended, or its holder was lost and that counts.
     Expire(u32),
     /// It was leased: reserved by nobody who could be lost.
@@ -58,6 +60,19 @@ pub enum Change {
         id: JobId,
         /// Its [`Engine::logged_size`] while it was there.
         size: usize,
+    },
+    /// A schedule, which is due later from now on, put this copy of itself.
+    Run {
+        /// The slot of the copy.
+        slot: u32,
+        /// The slot of the schedule.
+        schedule: u32,
+    },
+    /// A schedule was replaced by another one with the same ID.
+    Replace {
+        slot: u32,
+        /// The [`Engine::logged_size`] of the one that it replaced.
+        before: usize,
     },
     /// A member of groups was deleted.
     MemberGone(Box<MemberGone>),
@@ -174,6 +189,9 @@ impl Change {
             | Change::Promise(slot)
             | Change::Retry(slot)
             | Change::Priority(slot)
+            | Change::Skip(slot)
+            | Change::Run { slot, .. }
+            | Change::Replace { slot, .. }
             | Change::Move { slot, .. }
             | Change::Reason { slot, .. }
             | Change::Shrunk { slot, .. }
@@ -264,6 +282,14 @@ impl Engine {
             is_kept
         });
         growth
+    }
+
+    /// A schedule has just put this copy of itself: the log stores both in one record.
+    pub(in crate::engine) fn put_by_schedule(&mut self, slot: u32, schedule: u32) {
+        let changes = self.news.changes.iter_mut().flatten().rev();
+        if let Some(put) = changes.into_iter().find(|change| **change == Change::Put(slot)) {
+            *put = Change::Run { slot, schedule };
+        }
     }
 
     /// The next change that the log must have.

@@ -49,7 +49,7 @@ impl Engine {
     /// A record has changed the state of the job in `slot`, which waits for no group unless it is held.
     pub(in crate::engine) fn forget_waits(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
-        if job.is_tied() && job.state() != State::Held {
+        if job.is_tied() && !matches!(job.state(), State::Held | State::Scheduled) {
             self.store.groups.stop_waiting(slot);
             let is_member = self.store.groups.of_member(slot).next().is_some();
             self.store.jobs.get_mut(slot).set_tied(is_member);

@@ -132,6 +132,9 @@ impl Engine {
         let origin = if job.state() == State::Buried { self.store.origins.name(job.holder) } else { None };
         let size =
             self.tubes.get(job.tube).name.len() + job.body.len() + origin.map_or(0, |name| ORIGIN_SIZE + name.len());
+        if job.state() == State::Scheduled {
+            return size + self.schedule_size(job);
+        }
         let extras = self.extras(job);
         if job.completion == CompletionPolicy::Drop && !job.is_tied() && !extras.is_some_and(JobExtras::is_tagged) {
             return size;
@@ -159,6 +162,12 @@ impl GroupTag {
         let name = self.name.length();
         tie_size(name) + GROUP_SIZE + name + end_size(name) as usize
     }
+}
+
+/// Bytes for which the options of a schedule count, if its name, when it recurs and the names in its tags have so many
+/// bytes, and its copies are members of so many groups.
+pub(in crate::engine) const fn logged_schedule(texts: usize, groups: usize) -> usize {
+    OPTIONS_SIZE + 16 + texts + groups * tie_size(0)
 }
 
 fn options_size(dedup_key: &DedupKey, reducer: Option<&[u8]>) -> usize {

@@ -8,4 +8,5 @@ pub(super) mod log_room;
 pub(super) mod news;
 pub(super) mod operations;
 pub(super) mod restore;
+pub(super) mod schedules;
 pub(super) mod stored;

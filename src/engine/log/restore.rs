@@ -42,9 +42,7 @@ impl Engine {
         let mut before = None;
         if let Some(slot) = known {
             before = Some(self.logged_size(slot));
-            self.forget_ties(slot);
-            self.unbind(slot);
-            self.forget_origin(slot);
+            self.forget_more(slot);
         }
         let tube = self.open_tube_unlimited(found.tube);
         let body = match body {
@@ -84,13 +82,17 @@ impl Engine {
 
     fn apply_change(&mut self, slot: u32, change: StoredChange) {
         let job = self.store.jobs.get_mut(slot);
-        if let StoredChange::Priority(pri) = change {
-            job.pri = pri;
-            return;
+        match change {
+            StoredChange::Priority(pri) => {
+                job.pri = pri;
+                return;
+            }
+            StoredChange::Scheduled { due, count } => return self.restore_run(slot, due, count),
+            _ => {}
         }
         match job.state() {
             // That is for good: the record is read a second time, as the one of the outcome will be.
-            State::Finished => return,
+            State::Finished | State::Scheduled => return,
             State::Reserved => {}
             // The log does not know every reservation, and the same record may be read twice.
             State::Ready | State::Delayed | State::Buried | State::Held => {
@@ -100,7 +102,7 @@ impl Engine {
         }
         let job = self.store.jobs.get_mut(slot);
         match change {
-            StoredChange::Priority(_) => {}
+            StoredChange::Priority(_) | StoredChange::Scheduled { .. } => {}
             StoredChange::Retry { fails, delay, due } => {
                 job.transition(if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater });
                 if delay != Span::ZERO {
@@ -143,7 +145,10 @@ impl Engine {
 
     /// A job went to another tube, where it stands so. Returns its slot and its [`Engine::logged_size`] before.
     pub fn restore_move(&mut self, id: JobId, tube: &[u8], to: &MovedJob) -> Option<(u32, usize)> {
-        let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Finished)?;
+        let slot = self.store.jobs.find(id)?;
+        if matches!(self.store.jobs.get(slot).state(), State::Finished | State::Scheduled) {
+            return None;
+        }
         let before = self.logged_size(slot);
         let number = self.open_tube_unlimited(tube);
         self.restore_progress(self.store.jobs.get(slot).tube, tube);
@@ -156,7 +161,9 @@ impl Engine {
         match to.state {
             State::Delayed => job.transition(Cause::ReleaseLater),
             State::Buried => job.transition(Cause::Bury),
-            State::Ready | State::Reserved | State::Held | State::Finished => job.transition(Cause::Release),
+            State::Ready | State::Reserved | State::Held | State::Finished | State::Scheduled => {
+                job.transition(Cause::Release);
+            }
         }
         job.details.set_delay(to.delay);
         (job.pri, job.due) = (to.pri, to.due);
@@ -169,7 +176,7 @@ impl Engine {
 
     /// It is known why a job failed. Returns its slot and its [`Engine::logged_size`] before.
     pub fn restore_reason(&mut self, id: JobId, reason: &[u8]) -> Option<(u32, usize)> {
-        let slot = self.store.jobs.find(id)?;
+        let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Scheduled)?;
         let before = self.logged_size(slot);
         let number = self.extras_of(slot);
         self.store.extras.edit(number, |extras| extras.rare_mut().reason = Some(reason.into()));
@@ -209,11 +216,19 @@ impl Engine {
     pub fn restore_delete(&mut self, id: JobId) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         let size = self.logged_size(slot);
-        self.forget_ties(slot);
-        self.unbind(slot);
-        self.forget_origin(slot);
+        self.forget_more(slot);
         self.store.jobs.remove(slot);
         Some((slot, size))
+    }
+
+    /// Removes everything that the job in `slot`, which is in no queue, has in addition to itself.
+    fn forget_more(&mut self, slot: u32) {
+        self.forget_schedule(slot);
+        self.forget_ties(slot);
+        self.unbind(slot);
+        if self.store.jobs.get(slot).state() != State::Scheduled {
+            self.forget_origin(slot);
+        }
     }
 
     /// A tube was paused, or its pause ended if `length` is zero. Returns its number, and whether it was paused before.
@@ -249,6 +264,7 @@ impl Engine {
                     job.due = job.due.min(longest);
                 }
                 State::Delayed => self.restore_delay(slot, now),
+                State::Scheduled => self.bound_schedule(slot, now),
                 State::Ready | State::Finished => {}
             }
             let job = self.store.jobs.get(slot);

@@ -12,9 +12,10 @@ use crate::engine::data::details::History;
 use crate::engine::data::groups::Groups;
 use crate::engine::data::job::{Job, JobId, JobView, Priority, State};
 use crate::engine::data::job_extras::JobExtras;
-use crate::engine::data::job_options::{CompletionPolicy, DedupKey};
+use crate::engine::data::job_options::{CompletionPolicy, DedupKey, GroupTag};
 use crate::engine::data::list::NIL;
 use crate::engine::data::name::Name;
+use crate::engine::data::schedules::RunCount;
 use crate::engine::data::time::{Span, Time};
 use crate::engine::Engine;
 
@@ -75,11 +76,18 @@ pub enum StoredChange {
     },
     /// It got this priority, where it stands.
     Priority(Priority),
+    /// A schedule is due at this time next.
+    Scheduled {
+        due: Time,
+        count: RunCount,
+    },
 }
 
 /// What a log has to remember of a job's options, and of what came of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredOptions<'a> {
+    /// When a schedule recurs and what it has counted; its other options are those of its copies.
+    pub schedule: Option<StoredSchedule<'a>>,
     /// What becomes of the job when it is done.
     pub completion: CompletionPolicy,
     /// What no other job may share.
@@ -112,11 +120,23 @@ pub struct StoredOptions<'a> {
     pub ties: StoredTies<'a>,
 }
 
+/// When a schedule recurs, and what it has counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoredSchedule<'a> {
+    /// The text that [`Recurrence::parse`](crate::engine::Recurrence::parse) reads.
+    pub when: &'a [u8],
+    /// When it is due next.
+    pub due: Time,
+    pub count: RunCount,
+}
+
 /// The groups of a job: of one in the queue, or from a log.
 #[derive(Clone, Copy)]
 pub enum StoredTies<'a> {
     /// A job that is tied to no group.
     None,
+    /// Those of the copies of a schedule.
+    Tags(&'a [GroupTag]),
     /// Those of the job in this slot.
     Kept(&'a Groups, u32),
     /// Their bytes in a record, and how to read them.
@@ -141,6 +161,9 @@ impl<'a> StoredTies<'a> {
     pub fn iter(self) -> Box<dyn Iterator<Item = StoredTie<'a>> + 'a> {
         match self {
             StoredTies::None => Box::new(std::iter::empty()),
+            StoredTies::Tags(tags) => {
+                Box::new(tags.iter().map(|tag| StoredTie { name: tag.name.text(), need: None, left: 0 }))
+            }
             StoredTies::Kept(groups, slot) => {
                 let name = |group: u32| groups.get(group).name.text();
                 let members =
@@ -257,6 +280,7 @@ impl Engine {
             Change::Lease(_) => StoredChange::Lease(reserves, due),
             Change::Release(_) => StoredChange::Release { pri, delay: job.delay(), due, count: releases },
             Change::Priority(_) => StoredChange::Priority(pri),
+            Change::Skip(_) => StoredChange::Scheduled { due, count: self.store.schedules.get(job.holder).count },
             Change::Retry(_) => {
                 let delay = if job.state() == State::Delayed { job.delay() } else { Span::ZERO };
                 StoredChange::Retry { fails: job.fails, delay, due }
@@ -269,12 +293,16 @@ impl Engine {
 
     /// The options of a job, and what came of them so far.
     pub fn stored_options(&self, job: &Job) -> Option<StoredOptions<'_>> {
+        if job.state() == State::Scheduled {
+            return Some(self.stored_schedule(job));
+        }
         let extras = self.extras(job);
         if job.completion == CompletionPolicy::Drop && !job.is_tied() && !extras.is_some_and(JobExtras::is_tagged) {
             return None;
         }
         let rare = extras.and_then(JobExtras::rare);
         Some(StoredOptions {
+            schedule: None,
             completion: job.completion,
             dedup_key: extras.map_or(StoredKey::None, |extras| extras.dedup_key.written()),
             ttl: extras.map_or(Span::MAX, |extras| extras.ttl),
@@ -302,6 +330,9 @@ impl Engine {
 
     /// Gives a job from a log, which has no extras, the options that it had.
     pub(in crate::engine) fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
+        if let Some(schedule) = &options.schedule {
+            return self.restore_schedule(slot, options, schedule);
+        }
         self.store.jobs.get_mut(slot).completion = options.completion;
         self.restore_ties(slot, options.ties);
         let rare = options.start != Time::NEVER || options.order != 0 || options.reducer.is_some();

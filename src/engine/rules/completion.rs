@@ -45,7 +45,8 @@ impl Engine {
     /// A client reports the outcome of a job in any state. An expired lease that no tick has processed yet is not ended
     /// first: otherwise one verb could give the job to another client and take it away again.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
-        let slot = self.store.jobs.find(id).ok_or(NotCompleted::NotFound)?;
+        let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Scheduled);
+        let slot = slot.ok_or(NotCompleted::NotFound)?;
         if self.store.jobs.get(slot).state() == State::Finished {
             self.changed(Change::Promise(slot));
             return Err(NotCompleted::Final);
@@ -476,6 +477,7 @@ impl Engine {
     #[inline(never)] // few jobs are tied to groups
     fn remove_member(&mut self, slot: u32, size: usize) {
         let groups = self.end_membership(slot);
+        self.forget_schedule(slot);
         let job = self.forget_job(slot);
         let size = size.saturating_add_signed(-self.forget_changes(slot));
         let change = match groups.is_empty() {

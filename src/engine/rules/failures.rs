@@ -90,7 +90,7 @@ impl Engine {
 
     /// Returns how many tries of a job are left, if they are bounded.
     pub fn tries_left(&self, job: &crate::engine::Job) -> Option<u8> {
-        let slot = self.store.jobs.find(job.id)?;
+        let slot = self.store.jobs.find(job.id).filter(|_| job.state() != crate::engine::State::Scheduled)?;
         self.try_bounds(slot).map(|bounds| bounds.tries.saturating_sub(job.fails))
     }
 

@@ -12,6 +12,7 @@ pub(super) mod matching;
 pub(super) mod memory;
 pub(super) mod quotas;
 pub(super) mod relocation;
+pub(super) mod schedules;
 pub(super) mod timers;
 pub(super) mod transitions;
 pub(super) mod waiting;

@@ -31,6 +31,7 @@ impl Engine {
                 TimerKey::Tube(number) => self.tube_due(number, now),
                 TimerKey::Extras => self.extras_due(now),
                 TimerKey::Keys => self.key_due(),
+                TimerKey::Schedules => self.schedule_due(now),
             },
             _ => {}
         }

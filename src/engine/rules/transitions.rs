@@ -75,6 +75,12 @@ impl Engine {
                 tube.counts.held += 1;
                 self.store.counts.held += 1;
             }
+            State::Scheduled => {
+                tube.counts.scheduled += 1;
+                self.store.counts.scheduled += 1;
+                self.store.schedules.enter(key.0, slot, &mut self.store.jobs);
+                self.retime_schedules();
+            }
             State::Buried => {
                 tube.counts.buried += 1;
                 self.store.counts.buried += 1;
@@ -158,6 +164,12 @@ impl Engine {
             State::Held => {
                 tube.counts.held -= 1;
                 self.store.counts.held -= 1;
+            }
+            State::Scheduled => {
+                tube.counts.scheduled -= 1;
+                self.store.counts.scheduled -= 1;
+                self.store.schedules.leave(slot, &mut self.store.jobs);
+                self.retime_schedules();
             }
             State::Ready => {
                 tube.counts.subtract_ready(pri);

@@ -460,6 +460,7 @@ fn tags_of(tags: &JobTags) -> Tags {
         reason: None,
         ttl: tags.ttl.unwrap_or(Span::MAX),
         concurrency: tags.bound.map(|(key, most)| (key.as_bytes().into(), most)),
+        recurs: tags.every.map(|seconds| seconds.to_string().as_bytes().into()),
         groups: tags
             .groups
             .iter()

@@ -27,6 +27,7 @@ impl Engine {
         self.check_extras();
         self.check_lanes();
         self.check_groups();
+        self.check_schedules();
         self.check_deadlines();
         self.check_deferred();
         self.check_sums();
@@ -45,8 +46,18 @@ impl Engine {
             assert!(job.id.0 <= self.store.last_id, "{:?} was never given", job.id);
             let is_dead = job.state() == State::Buried && job.holder != NIL;
             assert!(!is_dead || self.store.origins.name(job.holder).is_some(), "{:?} comes from a tube", job.id);
-            assert_eq!(job.state() == State::Reserved || is_dead, job.holder != NIL, "{:?} has a holder", job.id);
+            let has_holder = matches!(job.state(), State::Reserved | State::Scheduled) || is_dead;
+            assert_eq!(has_holder, job.holder != NIL, "{:?} has a holder", job.id);
             assert!(job.state() == State::Ready || !job.is_in_run(), "{:?} is in no run", job.id);
+        }
+    }
+
+    fn check_schedules(&self) {
+        for (slot, job) in self.store.jobs.iter().filter(|(_, job)| job.state() == State::Scheduled) {
+            let schedule = self.store.schedules.get(job.holder);
+            assert_eq!(schedule.slot, slot, "a schedule and its job belong together");
+            assert_eq!(self.find_schedule(job.tube, &schedule.name), Some(job.holder), "a name is unique in its tube");
+            assert!(job.is_tied() && schedule.recurrence().is_some());
         }
     }
 
@@ -99,7 +110,7 @@ impl Engine {
             );
         }
         let lives = number == DEFAULT_TUBE || tube.kept || tube.rules.is_some() || tube.using + tube.watching > 0;
-        let lives = lives || counts.all() + counts.finished > 0;
+        let lives = lives || counts.all() + counts.scheduled + counts.finished > 0;
         assert!(lives, "tube {name} should be gone");
     }
 
@@ -281,6 +292,7 @@ impl Engine {
         };
         self.clients.iter().for_each(|(number, client)| expect(TimerKey::Client(number.0), client.due()));
         self.tubes.iter().for_each(|(number, tube)| expect(TimerKey::Tube(number), tube.due()));
+        expect(TimerKey::Schedules, self.store.schedules.first().map_or(Time::NEVER, |(at, _)| at));
         expect(TimerKey::Keys, self.store.ended_keys.next_end());
         expect(TimerKey::Extras, self.store.extras.next_end().map_or(Time::NEVER, |(at, _)| at));
         assert_eq!(self.agenda.deadlines.iter().count(), timed, "nobody else has a deadline");
@@ -297,6 +309,7 @@ impl Engine {
         memory.watches = self.clients.watches.len() as u64 * WATCH_COST;
         memory.jobs += self.store.extras.iter().map(|(_, extras)| extras.cost()).sum::<u64>();
         memory.jobs += self.store.groups.counted();
+        memory.jobs += self.store.schedules.counted(&self.store.jobs);
         memory.jobs += self.store.ended_keys.counted() + self.store.lanes.counted() + self.store.origins.memory();
         for (number, tube) in self.tubes.iter() {
             let fixed = if number == DEFAULT_TUBE { tube.name.len() as u64 } else { 0 };
@@ -350,7 +363,7 @@ impl Engine {
         let mut found = 0;
         for (slot, job) in self.store.jobs.iter() {
             let own = groups.waits_of(slot).count();
-            let is_tied = own > 0 || groups.of_member(slot).next().is_some();
+            let is_tied = own > 0 || groups.of_member(slot).next().is_some() || job.state() == State::Scheduled;
             assert_eq!(job.is_tied(), is_tied, "{:?} knows whether it is tied", job.id);
             assert_eq!(job.state() == State::Held, own > 0, "{:?} is held if it waits", job.id);
             assert!(groups.waits_of(slot).all(|wait| wait.slot == slot), "{:?} and its waits", job.id);

@@ -105,6 +105,10 @@ pub fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Res
     }
     for job in &model.jobs {
         same(&job.id, engine.job_stats(job.id, now), model.job_stats(job.id, now))?;
+        let schedule = engine.job(job.id).and_then(|job| engine.schedule_of(&job).map(|schedule| schedule.count()));
+        let counts = schedule.map(|count| (count.runs, count.skipped));
+        same(&("the schedule", job.id), counts, model.run_counts(job.id))?;
+        same(&("the next run", job.id), engine.next_run(job.id), model.next_try(job.id))?;
         let extras = engine.job(job.id).and_then(|job| engine.extras(&job));
         // A reason is kept if there is memory for it.
         if model.limits.max_memory < u64::MAX {

@@ -394,10 +394,31 @@ fn the_log_counts_the_options_of_a_job_that_has_some() {
 
 #[test]
 fn the_jobs_of_two_tubes_are_added_state_by_state() {
-    let few = JobCounts { urgent: 1, ready: 2, reserved: 3, delayed: 4, buried: 5, held: 7, finished: 6 };
-    let mut sum = JobCounts { urgent: 10, ready: 20, reserved: 30, delayed: 40, buried: 50, held: 70, finished: 60 };
+    let few = JobCounts { urgent: 1, ready: 2, reserved: 3, delayed: 4, buried: 5, held: 7, scheduled: 8, finished: 6 };
+    let mut sum = JobCounts {
+        urgent: 10,
+        ready: 20,
+        reserved: 30,
+        delayed: 40,
+        buried: 50,
+        held: 70,
+        scheduled: 80,
+        finished: 60,
+    };
     sum.merge(&few);
-    assert_eq!(sum, JobCounts { urgent: 11, ready: 22, reserved: 33, delayed: 44, buried: 55, held: 77, finished: 66 });
+    assert_eq!(
+        sum,
+        JobCounts {
+            urgent: 11,
+            ready: 22,
+            reserved: 33,
+            delayed: 44,
+            buried: 55,
+            held: 77,
+            scheduled: 88,
+            finished: 66
+        }
+    );
 }
 
 /// A key of another tube: clients of tubes that keys do not cross cannot use up, hold up or find what is not theirs.

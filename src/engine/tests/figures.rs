@@ -15,6 +15,7 @@ fn counts<'a>(jobs: impl Iterator<Item = &'a Job>) -> JobCounts {
             Place::Reserved { .. } => counts.reserved += 1,
             Place::Buried { .. } => counts.buried += 1,
             Place::Held => counts.held += 1,
+            Place::Scheduled { .. } => counts.scheduled += 1,
         }
         if job.place == Place::Ready && job.pri < 1024 {
             counts.urgent += 1;
@@ -101,6 +102,7 @@ impl Model {
             Place::Reserved { until, .. } => (State::Reserved, until.since(now)),
             Place::Buried { .. } => (State::Buried, Span::ZERO),
             Place::Held => (State::Held, Span::ZERO),
+            Place::Scheduled { due } => (State::Scheduled, due.since(now)),
         };
         Some(JobStats {
             id,
@@ -113,7 +115,7 @@ impl Model {
             left,
             history: job.history,
             fails: self.fails(id),
-            tries_left: self.tries_left(id),
+            tries_left: self.tries_left(id).filter(|_| state != State::Scheduled),
             dead_from: self.dead_from(id).map(str::as_bytes),
         })
     }

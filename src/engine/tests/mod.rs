@@ -21,6 +21,7 @@ mod groups;
 mod model;
 mod rules;
 mod runs;
+mod schedules;
 mod script;
 mod shortening;
 mod small;

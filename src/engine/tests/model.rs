@@ -15,6 +15,8 @@ mod alarms;
 mod extended;
 #[path = "model/groups.rs"]
 mod groups;
+#[path = "model/schedules.rs"]
+mod schedules;
 #[path = "model/settings.rs"]
 mod settings;
 
@@ -43,6 +45,10 @@ pub enum Place {
     },
     /// Waits for members of groups.
     Held,
+    /// A schedule, which is due then.
+    Scheduled {
+        due: Time,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -370,7 +376,7 @@ impl Model {
     /// Any job that nobody has, whatever tube it is in and whether that is paused.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         match self.job(id) {
-            None | Some(Job { place: Place::Reserved { .. }, .. }) => false,
+            None | Some(Job { place: Place::Reserved { .. } | Place::Scheduled { .. }, .. }) => false,
             Some(job) if self.is_blocked(id) || self.is_exhausted(job.tube) => false,
             Some(_) => {
                 self.client_mut(client).worker = true;
@@ -458,6 +464,9 @@ impl Model {
     }
 
     pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
+        if self.next_run(id).is_some() {
+            return self.run_now(id, now);
+        }
         let kickable = |job: &Job| matches!(job.place, Place::Delayed { .. } | Place::Buried { .. } | Place::Held);
         if !self.job(id).is_some_and(kickable) {
             return false;

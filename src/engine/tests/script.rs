@@ -375,6 +375,10 @@ impl Script {
                 tags.groups.push((name, tie));
             }
         }
+        let is_free = tags.groups.iter().all(|(_, tie)| *tie == GroupTie::Member);
+        if tags.key.is_some() && is_free && self.dice.percent(30) {
+            tags.every = Some(1 + self.dice.below(4) as u32);
+        }
         Call::PutTagged { client, pri, delay, ttr, tags }
     }
 }

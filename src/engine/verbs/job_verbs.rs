@@ -147,6 +147,8 @@ impl Engine {
             self.end_lease(slot, now);
         } else if job.state().after(Cause::Kick).is_some() {
             self.kick_slot(slot, now);
+        } else if job.state() == State::Scheduled {
+            return self.run_now(slot, now);
         } else {
             return false;
         }

@@ -9,6 +9,7 @@ pub(super) mod job_verbs;
 pub(super) mod moves;
 pub(super) mod operating;
 pub(super) mod pauses;
+pub(super) mod recurring;
 pub(super) mod reserve;
 pub(super) mod submit;
 pub(super) mod tagged;

@@ -31,7 +31,7 @@ impl Engine {
     ) -> Result<bool, OverLimit> {
         let Some(slot) = self.store.jobs.find(id) else { return Ok(false) };
         match self.store.jobs.get(slot).state() {
-            State::Finished => return Ok(false),
+            State::Finished | State::Scheduled => return Ok(false),
             State::Reserved if self.held(client, id, now).is_none() => return Ok(false),
             _ => {}
         }

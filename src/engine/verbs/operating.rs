@@ -34,7 +34,7 @@ impl Engine {
             State::Ready => tube.first(ReservePolicy::PerConnection, &self.store.jobs),
             State::Delayed => tube.delayed.first().map(|(_, slot)| slot),
             State::Buried => tube.buried.first(),
-            State::Reserved | State::Held | State::Finished => None,
+            State::Reserved | State::Held | State::Finished | State::Scheduled => None,
         }
     }
 

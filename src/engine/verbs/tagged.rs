@@ -34,6 +34,8 @@ pub struct Tags {
     /// Of the jobs with this key, in whatever tubes, so many may be reserved at a time; of those that are, the largest
     /// bound counts.
     pub concurrency: Option<(Name, u32)>,
+    /// When the job recurs, as [`Recurrence::parse`](crate::engine::Recurrence::parse) reads it: a schedule.
+    pub recurs: Option<Name>,
     /// The groups that the job is a member of or waits for, at most [`MOST_TIES`](crate::engine::MOST_TIES).
     pub groups: Vec<GroupTag>,
 }
@@ -49,6 +51,7 @@ impl Default for Tags {
             reason: None,
             ttl: Span::MAX,
             concurrency: None,
+            recurs: None,
             groups: Vec::new(),
         }
     }
@@ -70,6 +73,8 @@ pub enum Tagged {
     },
     /// This one had the key and has ended.
     Ended(JobId),
+    /// This is the schedule, which is new or has replaced one with the same name.
+    Scheduled { id: JobId, replaced: bool },
 }
 
 impl Engine {
@@ -89,6 +94,9 @@ impl Engine {
     ) -> Result<Tagged, Refused> {
         if self.draining {
             return Err(Refused::Draining);
+        }
+        if tags.recurs.is_some() {
+            return self.put_schedule(client, new, tags, now);
         }
         let used = self.clients[client].used;
         let known = self.tube_of_tags(client, &tags);

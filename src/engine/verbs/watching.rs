@@ -278,7 +278,7 @@ impl Engine {
     pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
         let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
         let tube = self.tubes.get_mut(number);
-        if tube.using + tube.watching > 0 || tube.counts.all() - tube.counts.buried > 0 {
+        if tube.using + tube.watching > 0 || tube.counts.all() + tube.counts.scheduled - tube.counts.buried > 0 {
             return Dropped::InUse;
         }
         if std::mem::take(&mut tube.kept) {

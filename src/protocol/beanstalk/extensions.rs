@@ -30,10 +30,12 @@ pub enum Extension {
     StatsTubes,
     Grp,
     Aft,
+    Cron,
+    Every,
 }
 
 /// Each extension with its word, and what it is in one line.
-pub const EXTENSIONS: [(Extension, &str, &str); 23] = [
+pub const EXTENSIONS: [(Extension, &str, &str); 25] = [
     (Extension::Idp, "idp", "a tag of put: a key that no two jobs of a tube share"),
     (Extension::Tub, "tub", "a tag of put: the tube by its name"),
     (Extension::Try, "try", "a tag of put: a job that is lost or released too often is buried"),
@@ -61,6 +63,8 @@ pub const EXTENSIONS: [(Extension, &str, &str); 23] = [
     (Extension::StatsTubes, "stats-tubes", "the command of that name: the statistics of all tubes"),
     (Extension::Grp, "grp", "a tag of put: a group that the job is a member of; and stats-group"),
     (Extension::Aft, "aft", "a tag of put: the job is held until members of a group have ended"),
+    (Extension::Cron, "cron", "a tag of put: the job recurs at times in cron's form"),
+    (Extension::Every, "every", "a tag of put: the job recurs after so many seconds each"),
 ];
 
 /// A set of extensions: those that a server offers.

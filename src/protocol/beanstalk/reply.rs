@@ -72,6 +72,7 @@ pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Opti
         Some(State::Delayed | State::Held) => b" DELAYED",
         Some(State::Reserved) => b" RESERVED",
         Some(State::Buried) => b" BURIED",
+        Some(State::Scheduled) => b" SCHEDULED",
         Some(State::Finished) | None => b" DELETED",
     });
     if let Some(pri) = raised {
@@ -79,6 +80,14 @@ pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Opti
         push_number(text, pri.into());
     }
     text.extend_from_slice(b"\r\n");
+}
+
+/// INSERTED with the ID of a schedule, and whether it is new.
+pub fn scheduled(out: &mut Output, id: JobId, replaced: bool) {
+    let text = out.text();
+    text.extend_from_slice(b"INSERTED ");
+    push_number(text, id.0);
+    text.extend_from_slice(if replaced { b" REPLACED\r\n" } else { b" SCHEDULED\r\n" });
 }
 
 /// USING with the tube's name.

@@ -278,6 +278,7 @@ fn put_tagged(job: NewJob, tags: Tags, context: &mut Context, out: &mut Output) 
         Ok(Tagged::New(id)) => reply::numbered(out, b"INSERTED", id.0),
         Ok(Tagged::Duplicate { id, state, raised }) => reply::duplicate(out, id, Some(state), raised),
         Ok(Tagged::Ended(id)) => reply::duplicate(out, id, None, None),
+        Ok(Tagged::Scheduled { id, replaced }) => reply::scheduled(out, id, replaced),
         Err(why) => refused(out, why),
     }
 }

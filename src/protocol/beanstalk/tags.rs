@@ -4,7 +4,7 @@
 //! is left to beanstalkd, which knows none. Must not know what they do.
 
 use super::extensions::{Extension, Extensions};
-use crate::engine::{GroupTag, Name, Span, Tags, Tie, LONGEST_REASON, MOST_TIES};
+use crate::engine::{GroupTag, Name, Recurrence, Span, Tags, Tie, LONGEST_REASON, MOST_TIES};
 use crate::protocol::text::{is_tube_name, number32, past, unquote, upto, MAX_QUOTED_NAME};
 
 /// What stands behind the four numbers of a put.
@@ -21,7 +21,7 @@ pub enum Tagging {
 }
 
 /// The tags and the extensions that they belong to.
-pub const TAGS: [(&[u8; 4], Extension); 8] = [
+pub const TAGS: [(&[u8], Extension); 10] = [
     (b"con:", Extension::Con),
     (b"idp:", Extension::Idp),
     (b"tub:", Extension::Tub),
@@ -30,6 +30,8 @@ pub const TAGS: [(&[u8; 4], Extension); 8] = [
     (b"err:", Extension::Export),
     (b"grp:", Extension::Grp),
     (b"aft:", Extension::Aft),
+    (b"cron:", Extension::Cron),
+    (b"every:", Extension::Every),
 ];
 
 /// Reads what follows the fourth number.
@@ -45,10 +47,8 @@ pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
 fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
     let (mut tags, mut seen, mut left) = (Tags::default(), Extensions::NONE, rest);
     while let Some((word, behind)) = next_tag(left) {
-        let known = word.split_first_chunk().and_then(|(name, value)| {
-            let row = TAGS.iter().find(|(tag, on)| *tag == name && extensions.has(*on))?;
-            Some((row.1, value))
-        });
+        let mut known = TAGS.iter().filter(|(_, extension)| extensions.has(*extension));
+        let known = known.find_map(|(tag, extension)| Some((*extension, word.strip_prefix(*tag)?)));
         match known {
             Some((extension, value))
                 if (!seen.has(extension) || may_repeat(extension))
@@ -64,6 +64,9 @@ fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
     }
     if seen == Extensions::NONE {
         return Tagging::Garbage;
+    }
+    if tags.recurs.is_some() && !may_recur(&tags) {
+        return Tagging::Malformed;
     }
     Tagging::Tagged(Box::new(tags))
 }
@@ -121,6 +124,12 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
             };
             add_group(tags, group, tie)?;
         }
+        Extension::Cron | Extension::Every if tags.recurs.is_some() => return None,
+        Extension::Cron => tags.recurs = Some(read_cron(value)?),
+        Extension::Every => {
+            let is_number = matches!(Recurrence::parse(value), Some(Recurrence::Every(_)));
+            tags.recurs = Some(is_number.then(|| Name::from(value))?);
+        }
         Extension::Con => {
             let (key, most) = split(value)?;
             tags.concurrency = Some((name(key)?, most.or(Some(1)).filter(|most| *most > 0)?));
@@ -128,6 +137,23 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
         _ => return None,
     }
     Some(())
+}
+
+/// Returns `true` if the other tags are those of a schedule: it has a name, waits for nothing and has not failed.
+fn may_recur(tags: &Tags) -> bool {
+    let is_free = tags.groups.iter().all(|tag| tag.tie == Tie::Member);
+    tags.key.is_some() && is_free && tags.fails == 0 && tags.reason.is_none()
+}
+
+/// Reads five fields, in quotes with blanks between them, or with commas if none is a list; or a name that begins with
+/// `@`.
+fn read_cron(value: &[u8]) -> Option<Name> {
+    let text = match unquote(value) {
+        Some((text, b"")) => text,
+        Some(_) => return None,
+        None => value.iter().map(|&byte| if byte == b',' { b' ' } else { byte }).collect(),
+    };
+    matches!(Recurrence::parse(&text), Some(Recurrence::Minutes(_))).then(|| Name::from(&*text))
 }
 
 /// Returns `true` if a job may have several tags of this kind.
@@ -218,5 +244,34 @@ mod tests {
         assert_eq!(ties, [after(false), Tie::Member, after(true), Tie::AfterCount(7)]);
         assert!(matches!(read(b" idp:k", Extensions::NONE), Tagging::Garbage));
         assert!(matches!(read(b"", Extensions::ALL), Tagging::Plain));
+    }
+    #[test]
+    fn a_schedule_has_a_name_and_waits_for_nothing() {
+        for right in [
+            " idp:k cron:*/5,*,*,*,*",
+            " cron:@daily idp:k",
+            r#" cron:"0,30 9-17 * * mon-fri" idp:k try:3 ttl:60 con:c:2 grp:g tub:t"#,
+            " idp:k:60 every:300",
+        ] {
+            let Tagging::Tagged(tags) = read(right.as_bytes(), Extensions::ALL) else { panic!("{right}") };
+            assert!(tags.recurs.is_some(), "{right}");
+        }
+        for wrong in [
+            " cron:@daily",
+            " every:300",
+            " idp:k cron:300",
+            " idp:k every:@daily",
+            " idp:k every:0",
+            " idp:k cron:@daily every:300",
+            " idp:k cron:@daily cron:@daily",
+            " idp:k every:300 aft:g",
+            " idp:k every:300 try:3:0:1",
+            " idp:k cron:0,30,9,*,*,*",
+            r#" idp:k cron:"* * 30 2 *""#,
+            r#" idp:k cron:"* * * * *"x"#,
+            " idp:k cron:",
+        ] {
+            assert!(matches!(read(wrong.as_bytes(), Extensions::ALL), Tagging::Malformed), "{wrong}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use super::tube_settings::written;
 use crate::engine::{
     CompletionPolicy, EndedKey, GroupStats, JobId, JobStats, Span, State, StoredKey, StoredOptions, Time, TubeStats,
 };
-use crate::protocol::text::{push_number, push_quoted, push_tube_name};
+use crate::protocol::text::{push_number, push_quoted, push_tube_name, whole_number};
 use crate::protocol::Output;
 
 /// A body in the making.
@@ -152,6 +152,14 @@ pub fn job_marks(
             show(key, Number(number));
         }
     };
+    if let Some(schedule) = options.and_then(|options| options.schedule) {
+        match whole_number(schedule.when) {
+            Some(seconds) => show("every", Number(seconds)),
+            None => show("cron", Text(schedule.when)),
+        }
+        show("runs", Number(schedule.count.runs.into()));
+        show("skipped", Number(schedule.count.skipped.into()));
+    }
     if let Some(options) = options {
         match options.dedup_key {
             StoredKey::Kept(name) => show("idempotency-key", Name(&name.text())),
@@ -178,6 +186,9 @@ pub fn job_marks(
     if let Some(options) = options {
         positive("backoff", options.backoff.into(), &mut show);
         positive("max-fails", options.max_fails.into(), &mut show);
+        if options.schedule.is_some() && options.ttl != Span::MAX {
+            show("ttl", Number(options.ttl.secs()));
+        }
         if options.expires != Time::NEVER {
             show("expires-in", Number(options.expires.since(now).nanos().div_ceil(1_000_000_000)));
         }
@@ -247,6 +258,7 @@ pub fn tube(tube: &TubeStats) -> Vec<u8> {
 /// What only some tubes have: held jobs and settings.
 fn show_settings(yaml: &mut Yaml, tube: &TubeStats) {
     yaml.positive("current-jobs-held", tube.jobs.held);
+    yaml.positive("current-jobs-scheduled", tube.jobs.scheduled);
     if let Some(settings) = tube.settings {
         yaml.quoted("settings", &written(settings));
     }
@@ -287,6 +299,7 @@ pub fn stats(figures: &QueueFigures, extensions: Extensions) -> Vec<u8> {
     let offered = |row: &CommandRow| row.extension.is_some_and(|extension| extensions.has(extension));
     extended_counts(figures, offered).for_each(|(key, count)| yaml.number(&key, count));
     yaml.positive("current-jobs-held", figures.stats.jobs.held);
+    yaml.positive("current-jobs-scheduled", figures.stats.jobs.scheduled);
     if extensions != Extensions::NONE {
         yaml.quoted("extensions", extensions.words().as_bytes());
     }

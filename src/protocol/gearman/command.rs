@@ -8,8 +8,7 @@ use super::admin::AdminCommand;
 use super::kind::Kind;
 use super::names::MAX_LINE;
 use super::reply::Fault;
-use super::schedule::Schedule;
-use crate::engine::{Body, DedupKey, Fingerprint, Priority, Time};
+use crate::engine::{Body, DedupKey, Fingerprint, Minutes, Priority, Time};
 
 /// Upper bound of the bytes of a job's record beside its body and its names.
 const SUBMIT_OVERHEAD: u64 = 200;
@@ -63,7 +62,7 @@ pub enum When {
     /// At this moment, or at once if it has passed.
     At(Time),
     /// At the next minute that matches.
-    On(Schedule),
+    On(Minutes),
 }
 
 /// Arguments and data of any of the WORK packets.

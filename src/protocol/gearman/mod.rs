@@ -25,7 +25,6 @@ pub use packets::{Packet, Parse, PACKETS};
 pub use reply::packet_length;
 pub use reply::Fault;
 pub use request::{Decoder, Request, MAX_HEAD};
-pub use schedule::Schedule;
 pub use session::{deny, execute, go_on, tell, Continuation, Session};
 
 /// What a client is told that connects when there is no room for it: an ERROR `QUEUE_ERROR`, `Too many connections`.

@@ -9,7 +9,7 @@ use super::command::{Command, Submission, When, Work};
 use super::kind::Kind;
 use super::names::{MAX_CLIENT_ID, MAX_FUNCTION, MAX_UNIQUE};
 use super::reply::{self, Fault};
-use super::schedule::Schedule;
+use super::schedule;
 use crate::access::Need;
 use crate::engine::{Body, DedupKey, Priority, Span, Time, PRIORITY_CLASSES};
 use crate::protocol::text::{strtoll, upto};
@@ -170,7 +170,7 @@ fn epoch(args: &[&[u8]]) -> Result<Command, Fault> {
 fn scheduled(args: &[&[u8]]) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, true)?;
     let fields = [2, 3, 4, 5, 6].map(|place| arg(args, place));
-    submission.when = When::On(Schedule::parse(fields).ok_or(reply::WRONG_SCHEDULE)?);
+    submission.when = When::On(schedule::parse(fields).ok_or(reply::WRONG_SCHEDULE)?);
     Ok(Command::Submit(Box::new(submission)))
 }
 

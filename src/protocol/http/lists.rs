@@ -445,7 +445,7 @@ impl JobList {
     }
 
     fn states(&self) -> &'static [State] {
-        let all = &State::UNFINISHED;
+        let all = &State::LISTED;
         let place = self.state.and_then(|state| all.iter().position(|one| *one == state));
         place.and_then(|place| all.get(place..=place)).unwrap_or(all)
     }

@@ -11,7 +11,7 @@ use super::HttpSettings;
 use crate::engine::{FindOldest, JobCounts, Progress, Span, State, Stats, TubeStats};
 use crate::protocol::beanstalk::{extended_counts, FigureValue, QueueFigures, SERVER_FIGURES, TUBE_FIGURES};
 use crate::protocol::sums::VisibleSums;
-use crate::protocol::text::has_part;
+use crate::protocol::text::{has_part, metric_label};
 use crate::protocol::{sees, CommandPlace, Context, Output, Wire};
 use crate::shared::log_figures::Health;
 use crate::shared::role::{Role, RoleFigures};
@@ -56,7 +56,7 @@ pub type Family = (&'static str, &'static str, &'static str);
 
 /// The server's own metrics, in the order in which they are told; those of tubes come behind the histograms.
 #[rustfmt::skip]
-pub const FAMILIES: [Family; 60] = [
+pub const FAMILIES: [Family; 63] = [
     ("beanpole_build_info", "gauge", "Version of the running server."),
     ("beanpole_jobs", "gauge", "Number of jobs by state."),
     ("beanpole_jobs_urgent", "gauge", "Number of ready jobs with a priority below 1024."),
@@ -73,6 +73,9 @@ pub const FAMILIES: [Family; 60] = [
     ("beanpole_commands_total", "counter", "Number of commands by protocol."),
     ("beanpole_job_timeouts_total", "counter", "Number of reservations that ended with the time to run."),
     ("beanpole_jobs_expired_total", "counter", "Number of jobs whose time to live ended."),
+    ("beanpole_schedule_runs_total", "counter", "Number of copies that schedules have put."),
+    ("beanpole_schedule_skips_total", "counter", "Number of runs skipped because the last copy still existed."),
+    ("beanpole_schedule_delay_seconds", "gauge", "Time for which a run has been overdue."),
     ("beanpole_connections_total", "counter", "Number of accepted connections, without HTTP."),
     ("beanpole_connections_rejected_total", "counter", "Number of rejected connections."),
     ("beanpole_connections_dropped_total", "counter", "Number of connections closed because memory was short."),
@@ -120,11 +123,11 @@ pub const FAMILIES: [Family; 60] = [
 ];
 
 /// The families that only one of several servers has.
-pub const JOURNAL: std::ops::Range<usize> = 26..34;
+pub const JOURNAL: std::ops::Range<usize> = 29..37;
 
 /// The first family of tubes in the table, the first of Gearman's, and where those end.
-const TUBES: usize = 44;
-const GEARMAN: usize = 56;
+const TUBES: usize = 47;
+const GEARMAN: usize = 59;
 
 /// Places among the metrics of tubes.
 const AGES: usize = 6;
@@ -280,7 +283,7 @@ impl Scrape {
             if self.ages.is_none() {
                 self.ages = Some(ages);
             } else {
-                let (name, family) = (label(self.oldest.tube()), FAMILIES[TUBES + AGES].0);
+                let (name, family) = (metric_label(self.oldest.tube()), FAMILIES[TUBES + AGES].0);
                 for (state, age) in AGED.iter().zip(ages) {
                     let age = seconds(age.nanos().into());
                     let line = format!("{family}{{tube=\"{name}\",state=\"{state}\"}} {age}\n");
@@ -295,7 +298,7 @@ impl Scrape {
 
     #[expect(clippy::indexing_slicing, reason = "there are samples for each row of tubes, and the places are theirs")]
     fn add(&mut self, tube: &TubeStats) -> usize {
-        let name = label(tube.name);
+        let name = metric_label(tube.name);
         let mut bytes = 0;
         let names = self.names;
         let mut line = |place: usize, key: &str, more: &str, value: &str| {
@@ -499,6 +502,10 @@ fn whole_server(page: &mut Page, figures: &QueueFigures, ages: Option<[Span; 3]>
     }
     page.number(stats.timeouts);
     page.number(stats.evicted);
+    let (runs, skips) = context.engine.schedule_totals();
+    page.number(runs);
+    page.number(skips);
+    page.number(context.engine.schedule_delay(context.now).secs());
     page.number(stats.total_connections);
     page.number(figures.usage.rejected_connections);
     page.number(figures.usage.dropped_connections);
@@ -564,9 +571,10 @@ fn push_histogram(
     text.extend_from_slice(rest.as_bytes());
 }
 
-fn states(jobs: &JobCounts) -> [(&'static str, u64); 5] {
-    let JobCounts { ready, reserved, delayed, buried, held, .. } = *jobs;
-    [("ready", ready), ("reserved", reserved), ("delayed", delayed), ("buried", buried), ("held", held)]
+fn states(jobs: &JobCounts) -> [(&'static str, u64); 6] {
+    let JobCounts { ready, reserved, delayed, buried, held, scheduled, .. } = *jobs;
+    let [first, second, third] = [("ready", ready), ("reserved", reserved), ("delayed", delayed)];
+    [first, second, third, ("buried", buried), ("held", held), ("scheduled", scheduled)]
 }
 
 fn family(text: &mut Vec<u8>, name: &str, kind: &str, help: &str) {
@@ -577,24 +585,6 @@ fn family(text: &mut Vec<u8>, name: &str, kind: &str, help: &str) {
 pub fn seconds(nanos: u128) -> String {
     let text = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// A tube's name between quotes. A byte that is not UTF-8 is written as `\xff`, and a backslash is doubled, so that no
-/// two names have one label; each backslash of that is escaped once more, as the format wants it.
-fn label(name: &[u8]) -> String {
-    let mut text = String::with_capacity(name.len());
-    for chunk in name.utf8_chunks() {
-        for letter in chunk.valid().chars() {
-            match letter {
-                '\\' => text.push_str("\\\\\\\\"),
-                '"' => text.push_str("\\\""),
-                '\n' => text.push_str("\\n"),
-                letter => text.push(letter),
-            }
-        }
-        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\\\x{byte:02x}")));
-    }
-    text
 }
 
 #[cfg(test)]
@@ -624,8 +614,8 @@ mod tests {
     fn seconds_and_labels() {
         let shown = [0, 1, 1_000_000, 1_500_000_000, 60_000_000_000].map(seconds);
         assert_eq!(shown, ["0", "0.000000001", "0.001", "1.5", "60"]);
-        assert_eq!(label(b"a\"\\\n\xffb"), "a\\\"\\\\\\\\\\n\\\\xffb");
-        assert_ne!(label(b"zz\xff"), label(b"zz\\xff"));
+        assert_eq!(metric_label(b"a\"\\\n\xffb"), "a\\\"\\\\\\\\\\n\\\\xffb");
+        assert_ne!(metric_label(b"zz\xff"), metric_label(b"zz\\xff"));
     }
 
     struct SomeHost(crate::protocol::Facts);

@@ -33,6 +33,9 @@ pub fn time_members(members: &mut Members, tube: &TubeStats, oldest: [Span; 3]) 
     if tube.jobs.held > 0 {
         members.number("current-jobs-held", tube.jobs.held);
     }
+    if tube.jobs.scheduled > 0 {
+        members.number("current-jobs-scheduled", tube.jobs.scheduled);
+    }
     tube_times(tube, oldest, |key, value| figure(members, key, value));
     if let Some(settings) = tube.settings {
         members.text("settings", &tube_settings(settings));
@@ -52,7 +55,7 @@ pub fn figure(members: &mut Members, key: &str, value: FigureValue) {
 pub fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown: usize, now: Time) {
     let history = job.history();
     let left = match job.state() {
-        State::Reserved | State::Delayed => job.due().since(now),
+        State::Reserved | State::Delayed | State::Scheduled => job.due().since(now),
         State::Ready | State::Buried | State::Held | State::Finished => Span::ZERO,
     };
     members.number("id", job.id().0);

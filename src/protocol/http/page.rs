@@ -9,11 +9,11 @@ pub const PAGE: &[u8] = include_bytes!("page.html");
 pub const STYLE_HASH: &str = "/LktNxE59+ma/kfgt3BUZIbHi8q61e/v5MP1NmvZb14=";
 
 /// The same of its script.
-pub const SCRIPT_HASH: &str = "khxWcd8x+SmfHE3TfoK8ChOpprVvpw7Au80MP4U0yjk=";
+pub const SCRIPT_HASH: &str = "rWbi0ZNYiabvQhALxqlnVWdMxygct/VM5gr5uqrpco0=";
 
 /// What the page may do: be styled, run, and ask this server.
 pub const PAGE_POLICY: &str =
     "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'; \
     style-src 'sha256-/LktNxE59+ma/kfgt3BUZIbHi8q61e/v5MP1NmvZb14='; \
-    script-src 'sha256-khxWcd8x+SmfHE3TfoK8ChOpprVvpw7Au80MP4U0yjk='";
+    script-src 'sha256-rWbi0ZNYiabvQhALxqlnVWdMxygct/VM5gr5uqrpco0='";

@@ -305,14 +305,22 @@ fn put(tube: &[u8], job: NewJob, context: &mut Context) -> HttpAnswer {
 }
 
 fn put_tagged(job: NewJob, tags: Tags, context: &mut Context) -> HttpAnswer {
+    let mut is_replaced = false;
     let (id, duplicate_of) = match context.engine.put_tagged_unmarked(context.client, job, tags, context.now) {
         Ok(Tagged::New(id)) => (id, None),
         Ok(Tagged::Duplicate { id, state, .. }) => (id, Some(state.word())),
         Ok(Tagged::Ended(id)) => (id, Some("deleted")),
+        Ok(Tagged::Scheduled { id, replaced }) => {
+            is_replaced = replaced;
+            (id, None)
+        }
         Err(refused) => return Err(refusal(refused)),
     };
     object(|members| {
         members.number("id", id.0);
+        if is_replaced {
+            members.truth("replaced", true);
+        }
         duplicate_of.into_iter().for_each(|state| members.text("duplicate-of", state.as_bytes()));
     })
 }

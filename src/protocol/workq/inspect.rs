@@ -156,6 +156,6 @@ fn state(engine: &Engine, job: &JobView) -> u64 {
         State::Reserved => 4,
         State::Buried => 3,
         State::Ready | State::Delayed | State::Held if job.history().reserves > 0 => 3,
-        State::Ready | State::Delayed | State::Held => 0,
+        State::Ready | State::Delayed | State::Held | State::Scheduled => 0,
     }
 }

@@ -3,7 +3,7 @@
 //! Owns their spelling, and its conversion to the engine's nanoseconds. Must not read a clock.
 
 use crate::engine::Time;
-use crate::shared::calendar::{date_of, day_of, push_moment};
+use crate::engine::{date_of, day_of, push_moment};
 
 const NANOS: u64 = 1_000_000_000;
 const DAY: i64 = 86_400;

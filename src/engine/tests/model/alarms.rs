@@ -12,6 +12,8 @@ enum Alarm {
     Life(JobId),
     /// A key is forgotten that has outlived its job, which had this id.
     Key(JobId),
+    /// A schedule is due, or tries again.
+    Schedule(JobId),
 }
 
 impl Model {
@@ -50,7 +52,8 @@ impl Model {
         let tubes = self.tubes.iter().map(|tube| (self.tube_alarm(tube), Alarm::Tube(tube.name)));
         let lives = self.extended.ends_of_life().map(|(at, job)| (at, Alarm::Life(job)));
         let keys = self.extended.ended.iter().map(|key| (key.until, Alarm::Key(key.id)));
-        clients.chain(tubes).chain(lives).chain(keys).collect()
+        let schedules = self.runs().map(|(at, job)| (at, Alarm::Schedule(job)));
+        clients.chain(tubes).chain(lives).chain(keys).chain(schedules).collect()
     }
 
     pub fn next_deadline(&self) -> Time {
@@ -91,6 +94,7 @@ impl Model {
         model.extended.now = now;
         match alarm {
             Alarm::Life(job) => model.ring_life(job),
+            Alarm::Schedule(job) => model.ring_schedule(job, now),
             Alarm::Key(id) => model.extended.ended.retain(|key| key.id != id),
             Alarm::ClientState(client) => model.ring_client(client, now),
             Alarm::Tube(tube) => model.ring_tube(tube, now),

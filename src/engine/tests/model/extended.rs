@@ -10,6 +10,7 @@ use super::super::super::{
     TubeEvents,
 };
 use super::groups::GroupTie;
+use super::schedules::Schedule;
 use super::settings::{Ruled, Settings};
 use super::{History, Model, Name, Place};
 
@@ -25,10 +26,12 @@ pub struct JobTags {
     /// With how many jobs of the key may be reserved at a time.
     pub bound: Option<(Name, u32)>,
     pub groups: Vec<(Name, GroupTie)>,
+    /// It recurs after so many seconds each.
+    pub every: Option<u32>,
     pub(super) expires: Option<Time>,
     /// The end of its time to live is waited for: it is from the moment on when the job becomes ready or delayed, and
     /// no longer when it comes while the job is spared.
-    timed: bool,
+    pub(super) timed: bool,
 }
 
 /// A key whose job has ended.
@@ -65,6 +68,7 @@ pub struct Extended {
     /// How many tries of a job have failed, why the last one did, and which tube it is a dead letter of.
     pub failures: BTreeMap<JobId, (u8, Name, Option<Name>)>,
     pub awaiting: Vec<Awaiting>,
+    pub schedules: BTreeMap<JobId, Schedule>,
     /// The groups, each with the number of members that have ended.
     pub groups: BTreeMap<Name, u64>,
     /// What held jobs wait for: a group, and the number of members that must end, or 0 for all.
@@ -104,7 +108,9 @@ impl Model {
 
     /// A tube with so many jobs takes no more; those that are set aside do not count.
     pub(super) fn is_full(&self, tube: Name) -> bool {
-        let counts = |job: &&super::Job| job.tube == tube && !matches!(job.place, Place::Buried { .. });
+        let counts = |job: &&super::Job| {
+            job.tube == tube && !matches!(job.place, Place::Buried { .. } | Place::Scheduled { .. })
+        };
         let most = self.extended.rules.get(tube).and_then(|rules| rules.settings.limit);
         most.is_some_and(|most| self.jobs.iter().filter(counts).count() >= most as usize)
     }
@@ -168,6 +174,7 @@ impl Model {
         self.tube_mut(tube).deletes += 1;
         self.jobs.retain(|job| job.id != id);
         let tags = self.extended.tags.remove(&id);
+        self.unschedule(id);
         self.extended.failures.remove(&id);
         self.untie(tags.map(|tags| tags.groups).unwrap_or_default());
     }
@@ -253,13 +260,13 @@ impl Model {
 }
 
 impl Model {
-    fn keyed(&self, tube: Name, key: Name) -> Option<JobId> {
+    pub(super) fn keyed(&self, tube: Name, key: Name) -> Option<JobId> {
         let has =
             |id: &JobId| self.extended.tags.get(id).and_then(|tags| tags.key).is_some_and(|(other, _)| other == key);
         self.jobs.iter().filter(|job| job.tube == tube).map(|job| job.id).find(has)
     }
 
-    fn ended_key(&self, tube: Name, key: Name, now: Time) -> Option<JobId> {
+    pub(super) fn ended_key(&self, tube: Name, key: Name, now: Time) -> Option<JobId> {
         let ended = self.extended.ended.iter().filter(|ended| (ended.tube, ended.key) == (tube, key));
         ended.filter(|ended| ended.until > now).map(|ended| ended.id).next()
     }
@@ -277,6 +284,7 @@ impl Model {
             Place::Reserved { .. } => State::Reserved,
             Place::Buried { .. } => State::Buried,
             Place::Held => State::Held,
+            Place::Scheduled { .. } => State::Scheduled,
         })
     }
 
@@ -290,8 +298,12 @@ impl Model {
     ) -> Result<Tagged, Refused> {
         self.mark_producer(client);
         self.extended.uncounted = true;
+        self.tidy_groups();
         if self.draining {
             return Err(Refused::Draining);
+        }
+        if let Some(every) = tags.every {
+            return self.put_schedule(client, (pri, delay, ttr), body, (tags, every), now);
         }
         let tube = tags.tube.unwrap_or(self.used(client));
         if let Some((key, _)) = tags.key {
@@ -428,7 +440,7 @@ impl Model {
                 return Ok(false);
             }
         }
-        if self.job(id).is_none() {
+        if self.job(id).is_none() || self.next_run(id).is_some() {
             return Ok(false);
         }
         if self.has_expired(id, now) {
@@ -528,11 +540,14 @@ impl Model {
         self.waiting.clear();
         self.draining = false;
         (self.total_connections, self.timeouts) = (0, 0);
-        let Extended { tags, mut ended, mut rules, failures, groups, waits, uncounted, .. } =
+        let Extended { tags, mut ended, mut rules, failures, groups, waits, schedules, uncounted, .. } =
             std::mem::take(&mut self.extended);
         ended.retain(|key| key.until > now);
         rules.values_mut().for_each(|rules| (rules.taken, rules.window_end) = (0, Time::default()));
-        self.extended = Extended { tags, ended, rules, failures, groups, waits, uncounted, now, ..Extended::default() };
+        let kept =
+            Extended { tags, ended, rules, failures, groups, waits, schedules, uncounted, ..Extended::default() };
+        self.extended = Extended { now, ..kept };
+        self.restart_schedules(now);
         for job in &mut self.jobs {
             match job.place {
                 Place::Reserved { .. } => job.place = Place::Ready,

@@ -44,7 +44,7 @@ impl Model {
     }
 
     /// Forgets groups without members that nobody waits for, and waits of jobs that are held no longer.
-    fn tidy_groups(&mut self) {
+    pub(super) fn tidy_groups(&mut self) {
         let held = |id: &JobId| self.job(*id).is_some_and(|job| job.place == Place::Held);
         let ids: Vec<JobId> = self.extended.waits.keys().copied().filter(|id| !held(id)).collect();
         ids.iter().for_each(|id| drop(self.extended.waits.remove(id)));

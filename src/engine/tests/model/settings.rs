@@ -125,7 +125,8 @@ impl Model {
         let from = self.job(id).expect("a job").tube;
         let Some(dead) = self.extended.rules.get(from).and_then(|rules| rules.settings.dead) else { return };
         let most = self.extended.rules.get(dead).and_then(|rules| rules.settings.limit);
-        let many = self.jobs.iter().filter(|job| job.tube == dead).count();
+        let counts = |job: &&super::Job| job.tube == dead && !matches!(job.place, Place::Scheduled { .. });
+        let many = self.jobs.iter().filter(counts).count();
         let is_full = most.is_some_and(|most| many >= most as usize);
         if is_full || !self.may_move(id, dead, now) || self.find_or_create(NOBODY, dead).is_err() {
             self.events.push(Event::DeadLetterStays {

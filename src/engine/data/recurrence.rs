@@ -1,0 +1,353 @@
+//! When something recurs: cron's five fields, in UTC, or a number of seconds.
+//!
+//! Owns the grammar and finds the next time. Must not read a clock, and must not know what recurs.
+
+use super::calendar::{date_of, day_of};
+use super::time::{Span, Time};
+
+const MINUTE: u64 = 60_000_000_000;
+const DAY: u64 = 24 * 60 * MINUTE;
+
+/// Days to look ahead. The 29th of February falls on each day of the week at least once in 40 years (2096 to 2104 has
+/// no leap year between).
+const HORIZON: u64 = 41 * 366;
+
+/// Fields of cron: the smallest and the largest value, and the names of values from the smallest on.
+const FIELDS: [(u8, u8, &[&str]); 5] = [
+    (0, 59, &[]),
+    (0, 23, &[]),
+    (1, 31, &[]),
+    (1, 12, &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]),
+    // Sunday is also 7.
+    (0, 7, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
+];
+
+/// Names for frequent times, and their fields.
+const NICKNAMES: [(&[u8], &[u8]); 7] = [
+    (b"@hourly", b"0 * * * *"),
+    (b"@daily", b"0 0 * * *"),
+    (b"@midnight", b"0 0 * * *"),
+    (b"@weekly", b"0 0 * * 0"),
+    (b"@monthly", b"0 0 1 * *"),
+    (b"@yearly", b"0 0 1 1 *"),
+    (b"@annually", b"0 0 1 1 *"),
+];
+
+/// The longest text that is read, in bytes.
+pub const LONGEST_RECURRENCE: usize = 200;
+
+/// The minutes that match all fields, as sets of values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Minutes {
+    /// Minutes, hours, days of the month, months and days of the week from Sunday, as bits.
+    sets: [u64; 5],
+    /// A day need only match one of the two fields for days if neither has all days.
+    any_day: bool,
+}
+
+/// A rule by which something recurs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recurrence {
+    /// At the minutes that match.
+    Minutes(Minutes),
+    /// After so many seconds each, at least one.
+    Every(u32),
+}
+
+impl Minutes {
+    /// The minutes with these values, which are in their ranges; `None` stands for all values. Days of the week count
+    /// from Sunday.
+    pub fn at(values: [Option<u8>; 5]) -> Minutes {
+        let all = FIELDS.map(|(least, most, _)| (least..=most).fold(0, |set, value| set | 1u64 << value));
+        let mut sets = all;
+        for (set, value) in sets.iter_mut().zip(values) {
+            *set = value.map_or(*set, |value| 1 << value);
+        }
+        Minutes { sets, any_day: false }
+    }
+
+    /// Reads five fields with blanks between them; `None` if one is malformed.
+    fn parse(text: &[u8]) -> Option<Minutes> {
+        let mut fields = text.split(|&byte| byte == b' ');
+        let (mut sets, mut starred) = ([0; 5], [false; 5]);
+        for (place, range) in FIELDS.iter().enumerate() {
+            let field = fields.next()?;
+            sets[place] = read_field(field, range)?;
+            starred[place] = field.first() == Some(&b'*');
+        }
+        // Sunday has two numbers.
+        sets[4] = (sets[4] | sets[4] >> 7) & 0x7f;
+        fields.next().is_none().then_some(Minutes { sets, any_day: !starred[2] && !starred[4] })
+    }
+
+    fn has(&self, field: usize, value: u64) -> bool {
+        self.sets[field] >> value & 1 == 1
+    }
+
+    /// Returns `true` if there is such a date at all.
+    fn is_possible(&self) -> bool {
+        const LENGTHS: [u64; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+        let has_date = |month: u64| (1..=LENGTHS[month as usize - 1]).any(|day| self.has(2, day));
+        self.any_day || (1..=12).any(|month| self.has(3, month) && has_date(month))
+    }
+
+    /// The first day from `date` on that matches. Days count from the first of January 1970, which was a Thursday.
+    fn day_from(&self, mut date: u64, end: u64) -> Option<u64> {
+        while date < end {
+            let (year, month, day) = date_of(date as i64);
+            if !self.has(3, month as u64) {
+                // Skips the rest of the month.
+                date = u64::try_from(day_of(year, month + 1, 1)).ok()?.max(date + 1);
+                continue;
+            }
+            let (of_month, of_week) = (self.has(2, day as u64), self.has(4, (date + 4) % 7));
+            if if self.any_day { of_month || of_week } else { of_month && of_week } {
+                return Some(date);
+            }
+            date += 1;
+        }
+        None
+    }
+
+    /// The first minute of a day that matches and is not before `from`.
+    fn minute_from(&self, from: u64) -> Option<u64> {
+        (from..24 * 60).find(|minute| self.has(1, minute / 60) && self.has(0, minute % 60))
+    }
+
+    /// The first minute that matches and begins at `now` or later; `None` if there is none.
+    pub fn next(&self, now: Time) -> Option<Time> {
+        let first = now.nanos().div_ceil(MINUTE).saturating_mul(MINUTE);
+        let mut date = first / DAY;
+        let end = date + HORIZON;
+        loop {
+            date = self.day_from(date, end)?;
+            let midnight = date.saturating_mul(DAY);
+            if let Some(minute) = self.minute_from(first.saturating_sub(midnight) / MINUTE) {
+                return Some(Time::from_nanos(midnight) + Span::from_nanos(minute * MINUTE));
+            }
+            date += 1;
+        }
+    }
+}
+
+impl Recurrence {
+    /// Reads a number of seconds, the five fields of cron, or a nickname of theirs. `None` if the text is malformed or
+    /// too long, or if the time never comes.
+    pub fn parse(text: &[u8]) -> Option<Recurrence> {
+        if text.len() > LONGEST_RECURRENCE {
+            return None;
+        }
+        if let Some(seconds) = number(text) {
+            return u32::try_from(seconds).ok().filter(|seconds| *seconds > 0).map(Recurrence::Every);
+        }
+        let nickname = NICKNAMES.iter().find(|(name, _)| *name == text);
+        let minutes = Minutes::parse(nickname.map_or(text, |(_, fields)| fields))?;
+        minutes.is_possible().then_some(Recurrence::Minutes(minutes))
+    }
+
+    /// The next time after `now`, of something that was due at `last`.
+    pub fn after(&self, last: Time, now: Time) -> Time {
+        match self {
+            Recurrence::Minutes(minutes) => minutes.next(now + Span::from_nanos(1)).unwrap_or(Time::NEVER),
+            Recurrence::Every(seconds) => {
+                let span = Span::from_secs((*seconds).into()).nanos();
+                let missed = now.since(last).nanos() / span;
+                last + Span::from_nanos(span.saturating_mul(missed + 1))
+            }
+        }
+    }
+
+    /// The first time of something that begins at `now`, but not before `delay` has passed.
+    pub fn first(&self, now: Time, delay: Span) -> Time {
+        match self {
+            Recurrence::Every(_) if delay > Span::ZERO => now + delay,
+            Recurrence::Every(seconds) => now + Span::from_secs((*seconds).into()),
+            Recurrence::Minutes(minutes) => minutes.next(now + delay).unwrap_or(Time::NEVER),
+        }
+    }
+
+    /// When something is due that was due at `due`, if the clock may have been set back since: never later than the
+    /// second time from `now` on, or from the end of its `delay`.
+    pub fn bounded(&self, due: Time, now: Time, delay: Span) -> Time {
+        let begin = now + delay;
+        match self {
+            Recurrence::Minutes(_) => due.min(self.after(begin, self.after(begin, begin))),
+            Recurrence::Every(seconds) => due.min(now + delay.max(Span::from_secs((*seconds).into()))),
+        }
+    }
+}
+
+/// Reads a field of cron: a list of values and ranges, each perhaps with a step.
+fn read_field(field: &[u8], range: &(u8, u8, &[&str])) -> Option<u64> {
+    let (least, most, _) = *range;
+    let mut set = 0;
+    for part in field.split(|&byte| byte == b',') {
+        let (values, step) = match part.iter().position(|&byte| byte == b'/') {
+            Some(at) => (part.get(..at)?, Some(number(part.get(at + 1..)?).filter(|step| *step > 0)?)),
+            None => (part, None),
+        };
+        let (first, last) = match values.iter().position(|&byte| byte == b'-') {
+            _ if values == b"*" => (least, most),
+            Some(at) => (value(values.get(..at)?, range)?, value(values.get(at + 1..)?, range)?),
+            None => {
+                let first = value(values, range)?;
+                // As in cron, a step behind one value goes up to the largest.
+                (first, if step.is_some() { most } else { first })
+            }
+        };
+        if first > last {
+            return None;
+        }
+        let step = usize::try_from(step.unwrap_or(1)).ok()?;
+        set = (first..=last).step_by(step).fold(set, |set, value| set | 1 << value);
+    }
+    Some(set)
+}
+
+/// A value of a field: a number in its range, or a name.
+fn value(text: &[u8], (least, most, names): &(u8, u8, &[&str])) -> Option<u8> {
+    let named = names.iter().position(|name| text.eq_ignore_ascii_case(name.as_bytes()));
+    let value = named.map(|place| *least + place as u8).or_else(|| u8::try_from(number(text)?).ok());
+    value.filter(|value| (*least..=*most).contains(value))
+}
+
+/// A number of up to ten digits and nothing else.
+fn number(text: &[u8]) -> Option<u64> {
+    let digits = (1..=10).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
+    digits.then(|| text.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tuesday, 14 November 2023, 22:13:20.
+    const NOW: u64 = 1_700_000_000;
+
+    fn at(seconds: u64) -> Time {
+        Time::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// Seconds since 1970 of the next time after `now`.
+    fn after(text: &str, now: u64) -> u64 {
+        let recurrence = Recurrence::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text}"));
+        recurrence.after(at(now), at(now)).nanos() / 1_000_000_000
+    }
+
+    #[test]
+    fn the_next_minute_is_found() {
+        for (text, next) in [
+            ("* * * * *", 1_700_000_040),
+            ("*/5 * * * *", 1_700_000_100),
+            ("14 * * * *", 1_700_000_040),
+            ("13 * * * *", 1_700_003_580),
+            ("0,30 22-23 * * *", 1_700_001_000),
+            ("50/5 * * * *", 1_700_002_200),
+            ("0 22 * * *", 1_700_085_600),
+            ("30 6 1 * *", 1_701_412_200),
+            ("0 0 * * mon", 1_700_438_400),
+            ("0 0 * * 1", 1_700_438_400),
+            ("0 0 * * Sun", 1_700_352_000),
+            ("0 0 * * 7", 1_700_352_000),
+            ("0 0 * * 5-7", 1_700_179_200),
+            ("59 23 31 dec *", 1_704_067_140),
+            ("0 12 29 2 *", 1_709_208_000),
+            ("0 0 31 */2 *", 1_704_067_200 + 30 * 86_400),
+            ("@hourly", 1_700_002_800),
+            ("@daily", 1_700_006_400),
+            ("@weekly", 1_700_352_000),
+            ("@monthly", 1_701_388_800),
+            ("@yearly", 1_704_067_200),
+        ] {
+            assert_eq!(after(text, NOW), next, "{text}");
+        }
+        assert_eq!(after("* * * * *", 1_700_000_040), 1_700_000_100, "this minute is over");
+    }
+
+    #[test]
+    fn one_of_two_fields_for_days_is_enough_unless_one_begins_with_a_star() {
+        // The 15th is a Wednesday, the 17th a Friday.
+        assert_eq!(after("0 0 17 * wed", NOW), 1_700_006_400);
+        assert_eq!(after("0 0 15 * fri", NOW), 1_700_006_400);
+        assert_eq!(after("0 0 */2 * fri", NOW), 1_700_179_200, "the 17th");
+        assert_eq!(after("0 0 13 * fri", NOW), 1_700_179_200, "Friday the 17th");
+    }
+
+    #[test]
+    fn seconds_keep_their_phase() {
+        let every = Recurrence::parse(b"300").expect("a number");
+        assert_eq!(every.first(at(7), Span::ZERO), at(307));
+        assert_eq!(every.first(at(7), Span::from_secs(2)), at(9));
+        assert_eq!(every.after(at(307), at(307)), at(607));
+        assert_eq!(every.after(at(307), at(1000)), at(1207), "missed times are left out");
+        assert_eq!(every.bounded(at(90_000), at(50), Span::ZERO), at(350));
+        assert_eq!(every.bounded(at(90_000), at(50), Span::from_secs(900)), at(950));
+        assert_eq!(every.bounded(at(60), at(50), Span::ZERO), at(60));
+        let daily = Recurrence::parse(b"@daily").expect("a nickname");
+        assert_eq!(daily.first(at(5), Span::from_secs(86_400)), at(2 * 86_400));
+        assert_eq!(daily.bounded(at(900 * 86_400), at(5), Span::ZERO), at(2 * 86_400));
+        assert_eq!(daily.bounded(at(86_400), at(5), Span::ZERO), at(86_400));
+    }
+
+    #[test]
+    fn rare_dates_are_found_and_impossible_ones_are_refused() {
+        for weekday in 0..7 {
+            // From March 2096 on: no leap year before 2104.
+            let minutes = Minutes::at([None, None, Some(29), Some(2), Some(weekday)]);
+            let found = minutes.next(at(3_981_398_400)).expect("a date").nanos() / DAY;
+            assert_eq!((date_of(found as i64).1, date_of(found as i64).2), (2, 29));
+        }
+        for wrong in [
+            "",
+            "0",
+            "4294967296",
+            "00000000000",
+            "* * * *",
+            "* * * * * *",
+            "*  * * * *",
+            "60 * * * *",
+            "* 24 * * *",
+            "* * 0 * *",
+            "* * 32 * *",
+            "* * * 13 * ",
+            "* * * 0 *",
+            "* * * * 8",
+            "-1 * * * *",
+            "+1 * * * *",
+            "*/0 * * * *",
+            "5-3 * * * *",
+            "1,,2 * * * *",
+            "x * * * *",
+            "* * * * mo",
+            "1- * * * *",
+            "*-3 * * * *",
+            "@never",
+            "@",
+            "* * 30 2 *",
+            "0 0 31 4,6,9,11 *",
+            "1/2/3 * * * *",
+        ] {
+            assert_eq!(Recurrence::parse(wrong.as_bytes()), None, "{wrong}");
+        }
+        assert_eq!(Recurrence::parse(&[b'1'; LONGEST_RECURRENCE + 1]), None);
+    }
+
+    #[test]
+    fn every_time_matches_and_none_between_does() {
+        // Slowly, by each minute of a year.
+        for text in ["*/17 3-5 * * *", "0 0 29 feb *", "7 7 13 * fri", "0 */6 1-7 * mon"] {
+            let Some(Recurrence::Minutes(minutes)) = Recurrence::parse(text.as_bytes()) else { panic!("{text}") };
+            let mut next = minutes.next(at(NOW)).expect("a time");
+            for minute in NOW / 60 + 1..NOW / 60 + 366 * 1440 {
+                let (date, of_day) = (minute / 1440, minute % 1440);
+                let matches = minutes.day_from(date, date + 1).is_some()
+                    && minutes.has(1, of_day / 60)
+                    && minutes.has(0, of_day % 60);
+                assert_eq!(matches, at(minute * 60) == next, "{text}: {minute}");
+                if matches {
+                    next = minutes.next(next + Span::from_nanos(1)).expect("a time");
+                }
+            }
+        }
+    }
+}

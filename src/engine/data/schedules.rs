@@ -1,0 +1,213 @@
+//! Schedules: jobs that put copies of themselves whenever they are due, by their tags `cron:` and `every:`.
+//!
+//! Owns what a schedule has in addition to its job: its name, when it recurs, the tags of its copies, what it has
+//! counted, and the order in which schedules are due. Must not put jobs: `rules/schedules.rs` does.
+
+use super::heap::Heap;
+use super::index::{chained, Index};
+use super::job::JobId;
+use super::job_options::{DedupKey, GroupTag, JobOptions};
+use super::jobs::Jobs;
+use super::list::NIL;
+use super::name::Name;
+use super::recurrence::Recurrence;
+use super::slots::Slots;
+use super::time::{Span, Time};
+
+/// The numbers of times that a schedule was due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RunCount {
+    /// Copies that the schedule has put.
+    pub runs: u32,
+    /// Times without a copy, because the last one still existed.
+    pub skipped: u32,
+}
+
+/// The tags of copies that few schedules have, as in [`JobOptions`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CopyTags {
+    pub ttl: Span,
+    /// The limit of tries, as in [`JobOptions::max_attempts`].
+    pub tries: u8,
+    pub backoff: u32,
+    pub keep: u32,
+    pub concurrency: Option<(Name, u32)>,
+    /// The groups that copies are members of.
+    pub groups: Vec<GroupTag>,
+}
+
+impl CopyTags {
+    /// The tags of most schedules.
+    pub const NONE: &CopyTags =
+        &CopyTags { ttl: Span::MAX, tries: 0, backoff: 0, keep: 0, concurrency: None, groups: Vec::new() };
+
+    /// Bytes of the names, whatever they are for.
+    pub fn names(&self) -> usize {
+        let key = self.concurrency.as_ref().map_or(0, |(key, _)| key.length());
+        key + self.groups.iter().map(|group| group.name.length()).sum::<usize>()
+    }
+}
+
+/// What a schedule has in addition to its job.
+#[derive(Debug)]
+pub struct Schedule {
+    pub(in crate::engine) slot: u32,
+    hash: u32,
+    /// The next schedule in the same bucket of the index.
+    chain: u32,
+    pub(in crate::engine) count: RunCount,
+    /// Unique among the schedules of its tube, and the key of its copies.
+    pub(in crate::engine) name: Name,
+    /// When it recurs, as [`Recurrence::parse`] reads it. Most are short, so this takes less memory than the sets.
+    pub(in crate::engine) when: Name,
+    tags: Option<Box<CopyTags>>,
+}
+
+/// Bytes of account of a schedule in addition to its job, without names: itself, its entry in the index, and its entry
+/// in the order in which schedules are due.
+pub const SCHEDULE_COST: u64 = size_of::<Schedule>() as u64 + 32;
+
+const _: () = assert!(SCHEDULE_COST + super::jobs::JOB_COST <= 200);
+
+impl Schedule {
+    /// The tags of its copies that few schedules have.
+    pub fn tags(&self) -> Option<&CopyTags> {
+        self.tags.as_deref()
+    }
+
+    /// The numbers of its runs since it was put under its name.
+    pub fn count(&self) -> RunCount {
+        self.count
+    }
+
+    /// Bytes of its names and of when it recurs.
+    pub fn texts(&self) -> usize {
+        self.name.length() + self.when.length() + self.tags().map_or(0, CopyTags::names)
+    }
+
+    /// When it recurs; never, if the text is none that was ever accepted.
+    pub fn recurrence(&self) -> Option<Recurrence> {
+        Recurrence::parse(self.when.key())
+    }
+
+    /// Returns `true` if it recurs after a number of seconds, not at times of the calendar.
+    pub fn is_counted(&self) -> bool {
+        matches!(self.recurrence(), Some(Recurrence::Every(_)))
+    }
+
+    /// The options of a copy.
+    pub fn copy_options(&self) -> JobOptions {
+        let CopyTags { ttl, tries, backoff, keep, concurrency, groups } = self.tags().unwrap_or(CopyTags::NONE).clone();
+        JobOptions {
+            dedup_key: DedupKey::Name(self.name.clone()),
+            ttl,
+            max_attempts: tries,
+            keep,
+            backoff,
+            concurrency,
+            groups,
+            ..JobOptions::default()
+        }
+    }
+
+    fn cost(&self) -> u64 {
+        let tags = self.tags().map_or(0, |tags| size_of::<CopyTags>() + tags.groups.len() * size_of::<GroupTag>());
+        SCHEDULE_COST + (self.texts() + tags) as u64
+    }
+}
+
+chained!(Schedule);
+
+/// All schedules. The job of each has its number as its holder.
+#[derive(Debug, Default)]
+pub struct Schedules {
+    store: Slots<Schedule, 256>,
+    index: Index,
+    /// When schedules are due, or are tried again; members are the slots of their jobs.
+    order: Heap<(Time, JobId)>,
+    /// Bytes of account of all schedules, without their jobs.
+    memory: u64,
+    /// What all schedules have counted since the start.
+    pub(in crate::engine) total: (u64, u64),
+}
+
+impl Schedules {
+    /// The schedule with this number.
+    pub fn get(&self, number: u32) -> &Schedule {
+        self.store.get(number)
+    }
+
+    /// What the schedule with this number has counted.
+    pub fn count_mut(&mut self, number: u32) -> &mut RunCount {
+        &mut self.store.get_mut(number).count
+    }
+
+    /// The number of the schedule with this name, this hash, and a job that is meant.
+    pub fn find(&self, name: &Name, hash: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
+        self.index.find(hash as usize, &self.store, |number| {
+            let schedule = self.get(number);
+            schedule.hash == hash && schedule.name == *name && is_meant(schedule.slot)
+        })
+    }
+
+    /// Adds a schedule with the job in `slot`, and returns its number.
+    pub fn insert(&mut self, slot: u32, name: Name, hash: u32, when: Name, tags: CopyTags) -> u32 {
+        let tags = (tags != *CopyTags::NONE).then(|| Box::new(tags));
+        let schedule = Schedule { slot, hash, chain: NIL, count: RunCount::default(), name, when, tags };
+        self.memory += schedule.cost();
+        let number = self.store.insert(schedule);
+        self.index.insert(number, &mut self.store);
+        number
+    }
+
+    /// Removes the schedule with this number, which must not be in the order.
+    pub fn remove(&mut self, number: u32) -> Schedule {
+        self.index.remove(number, &mut self.store);
+        let gone = self.store.remove(number);
+        self.memory -= gone.cost();
+        gone
+    }
+
+    /// Adds the schedule with the job in `slot` to the order.
+    pub fn enter(&mut self, at: Time, slot: u32, jobs: &mut Jobs) {
+        self.order.push((at, jobs.get(slot).id), slot, jobs);
+    }
+
+    /// Removes the schedule with the job in `slot` from the order.
+    pub fn leave(&mut self, slot: u32, jobs: &mut Jobs) {
+        self.order.remove(jobs.get(slot).place(), jobs);
+    }
+
+    /// Changes the place of the schedule with the job in `slot` in the order.
+    pub fn retime(&mut self, at: Time, slot: u32, jobs: &mut Jobs) {
+        let Some(key) = Some((at, jobs.get(slot).id)).filter(|key| self.order.at(jobs.get(slot).place()).0 != *key)
+        else {
+            return;
+        };
+        self.order.change(jobs.get(slot).place(), key, jobs);
+    }
+
+    /// The next time at which a schedule is due or tried again, and the slot of its job.
+    pub fn first(&self) -> Option<(Time, u32)> {
+        self.order.first().map(|((at, _), slot)| (at, slot))
+    }
+
+    /// Returns the bytes of account of all schedules, without their jobs.
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// When the schedule with the job in `slot` is due or tried again; for checks.
+    #[cfg(any(test, feature = "test-support"))]
+    pub fn next_of(&self, slot: u32, jobs: &Jobs) -> Time {
+        self.order.at(jobs.get(slot).place()).0 .0
+    }
+
+    /// Bytes of account, counted one by one; for checks.
+    #[cfg(any(test, feature = "test-support"))]
+    pub fn counted(&self, jobs: &Jobs) -> u64 {
+        self.order.check(|slot| jobs.get(slot).place());
+        assert_eq!((self.index.len(), self.order.len()), (self.store.len(), self.store.len()));
+        self.store.iter().map(|(_, schedule)| schedule.cost()).sum()
+    }
+}

@@ -1,0 +1,118 @@
+//! Schedules in a log.
+//!
+//! Owns how the log stores them and how they come back: the options of a schedule's job are those of its copies. Must
+//! not decide when they are due.
+//!
+//! Touches: store.
+
+use super::log_room::{logged_schedule, CHANGE_SIZE};
+use super::stored::{StoredChange, StoredKey, StoredOptions, StoredSchedule, StoredTies};
+use crate::engine::data::job::{Job, JobId, State};
+use crate::engine::data::job_options::{CompletionPolicy, DedupKey, GroupTag, Tie};
+use crate::engine::data::list::NIL;
+use crate::engine::data::name::Name;
+use crate::engine::data::schedules::{CopyTags, RunCount, Schedule};
+use crate::engine::data::time::Time;
+use crate::engine::Engine;
+
+/// Bytes of the record of a copy in addition to those of its put.
+pub const RUN_SIZE: usize = 24;
+
+const _: () = assert!(RUN_SIZE as u64 <= CHANGE_SIZE, "the engine counts enough");
+
+impl Engine {
+    /// The schedule with the job in `slot`, if this is one.
+    pub fn schedule_of(&self, job: &Job) -> Option<&Schedule> {
+        (job.state() == State::Scheduled && job.holder != NIL).then(|| self.store.schedules.get(job.holder))
+    }
+
+    /// The options of a schedule's job.
+    pub(in crate::engine) fn stored_schedule(&self, job: &Job) -> StoredOptions<'_> {
+        let schedule = self.store.schedules.get(job.holder);
+        let tags = schedule.tags().unwrap_or(CopyTags::NONE);
+        let key = tags.concurrency.as_ref();
+        StoredOptions {
+            schedule: Some(StoredSchedule { when: schedule.when.key(), due: job.due, count: schedule.count }),
+            completion: CompletionPolicy::Drop,
+            dedup_key: StoredKey::Kept(&schedule.name),
+            ttl: tags.ttl,
+            expires: Time::NEVER,
+            start: Time::NEVER,
+            order: 0,
+            max_attempts: tags.tries,
+            max_fails: 0,
+            outcome: None,
+            reducer: None,
+            keep: tags.keep,
+            backoff: tags.backoff,
+            concurrency: key.map_or((StoredKey::None, 0), |(key, most)| (StoredKey::Kept(key), *most)),
+            reason: &[],
+            ties: StoredTies::Tags(&tags.groups),
+        }
+    }
+
+    /// Bytes for which the options of a schedule's job count.
+    pub(in crate::engine) fn schedule_size(&self, job: &Job) -> usize {
+        let schedule = self.store.schedules.get(job.holder);
+        logged_schedule(schedule.texts(), schedule.tags().map_or(0, |tags| tags.groups.len()))
+    }
+
+    /// Makes the job in `slot`, which comes from a log, the schedule that its options describe.
+    pub(in crate::engine) fn restore_schedule(
+        &mut self,
+        slot: u32,
+        options: &StoredOptions,
+        schedule: &StoredSchedule,
+    ) {
+        let name = |key: StoredKey| match key.restored() {
+            DedupKey::Name(name) => name,
+            _ => Name::from(&[][..]),
+        };
+        let ties = options.ties.iter().map(|tie| GroupTag { name: Name::from(&*tie.name), tie: Tie::Member });
+        let (key, most) = options.concurrency;
+        let tags = CopyTags {
+            ttl: options.ttl,
+            tries: options.max_attempts,
+            backoff: options.backoff,
+            keep: options.keep,
+            concurrency: (key != StoredKey::None).then(|| (name(key), most)),
+            groups: ties.collect(),
+        };
+        let job = self.store.jobs.get_mut(slot);
+        job.schedule(schedule.due);
+        let (tube, name) = (job.tube, name(options.dedup_key));
+        let number = self.store.schedules.insert(
+            slot,
+            name.clone(),
+            self.hash_schedule(tube, &name),
+            schedule.when.into(),
+            tags,
+        );
+        *self.store.schedules.count_mut(number) = schedule.count;
+        self.store.jobs.get_mut(slot).holder = number;
+    }
+
+    /// What a copy's record or a skipped time says about its schedule.
+    pub(in crate::engine) fn restore_run(&mut self, slot: u32, next: Time, count: RunCount) {
+        let job = self.store.jobs.get_mut(slot);
+        if job.state() == State::Scheduled {
+            job.due = next;
+            *self.store.schedules.count_mut(job.holder) = count;
+        }
+    }
+
+    /// What the record of a copy says about its schedule, the job in `slot`.
+    pub fn stored_run(&self, slot: u32) -> (JobId, StoredChange) {
+        let job = self.store.jobs.get(slot);
+        let count = self.store.schedules.get(job.holder).count;
+        (job.id, StoredChange::Scheduled { due: job.due, count })
+    }
+
+    /// If the clock was set back, the job in `slot`, a schedule, must not wait until it is where it was.
+    pub(in crate::engine) fn bound_schedule(&mut self, slot: u32, now: Time) {
+        let job = self.store.jobs.get(slot);
+        let recurrence = self.store.schedules.get(job.holder).recurrence();
+        let due = recurrence.map_or(job.due, |recurrence| recurrence.bounded(job.due, now, job.delay()));
+        self.store.jobs.get_mut(slot).due = due;
+    }
+}

@@ -1,0 +1,135 @@
+//! What happens when a schedule is due.
+//!
+//! Owns the copies that schedules put: each has the name of its schedule as its key, and none is put while a job with
+//! this key exists in the tube. Times that passed while the queue was not served count as one. If a copy cannot be put
+//! because memory, the log or the tube is full, or because the queue is draining, the schedule remains due. Must not
+//! create schedules: `verbs/recurring.rs` does.
+//!
+//! Touches: agenda, store, tubes.
+
+use crate::engine::data::body::Body;
+use crate::engine::data::deadlines::TimerKey;
+use crate::engine::data::job::{JobId, NewJob, State};
+use crate::engine::data::job_options::DedupKey;
+use crate::engine::data::name::Name;
+use crate::engine::data::steps::MOVE;
+use crate::engine::data::time::{Span, Time};
+use crate::engine::log::change::Change;
+use crate::engine::{Engine, Refused};
+
+/// How long a schedule waits before it tries again to put a copy that was refused.
+const RETRY: Span = Span::from_secs(1);
+
+/// What became of a time at which a schedule was due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::engine) enum Run {
+    /// Its copy has this ID.
+    Put(JobId),
+    /// The last copy still exists.
+    Skipped,
+}
+
+impl Engine {
+    /// The number of the schedule with this name in the tube with this number.
+    pub(in crate::engine) fn find_schedule(&self, tube: u32, name: &Name) -> Option<u32> {
+        let is_meant = |slot: u32| self.store.jobs.get(slot).tube == tube;
+        self.store.schedules.find(name, self.hash_schedule(tube, name), is_meant)
+    }
+
+    /// The hash by which the schedule with this name in the tube with this number is found.
+    pub(in crate::engine) fn hash_schedule(&self, tube: u32, name: &Name) -> u32 {
+        self.tubes.hash(name.key()).rotate_left(tube)
+    }
+
+    /// Brings the deadline of the schedules up to date.
+    pub(in crate::engine) fn retime_schedules(&mut self) {
+        let next = self.store.schedules.first().map_or(Time::NEVER, |(at, _)| at);
+        self.agenda.deadlines.set(TimerKey::Schedules, next);
+    }
+
+    /// The next schedule is due, or tries again.
+    pub(in crate::engine) fn schedule_due(&mut self, now: Time) {
+        let (_, slot) = self.store.schedules.first().expect("a schedule that is due");
+        let schedule = self.store.schedules.get(self.store.jobs.get(slot).holder);
+        let due = self.store.jobs.get(slot).due;
+        let next = schedule.recurrence().map_or(Time::NEVER, |recurrence| recurrence.after(due, now));
+        if self.run_schedule(slot, next, now).is_err() {
+            self.store.schedules.retime(now + RETRY, slot, &mut self.store.jobs);
+        }
+        self.retime_schedules();
+    }
+
+    /// Puts a copy of the schedule in `slot`, which is due at `next` from then on. If the copy is refused, the schedule
+    /// remains due as it was.
+    pub(in crate::engine) fn run_schedule(&mut self, slot: u32, next: Time, now: Time) -> Result<Run, Refused> {
+        self.agenda.steps.take(2 * MOVE);
+        let job = self.store.jobs.get(slot);
+        let (tube, number) = (job.tube, job.holder);
+        let options = self.store.schedules.get(number).copy_options();
+        if self.has_live_copy(tube, &options.dedup_key, now)? {
+            self.store.schedules.count_mut(number).skipped += 1;
+            self.store.schedules.total.1 += 1;
+            self.set_next_run(slot, next);
+            self.changed_by_itself(Change::Skip(slot));
+            return Ok(Run::Skipped);
+        }
+        let job = self.store.jobs.view(slot);
+        let large = self.is_large(&job);
+        let new = NewJob { pri: job.pri, delay: Span::ZERO, ttr: job.ttr(), body: Body::from(job.body().bytes()) };
+        if options.concurrency.as_ref().is_some_and(|(key, _)| !self.has_lane(key, tube, large)) {
+            return Err(Refused::OutOfMemory);
+        }
+        // The record of the copy also contains the schedule's next time.
+        if !self.claim_log_room(0) {
+            return Err(Refused::OutOfMemory);
+        }
+        let copy = self.take_in(tube, new, Some(options), now)?;
+        self.store.schedules.count_mut(number).runs += 1;
+        self.store.schedules.total.0 += 1;
+        self.set_next_run(slot, next);
+        self.put_by_schedule(copy, slot);
+        let id = self.store.jobs.get(copy).id;
+        self.serve(tube, now);
+        Ok(Run::Put(id))
+    }
+
+    /// Returns `true` if a job with this key is in the tube with this number, or one has ended and its key is kept.
+    fn has_live_copy(&mut self, tube: u32, key: &DedupKey, now: Time) -> Result<bool, Refused> {
+        let DedupKey::Name(name) = key else { return Ok(false) };
+        let found = self.find_keyed(key, tube)?;
+        let tube = self.tubes.get(tube).name.clone();
+        Ok(found.is_some() || self.find_ended(&tube, name, now).is_some())
+    }
+
+    /// When the schedule with this ID is due or tried again; for checks.
+    #[cfg(any(test, feature = "test-support"))]
+    pub fn next_run(&self, id: JobId) -> Option<Time> {
+        let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() == State::Scheduled)?;
+        Some(self.store.schedules.next_of(slot, &self.store.jobs))
+    }
+
+    fn set_next_run(&mut self, slot: u32, next: Time) {
+        self.store.jobs.get_mut(slot).due = next;
+        self.store.schedules.retime(next, slot, &mut self.store.jobs);
+        self.retime_schedules();
+    }
+
+    /// The numbers of copies that schedules have put since the start, and of runs that were skipped.
+    pub fn schedule_totals(&self) -> (u64, u64) {
+        self.store.schedules.total
+    }
+
+    /// For how long a run has been overdue, because its copy was refused.
+    pub fn schedule_delay(&self, now: Time) -> Span {
+        let first = self.store.schedules.first();
+        first.map_or(Span::ZERO, |(_, slot)| now.since(self.store.jobs.get(slot).due))
+    }
+
+    /// Removes what the schedule in `slot` has in addition to its job, which is in no queue.
+    pub(in crate::engine) fn forget_schedule(&mut self, slot: u32) {
+        let job = self.store.jobs.get(slot);
+        if job.state() == State::Scheduled {
+            self.store.schedules.remove(job.holder);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What schedules cost, and what becomes of runs that come late or are refused.
+
+use super::super::*;
+
+fn at(seconds: u64) -> Time {
+    Time::from_nanos(seconds * 1_000_000_000)
+}
+
+fn put(engine: &mut Engine, client: ClientId, name: &str, when: &str, delay: u64, now: Time) -> JobId {
+    let (delay, ttr) = (Span::from_secs(delay), Span::from_secs(60));
+    let job = NewJob { pri: 1, delay, ttr, body: Body::from(b"x".as_slice()) };
+    let (key, recurs) = (Some((name.as_bytes().into(), 0)), Some(when.as_bytes().into()));
+    match engine.put_tagged(client, job, Tags { key, recurs, ..Tags::default() }, now) {
+        Ok(Tagged::Scheduled { id, .. }) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn tick(engine: &mut Engine, now: Time) {
+    while !engine.tick(now) {}
+    engine.check();
+}
+
+fn counts(engine: &Engine, id: JobId) -> (u32, u32, Time) {
+    let job = engine.job(id).expect("a schedule");
+    let count = engine.schedule_of(&job).expect("a schedule").count();
+    (count.runs, count.skipped, job.due())
+}
+
+#[test]
+fn a_schedule_takes_200_bytes_its_name_and_the_text_of_its_times() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let ids: Vec<JobId> =
+        (0..2).map(|number| put(&mut engine, client, &number.to_string(), "* * * * *", 0, at(1))).collect();
+    let memory = engine.memory().jobs;
+    assert!(memory <= 2 * (200 + 1 + 9 + 1), "{memory}");
+    ids.into_iter().for_each(|id| assert!(engine.delete(client, id, at(1))));
+    assert_eq!(engine.memory().jobs, 0);
+    engine.check();
+}
+
+#[test]
+fn runs_that_passed_while_nobody_served_are_one() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let id = put(&mut engine, client, "a", "60", 0, at(7));
+    tick(&mut engine, at(1000));
+    assert_eq!(counts(&engine, id), (1, 0, at(1027)), "the phase stays");
+    let cron = put(&mut engine, client, "b", "0 * * * *", 0, at(1000));
+    tick(&mut engine, at(9000));
+    assert_eq!(counts(&engine, cron), (1, 0, at(10_800)));
+    assert_eq!(counts(&engine, id), (1, 1, at(9007)));
+    assert_eq!(engine.stats().jobs.ready, 2);
+}
+
+#[test]
+fn a_refused_copy_is_put_as_soon_as_it_can_be() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let id = put(&mut engine, client, "a", "60", 0, at(0));
+    engine.drain();
+    tick(&mut engine, at(60));
+    assert_eq!((counts(&engine, id), engine.next_deadline()), ((0, 0, at(60)), at(61)));
+    assert!(!engine.kick_job(id, at(60)));
+    engine.undrain();
+    tick(&mut engine, at(61));
+    assert_eq!(counts(&engine, id), (1, 0, at(120)));
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    put(&mut engine, client, "a", "60", 0, at(0));
+    // Enough to replace a schedule, but not for a copy with its key.
+    let short = Limits { max_memory: engine.memory().total() + 100, ..Limits::NONE };
+    let mut engine = Engine::new(short);
+    let client = engine.connect();
+    let id = put(&mut engine, client, "a", "60", 0, at(0));
+    tick(&mut engine, at(60));
+    assert_eq!(counts(&engine, id), (0, 0, at(60)), "there is no memory for a copy");
+}
+
+#[test]
+fn very_many_schedules_run_in_turns() {
+    const SCHEDULES: u64 = 5000;
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    for number in 0..SCHEDULES {
+        put(&mut engine, client, &number.to_string(), "1", 0, at(0));
+    }
+    let mut turns = 0;
+    loop {
+        engine.grant_steps(200);
+        let done = engine.tick(at(1));
+        turns += 1;
+        if done {
+            break;
+        }
+    }
+    assert_eq!((engine.stats().jobs.ready, turns), (SCHEDULES, SCHEDULES), "each tick runs one");
+    let order = (0..SCHEDULES).map(|_| engine.reserve_more(client, at(1)).expect("a copy").id().0);
+    assert!(order.eq(SCHEDULES + 1..=2 * SCHEDULES));
+    engine.check();
+}

@@ -1,0 +1,97 @@
+//! Subcommands about jobs that wait for others, and about jobs that recur: `put`, `wait`, `schedules`.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::daemon::wait_until;
+use crate::support::{with_both, Server};
+
+#[test]
+fn a_reduce_waits_for_all_numbers() {
+    let server = Server::beanpole(&[]);
+    assert_eq!(server.ok(&["put", "-t", "results", "--after", "square:3", "reduce"]), "1\n");
+    assert_eq!(server.feed(&["put", "--lines", "--group", "square"], b"1\n2\n3\n").code, 0);
+    assert_eq!(server.figure("stats-job 1", "state"), "held");
+    assert!(server.ok(&["list", "results"]).contains("held"));
+    let waiting = server.run(&["wait", "--group", "square", "-w", "0"]);
+    assert_eq!((waiting.code, waiting.out.as_str()), (2, ""), "{}", waiting.err);
+    assert!(waiting.err.contains("3 jobs of group square are still there"), "{}", waiting.err);
+    thread::scope(|scope| {
+        let wait = scope.spawn(|| server.ok(&["wait", "--group", "square"]));
+        for number in ["1", "2", "3"] {
+            assert_eq!(server.ok(&["reserve", "default", "-w", "0", "--delete"]), number);
+        }
+        assert_eq!(wait.join().expect("a wait that ends"), "square complete\n");
+    });
+    assert_eq!(server.ok(&["reserve", "results", "-w", "0"]), "reduce");
+    server.ok(&["put", "--group", "square", "--group", "all", "4"]);
+    server.ok(&["bury", "5"]);
+    let buried = server.run(&["wait", "--group", "all"]);
+    assert_eq!((buried.code, buried.out.as_str()), (1, "all: 1 buried\n"));
+    assert_eq!(server.ok(&["wait", "--group", "none"]), "none complete\n");
+    for wrong in [&["put", "--group", "a b", "x"][..], &["wait", "--group", "a b"], &["wait"]] {
+        assert_eq!(server.run(wrong).code, 5, "{wrong:?}");
+    }
+}
+
+#[test]
+fn schedules_are_put_listed_run_and_replaced() {
+    let server = Server::beanpole(&[]);
+    let nightly = ["put", "-t", "reports", "--unique", "nightly", "--cron", "30 4 * * mon-fri", "--try", "3", "report"];
+    assert_eq!(server.ok(&nightly), "1\n");
+    assert_eq!(server.ok(&["put", "--unique", "beat", "--every", "86400", "tick", "--json"]), "{\"id\":2}\n");
+    let listed = server.ok(&["schedules"]);
+    let rows: Vec<Vec<&str>> = listed.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(rows.len(), 3, "{listed}");
+    assert!(rows[1].contains(&"30 4 * * mon-fri") && listed.contains(" 04:30:00Z"), "{listed}");
+    assert!(rows[2].contains(&"every 86400 s") && rows[2].contains(&"beat"), "{listed}");
+    assert_eq!(server.ok(&["schedules", "default"]).lines().count(), 2);
+    assert!(server.ok(&["schedules", "reports", "--json"]).contains("\"cron\":\"30 4 * * mon-fri\""));
+    assert_eq!(server.ok(&["schedules", "none"]), "");
+    server.ok(&["kick", "1"]);
+    assert_eq!(server.ok(&["reserve", "reports", "-w", "0", "--delete"]), "report");
+    let row = server.ok(&["schedules", "reports", "--json"]);
+    assert!(row.contains("\"runs\":1,\"skipped\":0"), "{row}");
+    let replaced = ["put", "-t", "reports", "--unique", "nightly", "--cron", "@daily", "--json", "report"];
+    assert_eq!(server.ok(&replaced), "{\"id\":1,\"replaced\":true}\n");
+    server.ok(&["delete", "1"]);
+    assert_eq!(server.ok(&["schedules", "reports"]), "");
+    for wrong in [
+        &["put", "--cron", "@daily", "x"][..],
+        &["put", "--unique", "a", "--cron", "60 * * * *", "x"],
+        &["put", "--unique", "a", "--cron", "* * * * *\" grp:g", "x"],
+        &["put", "--unique", "a", "--cron", "300", "x"],
+        &["put", "--unique", "a", "--every", "0", "x"],
+    ] {
+        assert_eq!(server.run(wrong).code, 5, "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_schedule_of_one_second_runs_by_the_real_clock() {
+    let server = Server::beanpole(&[]);
+    server.ok(&["put", "--unique", "beat", "--every", "1", "tick"]);
+    for _ in 0..2 {
+        assert_eq!(server.ok(&["reserve", "-w", "20", "--delete"]), "tick");
+    }
+    // The last copy is left alone.
+    wait_until("a run is skipped", || {
+        thread::sleep(Duration::from_millis(100));
+        server.figure("stats-job 1", "skipped") != "0"
+    });
+    assert_eq!(server.figure("stats-job 1", "runs"), "3");
+}
+
+#[test]
+fn a_server_without_these_extensions_is_not_given_such_jobs() {
+    with_both(|server| {
+        if server.ok(&["stats"]).contains("extensions") {
+            return;
+        }
+        for tags in [&["--group", "g"][..], &["--unique", "a", "--every", "9"], &["--unique", "a", "--cron", "@daily"]]
+        {
+            let ended = server.run(&[&["put"], tags, &["x"]].concat());
+            assert_eq!((ended.code, server.count("default", "ready")), (1, 0), "{}", ended.err);
+        }
+    });
+}
