@@ -105,6 +105,8 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
     wait_until(&format!("{name}: job 1 is done"), || client.peek(1).is_err());
     assert_eq!(put("welcome-7", "alice@example.org"), "1", "{name}: the key outlives the job");
 
+    // However slow this machine is, the second try does not begin before the job has been looked at.
+    client.set_tube("mail", "try:5:3600 dead:mail-dead").unwrap();
     assert_eq!(put("welcome-8", "nobody"), "2", "{name}");
     wait_until(&format!("{name}: job 2 fails"), || reads(&mut client, 2, "fails") == "1");
     assert_eq!(reads(&mut client, 2, "state"), "delayed", "{name}");

@@ -1,5 +1,5 @@
 // A separate queue for a Go test suite: go test queue_test.go
-package queue
+package main
 
 import (
 	"bufio"
