@@ -178,6 +178,11 @@ fn adapter(folder: &str, needs: &[&[&str]], suite: &[&str]) {
 }
 
 #[test]
+fn a_client_is_tested_with_the_vectors() {
+    adapter("python", &[&["python3", "-c", "import greenstalk"]], &["python3", "test_client.py"]);
+}
+
+#[test]
 fn celery_tasks_run_once_and_survive_a_crash() {
     adapter("celery", &[&["python3", "-c", "import celery, greenstalk"]], &["python3", "test_transport.py"]);
 }

@@ -1,0 +1,83 @@
+"""Plays the server's part of a test vector, so that a client library can be tested without a server and without waiting:
+
+    $ python3 play.py idp
+    127.0.0.1:40123
+
+The library connects to this address and has to send exactly what the vector says; CLIENTS.md describes the format. Time passes
+at once. The exit status is 0 after the last step, and 1 at the first difference. Without an argument, the titles are printed.
+"""
+import os
+import re
+import socket
+import sys
+
+VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/conversations/extensions/vectors.txt")
+ESCAPES = {"r": "\r", "n": "\n", "\\": "\\", "s": " ", "t": "\t", "0": "\0"}
+
+
+def unescape(text):
+    value = re.sub(r"\\(x..|.)", lambda found: chr(int(found[1][1:], 16)) if found[1][0] == "x" else ESCAPES[found[1]], text)
+    return value.encode("latin-1")
+
+
+def load(path=VECTORS):
+    """Returns the steps of each vector by its title: a client, `sends` or `gets`, and the bytes."""
+    vectors = {}
+    with open(path) as file:
+        lines = file.read().splitlines()
+    for line in lines:
+        step = re.match(r"([A-Z]\d*)(::|:|<|\|) ?(.*)", line)
+        if line.startswith("== "):
+            steps = vectors[line[3:]] = []
+        elif step:
+            client, mark, text = step.groups()
+            if mark == "|":
+                # A line of a body, which belongs to the line above; `*` stands for lines that this server does not have.
+                steps[-1][2] += b"" if text == "*" else unescape(text) + b"\n"
+            else:
+                end = b"" if mark == "::" else b"\r\n"
+                steps.append([client, "gets" if mark == "<" else "sends", unescape(text).replace(b"<n>", b"1") + end])
+    for steps in vectors.values():
+        for step in steps:
+            line, _, body = step[2].partition(b"\r\n")
+            step[2] = line.replace(b"<len>", b"%d" % len(body)) + b"\r\n" + body if step[1] == "gets" else step[2]
+    return vectors
+
+
+def play(steps, listener):
+    """Returns None, or the first difference."""
+    clients = {}
+    try:
+        for client, what, wanted in steps:
+            if client not in clients:
+                clients[client] = listener.accept()[0]
+            if what == "gets":
+                clients[client].sendall(wanted)
+                continue
+            got = receive(clients[client], wanted)
+            if got != wanted:
+                return f"{client} should send {wanted!r} and sends {got!r}"
+        return None
+    finally:
+        for connection in clients.values():
+            connection.close()
+
+
+def receive(connection, wanted):
+    """Returns these bytes, or those up to the first difference or the end of the connection."""
+    got = b""
+    while len(got) < len(wanted) and wanted.startswith(got):
+        piece = connection.recv(len(wanted) - len(got))
+        if not piece:
+            break
+        got += piece
+    return got
+
+
+if __name__ == "__main__":
+    vectors = load()
+    if len(sys.argv) == 1:
+        sys.exit("\n".join(vectors))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        print("%s:%d" % listener.getsockname(), flush=True)
+        sys.exit(play(vectors[sys.argv[1]], listener))
