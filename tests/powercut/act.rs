@@ -337,7 +337,7 @@ fn kicked(book: &Book, tube: &str, bound: u64) -> Vec<Change> {
 
 /// The jobs that a flush deletes.
 fn flushed(book: &Book, tube: &str) -> Vec<Change> {
-    let there = book.jobs.iter().filter(|(_, job)| job.tube == tube);
+    let there = book.jobs.iter().filter(|(_, job)| job.tube == tube && job.place != Place::Scheduled);
     there.map(|(key, _)| Change::Delete(key.clone())).collect()
 }
 

@@ -74,6 +74,10 @@ pub enum Place {
     Delayed,
     Reserved,
     Buried,
+    /// Waits for members of groups.
+    Held,
+    /// A schedule, which is never due within a history.
+    Scheduled,
     Leased,
     Done,
     Failed,
@@ -101,6 +105,8 @@ pub struct Job {
     pub result: Option<Body>,
     /// The words of its tags, with spaces between them.
     pub tags: String,
+    /// The groups that it waits for, each with the number of members that must end, or 0 for all.
+    pub waits: Vec<(String, u64)>,
 }
 
 /// A job as it is seen after a restart.
@@ -134,6 +140,8 @@ pub struct Book {
     pub jobs: BTreeMap<String, Job>,
     pub pauses: BTreeMap<String, u64>,
     pub settings: BTreeMap<String, String>,
+    /// The number of members that have ended, of each group with members or waiting jobs.
+    groups: BTreeMap<String, u64>,
     next: u64,
 }
 
@@ -195,7 +203,32 @@ impl Job {
             max_fails: 0,
             result: None,
             tags: String::new(),
+            waits: Vec::new(),
         }
+    }
+
+    /// The groups that it is a member of.
+    fn member_of(&self) -> impl Iterator<Item = &str> {
+        self.tags.split(' ').filter_map(|tag| tag.strip_prefix("grp:"))
+    }
+
+    /// The groups that its tags say that it waits for, each perhaps with a number.
+    fn after(&self) -> impl Iterator<Item = (&str, Option<u64>)> {
+        let tags = self.tags.split(' ').filter_map(|tag| tag.strip_prefix("aft:"));
+        tags.map(|tag| match tag.split_once(':') {
+            Some((group, need)) => (group, Some(need.parse().expect("a number"))),
+            None => (tag, None),
+        })
+    }
+
+    /// Returns `true` if it may have waited for other jobs.
+    pub fn may_wait(&self) -> bool {
+        self.after().next().is_some()
+    }
+
+    /// The number of seconds after which it recurs, if it is a schedule.
+    fn every(&self) -> Option<&str> {
+        self.tags.split(' ').find_map(|tag| tag.strip_prefix("every:"))
     }
 
     /// Whether it is over and only its result is left.
@@ -212,6 +245,8 @@ impl Job {
             (Wire::Workq, _) => "0",
             (_, Place::Delayed) => "delayed",
             (_, Place::Buried) => "buried",
+            (_, Place::Held) => "held",
+            (_, Place::Scheduled) => "scheduled",
             _ => "ready",
         }
     }
@@ -229,8 +264,16 @@ impl Job {
             ttr: if told { self.ttr } else { 0 },
             counts: self.counts,
             result: self.result.clone(),
-            tags: shown(&self.tags),
+            tags: self.shown(),
         }
+    }
+
+    fn shown(&self) -> BTreeMap<String, String> {
+        let mut shown = shown(&self.tags);
+        if self.place == Place::Held {
+            shown.insert("after-group".to_owned(), String::new());
+        }
+        shown
     }
 }
 
@@ -254,6 +297,13 @@ fn shown(tags: &str) -> BTreeMap<String, String> {
                 show("try", first);
                 second.into_iter().for_each(|seconds| show("backoff", seconds));
             }
+            "grp" => show("group", first),
+            // Shown as long as the job waits.
+            "aft" => {}
+            "every" => {
+                show("every", first);
+                show("runs", "0");
+            }
             // How much of its life is left changes.
             "ttl" => show("expires-in", ""),
             _ => panic!("{tags}"),
@@ -268,9 +318,9 @@ impl Book {
         match change {
             Change::Put { key, job } => {
                 let job = Job { order: self.next, ..(**job).clone() };
-                self.jobs.insert(key.clone(), job);
+                self.put(key, job);
             }
-            Change::Delete(key) => drop(self.jobs.remove(key)),
+            Change::Delete(key) => self.delete(key),
             Change::Pause { tube, seconds: 0 } => drop(self.pauses.remove(tube)),
             Change::Pause { tube, seconds } => drop(self.pauses.insert(tube.clone(), *seconds)),
             Change::Set { tube, settings } if settings.is_empty() => drop(self.settings.remove(tube)),
@@ -288,8 +338,65 @@ impl Book {
                 let job = self.jobs.get_mut(key).unwrap_or_else(|| panic!("{change:?}: there is no such job"));
                 job.order = order;
                 job.apply(change);
+                if job.place != Place::Held {
+                    job.waits.clear();
+                }
+                self.tidy();
             }
         }
+    }
+
+    fn members(&self, group: &str) -> usize {
+        self.jobs.values().filter(|job| job.member_of().any(|name| name == group)).count()
+    }
+
+    fn put(&mut self, key: &str, mut job: Job) {
+        if job.every().is_some() {
+            job.place = Place::Scheduled;
+            // One that recurs as the one that it replaces is due when that was.
+            let old = self.jobs.get(key).filter(|old| job.delay == 0 && old.every() == job.every());
+            job.delay = old.map_or(job.delay, |old| old.delay);
+        }
+        let waits = job.after().filter_map(|(group, need)| match need {
+            None if self.members(group) == 0 => None,
+            Some(need @ 1..) if self.groups.get(group).is_some_and(|ended| *ended >= need) => None,
+            need => Some((group.to_owned(), need.unwrap_or(0))),
+        });
+        job.waits = waits.collect();
+        if !job.waits.is_empty() {
+            job.place = Place::Held;
+        }
+        let groups: Vec<String> = job.member_of().map(str::to_owned).collect();
+        for group in groups.into_iter().chain(job.waits.iter().map(|(group, _)| group.clone())) {
+            self.groups.entry(group).or_insert(0);
+        }
+        self.jobs.insert(key.to_owned(), job);
+    }
+
+    /// Deletes a job. Those that waited for it need not wait any longer.
+    fn delete(&mut self, key: &str) {
+        let Some(job) = self.jobs.remove(key) else { return };
+        for group in job.member_of() {
+            let ended = self.groups.entry(group.to_owned()).or_insert(0);
+            *ended += 1;
+            let (ended, is_complete) = (*ended, self.members(group) == 0);
+            for held in self.jobs.values_mut().filter(|job| job.place == Place::Held) {
+                let is_over = |need: u64| if need == 0 { is_complete } else { ended >= need };
+                held.waits.retain(|(name, need)| name != group || !is_over(*need));
+                if held.waits.is_empty() {
+                    held.place = if held.delay > 0 { Place::Delayed } else { Place::Ready };
+                }
+            }
+        }
+        self.tidy();
+    }
+
+    /// Forgets groups without members and waiting jobs.
+    fn tidy(&mut self) {
+        let mut groups = std::mem::take(&mut self.groups);
+        let waits = |group: &str| self.jobs.values().any(|job| job.waits.iter().any(|(name, _)| name == group));
+        groups.retain(|group, _| self.members(group) > 0 || waits(group));
+        self.groups = groups;
     }
 
     fn restart(&mut self) {

@@ -131,7 +131,11 @@ impl Lane {
         match wire {
             Wire::Beanstalk => {
                 let (pri, delay) = (self.random.below(5) as u32, self.random.pick(&DELAYS));
-                Act::Put { tube: self.name('t', which), pri, delay, body, tags: self.tags() }
+                let tags = match self.random.below(20) {
+                    0 => format!("idp:{} every:{}", self.name('s', 0), self.random.pick(&[LONG, 2 * LONG])),
+                    _ => self.tags(),
+                };
+                Act::Put { tube: self.name('t', which), pri, delay, body, tags }
             }
             Wire::Gearman => {
                 // Nobody takes jobs of the third function.
@@ -168,15 +172,26 @@ impl Lane {
                 _ => kind.to_owned(),
             });
         }
+        if self.random.once_in(3) {
+            let first = self.random.below(2);
+            let [one, other] = [first, 1 - first].map(|which| self.name('g', which));
+            tags.push(match self.random.below(6) {
+                0..=2 => format!("grp:{one}"),
+                3 => format!("aft:{one}"),
+                4 => format!("aft:{one}:{}", self.random.below(3)),
+                _ => format!("grp:{one} aft:{other}"),
+            });
+        }
         tags.join(" ")
     }
 
     fn choose_beanstalk(&mut self, book: &Book, full: bool) -> Option<Act> {
-        use Place::{Buried, Delayed, Ready, Reserved};
+        use Place::{Buried, Delayed, Held, Ready, Reserved, Scheduled};
         let (pri, delay) = (self.random.below(5) as u32, self.random.pick(&DELAYS));
         let which = self.random.below(3);
         let tube = self.name('t', which);
-        let any = [Ready, Delayed, Reserved, Buried];
+        let any = [Ready, Delayed, Reserved, Buried, Held];
+        let all = [Ready, Delayed, Reserved, Buried, Held, Scheduled];
         let wire = Wire::Beanstalk;
         match self.random.below(24) {
             20 => self.job(book, wire, &any).map(|key| Act::Move { key, tube, pri, delay }),
@@ -187,12 +202,12 @@ impl Lane {
                 Some(Act::Set { tube, settings: self.random.pick(&settings).to_owned() })
             }
             0..=5 if !full => None,
-            0..=8 => self.job(book, wire, &any).map(Act::Delete),
+            0..=8 => self.job(book, wire, &all).map(Act::Delete),
             9..=10 => Some(Act::ReserveAny),
-            11..=12 => self.job(book, wire, &[Ready, Delayed, Buried]).map(Act::Reserve),
+            11..=12 => self.job(book, wire, &[Ready, Delayed, Buried, Held]).map(Act::Reserve),
             13..=14 => self.job(book, wire, &[Reserved]).map(|key| Act::Release { key, pri, delay }),
             15..=16 => self.job(book, wire, &[Reserved]).map(|key| Act::Bury { key, pri }),
-            17 => self.job(book, wire, &[Delayed, Buried]).map(Act::KickJob),
+            17 => self.job(book, wire, &[Delayed, Buried, Held]).map(Act::KickJob),
             18 if self.random.once_in(2) => self.job(book, wire, &[Reserved]).map(Act::Touch),
             18 => Some(Act::Pause { tube, seconds: self.random.pick(&[0, LONG, 2 * LONG]) }),
             _ => Some(Act::Kick { tube, bound: 1 + self.random.below(6) }),

@@ -68,12 +68,25 @@ fn view(wire: Wire, facts: &[u8], body: &[u8]) -> View {
 
 /// What the tags of a job say.
 fn tags(facts: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let keys =
-        ["idempotency-key", "idempotency-ttl", "concurrency-key", "concurrency-limit", "try", "backoff", "expires-in"];
+    let keys = [
+        "idempotency-key",
+        "idempotency-ttl",
+        "concurrency-key",
+        "concurrency-limit",
+        "try",
+        "backoff",
+        "expires-in",
+        "group",
+        "after-group",
+        "every",
+        "runs",
+    ];
     let mut tags: BTreeMap<String, String> =
         facts.into_iter().filter(|(key, _)| keys.contains(&key.as_str())).collect();
-    // How much of its life is left changes.
-    tags.get_mut("expires-in").into_iter().for_each(String::clear);
+    // How much of its life is left changes, and how many members must still end.
+    for key in ["expires-in", "after-group"] {
+        tags.get_mut(key).into_iter().for_each(String::clear);
+    }
     tags
 }
 
@@ -83,6 +96,8 @@ fn look_at_numbers(daemon: &Daemon, wanted: &Wanted, sight: &mut Sight) -> Resul
     let stats = parse(&stats, ": ");
     let states = ["ready", "reserved", "delayed", "buried"];
     sight.total = states.iter().map(|state| number::<u64>(&stats, &format!("current-jobs-{state}"))).sum();
+    let extended = ["held", "scheduled"].map(|state| stats.get(&format!("current-jobs-{state}")));
+    sight.total += extended.into_iter().flatten().map(|count| count.parse::<u64>().expect("a number")).sum::<u64>();
     let keys: Vec<(&String, Wire)> =
         wanted.jobs.iter().filter(|(_, wire)| **wire != Wire::Workq).map(|(key, wire)| (key, *wire)).collect();
     let questions: Vec<String> =

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::book::{Book, Change, Job, View};
+use crate::book::{Book, Change, Job, Place, View};
 use crate::lanes::Span;
 
 /// More ways than this are not told apart.
@@ -74,6 +74,13 @@ pub fn ways(span: &Span, key: &str) -> Option<Vec<Option<View>>> {
         });
         if ways.len() > ENOUGH {
             return None;
+        }
+    }
+    // Whether it still waits for other jobs depends on what became of these.
+    for job in ways.clone().into_iter().flatten().filter(Job::may_wait) {
+        let free = if job.delay > 0 { Place::Delayed } else { Place::Ready };
+        if [Place::Held, free].contains(&job.place) {
+            ways.extend([Place::Held, free].map(|place| Some(Job { place, ..job.clone() })));
         }
     }
     let view = |job: Option<Job>| job.filter(|job| !job.volatile).map(|job| job.view());
