@@ -201,7 +201,7 @@ impl Engine {
             attached += extras.submitters();
             let ends = extras.expires != Time::NEVER;
             let spared =
-                job.completion == CompletionPolicy::Drop && matches!(job.state(), State::Reserved | State::Buried);
+                job.completion != CompletionPolicy::Keep && matches!(job.state(), State::Reserved | State::Buried);
             assert!(ends || !self.store.extras.is_timed(number), "{:?} has no time to live", job.id);
             assert!(!ends || spared || self.store.extras.is_timed(number), "{:?} would live for ever", job.id);
             for client in self.store.extras.attached(number) {
