@@ -77,7 +77,8 @@ def receive(connection, wanted):
 if __name__ == "__main__":
     vectors = load()
     if len(sys.argv) == 1:
-        sys.exit("\n".join(vectors))
+        print("\n".join(vectors))
+        sys.exit()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         print("%s:%d" % listener.getsockname(), flush=True)
         sys.exit(play(vectors[sys.argv[1]], listener))
