@@ -101,6 +101,10 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
         client.figure("stats-tube mail", "settings").is_ok_and(|settings| settings.contains("try:5:10"))
     });
 
+    // The worker takes jobs of no other tube.
+    wait_until(&format!("{name}: a worker"), || client.figure("stats-tube mail", "current-waiting").unwrap() == "1");
+    assert_eq!(client.figure("stats-tube default", "current-waiting").unwrap(), "0", "{name}");
+
     assert_eq!(put("welcome-7", "alice@example.org"), "1", "{name}");
     wait_until(&format!("{name}: job 1 is done"), || client.peek(1).is_err());
     assert_eq!(put("welcome-7", "alice@example.org"), "1", "{name}: the key outlives the job");

@@ -52,6 +52,7 @@ export class Client {
   }
 
   delete = id => this.send(`delete ${id}`, 'DELETED');
+  ignore = tube => this.send(`ignore ${tube}`, 'WATCHING');
   watch = tube => this.send(`watch ${tube}`, 'WATCHING');
   setTube = (tube, settings) => this.send(`set-tube ${tube} ${settings}`, 'SET');
   close = () => this.socket.destroy();

@@ -9,6 +9,7 @@ async function send(address) {
 const queue = await Client.connect();
 await queue.setTube('mail', 'try:5:10 dead:mail-dead');
 await queue.watch('mail');
+await queue.ignore('default');
 for (;;) {
   const job = await queue.reserve();
   const error = await send(job.body).catch(error => error);
