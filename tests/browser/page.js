@@ -241,6 +241,37 @@ async function jobs(page, web, queue) {
   await until(() => page.locator('#job').isHidden(), true);
 }
 
+/** A job that waits for another one, and a schedule, which is run at once. */
+async function related(page, web, queue) {
+  const put = (tags, body) => 'put 0 0 60 ' + body.length + ' ' + tags + '\r\n' + body + '\r\n';
+  const heard = await say(queue, 'use flow\r\n' + put('grp:batch', 'part') + put('aft:batch', 'whole')
+    + put('idp:nightly cron:"0 4 * * *"', 'report'), 4);
+  const [part, whole, schedule] = [...heard.matchAll(/INSERTED (\d+)/g)].map((found) => found[1]);
+  const facts = async (wanted) => until(async () => wanted.test(await page.locator('#one p').textContent()), true);
+  const tab = (state) => page.locator('#tabs button').filter({ hasText: state });
+  const visit = (state) => page.goto('http://127.0.0.1:' + web + '/#tube/' + Buffer.from('flow').toString('hex').replace(/../g, '%$&') + '/' + state);
+  await visit('held');
+  await until(() => tab('held').textContent(), 'held 1');
+  await page.locator('#jobs th.name a').first().click();
+  await facts(/waits for batch/);
+  await picture(page, 'held');
+  await say(queue, 'delete ' + part + '\r\n', 1);
+  await visit('held');
+  await until(() => tab('held').textContent(), 'held 0');
+  await until(() => tab('ready').textContent(), 'ready 1');
+  await tab('scheduled').click();
+  await until(() => page.locator('#jobs th.name').allTextContents(), [schedule]);
+  await page.locator('#jobs th.name a').first().click();
+  await facts(/cron 0 4 \* \* \* .*next run in .*runs 0 .*skipped 0/);
+  await picture(page, 'scheduled');
+  await page.locator('#one').getByRole('button', { name: 'Run now' }).click();
+  await facts(/runs 1/);
+  await visit('ready');
+  await until(() => tab('ready').textContent(), 'ready 2');
+  await until(async () => (await page.locator('#jobs th.name').allTextContents())[0], whole);
+  await page.keyboard.press('Escape');
+}
+
 /** Failed jobs by reason: a whole group, and some of its jobs, are kicked, moved and deleted. */
 async function failures(page, queue, web) {
   const bad = (tube, reason) => 'put 0 0 60 1 tub:' + tube + '\r\nx\r\n';
@@ -370,7 +401,9 @@ async function main() {
     const strange = [], complaints = [];
     page.on('request', (request) => { if (!request.url().startsWith('http://127.0.0.1:' + server.web + '/')) strange.push(request.url()); });
     page.on('pageerror', (error) => complaints.push(String(error)));
-    page.on('console', (message) => { if (message.type() === 'error') complaints.push(message.text()); });
+    // A tube that has just become empty is gone when the page asks for it once more.
+    const isGone = (message) => /status of 404/.test(message.text()) && /\/api\/tubes\/[^/]+$/.test(message.location().url);
+    page.on('console', (message) => { if (message.type() === 'error' && !isGone(message)) complaints.push(message.text()); });
     await page.goto('http://127.0.0.1:' + server.web + '/');
     await sortAndFilter(page);
     await look(page);
@@ -378,6 +411,7 @@ async function main() {
     await bodies(page, server.queue);
     await addresses(page, server.web);
     await jobs(page, server.web, server.queue);
+    await related(page, server.web, server.queue);
     await settings(page);
     await failures(page, server.queue, server.web);
     await steer(page);
