@@ -221,7 +221,16 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         let bursts = unattended && !world.setup.settles;
         let enough = jobs.len() >= if bursts { ENOUGH_FOR_TURNS } else { ENOUGH };
         let topic = Topic { jobs: &jobs, enough, predicted, extended, largest, unattended, sweeps, bursts };
-        (0..breath).flat_map(|_| command(wire, random, &topic)).collect()
+        let mut words = Vec::new();
+        for _ in 0..breath {
+            let said = command(wire, random, &topic);
+            words.extend_from_slice(&said);
+            // Others may speak before the client's next request is carried out.
+            if predicted && said.windows(12).any(|part| part == b"/clear HTTP/") {
+                break;
+            }
+        }
+        words
     });
     Action::Say(who, wire, words)
 }
