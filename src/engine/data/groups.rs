@@ -101,7 +101,7 @@ pub struct Wait {
 }
 
 #[derive(Debug, Default)]
-struct Waits(Slots<Wait, 256>);
+struct Waits(Slots<Wait, 4096>);
 
 impl Linked for Waits {
     fn links(&self, member: u32) -> Links {
@@ -128,7 +128,7 @@ const _: () = assert!(GROUP_COST <= 160 && MEMBER_COST <= 16);
 /// All groups and what ties jobs to them.
 #[derive(Debug, Default)]
 pub struct Groups {
-    groups: Slots<Group, 64>,
+    groups: Slots<Group, 1024>,
     index: Index,
     memberships: Slots<Membership>,
     waits: Waits,
@@ -295,6 +295,9 @@ impl Groups {
             next = behind;
         }
         self.members.remove(slot);
+        if self.memberships.len() == 0 {
+            self.members.clear();
+        }
         groups
     }
 
@@ -308,6 +311,7 @@ impl Groups {
             self.memory -= WAIT_COST;
         }
         self.waiters.remove(slot);
+        self.release_table();
         groups
     }
 
@@ -328,12 +332,19 @@ impl Groups {
                 NIL => self.waiters.remove(slot),
                 next => self.waiters.set(slot, next),
             }
-            return;
+            return self.release_table();
         }
         while self.waits.0.get(before).next != ended {
             before = self.waits.0.get(before).next;
         }
         self.waits.0.get_mut(before).next = next;
+    }
+
+    /// Releases the table of waiting jobs if there are none.
+    fn release_table(&mut self) {
+        if self.waits.0.len() == 0 {
+            self.waiters.clear();
+        }
     }
 
     /// The first group at or after this number.
@@ -349,16 +360,6 @@ impl Groups {
     /// Returns the bytes that the log may need to record the ends of all members, in addition to plain deletes.
     pub fn ends(&self) -> u64 {
         self.ends
-    }
-
-    /// Releases the tables if no job is tied to a group.
-    pub fn tidy(&mut self) {
-        if self.memberships.len() == 0 {
-            self.members.clear();
-        }
-        if self.waits.0.len() == 0 {
-            self.waiters.clear();
-        }
     }
 
     /// Bytes of account, counted one by one; for checks.

@@ -121,7 +121,7 @@ chained!(Schedule);
 /// All schedules. The job of each has its number as its holder.
 #[derive(Debug, Default)]
 pub struct Schedules {
-    store: Slots<Schedule, 256>,
+    store: Slots<Schedule>,
     index: Index,
     /// When schedules are due, or are tried again; members are the slots of their jobs.
     order: Heap<(Time, JobId)>,
