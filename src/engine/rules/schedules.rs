@@ -20,6 +20,9 @@ use crate::engine::{Engine, Refused};
 /// How long a schedule waits before it tries again to put a copy that was refused.
 const RETRY: Span = Span::from_secs(1);
 
+/// Bytes of a body whose copy is a step more.
+const COPIED: u64 = 1024;
+
 /// What became of a time at which a schedule was due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::engine) enum Run {
@@ -62,9 +65,9 @@ impl Engine {
     /// Puts a copy of the schedule in `slot`, which is due at `next` from then on. If the copy is refused, the schedule
     /// remains due as it was.
     pub(in crate::engine) fn run_schedule(&mut self, slot: u32, next: Time, now: Time) -> Result<Run, Refused> {
-        self.agenda.steps.take(2 * MOVE);
         let job = self.store.jobs.get(slot);
         let (tube, number) = (job.tube, job.holder);
+        self.agenda.steps.take(2 * MOVE + job.body.len() as u64 / COPIED);
         let options = self.store.schedules.get(number).copy_options();
         if self.has_live_copy(tube, &options.dedup_key, now)? {
             self.store.schedules.count_mut(number).skipped += 1;
