@@ -440,6 +440,10 @@ fn plain_address(text: &str) -> Result<Address, String> {
     if rest.starts_with(['/', '.']) {
         return Err(format!("invalid address: {text}; a Unix socket is given as unix:{text}"));
     }
+    // The resolver takes a number for an address, of which only 0 is in use.
+    if rest.parse::<u16>().is_ok_and(|port| port > 0) {
+        return Err(format!("invalid address: {text}; a port follows an address, as in 127.0.0.1:{rest}"));
+    }
     let (host, port) = match rest.rsplit_once(':') {
         Some((host, port)) => (host, Some(port_of(text, port)?)),
         None => (rest, None),
@@ -692,6 +696,11 @@ mod tests {
         let config = settings("--gearman --workq=[::1]:7 -V --gearman=0.0.0.0 --gearman=").config;
         assert_eq!(config.gearman, [Address::Tcp(None, None), tcp("0.0.0.0", None), Address::Tcp(None, None)]);
         assert_eq!(config.workq, [tcp("::1", Some(7))]);
+        for wrong in ["--http=24502", "--gearman=1", "-l 24502"] {
+            let problem = parse(&words(wrong)).map(drop).expect_err(wrong);
+            assert!(problem.contains("a port follows an address, as in 127.0.0.1:"), "{problem}");
+        }
+        assert_eq!(settings("--workq=0").config.workq, [tcp("0", None)]);
         assert!(settings("").config.gearman.is_empty() && parse(&words("--gearman 0.0.0.0")).is_err());
     }
 
