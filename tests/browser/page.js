@@ -261,8 +261,9 @@ async function related(page, web, queue) {
   await until(() => tab('ready').textContent(), 'ready 1');
   await tab('scheduled').click();
   await until(() => page.locator('#jobs th.name').allTextContents(), [schedule]);
+  await until(async () => /^0 4 \* \* \*in \d+.*0report$/.test((await page.locator('#jobs tr td').allTextContents()).join('')), true);
   await page.locator('#jobs th.name a').first().click();
-  await facts(/cron 0 4 \* \* \* .*next run in .*runs 0 .*skipped 0/);
+  await facts(/recurs 0 4 \* \* \* .*next run in .*runs 0 .*skipped 0/);
   await picture(page, 'scheduled');
   await page.locator('#one').getByRole('button', { name: 'Run now' }).click();
   await facts(/runs 1/);

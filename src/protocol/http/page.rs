@@ -6,14 +6,14 @@
 pub const PAGE: &[u8] = include_bytes!("page.html");
 
 /// SHA-256 of its style, in base64.
-pub const STYLE_HASH: &str = "/LktNxE59+ma/kfgt3BUZIbHi8q61e/v5MP1NmvZb14=";
+pub const STYLE_HASH: &str = "kqaXs2sGRlXMfC3jrBeNxUqtfQFDfH9kL7X7cv7kevg=";
 
 /// The same of its script.
-pub const SCRIPT_HASH: &str = "rWbi0ZNYiabvQhALxqlnVWdMxygct/VM5gr5uqrpco0=";
+pub const SCRIPT_HASH: &str = "Jlch22jBqU+2ibVYfVnTi5ziYnlCg9XA+KuGkF1J9vw=";
 
 /// What the page may do: be styled, run, and ask this server.
 pub const PAGE_POLICY: &str =
     "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'; \
-    style-src 'sha256-/LktNxE59+ma/kfgt3BUZIbHi8q61e/v5MP1NmvZb14='; \
-    script-src 'sha256-rWbi0ZNYiabvQhALxqlnVWdMxygct/VM5gr5uqrpco0='";
+    style-src 'sha256-kqaXs2sGRlXMfC3jrBeNxUqtfQFDfH9kL7X7cv7kevg='; \
+    script-src 'sha256-Jlch22jBqU+2ibVYfVnTi5ziYnlCg9XA+KuGkF1J9vw='";
