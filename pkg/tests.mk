@@ -7,6 +7,8 @@
 #   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off
 #   KILLS, CRASHES           of `crash`: how often the program is killed with each kind of sync, and the power cut
 #   SEED, STEPS, SECONDS     of `sim`: one seed, the steps of each, and for how long fresh seeds are played if none is given
+#   SERVER, SEED, ROUNDS     of `judge`: the command to judge, where chance begins, and how many rounds are played; SECONDS
+#                            bounds their time, and ARGS has further arguments (tests/judge/judge.py --help)
 #   DEPTH                    of `worlds`                         MINUTES         of `soak`, 1 if it is not given
 #   TARGET, SECONDS          of `fuzz`: what is fuzzed, one after the other, and for how long each
 #   SCENE, SCHEDULES         of `threads`: one scene, and how many schedules are tried of each, twice
@@ -32,7 +34,7 @@ MINUTES =
 FILES = src/engine/** src/binlog/** src/protocol/**
 SHARD =
 
-.PHONY: compat tls hostile crash cluster powercut sim worlds mutants tsan memory chaos soak bench budget picture bench-quick bench-tls
+.PHONY: compat tls hostile crash cluster judge powercut sim worlds mutants tsan memory chaos soak bench budget picture bench-quick bench-tls
 
 compat: build oracle ## hold it against the original beanstalkd and gearmand and real clients; brings in what is missing if root
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
@@ -107,6 +109,12 @@ cluster: build $(if $(ETCD),,fetch-etcd) ## lose parts of a shared queue on thre
 powercut: build ## cut the power under it at thousands of moments; takes minutes; SEED=1000 tries others, TRACE= and CUT= one again
 	$(CARGO) test $(CARGOFLAGS) --test powercut -- '--program=$(PROGRAM)' '--seed=$(SEED)' '--restarts=$(RESTARTS)' \
 	    '--also=$(ALSO)' '--trace=$(TRACE)' '--cut=$(CUT)'
+
+# Any server that speaks the beanstalk protocol: {port} and {dir} are replaced.
+SERVER = $(abspath $(PROGRAM)) -l 127.0.0.1 -p {port} -b {dir} -f0
+judge: $(if $(filter file,$(origin SERVER)),build) ## judge a server by its replies to a seeded load with faults; SERVER='command with {port} and {dir}'
+	python3 tests/judge/judge.py $(call q,$(SERVER)) --seed '$(or $(SEED),1)' --seconds '$(or $(SECONDS),300)' \
+	    --rounds '$(if $(filter command environment,$(firstword $(origin ROUNDS))),$(ROUNDS),10)' $(ARGS)
 
 sim: ## play the whole server in simulated worlds; SEED=7 plays one again, STEPS=500 its length, SECONDS=300 the time for fresh ones
 	SEED='$(SEED)' STEPS='$(STEPS)' SECONDS='$(SECONDS)' \

@@ -1,0 +1,120 @@
+"""What a power cut leaves of a directory, from the records of shim.c.
+
+Owns the model of the disk: a file keeps what was written before its last successful sync began, and of what came later
+a random beginning, or nothing. As on ext4, any successful sync also keeps the names that were made, changed or removed
+before it; of later changes of names, a random beginning is kept. Must not know what the bytes mean.
+"""
+
+import os
+import shutil
+
+
+class File:
+    def __init__(self, durable=b""):
+        self.durable = bytearray(durable)
+        self.pending = []
+
+    def keep(self, count):
+        for kind, offset, data in self.pending[:count]:
+            if kind == "W":
+                end = offset + len(data)
+                if len(self.durable) < end:
+                    self.durable.extend(bytes(end - len(self.durable)))
+                self.durable[offset:end] = data
+            elif kind == "T":
+                del self.durable[offset:]
+            if kind in "TA" and len(self.durable) < offset:
+                self.durable.extend(bytes(offset - len(self.durable)))
+        del self.pending[:count]
+
+
+class Disk:
+    def __init__(self, directory):
+        self.directory = directory
+        self.names = {}
+        for folder, _, names in os.walk(directory):
+            for name in names:
+                path = os.path.join(folder, name)
+                with open(path, "rb") as file:
+                    self.names[os.path.relpath(path, directory)] = File(file.read())
+        self.durable = dict(self.names)
+        self.changes, self.begun = [], {}
+
+    def name(self, kind, path, file=None, new=None):
+        self.changes.append((kind, path, file, new))
+        self.apply(self.names, self.changes[-1])
+
+    @staticmethod
+    def apply(names, change):
+        kind, path, file, new = change
+        if kind == "link":
+            names[path] = file
+        elif kind == "unlink":
+            names.pop(path, None)
+        elif path in names:
+            names[new] = names.pop(path)
+
+    def keep_names(self, count):
+        for change in self.changes[:count]:
+            self.apply(self.durable, change)
+        del self.changes[:count]
+
+    def replay(self, trace):
+        with open(trace, "rb") as file:
+            data = file.read()
+        at = 0
+        while (end := data.find(b"\n", at)) >= 0:
+            kind, path, offset, size, count = data[at:end].decode().split(" ")
+            at = end + 1 + int(count)
+            if at <= len(data):
+                self.step(kind, path, int(offset), int(size), data[end + 1:at])
+
+    def step(self, kind, path, offset, size, data):
+        file = self.names.get(path)
+        if kind in "OC":
+            if not file:
+                self.name("link", path, File())
+            elif kind == "C":
+                file.pending.append(("T", 0, b""))
+        elif kind == "R":
+            self.name("rename", path, None, data.decode())
+        elif kind == "U":
+            self.name("unlink", path)
+        elif kind == "s":
+            self.begun[offset] = file, len(file.pending) if file else 0, len(self.changes)
+        elif kind == "S":
+            self.synced(*self.begun.pop(offset))
+        elif file and kind == "W":
+            file.pending.append(("W", offset, data))
+        elif file:
+            file.pending.append((kind, size, b""))
+
+    def synced(self, file, writes, changes):
+        if file:
+            file.keep(writes)
+        self.keep_names(changes)
+        # Syncs that are under way have counted what is now gone from the lists.
+        for key, (other, count, names) in self.begun.items():
+            rest = max(0, count - writes) if other is file else count
+            self.begun[key] = other, rest, max(0, names - changes)
+
+    def cut(self, random):
+        """Leaves in the directory what a power cut leaves."""
+        self.keep_names(random.randint(0, len(self.changes)))
+        for file in {id(file): file for file in self.durable.values()}.values():
+            if random.random() < 0.5:
+                file.keep(random.randint(0, len(file.pending)))
+        modes = {}
+        for folder, _, names in os.walk(self.directory):
+            for name in names:
+                path = os.path.join(folder, name)
+                modes[os.path.relpath(path, self.directory)] = os.stat(path).st_mode & 0o777
+        for name in os.listdir(self.directory):
+            path = os.path.join(self.directory, name)
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+        for name, file in self.durable.items():
+            path = os.path.join(self.directory, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as out:
+                out.write(file.durable)
+            os.chmod(path, modes.get(name, 0o600) | 0o200)

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Judges any server that speaks the beanstalk protocol by the history of its replies.
+
+usage: judge.py 'command with {port} and {dir}' [--promise P] [--seed N] [--rounds N] [--seconds S] [--faults LIST]
+                [--largest BYTES]
+
+Each round starts the server in an empty directory, lets producers and workers use it, ends it in some way, and starts
+it again. P says what a power cut may undo: `sync` nothing, a number the last that many milliseconds, `none` everything;
+by default, -f and -F of the command decide. LIST has some of kill, power, stop and full. Without {dir} the server stores
+nothing, and there are no faults. --largest bounds the bodies; by default, they reach the limit that `stats` shows.
+The exit status is 1 if a promise was broken.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+
+from clients import World  # noqa: E402
+from history import NEVER, Mark, Op, excerpt  # noqa: E402
+from server import Gone, Server, build_shim  # noqa: E402
+from verdict import Tolerances, judge  # noqa: E402
+from workload import Plan  # noqa: E402
+
+FAULTS = ("kill", "power", "stop", "full")
+
+
+def window(promise, command):
+    """How many seconds of replies a power cut may undo. By default, the server's -f and -F tell."""
+    if promise == "":
+        words, promise = command.split(), "50"
+        for place, word in enumerate(words):
+            if word == "-F":
+                promise = "none"
+            elif word.startswith("-f"):
+                promise = word[2:] or words[place + 1]
+    if promise == "none":
+        return NEVER
+    return 0.0 if promise in ("sync", "0") else int(promise) / 1000
+
+
+def size_limit(world):
+    """The size of the largest body that the server accepts, which `stats` tells."""
+    sizes = []
+
+    def ask(_):
+        reply = yield "stats", None
+        rows = reply.data.decode().split("\n")
+        sizes.extend(int(row.split(": ")[1]) for row in rows if row.startswith("max-job-size:"))
+    world.add("asks", ask)
+    world.run(10, lambda: sizes)
+    if not sizes:
+        raise Gone("stats shows no max-job-size")
+    return sizes[0]
+
+
+def inspect(world, plan, client, kind):
+    """Waits until only those who say nothing are left, and lets one client look at everything."""
+    plan.over = True
+    for connection in list(world.connections.values()):
+        if not connection.name.startswith("sleeper"):
+            world.run(0.3, lambda: not connection.op)
+            world.drop(connection)
+    world.run(2 + Tolerances().late + 0.2)
+    name = world.add(kind, client)
+    world.run(60, lambda: name not in world.connections)
+    if name in world.connections:
+        raise Gone("no reply within 60 s")
+    plan.over = False
+
+
+def play(args, number, scratch, shim, deadline):
+    """One round; returns its history."""
+    seed = f"{args.seed}.{number}"
+    chance = random.Random(seed)
+    server = Server(args.server, scratch, shim)
+    world = World(server)
+    try:
+        world.up()
+        scenes(args, world, chance, shim, deadline)
+    except Gone as gone:
+        world.history.append(Mark("died", time.monotonic(), how=str(gone)))
+    finally:
+        server.process.kill()
+        server.process.wait()
+    return world.history
+
+
+def scenes(args, world, chance, shim, deadline):
+    """Three scenes with traffic, those who say nothing, perhaps a fault, and a look at everything; then the end."""
+    server, plan = world.server, Plan(chance, args.largest or size_limit(world))
+    faults = [f for f in args.faults.split(",") if f] if server.stores else []
+    if not shim:
+        faults = [f for f in faults if f not in ("power", "full")]
+    for _ in range(3):
+        fault = chance.choice(faults) if faults else ""
+        server.full(fault == "full")
+        for client in [plan.producer] * 3 + [plan.worker] * 5 + [plan.meddler]:
+            world.add(client.__name__, client)
+        world.run(chance.uniform(1.0, 2.0))
+        for _ in range(chance.randint(5, 12)):
+            world.add("sleeper", plan.sleeper)
+        if fault in ("kill", "power"):
+            world.run(0.3)
+            world.down(fault, chance)
+            world.up()
+        server.full(False)
+        inspect(world, plan, plan.inspector, "looks")
+        if fault in ("stop", "full"):
+            world.down("stop", chance)
+            world.up()
+        if time.monotonic() > deadline:
+            break
+    inspect(world, plan, plan.drainer, "drains")
+
+
+def version(command):
+    program = command.split()[0]
+    try:
+        done = subprocess.run([program, "-v"], capture_output=True, text=True, timeout=10)
+        return done.stdout.strip() or program
+    except (OSError, subprocess.TimeoutExpired):
+        return program
+
+
+def report(found, rounds, ops):
+    """The table, and the shortest history of each rule that was broken."""
+    print(f"\n{rounds} rounds, {ops} commands, {sum(len(cases) for cases in found.values())} violations\n")
+    print("| rule | violations | rounds | first |\n|---|---|---|---|")
+    for rule, cases in sorted(found.items()):
+        seeds = sorted({case[0] for case in cases})
+        print(f"| {rule} | {len(cases)} | {len(seeds)} of {rounds} | round {cases[0][0]}: {cases[0][1].text} |")
+    for rule, cases in sorted(found.items()):
+        number, violation, rows = min(cases, key=lambda case: len(case[2]))
+        print(f"\n{rule}, round {number}: {violation.text}\n\n      sent      done     client command => reply")
+        for row in rows:
+            print(row)
+    sys.stdout.flush()
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1][7:], epilog=__doc__.split("\n\n")[2])
+    parser.add_argument("server")
+    parser.add_argument("--promise", default="")
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--faults", default=",".join(FAULTS))
+    parser.add_argument("--largest", type=int, default=0)
+    args = parser.parse_args()
+    allowed = window(args.promise, args.server)
+    scratch = tempfile.mkdtemp(prefix="judge")
+    shim = build_shim(scratch) if "{dir}" in args.server else None
+    print(f"{version(args.server)}: {args.server}\nseed {args.seed}; {time.strftime('%Y-%m-%d')}; "
+          f"tolerances: {Tolerances()}; a power cut may undo {'everything' if allowed == NEVER else f'{allowed:g} s'}")
+    deadline = time.monotonic() + args.seconds
+    found, rounds, ops = {}, 0, 0
+    try:
+        while rounds < args.rounds and (not rounds or time.monotonic() < deadline):
+            history = play(args, rounds, scratch, shim, deadline)
+            violations = judge(history, allowed)
+            for violation in violations:
+                found.setdefault(violation.rule, []).append((rounds, violation, excerpt(history, violation)))
+            rounds += 1
+            ops += sum(isinstance(step, Op) for step in history)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    report(found, rounds, ops)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""The server under judgment: its command, its directory, and what happens to both.
+
+Owns starting and ending it. Must not know the protocol, nor which server it is.
+"""
+
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+from disk import Disk
+
+PLACE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Gone(Exception):
+    """The server has ended by itself, or does not answer."""
+
+
+def build_shim(scratch):
+    """Compiles the shim; without a C compiler, there are no power cuts and no full disks."""
+    shim = os.path.join(scratch, "shim.so")
+    command = ["cc", "-O1", "-shared", "-fPIC", "-o", shim, os.path.join(PLACE, "shim.c"), "-ldl", "-lpthread"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    if done.returncode:
+        raise SystemExit(f"cannot compile shim.c: {done.stderr}")
+    return shim
+
+
+class Server:
+    def __init__(self, command, scratch, shim):
+        """`command` contains {port}, and {dir} if the server stores jobs."""
+        self.command, self.shim = command, shim
+        self.directory = os.path.join(scratch, "dir")
+        self.trace, self.flag = os.path.join(scratch, "trace"), os.path.join(scratch, "full")
+        self.log = os.path.join(scratch, "log")
+        self.stores = "{dir}" in command
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        shutil.rmtree(self.directory, ignore_errors=True)
+        os.makedirs(self.directory)
+        self.disk = self.process = None
+        self.full(False)
+
+    def start(self):
+        environment = dict(os.environ)
+        if self.shim and self.stores:
+            self.disk = Disk(self.directory)
+            open(self.trace, "w").close()
+            environment.update(LD_PRELOAD=self.shim, JUDGE_DIR=self.directory, JUDGE_TRACE=self.trace)
+            environment["JUDGE_FULL"] = self.flag
+        words = [word.format(port=self.port, dir=self.directory) for word in shlex.split(self.command)]
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+        for _ in range(3000):
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            except OSError:
+                if self.process.poll() is not None:
+                    break
+                time.sleep(0.01)
+        raise Gone(self.state() or "the server does not listen")
+
+    def state(self):
+        """How the server ended, if it has."""
+        status = self.process.poll()
+        if status is None:
+            return ""
+        with open(self.log, errors="replace") as log:
+            return " ".join([f"status {status}", *log.read()[-300:].split("\n")]).strip()
+
+    def end(self, how, random=None):
+        """Ends the server: `stop` as a service manager does, `kill`, or `power`."""
+        self.process.send_signal(signal.SIGTERM if how == "stop" else signal.SIGKILL)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if how == "power":
+            self.disk.replay(self.trace)
+            self.disk.cut(random)
+
+    def full(self, whether):
+        if whether:
+            open(self.flag, "w").close()
+        elif os.path.exists(self.flag):
+            os.unlink(self.flag)

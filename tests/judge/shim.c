@@ -1,0 +1,267 @@
+/* Records what a server writes below one directory, and which syncs have succeeded, so that a power cut can be replayed;
+ * and refuses more space while a file says that the disk is full. Loaded with LD_PRELOAD.
+ *
+ * JUDGE_DIR is the directory, JUDGE_TRACE the file of records, and the disk is full while JUDGE_FULL exists. A record is a
+ * line "kind path offset size" with the written bytes behind it. Writes through mmap(2) are not seen.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define REAL(result, name, ...) \
+    static result (*real)(__VA_ARGS__); \
+    if (!real) real = (result (*)(__VA_ARGS__)) dlsym(RTLD_NEXT, #name)
+
+static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
+static int trace = -1;
+static unsigned long syncs;
+
+static const char *base(void) {
+    const char *dir = getenv("JUDGE_DIR");
+    return dir && *dir ? dir : NULL;
+}
+
+/* The part of an absolute path below the directory; NULL if the path is elsewhere. */
+static const char *below(const char *path) {
+    const char *dir = base();
+    size_t length = dir ? strlen(dir) : 0;
+    if (!dir || strncmp(path, dir, length)) return NULL;
+    return path[length] == '/' ? path + length + 1 : path[length] ? NULL : ".";
+}
+
+static const char *of_file(int file, char *path) {
+    char link[64];
+    if (!base()) return NULL;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, PATH_MAX - 1);
+    if (length <= 0) return NULL;
+    path[length] = 0;
+    return strstr(path, " (deleted)") ? NULL : below(path);
+}
+
+static const char *of_name(int at, const char *name, char *path) {
+    char whole[2 * PATH_MAX];
+    if (!base()) return NULL;
+    if (name[0] == '/') return below(name);
+    if (at == AT_FDCWD) {
+        if (!getcwd(path, PATH_MAX)) return NULL;
+    } else {
+        snprintf(whole, sizeof whole, "/proc/self/fd/%d", at);
+        ssize_t length = readlink(whole, path, PATH_MAX - 1);
+        if (length <= 0) return NULL;
+        path[length] = 0;
+    }
+    snprintf(whole, sizeof whole, "%s/%s", path, name);
+    memcpy(path, whole, PATH_MAX - 1);
+    path[PATH_MAX - 1] = 0;
+    return below(path);
+}
+
+static void all(const char *bytes, size_t count) {
+    REAL(ssize_t, write, int, const void *, size_t);
+    while (count) {
+        ssize_t done = real(trace, bytes, count);
+        if (done <= 0) _exit(97);
+        bytes += done;
+        count -= done;
+    }
+}
+
+static void record(char kind, const char *path, long long offset, long long size, const void *bytes, size_t count) {
+    char line[PATH_MAX + 100];
+    int saved = errno;
+    if (trace < 0) {
+        REAL(int, open, const char *, int, ...);
+        trace = real(getenv("JUDGE_TRACE"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    }
+    int length = snprintf(line, sizeof line, "%c %s %lld %lld %zu\n", kind, path, offset, size, count);
+    all(line, length);
+    all(bytes, count);
+    errno = saved;
+}
+
+static int full(int file, long long end) {
+    struct stat now;
+    const char *flag = getenv("JUDGE_FULL");
+    return flag && !access(flag, F_OK) && (end < 0 || (!fstat(file, &now) && end > now.st_size));
+}
+
+static int opened(int at, const char *name, int flags, int file) {
+    char path[PATH_MAX];
+    const char *part;
+    if (file >= 0 && flags & (O_CREAT | O_TRUNC) && (part = of_name(at, name, path)))
+        record(flags & O_TRUNC ? 'C' : 'O', part, 0, 0, "", 0);
+    return file;
+}
+
+#define OPEN(name) \
+    int name(const char *path, int flags, ...) { \
+        va_list rest; \
+        va_start(rest, flags); \
+        int mode = flags & O_CREAT ? va_arg(rest, int) : 0; \
+        va_end(rest); \
+        REAL(int, name, const char *, int, ...); \
+        pthread_mutex_lock(&order); \
+        char place[PATH_MAX]; \
+        int file = flags & O_CREAT && of_name(AT_FDCWD, path, place) && access(path, F_OK) && full(-1, -1) \
+            ? (errno = ENOSPC, -1) : opened(AT_FDCWD, path, flags, real(path, flags, mode)); \
+        pthread_mutex_unlock(&order); \
+        return file; \
+    }
+OPEN(open)
+OPEN(open64)
+
+#define OPENAT(name) \
+    int name(int at, const char *path, int flags, ...) { \
+        va_list rest; \
+        va_start(rest, flags); \
+        int mode = flags & O_CREAT ? va_arg(rest, int) : 0; \
+        va_end(rest); \
+        REAL(int, name, int, const char *, int, ...); \
+        pthread_mutex_lock(&order); \
+        int file = opened(at, path, flags, real(at, path, flags, mode)); \
+        pthread_mutex_unlock(&order); \
+        return file; \
+    }
+OPENAT(openat)
+OPENAT(openat64)
+
+static size_t total(const struct iovec *pieces, int number) {
+    size_t sum = 0;
+    for (int i = 0; i < number; i++) sum += pieces[i].iov_len;
+    return sum;
+}
+
+static void pieces_record(const char *part, long long offset, const struct iovec *pieces, int number, ssize_t done) {
+    for (int i = 0; i < number && done > 0; i++) {
+        ssize_t here = (ssize_t) pieces[i].iov_len < done ? (ssize_t) pieces[i].iov_len : done;
+        record('W', part, offset, 0, pieces[i].iov_base, here);
+        offset += here;
+        done -= here;
+    }
+}
+
+/* A write at the position of the file (`place` is -1) or at a place. */
+#define WRITE(name, parameters, types, call, pieces, number, place) \
+    ssize_t name parameters { \
+        static ssize_t (*real) types; \
+        if (!real) real = (ssize_t (*) types) dlsym(RTLD_NEXT, #name); \
+        char path[PATH_MAX]; \
+        const char *part = of_file(file, path); \
+        if (!part) return real call; \
+        pthread_mutex_lock(&order); \
+        long long offset = place; \
+        if (offset < 0) offset = fcntl(file, F_GETFL) & O_APPEND ? lseek(file, 0, SEEK_END) : lseek(file, 0, SEEK_CUR); \
+        ssize_t done = full(file, offset + total(pieces, number)) ? (errno = ENOSPC, -1) : real call; \
+        if (done > 0) pieces_record(part, offset, pieces, number, done); \
+        pthread_mutex_unlock(&order); \
+        return done; \
+    }
+#define ONE (&(struct iovec){(void *) bytes, count})
+WRITE(write, (int file, const void *bytes, size_t count), (int, const void *, size_t), (file, bytes, count), ONE, 1, -1)
+WRITE(pwrite, (int file, const void *bytes, size_t count, off_t at), (int, const void *, size_t, off_t), (file, bytes, count, at), ONE, 1, at)
+WRITE(pwrite64, (int file, const void *bytes, size_t count, off_t at), (int, const void *, size_t, off_t), (file, bytes, count, at), ONE, 1, at)
+WRITE(writev, (int file, const struct iovec *v, int n), (int, const struct iovec *, int), (file, v, n), v, n, -1)
+WRITE(pwritev, (int file, const struct iovec *v, int n, off_t at), (int, const struct iovec *, int, off_t), (file, v, n, at), v, n, at)
+WRITE(pwritev64, (int file, const struct iovec *v, int n, off_t at), (int, const struct iovec *, int, off_t), (file, v, n, at), v, n, at)
+
+/* Sets the size of a file ('T'), or makes it at least that large ('A'). */
+static int resized(int file, char kind, long long size, int refused, int result) {
+    char path[PATH_MAX];
+    const char *part = refused || result ? NULL : of_file(file, path);
+    if (part) record(kind, part, 0, size, "", 0);
+    return result;
+}
+#define RESIZE(name, parameters, types, call, kind, end, failed) \
+    int name parameters { \
+        static int (*real) types; \
+        if (!real) real = (int (*) types) dlsym(RTLD_NEXT, #name); \
+        char path[PATH_MAX]; \
+        if (!of_file(file, path)) return real call; \
+        pthread_mutex_lock(&order); \
+        int refused = full(file, end), result = refused ? (errno = ENOSPC, failed) : resized(file, kind, end, 0, real call); \
+        pthread_mutex_unlock(&order); \
+        return result; \
+    }
+RESIZE(ftruncate, (int file, off_t size), (int, off_t), (file, size), 'T', size, -1)
+RESIZE(ftruncate64, (int file, off_t size), (int, off_t), (file, size), 'T', size, -1)
+RESIZE(posix_fallocate, (int file, off_t at, off_t size), (int, off_t, off_t), (file, at, size), 'A', at + size, ENOSPC)
+RESIZE(posix_fallocate64, (int file, off_t at, off_t size), (int, off_t, off_t), (file, at, size), 'A', at + size, ENOSPC)
+RESIZE(fallocate, (int file, int mode, off_t at, off_t size), (int, int, off_t, off_t), (file, mode, at, size), 'A', at + size, -1)
+RESIZE(fallocate64, (int file, int mode, off_t at, off_t size), (int, int, off_t, off_t), (file, mode, at, size), 'A', at + size, -1)
+
+/* What was written before a sync began is safe when the sync has succeeded. */
+#define SYNC(name) \
+    int name(int file) { \
+        REAL(int, name, int); \
+        char path[PATH_MAX]; \
+        const char *part = of_file(file, path); \
+        if (!part) return real(file); \
+        pthread_mutex_lock(&order); \
+        unsigned long sync = ++syncs; \
+        record('s', part, sync, 0, "", 0); \
+        pthread_mutex_unlock(&order); \
+        int result = real(file); \
+        pthread_mutex_lock(&order); \
+        if (!result) record('S', part, sync, 0, "", 0); \
+        pthread_mutex_unlock(&order); \
+        return result; \
+    }
+SYNC(fsync)
+SYNC(fdatasync)
+
+static int renamed(int from, const char *old, int to, const char *new, int result) {
+    char one[PATH_MAX], two[PATH_MAX];
+    const char *before = of_name(from, old, one), *after = of_name(to, new, two);
+    if (!result && before && after) record('R', before, 0, 0, after, strlen(after));
+    return result;
+}
+
+int rename(const char *old, const char *new) {
+    REAL(int, rename, const char *, const char *);
+    pthread_mutex_lock(&order);
+    int result = renamed(AT_FDCWD, old, AT_FDCWD, new, real(old, new));
+    pthread_mutex_unlock(&order);
+    return result;
+}
+
+int renameat(int from, const char *old, int to, const char *new) {
+    REAL(int, renameat, int, const char *, int, const char *);
+    pthread_mutex_lock(&order);
+    int result = renamed(from, old, to, new, real(from, old, to, new));
+    pthread_mutex_unlock(&order);
+    return result;
+}
+
+static int removed(int at, const char *name, int result) {
+    char path[PATH_MAX];
+    const char *part = of_name(at, name, path);
+    if (!result && part) record('U', part, 0, 0, "", 0);
+    return result;
+}
+
+int unlink(const char *name) {
+    REAL(int, unlink, const char *);
+    pthread_mutex_lock(&order);
+    int result = removed(AT_FDCWD, name, real(name));
+    pthread_mutex_unlock(&order);
+    return result;
+}
+
+int unlinkat(int at, const char *name, int flags) {
+    REAL(int, unlinkat, int, const char *, int);
+    pthread_mutex_lock(&order);
+    int result = removed(at, name, real(at, name, flags));
+    pthread_mutex_unlock(&order);
+    return result;
+}

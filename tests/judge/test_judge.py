@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Tests of the judge with hand-written histories: some with one violation each, and correct ones.
+
+A line of a history is `connection sent done command => reply`, with the body in quotes behind a command or reply that
+has one. `-` for `done` is a command without a reply. A line that starts with `--` is `-- time kind how-or-connection`.
+"""
+
+import random
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+
+from disk import Disk, File  # noqa: E402
+from history import NEVER, Mark, Op, excerpt  # noqa: E402
+from verdict import judge  # noqa: E402
+
+
+def read(text):
+    history = []
+    for row in text.strip().split("\n"):
+        row = row.strip()
+        if row.startswith("--"):
+            _, time, kind, *rest = row.split(" ")
+            word = rest[0] if rest else ""
+            conn, how = (word, "") if kind == "close" else ("", word)
+            history.append(Mark(kind, float(time), conn=conn, how=how))
+            continue
+        ask, _, answer = row.partition(" => ")
+        conn, sent, done, line = ask.split(" ", 3)
+        line, _, body = line.partition(' "')
+        reply, _, data = answer.partition(' "')
+        data = data.rstrip('"').replace(";", "\n").encode()
+        end = NEVER if done == "-" else float(done)
+        body = body.rstrip('"').encode() if line.startswith("put") else None
+        history.append(Op(conn, float(sent), line, body, end, reply, data, quiet="current-jobs" in answer))
+    return history
+
+
+def rules(text, window=0.0):
+    return [violation.rule for violation in judge(read(text), window)]
+
+
+PUT = 'p 0.0 0.1 put 5 0 2 1 "a" => INSERTED 1\n'
+TAKEN = PUT + 'w 0.2 0.3 reserve-with-timeout 0 => RESERVED 1 1 "a"\n'
+TWO = PUT + 'p 0.1 0.2 put 5 0 2 1 "b" => INSERTED 2\n'
+KILLED = "-- 1.0 down kill\n-- 1.5 up\n"
+CUT = "-- 1.0 down power\n-- 1.5 up\n"
+GONE = "w 2.0 2.1 peek 1 => NOT_FOUND"
+
+VIOLATIONS = [
+    ("id reused", PUT + 'p 0.2 0.3 put 5 0 2 1 "b" => INSERTED 1'),
+    ("id reused", PUT + "p 0.2 0.3 delete 1 => DELETED\n" + KILLED + 'q 2.0 2.1 put 5 0 2 1 "b" => INSERTED 1'),
+    ("body changed", PUT + 'w 0.2 0.3 reserve => RESERVED 1 1 "b"'),
+    ("body changed", PUT + 'w 0.2 0.3 peek 1 => FOUND 1 0 ""'),
+    ("invented job", 'w 0.2 0.3 reserve => RESERVED 1 1 "b"'),
+    ("job lost", PUT + "w 0.2 0.3 peek 1 => NOT_FOUND"),
+    ("job lost", PUT + "w 0.2 0.3 delete 1 => NOT_FOUND"),
+    ("job lost", PUT + KILLED + GONE),
+    ("job lost", TAKEN + KILLED + GONE),
+    ("job lost", PUT + CUT + GONE),
+    ("deleted job is back", PUT + "p 0.2 0.3 delete 1 => DELETED\nw 0.4 0.5 reserve => RESERVED 1 1 \"a\""),
+    ("deleted job is back", TAKEN + "w 0.4 0.5 delete 1 => DELETED\n" + KILLED + 'x 2.0 2.1 peek 1 => FOUND 1 1 "a"'),
+    ("reserved twice", TAKEN + 'x 0.4 0.5 reserve-with-timeout 0 => RESERVED 1 1 "a"'),
+    ("reserved twice", TAKEN + 'w 1.9 2.0 touch 1 => TOUCHED\nx 3.0 3.1 reserve-with-timeout 0 => RESERVED 1 1 "a"'),
+    ("time limit too short", TAKEN + "w 0.4 0.5 touch 1 => NOT_FOUND"),
+    ("time limit too short", TAKEN + "x 0.4 0.5 stats-job 1 => OK 9 \"state: ready;\""),
+    ("time limit lost", TAKEN + "x 9.0 9.1 stats-job 1 => OK 9 \"state: reserved;\""),
+    ("time limit lost", TAKEN + "w 9.0 9.1 release 1 5 0 => RELEASED"),
+    ("time limit lost", TAKEN + "w 1.0 1.1 touch 1 => TOUCHED\nx 9.0 9.1 stats-job 1 => OK 9 \"state: reserved;\""),
+    ("not served", TAKEN + "x 9.0 9.1 reserve-with-timeout 0 => TIMED_OUT"),
+    ("not served", PUT + "w 0.2 0.3 reserve-with-timeout 0 => TIMED_OUT"),
+    ("not served", PUT + KILLED + "w 2.0 2.1 reserve-with-timeout 0 => TIMED_OUT"),
+    ("not served", TAKEN + "w 0.4 0.5 release 1 5 0 => RELEASED\nx 0.6 0.7 reserve-with-timeout 0 => TIMED_OUT"),
+    ("delay too short", 'p 0.0 0.1 put 5 3 2 1 "a" => INSERTED 1\nw 0.2 0.3 reserve => RESERVED 1 1 "a"'),
+    ("delay too long", 'p 0.0 0.1 put 5 3 2 1 "a" => INSERTED 1\nw 9.2 9.3 stats-job 1 => OK 9 "state: delayed;"'),
+    ("delay too short", TAKEN + 'w 0.4 0.5 release 1 5 3 => RELEASED\nx 0.6 0.7 reserve => RESERVED 1 1 "a"'),
+    ("order", TWO + 'w 0.3 0.4 reserve => RESERVED 2 1 "b"'),
+    ("order", PUT + 'p 0.1 0.2 put 0 0 2 1 "b" => INSERTED 2\nw 0.3 0.4 reserve => RESERVED 1 1 "a"'),
+    ("order", TAKEN + 'p 0.3 0.4 put 3 0 2 1 "b" => INSERTED 2\nw 0.5 0.6 release 1 0 0 => RELEASED\n' + KILLED
+     + 'x 2.0 2.1 reserve => RESERVED 2 1 "b"'),
+    ("buried job served", TAKEN + 'w 0.4 0.5 bury 1 5 => BURIED\nx 0.6 0.7 reserve => RESERVED 1 1 "a"'),
+    ("state wrong", TAKEN + 'w 0.4 0.5 bury 1 5 => BURIED\n' + KILLED
+     + 'x 2.0 2.1 stats-job 1 => OK 9 "state: ready;"'),
+    ("server ended", PUT + "-- 0.3 died status"),
+    ("deleted by a stranger", TAKEN + "x 0.4 0.5 delete 1 => DELETED"),
+    ("count of jobs", PUT + 'x 0.2 0.3 stats => OK 9 "current-jobs-ready: 2;"'),
+    ("count of jobs", PUT + 'x 0.2 0.3 stats-tube default => OK 9 "current-jobs-ready: 0;"'),
+    ("counter cmd-delete", PUT + 'x 0.2 0.3 stats => OK 9 "current-jobs-ready: 1;cmd-delete: 0;"\n'
+     'x 0.4 0.5 delete 7 => NOT_FOUND\nx 0.6 0.7 stats => OK 9 "current-jobs-ready: 1;cmd-delete: 0;"'),
+    ("counter total-jobs", 'x 0.0 0.1 stats => OK 9 "total-jobs: 0;current-jobs-ready: 0;"\n'
+     'x 0.2 0.3 put 5 0 2 1 "a" => INSERTED 1\nx 0.4 0.5 stats => OK 9 "total-jobs: 2;current-jobs-ready: 1;"'),
+]
+
+CORRECT = [
+    TAKEN + "w 0.4 0.5 delete 1 => DELETED\nw 0.6 0.7 peek 1 => NOT_FOUND",
+    # A worker that waited has the job before its producer has the reply.
+    'w 0.0 0.4 reserve => RESERVED 1 1 "a"\np 0.3 0.5 put 5 0 2 1 "a" => INSERTED 1\n'
+    'x 0.6 0.7 stats-job 1 => OK 9 "state: reserved;"',
+    # The next worker is told before the one that releases.
+    TAKEN + 'x 0.3 0.5 reserve => RESERVED 1 1 "a"\nw 0.4 0.6 release 1 5 0 => RELEASED\n'
+    'w 0.7 0.8 touch 1 => NOT_FOUND',
+    # Nobody knows whether a command without a reply was executed.
+    'p 0.0 - put 5 0 2 1 "a"\n-- 0.1 close p\nw 0.2 0.3 reserve => RESERVED 1 1 "a"',
+    TAKEN + "w 0.4 - delete 1\n" + KILLED + GONE,
+    TAKEN + "w 0.4 - delete 1\n" + KILLED + 'x 2.0 2.1 peek 1 => FOUND 1 1 "a"',
+    TAKEN + 'w 0.4 - release 1 5 0\nx 0.5 0.6 reserve => RESERVED 1 1 "a"\n-- 0.7 close w',
+    PUT + "w 0.2 - reserve\nx 0.3 0.4 reserve-with-timeout 0 => TIMED_OUT\n-- 0.5 close w",
+    # A reservation ends with its connection, its time, or the server.
+    TAKEN + '-- 0.5 close w\nx 0.6 0.7 reserve => RESERVED 1 1 "a"',
+    TAKEN + 'x 2.2 2.4 reserve => RESERVED 1 1 "a"\nw 2.5 2.6 release 1 5 0 => NOT_FOUND',
+    TAKEN + KILLED + 'x 2.0 2.1 reserve => RESERVED 1 1 "a"',
+    # Two jobs whose puts overlap with the reservation, and a kick in flight.
+    TWO + 'w 0.15 0.4 reserve => RESERVED 1 1 "a"',
+    TAKEN + 'w 0.4 0.5 bury 1 5 => BURIED\nk 0.45 0.7 kick 1 => KICKED 1\nx 0.6 0.65 reserve => RESERVED 1 1 "a"',
+    # The server may take its time, up to the tolerance.
+    TAKEN + "x 3.0 3.1 stats-job 1 => OK 9 \"state: reserved;\"",
+]
+
+# What a power cut may undo if it takes the last 50 ms, and what not.
+RECENT = 'p 0.0 0.9 put 5 0 2 1 "a" => INSERTED 1\n'
+ALLOWED = [RECENT + CUT + GONE, RECENT + CUT + 'w 2.0 2.1 reserve => RESERVED 1 1 "a"',
+           'p 0.0 0.1 put 5 0 9 1 "a" => INSERTED 1\np 0.2 0.9 delete 1 => DELETED\n' + CUT
+           + 'w 2.0 2.1 peek 1 => FOUND 1 1 "a"']
+
+
+class Verdicts(unittest.TestCase):
+    def test_each_violation_is_named_alone(self):
+        for rule, text in VIOLATIONS:
+            self.assertEqual(rules(text), [rule], text)
+
+    def test_correct_histories_pass(self):
+        for text in CORRECT + ALLOWED:
+            self.assertEqual(rules(text, 0.05), [], text)
+
+    def test_a_power_cut_undoes_only_what_it_may(self):
+        self.assertEqual(rules(RECENT + CUT + GONE), ["job lost"])
+        self.assertEqual(rules(PUT + "-- 3.0 down power\n-- 3.5 up\n" + GONE.replace("2.", "4."), 0.05), ["job lost"])
+        self.assertEqual(rules(PUT + CUT + GONE, NEVER), [])
+        self.assertEqual(rules(PUT + KILLED + GONE, NEVER), ["job lost"])
+
+    def test_an_excerpt_has_the_job_and_nothing_else(self):
+        other = "".join(f'q 0.{n} 0.{n} put 5 0 2 1 "x" => INSERTED {n + 10}\n' for n in range(3, 9))
+        history = read(TAKEN + other + "x 9.0 9.1 stats-job 1 => OK 9 \"state: reserved;\"")
+        rows = excerpt(history, judge(history)[0])
+        self.assertEqual([row.split()[2] for row in rows], ["p", "w", "x"])
+
+
+class Cuts(unittest.TestCase):
+    def left(self, steps, seed):
+        with tempfile.TemporaryDirectory() as directory:
+            disk = Disk(directory)
+            for step in steps:
+                disk.step(*step)
+            disk.cut(random.Random(seed))
+            return {name: bytes(file.durable) for name, file in disk.durable.items()}
+
+    def test_what_was_synced_is_left_and_the_rest_may_be(self):
+        synced = [("O", "log", 0, 0, b""), ("W", "log", 0, 0, b"one"), ("s", "log", 1, 0, b"")]
+        synced.append(("W", "log", 3, 0, b"two"))
+        after = [("S", "log", 1, 0, b""), ("U", "old", 0, 0, b""), ("R", "log", 0, 0, b"new")]
+        found = {str(self.left(synced + after, seed)) for seed in range(50)}
+        self.assertEqual(found, {str({name: data}) for name in ("log", "new") for data in (b"one", b"onetwo")})
+
+    def test_nothing_need_be_left_without_a_sync(self):
+        steps = [("O", "log", 0, 0, b""), ("W", "log", 0, 0, b"one")]
+        found = {str(self.left(steps, seed)) for seed in range(50)}
+        self.assertEqual(found, {str({}), str({"log": b""}), str({"log": b"one"})})
+
+    def test_a_file_can_shrink_and_have_holes(self):
+        file = File(b"abcdef")
+        file.pending = [("T", 2, b""), ("W", 4, b"x"), ("A", 7, b"")]
+        file.keep(3)
+        self.assertEqual(bytes(file.durable), b"ab\0\0x\0\0")
+
+
+if __name__ == "__main__":
+    unittest.main()
