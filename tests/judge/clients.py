@@ -130,5 +130,14 @@ class World:
             self.drop(connection)
 
     def up(self):
+        """Starts the server and waits for its first reply: it may listen before it has read its files."""
         self.server.start()
+        replies = []
+
+        def ask(_):
+            replies.append((yield "list-tube-used", None))
+        name = self.add("starts", ask)
+        self.run(60, lambda: replies or name not in self.connections)
+        if not replies:
+            raise Gone(self.server.state() or "no reply within 60 s after the start")
         self.history.append(Mark("up", time.monotonic()))

@@ -99,13 +99,17 @@ def scenes(args, world, chance, shim, deadline):
     if not shim:
         faults = [f for f in faults if f not in ("power", "full")]
     for _ in range(3):
-        fault = chance.choice(faults) if faults else ""
+        fault, plan.calm = chance.choice(faults) if faults else "", False
         server.full(fault == "full")
         for client in [plan.producer] * 3 + [plan.worker] * 5 + [plan.meddler]:
             world.add(client.__name__, client)
         world.run(chance.uniform(1.0, 2.0))
         for _ in range(chance.randint(5, 12)):
             world.add("sleeper", plan.sleeper)
+        plan.calm = chance.random() < 0.5
+        if plan.calm:
+            name = world.add("sweeper", plan.sweeper)
+            world.run(5, lambda: name not in world.connections)
         if fault in ("kill", "power"):
             world.run(0.3)
             world.down(fault, chance)

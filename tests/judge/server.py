@@ -75,7 +75,8 @@ class Server:
         if status is None:
             return ""
         with open(self.log, errors="replace") as log:
-            return " ".join([f"status {status}", *log.read()[-300:].split("\n")]).strip()
+            last = log.read().strip().split("\n")[-1]
+        return f"status {status}: {last[-160:]}"
 
     def end(self, how, random=None):
         """Ends the server: `stop` as a service manager does, `kill`, or `power`."""

@@ -55,6 +55,7 @@ VIOLATIONS = [
     ("body changed", PUT + 'w 0.2 0.3 reserve => RESERVED 1 1 "b"'),
     ("body changed", PUT + 'w 0.2 0.3 peek 1 => FOUND 1 0 ""'),
     ("invented job", 'w 0.2 0.3 reserve => RESERVED 1 1 "b"'),
+    ("invented job", 'p 0.0 0.1 put 5 0 2 1 "b" => OUT_OF_MEMORY\nw 0.2 0.3 reserve => RESERVED 1 1 "b"'),
     ("job lost", PUT + "w 0.2 0.3 peek 1 => NOT_FOUND"),
     ("job lost", PUT + "w 0.2 0.3 delete 1 => NOT_FOUND"),
     ("job lost", PUT + KILLED + GONE),

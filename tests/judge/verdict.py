@@ -164,7 +164,7 @@ class Judge:
         if job or op.outcome not in ("RESERVED", "FOUND"):
             return job
         for put in self.puts_by_body.get(op.data, ()):
-            if put.sent <= op.done and (put.job == op.job or not put.reply or put.outcome == "OUT_OF_MEMORY"):
+            if put.sent <= op.done and (put.job == op.job or not put.reply):
                 return self.create(op.job, put)
         if any(put.job == op.job for put in self.by_job[op.job] if put.verb == "put" and put.sent <= op.done):
             put = next(put for put in self.by_job[op.job] if put.verb == "put")
@@ -433,6 +433,8 @@ class Judge:
         return {name: int(value) for name, value in rows if value.isdigit()}
 
     def total(self, op, jobs):
+        if any(time < op.sent for time in self.reused.values()):
+            return
         found = sum(self.numbers(op).get(name, 0) for name in self.STATES)
         unknown = sum(1 for job in jobs if job.doubtful)
         known = sum(1 for job in jobs if not job.gone and not job.doubtful)

@@ -13,7 +13,9 @@ class Plan:
         self.random, self.size = random, size
         self.tubes = [f"tube{n}" for n in range(3)]
         # IDs that a reply has shown, and those that are not known to be deleted.
-        self.ids, self.serial, self.over = [], 0, False
+        self.ids, self.serial = [], 0
+        # Producers stop; everybody stops.
+        self.calm = self.over = False
 
     def body(self):
         kinds = (0, 1, 20, 100, 1000, 4096, 20000, self.size - 1, self.size, self.size + 1)
@@ -29,7 +31,7 @@ class Plan:
     # Clients. Each yields a command, or seconds.
 
     def producer(self, name):
-        while not self.over:
+        while not self.over and not self.calm:
             if self.random.random() < 0.3:
                 yield f"use {self.random.choice(self.tubes)}", None
             body = self.body()
@@ -90,6 +92,16 @@ class Plan:
                 yield self.random.random() / 2
                 yield f"touch {reply.job}", None
         yield 1e9
+
+    def sweeper(self, name):
+        """Deletes what is ready, so that the newest jobs may be gone when the server ends."""
+        for tube in self.tubes:
+            yield f"watch {tube}", None
+        while True:
+            reply = yield "reserve-with-timeout 1", None
+            if reply.outcome != "RESERVED":
+                break
+            yield f"delete {reply.job}", None
 
     def meddler(self, name):
         """Looks at jobs, and moves some that others have put."""
