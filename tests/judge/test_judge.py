@@ -70,6 +70,7 @@ VIOLATIONS = [
     ("time limit lost", TAKEN + "x 9.0 9.1 stats-job 1 => OK 9 \"state: reserved;\""),
     ("time limit lost", TAKEN + "w 9.0 9.1 release 1 5 0 => RELEASED"),
     ("time limit lost", TAKEN + "w 1.0 1.1 touch 1 => TOUCHED\nx 9.0 9.1 stats-job 1 => OK 9 \"state: reserved;\""),
+    ("time limit lost", TAKEN + "x 9.0 9.1 delete 1 => NOT_FOUND"),
     ("not served", TAKEN + "x 9.0 9.1 reserve-with-timeout 0 => TIMED_OUT"),
     ("not served", PUT + "w 0.2 0.3 reserve-with-timeout 0 => TIMED_OUT"),
     ("not served", PUT + KILLED + "w 2.0 2.1 reserve-with-timeout 0 => TIMED_OUT"),
@@ -108,6 +109,7 @@ CORRECT = [
     TAKEN + "w 0.4 - delete 1\n" + KILLED + 'x 2.0 2.1 peek 1 => FOUND 1 1 "a"',
     TAKEN + 'w 0.4 - release 1 5 0\nx 0.5 0.6 reserve => RESERVED 1 1 "a"\n-- 0.7 close w',
     PUT + "w 0.2 - reserve\nx 0.3 0.4 reserve-with-timeout 0 => TIMED_OUT\n-- 0.5 close w",
+    PUT + 'x 0.2 0.3 delete 1 => INTERNAL_ERROR\nx 0.4 0.5 stats => OK 9 "current-jobs-ready: 0;"',
     # A reservation ends with its connection, its time, or the server.
     TAKEN + '-- 0.5 close w\nx 0.6 0.7 reserve => RESERVED 1 1 "a"',
     TAKEN + 'x 2.2 2.4 reserve => RESERVED 1 1 "a"\nw 2.5 2.6 release 1 5 0 => NOT_FOUND',

@@ -124,7 +124,10 @@ class Judge:
             if op.outcome == CHANGED[op.verb]:
                 self.change(job, op)
             else:
+                # An error; a job of which it is unknown whether it was deleted may be gone.
+                self.leave(job, op.sent)
                 self.forget(job)
+                job.doubtful |= op.verb == "delete"
         elif op.outcome == "FOUND":
             self.exists(job, op)
             self.compare(job, op)
@@ -233,6 +236,9 @@ class Judge:
             return
         if job.doubtful:
             job.gone, job.doubtful = op, False
+        elif op.verb == "delete" and job.state == "reserved":
+            text = f"job {job.id} could not be deleted {op.sent - job.high:.3f} s after its time limit"
+            self.broken("time limit lost", text, job.id, job.taken, op)
         elif not any(o.verb == "delete" and o.outcome != "NOT_FOUND" and o.sent < op.done for o in self.by_job[job.id]):
             self.broken("job lost", f"job {job.id} was acknowledged, never deleted, and is lost", job.id, job.put, op)
             job.gone = op
