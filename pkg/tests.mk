@@ -137,12 +137,14 @@ fuzz: ## fuzz with coverage (needs nightly Rust and cargo-fuzz); TARGET=log one 
 	        -timeout=20 -print_final_stats=1; \
 	done
 
-# What is changed, and what must notice, is in .cargo/mutants.toml.
-mutants: ## make small mistakes in the code, one by one, and see which no test notices (needs cargo-mutants); FILES='src/binlog/*', SHARD=3/40
+# What is changed, and what must notice, is in .cargo/mutants.toml. PROMISE names a promise of beanpole-promises(7).
+PROMISE =
+ENFORCING = $(if $(PROMISE),$(shell grep -rlE '^//! Promises:.* $(PROMISE)[,.]' src))
+mutants: ## make small mistakes in the code, one by one, and see which no test notices (needs cargo-mutants); FILES='src/binlog/*', PROMISE=P12, SHARD=3/40
 	@if ! $(CARGO) mutants --version >/dev/null 2>&1; then \
 	    echo 'cargo-mutants is missing: cargo install --locked cargo-mutants' >&2; exit 1; \
 	fi
-	$(CARGO) mutants --output '$(abspath $(TARGET_DIR))' --sharding round-robin --cargo-arg=--locked $(foreach file,$(FILES),--file '$(file)') \
+	$(CARGO) mutants --output '$(abspath $(TARGET_DIR))' --sharding round-robin --cargo-arg=--locked $(foreach file,$(or $(ENFORCING),$(FILES)),--file '$(file)') \
 	    $(if $(SHARD),--shard '$(SHARD)')
 
 threads: ## try schedules of the server's threads on the real code (fetches shuttle); SCHEDULES=50000, SCENE=replies-in-order

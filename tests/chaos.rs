@@ -312,6 +312,7 @@ fn faketime() -> Option<String> {
 }
 
 /// The time of day is set far ahead and back; no deadline heeds it, and neither does a start after kill -9.
+// Promises: P11.
 #[test]
 #[ignore = "see make chaos"]
 fn a_clock_that_is_set_moves_no_deadline() {

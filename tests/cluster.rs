@@ -143,6 +143,7 @@ fn schedule(seed: u64) -> usize {
     writers.iter().map(|writer| writer.confirmed.len()).sum()
 }
 
+// Promises: P33, P34.
 #[test]
 fn what_was_confirmed_stays_and_who_is_fenced_writes_no_more() {
     let count = std::env::var("BEANPOLE_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(SCHEDULES);
@@ -352,6 +353,7 @@ fn write_until(active: &Active, log: &MemoryLog, end: Seq) {
     }
 }
 
+// Promises: P35.
 #[test]
 fn a_journal_that_was_wiped_or_restored_is_refused_and_the_copies_of_the_one_before_stay() {
     let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 6)), Folder::new(), Folder::new());

@@ -88,6 +88,7 @@ fn words(needs: &Needs) -> Vec<&'static str> {
     }
 }
 
+// Promises: P32.
 #[test]
 fn every_tag_and_setting_is_everywhere() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -120,6 +120,7 @@ fn has_read(stream: &TcpStream) -> bool {
     asked == 0 && unsent == 0
 }
 
+// Promises: P21.
 #[test]
 fn every_input_is_on_the_account_as_it_comes() {
     for wire in Wire::ALL {

@@ -194,6 +194,7 @@ fn run(seed: u64, host: &str) {
     server.check();
 }
 
+// Promises: P1.
 #[test]
 fn clients_of_all_protocols_who_talk_at_once_harm_nobody() {
     let wanted = std::env::var("BEANPOLE_WILD").ok().map(|text| text.parse().expect("a number of runs"));

@@ -1,6 +1,8 @@
 //! The records of the log, from bytes: pure.
 //!
 //! Owns how a record is found intact and read; `record` has the format. Never trusts what it reads.
+//!
+//! Promises: P24.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 

@@ -5,6 +5,8 @@
 //! Intact files are read completely, also where beanstalkd itself stops. A damaged one is read up to the damage; then
 //! the next one is read. Jobs whose deletes were in the rest come back: better twice than not at all. The
 //! [`Imported::problems`] say so.
+//!
+//! Promises: P37.
 
 use std::collections::BTreeMap;
 
@@ -381,6 +383,7 @@ mod tests {
         assert_eq!(imported.problems.last().map(String::as_str), Some("and 500 problems more"));
     }
 
+    // Promises: P24.
     #[test]
     fn no_bytes_bring_the_reader_down() {
         let mut dice = Dice(7);

@@ -7,6 +7,8 @@
 //!
 //! Segments are dropped from the oldest end only. So a record that undoes another (a delete, say) always outlives it,
 //! and a job whose full record is in the oldest segment is written again, as it is now, before that segment goes.
+//!
+//! Promises: P4.
 
 mod compaction;
 mod found;

@@ -7,6 +7,8 @@
 //!
 //! What the log says it no longer needs is not applied, no matter who put it there; and a segment that continues
 //! another log than the one before it is refused.
+//!
+//! Promises: P13.
 
 use std::io;
 

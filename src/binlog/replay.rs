@@ -4,6 +4,8 @@
 //! lies between is told. Reads a piece at a time, and each byte a few times at most, whatever the bytes are; a large
 //! body is read straight to where it will stay. Must not trust the bytes: no input can make it panic, read too far or
 //! take memory.
+//!
+//! Promises: P18.
 
 // No byte of a file is a reason to stop: each exception has its proof.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
@@ -492,6 +494,7 @@ mod tests {
         }
     }
 
+    // Promises: P24.
     #[test]
     fn arbitrary_bytes_do_no_harm() {
         let mut state = 1u64;

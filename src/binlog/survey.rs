@@ -2,6 +2,8 @@
 //!
 //! Owns the order of segments: each header names the place before it, so what is missing, doubled or foreign is found.
 //! Reads headers alone, and changes nothing on the disk.
+//!
+//! Promises: P19.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

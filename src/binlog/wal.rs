@@ -6,6 +6,8 @@
 //!
 //! Every call that touches the disk may take as long as the disk likes, but for the two with `promptly` in their names:
 //! those give up when the disk is slow or busy, and somebody else must do what they have left undone.
+//!
+//! Promises: P12, P17.
 
 use std::collections::HashSet;
 use std::io;

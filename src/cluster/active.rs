@@ -2,6 +2,8 @@
 //!
 //! Owns the threads that keep the lease and the shared log while this server is active. Must not decide to become
 //! active, nor serve clients.
+//!
+//! Promises: P33.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -6,6 +6,8 @@
 //!
 //! Nothing is deleted before the shared log has been read to its end: it may be lost, or belong to another queue, and
 //! then these files are the best remaining copy. Until then they are kept in a subdirectory.
+//!
+//! Promises: P35.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

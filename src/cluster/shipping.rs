@@ -3,6 +3,8 @@
 //! Owns the order of changes: they are done to the local folder at once, queued, and appended to the shared log when
 //! the binlog syncs. So the binlog's own rule, that nothing is promised before a sync has returned, becomes: not before
 //! the shared log holds it. Must not decide who may write; it only learns that it may no longer.
+//!
+//! Promises: P34.
 
 use std::collections::BTreeMap;
 use std::io;

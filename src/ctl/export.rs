@@ -2,6 +2,8 @@
 //! jobs, so that an import pauses first; settings, and keys that outlive their jobs, come after them.
 //!
 //! Owns the comparison of what was written with what was counted. It takes no job and changes none.
+//!
+//! Promises: P32.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -3,6 +3,8 @@
 //! Owns the way from a command to the tubes that it is about, and the refusal of what a client may not do: nothing is
 //! counted, changed or told but the error. What commands need stands in their tables, what clients may do is the
 //! business of `access`.
+//!
+//! Promises: P25.
 
 use super::text::past;
 use super::{beanstalk, gearman, http, workq, CommandPlace, Context, Continuation, Flow, Output, Request, Wire};

@@ -375,6 +375,7 @@ fn play(row: &Row, (what, change): WorldChange, used: bool, (at, steps): (usize,
     world.seen
 }
 
+// Promises: P22.
 #[test]
 fn long_commands_survive_whatever_others_do_between_their_turns() {
     let mut seen = BTreeSet::new();

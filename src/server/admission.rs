@@ -2,6 +2,8 @@
 //!
 //! Owns the number of connections, in total and per address. Knows only the peer address of a connection, and replies
 //! to nobody: the listener sends the reason to a rejected client.
+//!
+//! Promises: P23.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,6 +1,8 @@
 //! The clock: the only place where the queue's time is read.
 //!
 //! Owns the anchor between the machine's monotonic clock and the wall clock. Must not sleep.
+//!
+//! Promises: P11.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

@@ -3,6 +3,8 @@
 //! Owns the input: bytes read but not yet decoded, and requests decoded but not yet executed. The thread lends buffers
 //! while there is work, so an idle connection costs next to nothing. Must not write: replies leave through the
 //! `Outbox`.
+//!
+//! Promises: P24.
 
 mod access;
 mod account;

@@ -4,6 +4,8 @@
 //! to the records it depends on. One write (and with `-f0` one sync) at the end of a pool thread's round serves all
 //! connections of that round; on a slow disk the log's own threads do it, so that commands that do not need the disk
 //! are answered meanwhile. Must not know the format of the log.
+//!
+//! Promises: P12, P14.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

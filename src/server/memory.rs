@@ -2,6 +2,8 @@
 //!
 //! Owns the limits. The engine counts its own memory; connections add unprocessed input and unread output. The sum is
 //! at most `--max-memory`. Must not know connections: each one asks for itself.
+//!
+//! Promises: P21.
 
 use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -2,6 +2,8 @@
 //!
 //! Owns that moment. Every reply looks at it right before it is written to a socket, on whatever thread: a process that
 //! was stopped for a while, or whose thread comes late, says nothing any more. Must not know who grants it, or why.
+//!
+//! Promises: P33.
 
 use crate::shared::atomic::{AtomicU64, Ordering};
 use std::ops::Add;

@@ -107,6 +107,7 @@ pub fn walk(rows: &[(&str, &[&str])], mut one: impl FnMut(&Guarded, &str, u64) -
     guarded.server.check();
 }
 
+// Promises: P25.
 #[test]
 fn of_beanstalk() {
     let named: BTreeSet<&str> = BEANSTALK.iter().map(|(name, _)| *name).collect();
@@ -159,6 +160,7 @@ fn a_tag_names_no_tube_that_the_client_may_not_put_to() {
     assert!(client.ask("put 0 0 60 1 ttl:60\r\nx").starts_with("INSERTED "));
 }
 
+// Promises: P26.
 #[test]
 fn a_tag_names_no_group_that_the_client_may_not_put_to() {
     let guarded = Guarded::start("");

@@ -95,6 +95,7 @@ fn body(route: &str) -> String {
     }
 }
 
+// Promises: P25.
 #[test]
 fn each_path_with_each_right() {
     let named: BTreeSet<String> = ROWS.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -206,6 +207,7 @@ fn a_body_is_read_only_from_somebody_who_is_known() {
     assert!(guarded.operator().body("stats").contains("total-jobs: 2\n"));
 }
 
+// Promises: P25.
 #[test]
 fn lists_and_figures_show_no_more_than_one_may_see() {
     let guarded = two();

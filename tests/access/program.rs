@@ -130,6 +130,7 @@ fn a_word_tells_what_is_allowed_and_why() {
 }
 
 /// A client's keys neither hold up nor use up those of clients with other tubes.
+// Promises: P26.
 #[test]
 fn keys_are_those_of_a_tube() {
     let text = format!("a token:sha256:{} put:a take:a\nb token:sha256:{} all\n", digest("a"), digest("b"));

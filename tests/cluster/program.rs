@@ -11,6 +11,7 @@ use super::daemon::{command, run, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::engine::Served;
 use super::member::{free_address, Clocks, Member};
 
+// Promises: P33.
 #[test]
 fn a_machine_that_was_suspended_for_longer_than_its_lease_stops_answering() {
     let (served, clocks) = (Served::start(), Clocks::new());
@@ -191,6 +192,7 @@ fn a_server_that_takes_over_goes_on_with_the_time_of_the_one_before() {
     served.engine().ahead = 0;
 }
 
+// Promises: P34.
 #[test]
 fn a_failover_keeps_every_tag_and_setting() {
     let served = Served::start();
@@ -370,6 +372,7 @@ fn best_copy(members: &[Member]) -> PathBuf {
     copies.max().expect("a server").1
 }
 
+// Promises: P35.
 #[test]
 fn a_queue_outlives_etcd_in_the_directory_that_the_manual_names() {
     for names in [&["a"][..], &["a", "b"], &["a", "b", "c"]] {

@@ -173,6 +173,7 @@ fn a_standby_obeys_the_table() {
     EVENTS.iter().for_each(|event| check(State::Standby, *event));
 }
 
+// Promises: P33.
 #[test]
 fn an_active_server_obeys_the_table() {
     EVENTS.iter().for_each(|event| check(State::Active, *event));

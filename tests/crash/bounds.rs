@@ -157,6 +157,7 @@ fn ten_tiny_jobs_buried_and_kicked_for_ever() {
     }
 }
 
+// Promises: P20.
 #[test]
 fn one_old_job_and_a_churn() {
     for (segment, length) in [(4096, 10), (65_536, 10), (65_536, 3000)] {
@@ -185,6 +186,7 @@ fn many_delayed_jobs_deleted_at_random() {
     }
 }
 
+// Promises: P20.
 #[test]
 fn any_mixture_of_sizes() {
     let mut watch = Watch::new("a mixture of sizes", 65_536);

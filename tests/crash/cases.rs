@@ -138,6 +138,7 @@ fn last_id(disk: &Disk) -> u64 {
     engine.last_id()
 }
 
+// Promises: P4.
 #[test]
 fn an_id_that_only_a_worker_has_seen_is_not_given_again_after_starts_that_were_interrupted() {
     for point in 0..30 {

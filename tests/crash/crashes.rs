@@ -119,6 +119,7 @@ fn anywhere(mode: SyncMode, end: End) {
     println!("{mode:?}, {end:?}: {done} crash points in {} long histories", seed - 1_000_000);
 }
 
+// Promises: P12.
 #[test]
 fn a_power_cut_loses_nothing_that_was_synced() {
     for end in [End::PowerCut, End::Any] {
@@ -127,6 +128,7 @@ fn a_power_cut_loses_nothing_that_was_synced() {
     }
 }
 
+// Promises: P13.
 #[test]
 fn a_power_cut_leaves_a_prefix_whatever_the_policy() {
     for mode in [SyncMode::Every(50), SyncMode::Never] {
@@ -136,6 +138,7 @@ fn a_power_cut_leaves_a_prefix_whatever_the_policy() {
     }
 }
 
+// Promises: P12.
 #[test]
 fn a_killed_process_loses_nothing_that_was_written() {
     for mode in [SyncMode::Always, SyncMode::Every(50), SyncMode::Never] {

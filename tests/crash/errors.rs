@@ -70,6 +70,7 @@ fn fill(life: &mut Life) -> u64 {
     panic!("the disk does not fill up");
 }
 
+// Promises: P16.
 #[test]
 fn a_full_disk_takes_deletes_to_the_last_job_and_jobs_again_when_there_is_space() {
     for seed in 0..40 {
@@ -246,6 +247,7 @@ fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
     cuts + 1
 }
 
+// Promises: P17.
 #[test]
 fn no_reply_that_was_given_is_broken_by_a_power_cut_after_any_failure() {
     let (mut cuts, mut seed) = (0, 0);
@@ -257,6 +259,7 @@ fn no_reply_that_was_given_is_broken_by_a_power_cut_after_any_failure() {
     println!("failing disks: {cuts} power cuts in {seed} lives");
 }
 
+// Promises: P17.
 #[test]
 fn a_failed_sync_moves_everything_to_a_new_segment() {
     let disk = Disk::new(3);

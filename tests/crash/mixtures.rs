@@ -122,6 +122,7 @@ fn mixture(one: &Files, other: &Files, random: &mut Random) -> Files {
     mixed
 }
 
+// Promises: P19.
 #[test]
 fn what_is_laid_over_an_older_copy_is_as_if_that_were_not_there() {
     for seed in 0..4 {
@@ -142,6 +143,7 @@ fn what_is_laid_over_an_older_copy_is_as_if_that_were_not_there() {
     }
 }
 
+// Promises: P19.
 #[test]
 fn files_of_different_times_are_a_state_that_was_or_are_reported() {
     let (mut random, mut whole) = (Random::new(1), 0);
@@ -282,6 +284,7 @@ fn folders(mut each: impl FnMut(&Varied, &mut Random)) {
     );
 }
 
+// Promises: P18.
 #[test]
 fn a_damaged_byte_costs_one_record_at_most_and_is_reported() {
     folders(|varied, random| {

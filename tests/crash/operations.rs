@@ -96,6 +96,7 @@ fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
     (was_open, has_crashed)
 }
 
+// Promises: P15.
 #[test]
 fn a_tube_is_emptied_or_moved_completely_or_not_at_all() {
     for moves in [false, true] {

@@ -104,6 +104,7 @@ fn tags_and_what_came_of_them_come_back() {
     engine.check();
 }
 
+// Promises: P27.
 #[test]
 fn a_key_outlives_its_job_and_a_duplicate_s_answer_waits_for_the_original() {
     let disk = Disk::new(1);
@@ -236,6 +237,7 @@ fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
 }
 
 /// The log counts the bytes that it needs, origins of dead letters included; each turn and each start checks them.
+// Promises: P29.
 #[test]
 fn an_origin_goes_with_its_dead_letter() {
     // Its life is over when it is kicked.
@@ -262,6 +264,7 @@ fn an_origin_goes_with_its_dead_letter() {
     assert!(after.access.with(|_, engine| !engine.is_buried(id)));
 }
 
+// Promises: P31.
 #[test]
 fn a_schedule_and_its_copy_agree_wherever_the_power_is_cut() {
     let disk = Disk::new(1);

@@ -128,6 +128,7 @@ fn a_plain_copy_of_a_folder_in_use_is_whole_or_found_to_be_damaged() {
     stop(daemon);
 }
 
+// Promises: P19.
 #[test]
 fn a_newer_copy_restored_over_an_older_one_without_deleting_brings_nothing_back() {
     let home = Home::new();

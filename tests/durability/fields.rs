@@ -150,6 +150,7 @@ fn delays_go_on_while_the_server_is_down() {
     });
 }
 
+// Promises: P3.
 #[test]
 fn bodies_of_any_size_and_bytes_whatever_the_limit_is_later() {
     both(|home, clean| {
@@ -175,6 +176,7 @@ fn bodies_of_any_size_and_bytes_whatever_the_limit_is_later() {
     });
 }
 
+// Promises: P5.
 #[test]
 fn the_order_of_priorities_and_of_burying() {
     both(|home, clean| {
@@ -226,6 +228,7 @@ fn a_pause_goes_on_with_jobs_in_its_tube_and_ends_in_time() {
     });
 }
 
+// Promises: P4.
 #[test]
 fn ids_are_never_given_twice_even_if_nothing_is_left() {
     both(|home, clean| {

@@ -119,6 +119,7 @@ fn filled(small: &Small) -> (Daemon, Client, BTreeMap<u64, Vec<u8>>) {
     (daemon, client, jobs)
 }
 
+// Promises: P16.
 #[test]
 fn deletes_are_durable_on_a_full_disk_and_make_space() {
     let Some(small) = Small::new() else { return };
@@ -148,6 +149,7 @@ fn deletes_are_durable_on_a_full_disk_and_make_space() {
     stop(daemon);
 }
 
+// Promises: P16.
 #[test]
 fn service_resumes_by_itself_when_somebody_else_makes_space() {
     let Some(small) = Small::new() else { return };

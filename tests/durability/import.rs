@@ -166,6 +166,7 @@ fn logs(path: &Path) -> BTreeMap<String, Vec<u8>> {
     files(path).into_iter().filter(|(name, _)| name.starts_with("binlog.")).collect()
 }
 
+// Promises: P37.
 #[test]
 fn every_job_of_beanstalkd_is_taken_over_once() {
     for seed in 1..=2 {
@@ -402,6 +403,7 @@ fn ids_that_beanstalkd_gave_twice_are_told() {
 }
 
 /// Kills the server at a moment of its start, again and again, and lets it finish in the end.
+// Promises: P37.
 #[test]
 fn an_interrupted_import_starts_over() {
     let source = Home::new();

@@ -111,6 +111,7 @@ fn who_joins_a_job_is_told_when_the_log_has_it() {
     gate.set(None, Some(Deed::Sync));
 }
 
+// Promises: P14.
 #[test]
 fn duplicates_and_results_are_told_when_the_log_has_them() {
     const ID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
@@ -147,6 +148,7 @@ fn duplicates_and_results_are_told_when_the_log_has_them() {
     }
 }
 
+// Promises: P14.
 #[test]
 fn who_waits_for_the_end_of_a_job_is_told_when_the_log_has_it() {
     let home = Home::new();

@@ -153,6 +153,7 @@ fn a_body_that_the_system_has_no_memory_for() {
 }
 
 /// Everything but put goes on, and put does when there is room again.
+// Promises: P21.
 #[test]
 fn with_the_memory_used_up() {
     let daemon = Daemon::start(&["--max-memory", "1M"]);

@@ -65,6 +65,7 @@ fn one_connection_too_many() {
 }
 
 /// Too many at once do not end in fewer places than there were.
+// Promises: P23.
 #[test]
 fn a_crowd_at_a_full_server() {
     let daemon = Daemon::start(&["--max-connections", "10"]);
@@ -141,6 +142,7 @@ fn daemon_client(inside: &mut Vec<Wire>, daemon: &Daemon) -> beanpole::Client {
 }
 
 /// Without a file for one connection more, connections come and go for a while: no crash, and no flood of log lines.
+// Promises: P23.
 #[test]
 fn no_files_left_for_a_while() {
     let Some(daemon) = few_files() else { return };
@@ -229,6 +231,7 @@ fn too_many_connections_from_one_address() {
 }
 
 /// The last places are for this machine: with those of other machines used up, an operator gets in.
+// Promises: P23.
 #[test]
 fn some_places_are_kept_for_unix_sockets() {
     let folder = Folder::new();

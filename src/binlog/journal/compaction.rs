@@ -2,6 +2,8 @@
 //!
 //! Owns which segments go, from the oldest end only, and writes again what is still needed of them, in portions. Also
 //! what becomes of segments that are in doubt after the disk has failed. Must not touch files.
+//!
+//! Promises: P20.
 
 use super::{Journal, Live, COMPACT_BYTES};
 use crate::binlog::journal::Segment;

@@ -3,6 +3,8 @@
 //! Owns their memory. Small bodies are copied into pages of one size class each. They need no allocator header and
 //! leave no gaps between other allocations, so a page is returned to the system when its last body goes. Must not know
 //! jobs.
+//!
+//! Promises: P3.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -329,6 +331,7 @@ mod tests {
         assert_eq!(before, (CLASSES - 1, PAGED_MAX));
     }
 
+    // Promises: P3.
     #[test]
     fn bodies_of_any_length_stay_as_they_are_while_others_go() {
         let body = |number: usize| vec![number as u8; number * 7 % 1300];

@@ -3,6 +3,8 @@
 //! Owns that order. Most jobs arrive in order (same priority, ascending rank), so they are appended to a sorted run, a
 //! plain linked list, and leave from its front without a comparison. A job that arrives out of order goes to a heap.
 //! Must not know states or counters.
+//!
+//! Promises: P5.
 
 use super::heap::Heap;
 use super::job::Priority;
@@ -99,6 +101,7 @@ mod tests {
     use crate::engine::data::job::{Job, JobId};
     use crate::engine::data::time::Span;
 
+    // Promises: P5.
     #[test]
     fn jobs_come_out_by_priority_then_id_whatever_order_they_came_in() {
         let mut jobs = Jobs::new();

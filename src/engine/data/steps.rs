@@ -3,6 +3,8 @@
 //! Owns the budget. A *step* is the work on one job, tube or watch, about 0.1 µs. The holder of the engine's lock
 //! grants a number of steps to a turn, and a verb that has more to do stops when they are used up and reports it. Steps
 //! are counted, not timed, so that the same calls always stop at the same places. Must not know what is done.
+//!
+//! Promises: P22.
 
 /// Steps for moving a job between queues: a few memory accesses that usually miss the CPU's cache.
 pub const MOVE: u64 = 4;

@@ -3,6 +3,8 @@
 //! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of concurrency keys, the groups of
 //! jobs, the origins of dead letters, the schedules, and the counts of all of these. Must not know which clients wait
 //! for a job, nor its position in a tube.
+//!
+//! Promises: P1.
 
 use super::ended_keys::EndedKeys;
 use super::groups::Groups;

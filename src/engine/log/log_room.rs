@@ -4,6 +4,7 @@
 //! records take. A verb claims its share before it changes anything, and is refused where there is none. Without a log,
 //! there is no end to it. Must not know records, segments or files: the log checks that the figures here cover its own.
 //!
+//! Promises: P4, P16.
 //! Touches: news, store, tubes.
 
 use crate::engine::data::groups::end_size;

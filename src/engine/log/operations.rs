@@ -3,6 +3,7 @@
 //! Owns which of them are open. A restart completes these as if their clients had hung up. Must not carry them out: the
 //! verbs do.
 //!
+//! Promises: P15.
 //! Touches: agenda, tubes.
 
 use crate::engine::data::deferred::Deferred;

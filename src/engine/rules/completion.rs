@@ -2,6 +2,7 @@
 //!
 //! Owns the meaning of [`CompletionPolicy`], and every way in which a job goes for good. Must not hand out jobs.
 //!
+//! Promises: P1.
 //! Touches: agenda, clients, limits, news, store, tubes.
 
 use std::sync::Arc;

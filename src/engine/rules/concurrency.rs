@@ -4,6 +4,7 @@
 //! has as many reserved as it may; the others are parked in the lane, in the order of service. So nobody who looks for
 //! a job ever passes one that is blocked. Must not hand out jobs.
 //!
+//! Promises: P28.
 //! Touches: agenda, limits, store, tubes.
 
 use std::cmp::Reverse;

@@ -2,6 +2,7 @@
 //!
 //! Owns how keys are hashed, looked for and forgotten, and what it means to submit a duplicate. Must not make jobs.
 //!
+//! Promises: P26, P27.
 //! Touches: agenda, limits, store, tubes.
 
 use std::hash::{BuildHasher, Hasher};

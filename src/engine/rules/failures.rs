@@ -3,6 +3,7 @@
 //! Owns the count of failed tries and what the last one leads to, by the bounds of the job or of its tube, and the end
 //! of a time to live. How a worker says that a job failed is `completion`'s. Must not hand out jobs.
 //!
+//! Promises: P29.
 //! Touches: agenda, news, store, tubes.
 
 use crate::engine::data::body::Body;

@@ -5,6 +5,7 @@
 //! complete, which releases the jobs that wait for all of them; jobs put later wait for later members. Must not delete
 //! jobs.
 //!
+//! Promises: P30.
 //! Touches: agenda, store, tubes.
 
 use crate::engine::data::deferred::Deferred;

@@ -7,6 +7,7 @@
 //! clients are served strictly first come, first served; if none waits, an idle one is notified of each job. Must not
 //! change a job's state itself: `transitions` does.
 //!
+//! Promises: P6.
 //! Touches: agenda, clients, limits, news, store, tubes.
 
 use crate::engine::data::client::{ClientState, IdleState, ReservePolicy};

@@ -3,6 +3,7 @@
 //! Owns the comparison of the account with its bound. Must not refuse anything: verbs ask, and refuse in their own
 //! terms.
 //!
+//! Promises: P21.
 //! Touches: clients, limits, store, tubes.
 
 use crate::engine::data::account::Account;

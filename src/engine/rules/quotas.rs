@@ -3,6 +3,7 @@
 //! Owns whether a tube is closed. A closed tube is like a paused one: nobody who asks for any job is given one of it,
 //! and its jobs keep their order. Must not hand out jobs.
 //!
+//! Promises: P28.
 //! Touches: store, tubes.
 
 use crate::engine::data::client::ReservePolicy;

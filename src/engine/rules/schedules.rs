@@ -5,6 +5,7 @@
 //! because memory, the log or the tube is full, or because the queue is draining, the schedule remains due. Must not
 //! create schedules: `verbs/recurring.rs` does.
 //!
+//! Promises: P31.
 //! Touches: agenda, store, tubes.
 
 use crate::engine::data::body::Body;

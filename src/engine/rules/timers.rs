@@ -3,6 +3,7 @@
 //! Owns the tick: the ends of delays and pauses, of times to run and times to live, and of waits. `deadlines` is the
 //! index. Must not decide what happens to a job then, nor which client gets it.
 //!
+//! Promises: P8, P9.
 //! Touches: agenda, clients, store, tubes.
 
 use crate::engine::data::deadlines::TimerKey;

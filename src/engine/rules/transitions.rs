@@ -3,6 +3,7 @@
 //! Owns the queues that a job stands in by its state: it leaves one, [`State::after`] says which state follows, and it
 //! enters another. Must not decide who gets a job, nor what becomes of it.
 //!
+//! Promises: P2, P7.
 //! Touches: clients, limits, store, tubes.
 
 use crate::engine::data::client::{ReservePolicy, LONGEST_LEASE};

@@ -16,6 +16,7 @@ fn key(text: &str) -> Tags {
     Tags { key: Some((text.as_bytes().into(), 0)), ..Tags::default() }
 }
 
+// Promises: P28.
 #[test]
 fn very_many_jobs_that_are_held_up_cost_nobody_a_step() {
     const JOBS: u32 = 20_000;

@@ -3,6 +3,7 @@
 //! Owns the end of a client. Very much may hang on one, so it takes as many turns as need be. Must not decide what
 //! becomes of the jobs: that is `completion`'s.
 //!
+//! Promises: P10.
 //! Touches: agenda, clients, store, tubes.
 
 use crate::engine::data::client::IdleState;

@@ -460,6 +460,7 @@ fn pause_tube(args: &[u8], extensions: Extensions) -> Option<Command> {
 mod tests {
     use super::*;
 
+    // Promises: P22.
     #[test]
     fn every_verb_has_its_row() {
         for (place, row) in COMMANDS.iter().enumerate() {

@@ -1,6 +1,8 @@
 //! The reply words, byte for byte.
 //!
 //! Owns their spelling. Must not decide when each is due.
+//!
+//! Promises: P36.
 
 use crate::engine::{JobId, JobView, NoJob, Priority, State};
 use crate::protocol::text::{push_number, push_tube_name};
