@@ -20,6 +20,7 @@ use nix::sys::stat::{fstatat, mkdirat, Mode};
 use nix::unistd::{unlinkat, UnlinkatFlags};
 
 use super::replay::{fill, Source};
+use crate::shared::system::O_LARGEFILE;
 
 /// A file of the log that is open for writing. Writes and syncs may come from different threads at a time.
 pub trait LogFile: Send + Sync {
@@ -290,7 +291,7 @@ impl Storage for Folder {
 
 /// Opens a file, which only its owner may read if it is new.
 fn open_in(folder: &File, name: &str, flags: OFlag) -> io::Result<File> {
-    let flags = flags | OFlag::O_CLOEXEC | OFlag::O_LARGEFILE;
+    let flags = flags | OFlag::O_CLOEXEC | O_LARGEFILE;
     Ok(uninterrupted(|| openat(folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR))?.into())
 }
 
@@ -324,8 +325,8 @@ fn lock_folder(folder: &File) -> Result<Flock<File>, Errno> {
 
 /// Whether a file system refuses every lock of a folder. The lock of the file in it must do then.
 fn has_no_locks(error: Errno) -> bool {
-    use Errno::{EBADF, EINVAL, ENOLCK, ENOSYS, EOPNOTSUPP};
-    matches!(error, EBADF | EINVAL | ENOLCK | ENOSYS | EOPNOTSUPP)
+    use Errno::{EBADF, EINVAL, ENOLCK, ENOSYS};
+    matches!(error, EBADF | EINVAL | ENOLCK | ENOSYS | Errno::EOPNOTSUPP)
 }
 
 /// Whether no file can be made here, for now or at all.
