@@ -58,6 +58,11 @@ pub trait Storage: Send + Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file, so that it stays away after a power cut.
     fn remove(&self, name: &str) -> io::Result<()>;
+    /// How many syncs may be under way at a time. If several may, each returns after those that began before it, and
+    /// after a failure the server stops.
+    fn syncs_at_once(&self) -> usize {
+        1
+    }
     /// Called before the log is declared failed, whatever the reason. A storage that is shared with other servers stops
     /// this server from answering.
     fn give_up(&self, _error: &io::Error) {}
