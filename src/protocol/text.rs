@@ -130,6 +130,20 @@ pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     }
 }
 
+/// Reads a name in quotes. Returns the name and the rest of the line. An escaped NUL is refused: no protocol has names
+/// with one.
+pub fn unquote_name(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    unquote(text).filter(|(name, _)| (1..=MAX_QUOTED_NAME).contains(&name.len()) && !name.contains(&0))
+}
+
+/// Reads a tube name in quotes or without.
+pub fn tube_name<N: for<'a> From<&'a [u8]>>(text: &[u8]) -> Option<N> {
+    match unquote_name(text) {
+        Some((name, rest)) => rest.is_empty().then(|| (&*name).into()),
+        None => is_tube_name(text).then(|| text.into()),
+    }
+}
+
 /// Appends a tube name as it is written in lists and commands: quoted if beanstalkd does not allow the name.
 pub fn push_tube_name(out: &mut Vec<u8>, name: &[u8]) {
     match is_tube_name(name) {

@@ -10,15 +10,15 @@ use super::tube_settings;
 use crate::access::{Digest, Need};
 use crate::engine::{JobId, ReserveMode, Span, State, LONGEST_REASON, MOST_TIES};
 use crate::protocol::text::{
-    is_tube_name, name_run, next_word, number, number32, past, strtoul32, unquote, MAX_QUOTED_NAME,
+    is_tube_name, name_run, next_word, number, number32, past, strtoul32, unquote_name, MAX_QUOTED_NAME,
 };
 
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
 pub const MAX_LINE: usize = 224;
 
-/// The longest line of a put with tags: two names of 200 bytes, one in quotes, some numbers, the groups, each with a
-/// name of 200 bytes, and a reason in quotes.
-pub const MAX_PUT_LINE: usize = 2048 + 256 * MOST_TIES + 4 * LONGEST_REASON;
+/// The longest line of a put with tags: a key and a tube in quotes, another key and some numbers, the groups, each with
+/// a name of 200 bytes, and a reason in quotes.
+pub const MAX_PUT_LINE: usize = 1024 + 2 * 4 * MAX_QUOTED_NAME + 256 * MOST_TIES + 4 * LONGEST_REASON;
 
 /// The longest list of ids of a delete of many jobs: a thousand ids of twenty digits, and more.
 const MAX_BATCH_LINE: usize = 24 * 1024;
@@ -282,11 +282,10 @@ fn tube(args: &[u8], extensions: Extensions) -> Option<Box<[u8]>> {
     next_tube(args, extensions).and_then(last)
 }
 
-/// A tube name in quotes and what follows it. An escaped NUL is refused: no protocol has names with one.
+/// A tube name in quotes and what follows it.
 fn quoted_tube(args: &[u8], extensions: Extensions) -> Option<(Box<[u8]>, &[u8])> {
-    let (name, rest) = unquote(args).filter(|_| extensions.has(Extension::Quote))?;
-    let is_legal = (1..=MAX_QUOTED_NAME).contains(&name.len()) && !name.contains(&0);
-    (is_legal && (rest.is_empty() || rest.starts_with(b" "))).then(|| (name.into(), rest))
+    let (name, rest) = unquote_name(args).filter(|_| extensions.has(Extension::Quote))?;
+    (rest.is_empty() || rest.starts_with(b" ")).then(|| (name.into(), rest))
 }
 
 /// Jobs of a batch at most.

@@ -5,7 +5,7 @@
 
 use super::extensions::{Extension, Extensions};
 use crate::engine::{GroupTag, Name, Recurrence, Span, Tags, Tie, LONGEST_REASON, MOST_TIES};
-use crate::protocol::text::{is_tube_name, number32, past, unquote, upto, MAX_QUOTED_NAME};
+use crate::protocol::text::{is_tube_name, number32, past, tube_name, unquote, upto, MAX_QUOTED_NAME};
 
 /// What stands behind the four numbers of a put.
 #[derive(Debug)]
@@ -94,7 +94,8 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
             };
             tags.key = Some((key, keep.unwrap_or(0)));
         }
-        Extension::Tub => tags.tube = is_tube_name(value).then(|| Some(value.into()))?,
+        Extension::Tub if value.starts_with(b"\"") && !extensions.has(Extension::Quote) => return None,
+        Extension::Tub => tags.tube = Some(tube_name(value)?),
         Extension::Try => {
             let mut parts = value.split(|&byte| byte == b':').map(whole);
             tags.tries = u8::try_from(parts.next()??).ok()?;

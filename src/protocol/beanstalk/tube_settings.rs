@@ -3,11 +3,9 @@
 //! Owns their words, which `set-tube` takes, `stats-tube` shows, and a file of settings contains. Must not know what
 //! they do.
 
-use std::sync::Arc;
-
 use super::tags::{next_tag, whole};
 use crate::engine::{Rate, TubeSettings, UNLIMITED};
-use crate::protocol::text::{is_tube_name, past, push_number, push_tube_name, unquote, MAX_QUOTED_NAME};
+use crate::protocol::text::{past, push_number, push_tube_name, tube_name};
 
 /// Reads a value; `None` if it is malformed.
 type Read = fn(&[u8], &mut TubeSettings) -> Option<()>;
@@ -29,7 +27,7 @@ pub struct SettingRow {
 pub const SETTINGS: [SettingRow; 6] = [
     SettingRow { word: "try", arguments: "count[:seconds]", summary: "bury a job after so many failed tries, with a delay after each that doubles", read: read_try, write: write_try },
     SettingRow { word: "ttl", arguments: "seconds", summary: "delete a job that has waited for so long", read: |value, settings| put(positive(value), &mut settings.ttl), write: |settings, text| push_positive(text, settings.ttl) },
-    SettingRow { word: "dead", arguments: "tube", summary: "move to this tube what the server would bury", read: |value, settings| put(tube(value).map(Some), &mut settings.dead), write: write_dead },
+    SettingRow { word: "dead", arguments: "tube", summary: "move to this tube what the server would bury", read: |value, settings| put(tube_name(value).map(Some), &mut settings.dead), write: write_dead },
     SettingRow { word: "max", arguments: "count", summary: "reserve at most so many jobs at a time", read: |value, settings| put(positive(value), &mut settings.max), write: |settings, text| push_positive(text, settings.max) },
     SettingRow { word: "rate", arguments: "count/seconds", summary: "reserve at most so many jobs in so many seconds", read: |value, settings| put(rate(value).map(Some), &mut settings.rate), write: write_rate },
     SettingRow { word: "limit", arguments: "count[:normal:low]", summary: "refuse puts while the tube has so many jobs, buried ones not counted", read: |value, settings| put(limits(value), &mut settings.most), write: write_limits },
@@ -155,15 +153,6 @@ fn push_positive(text: &mut Vec<u8>, number: u32) {
     }
 }
 
-/// The name of a tube, which may be in quotes.
-fn tube(value: &[u8]) -> Option<Arc<[u8]>> {
-    match unquote(value) {
-        Some((name, b"")) => (1..=MAX_QUOTED_NAME).contains(&name.len()).then(|| name.into()),
-        Some(_) => None,
-        None => is_tube_name(value).then(|| value.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +195,7 @@ mod tests {
             "dead:-x",
             "dead:a b",
             r#"dead:"""#,
+            r#"dead:"a\x00b""#,
             r#"dead:"a"b"#,
             "max:0",
             "rate:1",
