@@ -16,6 +16,7 @@ use super::admission::Admission;
 use super::alarm::Alarm;
 use super::clock::Clock;
 use super::command_log::Note;
+use super::dead_letters::{Stay, Stays};
 use super::delivery::Outbox;
 use super::durability::Durability;
 use super::gate::Gate;
@@ -73,6 +74,8 @@ pub struct TurnScratch {
     pub locked: Duration,
     /// What to log after the engine's lock is released.
     pub notes: Vec<Note>,
+    /// Dead letters to log as well.
+    stays: Vec<Stay>,
     event: Output,
     touched: Vec<(Arc<Outbox>, bool)>,
 }
@@ -96,6 +99,7 @@ pub struct Hub {
     pub(super) tls: LeafMutex<Option<Arc<ServerConfig>>>,
     /// The number of unauthenticated clients.
     pub(super) strangers: Arc<AtomicUsize>,
+    stays: Stays,
     stopping: AtomicBool,
     shutdown: Shutdown,
 }
@@ -156,6 +160,7 @@ impl Hub {
             #[cfg(feature = "tls")]
             tls: LeafMutex::default(),
             strangers: Arc::default(),
+            stays: Stays::default(),
             stopping: AtomicBool::new(false),
             shutdown: Shutdown::default(),
         })
@@ -249,6 +254,9 @@ impl Hub {
     fn deliver(&self, scratch: &mut TurnScratch) {
         if !scratch.notes.is_empty() {
             scratch.notes.drain(..).for_each(Note::log);
+        }
+        if !scratch.stays.is_empty() {
+            self.stays.log(&mut scratch.stays, scratch.now);
         }
         for (outbox, resume) in scratch.touched.drain(..) {
             outbox.flush_news(&mut scratch.event);
@@ -510,9 +518,8 @@ impl Core {
     fn spread(&mut self, hub: &Hub, scratch: &mut TurnScratch, mut own: Option<(ClientId, &mut Output)>) {
         let most = hub.most_news();
         while let Some(event) = self.engine.take_event() {
-            if let Event::DeadLetterStays { job, from, dead } = &event {
-                let (from, dead) = (from.escape_ascii(), dead.escape_ascii());
-                log::warn!("job {}: buried in tube {from}, since its dead-letter tube {dead} cannot take it", job.0);
+            if let Event::DeadLetterStays { job, from, dead } = event {
+                scratch.stays.push((job, from, dead));
                 continue;
             }
             let own = own.as_mut().filter(|(client, _)| *client == event.client()).map(|(_, out)| &mut **out);

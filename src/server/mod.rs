@@ -10,6 +10,7 @@ mod alarm;
 mod clock;
 mod command_log;
 mod connection;
+mod dead_letters;
 mod delivery;
 mod durability;
 mod embedded;

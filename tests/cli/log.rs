@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use beanpole::Client;
 use nix::sys::signal::kill;
@@ -173,6 +173,37 @@ fn connections_of_unix_sockets_have_lines() {
     drop(daemon.client());
     let log = daemon.wait_log(": disconnected");
     assert!(log.contains(": connected from unix\n"), "{log}");
+}
+
+/// Clients decide how often that happens.
+#[test]
+fn dead_letters_that_stay_are_reported_once_a_second() {
+    const JOBS: usize = 500;
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.client();
+    client.set_tube("full", "limit:1").unwrap();
+    client.use_tube("full").unwrap();
+    client.put(b"x", 0, 0, 60).unwrap();
+    client.use_tube("default").unwrap();
+    client.set_tube("default", "try:1 dead:full").unwrap();
+    let begun = Instant::now();
+    for id in 2..JOBS as u64 + 2 {
+        assert_eq!(client.put(b"x", 0, 0, 60).unwrap(), id);
+        client.reserve_job(id).unwrap();
+        client.fail(id, 0, b"no").unwrap();
+    }
+    let log = daemon.wait_log("buried in tube default, since its dead-letter tube full cannot take it");
+    let lines = log.matches("cannot take it").count();
+    assert!((1..=1 + begun.elapsed().as_secs() as usize).contains(&lines), "{lines} lines: {log}");
+    assert!(log.contains("job 2: buried"), "{log}");
+    // Each has its own reply, so it is in a turn of its own.
+    std::thread::sleep(Duration::from_secs(1));
+    client.put(b"x", 0, 0, 60).unwrap();
+    client.reserve(Some(0)).unwrap().expect("the job");
+    client.fail(JOBS as u64 + 2, 0, b"no").unwrap();
+    let log = daemon.wait_log(&format!("job {}: buried", JOBS + 2));
+    let others = log.split("; so were ").skip(1).map(|rest| rest.split(' ').next().unwrap().parse::<usize>().unwrap());
+    assert_eq!(others.sum::<usize>() + log.matches("cannot take it").count(), JOBS + 1, "{log}");
 }
 
 /// systemd sets the variable to the stream that it made; it stamps lines itself and reads levels in its own notation.
