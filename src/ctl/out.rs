@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 use super::problem::Problem;
+use crate::shared::json::is_hostile;
 
 /// Letters of a body that a table shows.
 const EXCERPT: usize = 60;
@@ -81,13 +82,6 @@ pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec
     let mut places: Vec<usize> = (0..count).collect();
     places.sort_unstable_by(|left, right| compare(*left, *right));
     places
-}
-
-/// `true` for characters that steer a terminal, reorder the text around them, or cannot be seen.
-fn is_hostile(letter: char) -> bool {
-    letter.is_control()
-        || matches!(letter, '\u{61c}' | '\u{feff}')
-        || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
 }
 
 /// Bytes for people: text as it is, hostile characters and what is no text escaped, lines kept. Text that was escaped

@@ -15,8 +15,14 @@ use crate::shared::base64;
 /// Depth of lists and objects in each other that is read.
 const DEPTH: usize = 16;
 
-/// Appends a text in quotes. Bytes that are no UTF-8 are replaced, and what could break a line, in a terminal, a file
-/// or a script, is escaped.
+/// `true` for characters that steer a terminal, reorder the text around them, break a line or cannot be seen.
+pub fn is_hostile(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{feff}')
+        || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+}
+
+/// Appends a text in quotes. Bytes that are no UTF-8 are replaced, and hostile characters are escaped.
 #[inline(never)]
 fn quote(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
@@ -26,7 +32,7 @@ fn quote(out: &mut Vec<u8>, text: &[u8]) {
             '\n' => out.extend_from_slice(b"\\n"),
             '\r' => out.extend_from_slice(b"\\r"),
             '\t' => out.extend_from_slice(b"\\t"),
-            letter if letter.is_control() || ['\u{2028}', '\u{2029}'].contains(&letter) => {
+            letter if is_hostile(letter) => {
                 out.extend_from_slice(format!("\\u{:04x}", letter as u32).as_bytes());
             }
             letter => out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
@@ -338,8 +344,8 @@ mod tests {
     #[test]
     fn texts_are_quoted() {
         let mut out = Vec::new();
-        quote(&mut out, b"a\"\\\n\x01\xff\xe2\x80\xa8<");
-        assert_eq!(String::from_utf8_lossy(&out), "\"a\\\"\\\\\\n\\u0001\u{fffd}\\u2028<\"");
+        quote(&mut out, &[b"a\"\\\n\x01\xff", "\u{2028}\u{202e}\u{2066}<".as_bytes()].concat());
+        assert_eq!(String::from_utf8_lossy(&out), "\"a\\\"\\\\\\n\\u0001\u{fffd}\\u2028\\u202e\\u2066<\"");
     }
 
     #[test]
