@@ -184,6 +184,19 @@ fn a_dead_letter_tube_needs_the_right_as_well() {
     assert_eq!(client.ask(&format!("set-tube {TUBE} try:3")), "SET");
 }
 
+#[test]
+fn a_job_is_made_a_dead_letter_only_of_a_tube_that_the_client_may_take_from() {
+    let guarded = Guarded::start("");
+    guarded.change(&format!("me {} put:{TUBE} take:{TUBE},mine,default", user()));
+    let mut client = guarded.connect("beanstalk");
+    assert_eq!(client.ask(&format!("put 0 0 60 1 tub:{TUBE}\r\nx")), "INSERTED 1");
+    assert_eq!(client.ask(&format!("watch {TUBE}")), "WATCHING 2");
+    assert_eq!(client.ask("reserve-with-timeout 0"), "RESERVED 1 1");
+    assert_eq!(client.line(), "x");
+    assert_eq!(client.ask(&format!("bury 1 0 from:{OTHER}")), "FORBIDDEN");
+    assert_eq!(client.ask("bury 1 0 from:mine"), "BURIED");
+}
+
 /// The answer to a packet, up to that to an echo behind it.
 fn packets(client: &mut Talk, kind: u32, arguments: &[&str], data: &str) -> Vec<u8> {
     let mut body = arguments.join("\0");

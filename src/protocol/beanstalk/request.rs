@@ -87,6 +87,7 @@ impl Request {
                 None => Subject::Tube(tube),
             },
             Command::MoveJob { id, tube, .. } => Subject::JobAndTube(*id, tube),
+            Command::Bury { id, dead_from: Some(from), .. } => Subject::JobAndTube(*id, from),
             Command::DeleteBatch(ids) => Subject::Jobs(ids),
             Command::Put { tags: Some(tags), .. } => tags.tube.as_deref().map_or(Subject::Nothing, Subject::Tube),
             Command::Peek(id)
