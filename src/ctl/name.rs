@@ -3,7 +3,7 @@
 //! Owns the conversion between a name's bytes and this written form, which is printable ASCII, goes into commands and
 //! tables as it is, and is the same for equal names. Must not know a server.
 
-use crate::protocol::text::{push_tube_name, unquote, MAX_QUOTED_NAME};
+use crate::protocol::text::{is_any_name, push_tube_name, unquote};
 
 /// The written form of a name.
 pub fn written(name: &[u8]) -> String {
@@ -35,8 +35,7 @@ pub fn is_foreign(written: &str) -> bool {
 
 /// `true` if a tube can have this name in some protocol.
 pub fn is_legal(written: &str) -> bool {
-    let name = bytes(written);
-    (1..=MAX_QUOTED_NAME).contains(&name.len()) && !name.contains(&0)
+    is_any_name(&bytes(written))
 }
 
 #[cfg(test)]

@@ -130,10 +130,14 @@ pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     }
 }
 
-/// Reads a name in quotes. Returns the name and the rest of the line. An escaped NUL is refused: no protocol has names
-/// with one.
+/// Whether a tube may have this name in some protocol. None has names with a NUL.
+pub fn is_any_name(name: &[u8]) -> bool {
+    (1..=MAX_QUOTED_NAME).contains(&name.len()) && !name.contains(&0)
+}
+
+/// Reads a tube name in quotes. Returns the name and the rest of the line.
 pub fn unquote_name(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
-    unquote(text).filter(|(name, _)| (1..=MAX_QUOTED_NAME).contains(&name.len()) && !name.contains(&0))
+    unquote(text).filter(|(name, _)| is_any_name(name))
 }
 
 /// Reads a tube name in quotes or without.

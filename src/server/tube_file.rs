@@ -8,7 +8,7 @@ use std::path::Path;
 use super::hub::{Hub, TurnScratch};
 use crate::engine::{NotSet, TubeSettings, NOBODY};
 use crate::protocol::beanstalk::{read_settings, SETTINGS_OVERHEAD};
-use crate::protocol::text::{is_tube_name, unquote};
+use crate::protocol::text::{is_tube_name, unquote_name};
 
 /// Maximum number of bytes read from the file.
 const MOST: u64 = 16 << 20;
@@ -31,7 +31,7 @@ fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
             continue;
         }
         let wrong = |what: &str| fail(&format!("line {}: {what}: {}", place + 1, line.escape_ascii()));
-        let (name, rest) = match unquote(line) {
+        let (name, rest) = match unquote_name(line) {
             Some((name, rest)) => (name.to_vec(), rest),
             None => {
                 let (name, rest) = line.split_at(line.iter().position(|&byte| byte == b' ').unwrap_or(line.len()));

@@ -369,6 +369,24 @@ fn failed_jobs_are_grouped_by_reason_and_dealt_with() {
 }
 
 #[test]
+fn tubes_with_names_of_gearman_functions_can_be_changed() {
+    let visited = serve(|_| ());
+    let mut talk = speak(&visited);
+    for (path, name) in [("My%3A%3AFunc", r#""My::Func""#), ("two%20%ff", r#""two \xff""#), ("-x", r#""-x""#)] {
+        assert_eq!(visited.post(&format!("/api/tubes/{path}/put"), r#"{"body":"x"}"#).0, 200, "{name}");
+        assert_eq!(visited.post(&format!("/api/tubes/{path}/settings"), r#"{"settings":"max:3"}"#).0, 200, "{name}");
+        assert_eq!(talk(&format!("pause-tube {name} 0")), "PAUSED");
+    }
+    for (to, status) in [(r"My::Func\u0041", 200), (r"a\u0000b", 400), ("", 400), (&"x".repeat(513), 400)] {
+        let body = format!(r#"{{"to":"{to}","state":"ready"}}"#);
+        assert_eq!(visited.post("/api/tubes/My%3A%3AFunc/move", &body).0, status, "{to}");
+    }
+    assert_eq!(talk(r#"pause-tube "My::FuncA" 0"#), "PAUSED");
+    assert_eq!(visited.post("/api/tubes/a%00b/put", r#"{"body":"x"}"#).0, 400);
+    assert_eq!(visited.post("/api/tubes/t/settings", r#"{"settings":"dead:\"a\\x00b\""}"#).0, 400);
+}
+
+#[test]
 fn a_job_is_put_with_tags() {
     let visited = serve(|_| ());
     let put = |tags: &str| visited.post("/api/tubes/mail/put", &format!(r#"{{"body":"x","tags":"{tags}"}}"#));

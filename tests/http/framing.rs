@@ -63,6 +63,23 @@ fn requests_may_come_at_once_or_byte_by_byte() {
     }
 }
 
+/// As the health checks of load balancers are.
+#[test]
+fn http_1_0_needs_no_host() {
+    let visited = serve(|_| ());
+    for (request, status) in [
+        ("GET /healthz HTTP/1.0\r\n\r\n", 200),
+        ("GET /api/tubes HTTP/1.0\r\n\r\n", 200),
+        ("GET /healthz HTTP/1.0\r\nHost: evil.example\r\n\r\n", 421),
+        ("GET /healthz HTTP/1.0\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400),
+        ("GET /api/tubes HTTP/1.0\r\nOrigin: http://evil.example\r\n\r\n", 403),
+    ] {
+        let mut visitor = visited.visitor();
+        visitor.send(request.as_bytes());
+        assert_eq!(visitor.reply().status, status, "{request:?}");
+    }
+}
+
 #[test]
 fn a_connection_stays_if_it_should() {
     let visited = serve(|_| ());

@@ -11,7 +11,7 @@ use crate::access::{Need, Scope};
 use crate::engine::{Body, JobId, NewJob, Priority, Span, State, Tags, TubeSettings};
 use crate::protocol::beanstalk::{read_settings, read_tags, tags_size, Tagging};
 use crate::protocol::guard::Subject;
-use crate::protocol::text::{is_tube_name, past, whole_number};
+use crate::protocol::text::{is_any_name, past, whole_number, MAX_QUOTED_NAME};
 use crate::protocol::{DecodeLimits, LogSubject};
 use crate::shared::json::{Object, Strays};
 
@@ -452,12 +452,12 @@ fn settings(it: &mut Arguments) -> Result<Command, Failure> {
     Ok(Command::Set(tube, settings.into()))
 }
 
-/// The name of a tube that may have to be made: one that every protocol can say.
+/// The name of a tube that may have to be created.
 fn new_tube(name: &[u8]) -> Result<Box<[u8]>, Failure> {
-    if is_tube_name(name) {
+    if is_any_name(name) {
         Ok(name.into())
     } else {
-        Err(Failure::new(400, "no name of a tube: 1 to 200 letters, digits and -+/;.$_(), and no hyphen in front"))
+        Err(Failure::new(400, format!("invalid tube name: it must have 1 to {MAX_QUOTED_NAME} bytes, none of them 0")))
     }
 }
 
