@@ -7,6 +7,7 @@ times. Must not know what a correct reply is.
 import heapq
 import selectors
 import socket
+import ssl
 import time
 
 from history import Mark, Op
@@ -24,6 +25,8 @@ class Connection:
         except OSError as error:
             raise Gone(world.server.state() or f"no connection: {error}") from error
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if world.tls:
+            self.socket = world.tls.wrap_socket(self.socket)
         world.selector.register(self.socket, selectors.EVENT_READ, self)
 
     def send(self, line, body=None):
@@ -38,6 +41,8 @@ class Connection:
     def read(self):
         try:
             data = self.socket.recv(1 << 20)
+            while self.world.tls and self.socket.pending():
+                data += self.socket.recv(1 << 20)
         except OSError:
             data = b""
         now = time.monotonic()
@@ -65,7 +70,11 @@ class Connection:
 class World:
     """All clients of one server, and the history of what they saw."""
 
-    def __init__(self, server):
+    def __init__(self, server, tls=False):
+        self.tls = None
+        if tls:
+            self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            self.tls.check_hostname, self.tls.verify_mode = False, ssl.CERT_NONE
         self.server, self.history, self.selector = server, [], selectors.DefaultSelector()
         self.connections, self.alarms, self.count = {}, [], 0
 

@@ -2,12 +2,14 @@
 """Judges any server that speaks the beanstalk protocol by the history of its replies.
 
 usage: judge.py 'command with {port} and {dir}' [--promise P] [--seed N] [--rounds N] [--seconds S] [--faults LIST]
-                [--largest BYTES]
+                [--largest BYTES] [--tls]
 
 Each round starts the server in an empty directory, lets producers and workers use it, ends it in some way, and starts
 it again. P says what a power cut may undo: `sync` nothing, a number the last that many milliseconds, `none` everything;
-by default, -f and -F of the command decide. LIST has some of kill, power, stop and full. Without {dir} the server stores
-nothing, and there are no faults. --largest bounds the bodies; by default, they reach the limit that `stats` shows.
+by default, -f and -F of the command decide. LIST has some of kill, power, stop, full and clock. Without {dir} the server stores
+nothing, and its clock is the only fault. {round} is a new name in each round, for a server that stores jobs elsewhere as
+well. --largest bounds the bodies; by default, they reach the limit that `stats` shows. --tls uses TLS, and accepts any
+certificate.
 The exit status is 1 if a promise was broken.
 """
 
@@ -28,7 +30,7 @@ from server import Gone, Server, build_shim  # noqa: E402
 from verdict import Tolerances, judge  # noqa: E402
 from workload import Plan  # noqa: E402
 
-FAULTS = ("kill", "power", "stop", "full")
+FAULTS = ("kill", "power", "stop", "full", "clock")
 
 
 def window(promise, command):
@@ -79,8 +81,8 @@ def play(args, number, scratch, shim, deadline):
     """One round; returns its history."""
     seed = f"{args.seed}.{number}"
     chance = random.Random(seed)
-    server = Server(args.server, scratch, shim)
-    world = World(server)
+    server = Server(args.server, scratch, shim, f"judge-{os.getpid()}-{number}")
+    world = World(server, args.tls)
     try:
         world.up()
         scenes(args, world, chance, shim, deadline)
@@ -95,15 +97,18 @@ def play(args, number, scratch, shim, deadline):
 def scenes(args, world, chance, shim, deadline):
     """Three scenes with traffic, those who say nothing, perhaps a fault, and a look at everything; then the end."""
     server, plan = world.server, Plan(chance, args.largest or size_limit(world))
-    faults = [f for f in args.faults.split(",") if f] if server.stores else []
+    faults = [f for f in args.faults.split(",") if f and (server.stores or f == "clock")]
     if not shim:
-        faults = [f for f in faults if f not in ("power", "full")]
+        faults = [f for f in faults if f not in ("power", "full", "clock")]
     for _ in range(3):
         fault, plan.calm = chance.choice(faults) if faults else "", False
         server.full(fault == "full")
         for client in [plan.producer] * 3 + [plan.worker] * 5 + [plan.meddler]:
             world.add(client.__name__, client)
-        world.run(chance.uniform(1.0, 2.0))
+        world.run(chance.uniform(0.5, 1.0))
+        if fault == "clock":
+            server.set_clock(chance.choice((-86400, -3600, -60, 60, 3600, 86400)))
+        world.run(chance.uniform(0.5, 1.0))
         for _ in range(chance.randint(5, 12)):
             world.add("sleeper", plan.sleeper)
         plan.calm = chance.random() < 0.5
@@ -116,7 +121,8 @@ def scenes(args, world, chance, shim, deadline):
             world.up()
         server.full(False)
         inspect(world, plan, plan.inspector, "looks")
-        if fault in ("stop", "full"):
+        # No delay is left that the server could have stored by its old clock.
+        if fault in ("stop", "full") or fault == "clock" and server.stores:
             world.down("stop", chance)
             world.up()
         if time.monotonic() > deadline:
@@ -157,10 +163,11 @@ def main():
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--faults", default=",".join(FAULTS))
     parser.add_argument("--largest", type=int, default=0)
+    parser.add_argument("--tls", action="store_true")
     args = parser.parse_args()
     allowed = window(args.promise, args.server)
     scratch = tempfile.mkdtemp(prefix="judge")
-    shim = build_shim(scratch) if "{dir}" in args.server else None
+    shim = build_shim(scratch)
     print(f"{version(args.server)}: {args.server}\nseed {args.seed}; {time.strftime('%Y-%m-%d')}; "
           f"tolerances: {Tolerances()}; a power cut may undo {'everything' if allowed == NEVER else f'{allowed:g} s'}")
     deadline = time.monotonic() + args.seconds

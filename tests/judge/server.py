@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 from disk import Disk
@@ -21,7 +22,7 @@ class Gone(Exception):
 
 
 def build_shim(scratch):
-    """Compiles the shim; without a C compiler, there are no power cuts and no full disks."""
+    """Compiles the shim; without a C compiler, there are no power cuts, full disks and changes of the clock."""
     shim = os.path.join(scratch, "shim.so")
     command = ["cc", "-O1", "-shared", "-fPIC", "-o", shim, os.path.join(PLACE, "shim.c"), "-ldl", "-lpthread"]
     try:
@@ -34,12 +35,12 @@ def build_shim(scratch):
 
 
 class Server:
-    def __init__(self, command, scratch, shim):
-        """`command` contains {port}, and {dir} if the server stores jobs."""
-        self.command, self.shim = command, shim
+    def __init__(self, command, scratch, shim, round_name):
+        """`command` contains {port}, {dir} if the server stores jobs, and {round} where it needs a new name."""
+        self.command, self.shim, self.round = command, shim, round_name
         self.directory = os.path.join(scratch, "dir")
         self.trace, self.flag = os.path.join(scratch, "trace"), os.path.join(scratch, "full")
-        self.log = os.path.join(scratch, "log")
+        self.log, self.clock = os.path.join(scratch, "log"), os.path.join(scratch, "clock")
         self.stores = "{dir}" in command
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -48,15 +49,18 @@ class Server:
         os.makedirs(self.directory)
         self.disk = self.process = None
         self.full(False)
+        self.set_clock(0)
 
     def start(self):
         environment = dict(os.environ)
+        if self.shim:
+            environment.update(LD_PRELOAD=self.shim, JUDGE_CLOCK=self.clock)
         if self.shim and self.stores:
             self.disk = Disk(self.directory)
             open(self.trace, "w").close()
-            environment.update(LD_PRELOAD=self.shim, JUDGE_DIR=self.directory, JUDGE_TRACE=self.trace)
-            environment["JUDGE_FULL"] = self.flag
-        words = [word.format(port=self.port, dir=self.directory) for word in shlex.split(self.command)]
+            environment.update(JUDGE_DIR=self.directory, JUDGE_TRACE=self.trace, JUDGE_FULL=self.flag)
+        names = {"port": self.port, "dir": self.directory, "round": self.round}
+        words = [word.format(**names) for word in shlex.split(self.command)]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
         for _ in range(3000):
@@ -95,3 +99,8 @@ class Server:
             open(self.flag, "w").close()
         elif os.path.exists(self.flag):
             os.unlink(self.flag)
+
+    def set_clock(self, seconds):
+        """Sets the server's wall clock that many seconds forward, in place: the server has the file mapped."""
+        with open(self.clock, "r+b" if os.path.exists(self.clock) else "wb") as file:
+            file.write(seconds.to_bytes(8, sys.byteorder, signed=True))

@@ -1,8 +1,10 @@
 /* Records what a server writes below one directory, and which syncs have succeeded, so that a power cut can be replayed;
- * and refuses more space while a file says that the disk is full. Loaded with LD_PRELOAD.
+ * refuses more space while a file says that the disk is full; and sets the wall clock. Loaded with LD_PRELOAD.
  *
  * JUDGE_DIR is the directory, JUDGE_TRACE the file of records, and the disk is full while JUDGE_FULL exists. A record is a
- * line "kind path offset size" with the written bytes behind it. Writes through mmap(2) are not seen.
+ * line "kind path offset size" with the written bytes behind it. Writes through mmap(2) are not seen. JUDGE_CLOCK is a file
+ * with the seconds to add to the wall clock, a 64-bit integer; a program that reads the clock by system calls of its own
+ * does not see it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -11,11 +13,15 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #define REAL(result, name, ...) \
@@ -264,4 +270,39 @@ int unlinkat(int at, const char *name, int flags) {
     int result = removed(at, name, real(at, name, flags));
     pthread_mutex_unlock(&order);
     return result;
+}
+
+/* Seconds that the wall clock was set forward. */
+static int64_t shift(void) {
+    static volatile int64_t *page;
+    const char *name = getenv("JUDGE_CLOCK");
+    if (!page && name) {
+        REAL(int, open, const char *, int, ...);
+        int file = real(name, O_RDONLY | O_CLOEXEC);
+        void *found = file < 0 ? MAP_FAILED : mmap(NULL, sizeof *page, PROT_READ, MAP_SHARED, file, 0);
+        if (file >= 0) close(file);
+        if (found != MAP_FAILED) page = found;
+    }
+    return page ? *page : 0;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    REAL(int, clock_gettime, clockid_t, struct timespec *);
+    int result = real(clock, now);
+    if (!result && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += shift();
+    return result;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    REAL(int, gettimeofday, struct timeval *, void *);
+    int result = real(now, zone);
+    if (!result) now->tv_sec += shift();
+    return result;
+}
+
+time_t time(time_t *place) {
+    REAL(time_t, time, time_t *);
+    time_t now = real(NULL) + shift();
+    if (place) *place = now;
+    return now;
 }
