@@ -80,7 +80,4 @@ pub mod internals {
     pub mod server {
         pub use crate::server::*;
     }
-    pub mod system {
-        pub use crate::shared::system::*;
-    }
 }

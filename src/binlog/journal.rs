@@ -20,12 +20,12 @@ use std::collections::VecDeque;
 use super::bytes::{Bytes, Tail};
 use super::live_index::{LiveIndex, SegmentJobs};
 use super::record::{
-    full_size, group_size, key_size, pause_size, settings_size, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT,
-    SYNCED,
+    full_size, group_size, key_size, pause_size, settings_size, Record, CHANGE, CLOSED, DELETE, MARK, OUTCOME, PUT,
+    SNAPSHOT, SYNCED,
 };
 use super::segment::{Header, Key, Place, HEADER};
 use super::types::{Batch, Cut, Required, Retired, Synced};
-use crate::engine::{Change, Engine, StoredJob, TubeSettings, RUN_SIZE};
+use crate::engine::{Change, Engine, StoredJob, Time, TubeSettings, RUN_SIZE};
 use crate::shared::log_figures::{Health, LogFigures};
 
 pub use standing::Live;
@@ -367,8 +367,10 @@ impl Journal {
     }
 
     /// Says that the server is stopped in order, and nothing else will be appended.
-    pub fn append_closed(&mut self) {
-        self.push(&Record::Closed(self.last_id));
+    pub fn append_closed(&mut self, now: Time) {
+        let current = self.segments.back().expect("a segment");
+        let time = (current.bytes + CLOSED as u64 <= current.size).then_some(now);
+        self.push(&Record::Closed { last_id: self.last_id, time });
         // It also says how far the log is synced, and must stay the last record.
         self.mark_due = u64::MAX;
     }

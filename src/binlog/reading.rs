@@ -23,7 +23,7 @@ use super::segment::{segment_name, Key, Place, HEADER, NEAR, NUMBERS};
 use super::storage::{Storage, StoredFile};
 use super::survey::{is_bad_disk, Link, Survey};
 use super::types::{OpenError, RecoveryProgress, Report};
-use crate::engine::{Body, Engine, GroupCount, JobId, MovedJob, OpenOperation, StoredJob, MOST_OPEN};
+use crate::engine::{Body, Engine, GroupCount, JobId, MovedJob, OpenOperation, StoredJob, Time, MOST_OPEN};
 
 /// Ids are smaller: it takes thousands of years to get there.
 const MOST_IDS: u64 = 1 << 63;
@@ -40,6 +40,8 @@ pub struct Reading<'a> {
     last_id: u64,
     /// Ids up to this one may have been given.
     ids: u64,
+    /// The latest time in the log at which a job was put or a server stopped.
+    pub latest: Time,
     /// The oldest segment that is needed.
     oldest: u64,
     /// What the last record was, if it was about the log itself.
@@ -87,6 +89,7 @@ impl<'a> Reading<'a> {
             window: Window::default(),
             last_id: 0,
             ids: 0,
+            latest: Time::default(),
             oldest: 0,
             last: None,
             // Without any header, nothing can be read, and nobody knows how much there was.
@@ -328,7 +331,7 @@ impl<'a> Reading<'a> {
                         synced = synced.max(start.synced);
                         gone.push((place(at), start.oldest));
                     }
-                    Found::Record { record: Record::Closed(_), at, .. } => synced = synced.max(place(at)),
+                    Found::Record { record: Record::Closed { .. }, at, .. } => synced = synced.max(place(at)),
                     Found::Record { record: Record::Gone(oldest), at, .. } => gone.push((place(at), oldest)),
                     Found::Record { .. } => {}
                     Found::Gap(from, _) => holes.push(place(from)),
@@ -378,7 +381,7 @@ impl<'a> Reading<'a> {
             self.last_id = self.last_id.max(id);
         }
         match record {
-            Record::Closed(id) | Record::Ids(id) if id >= MOST_IDS => {}
+            Record::Closed { last_id: id, .. } | Record::Ids(id) if id >= MOST_IDS => {}
             Record::Put(job) | Record::Snapshot(job) => self.job(&job, body),
             Record::Run(id, change, job) => {
                 let changed = self.engine.restore_change(id, change);
@@ -443,7 +446,10 @@ impl<'a> Reading<'a> {
             // It may have been written again into a later segment.
             Record::Next(next) if next <= self.journal.stats().current || next >= self.most_next() => {}
             Record::Next(next) => self.last = Some(Last::Next(next)),
-            Record::Closed(last) => self.last = Some(Last::Closed(last)),
+            Record::Closed { last_id, time } => {
+                self.last = Some(Last::Closed(last_id));
+                self.latest = self.latest.max(time.unwrap_or_default());
+            }
             Record::Ids(ids) => self.ids = ids,
             Record::Gone(oldest) => self.oldest = self.oldest.max(oldest),
             Record::Start(Start { ids, epoch, oldest, .. }) => {
@@ -503,6 +509,7 @@ impl<'a> Reading<'a> {
     }
 
     fn job(&mut self, job: &StoredJob, body: Option<Body>) {
+        self.latest = self.latest.max(job.created);
         let (slot, before) = self.engine.restore_job(job, body);
         self.journal.found_job(slot, before, self.engine.logged_size(slot));
         self.report.progress.jobs += u64::from(before.is_none());

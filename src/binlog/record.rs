@@ -58,6 +58,9 @@ pub fn key_size(names: usize) -> u64 {
 /// Bytes of a record that holds one number and is not about a job: see [`Record::Next`] and those behind it.
 pub const MARK: usize = PREFIX + 8;
 
+/// The size of the record of a stop, with its time.
+pub const CLOSED: usize = PREFIX + 16;
+
 /// Bytes of the record of a sync.
 pub const SYNCED: usize = PREFIX + 16;
 
@@ -159,8 +162,13 @@ pub enum Record<'a> {
     },
     /// The last record of a segment: the log goes on in the one with this number.
     Next(u64),
-    /// The server was stopped in order; the last id that was given.
-    Closed(u64),
+    /// The server was stopped in order.
+    Closed {
+        /// The last ID that was assigned.
+        last_id: u64,
+        /// The queue's time, unless there was no space for it.
+        time: Option<Time>,
+    },
     /// Ids up to this one may be given from now on.
     Ids(u64),
     /// Everything before this place is synced.
@@ -369,7 +377,13 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
         }
         Record::Delete(number) => one_number(*number, b'D', out),
         Record::Next(number) => one_number(*number, b'N', out),
-        Record::Closed(number) => one_number(*number, b'C', out),
+        Record::Closed { last_id, time } => {
+            out.extend_from_slice(&last_id.to_le_bytes());
+            if let Some(time) = time {
+                out.extend_from_slice(&time.nanos().to_le_bytes());
+            }
+            b'C'
+        }
         Record::Ids(number) => one_number(*number, b'I', out),
         Record::Gone(number) => one_number(*number, b'G', out),
         Record::Done(number) => one_number(*number, b'Y', out),
@@ -482,11 +496,10 @@ fn change_fields(id: JobId, change: &StoredChange, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(&due.nanos().to_le_bytes());
         }
         StoredChange::Lease(_, until) => out.extend_from_slice(&until.nanos().to_le_bytes()),
-        StoredChange::Release { pri, delay, due, fails, .. } => {
+        StoredChange::Release { pri, delay, due, .. } => {
             out.extend_from_slice(&pri.to_le_bytes());
             out.extend_from_slice(&delay.nanos().to_le_bytes());
             out.extend_from_slice(&due.nanos().to_le_bytes());
-            out.push(fails);
         }
         StoredChange::Bury { pri, order, fails, .. } => {
             out.extend_from_slice(&pri.to_le_bytes());
@@ -598,14 +611,15 @@ mod tests {
             Record::Outcome { id: 1, done: None, fails: 2, result: b"" },
             Record::Outcome { id: 1, done: Some(true), fails: 0, result: b"yes" },
             Record::Change(JobId(1), StoredChange::Reserve(2)),
-            Record::Change(JobId(1), StoredChange::Release { pri: 2, delay, due, count: 5, fails: 3 }),
+            Record::Change(JobId(1), StoredChange::Release { pri: 2, delay, due, count: 5 }),
             Record::Change(JobId(1), StoredChange::Bury { pri: 2, order: 3, count: 4, fails: 5 }),
             Record::Change(JobId(1), StoredChange::Kick(2)),
             Record::Change(JobId(1), StoredChange::Expire(2)),
             Record::Delete(1),
             Record::Pause { tube: b"t", length: Span::from_nanos(1), until: Time::from_nanos(2) },
             Record::Next(2),
-            Record::Closed(3),
+            Record::Closed { last_id: 3, time: None },
+            Record::Closed { last_id: 3, time: Some(Time::from_nanos(4)) },
             Record::Ids(4),
             Record::Synced(Place { segment: 5, at: 6 }),
             Record::Gone(7),
@@ -682,8 +696,13 @@ mod tests {
                     }
                     Record::Outcome { result, .. } => prefix(result.len()) + 10 + result.len(),
                     Record::Delete(_) => DELETE,
+                    Record::Closed { time: Some(_), .. } => CLOSED,
                     Record::Synced(_) => SYNCED,
-                    Record::Next(_) | Record::Closed(_) | Record::Ids(_) | Record::Gone(_) | Record::Done(_) => MARK,
+                    Record::Next(_)
+                    | Record::Closed { time: None, .. }
+                    | Record::Ids(_)
+                    | Record::Gone(_)
+                    | Record::Done(_) => MARK,
                     Record::Start(_) => START,
                     Record::Opened { from, to, .. } => length.min(operation_size(from.len() + to.len()) as usize),
                     Record::Move { tube, dead_from, .. } => {

@@ -51,6 +51,8 @@ pub struct Opened {
     pub journal: Journal,
     pub wal: Wal,
     pub report: Report,
+    /// The queue's time: `now`, or the latest time in the log if that is later.
+    pub now: Time,
     /// Why nothing can be written, if that is so.
     pub failure: Option<io::Error>,
 }
@@ -77,6 +79,8 @@ pub fn open(
     }
     let repaired = or_failure(repair(&*storage, &survey, &reading))?;
     let (last_id, found_epoch) = (reading.last_id(), reading.epoch());
+    // Otherwise a clock that was set back would extend all delays by as much.
+    let now = now.max(reading.latest);
     let Reading { mut journal, report, end, next, .. } = reading;
     // A pause that ends because nothing is left in its tube must not come back with the next restart.
     engine.keep_changes();
@@ -101,7 +105,7 @@ pub fn open(
         }
         migrate::carry_out(&slots, engine, &mut journal, &mut writer)?;
     }
-    Ok(Opened { journal, wal: Wal::new(writer, settings.mode, first_sync), report, failure })
+    Ok(Opened { journal, wal: Wal::new(writer, settings.mode, first_sync), report, now, failure })
 }
 
 /// What was found in a log, without a server.

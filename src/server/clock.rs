@@ -59,6 +59,25 @@ impl Clock {
         Clock::System { wall, offset, anchor: Instant::now() }
     }
 
+    /// Returns this clock, or one that starts at `time` if this clock has not reached `time` yet.
+    pub fn continued(self, time: Time) -> Clock {
+        let behind = time.since(self.now());
+        match self {
+            _ if behind == Span::ZERO => self,
+            Clock::System { .. } => {
+                let seconds = behind.nanos() / 1_000_000_000;
+                log::warn!(
+                    "the system clock is {seconds} s behind the binlog; the queue continues at the binlog's time"
+                );
+                Clock::anchored(time)
+            }
+            Clock::Manual(_) | Clock::Stepped(_) => {
+                self.set(time);
+                self
+            }
+        }
+    }
+
     /// Creates a clock that stands still at the current time.
     pub fn manual() -> Clock {
         Clock::Manual(AtomicU64::new(wall().nanos()))

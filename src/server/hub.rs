@@ -109,7 +109,7 @@ impl Hub {
     /// choices.
     pub fn new(
         mut config: Config,
-        clock: Clock,
+        mut clock: Clock,
         storage: Option<Arc<dyn Storage>>,
         gate: Option<Gate>,
         secret: u64,
@@ -136,6 +136,7 @@ impl Hub {
         let mut log = None;
         if let Some(storage) = storage {
             let opened = recovery::open(storage, config.log, &mut core.engine, clock.now())?;
+            clock = clock.continued(opened.now);
             core.journal = Some(opened.journal);
             process.watch_syncs(opened.wal.sync_times());
             log = Some(Durability::new(opened.wal));

@@ -129,7 +129,7 @@ impl Running {
                 let _ = thread.join();
             }
             if threads > 0 {
-                log.close(&*self.hub);
+                log.close(&*self.hub, self.hub.clock().now());
             }
         }
         self.hub.close();

@@ -245,7 +245,7 @@ fn what_a_server_leaves_at_its_end_is_synced() {
         let disk = Disk::new(1);
         let mut life = Life::begin(disk.clone(), settings(4096, mode), dawn(), 1).expect("an empty log");
         keep(&mut life);
-        life.wal.close(&life.access);
+        life.wal.close(&life.access, life.now);
         let (engine, ..) = start(&disk.power_cut(1), settings(4096, mode), dawn()).expect("a log");
         assert_eq!(engine.stats().jobs.all(), 40, "{mode:?}");
     }

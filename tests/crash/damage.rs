@@ -85,7 +85,7 @@ fn damaged_life(seed: u64) -> bool {
     life.settle();
     // A log that was left in order says that all of it is synced.
     if seed % 4 > 0 {
-        life.wal.close(&life.access);
+        life.wal.close(&life.access, life.now);
     }
     let disk = life.disk.kill(seed);
     let damaged: Vec<String> = (0..=random.below(3)).map(|_| damage(&disk, &mut random)).collect();

@@ -89,7 +89,7 @@ impl Past {
             }
         }
         if seed % 2 == 0 {
-            life.wal.close(&life.access);
+            life.wal.close(&life.access, life.now);
         }
         self.files.push(files(disk));
     }
@@ -218,7 +218,7 @@ impl Varied {
             now.settle();
             last = now.access.0.borrow().1.last_id().max(last);
             if life == 5 {
-                now.wal.close(&now.access);
+                now.wal.close(&now.access, now.now);
             }
             disk = disk.kill(seed + life);
         }

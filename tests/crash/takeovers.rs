@@ -103,7 +103,7 @@ fn an_end_in_the_last_sync_is_no_damage_without_syncs() {
             life.wal.write(&life.access);
         }
         disk.crash_at(disk.deeds() + seed % 4);
-        life.wal.close(&life.access);
+        life.wal.close(&life.access, life.now);
         found(&disk.power_cut(seed), 1 << 16, SyncMode::Never, &life);
     }
 }
@@ -184,7 +184,7 @@ fn a_file_of_a_far_number_leads_nobody_astray() {
     let mut first = life(&disk, 4096, SyncMode::Always);
     put(&mut first, 100);
     first.settle();
-    first.wal.close(&first.access);
+    first.wal.close(&first.access, first.now);
     let disk = disk.kill(1);
     disk.put_file("segment.2147483647", vec![]);
     let mut life = Life::begin(disk.clone(), settings(4096, SyncMode::Always), first.now, 1).expect("a log");

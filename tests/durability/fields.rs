@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use beanpole::Client;
+use beanpole::{Client, Config, Server};
 
 use super::daemon::{wait_until, Daemon};
 use super::support::{crash, facts, number, stop, total, Home};
@@ -148,6 +148,26 @@ fn delays_go_on_while_the_server_is_down() {
         let left: u64 = later["time-left"].parse().unwrap();
         assert!(later["state"] == "delayed" && (9000..=9998).contains(&left), "{later:?}");
     });
+}
+
+/// The first server runs ahead of the system clock, as if the clock was set back before the second one starts.
+// Promises: P11.
+#[test]
+fn a_clock_that_was_set_back_extends_no_delay() {
+    let home = Home::new();
+    let config = || Config::embedded().with(|config| config.log_folder = Some(home.path().to_owned()));
+    let (server, clock) = Server::with_manual_clock(config()).expect("a server");
+    let mut client = Client::connect(server.address()).unwrap();
+    let over = client.put(b"over", 0, 60, 60).unwrap();
+    let later = client.put(b"later", 0, 86_400 + 3600, 60).unwrap();
+    clock.advance(Duration::from_secs(86_400));
+    drop((server, clock));
+    let server = Server::with(config()).expect("a server");
+    let mut client = Client::connect(server.address()).unwrap();
+    assert_eq!(client.reserve(Some(0)).unwrap().expect("a job whose delay was over").id, over);
+    let later = facts(&mut client, later).unwrap();
+    let left: u64 = later["time-left"].parse().unwrap();
+    assert!(later["state"] == "delayed" && (3000..=3600).contains(&left), "{later:?}");
 }
 
 // Promises: P3.

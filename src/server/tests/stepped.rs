@@ -125,7 +125,7 @@ impl Stepped {
     /// Closes the log as at the end of a server.
     pub fn close(&mut self) {
         if let Some(log) = self.hub.log() {
-            log.close(&*self.hub);
+            log.close(&*self.hub, self.hub.clock().now());
         }
     }
 
