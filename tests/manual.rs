@@ -332,6 +332,22 @@ fn the_services_agree() {
     }
 }
 
+/// A second quotation within one line would be inside the first.
+#[test]
+fn no_quotation_contains_another() {
+    let mut problems = Vec::new();
+    let mut pages = Vec::new();
+    files(Path::new("man"), &mut pages);
+    for path in pages {
+        for (number, line) in read(&path).lines().enumerate().filter(|(_, line)| line.starts_with('.')) {
+            if line.split(' ').filter(|word| word.trim_start_matches('.') == "Ql").count() > 1 {
+                problems.push(format!("{path}:{}: {line}", number + 1));
+            }
+        }
+    }
+    complain(problems);
+}
+
 #[test]
 fn the_page_of_http_has_every_path_and_every_metric() {
     let page = read("man/beanpole-http.7");

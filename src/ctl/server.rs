@@ -52,6 +52,10 @@ impl ServerName {
         if bare.parse::<std::net::Ipv6Addr>().is_ok() {
             return Ok(ServerName::Tcp(bare.to_owned(), PORT));
         }
+        // The resolver takes a number for an address of four bytes.
+        if rest.parse::<u16>().is_ok() {
+            return Err(Problem::usage(format!("invalid server: {text}; a port follows a colon, as in :{rest}")));
+        }
         let (host, port) = match rest.rsplit_once(':') {
             Some((host, port)) => (host, port.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong)?),
             None => (rest, PORT),
@@ -117,6 +121,9 @@ mod tests {
             ["", "unix:", "queue:", "queue:0", "queue:70000", "queue:x", "http://queue:7", "beanstalks://unix:/x"]
         {
             assert_eq!(ServerName::parse(text).expect_err(text).code, 5, "{text}");
+        }
+        for text in ["24500", "tcp://24500"] {
+            assert!(ServerName::parse(text).expect_err(text).text.ends_with("as in :24500"), "{text}");
         }
     }
 
