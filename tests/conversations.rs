@@ -6,7 +6,7 @@ mod within;
 
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -21,11 +21,13 @@ const QUIET: Duration = Duration::from_millis(40);
 /// When conversations that speak of absolute times begin: 2033-05-18T03:33:20Z, and up to a second later over sockets.
 const BEGIN: Duration = Duration::from_secs(2_000_000_000);
 
-/// Those of beanstalk, and those of the protocols that have a folder of their own.
+/// Those of beanstalk, those of the protocols that have a folder of their own, and those of released versions.
 fn all(host: &str) -> Vec<Conversation> {
-    let folders = ["", "/extensions", "/gearman", "/workq"].map(|folder| format!("tests/conversations{folder}"));
-    let folders = folders.iter().map(Path::new).filter(|folder| folder.is_dir());
-    let conversations: Vec<Conversation> = folders.flat_map(|folder| load(folder, host).0).collect();
+    let folders = ["", "/extensions", "/gearman", "/workq"].map(|folder| format!("tests/conversations{folder}").into());
+    let released = std::fs::read_dir("tests/released").expect("a folder");
+    let released = released.map(|version| version.expect("an entry").path().join("conversations"));
+    let folders = folders.into_iter().chain(released).filter(|folder: &PathBuf| folder.is_dir());
+    let conversations: Vec<Conversation> = folders.flat_map(|folder| load(&folder, host).0).collect();
     assert!(conversations.len() >= 200, "only {} conversations", conversations.len());
     conversations
 }
