@@ -80,4 +80,7 @@ pub mod internals {
     pub mod server {
         pub use crate::server::*;
     }
+    pub mod system {
+        pub use crate::shared::system::*;
+    }
 }

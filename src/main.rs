@@ -15,7 +15,7 @@ use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::gearmand::{self, Gearmand, GearmandAction};
 use beanpole::internals::options::{parse, usage, Action, Cluster, Settings, BAD_USAGE};
 use beanpole::internals::server::{host, log as server_log, logfile, signals, systemd};
-use beanpole::internals::{cluster, ctl, machine};
+use beanpole::internals::{cluster, ctl, machine, system};
 use beanpole::{Server, StartError};
 use logfile::Target;
 use process::daemon::{PidFile, Side};
@@ -309,7 +309,7 @@ fn start(settings: Settings) -> Result<Server, (u8, String)> {
             log::warn!("listening on inherited sockets; ignoring {option}");
         }
     }
-    let resident: Option<fn() -> u64> = Some(machine::resident_memory);
+    let resident: Option<fn() -> u64> = Some(system::resident_memory);
     let config = settings.config.with(|config| {
         config.give_back = allocator::GIVE_BACK;
         config.resident = resident;

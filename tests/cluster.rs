@@ -15,7 +15,7 @@ mod cluster {
     use super::daemon;
 }
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -23,7 +23,9 @@ use std::time::{Duration, Instant};
 
 use daemon::wait_until;
 
-use beanpole::internals::cluster::{Active, EntryKind, Fail, Faults, Head, MemoryLog, Node, Seq, SharedLog, Step};
+use beanpole::internals::cluster::{
+    merge, Active, EntryKind, Fail, Faults, Head, MemoryLog, Node, Seq, SharedLog, Step,
+};
 
 /// Schedules by default; `BEANPOLE_SCHEDULES` sets another number.
 const SCHEDULES: u64 = 20_000;
@@ -49,12 +51,17 @@ struct Writer {
     head: Head,
     active: bool,
     confirmed: BTreeMap<Seq, Head>,
+    /// Entries behind the end that may be under way.
+    ahead: VecDeque<Head>,
 }
+
+/// Entries that are under way at a time.
+const WINDOW: usize = 4;
 
 impl Writer {
     fn new(number: u64) -> Writer {
         let head = Head { kind: EntryKind::Operations, epoch: 0, writer: number, number: 0 };
-        Writer { epoch: 0, end: 0, head, active: false, confirmed: BTreeMap::new() }
+        Writer { epoch: 0, end: 0, head, active: false, confirmed: BTreeMap::new(), ahead: VecDeque::new() }
     }
 
     fn head_at(log: &MemoryLog, seq: Seq) -> Option<Head> {
@@ -63,8 +70,10 @@ impl Writer {
         (*found == seq).then(|| Head::open(entry).expect("a whole entry").0)
     }
 
-    /// Reads on, and claims what it takes for the end.
+    /// Begins anew: reads on, and claims what it takes for the end.
     fn claim(&mut self, log: &MemoryLog) {
+        self.active = false;
+        self.ahead.clear();
         let (entries, tail) = log.read(self.end + 1, 1000).expect("a log in memory");
         self.end = entries.last().map_or(self.end, |(seq, _)| *seq);
         self.head = Head { kind: EntryKind::Claim, epoch: tail.epoch, number: self.head.number + 1, ..self.head };
@@ -80,27 +89,32 @@ impl Writer {
         }
     }
 
-    /// One append as the program does it: again until it is certain.
-    fn append(&mut self, log: &MemoryLog) {
-        self.head = Head { kind: EntryKind::Operations, epoch: self.epoch, number: self.head.number + 1, ..self.head };
-        for _ in 0..20 {
-            let confirmed = match log.append(self.epoch, self.end, &self.head.seal(b"")) {
-                Ok(()) => true,
-                Err(Fail::Fenced) => return self.active = false,
-                Err(_) => match Writer::head_at(log, self.end + 1) {
-                    Some(head) if head == self.head => true,
-                    Some(_) => return self.active = false,
-                    None => false,
-                },
-            };
-            if confirmed {
+    /// One try to append one of the next entries, of which several may be under way, as the program does it.
+    fn append(&mut self, log: &MemoryLog, random: &mut Random) {
+        if self.ahead.is_empty() || (self.ahead.len() < WINDOW && random.below(2) == 0) {
+            let number = self.head.number + 1;
+            self.head = Head { kind: EntryKind::Operations, epoch: self.epoch, number, ..self.head };
+            self.ahead.push_back(self.head);
+        }
+        let place = random.below(self.ahead.len() as u64);
+        let (seq, head) = (self.end + 1 + place, self.ahead[place as usize]);
+        let confirmed = match log.append(self.epoch, seq - 1, &head.seal(b"")) {
+            Ok(()) => true,
+            Err(Fail::Fenced) => return self.active = false,
+            Err(Fail::Conflict) if place > 0 => false,
+            Err(_) => match Writer::head_at(log, seq) {
+                Some(found) if found == head => true,
+                // Its lease ends, and nothing was promised.
+                Some(_) => return self.active = false,
+                None => false,
+            },
+        };
+        if confirmed {
+            for head in self.ahead.drain(..=place as usize) {
                 self.end += 1;
-                self.confirmed.insert(self.end, self.head);
-                return;
+                self.confirmed.insert(self.end, head);
             }
         }
-        // Its lease ends meanwhile, and nothing was promised.
-        self.active = false;
     }
 }
 
@@ -121,7 +135,7 @@ fn schedule(seed: u64) -> usize {
         let writer = &mut writers[random.below(3) as usize];
         match random.below(8) {
             0 => writer.claim(&log),
-            _ if writer.active => writer.append(&log),
+            _ if writer.active => writer.append(&log, &mut random),
             _ => {}
         }
     }
@@ -250,6 +264,41 @@ fn what_was_never_shared_is_gone_when_a_server_comes_back() {
     let _ = back.look().expect("a log in memory");
     let bytes = &files(&copy)["segment.0000000001"];
     assert!(bytes.starts_with(b"shared") && bytes[10..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_copy_follows_entries_that_were_merged_wherever_it_is() {
+    for seen in [0, 3, 9, 10] {
+        let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 3)), Folder::new(), Folder::new());
+        let active = activate(&mut node(&log, &first, "a"));
+        let mut standby = node(&log, &second, "b");
+        let file = active.storage.create("segment.0000000001", 64).expect("a file");
+        for place in 0..10 {
+            file.write_at(place, &[place as u8; 3]).expect("a write");
+            file.sync().expect("a sync");
+            if place == seen {
+                let _ = standby.look().expect("a log in memory");
+                standby.save().expect("a position");
+            }
+        }
+        let writer = Head::open(&log.entries()[0].1).expect("an entry").0.writer;
+        let runs = merge(&log.entries(), 1, writer);
+        assert_eq!(runs.len(), 1);
+        log.merge(1, &runs[0]).expect("the active server");
+        file.write_at(20, b"behind").expect("a write");
+        file.sync().expect("a sync");
+        for is_restarted in [false, true] {
+            if is_restarted {
+                drop(standby);
+                standby = node(&log, &second, "b");
+            }
+            while let Step::Standby(true) = standby.look().expect("its journal") {}
+            assert_eq!(files(&first), files(&second), "{seen}, restarted: {is_restarted}");
+            assert!(!second.0.join("journal.aside").exists(), "it was no reason to begin again");
+        }
+        active.release().expect("a release");
+        assert_eq!(activate(&mut standby).epoch(), 2, "its files are as their checksums say");
+    }
 }
 
 #[test]

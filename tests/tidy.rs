@@ -56,21 +56,22 @@ const IMPURE: [&str; 19] = [
 const GROUPS: [&str; 3] = ["process", "settings", "shared"];
 
 /// Of each room, the other rooms that it may import. ARCHITECTURE.md says what they are for.
-const ROOMS: [(&str, &[&str]); 28] = [
+const ROOMS: [(&str, &[&str]); 29] = [
     ("access", &[]),
     ("engine", &[]),
     ("shared/atomic", &[]),
     ("shared/base64", &[]),
-    ("shared/files", &[]),
+    ("shared/files", &["shared/system"]),
     ("shared/json", &["shared/base64"]),
-    ("shared/lease", &["shared/atomic"]),
+    ("shared/lease", &["shared/atomic", "shared/system"]),
     ("shared/lock_order", &[]),
     ("shared/log_figures", &[]),
-    ("shared/machine", &[]),
+    ("shared/machine", &["shared/system"]),
     ("shared/pem", &[]),
     ("shared/role", &[]),
+    ("shared/system", &[]),
     ("protocol", &["access", "engine", "shared/base64", "shared/json", "shared/log_figures", "shared/role"]),
-    ("binlog", &["engine", "shared/atomic", "shared/lock_order", "shared/log_figures"]),
+    ("binlog", &["engine", "shared/atomic", "shared/lock_order", "shared/log_figures", "shared/system"]),
     ("client", &["shared/pem"]),
     ("cluster", &["binlog", "client", "shared/base64", "shared/json", "shared/lease", "shared/role"]),
     ("settings/config", &["binlog", "protocol", "shared/lease", "shared/machine", "shared/role"]),
@@ -92,6 +93,7 @@ const ROOMS: [(&str, &[&str]); 28] = [
             "shared/machine",
             "shared/pem",
             "shared/role",
+            "shared/system",
         ],
     ),
     (
@@ -107,6 +109,7 @@ const ROOMS: [(&str, &[&str]); 28] = [
             "shared/base64",
             "shared/json",
             "shared/machine",
+            "shared/system",
         ],
     ),
     ("process/allocator", &[]),
@@ -270,6 +273,35 @@ fn nothing_needs_atomics_of_64_bits() {
                 && (line.contains("U64") || line.contains("I64"))
             {
                 problems.push(format!("{}:{number}: shared/atomic.rs has it", source.path.display()));
+            }
+        }
+    }
+    complain(problems);
+}
+
+/// `File::sync_all` and `File::sync_data` also empty the cache of the disk on macOS; the plain calls do not.
+#[test]
+fn only_one_room_knows_operating_systems() {
+    const LINUX: [&str; 11] = [
+        "target_os",
+        "os::linux",
+        "\"/proc/",
+        "syscall",
+        "sys::memfd",
+        "sys::prctl",
+        "sys::statfs",
+        "sys::sysinfo",
+        "OFlag::O_PATH",
+        "fsync(",
+        "fdatasync(",
+    ];
+    // Its constructor is needed, and possible, with the C libraries of Linux.
+    let is_exempt = |path: &Path| room(path) == "shared/system" || path.ends_with("process/mod.rs");
+    let mut problems = Vec::new();
+    for source in sources("src").into_iter().filter(|source| !is_exempt(&source.path)) {
+        for (number, line) in statements(&source.code).filter(|(_, line)| !line.contains("system::")) {
+            if let Some(word) = LINUX.iter().find(|word| line.contains(*word)) {
+                problems.push(format!("{}:{number}: {word} belongs in shared/system", source.path.display()));
             }
         }
     }

@@ -103,7 +103,7 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
             return Some(Record::Reason { id, reason: fields.0 });
         }
         b'F' => {
-            let (number, states, bound) = (fields.u32()?, *fields.take(1)?.first()?, fields.u64()?);
+            let (number, states, bound) = (fields.u32()?, fields.u8()?, fields.u64()?);
             let from = fields.name()?;
             return Some(Record::Opened { number, from, to: fields.0, states, bound });
         }
@@ -154,7 +154,7 @@ pub fn read_groups(bytes: &[u8]) -> impl Iterator<Item = Option<(GroupCount, &[u
 
 fn read_group<'a>(fields: &mut Fields<'a>) -> Option<(GroupCount, &'a [u8])> {
     let (ended, complete_to, created_at) = (fields.variable()?, fields.variable()?, fields.variable()?);
-    let length = *fields.take(1)?.first()?;
+    let length = fields.u8()?;
     let name = fields.take(length.into()).filter(|name| !name.is_empty())?;
     Some((GroupCount { ended, complete_to, created_at }, name))
 }
@@ -164,7 +164,7 @@ fn read_settings<'a>(fields: &mut Fields<'a>) -> Option<TubeSettings<&'a [u8]>> 
     let (backoff, ttl, max) = (fields.u32()?, fields.u32()?, fields.u32()?);
     let (count, seconds) = (fields.u32()?, fields.u32()?);
     let rate = (count > 0 && seconds > 0).then_some(Rate { count, seconds });
-    let tries = *fields.take(1)?.first()?;
+    let tries = fields.u8()?;
     let dead = Some(fields.name()?).filter(|dead| !dead.is_empty());
     Some(TubeSettings { most, tries, backoff, ttl, dead, max, rate })
 }
@@ -182,10 +182,13 @@ fn read_change(kind: u8, fields: &mut Fields) -> Option<Record<'static>> {
             StoredChange::Scheduled { count: RunCount { runs: count, skipped }, due: fields.time()? }
         }
         b'A' => StoredChange::Lease(count, fields.time()?),
-        b'L' => StoredChange::Release { pri: fields.u32()?, delay: fields.span()?, due: fields.time()?, count },
+        b'L' => {
+            let (pri, delay, due) = (fields.u32()?, fields.span()?, fields.time()?);
+            StoredChange::Release { pri, delay, due, count, fails: fields.u8()? }
+        }
         _ => {
             let (pri, order) = (fields.u32()?, fields.u64()?);
-            StoredChange::Bury { pri, order, count, fails: *fields.take(1)?.first()? }
+            StoredChange::Bury { pri, order, count, fails: fields.u8()? }
         }
     };
     Some(Record::Change(id, change))
@@ -231,7 +234,7 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
         buries: fields.short()?,
         kicks: fields.short()?,
     };
-    job.fails = *fields.take(1)?.first()?;
+    job.fails = fields.u8()?;
     read_options_and_body(kind, fields, tail, &mut job)?;
     let is_scheduled = job.options.is_some_and(|options| options.schedule.is_some());
     if is_scheduled != (job.state == State::Scheduled) {
@@ -290,6 +293,10 @@ impl<'a> Fields<'a> {
     fn name(&mut self) -> Option<&'a [u8]> {
         let length = u16::from_le_bytes(self.take(2)?.try_into().ok()?);
         self.take(length.into())
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take(1)?.first().copied()
     }
 
     fn u32(&mut self) -> Option<u32> {

@@ -496,10 +496,11 @@ fn change_fields(id: JobId, change: &StoredChange, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(&due.nanos().to_le_bytes());
         }
         StoredChange::Lease(_, until) => out.extend_from_slice(&until.nanos().to_le_bytes()),
-        StoredChange::Release { pri, delay, due, .. } => {
+        StoredChange::Release { pri, delay, due, fails, .. } => {
             out.extend_from_slice(&pri.to_le_bytes());
             out.extend_from_slice(&delay.nanos().to_le_bytes());
             out.extend_from_slice(&due.nanos().to_le_bytes());
+            out.push(fails);
         }
         StoredChange::Bury { pri, order, fails, .. } => {
             out.extend_from_slice(&pri.to_le_bytes());
@@ -611,7 +612,7 @@ mod tests {
             Record::Outcome { id: 1, done: None, fails: 2, result: b"" },
             Record::Outcome { id: 1, done: Some(true), fails: 0, result: b"yes" },
             Record::Change(JobId(1), StoredChange::Reserve(2)),
-            Record::Change(JobId(1), StoredChange::Release { pri: 2, delay, due, count: 5 }),
+            Record::Change(JobId(1), StoredChange::Release { pri: 2, delay, due, count: 5, fails: 3 }),
             Record::Change(JobId(1), StoredChange::Bury { pri: 2, order: 3, count: 4, fails: 5 }),
             Record::Change(JobId(1), StoredChange::Kick(2)),
             Record::Change(JobId(1), StoredChange::Expire(2)),

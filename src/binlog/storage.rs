@@ -20,6 +20,7 @@ use nix::sys::stat::{fstatat, mkdirat, Mode};
 use nix::unistd::{unlinkat, UnlinkatFlags};
 
 use super::replay::{fill, Source};
+use crate::shared::system::O_LARGEFILE;
 
 /// A file of the log that is open for writing. Writes and syncs may come from different threads at a time.
 pub trait LogFile: Send + Sync {
@@ -57,6 +58,11 @@ pub trait Storage: Send + Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file, so that it stays away after a power cut.
     fn remove(&self, name: &str) -> io::Result<()>;
+    /// How many syncs may be under way at a time. If several may, each returns after those that began before it, and
+    /// after a failure the server stops.
+    fn syncs_at_once(&self) -> usize {
+        1
+    }
     /// Called before the log is declared failed, whatever the reason. A storage that is shared with other servers stops
     /// this server from answering.
     fn give_up(&self, _error: &io::Error) {}
@@ -290,7 +296,7 @@ impl Storage for Folder {
 
 /// Opens a file, which only its owner may read if it is new.
 fn open_in(folder: &File, name: &str, flags: OFlag) -> io::Result<File> {
-    let flags = flags | OFlag::O_CLOEXEC | OFlag::O_LARGEFILE;
+    let flags = flags | OFlag::O_CLOEXEC | O_LARGEFILE;
     Ok(uninterrupted(|| openat(folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR))?.into())
 }
 
@@ -324,8 +330,8 @@ fn lock_folder(folder: &File) -> Result<Flock<File>, Errno> {
 
 /// Whether a file system refuses every lock of a folder. The lock of the file in it must do then.
 fn has_no_locks(error: Errno) -> bool {
-    use Errno::{EBADF, EINVAL, ENOLCK, ENOSYS, EOPNOTSUPP};
-    matches!(error, EBADF | EINVAL | ENOLCK | ENOSYS | EOPNOTSUPP)
+    use Errno::{EBADF, EINVAL, ENOLCK, ENOSYS};
+    matches!(error, EBADF | EINVAL | ENOLCK | ENOSYS | Errno::EOPNOTSUPP)
 }
 
 /// Whether no file can be made here, for now or at all.

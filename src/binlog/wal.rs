@@ -56,6 +56,7 @@ pub struct Wal {
     storage: Arc<dyn Storage>,
     mode: SyncMode,
     writer: Mutex<Writer, WRITER>,
+    /// Held during a sync, unless several may be under way at a time.
     syncing: Mutex<(), SYNCING>,
     /// One at a time looks after the segments: they must be begun and removed in the order of their numbers. Holds the
     /// reason why the directory could not be used, as it was last logged.
@@ -164,9 +165,18 @@ impl Wal {
         self.full.load(Ordering::Acquire)
     }
 
+    /// How many syncs may be under way at a time.
+    pub fn syncs_at_once(&self) -> usize {
+        self.storage.syncs_at_once()
+    }
+
+    fn is_parallel(&self) -> bool {
+        self.syncs_at_once() > 1
+    }
+
     /// Whether a sync takes so long that it should not hold up commands which need none.
     pub fn is_slow(&self) -> bool {
-        self.syncs.is_slow()
+        self.is_parallel() || self.syncs.is_slow()
     }
 
     /// Whether something is written and not synced, and should be.
@@ -217,20 +227,20 @@ impl Wal {
 
     /// Syncs all that was written; false if the disk fails.
     pub fn sync(&self, access: &impl JournalAccess) -> bool {
-        self.sync_with(&self.syncing.lock(), || Some(self.writer.lock()), access)
+        let _turn = (!self.is_parallel()).then(|| self.syncing.lock());
+        self.sync_with(|| Some(self.writer.lock()), access)
     }
 
     /// The same for who must not wait for a slow disk; false also if the sync is left to others.
     pub fn sync_promptly(&self, access: &impl JournalAccess) -> bool {
         let turn = if self.is_slow() { None } else { self.syncing.try_lock_for(SLOW) };
-        turn.is_some_and(|turn| self.sync_with(&turn, || self.writer.try_lock_for(SLOW), access))
+        turn.is_some_and(|_turn| self.sync_with(|| self.writer.try_lock_for(SLOW), access))
     }
 
     /// If the writer cannot be had after the sync, nobody learns of the sync, and whoever makes the next one does it
     /// again.
     fn sync_with<'a>(
         &self,
-        _turn: &MutexGuard<()>,
         lock_writer: impl Fn() -> Option<MutexGuard<'a, Writer>>,
         access: &impl JournalAccess,
     ) -> bool {
@@ -352,6 +362,10 @@ impl Wal {
 
     /// Tries whether the disk is back: everything that is not safe goes into a new segment.
     fn recover(&self, access: &impl JournalAccess, refusal: &mut String) -> bool {
+        if self.is_parallel() {
+            // Syncs may still be under way, and the server stops.
+            return false;
+        }
         let _turn = self.syncing.lock();
         if let Err(error) = self.storage.lock() {
             let error = error.to_string();

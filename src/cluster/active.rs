@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::merging::{merge, RUN, SMALL};
 use super::mirror::{self, Origin};
 use super::shared_log::{Epoch, Fail, Room, Seq, SharedLog};
 use super::shipping::{Shipper, LEASE};
@@ -190,6 +191,12 @@ impl Active {
     }
 }
 
+/// How far the shared log was looked through for entries to merge, and the bytes that had been written by then.
+struct Merging {
+    end: Seq,
+    bytes: u64,
+}
+
 impl ActiveState {
     fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
@@ -232,10 +239,33 @@ impl ActiveState {
         }
     }
 
+    /// Replaces small entries by larger ones, from those behind `merged` on, as soon as there are enough of them.
+    fn merge(&self, merged: &mut Merging) -> Result<(), Fail> {
+        let (end, Some((writer, _))) = self.shipper.last() else { return Ok(()) };
+        let (count, bytes) = (end.saturating_sub(merged.end), self.member.board.figures().bytes);
+        if count < RUN as u64 {
+            return Ok(());
+        }
+        if (bytes - merged.bytes) / count > SMALL {
+            *merged = Merging { end, bytes };
+        }
+        while merged.end + RUN as u64 <= end {
+            let (mut entries, _) = self.member.log.read(merged.end + 1, RUN).map_err(Fail::Unknown)?;
+            // Whoever appended the others still looks for them in their places.
+            entries.retain(|(seq, _)| *seq <= end);
+            for run in merge(&entries, self.epoch, writer) {
+                self.member.log.merge(self.epoch, &run)?;
+            }
+            *merged = Merging { end: entries.last().map_or(end, |(seq, _)| *seq), bytes };
+        }
+        Ok(())
+    }
+
     /// Keeps the shared log small while this server is active, and tells how far it is.
     fn keep_small(&self, path: &Path) {
         // Entries before this one were purged.
         let mut purged = 0;
+        let mut merged = Merging { end: self.shipper.last().0, bytes: 0 };
         let mut tidied = Instant::now();
         // The entry that the position on disk names, and when it was saved.
         let mut noted = (0, Instant::now());
@@ -259,6 +289,8 @@ impl ActiveState {
             if oldest > purged && self.member.log.purge(oldest).is_ok() {
                 purged = oldest;
             }
+            // If it fails, it is done later; nobody waits for it.
+            let _ = self.merge(&mut merged);
             let Ok(room) = self.member.look_at_room() else { continue };
             let is_tight = room.used > room.quota / 2;
             if tidied.elapsed() < if is_tight { SAVE } else { TIDY } {

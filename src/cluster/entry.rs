@@ -26,6 +26,9 @@ pub enum EntryKind {
     /// Operations of a binlog that is being taken in, or the claim of the server that does so. If this is the last
     /// entry, a part of the queue is missing, and only the server that has it may claim.
     Import = 4,
+    /// Stands for several entries of one writer that follow each other, the last of which had this one's place and
+    /// head. Their number, in 8 bytes, precedes their operations.
+    Merged = 5,
 }
 
 /// Who made an entry, and what for.
@@ -63,11 +66,23 @@ impl Head {
             [FORMAT, 2, ..] => EntryKind::Claim,
             [FORMAT, 3, ..] => EntryKind::Release,
             [FORMAT, 4, ..] => EntryKind::Import,
+            [FORMAT, 5, ..] => EntryKind::Merged,
             _ => return None,
         };
         let number = |at: usize| head.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
         Some((Head { kind, epoch: number(2)?, writer: number(10)?, number: number(18)? }, operations))
     }
+}
+
+/// What an intact entry holds.
+pub fn operations(entry: &[u8]) -> &[u8] {
+    &entry[HEAD..entry.len() - SUM]
+}
+
+/// The number of entries that one with this head stands for, and their operations.
+pub fn unfold<'a>(head: &Head, operations: &'a [u8]) -> (u64, &'a [u8]) {
+    let count = operations.first_chunk().filter(|_| head.kind == EntryKind::Merged);
+    count.map_or((1, operations), |count| (u64::from_le_bytes(*count), &operations[8..]))
 }
 
 /// What is done to a file of the binlog's folder.

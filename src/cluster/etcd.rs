@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::channel::Security;
 use super::cluster_id::ClusterId;
 use super::gateway::{Answer, Gateway};
-use super::shared_log::{Entries, Epoch, Fail, Room, Seq, SharedLog, Tail};
+use super::shared_log::{Entries, Epoch, Fail, Merged, Room, Seq, SharedLog, Tail};
+use super::shipping::WINDOW;
 use crate::client::ClientTlsFiles;
 use crate::shared::base64::encode;
 use crate::shared::json::{Document, Part};
@@ -38,7 +39,9 @@ const SLICE: u64 = 1000;
 pub const QUOTA: u64 = 2 << 30;
 
 pub struct Etcd {
-    gateway: Mutex<Gateway>,
+    /// For appends, several of which may be under way at a time, and for reads. All begin with the same server, so that
+    /// appends mostly arrive in order.
+    gateways: Vec<Mutex<Gateway>>,
     /// For what nobody waits for: never in the way of appends.
     spare: Mutex<Gateway>,
     /// For maintenance, which takes long.
@@ -47,8 +50,8 @@ pub struct Etcd {
     pulses: Vec<Mutex<Gateway>>,
     prefix: String,
     quota: u64,
-    /// The last read did not reach the end of the log.
-    is_behind: AtomicBool,
+    /// In how many places of the log the next read looks for entries; 0 if the last one reached the end.
+    span: Mutex<u64>,
     /// No read has compared the clusters of the servers yet.
     is_new: AtomicBool,
 }
@@ -149,13 +152,13 @@ impl Etcd {
         };
         let gateway = |timeout| begin_at(0, timeout);
         Ok(Etcd {
-            gateway: gateway(TIMEOUT),
+            gateways: (0..WINDOW).map(|_| gateway(TIMEOUT)).collect(),
             spare: gateway(TIMEOUT),
             slow: gateway(LONG),
             pulses: (0..location.endpoints.len().min(WAYS)).map(|first| begin_at(first, TIMEOUT)).collect(),
             prefix: format!("beanpole/{}/", location.name),
             quota: location.quota,
-            is_behind: AtomicBool::new(true),
+            span: Mutex::new(1),
             is_new: AtomicBool::new(true),
         })
     }
@@ -191,11 +194,21 @@ impl Etcd {
         format!(r#"{{"request_put":{{"key":"{key}","value":"{}"}}}}"#, encode(value))
     }
 
+    /// A way to etcd that nobody uses, or the first one.
+    fn any(&self) -> MutexGuard<'_, Gateway> {
+        self.gateways.iter().find_map(Mutex::try_lock).unwrap_or_else(|| self.gateways[0].lock())
+    }
+
     /// Does the operations if all comparisons hold.
     #[inline(never)]
-    fn transact(&self, by: &Mutex<Gateway>, compare: &[String], then: &[String]) -> Result<Option<Vec<u8>>, Fail> {
+    fn transact(
+        &self,
+        mut by: MutexGuard<Gateway>,
+        compare: &[String],
+        then: &[String],
+    ) -> Result<Option<Vec<u8>>, Fail> {
         let body = format!(r#"{{"compare":[{}],"success":[{}]}}"#, compare.join(","), then.join(","));
-        let answer = by.lock().ask("/v3/kv/txn", &body).map_err(Fail::Unknown)?;
+        let answer = by.ask("/v3/kv/txn", &body).map_err(Fail::Unknown)?;
         if answer.status != 200 {
             return Err(refusal(&answer.body));
         }
@@ -205,7 +218,7 @@ impl Etcd {
     }
 
     /// Does the operations whatever there is; the answer to them.
-    fn carry_out(&self, by: &Mutex<Gateway>, then: &[String]) -> io::Result<Vec<u8>> {
+    fn carry_out(&self, by: MutexGuard<Gateway>, then: &[String]) -> io::Result<Vec<u8>> {
         let answer = self.transact(by, &[], then).map_err(|fail| match fail {
             // Some releases of etcd, 3.5.1 for one, refuse a transaction that only reads as well.
             Fail::Full => io::Error::new(io::ErrorKind::StorageFull, fail.to_string()),
@@ -239,7 +252,7 @@ impl Etcd {
             self.entry_key(end)
         );
         let then = [range, self.get("epoch"), self.get("beat"), self.get("wanted")];
-        let answer = self.carry_out(&self.gateway, &then)?;
+        let answer = self.carry_out(self.any(), &then)?;
         let document = Document::read(&answer);
         let entries = pairs(&document, 0).elements().map(|pair| Ok((seq_of(&pair)?, pair.get("value").bytes())));
         let entries = entries.collect::<io::Result<_>>()?;
@@ -305,13 +318,13 @@ impl SharedLog for Etcd {
         }
         let wanted = format!(r#"{{"request_delete_range":{{"key":"{}"}}}}"#, self.key("wanted"));
         let then = [self.put(&self.key("epoch"), note), self.put(&self.entry_key(after + 1), entry), wanted];
-        self.transact(&self.gateway, &compare, &then)?.map(|_| known + 1).ok_or(Fail::Conflict)
+        self.transact(self.any(), &compare, &then)?.map(|_| known + 1).ok_or(Fail::Conflict)
     }
 
     fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail> {
-        let compare = [self.is_epoch(epoch), self.is_free(after + 1)];
+        let compare = [self.is_epoch(epoch), self.is_there(after), self.is_free(after + 1)];
         let then = [self.put(&self.entry_key(after + 1), entry)];
-        self.transact(&self.gateway, &compare, &then)?.map(drop).ok_or(Fail::Conflict)
+        self.transact(self.any(), &compare, &then)?.map(drop).ok_or(Fail::Conflict)
     }
 
     fn read(&self, from: Seq, most: usize) -> io::Result<(Entries, Tail)> {
@@ -319,15 +332,23 @@ impl SharedLog for Etcd {
             self.visit_all();
         }
         // Whatever the limit is, etcd visits all keys of a range: reading a long log in ranges without an end would
-        // take quadratic time.
-        let end = if self.is_behind.load(Ordering::Relaxed) { from.saturating_add(most as u64) } else { Seq::MAX };
-        let (mut entries, mut tail) = self.read_range(from, end, most)?;
-        if entries.len() < most && end < Seq::MAX {
-            // This is the end of the log, or entries were purged.
-            (entries, tail) = self.read_range(from, Seq::MAX, most)?;
+        // take quadratic time. Entries that were merged have left places without a key between those that remain.
+        let (mut entries, mut span) = (Entries::new(), *self.span.lock());
+        loop {
+            let (next, left) = (entries.last().map_or(from, |(seq, _)| seq + 1), most - entries.len());
+            let end = if span == 0 { Seq::MAX } else { next.saturating_add(span.max(left as u64)) };
+            let (found, tail) = self.read_range(next, end, left)?;
+            let is_end = end == Seq::MAX && found.len() < left;
+            span = match (found.last(), found.len() as u64) {
+                (Some((last, _)), count) if !is_end => (last + 1 - next).div_ceil(count).saturating_mul(most as u64),
+                _ => 0,
+            };
+            entries.extend(found);
+            if is_end || entries.len() == most {
+                *self.span.lock() = span;
+                return Ok((entries, tail));
+            }
         }
-        self.is_behind.store(entries.len() == most, Ordering::Relaxed);
-        Ok((entries, tail))
     }
 
     fn ways(&self) -> usize {
@@ -337,18 +358,18 @@ impl SharedLog for Etcd {
     fn renew(&self, way: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail> {
         let compare = [self.is_epoch(epoch)];
         let then = [self.put(&self.key("beat"), clock.to_string().as_bytes()), self.get("wanted")];
-        let answer = self.transact(&self.pulses[way], &compare, &then)?.ok_or(Fail::Fenced)?;
+        let answer = self.transact(self.pulses[way].lock(), &compare, &then)?.ok_or(Fail::Fenced)?;
         Ok(pairs(&Document::read(&answer), 1).at(0).get("value").bytes())
     }
 
     fn want(&self, node: &[u8]) -> io::Result<()> {
-        self.carry_out(&self.gateway, &[self.put(&self.key("wanted"), node)]).map(drop)
+        self.carry_out(self.any(), &[self.put(&self.key("wanted"), node)]).map(drop)
     }
 
     fn tell(&self, node: &str, state: &str) -> io::Result<String> {
         let name = format!("nodes/{node}");
         let then = [self.get(&name), self.put(&self.key(&name), state.as_bytes())];
-        let answer = self.carry_out(&self.spare, &then)?;
+        let answer = self.carry_out(self.spare.lock(), &then)?;
         let before = pairs(&Document::read(&answer), 0).at(0).get("value").bytes();
         Ok(String::from_utf8_lossy(&before).into_owned())
     }
@@ -376,6 +397,14 @@ impl SharedLog for Etcd {
             from = end;
         }
         Ok(())
+    }
+
+    fn merge(&self, epoch: Epoch, merged: &Merged) -> Result<(), Fail> {
+        let (first, last) = (self.entry_key(merged.first), self.entry_key(merged.last));
+        let delete = format!(r#"{{"request_delete_range":{{"key":"{first}","range_end":"{last}"}}}}"#);
+        let compare = [self.is_epoch(epoch), self.is_there(merged.last)];
+        let then = [self.put(&last, &merged.entry), delete];
+        self.transact(self.spare.lock(), &compare, &then)?.map(drop).ok_or(Fail::Conflict)
     }
 
     fn room(&self) -> io::Result<Room> {

@@ -16,6 +16,7 @@ mod etcd;
 #[path = "tests/fake_log.rs"]
 mod fake_log;
 mod gateway;
+mod merging;
 mod mirror;
 mod node;
 mod relay;
@@ -28,9 +29,10 @@ pub use entry::{EntryKind, Head};
 pub use etcd::{Etcd, Location};
 #[cfg(any(test, feature = "test-support"))]
 pub use fake_log::{Faults, MemoryLog};
+pub use merging::merge;
 pub use mirror::{go_alone, restore_aside};
 pub use node::{Node, Step};
 pub use relay::Relay;
-pub use shared_log::{Epoch, Fail, Room, Seq, SharedLog, Tail};
+pub use shared_log::{Epoch, Fail, Merged, Room, Seq, SharedLog, Tail};
 pub use shipping::{Shipper, LEASE};
 pub use status::command;

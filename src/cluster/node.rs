@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::active::{Active, Member, SAVE};
-use super::entry::{EntryKind, Head};
+use super::entry::{unfold, EntryKind, Head};
 use super::mirror::{Mirror, Origin};
 use super::shared_log::{Entries, Epoch, Fail, Seq, SharedLog, Tail};
 use super::shipping::{ShippedFolder, Shipper, LEASE};
@@ -275,8 +275,13 @@ impl Node {
         let (origin, done, journal) = (&position.origin, position.done, journal_of(tail));
         let is_other = journal != origin.journal && journal != 0 && origin.journal != 0;
         let is_behind = tail.epoch < origin.epoch || (*is_stale && tail.epoch == 0) || (done > 0 && entries.is_empty());
-        let head = entries.first().filter(|(seq, _)| *seq == done).and_then(|(_, entry)| Some(Head::open(entry)?.0));
-        let differs = head.is_some_and(|head| origin.last.is_some_and(|last| last != (head.writer, head.number)));
+        let found = entries.first().and_then(|(seq, entry)| {
+            let (head, operations) = Head::open(entry)?;
+            // One that was merged with those behind it counts as well.
+            let behind = seq.checked_sub(done).filter(|behind| *behind < unfold(&head, operations).0)?;
+            Some((head.writer, head.number.wrapping_sub(behind)))
+        });
+        let differs = found.is_some_and(|found| origin.last.is_some_and(|last| last != found));
         if !(is_other || is_behind || differs) {
             return Ok(());
         }
@@ -352,7 +357,9 @@ impl Node {
         if seq == self.mirror.position.done {
             return Ok(());
         }
-        if seq != self.mirror.position.done + 1 {
+        let (count, operations) = unfold(&head, operations);
+        // A part of what was merged may be applied already: to do it again leads to the same files.
+        if seq > self.mirror.position.done + count {
             // What was before is purged: nothing that lives needs it, so everything there is begins here.
             if self.mirror.position.done > 0 {
                 log::warn!("journal: this copy is too old; it is made again from entry {seq}");

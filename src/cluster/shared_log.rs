@@ -70,12 +70,21 @@ impl Room {
 
 pub type Entries = Vec<(Seq, Vec<u8>)>;
 
+/// An entry that replaces all entries from `first` to `last`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Merged {
+    pub first: Seq,
+    pub last: Seq,
+    pub entry: Vec<u8>,
+}
+
 /// Entries that survive the loss of a machine. Every call may take as long as the network likes, within a time-out.
 pub trait SharedLog: Send + Sync {
     /// Becomes the writer with this entry, if `after` is exactly the end of the log and `known` is the epoch of the
     /// last writer. Only this proves what the end is: reading may be behind.
     fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail>;
-    /// Appends the entry that comes behind `after`, as the writer of this epoch.
+    /// Appends the entry that comes behind `after`, as the writer of this epoch. Fails if `after` is not there yet:
+    /// several threads may append entries that follow each other, which may arrive in another order.
     fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail>;
     /// Reads up to `most` entries from `from` on, in order, and what the last writer has said. The first that is left
     /// may be a later one, if those before were purged. A log without space may refuse that too, as `StorageFull`.
@@ -97,6 +106,8 @@ pub trait SharedLog: Send + Sync {
     fn retire(&self, node: &str) -> io::Result<()>;
     /// Forgets the entries before `below`.
     fn purge(&self, below: Seq) -> io::Result<()>;
+    /// Replaces entries by one that stands for them, as the writer of this epoch.
+    fn merge(&self, epoch: Epoch, merged: &Merged) -> Result<(), Fail>;
     /// How much space there is.
     fn room(&self) -> io::Result<Room>;
     /// Gives the space of purged entries back, and ends the alarm of a log that was full.

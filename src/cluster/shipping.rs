@@ -6,14 +6,14 @@
 //!
 //! Promises: P34.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::entry::{is_segment, note_created, EntryKind, Head, Operation};
+use super::entry::{is_segment, note_created, operations, EntryKind, Head, Operation};
 use super::shared_log::{Fail, Room, Seq, SharedLog};
 use crate::binlog::{is_no_space, LogFile, Storage};
 use crate::shared::lease::{Lease, Moment};
@@ -33,27 +33,62 @@ pub const LEASE: Duration = Duration::from_secs(1);
 /// Between two tries of an append that failed.
 const RETRY: Duration = Duration::from_millis(20);
 
+/// Entries that are under way to the shared log at a time. More would only wait for each other there.
+pub const WINDOW: usize = 4;
+
 /// The active server's end of the shared log.
+///
+/// Several entries may be under way at a time, each with the number of its place. The shared log takes an entry only
+/// behind the one before it, so that no place is ever left out, and only while this server's epoch lasts. Therefore an
+/// entry that was taken proves that all before it were, and a server that claims the log finds an end after which
+/// nothing of the previous writer can follow, whatever is still under way.
 pub struct Shipper {
     log: Arc<dyn SharedLog>,
     lease: Arc<Lease>,
-    /// Operations that are not in the shared log yet, each encoded.
+    /// Operations that are not in an entry yet, each encoded.
     queue: Mutex<Vec<Vec<u8>>>,
     place: Mutex<Position>,
+    /// An entry was taken, or this server must not answer any more.
+    changed: Condvar,
     /// Where it tells how the shared log does, and reads how much space that had.
     board: Arc<RoleBoard>,
+}
+
+/// An entry with its place.
+#[derive(Clone)]
+struct Entry {
+    seq: Seq,
+    head: Head,
+    bytes: Arc<Vec<u8>>,
 }
 
 /// Where the next entry goes.
 struct Position {
     head: Head,
+    /// The last entry that is known to be in the shared log.
     end: Seq,
-    /// Writer and number of the last entry, unless that is the claim.
+    /// Writer and number of that entry, unless that is the claim.
     last: Option<(u64, u64)>,
     /// In which entry each file was made.
     created: BTreeMap<String, Seq>,
     /// What its operations are, at the moment.
     kind: EntryKind,
+    /// Entries behind the end, in order. The first `sent` of them are under way, or were and wait for those before.
+    ahead: VecDeque<Entry>,
+    sent: usize,
+}
+
+impl Position {
+    /// The place of the last entry that was made.
+    fn newest(&self) -> Seq {
+        self.end + self.ahead.len() as u64
+    }
+
+    fn push(&mut self, kind: EntryKind, operations: &[u8]) {
+        self.head.number += 1;
+        let head = Head { kind, ..self.head };
+        self.ahead.push_back(Entry { seq: self.newest() + 1, head, bytes: Arc::new(head.seal(operations)) });
+    }
 }
 
 impl Shipper {
@@ -67,8 +102,9 @@ impl Shipper {
         created: BTreeMap<String, Seq>,
         board: Arc<RoleBoard>,
     ) -> Shipper {
-        let place = Mutex::new(Position { head, end, last: None, created, kind: EntryKind::Operations });
-        Shipper { log, lease, queue: Mutex::default(), place, board }
+        let (kind, ahead) = (EntryKind::Operations, VecDeque::new());
+        let place = Mutex::new(Position { head, end, last: None, created, kind, ahead, sent: 0 });
+        Shipper { log, lease, queue: Mutex::default(), place, changed: Condvar::new(), board }
     }
 
     /// The last entry that this server knows to be in the log, with its writer and number if this server appended it.
@@ -108,61 +144,117 @@ impl Shipper {
         let mut entry = Vec::new();
         for operation in operations {
             if !entry.is_empty() && entry.len() + operation.len() > ENTRY {
-                self.append(&mut place, kind, &std::mem::take(&mut entry))?;
+                place.push(kind, &std::mem::take(&mut entry));
             }
             entry.extend(operation);
         }
-        if entry.is_empty() {
-            return Ok(());
+        if !entry.is_empty() {
+            place.push(kind, &entry);
         }
-        self.append(&mut place, kind, &entry)
+        self.ship(place)
     }
 
     /// Says that this server writes no more, so that another need not wait.
     pub fn release(&self) -> io::Result<()> {
         self.flush()?;
-        self.append(&mut self.place.lock(), EntryKind::Release, b"")
+        self.append(EntryKind::Release)
     }
 
+    /// Appends an entry without operations.
+    fn append(&self, kind: EntryKind) -> io::Result<()> {
+        let mut place = self.place.lock();
+        place.push(kind, b"");
+        self.ship(place)
+    }
+
+    /// Returns when all entries up to the newest are in the shared log. Every thread that waits here sends the next one
+    /// that nobody has sent.
     #[inline(never)]
-    fn append(&self, place: &mut Position, kind: EntryKind, operations: &[u8]) -> io::Result<()> {
-        place.head.kind = kind;
-        place.head.number += 1;
-        let entry = place.head.seal(operations);
+    fn ship(&self, mut place: MutexGuard<Position>) -> io::Result<()> {
+        let goal = place.newest();
+        while place.end < goal {
+            if self.lease.is_over() {
+                self.changed.notify_all();
+                return Err(over());
+            }
+            let next = place.ahead.get(place.sent).filter(|_| place.sent < WINDOW).cloned();
+            let Some(entry) = next else {
+                self.changed.wait_for(&mut place, RETRY);
+                continue;
+            };
+            place.sent += 1;
+            MutexGuard::unlocked(&mut place, || self.send(&entry))?;
+        }
+        Ok(())
+    }
+
+    /// Appends an entry, again and again until it is certain that the shared log has it.
+    #[inline(never)]
+    fn send(&self, entry: &Entry) -> io::Result<()> {
+        let Entry { seq, head, bytes } = entry;
         loop {
             if self.lease.is_over() {
                 return Err(over());
             }
-            let sent = Moment::now();
-            match self.log.append(place.head.epoch, place.end, &entry) {
-                Ok(()) => self.lease.extend(sent + LEASE),
-                Err(Fail::Fenced) => return Err(self.end()),
+            let (sent, is_next) = (Moment::now(), self.end() + 1 >= *seq);
+            match self.log.append(head.epoch, seq - 1, bytes) {
+                Ok(()) => {
+                    self.lease.extend(sent + LEASE);
+                    self.confirm(*seq);
+                    return Ok(());
+                }
+                Err(Fail::Fenced) => return Err(self.stop()),
+                // It may have arrived before one that was still under way.
+                Err(Fail::Conflict) if !is_next => {}
                 // An own append whose answer was lost looks the same as that of a rival.
                 Err(Fail::Conflict | Fail::Unknown(_)) => {
                     self.board.note(|figures| figures.retries += 1);
-                    match self.find(place.end + 1) {
-                        Some(head) if head == place.head => {}
-                        Some(_) => return Err(self.end()),
-                        None => {
-                            std::thread::sleep(RETRY);
-                            continue;
+                    match self.find(*seq) {
+                        Some(found) if found == *head => {
+                            self.confirm(*seq);
+                            return Ok(());
                         }
+                        // Otherwise an entry behind this one was taken, and both may be merged already.
+                        Some(_) if self.end() < *seq => return Err(self.stop()),
+                        _ => {}
                     }
                 }
-                Err(Fail::Full) => {
-                    std::thread::sleep(RETRY);
-                    continue;
-                }
+                Err(Fail::Full) => {}
             }
-            place.end += 1;
-            place.last = Some((place.head.writer, place.head.number));
-            note_created(&mut place.created, operations, place.end);
-            self.board.note(|figures| {
-                (figures.entry, figures.written) = (place.end, figures.written + 1);
-                figures.bytes += entry.len() as u64;
-            });
-            return Ok(());
+            let mut place = self.place.lock();
+            // One that arrived too early is sent again as soon as those before it are there.
+            if place.end < *seq && (is_next || place.end + 1 < *seq) {
+                self.changed.wait_for(&mut place, RETRY);
+            }
+            if place.end >= *seq {
+                return Ok(());
+            }
         }
+    }
+
+    /// The last entry that is known to be in the shared log.
+    fn end(&self) -> Seq {
+        self.place.lock().end
+    }
+
+    /// Notes that the shared log has this entry, and therefore all before it.
+    fn confirm(&self, seq: Seq) {
+        let mut place = self.place.lock();
+        let place = &mut *place;
+        let (mut written, mut bytes) = (0, 0);
+        while place.end < seq {
+            let Some(entry) = place.ahead.pop_front() else { break };
+            place.sent = place.sent.saturating_sub(1);
+            place.end = entry.seq;
+            place.last = Some((entry.head.writer, entry.head.number));
+            note_created(&mut place.created, operations(&entry.bytes), entry.seq);
+            (written, bytes) = (written + 1, bytes + entry.bytes.len() as u64);
+        }
+        self.board.note(|figures| {
+            (figures.entry, figures.written) = (place.end, figures.written + written);
+            figures.bytes += bytes;
+        });
+        self.changed.notify_all();
     }
 
     /// Who made the entry at this place, if there is one and it can be read.
@@ -187,7 +279,7 @@ impl Shipper {
         result.inspect_err(|error| self.give_up(error))
     }
 
-    fn end(&self) -> io::Error {
+    fn stop(&self) -> io::Error {
         self.lease.end();
         over()
     }
@@ -213,9 +305,8 @@ impl ShippedFolder {
     pub fn ship_all(&self) -> io::Result<()> {
         self.shipper.place.lock().kind = EntryKind::Import;
         self.ship_files()?;
-        let mut place = self.shipper.place.lock();
-        place.kind = EntryKind::Operations;
-        self.shipper.append(&mut place, EntryKind::Operations, b"")
+        self.shipper.place.lock().kind = EntryKind::Operations;
+        self.shipper.append(EntryKind::Operations)
     }
 
     fn ship_files(&self) -> io::Result<()> {
@@ -304,6 +395,10 @@ impl Storage for ShippedFolder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
             removed => self.shipper.local(removed),
         }
+    }
+
+    fn syncs_at_once(&self) -> usize {
+        WINDOW
     }
 
     fn give_up(&self, error: &io::Error) {
@@ -407,9 +502,17 @@ mod tests {
 
     /// An active server's shipper, its lease, and the log that it has claimed.
     fn active() -> (Arc<Shipper>, Arc<Lease>, Arc<MemoryLog>) {
-        let log = Arc::new(MemoryLog::new(Faults::default(), 1));
+        active_with(Faults::default(), 1)
+    }
+
+    fn active_with(faults: Faults, seed: u64) -> (Arc<Shipper>, Arc<Lease>, Arc<MemoryLog>) {
+        let log = Arc::new(MemoryLog::new(faults, seed));
         let head = Head { kind: EntryKind::Claim, epoch: 0, writer: 1, number: 0 };
-        let epoch = log.claim(0, 0, b"a", &head.seal(b"")).expect("a log in memory");
+        let claimed = (0..100).find_map(|_| {
+            let claimed = log.claim(0, 0, b"a", &head.seal(b""));
+            claimed.ok().or_else(|| log.entries().first().map(|_| 1))
+        });
+        let epoch = claimed.expect("a log in memory");
         let lease = Arc::new(Lease::new(Moment::now() + Duration::from_secs(3600)));
         let head = Head { kind: EntryKind::Operations, epoch, ..head };
         let shipper = Shipper::new(log.clone(), lease.clone(), head, 1, BTreeMap::new(), Arc::default());
@@ -445,6 +548,41 @@ mod tests {
                     matches!((name, kind), ("create", ErrorKind::StorageFull) | ("remove", ErrorKind::NotFound));
                 assert_eq!(lease.is_over(), !goes_on, "{name} failed: {kind}");
             }
+        }
+    }
+
+    #[test]
+    fn several_threads_ship_in_order_and_without_gaps_whatever_is_lost() {
+        for seed in 1..20 {
+            let faults = Faults { lost_requests: 20, lost_answers: 20, late_requests: 20, ..Faults::default() };
+            let (shipper, lease, log) = active_with(faults, seed);
+            let next = Mutex::new(0);
+            std::thread::scope(|scope| {
+                for _ in 0..WINDOW {
+                    scope.spawn(|| {
+                        for _ in 0..10 {
+                            {
+                                let mut place = next.lock();
+                                shipper.push(&Operation::Write("segment.1", *place, &[7; ENTRY / 2]));
+                                *place += 1;
+                            }
+                            shipper.flush().expect("it is active");
+                        }
+                    });
+                }
+            });
+            let entries = log.entries();
+            let mut place = 0;
+            for (at, (seq, entry)) in entries.iter().enumerate().skip(1) {
+                let (head, mut operations) = Head::open(entry).expect("an entry");
+                assert_eq!((*seq, head.number), (at as u64 + 1, at as u64));
+                while let Some(Operation::Write(_, at, _)) = Operation::decode(&mut operations) {
+                    assert_eq!(at, place);
+                    place += 1;
+                }
+            }
+            assert_eq!((place, shipper.last().0), (*next.lock(), entries.len() as u64));
+            assert!(!lease.is_over());
         }
     }
 

@@ -14,6 +14,7 @@ use beanpole::internals::config::DEFAULT_HOST;
 use beanpole::internals::options::{host_and_port, Cluster, Settings, BAD_USAGE};
 use beanpole::internals::server::signals::StopRequests;
 use beanpole::internals::server::{host, signals, systemd};
+use beanpole::internals::system;
 use beanpole::{Address, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
@@ -189,7 +190,7 @@ fn begin_anew(stops: &StopRequests) -> ! {
     log::info!("beginning anew");
     let mut words = std::env::args_os();
     let name = words.next().unwrap_or_else(|| "beanpole".into());
-    let error = Command::new("/proc/self/exe").arg0(name).args(words).exec();
+    let error = Command::new(system::own_program()).arg0(name).args(words).exec();
     log::error!("cannot begin anew: {error}");
     std::process::exit(1);
 }

@@ -11,13 +11,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use beanpole::internals::files::{FileEntry, FilePlace};
+use beanpole::internals::system;
 use nix::errno::Errno;
 use nix::fcntl::{fcntl, FcntlArg, FdFlag};
-use nix::libc::{self, c_long};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::unistd::{getpid, getppid, getsid, Pid};
 use signal_hook::consts::SIGTERM;
-use socket2::SockRef;
 
 /// The last of the standard files, which stay open when the line is written.
 const LAST_STANDARD: RawFd = 2;
@@ -39,7 +38,7 @@ impl ReadyFile {
         // SAFETY: looked at, not taken; if it is not open, the call says so.
         let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
         fcntl(file, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
-        if SockRef::from(&file).is_listener().unwrap_or(false) {
+        if system::is_listener(file) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "that file is a socket to listen on"));
         }
         Ok(ReadyFile(number))
@@ -89,7 +88,7 @@ impl Parent {
     /// To be called at the start: it is whoever is the parent then.
     pub fn find() -> Parent {
         let id = getppid();
-        Parent { id, end: watch(id), is_foster: is_foster(id) }
+        Parent { id, end: system::end_of(id), is_foster: is_foster(id) }
     }
 
     /// From now on, the end of that process stops this one, as SIGTERM does.
@@ -122,13 +121,4 @@ impl Parent {
 fn is_foster(parent: Pid) -> bool {
     let session = getsid(None);
     session != Ok(getpid()) && getsid(Some(parent)) != session
-}
-
-#[allow(unsafe_code)]
-fn watch(id: Pid) -> Option<OwnedFd> {
-    // SAFETY: a system call that takes two numbers and makes a new file, which nobody else has.
-    unsafe {
-        let file: c_long = libc::syscall(libc::SYS_pidfd_open, id.as_raw(), 0);
-        RawFd::try_from(file).ok().filter(|file| *file >= 0).map(|file| OwnedFd::from_raw_fd(file))
-    }
 }

@@ -25,6 +25,9 @@ use crate::shared::lock_order::{self, HELD_REPLIES};
 /// How long records that no reply depends on may stay unsynced.
 const UNHURRIED: Duration = Duration::from_millis(50);
 
+/// Bytes of the log that are worth a sync of their own while others are under way.
+const MUCH: u64 = 32 * 1024;
+
 /// What a reply promises about the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
@@ -51,6 +54,9 @@ pub struct Durability {
     appended: AtomicU64,
     /// The position up to which a thread has written, or has requested a write.
     committed: AtomicU64,
+    /// The position up to which a syncer thread has begun to sync, and how many such threads do so.
+    begun: AtomicU64,
+    under_way: AtomicU64,
     /// Maintenance of the log is due.
     maintain: AtomicBool,
     space: Space,
@@ -71,6 +77,8 @@ struct Bell {
 #[derive(Default)]
 struct BellState {
     at: Option<Instant>,
+    /// The time has come, but no thread may continue yet.
+    is_late: bool,
     stop: bool,
 }
 
@@ -88,6 +96,8 @@ impl Durability {
             holds: lock_order::Mutex::default(),
             appended: AtomicU64::new(0),
             committed: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
+            under_way: AtomicU64::new(0),
             maintain: AtomicBool::new(true),
             space: Space::default(),
             writer: Bell::default(),
@@ -210,7 +220,8 @@ impl Durability {
     }
 
     /// Releases the replies that no longer have to wait and, if the disk fails, the commands that wait for space on it.
-    pub fn release(&self, spare: &mut Output) {
+    /// Returns the number of replies.
+    pub fn release(&self, spare: &mut Output) -> usize {
         if self.wal.is_failing() {
             self.space.go_on(usize::MAX);
         }
@@ -218,7 +229,7 @@ impl Durability {
         {
             let mut holds = self.holds.lock();
             if holds.is_empty() {
-                return;
+                return 0;
             }
             free = Vec::with_capacity(holds.len());
             let durable = self.wal.durable();
@@ -234,33 +245,67 @@ impl Durability {
                 free.extend(go);
             }
         }
+        let count = free.len();
         for hold in free {
             hold.outbox.release(spare);
             if let Some(held) = hold.held {
                 held.end();
             }
         }
+        count
     }
 
-    /// Waits until a sync is due. Returns `false` if the syncer must end.
+    /// Waits until a sync is due. Returns `false` if the syncer must end. Otherwise call [`Durability::synced`] later.
     pub fn wait_to_sync(&self) -> bool {
-        self.syncer.wait()
+        let is_due = self.syncer.wait(|| self.may_sync());
+        self.under_way.fetch_add(is_due.into(), Ordering::AcqRel);
+        is_due
+    }
+
+    /// Whether another sync should begin now. While others are under way, only if more depends on it than on those:
+    /// fewer and larger syncs serve more clients.
+    fn may_sync(&self) -> bool {
+        let under_way = self.under_way.load(Ordering::Acquire);
+        if under_way == 0 || under_way >= self.wal.syncs_at_once() as u64 {
+            return under_way == 0;
+        }
+        let begun = self.begun.load(Ordering::Acquire);
+        if self.appended.load(Ordering::Acquire).saturating_sub(begun) >= MUCH {
+            return true;
+        }
+        let holds = self.holds.lock();
+        let before = holds.partition_point(|hold| hold.promise.position <= begun);
+        before > 0 && holds.len() - before > before
+    }
+
+    /// Returns `true` if as many replies wait again as a sync has released.
+    pub fn has_gathered(&self, released: usize) -> bool {
+        let waiting = self.holds.lock().len();
+        waiting > 0 && waiting >= released
+    }
+
+    /// A sync is over, and another may begin.
+    pub fn synced(&self) {
+        self.under_way.fetch_sub(1, Ordering::AcqRel);
+        self.syncer.remind();
     }
 
     /// Waits until the writer thread has to write. Returns `false` if it must end.
     pub fn wait_to_write(&self) -> bool {
-        self.writer.wait()
+        self.writer.wait(|| true)
     }
 
-    /// Runs one round of the syncer thread.
-    pub fn sync(&self, access: &impl JournalAccess, spare: &mut Output) {
+    /// Runs one round of a syncer thread. Returns the number of replies that it has released.
+    pub fn sync(&self, access: &impl JournalAccess, spare: &mut Output) -> usize {
+        self.begun.fetch_max(self.appended.load(Ordering::Acquire), Ordering::AcqRel);
         let _ = self.wal.write(access) && self.wal.sync(access);
         self.wal.check(access);
-        self.release(spare);
+        let released = self.release(spare);
         // Segments that waited for this sync can be removed, and a failed disk is retried even without client activity.
         if access.with(|journal: &mut Journal, _| journal.needs_maintenance()) || self.wal.is_failing() {
             self.space.maintain();
         }
+        released
     }
 
     pub fn stop(&self) {
@@ -283,30 +328,43 @@ impl Bell {
         let mut state = self.state.lock();
         if state.at.is_none_or(|other| at < other) {
             state.at = Some(at);
-            self.rung.notify_one();
+        } else if !state.is_late {
+            return;
         }
+        self.rung.notify_one();
     }
 
     fn stop(&self) {
         self.state.lock().stop = true;
-        self.rung.notify_one();
+        self.rung.notify_all();
     }
 
-    /// Waits until the agreed time. Returns `false` if the thread must end.
-    fn wait(&self) -> bool {
+    /// Has a thread check again whether it may continue.
+    fn remind(&self) {
+        if self.state.lock().is_late {
+            self.rung.notify_one();
+        }
+    }
+
+    /// Waits until the agreed time, and then until `may_continue`, which is called whenever the bell is rung. Returns
+    /// `false` if the thread must end.
+    fn wait(&self, may_continue: impl Fn() -> bool) -> bool {
         let mut state = self.state.lock();
         loop {
             if state.stop {
                 return false;
             }
             match state.at {
-                Some(at) if at <= Instant::now() => {
-                    state.at = None;
+                Some(at) if at > Instant::now() => drop(self.rung.wait_until(&mut state, at)),
+                Some(_) if may_continue() => {
+                    (state.at, state.is_late) = (None, false);
                     self.armed.store(false, Ordering::Release);
                     return true;
                 }
-                Some(at) => drop(self.rung.wait_until(&mut state, at)),
-                None => self.rung.wait(&mut state),
+                at => {
+                    state.is_late = at.is_some();
+                    self.rung.wait(&mut state);
+                }
             }
         }
     }

@@ -5,7 +5,6 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use super::socket::{PeerAddress, Stream};
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Proof};
 use crate::shared::machine;
+use crate::shared::system;
 
 /// Maximum number of unauthenticated clients. At that limit, listeners wait a moment before they accept, then reject
 /// clients.
@@ -34,10 +34,6 @@ const QUIET: Duration = Duration::from_secs(1);
 
 /// Number of errors in the file that are reported in one line.
 const TOLD: usize = 5;
-
-/// Number of groups requested from the kernel first, and at most.
-const GROUPS: usize = 32;
-const MAX_GROUPS: usize = 65_536;
 
 #[derive(Debug)]
 pub struct Gate {
@@ -120,43 +116,14 @@ fn read(path: &Path) -> Result<AccessTable, String> {
     Ok(table)
 }
 
-/// Returns the user and groups of the process that connected a Unix socket, as of that moment.
+/// Returns the user and groups of the process that connected a Unix socket.
 fn process_of(stream: &Stream) -> Vec<Proof> {
-    let mut process = [0; 3];
-    let mut proofs = Vec::new();
-    match option(stream, libc::SO_PEERCRED, &mut process) {
-        // Process, user and group ID.
-        Ok(3) => proofs.extend([Proof::User(process[1]), Proof::Group(process[2])]),
-        other => {
-            log::warn!("cannot read the credentials of a client on a Unix socket: {other:?}");
-            return proofs;
+    match system::peer(stream) {
+        Ok((user, groups)) => [Proof::User(user)].into_iter().chain(groups.into_iter().map(Proof::Group)).collect(),
+        Err(error) => {
+            log::warn!("cannot read the credentials of a client on a Unix socket: {error}");
+            Vec::new()
         }
-    }
-    let mut groups = vec![0; GROUPS];
-    let count = option(stream, libc::SO_PEERGROUPS, &mut groups).or_else(|error| {
-        if error.raw_os_error() != Some(libc::ERANGE) {
-            return Err(error);
-        }
-        groups.resize(MAX_GROUPS, 0);
-        option(stream, libc::SO_PEERGROUPS, &mut groups)
-    });
-    // Kernels before 4.13 report only the first group.
-    proofs.extend(groups.into_iter().take(count.unwrap_or(0)).map(Proof::Group));
-    proofs
-}
-
-/// Reads a socket option that is a list of numbers, and returns how many there are.
-#[allow(unsafe_code)]
-fn option(stream: &Stream, name: libc::c_int, numbers: &mut [u32]) -> io::Result<usize> {
-    let mut length = size_of_val(numbers) as libc::socklen_t;
-    // SAFETY: the descriptor is open as long as `stream` exists, and the kernel writes at most `length` bytes.
-    let result = unsafe {
-        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, name, numbers.as_mut_ptr().cast(), &mut length)
-    };
-    if result == 0 {
-        Ok(length as usize / size_of::<u32>())
-    } else {
-        Err(io::Error::last_os_error())
     }
 }
 

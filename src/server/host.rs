@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::shared::atomic::{AtomicU64, Ordering};
-use nix::libc;
 use nix::sys::resource::{getrusage, UsageWho};
 use nix::sys::stat::{umask, Mode};
 use nix::sys::time::TimeValLike;
-use nix::unistd::{getegid, geteuid, setgid, setgroups, setuid, Gid, Uid, User};
+use nix::unistd::{getegid, geteuid, setgid, setuid, Gid, Uid, User};
 use parking_lot::Mutex;
 
 use crate::engine::{Histogram, Span, Time};
@@ -23,6 +22,7 @@ use crate::settings::config::Config;
 use crate::shared::files::FilePlace;
 use crate::shared::machine;
 use crate::shared::role::{RoleBoard, RoleFigures};
+use crate::shared::system;
 
 /// The server process as clients see it.
 #[derive(Debug)]
@@ -101,8 +101,8 @@ impl Process {
             return;
         }
         *looked = Some(now);
-        self.resident.store(machine::resident_memory(), Ordering::Relaxed);
-        self.open_files.store(machine::open_files(), Ordering::Relaxed);
+        self.resident.store(system::resident_memory(), Ordering::Relaxed);
+        self.open_files.store(system::open_files(), Ordering::Relaxed);
     }
 
     pub fn count_failed_auth(&self) {
@@ -172,33 +172,12 @@ pub type UserError = (u8, String);
 /// and its files are not readable by others unless created with an explicit mode. Not for an embedded server, whose
 /// program decides this.
 pub fn harden() {
-    if let Err(error) = nix::sys::prctl::set_no_new_privs() {
+    if let Err(error) = system::forbid_privileges() {
         log::warn!("privileges of other programs cannot be given up: {error}");
     }
     let strict = Mode::S_IWGRP | Mode::S_IRWXO;
     let before = umask(strict);
     umask(before | strict);
-}
-
-/// Drops the capabilities that the process may have started with; root's are lost with its user ID.
-#[allow(unsafe_code)]
-fn drop_capabilities() -> nix::Result<()> {
-    /// Version 3 of the kernel's interface, current thread.
-    const HEADER: [u32; 2] = [0x2008_0522, 0];
-    /// Effective, permitted and inheritable sets, two words of 32 bits each.
-    const NONE: [u32; 6] = [0; 6];
-    let mut present = NONE;
-    // SAFETY: the calls access only the memory they are given, which is valid and large enough until they return.
-    let result = unsafe {
-        // Kernels before 4.3 have no ambient capabilities.
-        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-        // A service manager that has dropped them all may also have forbidden the system call.
-        if libc::syscall(libc::SYS_capget, HEADER.as_ptr(), present.as_mut_ptr()) == 0 && present == NONE {
-            return Ok(());
-        }
-        libc::syscall(libc::SYS_capset, HEADER.as_ptr(), NONE.as_ptr())
-    };
-    nix::errno::Errno::result(result).map(drop)
 }
 
 /// Creates the binlog directory if it is missing, owned by the user that the process switches to.
@@ -260,17 +239,17 @@ fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
 fn become_user(name: &str, (user, group): (Uid, Gid)) -> Result<(), UserError> {
     if !geteuid().is_root() && (user, group) == (geteuid(), getegid()) {
         // Already done by the process that started this one; another attempt would be refused.
-        return drop_capabilities().map_err(|error| (34, format!("giving up capabilities: {error}")));
+        return system::drop_capabilities().map_err(|error| (34, format!("giving up capabilities: {error}")));
     }
     let fail = |what: &str, error: nix::Error| (34, format!("{what} of user {name} (-u): {error}"));
-    setgroups(&[group]).map_err(|error| fail("taking the groups", error))?;
+    system::set_groups(group).map_err(|error| fail("taking the groups", error))?;
     setgid(group).map_err(|error| fail("taking the group", error))?;
     setuid(user).map_err(|error| fail("taking the id", error))?;
     // Root keeps its capabilities.
     if user.is_root() {
         return Ok(());
     }
-    drop_capabilities().map_err(|error| fail("giving up the capabilities", error))
+    system::drop_capabilities().map_err(|error| fail("giving up the capabilities", error))
 }
 
 #[cfg(test)]

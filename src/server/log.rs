@@ -6,7 +6,6 @@
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::time::SystemTime;
 
 use log::kv::{Key, Value, VisitSource};
@@ -70,8 +69,8 @@ pub fn start(level: LevelFilter, form: LogForm, elsewhere: Option<Target>) -> io
 /// Returns `true` if stderr is the stream that journald passed to the process, and has not been redirected since.
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
-    let Ok(stderr) = std::fs::metadata("/proc/self/fd/2") else { return false };
-    stream == format!("{}:{}", stderr.dev(), stderr.ino())
+    let Ok(stderr) = nix::sys::stat::fstat(io::stderr()) else { return false };
+    stream == format!("{}:{}", stderr.st_dev, stderr.st_ino)
 }
 
 impl Log for Logger {

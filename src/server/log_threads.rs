@@ -1,4 +1,4 @@
-//! The log's threads: one syncs, one maintains the segments, and one writes what pool threads leave.
+//! The log's threads: one or more sync, one maintains the segments, and one writes what pool threads leave.
 //!
 //! Owns what each does in a round. `durability` decides when a round starts.
 
@@ -10,8 +10,10 @@ use super::segments;
 use crate::binlog::SyncMode;
 use crate::protocol::Output;
 
-/// The syncer's pause after each sync: clients answered by that sync send new commands, which share the next one.
+/// The syncer's longest pause after each sync: clients answered by that sync send new commands, which share the next
+/// one. It ends when all of them have done so, which is checked this many times.
 const GATHER: Duration = Duration::from_millis(1);
+const LOOKS: u32 = 8;
 
 /// The main function of such a thread.
 pub type Run = fn(&Hub, &Durability);
@@ -19,15 +21,22 @@ pub type Run = fn(&Hub, &Durability);
 /// Returns the log's threads: their names and functions. With `-f0`, the syncer also writes.
 pub fn threads(log: &Durability) -> Vec<(&'static str, Run)> {
     let writer = (log.wal().mode() != SyncMode::Always).then_some(("writer", run_writer as Run));
-    [("syncer", run_syncer as Run), ("segments", segments::run as Run)].into_iter().chain(writer).collect()
+    let syncers = std::iter::repeat_n(("syncer", run_syncer as Run), log.wal().syncs_at_once());
+    syncers.chain([("segments", segments::run as Run)]).chain(writer).collect()
 }
 
-/// The syncer thread: runs until [`Durability::stop`].
+/// A syncer thread: runs until [`Durability::stop`].
 fn run_syncer(hub: &Hub, log: &Durability) {
     let mut spare = Output::new();
     while log.wait_to_sync() {
-        log.sync(hub, &mut spare);
-        std::thread::sleep(GATHER);
+        let released = log.sync(hub, &mut spare);
+        for _ in 0..LOOKS {
+            if log.has_gathered(released) {
+                break;
+            }
+            std::thread::sleep(GATHER / LOOKS);
+        }
+        log.synced();
     }
 }
 

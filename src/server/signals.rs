@@ -8,6 +8,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
+use nix::libc::{sigaction, SIG_IGN};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
@@ -25,10 +26,9 @@ pub enum SignalAction {
 /// Catches the signals from now on, so that none sent during startup is lost. A server that `reopens` its log on a
 /// hang-up does so even if it was started with that signal ignored, as its default action does not apply.
 pub fn catch(reopens: bool) -> io::Result<Signals> {
-    let ignored = ignored();
     // Exceeding a file size limit is an error of the write, and must not end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-    let wanted = |signal: &i32| ignored >> (signal - 1) & 1 == 0 || *signal == SIGHUP && reopens;
+    let wanted = |signal: &i32| !is_ignored(*signal) || *signal == SIGHUP && reopens;
     let optional = [SIGINT, SIGHUP].into_iter().filter(wanted);
     Signals::new([SIGTERM, SIGUSR1].into_iter().chain(optional))
 }
@@ -45,8 +45,7 @@ impl StopRequests {
     /// Starts to remember SIGTERM and SIGINT; use together with [`catch`].
     pub fn watch() -> io::Result<StopRequests> {
         let requests = StopRequests::default();
-        let ignored = ignored();
-        for signal in [SIGTERM, SIGINT].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0) {
+        for signal in [SIGTERM, SIGINT].into_iter().filter(|signal| !is_ignored(*signal)) {
             // Both run in the signal handler, so no signal is lost between them and the check.
             signal_hook::flag::register(signal, requests.received.clone())?;
             signal_hook::flag::register_conditional_default(signal, requests.replacing.clone())?;
@@ -61,12 +60,14 @@ impl StopRequests {
     }
 }
 
-/// Returns the signals that this process was started with ignored, one bit each: under nohup, or in the background of a
-/// script.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+/// Returns `true` if this process was started with this signal ignored: under nohup, or in the background of a script.
+#[allow(unsafe_code)]
+fn is_ignored(signal: i32) -> bool {
+    let mut action = std::mem::MaybeUninit::<sigaction>::zeroed();
+    // SAFETY: the call changes nothing and writes one `sigaction`, which may also be all zeros.
+    unsafe {
+        sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0 && action.assume_init().sa_sigaction == SIG_IGN
+    }
 }
 
 /// Returns `true` if this signal ends a server without reloadable files.

@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +24,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::settings::config::Keepalive;
 use crate::shared::files::{self, FileEntry, FilePlace};
+use crate::shared::system;
 
 /// Length of the accept queue, which the kernel reduces to its own limit.
 const BACKLOG: i32 = 1024;
@@ -93,7 +94,8 @@ impl Stream {
     /// Registers the stream with `registry` under `token`, edge-triggered; including urgent data, since a read stops at
     /// the urgent mark although more data follows.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        let interest = Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY;
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let interest = system::URGENT.map_or(both, |urgent| both | urgent);
         match self {
             Stream::Tcp(stream) => stream.register(registry, token, interest),
             Stream::Unix(stream) => stream.register(registry, token, interest),
@@ -101,12 +103,18 @@ impl Stream {
     }
 }
 
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
 impl AsRawFd for Stream {
     fn as_raw_fd(&self) -> RawFd {
-        match self {
-            Stream::Tcp(stream) => stream.as_raw_fd(),
-            Stream::Unix(stream) => stream.as_raw_fd(),
-        }
+        self.as_fd().as_raw_fd()
     }
 }
 
@@ -245,7 +253,7 @@ impl Listener {
         let probes = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(keepalive.count);
         socket.set_tcp_keepalive(&probes)?;
         // Keepalive probes are sent only to silent peers. This covers peers that have not acknowledged data.
-        socket.set_tcp_user_timeout(Some(idle + interval * keepalive.count))
+        system::limit_unacknowledged(&socket, idle + interval * keepalive.count)
     }
 
     /// Waits for a connection, and returns it with its peer.

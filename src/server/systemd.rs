@@ -5,7 +5,6 @@
 use std::env;
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use std::time::Duration;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use super::socket::Listener;
+use crate::shared::system;
 
 /// The first inherited file descriptor.
 const FIRST: RawFd = 3;
@@ -40,8 +40,7 @@ fn take(number: RawFd) -> io::Result<Listener> {
     let wrong = |what| io::Error::new(io::ErrorKind::InvalidInput, format!("inherited file {number} is no {what}"));
     // SAFETY: only inspected, not taken; whatever it is stays open meanwhile, since this is the only thread.
     let look = unsafe { BorrowedFd::borrow_raw(number) };
-    let look = SockRef::from(&look);
-    if !look.is_listener().unwrap_or(false) || look.r#type()? != Type::STREAM {
+    if !system::is_listener(look) || SockRef::from(&look).r#type()? != Type::STREAM {
         return Err(wrong("listening stream socket"));
     }
     // SAFETY: it is open, and the environment says that it was opened for this very process; no other code takes it.
@@ -65,7 +64,7 @@ pub fn notify(state: &str) {
     let Some(path) = env::var_os("NOTIFY_SOCKET") else { return };
     let bytes = path.as_bytes();
     let address = match bytes.strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name),
+        Some(name) => system::abstract_address(name),
         None => SocketAddr::from_pathname(&path),
     };
     let sent = address.and_then(|address| {

@@ -61,8 +61,8 @@ pub struct Cluster {
 
 impl Cluster {
     fn new(location: Location) -> Cluster {
-        let node = std::fs::read_to_string("/proc/sys/kernel/hostname")
-            .map_or_else(|_| "node".into(), |name| name.trim().to_owned());
+        let node = nix::sys::utsname::uname()
+            .map_or_else(|_| "node".into(), |name| name.nodename().to_string_lossy().into_owned());
         Cluster { location, node, advertise: None, relay: false }
     }
 }

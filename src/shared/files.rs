@@ -14,16 +14,15 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{openat, readlinkat, renameat, AtFlags, OFlag, AT_FDCWD};
+use nix::libc::{dev_t, ino_t, mode_t};
 use nix::sys::stat::{fstat, fstatat, mkdirat, umask, FileStat, Mode, SFlag};
-use nix::sys::statfs::{fstatfs, PROC_SUPER_MAGIC};
 use nix::unistd::{fchown, geteuid, unlinkat, Uid, UnlinkatFlags};
 use parking_lot::Mutex;
 
+use super::system::{is_proc, O_PATH};
+
 /// Links that are followed on the way to one entry, as in the kernel.
 const MAX_LINKS: usize = 40;
-
-/// Permission for the group and for others to write.
-const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// An entry of an open folder, whether the entry exists or not.
 #[derive(Debug)]
@@ -38,8 +37,8 @@ pub struct FilePlace {
 #[derive(Debug)]
 pub struct FileEntry {
     place: FilePlace,
-    device: u64,
-    inode: u64,
+    device: dev_t,
+    inode: ino_t,
 }
 
 impl FilePlace {
@@ -52,31 +51,30 @@ impl FilePlace {
         if !geteuid().is_root() {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let name = path.file_name().ok_or(Errno::EISDIR)?.to_owned();
-            let folder =
-                openat(AT_FDCWD, parent, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+            let folder = openat(AT_FDCWD, parent, O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
             return Ok(FilePlace { folder, name, is_safe: true });
         }
-        let mut folder = openat(AT_FDCWD, start_of(path), OFlag::O_PATH | FOLDER, Mode::empty())?;
+        let mut folder = openat(AT_FDCWD, start_of(path), O_PATH | FOLDER, Mode::empty())?;
         let mut rest = parts(path);
         let mut links = 0;
         loop {
             let is_safe = is_only_root_s(&fstat(&folder)?);
             let name = rest.pop().ok_or(Errno::EISDIR)?;
             // Links to open files, as of /dev/stdout, have no path that could be walked.
-            let is_last = rest.is_empty() && (!follows || fstatfs(&folder)?.filesystem_type() == PROC_SUPER_MAGIC);
+            let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
             match readlinkat(&folder, name.as_os_str()) {
                 _ if is_last => return Ok(FilePlace { folder, name, is_safe }),
                 Ok(target) if is_safe && links < MAX_LINKS => {
                     links += 1;
                     let target = PathBuf::from(target);
                     if target.is_absolute() {
-                        folder = openat(AT_FDCWD, start_of(&target), OFlag::O_PATH | FOLDER, Mode::empty())?;
+                        folder = openat(AT_FDCWD, start_of(&target), O_PATH | FOLDER, Mode::empty())?;
                     }
                     rest.extend(parts(&target));
                 }
                 Ok(_) => return Err(planted()),
                 Err(_) if rest.is_empty() => return Ok(FilePlace { folder, name, is_safe }),
-                Err(_) => folder = openat(&folder, name.as_os_str(), OFlag::O_PATH | FOLDER, Mode::empty())?,
+                Err(_) => folder = openat(&folder, name.as_os_str(), O_PATH | FOLDER, Mode::empty())?,
             }
         }
     }
@@ -215,7 +213,7 @@ pub fn with_mode(mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result
     // Two threads at once would leave the umask of one of them behind.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock();
-    let before = umask(Mode::from_bits_truncate(!mode & 0o777));
+    let before = umask(Mode::from_bits_truncate((!mode & 0o777) as mode_t));
     let bound = bind();
     umask(before);
     bound
@@ -226,7 +224,7 @@ const FOLDER: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O
 
 /// Returns `true` if nobody but root can change what is in this folder.
 fn is_only_root_s(folder: &FileStat) -> bool {
-    folder.st_uid == 0 && folder.st_mode & WRITABLE_BY_OTHERS == 0
+    folder.st_uid == 0 && !Mode::from_bits_truncate(folder.st_mode).intersects(Mode::S_IWGRP | Mode::S_IWOTH)
 }
 
 fn kind(status: &FileStat) -> SFlag {

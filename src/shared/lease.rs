@@ -5,11 +5,11 @@
 //!
 //! Promises: P33.
 
-use crate::shared::atomic::{AtomicU64, Ordering};
 use std::ops::Add;
 use std::time::Duration;
 
-use nix::time::{clock_gettime, ClockId};
+use super::system;
+use crate::shared::atomic::{AtomicU64, Ordering};
 
 /// A moment of the clock that never stops: unlike `Instant`, it also counts while the machine is suspended, as the
 /// clocks of the other servers do.
@@ -19,9 +19,7 @@ pub struct Moment(u64);
 impl Moment {
     /// The present, by a look at that clock.
     pub fn now() -> Moment {
-        // Linux has had this clock since 2.6.39.
-        let time = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);
-        Moment(time.as_nanos() as u64)
+        Moment(system::boot_time().as_nanos() as u64)
     }
 
     /// The time from an earlier moment to this one; zero if `earlier` is later.

@@ -18,3 +18,5 @@ pub mod machine;
 #[allow(missing_docs)]
 pub mod pem;
 pub mod role;
+#[allow(missing_docs)]
+pub mod system;

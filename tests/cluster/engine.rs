@@ -41,6 +41,9 @@ pub struct Engine {
     pub asked: Vec<String>,
     /// Milliseconds by which the times in beats are shown later than they were written.
     pub ahead: u64,
+    /// Appends of this entry wait, unless it is 0, and all entries whose appends have arrived so far.
+    pub held: u64,
+    pub arrived: Vec<u64>,
     /// Keys that ranges have visited so far, and the largest number of keys deleted at once.
     pub visited: usize,
     pub deleted: usize,
@@ -105,7 +108,14 @@ fn serve(stream: TcpStream, engine: &Mutex<Engine>) -> Option<()> {
         let path = first.split(' ').nth(1)?.to_owned();
         let mut lexer = SliceLexer::new(&body);
         let request: Value = lexer.exactly_one(Lex::ws_peek, |next, lexer| parse_bounded(16, next, lexer)).ok()?;
-        let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || engine.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seq) = appended(&request) {
+            lock().arrived.push(seq);
+            while lock().held == seq {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        }
+        let mut engine = lock();
         if engine.is_away {
             return None;
         }
@@ -117,6 +127,14 @@ fn serve(stream: TcpStream, engine: &Mutex<Engine>) -> Option<()> {
             format!("HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{text}");
         (&stream).write_all(whole.as_bytes()).ok()?;
     }
+}
+
+/// The entry that a request appends; none if it is another request.
+fn appended(request: &Value) -> Option<u64> {
+    let put = member(elements(request, "success").first()?, "request_put")?;
+    let key = bytes(put, "key");
+    let digits = key.strip_prefix(b"beanpole/q/log/".as_slice())?;
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 fn member<'v, 'a>(value: &'v Value<'a>, name: &str) -> Option<&'v Value<'a>> {

@@ -77,12 +77,16 @@ impl Member {
         self.client().figure("stats", key).expect("a figure")
     }
 
-    /// The status and the body of an answer over HTTP.
+    /// The status and the body of an answer over HTTP, as soon as there is one: the server may be beginning anew.
     pub fn get(&self, path: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.http).expect("a server");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http).expect("a request");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
+        wait_until("it answers over HTTP", || {
+            answer.clear();
+            let Ok(mut stream) = TcpStream::connect(self.http) else { return false };
+            let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http);
+            let is_sent = stream.write_all(request.as_bytes()).is_ok();
+            is_sent && stream.read_to_string(&mut answer).is_ok() && answer.contains("\r\n\r\n")
+        });
         let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
         (status, answer.split_once("\r\n\r\n").expect("a head").1.to_owned())
     }

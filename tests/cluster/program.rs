@@ -212,6 +212,61 @@ fn a_failover_keeps_every_tag_and_setting() {
     assert_eq!(export(&second), before);
 }
 
+/// A put of one byte, whose reply is not awaited.
+fn begin_put(member: &Member) -> TcpStream {
+    let mut stream = TcpStream::connect(member.beanstalk).expect("the active server");
+    stream.write_all(b"put 0 0 60 1\r\nx\r\n").expect("a command");
+    stream
+}
+
+#[test]
+fn several_appends_are_under_way_and_one_that_is_late_holds_up_replies_but_loses_nothing() {
+    let served = Served::start();
+    let member = Member::start(&served, "a", &[]);
+    member.wait_active();
+    member.client().put(b"x", 0, 0, 60).expect("a job");
+    let next = member.figure("journal-entry").parse::<u64>().expect("a number") + 1;
+    served.engine().held = next;
+    let mut streams = vec![begin_put(&member)];
+    wait_until("an append is under way", || served.engine().arrived.contains(&next));
+    streams.extend((0..5).map(|_| begin_put(&member)));
+    wait_until("the next one is as well", || served.engine().arrived.contains(&(next + 1)));
+    for stream in &streams {
+        stream.set_nonblocking(true).expect("a socket");
+        assert!((&*stream).read(&mut [0; 99]).is_err(), "a reply came before its entry was there");
+    }
+    served.engine().held = 0;
+    for stream in &mut streams {
+        stream.set_nonblocking(false).expect("a socket");
+        let mut reply = [0; 8];
+        stream.read_exact(&mut reply).expect("a reply");
+        assert_eq!(&reply, b"INSERTED");
+    }
+    assert_eq!(member.figure("epoch"), "1");
+    member.daemon.signal(Signal::SIGKILL);
+    let second = Member::start(&served, "b", &[]);
+    second.wait_active();
+    assert_eq!(second.figure("current-jobs-ready"), "7");
+}
+
+#[test]
+fn small_entries_are_merged_and_a_server_that_was_killed_reads_few() {
+    let served = Served::start();
+    let first = Member::start(&served, "a", &[]);
+    first.wait_active();
+    let mut client = first.client();
+    let ids: Vec<u64> = (0..600).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).collect();
+    // Two runs of 256 become an entry each.
+    wait_until("they are merged", || served.engine().entries() < 200);
+    first.daemon.signal(Signal::SIGKILL);
+    let Member { folder, .. } = first;
+    let first = Member::start_in(&served, "a", &[], folder);
+    first.wait_active();
+    let mut client = first.client();
+    let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
+    assert_eq!(found.map(|job| job.id).collect::<Vec<_>>(), ids);
+}
+
 #[test]
 fn a_full_etcd_is_tidied_by_who_wants_to_be_active() {
     let served = Served::start();

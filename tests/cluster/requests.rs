@@ -1,6 +1,6 @@
 //! The requests that reach etcd: how much work each of them is.
 
-use beanpole::internals::cluster::{EntryKind, Etcd, Head, Location, SharedLog};
+use beanpole::internals::cluster::{merge, EntryKind, Etcd, Fail, Head, Location, SharedLog};
 
 use super::engine::Served;
 
@@ -48,6 +48,49 @@ fn entries_that_follow_a_gap_are_found_and_the_end_is_the_end() {
         assert_eq!(found, (below..=100).take(32).collect::<Vec<_>>());
     }
     assert!(log.read(101, 32).expect("no entries").0.is_empty());
+}
+
+#[test]
+fn an_entry_is_only_taken_behind_the_one_before() {
+    let served = Served::start();
+    let log = journal(&served, 3);
+    let entry = |number| Head { kind: EntryKind::Operations, epoch: 1, writer: 1, number }.seal(b"");
+    assert!(matches!(log.append(1, 4, &entry(5)), Err(Fail::Conflict)));
+    log.append(1, 3, &entry(4)).expect("the next one");
+    log.append(1, 4, &entry(5)).expect("the next one");
+    // A server that claims the log behind entry 5 ends what is under way behind that.
+    served.engine().claim("b 127.0.0.1:2");
+    assert!(matches!(log.append(1, 6, &entry(7)), Err(Fail::Conflict)));
+    assert_eq!(served.engine().entries(), 6);
+}
+
+#[test]
+fn a_merged_journal_is_read_in_linear_time_too() {
+    let (served, count, most) = (Served::start(), 6000, 32);
+    let log = journal(&served, count);
+    let run = |first: u64, last: u64| {
+        let (entries, _) = log.read(first, (last + 1 - first) as usize).expect("entries");
+        let merged = merge(&entries, 1, 1);
+        assert_eq!((merged.len(), merged[0].first, merged[0].last), (1, first, last));
+        log.merge(1, &merged[0]).expect("they are there");
+        assert!(matches!(log.merge(2, &merged[0]), Err(Fail::Conflict)), "another server is active");
+    };
+    (0..20).for_each(|number| run(2 + number * 256, 1 + (number + 1) * 256));
+    let before = served.engine().visited;
+    let (mut next, mut reads, mut found) = (1, 0, Vec::new());
+    loop {
+        let (entries, _) = log.read(next, most).expect("entries");
+        found.extend(entries.iter().map(|(seq, _)| *seq));
+        next = found.last().map_or(next, |seq| seq + 1);
+        reads += 1;
+        if entries.len() < most {
+            break;
+        }
+    }
+    let wanted: Vec<u64> = [1].into_iter().chain((1..=20).map(|number| 1 + number * 256)).chain(5122..=count).collect();
+    assert_eq!(found, wanted);
+    let visited = served.engine().visited - before;
+    assert!(visited < 3 * found.len() + 10 * reads, "{visited} keys in {reads} reads");
 }
 
 #[test]

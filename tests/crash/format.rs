@@ -224,6 +224,7 @@ impl Job {
             b'A' => (self.reserves, self.leased) = (count(), Some(number(payload, 12))),
             b'R' => self.reserves = count(),
             b'T' => self.limits[2] = count() as u8,
+            b'L' => self.limits[2] = payload[32],
             b'K' => self.limits[2] = 0,
             b'B' => self.limits[2] = payload[24],
             b'O' => {

@@ -5,8 +5,8 @@
 
 use beanpole::internals::binlog::{JournalAccess, SyncMode};
 use beanpole::internals::engine::{
-    Body, CompletionPolicy, DedupKey, Engine, Flush, JobId, JobOptions, MoveJobs, NewJob, Outcome, Progress, Span,
-    State, Tagged, Tags, Time, TubeSettings,
+    Body, CompletionPolicy, DedupKey, Engine, Flush, JobId, JobOptions, LogRoom, MoveJobs, NewJob, Outcome, Progress,
+    Span, State, Tagged, Tags, Time, TubeSettings, CHANGE_SIZE,
 };
 
 use crate::disk::Disk;
@@ -102,6 +102,35 @@ fn tags_and_what_came_of_them_come_back() {
     while !engine.tick(life.now + Span::from_secs(3601)) {}
     assert!(engine.job(second).is_none(), "its time to live is over");
     engine.check();
+}
+
+/// A client was told of each failed try, so each counts after a restart.
+#[test]
+fn a_failed_try_counts_though_the_full_disk_has_room_for_one_change_alone() {
+    let disk = Disk::new(1);
+    let mut life = begin(&disk, dawn());
+    let tags = Tags { tries: 5, backoff: 60, ..Tags::default() };
+    let (released, failed) = (put_new(&mut life, tags.clone()), put_new(&mut life, tags));
+    let client = life.first_client();
+    verb(&mut life, |engine, now| {
+        for (id, fails) in [(released, false), (failed, true)] {
+            engine.reserve_job(client, id, now).expect("a job");
+            engine.set_log_room(LogRoom { puts: 0, changes: CHANGE_SIZE, burst: CHANGE_SIZE, ids: 0 });
+            assert!(engine.claim_log_room(0));
+            if fails {
+                engine.fail(client, id, 1, b"", now);
+            } else {
+                assert!(engine.release(client, id, 1, Span::ZERO, now));
+            }
+            engine.set_log_room(LogRoom::ENDLESS);
+        }
+    });
+    save(&mut life);
+    let engine = after_cut(&disk, life.now);
+    for (id, state) in [(released, State::Ready), (failed, State::Delayed)] {
+        let job = engine.any_job(id).expect("a job");
+        assert_eq!((job.state(), job.fails()), (state, 1), "{id:?}");
+    }
 }
 
 // Promises: P27.

@@ -64,6 +64,10 @@ impl Wal {
         self.moody && shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.3)
     }
 
+    pub fn syncs_at_once(&self) -> usize {
+        1
+    }
+
     pub fn is_slow(&self) -> bool {
         self.refuses()
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::shared_log::{Entries, Epoch, Fail, Room, Seq, SharedLog, Tail};
+use super::shared_log::{Entries, Epoch, Fail, Merged, Room, Seq, SharedLog, Tail};
 
 /// Bytes that it may hold; more than any test writes.
 const QUOTA: u64 = 1 << 40;
@@ -183,6 +183,16 @@ impl SharedLog for MemoryLog {
     fn purge(&self, below: Seq) -> io::Result<()> {
         let mut state = self.state.lock();
         state.entries = state.entries.split_off(&below);
+        Ok(())
+    }
+
+    fn merge(&self, epoch: Epoch, merged: &Merged) -> Result<(), Fail> {
+        let mut state = self.state.lock();
+        if state.tail.epoch != epoch {
+            return Err(Fail::Conflict);
+        }
+        state.entries.retain(|seq, _| !(merged.first..=merged.last).contains(seq));
+        state.entries.insert(merged.last, merged.entry.clone());
         Ok(())
     }
 

@@ -4,7 +4,6 @@
 //! read it holds up nobody; three variables; and a process group of its own, so that Ctrl-C reaches the worker only.
 //! Owns the end of what it writes to stderr, which goes on to the worker's stderr.
 
-use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
@@ -12,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{bounded, Receiver};
-use nix::sys::memfd::{memfd_create, MFdFlags};
 use parking_lot::Mutex;
 
 use super::Plan;
+use crate::shared::system;
 
 /// A job that the worker has reserved.
 #[derive(Debug)]
@@ -82,7 +81,7 @@ impl Errors {
 }
 
 pub fn start(plan: &Plan, job: &Task, body: &[u8]) -> io::Result<(Child, Errors)> {
-    let mut file = File::from(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?);
+    let mut file = system::nameless_file()?;
     file.write_all(body)?;
     file.rewind()?;
     let mut child = Command::new(&plan.program)

@@ -128,7 +128,8 @@ impl Engine {
                 job.details.set_count(Count::Kicks, count);
                 job.fails = 0;
             }
-            StoredChange::Release { pri, delay, due, count } => {
+            StoredChange::Release { pri, delay, due, count, fails } => {
+                job.fails = fails;
                 job.transition(if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater });
                 job.details.set_count(Count::Releases, count);
                 job.details.set_delay(delay);

@@ -59,6 +59,8 @@ pub enum StoredChange {
         delay: Span,
         due: Time,
         count: u32,
+        /// The number of failed tries.
+        fails: u8,
     },
     Bury {
         pri: Priority,
@@ -278,7 +280,9 @@ impl Engine {
             Change::Expire(_) => StoredChange::Expire(timeouts),
             Change::Kick(_) => StoredChange::Kick(kicks),
             Change::Lease(_) => StoredChange::Lease(reserves, due),
-            Change::Release(_) => StoredChange::Release { pri, delay: job.delay(), due, count: releases },
+            Change::Release(_) => {
+                StoredChange::Release { pri, delay: job.delay(), due, count: releases, fails: job.fails }
+            }
             Change::Priority(_) => StoredChange::Priority(pri),
             Change::Skip(_) => StoredChange::Scheduled { due, count: self.store.schedules.get(job.holder).count },
             Change::Retry(_) => {

@@ -132,15 +132,10 @@ impl Engine {
                 job.due = now + backoff;
             });
         }
-        self.counted_try(slot);
-        self.serve_living(slot, now);
-    }
-
-    /// A failed try of the job in `slot` was counted, and was not the last one.
-    pub(in crate::engine) fn counted_try(&mut self, slot: u32) {
         if self.is_tried(slot) {
             self.changed_by_itself(Change::Retry(slot));
         }
+        self.serve_living(slot, now);
     }
 
     /// The worker that has the job in `slot` reserved says that it failed, and the job is counted. `None`: nobody
@@ -162,7 +157,6 @@ impl Engine {
             job.count(Count::Releases);
         });
         self.changed(Change::Release(slot));
-        self.counted_try(slot);
         self.serve_living(slot, now);
         Some(Failed::Retried(delay))
     }

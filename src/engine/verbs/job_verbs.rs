@@ -74,7 +74,6 @@ impl Engine {
             job.count(Count::Releases);
         });
         self.changed(Change::Release(slot));
-        self.counted_try(slot);
         self.serve_living(slot, now);
         true
     }

@@ -1,0 +1,125 @@
+//! Linux. Kernels may be older than what is asked of them, and /proc may be missing.
+//!
+//! Owns Linux's own system calls and constants.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
+use std::time::Duration;
+
+use mio::Interest;
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::libc::{self, c_long};
+use nix::sys::memfd::{memfd_create, MFdFlags};
+use nix::sys::resource::Resource;
+use nix::sys::statfs::{fstatfs, PROC_SUPER_MAGIC};
+use nix::time::{clock_gettime, ClockId};
+use nix::unistd::{setgroups, Gid, Pid};
+use socket2::SockRef;
+
+mod proc;
+
+pub use proc::*;
+
+/// Opens a folder only to reach what is in it.
+pub const O_PATH: OFlag = OFlag::O_PATH;
+/// Lets files have more than 2 GiB where a pointer has 32 bits.
+pub const O_LARGEFILE: OFlag = OFlag::O_LARGEFILE;
+/// The limit of a process's address space.
+pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;
+/// Urgent data: a read stops at the urgent mark although more data follows.
+pub const URGENT: Option<Interest> = Some(Interest::PRIORITY);
+
+/// Groups of a peer that are asked for first, and at most.
+const GROUPS: usize = 32;
+const MAX_GROUPS: usize = 65_536;
+
+/// The time of a clock that also counts while the machine is suspended.
+pub fn boot_time() -> Duration {
+    // Since Linux 2.6.39.
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Returns `true` if this is a folder of /proc.
+pub fn is_proc(folder: impl AsFd) -> nix::Result<bool> {
+    Ok(fstatfs(folder)?.filesystem_type() == PROC_SUPER_MAGIC)
+}
+
+/// A file without a name, in memory.
+pub fn nameless_file() -> io::Result<File> {
+    Ok(memfd_create(c"beanpole", MFdFlags::MFD_CLOEXEC)?.into())
+}
+
+/// The user of the process that connected a Unix socket, and its groups, as of that moment.
+pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
+    // Process, user and group.
+    let mut process = [0; 3];
+    super::option(&socket, libc::SO_PEERCRED, &mut process)?;
+    let [_, user, group] = process;
+    let mut groups = vec![0; GROUPS];
+    let count = super::option(&socket, libc::SO_PEERGROUPS, &mut groups).or_else(|error| {
+        if error.raw_os_error() != Some(libc::ERANGE) {
+            return Err(error);
+        }
+        groups.resize(MAX_GROUPS, 0);
+        super::option(&socket, libc::SO_PEERGROUPS, &mut groups)
+    });
+    // Kernels before 4.13 report only the first group.
+    groups.truncate(count.unwrap_or(0));
+    groups.push(group);
+    Ok((user, groups))
+}
+
+/// Closes a connection whose peer has not acknowledged data for so long.
+pub fn limit_unacknowledged(socket: &SockRef, time: Duration) -> io::Result<()> {
+    socket.set_tcp_user_timeout(Some(time))
+}
+
+/// The address of a Unix socket that has no file.
+pub fn abstract_address(name: &[u8]) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(name)
+}
+
+/// Gives up all groups but this one.
+pub fn set_groups(group: Gid) -> nix::Result<()> {
+    setgroups(&[group])
+}
+
+/// From now on, no program that this process executes has more privileges than it has itself.
+pub fn forbid_privileges() -> nix::Result<()> {
+    nix::sys::prctl::set_no_new_privs()
+}
+
+/// Drops the capabilities that the process may have started with; root's are lost with its user ID.
+#[allow(unsafe_code)]
+pub fn drop_capabilities() -> nix::Result<()> {
+    /// Version 3 of the kernel's interface, current thread.
+    const HEADER: [u32; 2] = [0x2008_0522, 0];
+    /// Effective, permitted and inheritable sets, two words of 32 bits each.
+    const NONE: [u32; 6] = [0; 6];
+    let mut present = NONE;
+    // SAFETY: the calls access only the memory they are given, which is valid and large enough until they return.
+    let result = unsafe {
+        // Kernels before 4.3 have no ambient capabilities.
+        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+        // A service manager that has dropped them all may also have forbidden the system call.
+        if libc::syscall(libc::SYS_capget, HEADER.as_ptr(), present.as_mut_ptr()) == 0 && present == NONE {
+            return Ok(());
+        }
+        libc::syscall(libc::SYS_capset, HEADER.as_ptr(), NONE.as_ptr())
+    };
+    Errno::result(result).map(drop)
+}
+
+/// A file that becomes readable when this process ends; since Linux 5.3.
+#[allow(unsafe_code)]
+pub fn end_of(process: Pid) -> Option<OwnedFd> {
+    // SAFETY: a system call that takes two numbers and makes a new file, which nobody else has.
+    unsafe {
+        let file: c_long = libc::syscall(libc::SYS_pidfd_open, process.as_raw(), 0);
+        RawFd::try_from(file).ok().filter(|file| *file >= 0).map(|file| OwnedFd::from_raw_fd(file))
+    }
+}

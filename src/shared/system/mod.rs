@@ -1,0 +1,36 @@
+//! The differences between operating systems.
+//!
+//! Owns what only Linux has, /proc included, and its replacements on other Unix systems: `linux.rs` and `other.rs` have
+//! the same names. Syncs are no difference: `File::sync_all` and `File::sync_data` use F_FULLFSYNC on macOS. Must not
+//! know what its callers are for.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use nix::libc;
+
+#[cfg_attr(target_os = "linux", path = "linux.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "other.rs")]
+mod kernel;
+
+pub use kernel::*;
+
+/// Returns `true` if this file is a socket that listens.
+pub fn is_listener(file: impl AsFd) -> bool {
+    let mut listens = [0];
+    option(file, libc::SO_ACCEPTCONN, &mut listens).is_ok() && listens != [0]
+}
+
+/// Reads a socket option that is a list of numbers, and returns how many there are.
+#[allow(unsafe_code)]
+fn option(socket: impl AsFd, name: libc::c_int, numbers: &mut [u32]) -> io::Result<usize> {
+    let socket = socket.as_fd().as_raw_fd();
+    let mut length = size_of_val(numbers) as libc::socklen_t;
+    // SAFETY: the descriptor is open as long as it is borrowed, and the kernel writes at most `length` bytes.
+    let result = unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, name, numbers.as_mut_ptr().cast(), &mut length) };
+    if result == 0 {
+        Ok(length as usize / size_of::<u32>())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

@@ -1,0 +1,106 @@
+//! Unix systems other than Linux. Type-checked for macOS and FreeBSD.
+//!
+//! Owns replacements for what only Linux has; where there is none, nothing happens or nothing is known.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mio::Interest;
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::libc;
+use nix::sys::resource::Resource;
+use nix::time::{clock_gettime, ClockId};
+use nix::unistd::{Gid, Pid};
+use socket2::SockRef;
+
+pub const O_PATH: OFlag = OFlag::O_RDONLY;
+pub const O_LARGEFILE: OFlag = OFlag::empty();
+#[cfg(target_os = "freebsd")]
+pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_VMEM;
+#[cfg(not(target_os = "freebsd"))]
+pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;
+pub const URGENT: Option<Interest> = None;
+
+/// On macOS, this clock also counts while the machine is suspended.
+pub fn boot_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+}
+
+pub fn is_proc(_folder: impl AsFd) -> nix::Result<bool> {
+    Ok(false)
+}
+
+/// A file of the temporary folder that has lost its name.
+pub fn nameless_file() -> io::Result<File> {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("beanpole-{}-{number}", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    fs::remove_file(path)?;
+    Ok(file)
+}
+
+#[allow(unsafe_code)]
+pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
+    let (mut user, mut group) = (0, 0);
+    // SAFETY: the descriptor is open as long as it is borrowed, and the call writes two numbers.
+    Errno::result(unsafe { libc::getpeereid(socket.as_fd().as_raw_fd(), &mut user, &mut group) })?;
+    Ok((user, vec![group]))
+}
+
+pub fn limit_unacknowledged(_socket: &SockRef, _time: Duration) -> io::Result<()> {
+    Ok(())
+}
+
+pub fn abstract_address(_name: &[u8]) -> io::Result<SocketAddr> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[allow(unsafe_code)]
+pub fn set_groups(group: Gid) -> nix::Result<()> {
+    // SAFETY: the call reads one number.
+    Errno::result(unsafe { libc::setgroups(1, &group.as_raw()) }).map(drop)
+}
+
+pub fn forbid_privileges() -> nix::Result<()> {
+    Ok(())
+}
+
+pub fn drop_capabilities() -> nix::Result<()> {
+    Ok(())
+}
+
+pub fn end_of(_process: Pid) -> Option<OwnedFd> {
+    None
+}
+
+pub fn own_program() -> PathBuf {
+    std::env::current_exe().unwrap_or_default()
+}
+
+pub fn open_files() -> u64 {
+    fs::read_dir("/dev/fd").map_or(0, |files| files.count().saturating_sub(1) as u64)
+}
+
+pub fn group_memory_limits() -> Vec<u64> {
+    Vec::new()
+}
+
+#[allow(unsafe_code)]
+pub fn machine_memory() -> Option<u64> {
+    // SAFETY: the call takes a number and returns one.
+    let number = |name| u64::try_from(unsafe { libc::sysconf(name) }).ok();
+    Some(number(libc::_SC_PHYS_PAGES)? * number(libc::_SC_PAGESIZE)?)
+}
+
+/// This is not known, as where there is no procfs.
+pub fn resident_memory() -> u64 {
+    0
+}

@@ -1,0 +1,151 @@
+//! What Linux tells about this process and its machine in /proc.
+//!
+//! Owns the formats of those files. Where /proc is not mounted, most of it is unknown.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::sys::sysinfo::sysinfo;
+use nix::unistd::{sysconf, SysconfVar};
+
+/// Another name for the program that runs, even if its file was replaced or removed.
+pub fn own_program() -> PathBuf {
+    "/proc/self/exe".into()
+}
+
+/// Open files of this process; zero if that is not known. Since Linux 6.2, the size of the folder is their number; with
+/// older kernels it is read.
+pub fn open_files() -> u64 {
+    const FOLDER: &str = "/proc/self/fd";
+    let size = fs::metadata(FOLDER).map_or(0, |folder| folder.len());
+    if size > 0 {
+        return size;
+    }
+    // One is that of the folder itself.
+    fs::read_dir(FOLDER).map_or(0, |files| files.count().saturating_sub(1) as u64)
+}
+
+/// The limits of memory of the control groups that this process is in.
+pub fn group_memory_limits() -> Vec<u64> {
+    let own_groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let files = group_limit_files(&own_groups, &mounts);
+    // "max" is no number, and so no limit.
+    files.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok()).collect()
+}
+
+/// Bytes of memory that the machine has; from the kernel itself where /proc is not mounted.
+pub fn machine_memory() -> Option<u64> {
+    let told = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_total(&text));
+    told.or_else(|| sysinfo().ok().map(|info| info.ram_total()))
+}
+
+fn meminfo_total(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// The files that limit the memory of the groups in `/proc/self/cgroup`, and of all groups above them, as far as the
+/// mounts in `/proc/self/mountinfo` show them. In a container the mount may begin at the container's own group, whose
+/// path is then no part of the files' names.
+fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    if mounts.is_empty() {
+        // Without /proc, what a container sees is where it usually is.
+        files.extend(["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"].map(PathBuf::from));
+    }
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (kind, file) = match controllers {
+            "" => ("cgroup2", "memory.max"),
+            _ if has_word(controllers, "memory") => ("cgroup", "memory.limit_in_bytes"),
+            _ => continue,
+        };
+        let mounted = mounts.lines().filter_map(mount).filter(|mount| mount.kind == kind);
+        for mount in mounted.filter(|mount| kind == "cgroup2" || has_word(mount.options, "memory")) {
+            let below = Path::new(path).strip_prefix(mount.root).unwrap_or(Path::new(""));
+            // A group outside of a container's own hierarchy is shown with "..".
+            let below = if below.iter().any(|name| name == "..") { Path::new("") } else { below };
+            files.extend(below.ancestors().map(|group| Path::new(mount.point).join(group).join(file)));
+        }
+    }
+    files
+}
+
+/// What a line of `/proc/self/mountinfo` says, see proc_pid_mountinfo(5).
+struct Mount<'a> {
+    /// The folder of the file system that is shown.
+    root: &'a str,
+    /// The folder under which the hierarchy is mounted.
+    point: &'a str,
+    kind: &'a str,
+    /// Options of the file system; in version 1 of control groups they name the controllers.
+    options: &'a str,
+}
+
+fn mount(line: &str) -> Option<Mount<'_>> {
+    let (mount, file_system) = line.split_once(" - ")?;
+    let mut mount = mount.split(' ').skip(3);
+    let mut file_system = file_system.split(' ');
+    let (root, point) = (mount.next()?, mount.next()?);
+    Some(Mount { root, point, kind: file_system.next()?, options: file_system.nth(1)? })
+}
+
+fn has_word(list: &str, word: &str) -> bool {
+    list.split(',').any(|one| one == word)
+}
+
+/// Resident memory of this process, in bytes; zero where there is no procfs.
+pub fn resident_memory() -> u64 {
+    let page_size = || sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| u64::try_from(size).ok());
+    let pages = || fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse::<u64>().ok();
+    pages().zip(page_size()).map_or(0, |(pages, size)| pages * size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(groups: &str, mounts: &str) -> Vec<String> {
+        group_limit_files(groups, mounts).iter().map(|path| path.display().to_string()).collect()
+    }
+
+    const VERSION_2: &str = "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+    const VERSION_1: &str = "33 32 0:29 / /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
+        34 32 0:30 / /sys/fs/cgroup/memory rw shared:10 - cgroup cgroup rw,memory\n";
+
+    #[test]
+    fn the_memory_of_the_machine_is_read() {
+        assert_eq!(meminfo_total("MemTotal:        2048 kB\nMemFree: 1 kB\n"), Some(2048 * 1024));
+        assert_eq!(meminfo_total("MemFree: 1 kB\n"), None);
+        assert!(sysinfo().is_ok_and(|info| machine_memory().is_some_and(|told| told.abs_diff(info.ram_total()) < 4096)));
+    }
+
+    #[test]
+    fn memory_limits_of_both_kinds_of_groups_are_found() {
+        assert_eq!(
+            names("0::/a/b\n", VERSION_2),
+            ["/sys/fs/cgroup/a/b/memory.max", "/sys/fs/cgroup/a/memory.max", "/sys/fs/cgroup/memory.max"]
+        );
+        assert_eq!(
+            names("5:memory:/x\n4:cpu,cpuacct:/\n0::/x\n", VERSION_1),
+            ["/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+        );
+        let usual = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+        assert_eq!(names("", ""), usual);
+    }
+
+    #[test]
+    fn a_container_s_own_group_is_found_where_it_is_mounted() {
+        // The mount begins at the group itself, as with Docker and version 1.
+        let mounts = "9 8 0:30 /docker/12 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
+        let own = "/sys/fs/cgroup/memory/memory.limit_in_bytes";
+        assert_eq!(names("5:memory:/docker/12\n", mounts), [own]);
+        let below = "/sys/fs/cgroup/memory/sub/memory.limit_in_bytes";
+        assert_eq!(names("5:memory:/docker/12/sub\n", mounts), [below, own]);
+        // The path is another container's, or the host's.
+        assert_eq!(names("5:memory:/elsewhere\n", mounts), [own]);
+        assert_eq!(names("0::/../other\n", VERSION_2), ["/sys/fs/cgroup/memory.max"]);
+    }
+}
