@@ -170,7 +170,7 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     }
     let mut ended = 0;
     for job in order.into_iter().map(|place| &jobs[place]) {
-        let stats = stats_job(job.id(), &engine, time).unwrap_or_default();
+        let stats = stats_job(job.id(), None, &engine, time).unwrap_or_default();
         let tags = JobTags::of(&Figures::parse(&String::from_utf8_lossy(&stats)));
         let record = Record { tags, ..record(job, &engine, now) };
         if record.tags.ttl_left() == Some(0) && record.state != State::Buried {

@@ -1,4 +1,4 @@
-//! Subcommands about single jobs: `peek`, `delete`, `kick`, `bury`, `release`.
+//! Subcommands about single jobs: `peek`, `delete`, `kick`, `bury`, `release`, `revoke`.
 //!
 //! Owns the detour that the protocol demands: only the client that has reserved a job may bury or release it, so
 //! these two reserve it first. What fails for one job does not stop the others.
@@ -133,6 +133,17 @@ pub fn bury(call: &Call, _: &mut Out) -> Result<u8, Problem> {
         let old = take(link, id)?;
         let pri = pri.map_or(old, u64::from);
         link.expect(&format!("bury {id} {pri}"), "BURIED").map(|_| ())
+    })
+}
+
+pub fn revoke(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+    let pri = call.short_number(&NEW_PRI)?;
+    with_each(call, &mut |link, id| {
+        let pri = match pri {
+            Some(pri) => pri.into(),
+            None => link.figures(&format!("stats-job {id}"))?.unwrap_or_default().number("pri"),
+        };
+        link.expect(&format!("revoke {id} {pri}"), "REVOKED").map(|_| ())
     })
 }
 

@@ -11,6 +11,7 @@ mod check_access;
 mod clear;
 mod cluster;
 mod completion;
+mod connections;
 mod export;
 mod feed;
 mod figures;

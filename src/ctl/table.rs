@@ -7,8 +7,8 @@ use super::opts::*;
 use super::out::Out;
 use super::problem::Problem;
 use super::{
-    backup, check, check_access, clear, cluster, export, figures, import, jobs, list, moving, pausing, put, reserve,
-    schedules, tail, top, tube, wait, work,
+    backup, check, check_access, clear, cluster, connections, export, figures, import, jobs, list, moving, pausing,
+    put, reserve, schedules, tail, top, tube, wait, work,
 };
 
 const MANY: usize = usize::MAX;
@@ -24,7 +24,7 @@ const fn row(
 }
 
 #[rustfmt::skip]
-pub static SUBCOMMANDS: [Subcommand; 28] = [
+pub static SUBCOMMANDS: [Subcommand; 30] = [
     row(("stats", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &JOB], figures::stats, "show statistics of the server, of tubes or of jobs"),
     row(("tubes", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], figures::tubes, "list tubes in a table"),
     row(("top", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &INTERVAL, &SORT, &FILTER, &BATCH, &ROUNDS], top::run, "watch the server and its tubes; press ? for help"),
@@ -36,6 +36,7 @@ pub static SUBCOMMANDS: [Subcommand; 28] = [
     row(("kick", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &OF_TUBE, &COUNT], jobs::kick, "make buried or delayed jobs ready"),
     row(("bury", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI], jobs::bury, "bury jobs"),
     row(("release", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI, &DELAY], jobs::release, "make jobs ready, now or after a delay"),
+    row(("revoke", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI], jobs::revoke, "take reserved jobs from their workers and bury them"),
     row(("wait", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &UNTIL, &OF_GROUP], wait::run, "wait until jobs, or those of a group, end or are buried"),
     row(("pause", "TUBE SECONDS"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT], pausing::pause, "stop reservations from a tube"),
     row(("resume", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT], pausing::resume, "resume paused tubes"),
@@ -43,6 +44,7 @@ pub static SUBCOMMANDS: [Subcommand; 28] = [
     row(("move", "FROM TO"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT, &STATE, &MOVED, &YES], moving::run, "move jobs from one tube to another"),
     row(("clear", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT, &STATES, &YES], clear::run, "delete the jobs of tubes"),
     row(("list", "TUBE"), (OperandKind::Tube, 1, 1), &[&SERVER, &TIMEOUT, &JSON, &STATES, &FROM, &SHOWN], list::run, "list the jobs of a tube"),
+    row(("connections", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON], connections::run, "list connections, their jobs and their progress"),
     row(("schedules", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], schedules::run, "list jobs that recur, and when they run next"),
     row(("export", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &BINLOG], export::run, "write jobs to stdout as JSON lines"),
     row(("import", "[FILE...]"), (OperandKind::File, 0, MANY), &[&SERVER, &TIMEOUT, &INTO_TUBE, &SKIP], import::run, "put jobs written by export"),

@@ -7,10 +7,23 @@ use crate::protocol::text;
 use crate::shared::json::Members;
 
 /// Keys whose values are texts, also those that look like numbers.
-const TEXTS: [&str; 7] = ["version", "id", "hostname", "os", "platform", "settings", "last-error"];
+const TEXTS: [&str; 12] = [
+    "version",
+    "id",
+    "hostname",
+    "os",
+    "platform",
+    "settings",
+    "last-error",
+    "address",
+    "client",
+    "user",
+    "watches",
+    "progress",
+];
 
 /// Keys whose values are names.
-const NAMES: [&str; 5] = ["name", "tube", "idempotency-key", "concurrency-key", "dead-from"];
+const NAMES: [&str; 7] = ["name", "tube", "idempotency-key", "concurrency-key", "dead-from", "using", "job-tube"];
 
 /// Keys and values, in the server's order.
 #[derive(Clone, Default, Debug)]
@@ -67,6 +80,13 @@ impl Figures {
 /// The items of a list: names of tubes in their written form, or ids.
 pub fn list(text: &[u8]) -> Vec<String> {
     text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"- ")).map(name::read).collect()
+}
+
+/// The objects of a list.
+pub fn objects(text: &[u8]) -> Vec<Figures> {
+    let text = String::from_utf8_lossy(text);
+    let items = text.split("\n- ").skip(1);
+    items.map(|item| Figures::parse(&item.replace("\n  ", "\n"))).collect()
 }
 
 /// A key that outlives its job, in the list of `list-keys`.

@@ -57,6 +57,7 @@ pub use data::tube::{JobCounts, Pause, DEFAULT};
 pub use data::tube_settings::{Rate, TubeSettings, RULES_COST, UNLIMITED};
 pub use figures::ages::FindOldest;
 pub use figures::buried::BuriedWalk;
+pub use figures::connections::{ClientStats, SHOWN_TUBES};
 pub use figures::id_pages::IdPage;
 pub use figures::pages::{JobPage, NamePage, Page};
 pub use figures::stats::{GroupStats, JobStats, Stats, TubeStats};
@@ -198,6 +199,22 @@ impl Engine {
     /// Returns a handle that distinguishes the client from earlier and later ones with the same number.
     pub fn handle(&self, client: ClientId) -> ClientHandle {
         self.clients.handle(client)
+    }
+
+    /// Notes that a client has connected or given a command, for [`ClientStats`].
+    #[inline]
+    pub fn hear(&mut self, client: ClientId, now: Time) {
+        self.clients.hear(client, now);
+    }
+
+    /// Returns the client with this handle, unless it has disconnected.
+    pub fn client_at(&self, handle: ClientHandle) -> Option<ClientId> {
+        self.clients.at(handle)
+    }
+
+    /// The number of a client's connection, which no other connection has had; 0 for [`NOBODY`].
+    pub fn connection(&self, client: ClientId) -> u32 {
+        self.clients[client].connection
     }
 
     /// The number of clients that have connected since the start.

@@ -1,8 +1,8 @@
 //! Who is connected, as far as other clients may know.
 //!
 //! Owns what a protocol remembers of a client beyond its own connection: its name, its address, what it wants to be
-//! told, and what it waits for. Kept for the protocols that need it; a beanstalk client has no entry and costs nothing
-//! here. Must not know sockets.
+//! told, and what it waits for. Kept for the protocols that need it; a beanstalk client that has not said who it is has
+//! no entry and costs nothing here. Must not know sockets.
 
 use std::fmt::Display;
 
@@ -15,13 +15,15 @@ pub struct ClientInfo {
     /// Where it comes from, in words.
     pub address: Box<str>,
     pub name: Box<[u8]>,
+    /// Its name in the access file, if it is known.
+    pub user: Option<Box<str>>,
     /// It is told why a job failed, not just that it did (Gearman's option `exceptions`).
     pub exceptions: bool,
     /// The number of the job whose outcome it waits for (Workq's `result` and `run`).
     pub awaited: [u8; 16],
 }
 
-/// All clients that speak something else than beanstalk, by their numbers.
+/// All clients that speak something else than beanstalk, or have said who they are, by their numbers.
 #[derive(Debug, Default)]
 pub struct ClientRegistry {
     peers: Vec<Option<Box<ClientInfo>>>,
@@ -40,24 +42,37 @@ impl ClientRegistry {
     pub fn enter(&mut self, client: ClientId, wire: Wire, address: &impl Display) {
         *self.count_mut(wire) += 1;
         self.operators += u64::from(wire == Wire::Http);
-        if wire == Wire::Beanstalk {
-            return;
+        if wire != Wire::Beanstalk {
+            self.add(client, wire, address.to_string().into());
         }
+    }
+
+    /// Names a client, for others to see.
+    pub fn name(&mut self, client: ClientId, name: &[u8]) {
+        if let Some(info) = self.add(client, Wire::Beanstalk, Box::default()) {
+            info.name = name.into();
+        }
+    }
+
+    /// Notes who a client is by the access file; `None` if it is not known any more.
+    pub fn identify(&mut self, client: ClientId, user: Option<&str>) {
+        if user.is_some() || self.get(client).is_some() {
+            if let Some(info) = self.add(client, Wire::Beanstalk, Box::default()) {
+                info.user = user.map(Into::into);
+            }
+        }
+    }
+
+    /// The entry of a client, which gets one if it has none.
+    fn add(&mut self, client: ClientId, wire: Wire, address: Box<str>) -> Option<&mut ClientInfo> {
         let place = client.0 as usize;
         if self.peers.len() <= place {
             self.peers.resize(place + 1, None);
         }
         let name = b"-".as_slice().into();
-        let peer = ClientInfo {
-            wire,
-            address: address.to_string().into(),
-            name,
-            exceptions: self.exceptions,
-            awaited: [0; 16],
-        };
-        if let Some(entry) = self.peers.get_mut(place) {
-            *entry = Some(Box::new(peer));
-        }
+        let exceptions = self.exceptions;
+        let info = ClientInfo { wire, address, name, user: None, exceptions, awaited: [0; 16] };
+        self.peers.get_mut(place).map(|entry| &mut **entry.get_or_insert(Box::new(info)))
     }
 
     pub fn leave(&mut self, client: ClientId) {

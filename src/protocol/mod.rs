@@ -9,11 +9,13 @@
 
 mod buffer;
 mod client_registry;
+mod connections;
 mod counters;
 mod dialogue;
 mod guard;
 #[cfg(test)]
 mod pieces;
+mod sorted;
 mod sums;
 pub(crate) mod text;
 mod upload;
@@ -162,6 +164,19 @@ pub trait Host: Send + Sync {
     }
 }
 
+/// Where clients come from.
+pub trait Peers {
+    /// The address of a client, in words.
+    fn address(&self, client: ClientId) -> Option<String>;
+}
+
+/// Nobody comes from anywhere.
+impl Peers for () {
+    fn address(&self, _: ClientId) -> Option<String> {
+        None
+    }
+}
+
 /// Everything a command may touch. Put together by the server under its lock.
 pub struct Context<'a> {
     pub engine: &'a mut Engine,
@@ -171,6 +186,7 @@ pub struct Context<'a> {
     /// What the protocols are told to do.
     pub settings: &'a ProtocolSettings,
     pub host: &'a dyn Host,
+    pub peers: &'a dyn Peers,
     /// The log, if there is one.
     pub log: Option<LogFigures>,
     /// What the client may do; none if everybody may do everything.
@@ -193,7 +209,7 @@ impl<'a> Context<'a> {
         now: Time,
     ) -> Context<'a> {
         let (log, access, half_closed) = (None, None, false);
-        Context { engine, counters, registry, settings, host, log, access, now, client, half_closed }
+        Context { engine, counters, registry, settings, host, peers: &(), log, access, now, client, half_closed }
     }
 
     /// The engine's figures without the clients of HTTP, who are operators and no clients of the queue.

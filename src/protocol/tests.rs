@@ -49,6 +49,8 @@ kinds! {
     Continuation::Beanstalk(beanstalk::Continuation::FindReserved(_)) => "peek-reserved",
     Continuation::Beanstalk(beanstalk::Continuation::ListJobs(_)) => "list-jobs",
     Continuation::Beanstalk(beanstalk::Continuation::ListKeys(..)) => "list-keys",
+    Continuation::Beanstalk(beanstalk::Continuation::ListConnections(_)) => "list-connections",
+    Continuation::Beanstalk(beanstalk::Continuation::Report(..)) => "progress",
     Continuation::Beanstalk(beanstalk::Continuation::Move(_)) => "move-tube",
     Continuation::Beanstalk(beanstalk::Continuation::StatsTube(_)) => "stats-tube",
     Continuation::Beanstalk(beanstalk::Continuation::StatsTubes(..)) => "stats-tubes",

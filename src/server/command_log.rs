@@ -9,7 +9,7 @@ use log::kv::Value;
 use log::{Level, Record};
 
 use crate::engine::{ClientId, Engine, JobId, Time};
-use crate::protocol::{notes, ClientRegistry, Context, Flow, LogSubject, Output, Request};
+use crate::protocol::{notes, ClientRegistry, Context, Flow, LogSubject, Output, Request, Wire};
 
 /// A command that was executed, or an event sent to a waiting client.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Note {
 
     /// Finds the tube of the job that the command refers to, or of the job in the reply if the command names none.
     fn find_tube(&mut self, engine: &Engine, registry: &ClientRegistry, now: Time) {
-        let is_beanstalk = registry.get(self.client).is_none();
+        let is_beanstalk = registry.get(self.client).is_none_or(|info| info.wire == Wire::Beanstalk);
         let id = self.subject.id.map(JobId).or_else(|| notes::job_of(&self.reply).filter(|_| is_beanstalk));
         if let (Some(id), None) = (id, &self.subject.tube) {
             self.subject.tube = notes::tube_of(id, engine, now);

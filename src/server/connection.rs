@@ -80,7 +80,6 @@ impl Default for ThreadScratch {
 pub struct Connection {
     outbox: Arc<Outbox>,
     client: ClientId,
-    peer: PeerAddress,
     dialogue: Dialogue,
     /// Bytes that are not a complete request yet, or that follow an unfinished request.
     rest: Rest,
@@ -171,11 +170,10 @@ struct Input {
 
 impl Connection {
     /// Creates a connection. The poller reports when there is something to read.
-    pub fn new(outbox: Arc<Outbox>, client: ClientId, wire: Wire, peer: PeerAddress) -> Connection {
+    pub fn new(outbox: Arc<Outbox>, client: ClientId, wire: Wire) -> Connection {
         Connection {
             outbox,
             client,
-            peer,
             dialogue: Dialogue::new(wire),
             rest: Rest::default(),
             pending: VecDeque::new(),
@@ -207,7 +205,7 @@ impl Connection {
 
     /// The address of the peer.
     pub fn peer(&self) -> PeerAddress {
-        self.peer
+        self.outbox.peer
     }
 
     /// Records what the poller reported.

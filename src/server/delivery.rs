@@ -15,7 +15,7 @@ use parking_lot::Mutex as LeafMutex;
 use super::handle::ThreadHandle;
 use super::memory::{Memory, CONNECTION_COST};
 use super::message::Message;
-use super::socket::Stream;
+use super::socket::{PeerAddress, Stream};
 #[cfg(feature = "tls")]
 use super::tls::{TlsSession, SESSION_COST};
 use crate::protocol::Output;
@@ -48,6 +48,8 @@ pub struct NewsLimits {
 #[derive(Debug)]
 pub struct Outbox {
     stream: Stream,
+    /// The address of the peer.
+    pub peer: PeerAddress,
     owner: Arc<ThreadHandle>,
     /// The owner's number for this connection.
     token: usize,
@@ -157,9 +159,10 @@ pub enum Flushed {
 
 impl Outbox {
     /// Creates the outbox of connection `token` of `owner`.
-    pub fn new(stream: Stream, owner: Arc<ThreadHandle>, token: usize) -> Arc<Outbox> {
+    pub fn new(stream: Stream, peer: PeerAddress, owner: Arc<ThreadHandle>, token: usize) -> Arc<Outbox> {
         Arc::new(Outbox {
             stream,
+            peer,
             owner,
             token,
             state: Mutex::default(),
@@ -170,9 +173,15 @@ impl Outbox {
 
     /// Creates the outbox of a connection whose peer speaks TLS.
     #[cfg(feature = "tls")]
-    pub fn with_tls(stream: Stream, owner: Arc<ThreadHandle>, token: usize, session: TlsSession) -> Arc<Outbox> {
+    pub fn with_tls(
+        stream: Stream,
+        peer: PeerAddress,
+        owner: Arc<ThreadHandle>,
+        token: usize,
+        session: TlsSession,
+    ) -> Arc<Outbox> {
         owner.memory.charge(0, SESSION_COST);
-        Arc::new(Outbox { stream, owner, token, state: Mutex::default(), tls: Some(LeafMutex::new(session)) })
+        Arc::new(Outbox { stream, peer, owner, token, state: Mutex::default(), tls: Some(LeafMutex::new(session)) })
     }
 
     /// The TLS state, if the peer speaks TLS.
@@ -527,6 +536,7 @@ mod tests {
         (
             Outbox::new(
                 Stream::Unix(ours),
+                PeerAddress::Unix,
                 Arc::new(ThreadHandle::new(inbox, waker, Arc::new(Memory::new(1 << 30)), Arc::default())),
                 0,
             ),

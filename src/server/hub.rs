@@ -30,7 +30,7 @@ use super::tls::ServerConfig;
 use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};
 use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, LongCommand, Span, Time, FEW_WATCHED};
 use crate::protocol::workq::MAX_DATA;
-use crate::protocol::{tell, ClientRegistry, CommandCounters, Context, DecodeLimits, Output, Request, Wire};
+use crate::protocol::{tell, ClientRegistry, CommandCounters, Context, DecodeLimits, Output, Peers, Request, Wire};
 use crate::settings::config::Config;
 use crate::shared::lock_order::{Mutex, ENGINE};
 
@@ -337,6 +337,12 @@ impl Hub {
         self.core.lock().engine.undrain();
     }
 
+    /// Notes who a client is by the access file.
+    #[cfg(feature = "tls")]
+    pub fn identify(&self, client: ClientId, user: Option<&str>) {
+        self.core.lock().registry.identify(client, user);
+    }
+
     /// Starts the shutdown: listeners and timer stop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
@@ -367,6 +373,12 @@ impl Hub {
     /// Checks all invariants of the engine.
     pub fn check(&self) {
         self.core.lock().engine.check();
+    }
+}
+
+impl Peers for Vec<Option<Arc<Outbox>>> {
+    fn address(&self, client: ClientId) -> Option<String> {
+        self.get(client.0 as usize)?.as_ref().map(|outbox| outbox.peer.to_string())
     }
 }
 
@@ -419,12 +431,21 @@ impl Core {
     }
 
     /// Registers a new client behind `outbox`.
-    pub fn connect(&mut self, outbox: Arc<Outbox>, wire: Wire, address: &impl Display) -> ClientId {
+    /// Its address, and its name in the access file if that is known, are for others to see.
+    pub fn connect(
+        &mut self,
+        outbox: Arc<Outbox>,
+        wire: Wire,
+        (address, user): (&impl Display, Option<&str>),
+        now: Time,
+    ) -> ClientId {
         let client = match wire {
             Wire::Beanstalk => self.engine.connect(),
             other => self.engine.connect_as(other.reserve_policy()),
         };
         self.registry.enter(client, wire, address);
+        self.registry.identify(client, user);
+        self.engine.hear(client, now);
         let place = client.0 as usize;
         if self.outboxes.len() <= place {
             self.outboxes.resize(place + 1, None);
@@ -447,7 +468,8 @@ impl Core {
     /// log can take.
     pub fn context<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> Context<'a> {
         self.refresh_room();
-        let Core { engine, counters, registry, journal, .. } = self;
+        let Core { engine, counters, registry, journal, outboxes, .. } = self;
+        engine.hear(client, now);
         let log = journal.as_ref().map(Journal::stats);
         let settings = &hub.config.protocols;
         Context {
@@ -456,6 +478,7 @@ impl Core {
             registry,
             settings,
             host: &hub.process,
+            peers: outboxes,
             log,
             access: None,
             now,

@@ -93,31 +93,24 @@ pub struct PoolThread {
     renewal: Option<(Arc<AccessTable>, usize)>,
 }
 
-/// Creates the outbox of a new connection, with TLS if `wire` says so. `None` if TLS is not available.
-#[cfg(feature = "tls")]
+/// Creates the outbox of a new connection, with TLS if its address says so. `None` if TLS is not available.
+#[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "only TLS depends on the protocol"))]
 fn outbox(
     stream: Stream,
-    wire: Option<Wire>,
+    (peer, wire): (PeerAddress, Wire),
     hub: &Hub,
     owner: Arc<ThreadHandle>,
     number: usize,
 ) -> Option<Arc<Outbox>> {
-    let Some(wire) = wire else {
-        return Some(Outbox::new(stream, owner, number));
-    };
-    match hub.tls().map(|config| TlsSession::new(config, hub.config().lease.clone(), wire.unit()))? {
-        Ok(session) => Some(Outbox::with_tls(stream, owner, number, session)),
-        Err(error) => {
-            log::warn!("a connection with TLS cannot be begun: {error}");
-            None
-        }
+    if !matches!(peer, PeerAddress::Tls(_)) {
+        return Some(Outbox::new(stream, peer, owner, number));
     }
-}
-
-/// Creates the outbox of a new connection, in a program without TLS.
-#[cfg(not(feature = "tls"))]
-fn outbox(stream: Stream, wire: Option<Wire>, _: &Hub, owner: Arc<ThreadHandle>, number: usize) -> Option<Arc<Outbox>> {
-    wire.is_none().then(|| Outbox::new(stream, owner, number))
+    #[cfg(feature = "tls")]
+    match hub.tls().map(|config| TlsSession::new(config, hub.config().lease.clone(), wire.unit()))? {
+        Ok(session) => return Some(Outbox::with_tls(stream, peer, owner, number, session)),
+        Err(error) => log::warn!("a connection with TLS cannot be begun: {error}"),
+    }
+    None
 }
 
 impl PoolThread {
@@ -344,13 +337,15 @@ impl PoolThread {
         // With TLS, the end of the handshake identifies the client.
         let gate = self.hub.gate().filter(|_| !is_tls);
         let access = gate.map(|gate| Box::new(gate.client(&stream, Vec::new(), false)));
-        let secure = is_tls.then_some(wire);
-        let Some(outbox) = outbox(stream, secure, &self.hub, self.owner.clone(), number) else {
+        let user = access.as_ref().and_then(|access| access.name());
+        let Some(outbox) = outbox(stream, (peer, wire), &self.hub, self.owner.clone(), number) else {
             return self.hub.admission().leave(permit);
         };
-        let client = self.hub.turn(&mut self.scratch.turn, |core, _, _| core.connect(outbox.clone(), wire, &peer));
+        let client = self
+            .hub
+            .turn(&mut self.scratch.turn, |core, _, now| core.connect(outbox.clone(), wire, (&peer, user), now));
         log::debug!("{}: connected from {peer}", client.0);
-        let mut connection = Connection::new(outbox, client, wire, peer);
+        let mut connection = Connection::new(outbox, client, wire);
         if is_tls || access.as_ref().is_some_and(|access| access.name().is_none()) {
             connection.put_on_probation(self.probation.enter(number), Stranger::enter(&self.hub.strangers));
         }

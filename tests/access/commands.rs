@@ -15,7 +15,7 @@ pub const TUBE: &str = "t";
 pub const OTHER: &str = "o";
 
 /// The rights of each command, one of which is enough.
-const BEANSTALK: [(&str, &[&str]); 46] = [
+const BEANSTALK: [(&str, &[&str]); 49] = [
     ("put", &["put"]),
     ("peek", &["look"]),
     ("peek-ready", &["look"]),
@@ -56,6 +56,9 @@ const BEANSTALK: [(&str, &[&str]); 46] = [
     ("stats-group", &["look"]),
     ("list-keys", &["look"]),
     ("limit-tube", &["admin"]),
+    ("list-connections", &["look"]),
+    ("name", &["open"]),
+    ("revoke", &["admin"]),
     ("set-tube", &["admin"]),
     ("fail", &["take"]),
     ("delete-batch", &["admin"]),
@@ -118,10 +121,10 @@ fn of_beanstalk() {
             "put" => "put 0 0 60 1\r\nx".to_owned(),
             "peek" | "reserve-job" | "delete" | "kick-job" | "touch" | "stats-job" => format!("{command} {id}"),
             "release" => format!("release {id} 0 0"),
-            "bury" => format!("bury {id} 0"),
+            "bury" | "revoke" => format!("{command} {id} 0"),
             "kick" => "kick 1".to_owned(),
             "reserve-with-timeout" | "reserve-with-abort" => format!("{command} 0"),
-            "stats-group" | "stats-tube" | "use" | "watch" | "ignore" => format!("{command} {TUBE}"),
+            "stats-group" | "stats-tube" | "use" | "name" | "watch" | "ignore" => format!("{command} {TUBE}"),
             "pause-tube" => format!("pause-tube {TUBE} 0"),
             "auth" => format!("auth {}", super::OPERATOR),
             "reserve-batch" => "reserve-batch 1 0".to_owned(),

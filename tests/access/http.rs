@@ -15,7 +15,7 @@ use super::{digest, user, Guarded, Talk, OPERATOR};
 use crate::daemon::{run, Folder, PATIENCE};
 
 /// The rights of each path, one of which is enough.
-const ROWS: [(&str, &[&str]); 28] = [
+const ROWS: [(&str, &[&str]); 30] = [
     ("GET /", &["open"]),
     ("GET /healthz", &["open"]),
     ("GET /readyz", &["open"]),
@@ -35,6 +35,7 @@ const ROWS: [(&str, &[&str]); 28] = [
     ("POST /api/tubes/{tube}/clear", &["admin"]),
     // To a tube for which nobody has a right.
     ("POST /api/tubes/{tube}/move", &[]),
+    ("GET /api/connections", &["look"]),
     ("GET /api/failed", &["look"]),
     ("GET /api/tubes/{tube}/failed", &["look"]),
     ("POST /api/tubes/{tube}/failed/kick", &["admin"]),
@@ -43,6 +44,7 @@ const ROWS: [(&str, &[&str]); 28] = [
     ("POST /api/jobs/{id}/kick", &["admin"]),
     ("POST /api/jobs/{id}/move", &[]),
     ("POST /api/jobs/{id}/delete", &["admin"]),
+    ("POST /api/jobs/{id}/revoke", &["admin"]),
     ("POST /api/jobs/{id}/bury", &["admin"]),
     ("GET /favicon.ico", &["open"]),
 ];

@@ -37,6 +37,33 @@ fn tubes_and_their_jobs() {
 }
 
 #[test]
+fn connections_that_have_to_do_with_these_tubes() {
+    let guarded = Guarded::start(&format!("me {} look:mail* take:mail*", user()));
+    let (mut own, mut other) = (guarded.operator(), guarded.operator());
+    for (talk, tube, name) in [(&mut own, "mail", "mailer"), (&mut other, "secret", "spy")] {
+        assert_eq!(talk.ask(&format!("use {tube}")), format!("USING {tube}"));
+        assert_eq!(talk.ask(&format!("watch {tube}")), "WATCHING 2");
+        assert_eq!(talk.ask("ignore default"), "WATCHING 1");
+        assert_eq!(talk.ask(&format!("name {name}")), "NAMED");
+    }
+    // A job of a tube that the client must not know of, though it may know of its holder.
+    assert_eq!(own.ask("watch secret"), "WATCHING 2");
+    put(&guarded, &["secret"]);
+    own.send(b"reserve\r\n");
+    assert_eq!((own.line(), own.line()), ("RESERVED 1 1".to_owned(), "x".to_owned()));
+    let mut client = guarded.connect("beanstalk");
+    let list = client.body("list-connections");
+    assert!(list.contains("client: \"mailer\"") && list.contains("watches: \"mail\"\n"), "{list}");
+    assert!(list.contains("state: working\n") && !list.contains("job:"), "{list}");
+    assert!(!list.contains("secret") && !list.contains("spy"), "{list}");
+    // Nor that it is there.
+    assert_eq!(list.matches("- number:").count(), 1, "{list}");
+    let all = guarded.operator().body("list-connections");
+    assert!(all.contains("client: \"spy\"") && all.contains("job: 1\n  job-tube: secret\n"), "{all}");
+    assert!(all.contains("user: \"operator\"") || all.contains("user:"), "{all}");
+}
+
+#[test]
 fn in_as_many_turns_as_it_takes() {
     let guarded = Guarded::start(&format!("me {} look:a*", user()));
     let mut operator = guarded.operator();

@@ -6,7 +6,7 @@ use super::{user, Guarded};
 use crate::daemon::{command, run_command, Ended};
 
 /// A command line for each row of the table in beanpole-ctl(1). Job 1 is ready, 2 is buried.
-const LINES: [(&str, &[&str]); 21] = [
+const LINES: [(&str, &[&str]); 23] = [
     ("stats", &["t", "-i", "1"]),
     ("tubes", &[]),
     ("top", &["-b", "-n", "1"]),
@@ -25,6 +25,8 @@ const LINES: [(&str, &[&str]); 21] = [
     ("move", &["t", "u", "--yes"]),
     ("clear", &["t", "--yes"]),
     ("list", &["t"]),
+    ("connections", &[]),
+    ("revoke", &["-p", "5", "1"]),
     ("export", &[]),
     ("import", &[]),
     ("work", &["t", "--once", "--", "true"]),
@@ -68,6 +70,10 @@ fn subcommands_need_the_rights_that_the_manual_lists() {
         operator.ask("reserve-job 2");
         operator.take(3);
         assert_eq!(operator.ask("bury 2 5"), "BURIED");
+        if name == "revoke" {
+            operator.ask("reserve-job 1");
+            operator.take(3);
+        }
         let ended = std::thread::scope(|scope| {
             let running = scope.spawn(|| run(&guarded, name, arguments));
             while !running.is_finished() {

@@ -230,7 +230,10 @@ impl Life {
                 None
             })),
             11 | 12 => drop(self.turn(|engine, now| {
-                engine.claim_log_room(0).then(|| engine.bury(client, job, pri, now));
+                let revokes = client.0 % 2 == 0 && engine.claim_log_room(0);
+                if !revokes || !engine.revoke(job, pri, now) {
+                    engine.claim_log_room(0).then(|| engine.bury(client, job, pri, now));
+                }
                 None
             })),
             13 => drop(self.turn(|engine, now| {

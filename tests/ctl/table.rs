@@ -125,7 +125,7 @@ fn bash_completes() {
     let offers = |words: &[&str]| bash(&script, words, &address);
     let all: BTreeSet<String> = SUBCOMMANDS.iter().map(|row| row.name.to_owned()).collect();
     assert_eq!(offers(&["beanpole", ""]), all);
-    assert_eq!(offers(&["beanpole", "re"]), ["release", "reserve", "resume"].map(str::to_owned).into());
+    assert_eq!(offers(&["beanpole", "re"]), ["release", "reserve", "resume", "revoke"].map(str::to_owned).into());
     assert!(offers(&["beanpole", "--max-"]).contains("--max-memory"));
     assert_eq!(offers(&["beanpole", "put", "--pr"]), ["--pri".to_owned()].into());
     assert_eq!(offers(&["beanpole", "tubes", "mi"]), ["mint".to_owned()].into());

@@ -57,6 +57,30 @@ fn the_command_has_the_body_on_stdin_and_its_job_in_the_environment() {
     });
 }
 
+#[test]
+fn a_job_that_hangs_is_seen_and_revoked_and_its_command_killed() {
+    let server = Server::beanpole(&[]);
+    let folder = Folder::new();
+    let mark = folder.file("begun");
+    server.ok(&["put", "-t", "mail", "-r", "1", "x"]);
+    let script = format!("echo $$ >> {}; exec sleep 1000", mark.display());
+    let mut worker = Running::start(server.command(&["work", "mail", "--once", "--", "sh", "-c", &script]));
+    wait_until("the command has begun", || lines(&mark).len() == 1);
+    let shown = server.ok(&["connections"]);
+    let line = shown.lines().find(|line| line.contains("working")).unwrap_or_else(|| panic!("{shown}"));
+    assert!(line.contains("\t1\tmail\t"), "{shown}");
+    let json = server.ok(&["connections", "--json"]);
+    assert!(json.contains("\"job\":1,\"job-tube\":\"mail\""), "{json}");
+    server.ok(&["revoke", "1"]);
+    assert_eq!(worker.code(), Some(1), "the worker has lost its job");
+    let pid = lines(&mark)[0].parse().expect("a process id");
+    wait_until("the command is gone", || kill(Pid::from_raw(pid), None).is_err());
+    assert_eq!((server.figure("stats-job 1", "state"), server.figure("stats-job 1", "last-error")).0, "buried");
+    let refused = server.run(&["revoke", "1"]);
+    assert_eq!(refused.code, 1, "{}", refused.err);
+    assert!(refused.err.contains("job 1 is not there, or not in a state for that"), "{}", refused.err);
+}
+
 /// Also a body that the command does not read, and one that is larger than a pipe.
 #[test]
 fn a_command_need_not_read_its_body() {

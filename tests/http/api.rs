@@ -247,6 +247,44 @@ fn health_says_what_is_wrong() {
 }
 
 #[test]
+fn connections_are_sorted_found_and_revoked() {
+    let visited = serve(|_| ());
+    let mut workers: Vec<_> = (0..60).map(|_| speak(&visited)).collect();
+    for (number, worker) in workers.iter_mut().enumerate() {
+        assert_eq!(worker(&format!("name worker-{number}")), "NAMED");
+        for _ in 0..number % 4 {
+            assert!(worker("put 0 0 60 1\r\nx").starts_with("INSERTED"));
+            assert!(worker("reserve").starts_with("RESERVED"));
+        }
+    }
+    let (mut seen, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = visited.get(&format!("/api/connections?sort=jobs-held&order=desc&limit=25{after}"));
+        assert_eq!(value(&page, "total"), "60");
+        let objects = page.split("\n{").skip(1);
+        seen.extend(objects.map(|it| value(it, "jobs-held").parse::<u64>().expect("a number")));
+        match value(&page, "next") {
+            "null" => break,
+            mark => after = format!("&after={}", mark.trim_matches('"')),
+        }
+    }
+    assert_eq!(seen, [3, 2, 1, 0].map(|held| [held; 15]).concat());
+    visited.clock.advance(Duration::from_secs(9));
+    let found = visited.get("/api/connections?filter=worker-59");
+    assert_eq!((value(&found, "client"), value(&found, "state")), ("\"worker-59\"", "\"working\""));
+    assert!(["8", "9", "10"].contains(&value(&found, "job-age")), "{found}");
+    let job = value(&found, "job").to_owned();
+    let shown = visited.get(&format!("/api/jobs/{job}"));
+    assert_eq!(value(&shown, "holder"), value(&found, "number"));
+    assert_eq!(visited.post(&format!("/api/jobs/{job}/revoke"), "{}"), (200, "{\"done\":true}\n".to_owned()));
+    assert_eq!(visited.post(&format!("/api/jobs/{job}/revoke"), "{}").0, 404);
+    assert_eq!(workers[59](&format!("delete {job}")), "NOT_FOUND");
+    for wrong in ["sort=name", "sort=idle&order=up", "after=x", "limit=x"] {
+        assert_eq!(visited.visitor().get(&format!("/api/connections?{wrong}")).status, 400, "{wrong}");
+    }
+}
+
+#[test]
 fn tubes_are_sorted_over_all_pages() {
     let visited = serve(|_| ());
     let mut client = visited.client();

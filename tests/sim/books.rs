@@ -29,7 +29,8 @@ const PACKETS: [u8; 3] = [13, 14, 25];
 
 /// Whether a line tells of a change that the log must have by then.
 pub fn is_promise(line: &[u8]) -> bool {
-    const WORDS: [&[u8]; 5] = [b"DELETED\r\n", b"RELEASED\r\n", b"BURIED\r\n", b"KICKED\r\n", b"MOVED\r\n"];
+    const WORDS: [&[u8]; 6] =
+        [b"REVOKED\r\n", b"DELETED\r\n", b"RELEASED\r\n", b"BURIED\r\n", b"KICKED\r\n", b"MOVED\r\n"];
     // A duplicate's reply has more words.
     let is_new = line.starts_with(b"INSERTED ") && line.iter().filter(|&&byte| byte == b' ').count() == 1;
     WORDS.contains(&line) || is_new || line.starts_with(b"KICKED ") && line != b"KICKED 0\r\n"

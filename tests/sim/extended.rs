@@ -14,7 +14,7 @@ use crate::speech::{body, Topic};
 pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
     let (tube, to, job) = (topic.tube(random), topic.tube(random), topic.job(random));
     let state = random.pick(&["ready", "delayed", "buried"]);
-    Some(match random.below(33) {
+    Some(match random.below(36) {
         0..5 if topic.bursts && !topic.enough => {
             let put = format!("put 0 0 60 1 tub:{}\r\nx", random.pick(&UNATTENDED));
             vec![put; 4 + random.below(12) as usize].join("\r\n")
@@ -46,6 +46,8 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
         25 => format!("limit-tube {tube} {}", random.pick(&[0, 0, 2, 6])),
         30 | 31 => format!("set-tube {tube}{}", settings(random, topic)),
         32 if !topic.predicted => format!("fail {job} {} 7\r\nno host", random.below(9)),
+        33 | 34 => format!("revoke {job} {}", random.below(9)),
+        35 => format!("touch {job} {}/3", random.below(4)),
         26 if random.once_in(6) => "drain".to_owned(),
         26 => "undrain".to_owned(),
         _ => return None,
@@ -239,6 +241,7 @@ pub fn carry_out(model: &mut Model, client: ClientId, half_closed: bool, words: 
             model.limit(client, known(words[1]), most).expect("room for a tube");
             "LIMITED".to_owned()
         }
+        "revoke" => if model.revoke(job(1), number(words[2]) as u32, now) { "REVOKED" } else { "NOT_FOUND" }.to_owned(),
         "set-tube" => match model.set_tube(client, known(words[1]), settings_of(&words[2..]), now) {
             Ok(()) => "SET".to_owned(),
             Err(_) => "BAD_FORMAT".to_owned(),

@@ -14,7 +14,7 @@ use crate::server::handle::ThreadHandle;
 use crate::server::hub::{Hub, TurnScratch};
 use crate::server::log_threads;
 use crate::server::message::Message;
-use crate::server::socket::{anything, only_durable, Look, Stream};
+use crate::server::socket::{anything, only_durable, Look, PeerAddress, Stream};
 use crate::server::timer;
 use crate::shims::{unbounded, Mutex, Ordering, Receiver, Waker};
 
@@ -73,7 +73,7 @@ fn output(bytes: &[u8]) -> Output {
 
 fn outbox(owner: &Owner, room: usize, look: Look) -> (Arc<Outbox>, Stream) {
     let stream = Stream::new(room, look);
-    (Outbox::new(stream.clone(), owner.handle.clone(), 0), stream)
+    (Outbox::new(stream.clone(), PeerAddress, owner.handle.clone(), 0), stream)
 }
 
 /// Two threads leave notes while the owner goes to sleep and wakes up.

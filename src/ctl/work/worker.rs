@@ -36,6 +36,8 @@ enum Outcome {
     TooLong,
     /// It was killed, since the worker is to end.
     Stopped,
+    /// It was killed, since the job is not the worker's any more.
+    Lost,
 }
 
 impl Worker {
@@ -150,6 +152,7 @@ impl Worker {
             Outcome::Ended(status) => failure(*status),
             Outcome::TooLong => Some(format!("killed after {} s", self.plan.max_time.unwrap_or(0))),
             Outcome::Stopped => Some("stopped".to_owned()),
+            Outcome::Lost => Some("killed".to_owned()),
         };
         if connection.is_ok() {
             let reason = told.as_ref().map(|told| errors.reason(told));
@@ -158,7 +161,7 @@ impl Worker {
         let verdict = match &connection {
             Ok(verdict) => verdict.as_str(),
             Err(problem) if problem.code == NO_CONNECTION => "the connection is lost: it will be run again",
-            Err(_) => "it is not ours any more",
+            Err(_) => "it was revoked, or its time to run has ended",
         };
         if !self.plan.quiet || told.is_some() || connection.is_err() {
             let went = told.as_deref().unwrap_or("done");
@@ -202,6 +205,11 @@ impl Worker {
             if ours.is_ok() && now >= touch {
                 ours = self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new());
                 touch = now + pace;
+                if ours.as_ref().is_err_and(|problem| problem.code == REFUSED) {
+                    // It was revoked, deleted or given to somebody else: nobody wants this result.
+                    killed = Some(Outcome::Lost);
+                    kill(&mut child);
+                }
                 continue;
             }
             let next = ours.is_ok().then_some(touch).into_iter().chain(end.filter(|_| killed.is_none())).min();

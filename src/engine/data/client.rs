@@ -148,6 +148,18 @@ pub struct ClientState {
     pub(in crate::engine) producer: bool,
     /// Has requested a job; for `stats`.
     pub(in crate::engine) worker: bool,
+    /// When the client connected, and when it gave its last command, in units of [`HEARD_UNIT`].
+    pub(in crate::engine) connected: u32,
+    pub(in crate::engine) heard: u32,
+}
+
+/// Times of connections are counted in units of 2^30 ns, about a second: shifting costs less than dividing.
+const HEARD_UNIT: u32 = 30;
+
+/// Returns how long ago a moment counted in units of [`HEARD_UNIT`] was.
+pub(in crate::engine) fn heard_ago(then: u32, now: Time) -> Span {
+    let units = ((now.nanos() >> HEARD_UNIT) as u32).saturating_sub(then);
+    Span::from_nanos(u64::from(units) << HEARD_UNIT)
 }
 
 impl ClientState {
@@ -231,6 +243,27 @@ impl Clients {
         // 0 means no wait.
         state.wait = state.wait.wrapping_add(1).max(1);
         state.since = self.waits;
+    }
+
+    /// Notes that a client has given a command.
+    #[inline]
+    pub(in crate::engine) fn hear(&mut self, client: ClientId, now: Time) {
+        if let Some(state) = self.states.get_mut(client.0 as usize) {
+            state.heard = (now.nanos() >> HEARD_UNIT) as u32;
+            if state.connected == 0 {
+                state.connected = state.heard;
+            }
+        }
+    }
+
+    /// The client with this number, if there is one.
+    pub(in crate::engine) fn get(&self, number: u32) -> Option<&ClientState> {
+        self.states.get(number as usize)
+    }
+
+    /// A number above those of all clients.
+    pub(in crate::engine) fn end(&self) -> u32 {
+        self.states.capacity() as u32
     }
 
     /// Counts a client that has tried to put a job.

@@ -154,6 +154,9 @@ const IN_RUN: u8 = 8;
 /// The flag of a job that is a member of a group or waits for one, and of a schedule.
 const TIED: u8 = 16;
 
+/// The time of a reservation is counted in units of 2^20 ns, about a millisecond. The count wraps after 52 days.
+const TAKEN_UNIT: u32 = 20;
+
 /// A job. Its fields are visible only within the engine; other components use the methods.
 #[derive(Debug)]
 pub struct Job {
@@ -170,7 +173,8 @@ pub struct Job {
     /// [`Origins`](super::origins::Origins). Scheduled: its number among the
     /// [`Schedules`](super::schedules::Schedules). Otherwise [`NIL`].
     pub(in crate::engine) holder: u32,
-    /// A job is in one list or one heap at a time; in a heap, `links.prev` is its position.
+    /// A job is in one list or one heap at a time; in a heap, `links.prev` is its position. Reserved: `links.next` is
+    /// the time of the reservation, see [`Job::taken_for`].
     pub(in crate::engine) links: Links,
     state: State,
     pub(in crate::engine) completion: CompletionPolicy,
@@ -368,6 +372,21 @@ impl Job {
     #[cfg(any(test, feature = "test-support"))]
     pub(in crate::engine) fn is_urgent(&self) -> bool {
         self.state == State::Ready && self.pri < URGENT
+    }
+
+    /// Notes when the job, which is being reserved, was taken.
+    #[inline]
+    pub(in crate::engine) fn take(&mut self, now: Time) {
+        self.links.next = (now.nanos() >> TAKEN_UNIT) as u32;
+    }
+
+    /// How long the job has been reserved, also if it was touched since. Zero in other states.
+    pub fn taken_for(&self, now: Time) -> Span {
+        if self.state != State::Reserved {
+            return Span::ZERO;
+        }
+        let units = ((now.nanos() >> TAKEN_UNIT) as u32).wrapping_sub(self.links.next);
+        Span::from_nanos(u64::from(units) << TAKEN_UNIT)
     }
 
     /// The order in which the ready jobs of a tube are served.

@@ -19,6 +19,8 @@ pub(in crate::engine) struct RareExtras {
     /// The attachments of the clients that wait for the outcome.
     pub attached: List,
     pub progress: (u32, u32),
+    /// If it was revoked: the number of the connection that held it, 0 for a lease, and its rank among buried jobs.
+    pub revoked: Option<(u32, Time)>,
     pub reducer: Option<Box<[u8]>>,
     /// The requested start time; [`Time::NEVER`] if there was none.
     pub start: Time,
@@ -46,6 +48,7 @@ impl RareExtras {
     const NONE: RareExtras = RareExtras {
         attached: List::EMPTY,
         progress: (0, 0),
+        revoked: None,
         reducer: None,
         start: Time::NEVER,
         order: 0,
@@ -170,6 +173,7 @@ impl JobExtras {
         let RareExtras {
             attached,
             progress,
+            revoked,
             reducer,
             start,
             order,
@@ -185,6 +189,7 @@ impl JobExtras {
             attached.is_empty() && *progress == (0, 0) && reducer.is_none() && (*start, *order) == (Time::NEVER, 0);
         let plain =
             plain && !(*orphaned || *ephemeral || *last_try) && (*backoff, *lane) == (0, NIL) && reason.is_none();
+        let plain = plain && revoked.is_none();
         let counts = (self.result_at, self.max_attempts, self.max_fails, self.done);
         plain && !self.is_tagged() && self.expires == Time::NEVER && counts == (0, 0, 0, false)
     }
@@ -421,6 +426,13 @@ impl ExtrasStore {
         let JobExtras { expires, place, .. } = *self.get(number);
         if expires != Time::NEVER && place == NIL {
             self.ends.push(expires, number, &mut self.store);
+        }
+    }
+
+    /// Forgets the progress of an earlier reservation.
+    pub fn forget_progress(&mut self, number: u32) {
+        if let Some(rare) = &mut self.get_mut(number).rare {
+            rare.progress = (0, 0);
         }
     }
 

@@ -7,7 +7,8 @@
 use crate::engine::data::account::Account;
 use crate::engine::data::details::History;
 use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{JobId, Priority, State};
+use crate::engine::data::job::{Job, JobId, Priority, State};
+use crate::engine::data::job_extras::JobExtras;
 use crate::engine::data::latency::TubeTimes;
 use crate::engine::data::list::List;
 use crate::engine::data::name::Name;
@@ -114,6 +115,10 @@ pub struct JobStats<'a> {
     pub tries_left: Option<u8>,
     /// The tube that it is a dead letter of.
     pub dead_from: Option<&'a [u8]>,
+    /// The number of the connection that has it reserved; `None` for leases.
+    pub holder: Option<u32>,
+    /// The last progress report of its worker: numerator and denominator.
+    pub progress: Option<(u32, u32)>,
 }
 
 /// Places in a queue that are looked at one by one.
@@ -188,7 +193,15 @@ impl Engine {
             fails: job.fails,
             tries_left: self.tries_left(&job),
             dead_from: self.dead_from(&job),
+            holder: (job.state() == State::Reserved && !job.is_leased()).then(|| self.connection(ClientId(job.holder))),
+            progress: self.progress(&job),
         })
+    }
+
+    /// The last progress report of the worker that has this job reserved.
+    pub fn progress(&self, job: &Job) -> Option<(u32, u32)> {
+        let progress = self.extras(job).map(JobExtras::progress);
+        progress.filter(|(_, total)| *total > 0 && job.state() == State::Reserved)
     }
 }
 

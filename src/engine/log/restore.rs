@@ -249,7 +249,7 @@ impl Engine {
         let mut next = self.store.jobs.next(0);
         while let Some(slot) = next {
             next = self.store.jobs.next(slot + 1);
-            let longest = now + self.lease_of(self.store.jobs.get(slot));
+            let lease = self.lease_of(self.store.jobs.get(slot));
             let job = self.store.jobs.get_mut(slot);
             match job.state() {
                 State::Buried => {
@@ -262,7 +262,8 @@ impl Engine {
                 }
                 State::Reserved => {
                     job.holder = NOBODY.0;
-                    job.due = job.due.min(longest);
+                    job.due = job.due.min(now + lease);
+                    job.take((job.due - lease).min(now));
                 }
                 State::Delayed => self.restore_delay(slot, now),
                 State::Scheduled => self.bound_schedule(slot, now),

@@ -47,7 +47,7 @@ impl Engine {
     /// first: otherwise one verb could give the job to another client and take it away again.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Scheduled);
-        let slot = slot.ok_or(NotCompleted::NotFound)?;
+        let slot = slot.filter(|&slot| !self.is_revoked(slot, None)).ok_or(NotCompleted::NotFound)?;
         if self.store.jobs.get(slot).state() == State::Finished {
             self.changed(Change::Promise(slot));
             return Err(NotCompleted::Final);

@@ -119,8 +119,10 @@ impl Engine {
     fn enter_more(&mut self, slot: u32) {
         self.enter_groups(slot);
         if self.store.jobs.get(slot).is_bound() {
-            if self.store.jobs.get(slot).state() == State::Buried {
-                self.reveal_one(slot, true);
+            match self.store.jobs.get(slot).state() {
+                State::Buried => self.reveal_one(slot, true),
+                State::Reserved => self.store.extras.forget_progress(self.store.extras.of(slot)),
+                _ => {}
             }
             self.count_life(slot);
         }
@@ -231,6 +233,7 @@ impl Engine {
         self.transfer_with(slot, cause, |job| {
             job.holder = if leased { NOBODY.0 } else { client.0 };
             job.due = now + job.ttr().min(limit);
+            job.take(now);
             job.count(Count::Reserves);
         });
         if self.tubes.get(number).rules.is_some() {

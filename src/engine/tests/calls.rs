@@ -38,6 +38,8 @@ pub enum Call {
     },
     Bury(ClientId, JobId, Priority),
     Touch(ClientId, JobId),
+    /// Takes a job from its holder.
+    Revoke(JobId, Priority),
     Kick(ClientId, u64),
     KickJob(JobId),
     Show(JobId),
@@ -158,7 +160,7 @@ impl Call {
             | SetTube(client, ..)
             | Fail { client, .. }
             | Use(client, _) => model.client(client).is_some(),
-            Connect | KickJob(_) | Show(_) | Pause(_, _) | Drain | Undrain | Tick { .. } => true,
+            Connect | KickJob(_) | Revoke(..) | Show(_) | Pause(_, _) | Drain | Undrain | Tick { .. } => true,
             Flush(..) | List { .. } | Ages(_) => true,
         }
     }
@@ -256,6 +258,7 @@ impl Call {
                 });
                 Answer::Count(held as u64)
             }
+            Revoke(job, pri) => Answer::Is(engine.revoke(job, pri, now)),
             Flush(tube, buried) => {
                 let states = if buried { &[State::Buried][..] } else { &State::UNFINISHED };
                 let mut flush = super::super::Flush::new(tube.as_bytes().into(), states);
@@ -412,6 +415,7 @@ impl Call {
                 Answer::Nothing
             }
             TouchAll(client) => Answer::Count(model.touch_all(client, now)),
+            Revoke(job, pri) => Answer::Is(model.revoke(job, pri, now)),
             Flush(tube, buried) => Answer::Count(model.flush(tube, buried)),
             PeekReserved(client) => known(model, model.peek_reserved(client)),
             List { tube, state, above, limit } => Answer::Ids(model.list_ids(tube, state, above, limit)),

@@ -117,6 +117,12 @@ impl Model {
             fails: self.fails(id),
             tries_left: self.tries_left(id).filter(|_| state != State::Scheduled),
             dead_from: self.dead_from(id).map(str::as_bytes),
+            holder: match job.place {
+                Place::Reserved { by, .. } => self.client(by).map(|client| client.connection),
+                _ => None,
+            },
+            // Nobody reports any.
+            progress: None,
         })
     }
 }

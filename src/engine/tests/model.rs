@@ -81,6 +81,8 @@ pub struct Tube {
 #[derive(Clone, Debug)]
 pub struct ClientState {
     pub id: ClientId,
+    /// The number of clients that had come then.
+    pub connection: u32,
     pub used: Name,
     pub watched: Vec<Name>,
     pub producer: bool,
@@ -193,7 +195,8 @@ impl Model {
         assert!(self.client(id).is_none(), "{id:?} is somebody else");
         self.total_connections += 1;
         let watched = vec!["default"];
-        self.clients.push(ClientState { id, used: "default", watched, producer: false, worker: false });
+        let connection = self.total_connections as u32;
+        self.clients.push(ClientState { id, connection, used: "default", watched, producer: false, worker: false });
     }
 
     /// A client goes: its jobs are ready again, those that are served first before the others, and count nothing for
@@ -205,6 +208,7 @@ impl Model {
         held.sort_by_key(order);
         held.into_iter().for_each(|job| self.lose(job, now));
         self.extended.weighted.retain(|client| *client != id);
+        self.extended.revoked.retain(|_, (client, _)| *client != id);
         while self.client_mut(id).watched.pop().is_some() {
             self.end_tubes();
         }
@@ -396,7 +400,7 @@ impl Model {
     /// A reserved job can be deleted by its holder only, any other one by everybody.
     pub fn delete(&mut self, client: ClientId, id: JobId) -> bool {
         let Some(job) = self.job(id) else { return false };
-        if matches!(job.place, Place::Reserved { by, .. } if by != client) {
+        if matches!(job.place, Place::Reserved { by, .. } if by != client) || self.is_revoked(id, client) {
             return false;
         }
         if let Place::Reserved { until, .. } = job.place {

@@ -287,7 +287,8 @@ impl Script {
         let (client, job) = self.hand(model);
         let idle = self.idle(model);
         let full = model.jobs.len() >= self.jobs;
-        match (self.dice.below(68), idle) {
+        match (self.dice.below(72), idle) {
+            (68.., _) => Call::Revoke(job, self.priority()),
             (60.., _) => Call::Fail { client, job, pri: self.priority(), reason: self.name() },
             (0..24, _) if !full => self.put_tagged(model),
             // In few steps, a batch may end though there are more.

@@ -63,7 +63,7 @@ fn choices(model: &Model, clients: [ClientId; 2]) -> Vec<(Span, Call)> {
             calls.extend([Span::ZERO, second].map(|delay| Call::Release { client, job: job.id, pri: 0, delay }));
         }
     }
-    calls.extend(model.jobs.iter().map(|job| Call::KickJob(job.id)));
+    calls.extend(model.jobs.iter().flat_map(|job| [Call::KickJob(job.id), Call::Revoke(job.id, 0)]));
     let mut choices: Vec<(Span, Call)> = calls.into_iter().map(|call| (Span::ZERO, call)).collect();
     choices.push((second, Call::Tick { limit: 100 }));
     choices.retain(|(_, call)| call.is_legal(model));
@@ -78,6 +78,10 @@ fn kind(model: &Model, now: Time) -> String {
         let place = match job.place {
             Place::Delayed { until } => format!("d{}", rest(until)),
             Place::Reserved { by, until } => format!("r{}:{}", by.0, rest(until)),
+            Place::Buried { turn } => {
+                let revoked = model.extended.revoked.get(&job.id).filter(|(_, at)| *at == turn);
+                format!("b{turn}{:?}", revoked.map(|(client, _)| client))
+            }
             other => format!("{other:?}"),
         };
         let _ = write!(text, "{:?}{}{}:{place};", job.id, job.tube, job.pri);

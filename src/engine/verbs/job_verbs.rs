@@ -25,6 +25,9 @@ pub struct Kick {
     pub done: u64,
 }
 
+/// The reason that a revoked job failed.
+const REVOKED: &[u8] = b"revoked";
+
 impl Kick {
     /// Of up to so many jobs.
     pub fn new(bound: u64) -> Kick {
@@ -45,6 +48,7 @@ impl Engine {
                 self.count_run(slot, now);
                 self.complete_deleted(slot, now);
             }
+            State::Buried if self.is_revoked(slot, Some(client)) => return false,
             _ => self.end_job(slot, Outcome::Gone, now),
         }
         true
@@ -98,6 +102,35 @@ impl Engine {
             self.changed(Change::Move { slot, sizes });
         }
         buried
+    }
+
+    /// Takes a reserved job from its holder and buries it with this priority. Returns `false` if the job is not
+    /// reserved. To the former holder, the job does not exist until it is kicked.
+    pub fn revoke(&mut self, id: JobId, pri: Priority, now: Time) -> bool {
+        let reserved = |slot: &u32| self.store.jobs.get(*slot).state() == State::Reserved;
+        let Some(slot) = self.store.jobs.find(id).filter(reserved) else { return false };
+        let holder = ClientId(self.store.jobs.get(slot).holder);
+        let Some(slot) = self.held(holder, id, now) else { return false };
+        self.note_reason(slot, REVOKED);
+        self.complete_buried(slot, pri);
+        if let Some(slot) = self.store.jobs.find(id) {
+            let (number, rank) = (self.extras_of(slot), self.store.jobs.get(slot).due);
+            let from = self.clients[holder].connection;
+            self.store.extras.edit(number, |extras| extras.rare_mut().revoked = Some((from, rank)));
+        }
+        self.serve_unblocked(now);
+        true
+    }
+
+    /// Returns `true` if the job in `slot` was revoked, from this client or, with `None`, from anyone, and has been
+    /// buried since.
+    pub(in crate::engine) fn is_revoked(&self, slot: u32, from: Option<ClientId>) -> bool {
+        let job = self.store.jobs.get(slot);
+        let revoked = self.extras(job).and_then(|extras| extras.rare()?.revoked);
+        revoked.is_some_and(|(connection, rank)| {
+            let is_from = from.is_none_or(|client| self.clients[client].connection == connection);
+            is_from && job.state() == State::Buried && job.due == rank
+        })
     }
 
     /// Starts the time to run of a job again. False if the client does not hold it.

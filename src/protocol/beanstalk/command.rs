@@ -54,7 +54,8 @@ pub enum Command {
     },
     Kick(u32),
     KickJob(JobId),
-    Touch(JobId),
+    /// With the progress that its worker reports.
+    Touch(JobId, Option<(u32, u32)>),
     Stats,
     StatsJob(JobId),
     StatsTube(Box<[u8]>),
@@ -108,6 +109,13 @@ pub enum Command {
     ListKeys {
         from: u32,
     },
+    /// Connections with numbers above this one.
+    ListConnections {
+        above: u32,
+        limit: usize,
+    },
+    Name(Box<[u8]>),
+    Revoke(JobId, Priority),
     SetTube {
         tube: Box<[u8]>,
         settings: Box<TubeSettings>,
@@ -136,6 +144,7 @@ impl Command {
             Command::Delete(_) => 1,
             Command::Bury { dead_from: Some(from), .. } => 2 * (from.len() as u64 + CHANGE_OVERHEAD),
             Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) | Command::Kick(_) => CHANGE_OVERHEAD,
+            Command::Revoke(..) => 3 * CHANGE_OVERHEAD,
             Command::PauseTube { tube, .. } | Command::LimitTube { tube, .. } | Command::MoveJob { tube, .. } => {
                 tube.len() as u64 + CHANGE_OVERHEAD
             }

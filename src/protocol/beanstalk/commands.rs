@@ -54,6 +54,9 @@ pub enum CommandName {
     Undrain,
     ListJobs,
     ListKeys,
+    ListConnections,
+    Name,
+    Revoke,
     MoveJob,
     MoveTube,
     LimitTube,
@@ -126,7 +129,7 @@ const fn ours(extension: Extension, row: CommandRow) -> CommandRow {
 }
 
 #[rustfmt::skip]
-pub const COMMANDS: [CommandRow; 46] = [
+pub const COMMANDS: [CommandRow; 49] = [
     CommandRow { name: CommandName::Put, need: Need::PUT_USED, word: "put ", arguments: "<pri> <delay> <ttr> <bytes>", parse: None, summary: "put a job, whose body follows, into the used tube", extension: None },
     row(CommandName::Peek, Need::LOOK_JOB, "peek ", "<id>", |args, _| only_id(args).map(Command::Peek), "show a job"),
     row(CommandName::PeekReady, Need::LOOK_USED, "peek-ready", "", |args, _| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
@@ -146,7 +149,7 @@ pub const COMMANDS: [CommandRow; 46] = [
     row(CommandName::Kick, Need::ADMIN_USED, "kick ", "<bound>", |args, _| strtoul32(args).map(Command::Kick), "make so many buried, or delayed, jobs ready"),
     row(CommandName::KickJob, Need::ADMIN_JOB, "kick-job ", "<id>", |args, _| only_id(args).map(Command::KickJob), "make this buried, delayed or leased job ready"),
     ours(Extension::Batch, row(CommandName::TouchAll, Need::TAKE_ANY, "touch-all", "", |args, _| alone(args, Command::TouchAll), "start the times to run of all reserved jobs again")),
-    row(CommandName::Touch, Need::TAKE_JOB, "touch ", "<id>", |args, _| only_id(args).map(Command::Touch), "start the time to run of a reserved job again"),
+    row(CommandName::Touch, Need::TAKE_JOB, "touch ", "<id> [<n/m>]", touch, "start the time to run of a reserved job again, and say how far it is"),
     ours(Extension::Wait, row(CommandName::Wait, Need::FOLLOW_JOB, "wait ", "<id> <seconds>", wait, "wait until a job is gone or set aside")),
     ours(Extension::Flush, row(CommandName::FlushTube, Need::ADMIN_NAMED, "flush-tube ", "<tube>", |args, on| flush(args, on, &State::UNFINISHED), "delete all jobs of a tube")),
     ours(Extension::Flush, row(CommandName::FlushBuried, Need::ADMIN_NAMED, "flush-buried ", "<tube>", |args, on| flush(args, on, &[State::Buried]), "delete the buried jobs of a tube")),
@@ -154,6 +157,9 @@ pub const COMMANDS: [CommandRow; 46] = [
     ours(Extension::Drain, row(CommandName::Undrain, Need::ADMIN_ALL, "undrain", "", |args, _| alone(args, Command::Drain(false)), "take jobs in again")),
     ours(Extension::ListJobs, row(CommandName::ListJobs, Need::LOOK_NAMED, "list-jobs ", "<tube> <state> [<above>] [<count>]", list_jobs, "list ids of jobs of a tube")),
     ours(Extension::Export, row(CommandName::ListKeys, Need::LOOK_ANY, "list-keys", " [<from>]", list_keys, "list keys that outlive their jobs")),
+    ours(Extension::Connections, row(CommandName::ListConnections, Need::LOOK_ANY, "list-connections", " [<above>] [<count>]", list_connections, "list connections, and what they do")),
+    ours(Extension::Connections, row(CommandName::Name, Need::OPEN, "name ", "<tube>", |args, on| tube(args, on).map(Command::Name), "name the connection, for others to see")),
+    ours(Extension::Revoke, row(CommandName::Revoke, Need::ADMIN_JOB, "revoke ", "<id> <pri>", revoke, "take a reserved job from its holder, and bury it")),
     ours(Extension::Move, row(CommandName::MoveJob, Need::ADMIN_JOB, "move-job ", "<id> <tube> <pri> <delay>", move_job, "put a job into another tube")),
     ours(Extension::Move, row(CommandName::MoveTube, Need::ADMIN_NAMED, "move-tube ", "<tube> <tube> <state> <bound>", move_tube, "put up to so many jobs into another tube")),
     ours(Extension::Limit, row(CommandName::LimitTube, Need::ADMIN_NAMED, "limit-tube ", "<tube> <count> [<normal> <low>]", limit_tube, "bound how many jobs a tube may have")),
@@ -352,6 +358,28 @@ fn list_jobs(args: &[u8], extensions: Extensions) -> Option<Command> {
 fn list_keys(args: &[u8], _: Extensions) -> Option<Command> {
     let from = if args.is_empty() { 0 } else { spaced(args).and_then(number32).and_then(last)? };
     Some(Command::ListKeys { from })
+}
+
+fn list_connections(args: &[u8], _: Extensions) -> Option<Command> {
+    let (above, args) = if args.is_empty() { (0, args) } else { spaced(args).and_then(number32)? };
+    let limit = if args.is_empty() { BATCH } else { number32(args).and_then(last)? };
+    (1..=BATCH).contains(&limit).then_some(Command::ListConnections { above, limit: limit as usize })
+}
+
+fn revoke(args: &[u8], _: Extensions) -> Option<Command> {
+    let (id, args) = number(args)?;
+    number32(args).and_then(last).map(|pri| Command::Revoke(JobId(id), pri))
+}
+
+/// Progress is two numbers with a slash between them, the second at least 1 and not less than the first.
+fn touch(args: &[u8], extensions: Extensions) -> Option<Command> {
+    let (id, rest) = number(args)?;
+    if rest.is_empty() || !extensions.has(Extension::Progress) {
+        return last((id, rest)).map(|id| Command::Touch(JobId(id), None));
+    }
+    let (done, rest) = spaced(rest).and_then(number32)?;
+    let total = rest.strip_prefix(b"/").and_then(number32).and_then(last)?;
+    (total > 0 && done <= total).then_some(Command::Touch(JobId(id), Some((done, total))))
 }
 
 fn move_job(args: &[u8], extensions: Extensions) -> Option<Command> {

@@ -2,8 +2,11 @@
 //!
 //! Owns what is left of them, and what that costs in memory and in the binlog. `session` goes on with them.
 
+use std::sync::Arc;
+
 use super::command::CHANGE_OVERHEAD;
-use crate::engine::{FindOldest, FindReserved, Flush, IdPage, JobId, Kick, LongCommand, MoveJobs, TouchAll};
+use crate::engine::{FindOldest, FindReserved, Flush, IdPage, JobId, Kick, LongCommand, MoveJobs, Report, TouchAll};
+use crate::protocol::connections::ConnectionPage;
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{self, Flow, Output};
 
@@ -32,6 +35,10 @@ pub enum Continuation {
     ListJobs(IdPage),
     /// A list of keys that outlive their jobs: the number of the next one, how many there are, and the list so far.
     ListKeys(u32, usize, Output),
+    /// A page of `list-connections`, and the list so far.
+    ListConnections(Box<ConnectionPage>),
+    /// A progress report about a job, for the clients that wait for its outcome.
+    Report(JobId, Arc<Report>),
     /// Jobs on their way to another tube.
     Move(MoveJobs),
     /// Statistics of a tube whose oldest jobs are being found.
@@ -62,7 +69,7 @@ impl Continuation {
             Continuation::Stats(_) | Continuation::ListTubes(..) | Continuation::ListWatched(..) => 0,
             Continuation::TouchAll(_) | Continuation::FindReserved(_) | Continuation::ListJobs(_) => 0,
             Continuation::ListKeys(..) | Continuation::StatsTubes(..) => 0,
-            Continuation::StatsTube(_) => 0,
+            Continuation::StatsTube(_) | Continuation::ListConnections(_) | Continuation::Report(..) => 0,
         }
     }
 
@@ -78,7 +85,8 @@ impl Continuation {
             Continuation::Move(moving) => moving.footprint(),
             Continuation::StatsTube(find) => find.footprint(),
             Continuation::FindReserved(find) => find.footprint(),
-            Continuation::Kick(_) | Continuation::TouchAll(_) => 0,
+            Continuation::ListConnections(page) => size_of::<ConnectionPage>() as u64 + page.footprint(),
+            Continuation::Kick(_) | Continuation::TouchAll(_) | Continuation::Report(..) => 0,
         }
     }
 }

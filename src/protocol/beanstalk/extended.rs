@@ -2,11 +2,15 @@
 //!
 //! Owns what becomes of them. Must not know how bytes arrive or leave.
 
+use std::sync::Arc;
+
 use super::continuation::Continuation;
 use super::{reply, yaml};
 use crate::engine::{
-    Engine, Failed, JobEnd, JobId, NotSet, Priority, Progress, Reserve, ReserveMode, Span, Time, TubeSettings,
+    ClientId, Engine, Failed, JobEnd, JobId, NotSet, Priority, Progress, Report, Reserve, ReserveMode, Span, Time,
+    TubeSettings,
 };
+use crate::protocol::connections::{offer_connections, ConnectionPage, Connections};
 use crate::protocol::{self, guard, Context, Flow, Output};
 
 /// Steps of a delete, as of any ordinary command.
@@ -100,11 +104,63 @@ pub fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -
     Flow::Next
 }
 
-/// The figures of a job, and what it has by its tags, its tube and its failures; `None` if there is no such job.
-pub fn stats_job(id: JobId, engine: &Engine, now: Time) -> Option<Vec<u8>> {
+/// The figures of a job, and what it has by its tags, its tube and its failures; `None` if there is no such job. Names
+/// its holder, unless that is `asker`, who knows.
+pub fn stats_job(id: JobId, asker: Option<ClientId>, engine: &Engine, now: Time) -> Option<Vec<u8>> {
     let job = engine.job(id)?;
     let options = engine.stored_options(&job);
-    Some(yaml::job(&engine.job_stats(id, now)?, options.as_ref(), now))
+    let mut stats = engine.job_stats(id, now)?;
+    stats.holder = stats.holder.filter(|_| asker.is_some_and(|asker| !job.is_held_by(asker)));
+    Some(yaml::job(&stats, options.as_ref(), now))
+}
+
+/// Lists connections, and goes on with the list in another turn if there is memory for more.
+pub fn list_connections(mut it: Box<ConnectionPage>, context: &mut Context, out: &mut Output) -> Flow {
+    if it.page.is_open() && offer_connections(&mut it.page, &mut it.from, context, |_| true) == Progress::Done {
+        context.engine.take_steps(it.page.close());
+    }
+    let connections = Connections::of(context);
+    let mut steps = context.engine.steps().left();
+    while steps > 0 && !it.page.is_open() {
+        let Some((_, handle)) = it.page.next() else {
+            reply::list(out, std::mem::take(&mut it.list));
+            return Flow::Next;
+        };
+        let stats =
+            context.engine.client_at(handle).and_then(|client| context.engine.client_stats(client.0, context.now));
+        let bytes = stats.map_or(0, |it_stats| {
+            yaml::connection(&mut it.list, |show| connections.show(context.engine, &it_stats, show))
+        });
+        steps = steps.saturating_sub(1 + bytes as u64 / 64);
+    }
+    context.engine.take_steps(context.engine.steps().left() - steps);
+    if context.engine.has_memory(it.footprint()) {
+        return Continuation::ListConnections(it).later();
+    }
+    reply::words(out, reply::OUT_OF_MEMORY);
+    Flow::Next
+}
+
+/// Starts the time to run of a job again, and tells the clients that wait for its outcome how far it is.
+pub fn progress(id: JobId, (done, total): (u32, u32), context: &mut Context, out: &mut Output) -> Flow {
+    let Context { engine, client, now, .. } = context;
+    let touched = engine.touch(*client, id, *now);
+    reply::found(out, touched, reply::TOUCHED);
+    if !touched {
+        return Flow::Next;
+    }
+    // As Gearman's clients expect it.
+    let text = format!("{done}\0{total}").into_bytes().into();
+    let report_text = Arc::new(Report::Progress { text, done, total });
+    engine.report(*client, id, &report_text, *now);
+    report(id, report_text, context)
+}
+
+pub fn report(id: JobId, report: Arc<Report>, context: &mut Context) -> Flow {
+    match context.engine.report_on(context.client, id, &report, context.now) {
+        Progress::More => Continuation::Report(id, report).later(),
+        Progress::Done => Flow::Next,
+    }
 }
 
 /// Sets how the client chooses among its watched tubes.

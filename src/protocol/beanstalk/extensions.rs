@@ -32,10 +32,13 @@ pub enum Extension {
     Aft,
     Cron,
     Every,
+    Connections,
+    Revoke,
+    Progress,
 }
 
 /// Each extension with its word, and what it is in one line.
-pub const EXTENSIONS: [(Extension, &str, &str); 25] = [
+pub const EXTENSIONS: [(Extension, &str, &str); 28] = [
     (Extension::Idp, "idp", "a tag of put: a key that no two jobs of a tube share"),
     (Extension::Tub, "tub", "a tag of put: the tube by its name"),
     (Extension::Try, "try", "a tag of put: a job that is lost or released too often is buried"),
@@ -65,6 +68,9 @@ pub const EXTENSIONS: [(Extension, &str, &str); 25] = [
     (Extension::Aft, "aft", "a tag of put: the job is held until members of a group have ended"),
     (Extension::Cron, "cron", "a tag of put: the job recurs at times in cron's form"),
     (Extension::Every, "every", "a tag of put: the job recurs after so many seconds each"),
+    (Extension::Connections, "connections", "list-connections, name, and in stats-job, who else holds a job"),
+    (Extension::Revoke, "revoke", "the command of that name: a reserved job is taken from its holder"),
+    (Extension::Progress, "progress", "progress of a job in touch and stats-job"),
 ];
 
 /// A set of extensions: those that a server offers.

@@ -96,7 +96,8 @@ impl Request {
             | Command::Release { id, .. }
             | Command::Bury { id, .. }
             | Command::KickJob(id)
-            | Command::Touch(id)
+            | Command::Touch(id, _)
+            | Command::Revoke(id, _)
             | Command::Wait(id, _)
             | Command::Fail { id, .. }
             | Command::StatsJob(id) => Subject::Job(Some(*id)),
@@ -117,8 +118,11 @@ impl Request {
         if let Command::Put { job, tags } = &self.command {
             return job.body.len() as u64 + tags.as_ref().map_or(0, |tags| tags_size(tags));
         }
-        if let Command::Fail { reason, .. } = &self.command {
-            return reason.len() as u64;
+        if let Command::Fail { reason: bytes, .. } = &self.command {
+            return bytes.len() as u64;
+        }
+        if let Command::Name(name) = &self.command {
+            return name.len() as u64;
         }
         let bytes = match self.subject() {
             Subject::Tube(tube) | Subject::JobAndTube(_, tube) => tube.len(),

@@ -13,6 +13,7 @@ use crate::engine::{
     Engine, Event, FindOldest, FindReserved, Flush, IdPage, JobId, JobView, Kick, MoveJobs, Name, NewJob, Progress,
     Refused, Reserve, Span, State, Tagged, Tags, TouchAll,
 };
+use crate::protocol::connections::ConnectionPage;
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{self, Context, Flow, Output};
 
@@ -32,14 +33,17 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         Command::Reserve(timeout) => return reserve(timeout, context, out),
         Command::ReserveJob(id) => reply::job(out, b"RESERVED", engine.reserve_job(client, id, now)),
         Command::Delete(id) => reply::found(out, engine.delete(client, id, now), reply::DELETED),
-        Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) if !engine.claim_log_room(0) => {
+        Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) | Command::Revoke(..)
+            if !engine.claim_log_room(0) =>
+        {
             reply::words(out, reply::OUT_OF_MEMORY);
         }
         Command::Release { id, pri, delay } => release(id, engine.release(client, id, pri, delay, now), engine, out),
         Command::Bury { id, pri, dead_from } => extended::bury(id, pri, dead_from.as_deref(), context, out),
         Command::KickJob(id) => reply::found(out, engine.kick_job(id, now), reply::KICKED),
         Command::Kick(bound) => return go_on(Continuation::Kick(Kick::new(bound.into())), context, out),
-        Command::Touch(id) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
+        Command::Touch(id, None) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
+        Command::Touch(id, Some(progress)) => return extended::progress(id, progress, context, out),
         Command::Peek(id) => reply::job(out, b"FOUND", engine.job(id)),
         Command::PeekNext(state) => reply::job(out, b"FOUND", engine.peek(client, state)),
         Command::Use(tube) => use_tube(&tube, context, out),
@@ -50,16 +54,42 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         Command::ListTubes => return list_tubes(context, out),
         Command::ListTubesWatched => return list_watched(0, yaml::list(), context, out),
         Command::Stats => return stats(Box::default(), context, out),
-        Command::StatsJob(id) => reply::yaml(out, extended::stats_job(id, engine, now)),
+        Command::StatsJob(id) => {
+            let asker = Some(client).filter(|_| context.settings.extensions.has(Extension::Connections));
+            reply::yaml(out, extended::stats_job(id, asker, engine, now));
+        }
         Command::StatsTube(tube) if context.settings.extensions.has(Extension::Times) => {
             return go_on(Continuation::StatsTube(FindOldest::new(tube)), context, out);
         }
         Command::StatsTube(tube) => reply::yaml(out, engine.tube_stats(&tube, now).map(|tube| yaml::tube(&tube))),
+        Command::StatsTubes => return stats_tubes(0, yaml::list(), context, out),
+        Command::Auth(digest) => return auth(digest, context, out),
+        Command::Quit => return Flow::Close,
+        Command::BadFormat => reply::words(out, reply::BAD_FORMAT),
+        Command::UnknownCommand => reply::words(out, reply::UNKNOWN_COMMAND),
+        extension => return execute_extension(extension, context, out),
+    }
+    Flow::Next
+}
+
+/// Carries out a command that beanstalkd does not have.
+fn execute_extension(command: Command, context: &mut Context, out: &mut Output) -> Flow {
+    let (client, now) = (context.client, context.now);
+    let engine = &mut *context.engine;
+    match command {
         Command::StatsGroup(group) => {
             let name = Name::from(&*group);
             reply::yaml(out, engine.group_stats(&name).map(|figures| yaml::group(&group, &figures)));
         }
-        Command::StatsTubes => return stats_tubes(0, yaml::list(), context, out),
+        Command::Revoke(id, pri) => reply::found(out, engine.revoke(id, pri, now), reply::REVOKED),
+        Command::Name(name) => {
+            context.registry.name(client, &name);
+            reply::words(out, reply::NAMED);
+        }
+        Command::ListConnections { above, limit } => {
+            let page = ConnectionPage::new(above, limit, yaml::list());
+            return go_on(Continuation::ListConnections(page.into()), context, out);
+        }
         Command::ReserveWithAbort(timeout) => return reserve_with_abort(timeout, context, out),
         Command::ReserveBatch(count, timeout) => return extended::reserve_batch(count, timeout, context, out),
         Command::ReserveMode(mode) => extended::reserve_mode(mode, context, out),
@@ -80,10 +110,7 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         Command::SetTube { tube, settings } => extended::set_tube(&tube, *settings, context, out),
         Command::Fail { id, pri, reason } => extended::fail(id, pri, reason.bytes(), context, out),
         Command::LimitTube { tube, most } => extended::limit_tube(&tube, most, context, out),
-        Command::Auth(digest) => return auth(digest, context, out),
-        Command::Quit => return Flow::Close,
-        Command::BadFormat => reply::words(out, reply::BAD_FORMAT),
-        Command::UnknownCommand => reply::words(out, reply::UNKNOWN_COMMAND),
+        other => unreachable!("{other:?} is beanstalkd's"),
     }
     Flow::Next
 }
@@ -130,7 +157,9 @@ fn auth(digest: Digest, context: &mut Context, out: &mut Output) -> Flow {
         reply::words(out, reply::UNKNOWN_COMMAND);
         return Flow::Next;
     };
-    if access.authenticate(digest) {
+    let is_known = access.authenticate(digest);
+    context.registry.identify(context.client, access.name());
+    if is_known {
         reply::words(out, reply::AUTHENTICATED);
         return Flow::Next;
     }
@@ -175,6 +204,8 @@ pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flo
             Some((Progress::More, _)) => return Continuation::ListJobs(page).later(),
             Some((Progress::Done, ids)) => reply::list(out, yaml::ids(&ids)),
         },
+        Continuation::ListConnections(page) => return extended::list_connections(page, context, out),
+        Continuation::Report(id, report) => return extended::report(id, report, context),
         Continuation::StatsTubes(from, text) => return stats_tubes(from, text, context, out),
         Continuation::ListKeys(from, count, text) => return extended::list_keys(from, count, text, context, out),
         Continuation::Move(mut moving) => match engine.move_jobs(client, &mut moving, now) {

@@ -70,6 +70,15 @@ impl Yaml {
         self.0.push(b'\n');
     }
 
+    fn mark(&mut self, key: &str, mark: JobMark) {
+        match mark {
+            JobMark::Number(number) => self.number(key, number),
+            JobMark::Word(word) => self.word(key, &word),
+            JobMark::Name(name) => self.name(key, name),
+            JobMark::Text(text) => self.quoted(key, text),
+        }
+    }
+
     fn micros(&mut self, key: &str, micros: u64) {
         let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
         self.word(key, text.as_bytes());
@@ -118,13 +127,16 @@ pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8
     yaml.number("time-left", job.left.secs());
     yaml.number("file", 0);
     JOB_COUNTS.iter().for_each(|row| yaml.number(row.name, (row.of)(&job.history).into()));
-    job_marks(job, options, now, |key, mark| match mark {
-        JobMark::Number(number) => yaml.number(key, number),
-        JobMark::Word(word) => yaml.word(key, &word),
-        JobMark::Name(name) => yaml.name(key, name),
-        JobMark::Text(text) => yaml.quoted(key, text),
-    });
+    job_marks(job, options, now, |key, mark| yaml.mark(key, mark));
     yaml.0
+}
+
+/// Adds a connection, which `fill` shows, to the list that answers `list-connections`, and returns the number of bytes
+/// added.
+pub fn connection(list: &mut Output, fill: impl FnOnce(&mut dyn FnMut(&'static str, JobMark))) -> usize {
+    let mut lines = Yaml::new(512);
+    fill(&mut |key, mark| lines.mark(key, mark));
+    push_item(list, &lines.0)
 }
 
 /// Something that only some jobs have.
@@ -152,14 +164,7 @@ pub fn job_marks(
             show(key, Number(number));
         }
     };
-    if let Some(schedule) = options.and_then(|options| options.schedule) {
-        match whole_number(schedule.when) {
-            Some(seconds) => show("every", Number(seconds)),
-            None => show("cron", Text(schedule.when)),
-        }
-        show("runs", Number(schedule.count.runs.into()));
-        show("skipped", Number(schedule.count.skipped.into()));
-    }
+    schedule_marks(options, &mut show);
     if let Some(options) = options {
         match options.dedup_key {
             StoredKey::Kept(name) => show("idempotency-key", Name(&name.text())),
@@ -202,9 +207,27 @@ pub fn job_marks(
     if let Some(tube) = job.dead_from {
         show("dead-from", Name(tube));
     }
+    if let Some(holder) = job.holder {
+        show("holder", Number(holder.into()));
+    }
+    if let Some((done, total)) = job.progress {
+        show("progress", Word(format!("{done}/{total}").into_bytes().into()));
+    }
     if let Some(reason) = options.map(|options| options.reason).filter(|reason| !reason.is_empty()) {
         show("last-error", Text(reason));
     }
+}
+
+/// Shows what only schedules have.
+fn schedule_marks(options: Option<&StoredOptions>, show: &mut impl FnMut(&'static str, JobMark)) {
+    use JobMark::{Number, Text};
+    let Some(schedule) = options.and_then(|options| options.schedule) else { return };
+    match whole_number(schedule.when) {
+        Some(seconds) => show("every", Number(seconds)),
+        None => show("cron", Text(schedule.when)),
+    }
+    show("runs", Number(schedule.count.runs.into()));
+    show("skipped", Number(schedule.count.skipped.into()));
 }
 
 /// The groups that a job is a member of, or those that it waits for, with commas between them.
@@ -275,7 +298,11 @@ pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 3]) -> Vec<u8> {
 /// Adds the statistics of a tube, without its times, to the list that answers `stats-tubes`, and returns the number of
 /// bytes added.
 pub fn tube_item(list: &mut Output, tube: &TubeStats) -> usize {
-    let lines = self::tube(tube);
+    push_item(list, &self::tube(tube))
+}
+
+/// Adds the keys of an object to a list, and returns the number of bytes added.
+fn push_item(list: &mut Output, lines: &[u8]) -> usize {
     let text = list.text();
     let before = text.len();
     for (place, line) in lines.split_inclusive(|&byte| byte == b'\n').skip(1).enumerate() {

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::lists::{Filter, JobRows, JsonList};
+use super::lists::{Filter, JobRows, JsonList, PagedList};
 use super::objects::beginning;
 use super::reply::{HttpAnswer, Kind};
 use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, Progress, Smallest, State};
@@ -86,16 +86,21 @@ impl FailedGroups {
         let (groups, key) = Default::default();
         FailedGroups { filter, walk: BuriedWalk::new(None), groups, keys: 0, others: 0, key }
     }
+}
 
-    /// Returns the bytes of memory that it occupies beside itself.
-    pub fn footprint(&self) -> u64 {
-        let group = size_of::<(Box<[u8]>, Failures)>() + 16;
-        let groups = self.keys + (self.groups.capacity() * group) as u64;
-        self.filter.footprint() + self.walk.footprint() + groups + self.key.capacity() as u64
+impl PagedList for FailedGroups {
+    fn kind(&self) -> &'static str {
+        "http failed"
     }
 
-    /// Goes on, and returns the reply when all failed jobs were seen.
-    pub fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+    fn footprint(&self) -> u64 {
+        let group = size_of::<(Box<[u8]>, Failures)>() + 16;
+        let groups = self.keys + (self.groups.capacity() * group) as u64;
+        let own = (size_of::<FailedGroups>() + self.key.capacity()) as u64;
+        own + self.filter.footprint() + self.walk.footprint() + groups
+    }
+
+    fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         while let Some(id) = context.engine.next_buried(&mut self.walk) {
             context.engine.take_steps(LOOK);
             self.add(id, context);
@@ -119,7 +124,9 @@ impl FailedGroups {
         }
         Some(list.finish("failed", &format!("\"others\":{}", self.others)))
     }
+}
 
+impl FailedGroups {
     fn add(&mut self, id: JobId, context: &Context) {
         let engine = &*context.engine;
         let Some(job) = engine.job(id) else { return };
@@ -163,20 +170,24 @@ impl FailedJobs {
         let (walk, newest) = (group.walk(), Smallest::new(0, limit + 1));
         FailedJobs { group, before, limit, walk, newest, rows: None }
     }
+}
 
-    /// Returns the name of the tube.
-    pub fn tube(&self) -> &[u8] {
-        &self.group.tube
+impl PagedList for FailedJobs {
+    fn kind(&self) -> &'static str {
+        "http failed jobs"
     }
 
-    /// Returns the bytes of memory that it occupies beside itself.
-    pub fn footprint(&self) -> u64 {
+    fn tube(&self) -> Option<&[u8]> {
+        Some(&self.group.tube)
+    }
+
+    fn footprint(&self) -> u64 {
         let rows = self.rows.as_ref().map_or(0, |(rows, _)| rows.footprint());
-        self.group.footprint() + self.walk.footprint() + 16 * (self.limit as u64 + 1) + rows
+        let own = size_of::<FailedJobs>() as u64 + self.group.footprint();
+        own + self.walk.footprint() + 16 * (self.limit as u64 + 1) + rows
     }
 
-    /// Goes on, and returns the reply when the page is complete.
-    pub fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+    fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         if self.rows.is_none() {
             while let Some(id) = context.engine.next_buried(&mut self.walk) {
                 context.engine.take_steps(LOOK);

@@ -1,17 +1,18 @@
-//! Lists of tubes and jobs, a page at a time.
+//! Lists of tubes, connections and jobs, a page at a time.
 //!
-//! Owns the order of a page and the marks between pages. A page is found in as many turns as it needs; what comes or
+//! Owns what is listed, and by which figures. A page is found in as many turns as it needs; what comes or
 //! goes meanwhile may be in it or not. What is kept between turns is bounded by one page and on the account of memory.
 //! Must not decide who may see what.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::fmt::Debug;
 
-use super::objects::{job_members, tube_members, tube_values, TubeValues, GLIMPSE};
+use super::objects::{job_members, mark_member, tube_members, tube_values, TubeValues, GLIMPSE};
 use super::reply::{not_found, HttpAnswer, Kind};
-use crate::engine::{Engine, IdPage, JobId, JobView, Progress, State, TubeStats};
+use crate::engine::{ClientHandle, Engine, IdPage, JobId, JobView, Progress, State};
 use crate::protocol::beanstalk::TUBE_FIGURES;
-use crate::protocol::text::{has_part, whole_number};
+use crate::protocol::connections::{offer_connections, Connections, CONNECTION_FIGURES};
+use crate::protocol::sorted::{Order, SortedPage};
+use crate::protocol::text::has_part;
 use crate::protocol::{self, Context, Output};
 use crate::shared::json::Members;
 
@@ -46,6 +47,23 @@ impl JsonList {
         whole.text().extend_from_slice(format!("\n],{members}}}\n").as_bytes());
         Ok((Kind::Json, whole))
     }
+}
+
+/// A list that is found over several turns.
+pub trait PagedList: Debug + Send {
+    /// Goes on, and returns the reply when the page is complete.
+    fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer>;
+
+    /// Returns the bytes of memory that it occupies.
+    fn footprint(&self) -> u64;
+
+    /// The name of the tube that it is about, if it is about one.
+    fn tube(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// The name by which tests distinguish kinds of lists.
+    fn kind(&self) -> &'static str;
 }
 
 /// Which tubes a list shows.
@@ -87,14 +105,18 @@ impl TubeList {
     pub fn new(next: u32, filter: Filter, limit: usize) -> TubeList {
         TubeList { next, filter, limit, list: JsonList::default() }
     }
+}
 
-    /// Bytes of memory beside itself.
-    pub fn footprint(&self) -> u64 {
-        self.filter.0.len() as u64 + self.list.text.footprint()
+impl PagedList for TubeList {
+    fn kind(&self) -> &'static str {
+        "http tubes"
     }
 
-    /// Goes on, and returns the reply when the page is complete.
-    pub fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+    fn footprint(&self) -> u64 {
+        size_of::<TubeList>() as u64 + self.filter.footprint() + self.list.text.footprint()
+    }
+
+    fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         let TubeList { next, filter, limit, list } = self;
         let Context { engine, access, now, .. } = context;
         let progress = engine.walk_tubes(next, *now, |tube| {
@@ -112,214 +134,113 @@ impl TubeList {
     }
 }
 
-/// The figure by which tubes are sorted, and the direction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TubeOrder {
-    /// The place of a figure in [`TUBE_FIGURES`], or `None` for the name. Tubes with the same figure are in the order
-    /// of their names.
-    figure: Option<usize>,
-    descending: bool,
+/// Something that is listed in an order.
+pub trait Listed: Debug + Send + Sized {
+    /// What a list of such things is called, in replies and in tests.
+    const NAME: &'static str;
+    const KIND: &'static str;
+
+    /// Looks at some things from the number `from` on, and offers those that `filter` admits and the client may see.
+    fn look(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress;
+
+    /// Adds something with this name to a list, unless it is gone, and returns the number of bytes added.
+    fn show(self, name: &[u8], context: &Context, list: &mut JsonList) -> usize;
 }
 
-impl TubeOrder {
-    /// Reads a key of a tube's figures, or `name`, and a direction.
-    pub fn read(key: &[u8], direction: &[u8]) -> Option<TubeOrder> {
-        let place = || TUBE_FIGURES.iter().position(|row| row.name.as_bytes() == key);
-        let figure = if key == b"name" { None } else { Some(place()?) };
-        let descending = match direction {
-            b"asc" => false,
-            b"desc" => true,
-            _ => return None,
-        };
-        Some(TubeOrder { figure, descending })
-    }
-
-    fn value(self, tube: &TubeStats) -> u64 {
-        self.figure.and_then(|place| TUBE_FIGURES.get(place)).map_or(0, |row| (row.of)(tube))
-    }
-
-    fn compare(self, one: (u64, &[u8]), other: (u64, &[u8])) -> Ordering {
-        let values = one.0.cmp(&other.0);
-        let names = one.1.cmp(other.1);
-        match (self.descending, self.figure) {
-            (false, _) => values.then(names),
-            (true, None) => names.reverse(),
-            (true, Some(_)) => values.reverse().then(names),
-        }
-    }
-}
-
-/// The last tube of a page, behind which the next page begins, wherever that tube is by then.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mark {
-    value: u64,
-    name: Box<[u8]>,
-}
-
-impl Mark {
-    /// Reads a mark as [`Mark::show`] writes it.
-    pub fn read(text: &[u8]) -> Option<Mark> {
-        let text = std::str::from_utf8(text).ok()?;
-        let (value, name) = text.split_once('-')?;
-        let digits = name.bytes().all(|byte| byte.is_ascii_hexdigit()) && name.len() % 2 == 0;
-        let pairs = digits.then(|| (0..name.len()).step_by(2).map(|at| u8::from_str_radix(&name[at..at + 2], 16)))?;
-        Some(Mark { value: whole_number(value.as_bytes())?, name: pairs.collect::<Result<_, _>>().ok()? })
-    }
-
-    fn show(&self) -> String {
-        let digits: String = self.name.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{}-{digits}", self.value)
-    }
-}
-
-/// A tube of a page, as it was when it was found.
+/// A page of all things in an order: those that come first behind a mark.
 #[derive(Debug)]
-struct Row {
-    order: TubeOrder,
-    mark: Mark,
-    values: TubeValues,
-}
-
-impl Row {
-    fn place(&self) -> (u64, &[u8]) {
-        (self.mark.value, &self.mark.name)
-    }
-
-    fn footprint(&self) -> u64 {
-        (size_of::<Row>() + self.mark.name.len()) as u64
-    }
-}
-
-impl Ord for Row {
-    fn cmp(&self, other: &Row) -> Ordering {
-        self.order.compare(self.place(), other.place())
-    }
-}
-
-impl PartialOrd for Row {
-    fn partial_cmp(&self, other: &Row) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Row {
-    fn eq(&self, other: &Row) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Row {}
-
-/// A page of all tubes in an order: those that come first behind a mark.
-#[derive(Debug)]
-pub struct SortedTubes {
-    order: TubeOrder,
-    after: Option<Mark>,
+pub struct SortedList<T> {
+    page: SortedPage<T>,
     filter: Filter,
-    limit: usize,
-    /// The number of the next tube to look at.
-    next: u32,
-    /// How many tubes were found, and how many of them behind the mark.
-    found: u64,
-    behind: u64,
-    /// The first ones of those, the last one on top.
-    rows: BinaryHeap<Row>,
-    /// The bytes of memory of these rows.
-    held: u64,
-    /// Once all tubes were looked at: the rows that are still to be written, in their order, and how many they were.
-    writing: Option<(std::vec::IntoIter<Row>, u64)>,
-    last: Option<Mark>,
+    /// The number of the next thing to look at.
+    from: u32,
     list: JsonList,
 }
 
-impl SortedTubes {
-    pub fn new(order: TubeOrder, after: Option<Mark>, filter: Filter, limit: usize) -> SortedTubes {
-        SortedTubes {
-            order,
-            after,
-            filter,
-            limit,
-            next: 0,
-            found: 0,
-            behind: 0,
-            rows: BinaryHeap::new(),
-            held: 0,
-            writing: None,
-            last: None,
-            list: JsonList::default(),
-        }
+impl<T: Listed> SortedList<T> {
+    pub fn new(page: SortedPage<T>, filter: Filter) -> SortedList<T> {
+        SortedList { page, filter, from: 0, list: JsonList::default() }
+    }
+}
+
+impl<T: Listed> PagedList for SortedList<T> {
+    fn kind(&self) -> &'static str {
+        T::KIND
     }
 
-    /// Bytes of memory beside itself.
-    pub fn footprint(&self) -> u64 {
-        let marks = [&self.after, &self.last].into_iter().flatten().map(|mark| mark.name.len() as u64);
-        self.filter.0.len() as u64 + marks.sum::<u64>() + self.held + self.list.text.footprint()
+    fn footprint(&self) -> u64 {
+        size_of::<Self>() as u64 + self.filter.footprint() + self.page.footprint() + self.list.text.footprint()
     }
 
-    /// Goes on, and returns the reply when the page is complete.
-    pub fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
-        if self.writing.is_none() {
-            if self.look(context) == Progress::More {
+    fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+        if self.page.is_open() {
+            if T::look(&mut self.page, &self.filter, &mut self.from, context) == Progress::More {
                 return None;
             }
-            let rows = std::mem::take(&mut self.rows).into_sorted_vec();
-            context.engine.take_steps(rows.len() as u64);
-            let count = rows.len() as u64;
-            self.writing = Some((rows.into_iter(), count));
+            context.engine.take_steps(self.page.close());
         }
-        let (rows, count) = self.writing.as_mut()?;
-        let has_more = self.behind > *count;
         while !context.engine.steps().are_used_up() {
-            let Some(row) = rows.next() else {
-                let mark = std::mem::take(&mut self.last).filter(|_| has_more);
-                let next = mark.map_or("null".to_owned(), |mark| format!("\"{}\"", mark.show()));
-                let members = format!("\"next\":{next},\"total\":{}", self.found);
-                return Some(std::mem::take(&mut self.list).finish("tubes", &members));
+            let Some((name, row)) = self.page.next() else {
+                let next = self.page.mark().map_or("null".to_owned(), |mark| format!("\"{}\"", mark.show()));
+                let members = format!("\"next\":{next},\"total\":{}", self.page.found);
+                return Some(std::mem::take(&mut self.list).finish(T::NAME, &members));
             };
-            let bytes = self.list.add(|members| tube_members(members, &row.mark.name, &row.values));
+            let bytes = row.show(name, context, &mut self.list);
             context.engine.take_steps(1 + bytes as u64 / 64);
-            self.held -= row.footprint();
-            self.last = Some(row.mark);
         }
         None
     }
+}
 
-    /// Looks at tubes, and keeps those that come first.
-    fn look(&mut self, context: &mut Context) -> Progress {
+/// Returns the order of tubes with a key of their figures, or `name`, and a direction.
+pub fn tube_order(key: &[u8], direction: &[u8]) -> Option<Order> {
+    let place = || TUBE_FIGURES.iter().position(|row| row.name.as_bytes() == key);
+    Order::read(if key == b"name" { None } else { Some(place()?) }, direction)
+}
+
+/// Tubes, as they were when they were found.
+impl Listed for TubeValues {
+    const NAME: &'static str = "tubes";
+    const KIND: &'static str = "http sorted tubes";
+
+    fn look(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress {
         let Context { engine, access, now, .. } = context;
-        let mut next = self.next;
-        let progress = engine.walk_tubes(&mut next, *now, |tube| {
-            let cost = self.filter.cost(tube.name);
-            if !self.filter.admits(tube.name) || !protocol::sees(access, tube.name) {
+        let figure = page.order.figure.and_then(|place| TUBE_FIGURES.get(place));
+        engine.walk_tubes(from, *now, |tube| {
+            let cost = filter.cost(tube.name);
+            if !filter.admits(tube.name) || !protocol::sees(access, tube.name) {
                 return cost;
             }
-            cost + if self.offer(tube) { size_of::<Row>() } else { 0 }
-        });
-        self.next = next;
-        progress
+            let value = figure.map_or(0, |row| (row.of)(tube));
+            cost + if page.offer(value, tube.name, || tube_values(tube)) { size_of::<Self>() } else { 0 }
+        })
     }
 
-    /// Returns `true` if the tube is one of the first so far.
-    fn offer(&mut self, tube: &TubeStats) -> bool {
-        self.found += 1;
-        let order = self.order;
-        let place = (order.value(tube), tube.name);
-        let is_behind = |mark: &Mark| order.compare(place, (mark.value, &mark.name)).is_gt();
-        if !self.after.as_ref().is_none_or(is_behind) {
-            return false;
-        }
-        self.behind += 1;
-        if self.rows.len() >= self.limit {
-            if !self.rows.peek().is_some_and(|last| order.compare(place, last.place()).is_lt()) {
-                return false;
-            }
-            self.held -= self.rows.pop().map_or(0, |last| last.footprint());
-        }
-        let mark = Mark { value: place.0, name: place.1.into() };
-        let row = Row { order, mark, values: tube_values(tube) };
-        self.held += row.footprint();
-        self.rows.push(row);
-        true
+    fn show(self, name: &[u8], _: &Context, list: &mut JsonList) -> usize {
+        list.add(|members| tube_members(members, name, &self))
+    }
+}
+
+/// Returns the order of connections with a key of their figures and a direction.
+pub fn connection_order(key: &[u8], direction: &[u8]) -> Option<Order> {
+    let place = CONNECTION_FIGURES.iter().position(|(name, _)| name.as_bytes() == key)?;
+    Order::read(Some(place), direction)
+}
+
+impl Listed for ClientHandle {
+    const NAME: &'static str = "connections";
+    const KIND: &'static str = "http connections";
+
+    fn look(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress {
+        offer_connections(page, from, context, |text| filter.admits(text))
+    }
+
+    fn show(self, _: &[u8], context: &Context, list: &mut JsonList) -> usize {
+        let (engine, connections) = (&*context.engine, Connections::of(context));
+        let stats = engine.client_at(self).and_then(|client| engine.client_stats(client.0, context.now));
+        stats.map_or(0, |stats| {
+            list.add(|members| connections.show(engine, &stats, |key, mark| mark_member(members, key, mark)))
+        })
     }
 }
 
@@ -400,21 +321,30 @@ impl JobList {
         JobList { tube, state, above, limit, searched: 0, page: None, ids: Vec::new(), rows: None }
     }
 
-    /// The name of the tube.
-    pub fn tube(&self) -> &[u8] {
-        &self.tube
+    fn states(&self) -> &'static [State] {
+        let all = &State::LISTED;
+        let place = self.state.and_then(|state| all.iter().position(|one| *one == state));
+        place.and_then(|place| all.get(place..=place)).unwrap_or(all)
+    }
+}
+
+impl PagedList for JobList {
+    fn kind(&self) -> &'static str {
+        "http jobs"
     }
 
-    /// Bytes of memory beside itself.
-    pub fn footprint(&self) -> u64 {
+    fn tube(&self) -> Option<&[u8]> {
+        Some(&self.tube)
+    }
+
+    fn footprint(&self) -> u64 {
         let page = self.page.as_ref().map_or(0, IdPage::footprint);
         let ids = self.ids.capacity() * size_of::<JobId>();
         let rows = self.rows.as_ref().map_or(0, |(rows, _)| rows.footprint());
-        (self.tube.len() + ids) as u64 + page + rows
+        (size_of::<JobList>() + self.tube.len() + ids) as u64 + page + rows
     }
 
-    /// Goes on, and returns the reply when the page is complete.
-    pub fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+    fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         let states = self.states();
         while let Some(state) = states.get(self.searched) {
             let new = || IdPage::new(self.tube.clone(), *state, self.above, self.limit + 1);
@@ -443,12 +373,6 @@ impl JobList {
         let next = last.map_or("null".to_owned(), |id| id.0.to_string());
         Some(list.finish("jobs", &format!("\"next\":{next}")))
     }
-
-    fn states(&self) -> &'static [State] {
-        let all = &State::LISTED;
-        let place = self.state.and_then(|state| all.iter().position(|one| *one == state));
-        place.and_then(|place| all.get(place..=place)).unwrap_or(all)
-    }
 }
 
 #[cfg(test)]
@@ -456,30 +380,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_read_as_they_are_written() {
-        for name in [b"".as_slice(), b"mail", b"a\"\n\xff\0"] {
-            let mark = Mark { value: u64::MAX, name: name.into() };
-            assert_eq!(Mark::read(mark.show().as_bytes()), Some(mark));
-        }
-        for wrong in ["", "5", "-", "-61", "5-6", "5-6g", "5-+1", "x-61", "18446744073709551616-61", "5-\u{e9}\u{e9}"] {
-            assert_eq!(Mark::read(wrong.as_bytes()), None, "{wrong}");
-        }
-    }
-
-    #[test]
     fn an_order_has_a_key_and_a_direction() {
-        let read = |key: &str, direction: &str| TubeOrder::read(key.as_bytes(), direction.as_bytes());
         for wrong in [("", "asc"), ("name", ""), ("Name", "asc"), ("name", "DESC"), ("current-jobs", "asc")] {
-            assert_eq!(read(wrong.0, wrong.1), None, "{wrong:?}");
+            assert_eq!(tube_order(wrong.0.as_bytes(), wrong.1.as_bytes()), None, "{wrong:?}");
+            assert_eq!(connection_order(wrong.0.as_bytes(), wrong.1.as_bytes()), None, "{wrong:?}");
         }
-        let sorted = |key: &str, direction: &str| {
-            let order = read(key, direction).expect("an order");
-            let mut all = [(2, "b"), (1, "c"), (1, "a"), (0, "d")];
-            all.sort_by(|one, other| order.compare((one.0, one.1.as_bytes()), (other.0, other.1.as_bytes())));
-            all.map(|(_, name)| name).concat()
-        };
-        assert_eq!(sorted("current-jobs-buried", "desc"), "bacd");
-        assert_eq!(sorted("current-jobs-buried", "asc"), "dacb");
-        assert_eq!(sorted("name", "desc"), "dcba");
+        assert_eq!(tube_order(b"name", b"desc"), Some(Order { figure: None, descending: true }));
+        assert_eq!(connection_order(b"idle", b"asc"), Some(Order { figure: Some(2), descending: false }));
     }
 }

@@ -66,19 +66,27 @@ pub fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown:
     members.number("delay", job.delay().secs());
     members.number("ttr", job.ttr().secs());
     members.number("time-left", left.secs());
+    if job.state() == State::Reserved {
+        members.number("job-age", job.taken_for(now).secs());
+    }
     JOB_COUNTS.iter().for_each(|row| members.number(row.name, (row.of)(&history).into()));
     if let Some(stats) = engine.job_stats(job.id(), now) {
-        job_marks(&stats, engine.stored_options(job).as_ref(), now, |key, mark| match mark {
-            JobMark::Number(number) => members.number(key, number),
-            JobMark::Word(text) => members.text(key, &text),
-            JobMark::Name(text) | JobMark::Text(text) => members.bytes(key, text),
-        });
+        job_marks(&stats, engine.stored_options(job).as_ref(), now, |key, mark| mark_member(members, key, mark));
     }
     let body = job.body();
     members.number("size", body.len() as u64);
     let part = beginning(body.bytes(), shown);
     members.bytes("body", part);
     members.truth("truncated", part.len() < body.len());
+}
+
+/// Writes something that only some objects have.
+pub fn mark_member(members: &mut Members, key: &str, mark: JobMark) {
+    match mark {
+        JobMark::Number(number) => members.number(key, number),
+        JobMark::Word(text) => members.text(key, &text),
+        JobMark::Name(text) | JobMark::Text(text) => members.bytes(key, text),
+    }
 }
 
 /// Returns at most `most` bytes of a text, without a part of a character at the end.

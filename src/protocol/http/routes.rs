@@ -4,13 +4,15 @@
 //! out anything.
 
 use super::failed::{FailedGroup, FailedGroups, FailedJobs, Remedy, Sweep};
-use super::lists::{Filter, JobList, Mark, SortedTubes, TubeList, TubeOrder};
+use super::lists::{connection_order, tube_order, Filter, JobList, Listed, PagedList, SortedList, TubeList};
 use super::metrics::{Names, TubeChoice};
+use super::objects::TubeValues;
 use super::types::{Failure, Method};
 use crate::access::{Need, Scope};
-use crate::engine::{Body, JobId, NewJob, Priority, Span, State, Tags, TubeSettings};
+use crate::engine::{Body, ClientHandle, JobId, NewJob, Priority, Span, State, Tags, TubeSettings};
 use crate::protocol::beanstalk::{read_settings, read_tags, tags_size, Tagging};
 use crate::protocol::guard::Subject;
+use crate::protocol::sorted::{Mark, Order, SortedPage};
 use crate::protocol::text::{is_any_name, past, whole_number, MAX_QUOTED_NAME};
 use crate::protocol::{DecodeLimits, LogSubject};
 use crate::shared::json::{Object, Strays};
@@ -35,15 +37,11 @@ pub enum Command {
     /// Figures for Prometheus: in which names, and of which tubes.
     Metrics(Names, TubeChoice),
     Server,
-    /// Figures of tubes, in no useful order.
-    Tubes(Box<TubeList>),
-    /// Figures of tubes in an order.
-    SortedTubes(Box<SortedTubes>),
+    /// A page of a list.
+    List(Box<dyn PagedList>),
     /// Figures of the tube with this name, in a list.
     NamedTube(Box<[u8]>),
     Tube(Box<[u8]>),
-    /// A page of the jobs of a tube, with the beginnings of their bodies.
-    Jobs(Box<JobList>),
     /// The job with this id, in a list.
     FindJob(JobId),
     /// The next job of a tube in this state.
@@ -55,10 +53,6 @@ pub enum Command {
     Put(Box<[u8]>, NewJob),
     /// A job with tags, which name the tube.
     PutTagged(NewJob, Box<Tags>),
-    /// A list of the failed jobs, by tube and reason.
-    Failed(Box<FailedGroups>),
-    /// A page of failed jobs.
-    FailedJobs(Box<FailedJobs>),
     /// Do something with all jobs of a group.
     Sweep(Box<Sweep>),
     /// Put a buried job into the tube with this name.
@@ -80,6 +74,7 @@ pub enum Command {
     KickJob(JobId),
     DeleteJob(JobId),
     BuryJob(JobId),
+    RevokeJob(JobId),
 }
 
 /// What is known of a request before its body is read.
@@ -109,6 +104,7 @@ impl Command {
             Move { to: tube, .. } | Pause(tube, _) => CHANGE + tube.len() as u64,
             Set(tube, settings) => 2 * CHANGE + (tube.len() + settings.dead_length()) as u64,
             Kick(..) | KickJob(_) | BuryJob(_) => CHANGE,
+            RevokeJob(_) => 3 * CHANGE,
             Clear(..) | DeleteJob(_) => 1,
             _ => 0,
         }
@@ -120,15 +116,11 @@ impl Command {
         let bytes = match self {
             Put(tube, job) => tube.len() + job.body.len(),
             PutTagged(job, tags) => return job.body.len() as u64 + tags_size(tags),
-            Failed(groups) => return size_of_val(&**groups) as u64 + groups.footprint(),
-            FailedJobs(list) => return size_of_val(&**list) as u64 + list.footprint(),
             Sweep(sweep) => return size_of_val(&**sweep) as u64 + sweep.footprint(),
             MoveJob(_, tube) => tube.len(),
             Move { tube, to, .. } => tube.len() + to.len(),
             Metrics(_, choice) => choice.footprint(),
-            Tubes(list) => return size_of_val(&**list) as u64 + list.footprint(),
-            SortedTubes(list) => return size_of_val(&**list) as u64 + list.footprint(),
-            Jobs(list) => return size_of_val(&**list) as u64 + list.footprint(),
+            List(list) => return list.footprint(),
             Tube(tube) | NamedTube(tube) | Peek(tube, _) => tube.len(),
             Kick(tube, _) | Pause(tube, _) | Clear(tube, _) => tube.len(),
             Set(tube, settings) => size_of_val(&**settings) + tube.len() + settings.dead_length(),
@@ -156,8 +148,7 @@ impl Command {
         match self {
             Tube(tube) | Peek(tube, _) => Subject::Tube(tube),
             Metrics(_, TubeChoice { only: Some(tube), .. }) => Subject::Tube(tube),
-            Jobs(list) => Subject::Tube(list.tube()),
-            FailedJobs(list) => Subject::Tube(list.tube()),
+            List(list) => list.tube().map_or(Subject::Nothing, Subject::Tube),
             PutTagged(_, tags) => Subject::Tube(tags.tube.as_deref().unwrap_or_default()),
             Sweep(sweep) => match sweep.target() {
                 [] => Subject::Tube(&sweep.group.tube),
@@ -170,13 +161,14 @@ impl Command {
                 Some(dead) => Subject::TwoTubes(tube, dead),
                 None => Subject::Tube(tube),
             },
-            Job(id) | FindJob(id) | Body(id) | KickJob(id) | DeleteJob(id) | BuryJob(id) => Subject::Job(Some(*id)),
+            Job(id) | FindJob(id) | Body(id) | KickJob(id) | DeleteJob(id) | BuryJob(id) | RevokeJob(id) => {
+                Subject::Job(Some(*id))
+            }
             Introduction(introduction) => match &introduction.about {
                 About::Tube(tube) => Subject::Tube(tube),
                 About::Job(id) => Subject::Job(Some(*id)),
             },
-            Page | Health | Ready | Metrics(..) | Server => Subject::Nothing,
-            Tubes(_) | SortedTubes(_) | NamedTube(_) | Failed(_) => Subject::Nothing,
+            Page | Health | Ready | Metrics(..) | Server | NamedTube(_) => Subject::Nothing,
         }
     }
 }
@@ -226,7 +218,7 @@ const fn row(
 }
 
 #[rustfmt::skip]
-pub const ROUTES: [Route; 28] = [
+pub const ROUTES: [Route; 30] = [
     row(("page", Method::Get, "/"), &[], Need::OPEN, "the page", |_| Ok(Command::Page)),
     row(("healthz", Method::Get, "/healthz"), &[], Need::OPEN, "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
     row(("readyz", Method::Get, "/readyz"), &[], Need::OPEN, "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
@@ -245,7 +237,8 @@ pub const ROUTES: [Route; 28] = [
     row(("settings", Method::Post, "/api/tubes/{tube}/settings"), &["settings"], Need::ADMIN_NAMED, "give a tube its settings, and take away those that are not named", settings),
     row(("clear", Method::Post, "/api/tubes/{tube}/clear"), &["state"], Need::ADMIN_NAMED, "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
     row(("move", Method::Post, "/api/tubes/{tube}/move"), &["to", "state", "count"], Need::ADMIN_NAMED, "put jobs of a tube into another one", move_jobs),
-    row(("failed", Method::Get, "/api/failed"), &["filter"], Need::LOOK_ANY, "groups of failed jobs: the buried ones by tube and reason", |it| Ok(Command::Failed(FailedGroups::new(Filter::new(it.query("filter").unwrap_or_default())).into()))),
+    row(("connections", Method::Get, "/api/connections"), &["sort", "order", "filter", "limit", "after"], Need::LOOK_ANY, "connections and what they do, a page at a time", connections),
+    row(("failed", Method::Get, "/api/failed"), &["filter"], Need::LOOK_ANY, "groups of failed jobs: the buried ones by tube and reason", |it| Ok(Command::List(Box::new(FailedGroups::new(Filter::new(it.query("filter").unwrap_or_default())))))),
     row(("failed-jobs", Method::Get, "/api/tubes/{tube}/failed"), &["reason", "limit", "before"], Need::LOOK_NAMED, "failed jobs of a tube, the newest failure first, a page at a time", failed_jobs),
     row(("kick-failed", Method::Post, "/api/tubes/{tube}/failed/kick"), &["reason", "reason-base64"], Need::ADMIN_NAMED, "make failed jobs of a tube ready, all or those with one reason", |it| sweep(it, Remedy::Kick)),
     row(("delete-failed", Method::Post, "/api/tubes/{tube}/failed/delete"), &["reason", "reason-base64"], Need::ADMIN_NAMED, "delete failed jobs of a tube, all or those with one reason", |it| sweep(it, Remedy::Delete)),
@@ -253,6 +246,7 @@ pub const ROUTES: [Route; 28] = [
     row(("kick-job", Method::Post, "/api/jobs/{id}/kick"), &[], Need::ADMIN_JOB, "make a buried, delayed or leased job ready", |it| it.id().map(Command::KickJob)),
     row(("move-job", Method::Post, "/api/jobs/{id}/move"), &["to"], Need::ADMIN_JOB, "put a buried job into another tube", |it| Ok(Command::MoveJob(it.id()?, target(it)?))),
     row(("delete", Method::Post, "/api/jobs/{id}/delete"), &[], Need::ADMIN_JOB, "delete a job that nobody has reserved", |it| it.id().map(Command::DeleteJob)),
+    row(("revoke", Method::Post, "/api/jobs/{id}/revoke"), &[], Need::ADMIN_JOB, "take a reserved job from its holder, and bury it", |it| it.id().map(Command::RevokeJob)),
     row(("bury", Method::Post, "/api/jobs/{id}/bury"), &[], Need::ADMIN_JOB, "set a job aside that nobody has reserved", |it| it.id().map(Command::BuryJob)),
     // What stands here is known, and gives nothing: browsers ask for it unasked.
     row(("favicon", Method::Get, "/favicon.ico"), &[], Need::OPEN, "nothing: browsers ask for it", |_| Err(Failure::new(404, "there is no icon"))),
@@ -389,18 +383,30 @@ fn tubes(it: &mut Arguments) -> Result<Command, Failure> {
     let filter = Filter::new(it.query("filter").unwrap_or_default());
     let Some(key) = it.query("sort") else {
         let after = u32::try_from(it.query_number("after", 0)?).map_err(|_| wrong("after"))?;
-        return Ok(Command::Tubes(TubeList::new(after, filter, limit).into()));
+        return Ok(Command::List(Box::new(TubeList::new(after, filter, limit))));
     };
     let direction = it.query("order").unwrap_or(b"asc");
-    let order = TubeOrder::read(key, direction).ok_or_else(|| wrong("sort, or order"))?;
+    sorted::<TubeValues>(it, tube_order(key, direction))
+}
+
+/// A page of things in this order, if it is one.
+fn sorted<T: Listed + 'static>(it: &Arguments, order: Option<Order>) -> Result<Command, Failure> {
+    let order = order.ok_or_else(|| wrong("sort, or order"))?;
     let after = it.query("after").map(|text| Mark::read(text).ok_or_else(|| wrong("after"))).transpose()?;
-    Ok(Command::SortedTubes(SortedTubes::new(order, after, filter, limit).into()))
+    let limit = it.query_number("limit", 1000)?.clamp(1, 1000) as usize;
+    let filter = Filter::new(it.query("filter").unwrap_or_default());
+    Ok(Command::List(Box::new(SortedList::<T>::new(SortedPage::new(order, after, limit), filter))))
+}
+
+fn connections(it: &mut Arguments) -> Result<Command, Failure> {
+    let (key, direction) = (it.query("sort").unwrap_or(b"number"), it.query("order").unwrap_or(b"asc"));
+    sorted::<ClientHandle>(it, connection_order(key, direction))
 }
 
 fn jobs(it: &mut Arguments) -> Result<Command, Failure> {
     let from = it.query_number("from", 0)?;
     let limit = it.query_number("limit", 100)?.clamp(1, 100) as usize;
-    Ok(Command::Jobs(JobList::new(it.part(0), it.query("state").map(state).transpose()?, from, limit).into()))
+    Ok(Command::List(Box::new(JobList::new(it.part(0), it.query("state").map(state).transpose()?, from, limit))))
 }
 
 fn put(it: &mut Arguments) -> Result<Command, Failure> {
@@ -424,7 +430,7 @@ fn put(it: &mut Arguments) -> Result<Command, Failure> {
 fn failed_jobs(it: &mut Arguments) -> Result<Command, Failure> {
     let group = FailedGroup { tube: it.part(0), reason: it.query("reason").map(Into::into) };
     let limit = it.query_number("limit", 100)?.clamp(1, 100) as usize;
-    Ok(Command::FailedJobs(FailedJobs::new(group, it.query_number("before", u64::MAX)?, limit).into()))
+    Ok(Command::List(Box::new(FailedJobs::new(group, it.query_number("before", u64::MAX)?, limit))))
 }
 
 fn sweep(it: &mut Arguments, remedy: Remedy) -> Result<Command, Failure> {

@@ -3,8 +3,8 @@
 //! Owns which verb a request becomes and what its reply tells. What may be long goes on in other turns, and a list that
 //! grows is on the account of memory. Must not know how bytes arrive or leave.
 
-use super::failed::{FailedGroups, FailedJobs, Sweep};
-use super::lists::{named_tube, numbered_job, JobList, SortedTubes, TubeList};
+use super::failed::Sweep;
+use super::lists::{named_tube, numbered_job, PagedList};
 use super::metrics::{self, Scrape};
 use super::objects::{figure, job_members, time_members, tube_members, tube_values, SHOWN};
 use super::page::PAGE;
@@ -42,12 +42,9 @@ pub struct Continuation {
 enum Rest {
     Metrics(Box<Scrape>),
     Server(Box<VisibleSums>),
-    Tubes(Box<TubeList>),
-    SortedTubes(Box<SortedTubes>),
+    /// A page of a list.
+    List(Box<dyn PagedList>),
     Tube(FindOldest),
-    Jobs(Box<JobList>),
-    Failed(Box<FailedGroups>),
-    FailedJobs(Box<FailedJobs>),
     Sweep(Box<Sweep>),
     /// A kick of many jobs.
     Kick(Box<[u8]>, Kick),
@@ -59,7 +56,7 @@ enum Rest {
 
 /// Every kind of it; tests go through all of them.
 #[cfg(test)]
-pub const KINDS: [&str; 12] = [
+pub const KINDS: [&str; 13] = [
     "http metrics",
     "http server",
     "http tubes",
@@ -72,6 +69,7 @@ pub const KINDS: [&str; 12] = [
     "http failed",
     "http failed jobs",
     "http sweep",
+    "http connections",
 ];
 
 #[cfg(test)]
@@ -80,15 +78,11 @@ impl Continuation {
         match &self.rest {
             Rest::Metrics(_) => KINDS[0],
             Rest::Server(_) => KINDS[1],
-            Rest::Tubes(_) => KINDS[2],
-            Rest::SortedTubes(_) => KINDS[3],
+            Rest::List(list) => list.kind(),
             Rest::Tube(_) => KINDS[4],
-            Rest::Jobs(_) => KINDS[5],
             Rest::Kick(..) => KINDS[6],
             Rest::Clear(_) => KINDS[7],
             Rest::Move(_) => KINDS[8],
-            Rest::Failed(_) => KINDS[9],
-            Rest::FailedJobs(_) => KINDS[10],
             Rest::Sweep(_) => KINDS[11],
         }
     }
@@ -111,9 +105,7 @@ impl Continuation {
             Rest::Clear(_) => 1,
             Rest::Move(moving) => CHANGE + moving.footprint(),
             Rest::Sweep(sweep) => CHANGE + sweep.target().len() as u64,
-            Rest::Failed(_) | Rest::FailedJobs(_) => 0,
-            Rest::Metrics(_) | Rest::Server(_) => 0,
-            Rest::Tubes(_) | Rest::SortedTubes(_) | Rest::Tube(_) | Rest::Jobs(_) => 0,
+            Rest::Metrics(_) | Rest::Server(_) | Rest::List(_) | Rest::Tube(_) => 0,
         }
     }
 
@@ -122,12 +114,8 @@ impl Continuation {
         match &self.rest {
             Rest::Metrics(scrape) => scrape.footprint(),
             Rest::Server(_) => size_of::<VisibleSums>() as u64,
-            Rest::Tubes(list) => size_of::<TubeList>() as u64 + list.footprint(),
-            Rest::SortedTubes(list) => size_of::<SortedTubes>() as u64 + list.footprint(),
+            Rest::List(list) => list.footprint(),
             Rest::Tube(find) => find.footprint(),
-            Rest::Jobs(list) => size_of::<JobList>() as u64 + list.footprint(),
-            Rest::Failed(groups) => size_of::<FailedGroups>() as u64 + groups.footprint(),
-            Rest::FailedJobs(list) => size_of::<FailedJobs>() as u64 + list.footprint(),
             Rest::Sweep(sweep) => size_of::<Sweep>() as u64 + sweep.footprint(),
             Rest::Kick(tube, _) => tube.len() as u64,
             Rest::Clear(flush) => flush.footprint(),
@@ -185,19 +173,15 @@ fn carry_out(command: Command, head: Box<Head>, context: &mut Context, out: &mut
             advance(Rest::Metrics(scrape.into()), context)
         }
         Command::Server => advance(Rest::Server(Box::default()), context),
-        Command::Tubes(list) => advance(Rest::Tubes(list), context),
-        Command::SortedTubes(list) => advance(Rest::SortedTubes(list), context),
+        Command::List(list) => advance(Rest::List(list), context),
         Command::NamedTube(name) => Step::Done(named_tube(&name, context)),
         Command::Tube(name) => advance(Rest::Tube(FindOldest::new(name)), context),
-        Command::Jobs(list) => advance(Rest::Jobs(list), context),
         Command::FindJob(id) => Step::Done(numbered_job(id, context)),
         Command::Peek(tube, state) => Step::Done(peek(&tube, state, context)),
         Command::Job(id) => Step::Done(job(id, context)),
         Command::Body(id) => Step::Done(body(id, context)),
         Command::Put(tube, job) => Step::Done(put(&tube, job, context)),
         Command::PutTagged(job, tags) => Step::Done(put_tagged(job, *tags, context)),
-        Command::Failed(groups) => advance(Rest::Failed(groups), context),
-        Command::FailedJobs(list) => advance(Rest::FailedJobs(list), context),
         Command::Sweep(sweep) => advance(Rest::Sweep(sweep), context),
         Command::MoveJob(id, to) => Step::Done(move_job(id, &to, context)),
         Command::Kick(tube, count) => advance(Rest::Kick(tube, Kick::new(count)), context),
@@ -214,6 +198,7 @@ fn carry_out(command: Command, head: Box<Head>, context: &mut Context, out: &mut
         Command::DeleteJob(id) => {
             Step::Done(change(context, None, FREE_JOB, |it| it.engine.delete(it.client, id, now)))
         }
+        Command::RevokeJob(id) => Step::Done(change(context, Some(0), "reserved job", |it| revoke(id, it))),
         Command::BuryJob(id) => Step::Done(change(context, Some(0), FREE_JOB, |it| bury(id, it))),
     };
     conclude(step, head, context, out)
@@ -288,6 +273,12 @@ fn set_tube(tube: &[u8], settings: TubeSettings, context: &mut Context) -> HttpA
         Err(NotSet::Circle) => Err(Failure::new(409, "dead letters of this tube would come back to it")),
         Err(NotSet::OverLimit) => Err(refusal(Refused::OutOfMemory)),
     }
+}
+
+/// Takes a job from its holder, and buries it with its own priority.
+fn revoke(id: JobId, context: &mut Context) -> bool {
+    let pri = context.engine.job(id).map_or(0, |job| job.priority());
+    context.engine.revoke(id, pri, context.now)
 }
 
 /// Only who has a job may bury it, so it is reserved first.
@@ -402,19 +393,11 @@ fn advance(rest: Rest, context: &mut Context) -> Step {
             Some(stats) => Step::Done(server(stats, context)),
             None => Step::More(Rest::Server(sums)),
         },
-        Rest::Tubes(mut list) => list.go_on(context).map_or_else(|| Step::More(Rest::Tubes(list)), Step::Done),
-        Rest::SortedTubes(mut list) => {
-            list.go_on(context).map_or_else(|| Step::More(Rest::SortedTubes(list)), Step::Done)
-        }
+        Rest::List(mut list) => list.go_on(context).map_or_else(|| Step::More(Rest::List(list)), Step::Done),
         Rest::Tube(mut find) => match context.engine.find_oldest(&mut find) {
             Progress::More => Step::More(Rest::Tube(find)),
             Progress::Done => Step::Done(tube(&find, context)),
         },
-        Rest::Jobs(mut list) => list.go_on(context).map_or_else(|| Step::More(Rest::Jobs(list)), Step::Done),
-        Rest::Failed(mut groups) => groups.go_on(context).map_or_else(|| Step::More(Rest::Failed(groups)), Step::Done),
-        Rest::FailedJobs(mut list) => {
-            list.go_on(context).map_or_else(|| Step::More(Rest::FailedJobs(list)), Step::Done)
-        }
         Rest::Sweep(mut sweep) => sweep.go_on(context).map_or_else(|| Step::More(Rest::Sweep(sweep)), Step::Done),
         Rest::Kick(tube, mut kick) => match context.engine.kick_in(&tube, &mut kick, context.now) {
             // One that was there is gone with its last job.

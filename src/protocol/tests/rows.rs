@@ -174,6 +174,15 @@ pub const ROWS: &[Row] = &[
         },
         &["OK "],
     ),
+    row("list-connections", |_| bytes("list-connections 0 100\r\n"), &["OK "]),
+    row(
+        "touch with progress",
+        |world| {
+            let id = world.await_held()?;
+            bytes(&format!("touch {id} 1/2\r\n"))
+        },
+        &["TOUCHED", "NOT_FOUND"],
+    ),
     row("move-tube ready", |_| bytes("move-tube t to ready 1000\r\n"), &["MOVED "]),
     row("move-tube delayed", |_| bytes("move-tube t to delayed 1000\r\n"), &["MOVED "]),
     row("move-tube buried", |_| bytes("move-tube t to buried 1000\r\n"), &["MOVED "]),
@@ -348,6 +357,7 @@ pub const ROWS: &[Row] = &[
         },
         &["HTTP/1.1 200", "HTTP/1.1 404"],
     ),
+    row("GET connections", |world| world.http("GET /api/connections?sort=job-age", ""), &["HTTP/1.1 200"]),
     row("GET jobs", |world| world.http("GET /api/tubes/t/jobs", ""), &["HTTP/1.1 200", "HTTP/1.1 404"]),
     row(
         "GET failed",

@@ -58,7 +58,7 @@ impl Connection {
         }
         if let (true, Some(gate)) = (self.punished, hub.gate()) {
             hub.process.count_failed_auth();
-            gate.log_failure(self.peer);
+            gate.log_failure(self.peer());
         }
     }
 }

@@ -48,7 +48,7 @@ impl Connection {
             }
             Err(error) => {
                 if was_handshaking && !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) {
-                    tls::log_failure(&self.peer, &error);
+                    tls::log_failure(&self.outbox.peer, &error);
                 }
                 self.fail_to_read(&error);
                 1
@@ -61,6 +61,7 @@ impl Connection {
         if let Some(gate) = hub.gate() {
             let proofs = names.into_iter().map(|name| Proof::Certificate(name.into())).collect();
             self.set_access(Box::new(gate.client(self.outbox.stream(), proofs, true)));
+            hub.identify(self.client, self.access.as_ref().and_then(|access| access.name()));
         }
         if !self.is_stranger() {
             self.probation = None;

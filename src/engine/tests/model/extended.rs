@@ -73,6 +73,8 @@ pub struct Extended {
     pub groups: BTreeMap<Name, u64>,
     /// What held jobs wait for: a group, and the number of members that must end, or 0 for all.
     pub waits: BTreeMap<JobId, Vec<(Name, u32)>>,
+    /// The former holders of revoked jobs, and the turns of these among buried jobs then.
+    pub revoked: BTreeMap<JobId, (ClientId, u64)>,
     /// Clients that choose tubes by chance.
     pub weighted: Vec<ClientId>,
     pub times: BTreeMap<Name, Times>,
@@ -195,6 +197,26 @@ impl Model {
     pub(super) fn set_aside(&mut self, id: JobId, pri: Priority, now: Time) {
         self.lay_aside(id, pri);
         self.serve(now);
+    }
+
+    /// Takes a reserved job from its holder, who cannot delete it as long as it is buried.
+    pub fn revoke(&mut self, id: JobId, pri: Priority, now: Time) -> bool {
+        let Some(Place::Reserved { by, .. }) = self.job(id).map(|job| job.place) else { return false };
+        self.take_ended(by, now);
+        if !self.holds(by, id) {
+            return false;
+        }
+        self.extended.failures.entry(id).or_default().1 = "revoked";
+        self.extended.uncounted = true;
+        self.extended.revoked.insert(id, (by, self.burials + 1));
+        self.set_aside(id, pri, now);
+        true
+    }
+
+    pub(super) fn is_revoked(&self, id: JobId, from: ClientId) -> bool {
+        let place = self.job(id).map(|job| job.place);
+        let revoked = self.extended.revoked.get(&id);
+        revoked.is_some_and(|&(by, turn)| by == from && place == Some(Place::Buried { turn }))
     }
 
     pub(super) fn lay_aside(&mut self, id: JobId, pri: Priority) {

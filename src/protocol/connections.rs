@@ -1,0 +1,161 @@
+//! Connections, as other clients may see them.
+//!
+//! Owns what is shown of a connection, under which keys, and who may see it. Must not look for connections.
+
+use super::beanstalk::JobMark;
+use super::sorted::{Mark, Order, SortedPage};
+use super::text::push_tube_name;
+use super::{ClientRegistry, Context, Output, Peers, Wire};
+use crate::access::ClientAccess;
+use crate::engine::{ClientHandle, ClientStats, Engine, Progress, Time};
+
+/// A figure of a connection by which lists are sorted: its key, and where it is found.
+pub type ConnectionFigure = (&'static str, fn(&ClientStats, Time) -> u64);
+
+/// The numbers that are shown of every connection.
+pub const CONNECTION_FIGURES: [ConnectionFigure; 6] = [
+    ("number", |it, _| it.number.into()),
+    ("age", |it, _| it.age.secs()),
+    ("idle", |it, _| it.idle.secs()),
+    ("watching", |it, _| it.watching as u64),
+    ("jobs-held", |it, _| it.held as u64),
+    ("job-age", |it, now| it.job.map_or(0, |job| job.taken_for(now).secs())),
+];
+
+/// What the server knows about connections beside the queue.
+pub struct Connections<'a> {
+    pub registry: &'a ClientRegistry,
+    pub peers: &'a dyn Peers,
+    pub access: Option<&'a ClientAccess>,
+    pub now: Time,
+}
+
+/// A page of connections in the order of their numbers, and its text so far.
+#[derive(Debug)]
+pub struct ConnectionPage {
+    pub page: SortedPage<ClientHandle>,
+    pub from: u32,
+    pub list: Output,
+}
+
+impl ConnectionPage {
+    /// At most `limit` connections with numbers above this one.
+    pub fn new(above: u32, limit: usize, list: Output) -> ConnectionPage {
+        let after = Mark { value: 0, name: above.to_be_bytes().into() };
+        let page = SortedPage::new(Order { figure: None, descending: false }, Some(after).filter(|_| above > 0), limit);
+        ConnectionPage { page, from: 0, list }
+    }
+
+    /// Bytes of memory beside itself.
+    pub fn footprint(&self) -> u64 {
+        self.page.footprint() + self.list.footprint()
+    }
+}
+
+/// Offers some connections from the client number `from` on to a page: those that the client may see, and whose
+/// address, names or tubes the filter admits.
+pub fn offer_connections(
+    page: &mut SortedPage<ClientHandle>,
+    from: &mut u32,
+    context: &mut Context,
+    admits: impl Fn(&[u8]) -> bool,
+) -> Progress {
+    let Context { engine, registry, peers, access, now, .. } = context;
+    let connections = Connections { registry, peers: *peers, access: access.as_deref(), now: *now };
+    let figure = page.order.figure.and_then(|place| CONNECTION_FIGURES.get(place));
+    engine.walk_clients(from, *now, |engine, it| {
+        if !connections.shows(engine, it) || !admits(b"") && !connections.has_text(engine, it, &admits) {
+            return 64;
+        }
+        let value = figure.map_or(0, |(_, figure)| figure(it, connections.now));
+        page.offer(value, &it.number.to_be_bytes(), || engine.handle(it.client));
+        64
+    })
+}
+
+impl<'a> Connections<'a> {
+    /// Takes what it needs from a context.
+    pub fn of(context: &'a Context) -> Connections<'a> {
+        let Context { registry, peers, access, now, .. } = context;
+        Connections { registry, peers: *peers, access: access.as_deref(), now: *now }
+    }
+
+    /// Returns `true` if a text that is shown of the connection `is_meant`.
+    fn has_text(&self, engine: &Engine, it: &ClientStats, is_meant: impl Fn(&[u8]) -> bool) -> bool {
+        let mut found = false;
+        self.show(engine, it, |_, mark| {
+            found |= match mark {
+                JobMark::Number(_) => false,
+                JobMark::Word(text) => is_meant(&text),
+                JobMark::Name(text) | JobMark::Text(text) => is_meant(text),
+            };
+        });
+        found
+    }
+
+    /// Returns `true` if the client may see this connection: the connection uses, watches or holds a job of a tube that
+    /// the client may see. Connections of operators are not shown.
+    pub fn shows(&self, engine: &Engine, it: &ClientStats) -> bool {
+        let tubes = it.used.into_iter().chain(it.watched.iter().copied());
+        let mut tubes = tubes.chain(it.job.map(|job| engine.tube_of(&job)));
+        self.wire(it) != Wire::Http && tubes.any(|tube| self.sees(tube))
+    }
+
+    fn sees(&self, tube: &[u8]) -> bool {
+        self.access.is_none_or(|access| access.sees(tube))
+    }
+
+    fn wire(&self, it: &ClientStats) -> Wire {
+        match self.registry.get(it.client) {
+            Some(info) => info.wire,
+            // Only the leases of Workq have no connection.
+            None if it.number == 0 => Wire::Workq,
+            None => Wire::Beanstalk,
+        }
+    }
+
+    /// Shows a connection, by keys. Tubes that the client may not see, and jobs in them, are left out.
+    pub fn show(&self, engine: &Engine, it: &ClientStats, mut show: impl FnMut(&'static str, JobMark)) {
+        use JobMark::{Name, Number, Text, Word};
+        let info = self.registry.get(it.client);
+        for (key, figure) in &CONNECTION_FIGURES[..5] {
+            show(key, Number(figure(it, self.now)));
+        }
+        show("protocol", Word(self.wire(it).name().as_bytes().into()));
+        if let Some(name) = info.map(|info| &*info.name).filter(|name| !name.is_empty() && *name != b"-") {
+            show("client", Text(name));
+        }
+        if let Some(user) = info.and_then(|info| info.user.as_deref()) {
+            show("user", Text(user.as_bytes()));
+        }
+        let state: &[u8] = match it {
+            _ if it.held > 0 => b"working",
+            _ if it.waits => b"waiting",
+            _ => b"idle",
+        };
+        show("state", Word(state.into()));
+        it.used.filter(|tube| self.sees(tube)).into_iter().for_each(|tube| show("using", Name(tube)));
+        let mut watched = Vec::new();
+        for tube in it.watched.iter().filter(|tube| self.sees(tube)) {
+            if !watched.is_empty() {
+                watched.push(b' ');
+            }
+            push_tube_name(&mut watched, tube);
+        }
+        if !watched.is_empty() {
+            show("watches", Text(&watched));
+        }
+        if let Some(job) = it.job.filter(|job| self.sees(engine.tube_of(job))) {
+            show("job", Number(job.id().0));
+            show("job-tube", Name(engine.tube_of(&job)));
+            show("job-age", Number(job.taken_for(self.now).secs()));
+            show("time-left", Number(job.due().since(self.now).secs()));
+            if let Some((done, total)) = engine.progress(&job) {
+                show("progress", Word(format!("{done}/{total}").into_bytes().into()));
+            }
+        }
+        if let Some(address) = self.peers.address(it.client) {
+            show("address", Text(address.as_bytes()));
+        }
+    }
+}
