@@ -60,23 +60,23 @@ use restart::{Cut, Starter};
 const USAGE: &str = "usage: powercut --program=PATH [--seed=N] [--restarts=N] [--only=KIND] [--also=CHECK,...|all] \
                      [--trace=PATH --cut=CUT]";
 
-/// Restarts unless told otherwise.
+/// The default number of restarts.
 const RESTARTS: u64 = 4000;
 
 /// Cuts of one generation of a history, and generations.
 const CUTS: usize = 12;
 const GENERATIONS: usize = 3;
 
-/// What the command line asks for.
+/// The command-line arguments.
 #[derive(Default)]
 struct Plan {
     program: PathBuf,
     seed: u64,
     restarts: u64,
     only: Option<String>,
-    /// Checks that count although they are switched off, or all.
+    /// Checks that count although they are disabled, or all.
     also: Vec<Check>,
-    /// A trace that was kept, and a cut of it.
+    /// A kept trace, and a cut of it.
     again: Option<(PathBuf, Cut)>,
 }
 
@@ -106,8 +106,8 @@ fn plan(arguments: impl Iterator<Item = String>) -> Option<Plan> {
     plan.program.is_file().then_some(plan)
 }
 
-/// Where everything happens: in memory if there is such a place, since what a disk would lose is simulated. It goes
-/// when it is dropped.
+/// The working directory: in memory if possible, because the test simulates what a disk would lose. Removed when
+/// dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -141,7 +141,7 @@ fn shim(folder: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The cuts of one generation. Behind the last one, the next generation goes on.
+/// Returns the cuts of one generation. The next generation continues after the last one.
 fn choose(events: &[trace::Event], random: &mut Random, kind: Kind) -> Vec<Cut> {
     let count = if kind == Kind::Handles { CUTS / 3 } else { CUTS };
     let mut cuts: Vec<Cut> = Vec::new();
@@ -150,13 +150,14 @@ fn choose(events: &[trace::Event], random: &mut Random, kind: Kind) -> Vec<Cut> 
         cuts.push(Cut { count, end, seed: random.next() >> 32 });
     }
     if kind == Kind::Failing {
-        // What a failed sync has lost can still be read after a kill, and no later sync tells: nobody can know.
+        // What a failed sync has lost can still be read after a kill, and no later sync reports it, so it cannot be
+        // detected.
         cuts.last_mut().expect("a cut").end = End::PowerCut;
     }
     cuts
 }
 
-/// One history, generation by generation, with all its cuts; how many restarts that were.
+/// Plays one history, generation by generation, with all its cuts. Returns the number of restarts.
 fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report>) -> io::Result<u64> {
     let mut history = History::new(seed, &plan.program, shim, folder.to_owned());
     if plan.only.as_ref().is_some_and(|only| only != history.plan.kind.name()) {
@@ -173,7 +174,7 @@ fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report
         let recorded = history.record(last);
         let told = !history.problems.is_empty();
         report().live(&mut history, generation);
-        // A client that had no answer has told so.
+        // A client that got no reply has reported it.
         let recorded = if told && recorded.is_err() { None } else { recorded? };
         let Some(path) = recorded else { break };
         let events = trace::read(&path)?;
@@ -193,7 +194,7 @@ fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report
     Ok(restarts)
 }
 
-/// As many at a time as there are CPUs, and one more, since some of the time they wait.
+/// Plays one history per CPU at a time, and one more, because each of them sometimes waits.
 fn run_all(plan: &Plan, shim: &Path, scratch: &Path) -> Report {
     let report = Mutex::new(Report::new(&plan.also));
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -217,7 +218,7 @@ fn run_all(plan: &Plan, shim: &Path, scratch: &Path) -> Report {
     report.into_inner().expect("nobody panics with it")
 }
 
-/// The same restart once more.
+/// Repeats one restart.
 fn again(plan: &Plan, path: &Path, cut: Cut, folder: &Path) -> io::Result<bool> {
     let events = trace::read(path)?;
     let problems = Starter { program: &plan.program, folder: folder.join("restarted") }.restart(&events, cut)?;

@@ -59,11 +59,11 @@ use action::Action;
 use play::{explain, play_seed, Played};
 use predicted::{only_different, Predicted};
 
-/// Seeds that an ordinary run plays, and the steps of each.
+/// The number of seeds of an ordinary run, and of their steps.
 const SEEDS: u64 = 60;
 const STEPS: usize = 300;
 
-/// Of fresh seeds, one in this many is played for this long: some defects need a queue that has seen much.
+/// One in this many fresh seeds is played for longer: some defects need a queue with a long history.
 const LONG_ONE_IN: u64 = 400;
 const LONG: usize = 100_000;
 
@@ -120,7 +120,7 @@ fn a_long_world_accepts_jobs_after_each_drain() {
     assert!(played.drains + 1 >= drains(&played.actions), "{} of them are over", played.drains);
 }
 
-/// Five jobs whose times to run end at one moment, and so many clients that wait for whichever comes first.
+/// Five jobs whose times to run end at one moment, and this many clients that wait for whichever comes first.
 #[test]
 fn what_falls_due_at_one_moment_may_go_in_any_order() {
     let now = Time::from_nanos(1);
@@ -134,16 +134,16 @@ fn what_falls_due_at_one_moment_may_go_in_any_order() {
         }
         way
     };
-    // Without anybody who waits, the order makes no difference.
+    // Without waiting clients, the order makes no difference.
     assert_eq!(due(0).tick(later, 100).map(|ways| ways.len()), Some(1));
     let mut ways = due(5).tick(later, 1000).expect("not too many");
     only_different(&mut ways);
     assert_eq!(ways.len(), 120);
-    // Some of them would not do.
+    // Dropping some of them would be wrong.
     assert!(due(5).tick(later, 100).is_none());
 }
 
-/// For `make sim`: one seed, or fresh ones for so many seconds.
+/// For `make sim`: one seed, or fresh ones for this many seconds.
 #[test]
 #[ignore = "takes as long as it is told to; see make sim"]
 fn seeds_as_asked() {

@@ -1,7 +1,7 @@
-//! What the log takes on the disk, whatever the history.
+//! The size of the log on the disk, whatever the history.
 //!
-//! Owns the bound: at most twice what the live jobs need, and two segments. It is looked at before every verb, in the
-//! log's own account and in the files themselves, and the worst is printed. `BEANPOLE_STEPS` asks for longer histories.
+//! Owns the bound: at most twice the size of the live jobs, and two segments. It is checked before every verb, in the
+//! log's own account and in the files, and the worst case is printed. `BEANPOLE_STEPS` makes histories longer.
 
 use std::collections::VecDeque;
 
@@ -17,10 +17,10 @@ use crate::random::Random;
 use crate::verbs;
 use beanpole::internals::binlog::{JournalAccess, Wal};
 
-/// Steps, unless the environment asks for more.
+/// The number of steps, unless the environment sets another.
 const STEPS: u64 = 15_000;
 
-/// Verbs between two rounds of the syncer.
+/// The number of verbs between two rounds of the syncer.
 const ROUND: u64 = 16;
 
 fn wished() -> u64 {
@@ -35,14 +35,14 @@ struct Watch {
     client: ClientId,
     segment: u64,
     steps: u64,
-    /// The most that was seen: (disk - 2 segments) / live, and bytes above the bound.
+    /// The largest observed (disk - 2 segments) / live, and bytes above the bound.
     worst: f64,
     above: i64,
-    /// The same of the files themselves: a segment that was left is cut to its length by the next sync.
+    /// The same for the files: the next sync truncates a segment that was left.
     files_above: i64,
-    /// The largest record.
+    /// The size of the largest record.
     largest: usize,
-    /// Bytes written, by the journal's position.
+    /// Bytes written, according to the journal's position.
     start: u64,
 }
 
@@ -82,7 +82,7 @@ impl Watch {
         });
         self.steps += 1;
         if self.steps % ROUND == 0 {
-            // One round of the syncer: what it does when it is woken, once.
+            // One round of the syncer, as when it is woken once.
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
             self.wal.maintain(&self.access);
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
@@ -97,7 +97,7 @@ impl Watch {
         if stats.live > 0 {
             self.worst = self.worst.max((stats.disk as i64 - 2 * self.segment as i64) as f64 / stats.live as f64);
         }
-        // The files may be too many to be added up every time.
+        // There may be too many files to add up their sizes every time.
         if stats.disk / self.segment < 64 || self.steps % 64 == 0 {
             self.files_above = self.files_above.max(above(self.disk.used("")));
         }
@@ -132,7 +132,7 @@ impl Watch {
             written
         );
         assert!(self.above <= 0, "{}: {} bytes above the bound", self.name, self.above);
-        // What a record left free because it did not fit.
+        // Space that a record left free because it did not fit.
         let slack = self.largest as i64 + 100;
         assert!(self.files_above <= slack, "{}: {} bytes of files above the bound", self.name, self.files_above);
     }
@@ -206,7 +206,7 @@ fn any_mixture_of_sizes() {
     watch.finish();
 }
 
-/// Jobs that fail often, and then end with results that grow; some are buried, leased and cancelled between.
+/// Jobs that fail often and then end with growing results; some are buried, leased and cancelled in between.
 #[test]
 fn outcomes_of_growing_size_and_many_tries() {
     for segment in [4096, 65_536] {
@@ -253,7 +253,7 @@ fn outcomes_of_growing_size_and_many_tries() {
     }
 }
 
-/// Pauses are live data: they cost when they begin, and nothing while they last.
+/// Pauses are live data: they cost space when they begin, and nothing while they last.
 #[test]
 fn very_many_paused_tubes() {
     const ROUNDS: usize = 500;

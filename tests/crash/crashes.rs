@@ -1,6 +1,6 @@
-//! Crashes at any moment: what was acknowledged is there afterwards, job by job.
+//! Crashes at any moment, after which every acknowledged job must exist.
 //!
-//! Owns the count of crash points: `BEANPOLE_CRASHES` says how many each kind of crash shall have.
+//! Owns the number of crash points: `BEANPOLE_CRASHES` sets how many each kind of crash has.
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::internals::engine::Span;
@@ -10,17 +10,17 @@ use crate::driver::{dawn, settings, start, Life};
 use crate::model::Model;
 use crate::random::Random;
 
-/// Crash points of each kind, unless the environment asks for more.
+/// The number of crash points of each kind, unless the environment sets another.
 const CRASHES: u64 = 500;
 
 /// How the server ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// Unsynced data may be gone.
+    /// Unsynced data may be lost.
     PowerCut,
-    /// Only what was never written is gone.
+    /// Only unwritten data is lost.
     Kill,
-    /// The one or the other.
+    /// Either of them.
     Any,
 }
 
@@ -36,8 +36,8 @@ fn after(disk: &Disk, end: End, seed: u64) -> Disk {
     }
 }
 
-/// Lives one life on `disk` until it crashes at `point`, and more lives after that; each must find what the last one
-/// left. Returns how often it crashed.
+/// Runs a server on `disk` until it crashes at `point`, and more servers after that. Each must find what the last one
+/// left. Returns the number of crashes.
 fn lives(seed: u64, how: BinlogSettings, end: End, steps: u64, point: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut disk = Disk::new(seed);
@@ -69,7 +69,7 @@ fn lives(seed: u64, how: BinlogSettings, end: End, steps: u64, point: u64) -> u6
         crashes += 1;
         disk = after(&disk, end, seed ^ point << 8 ^ generation);
         now = now + Span::from_millis(random.below(5000));
-        // The next life ends early, often while it opens the log.
+        // The next server ends early, often while it opens the log.
         let next = random.pick(&[5, 30, 1000]);
         disk.crash_at(random.below(next));
     }
@@ -80,7 +80,7 @@ fn lives(seed: u64, how: BinlogSettings, end: End, steps: u64, point: u64) -> u6
     crashes + 1
 }
 
-/// How many deeds the first life of this seed does.
+/// Returns the number of disk operations of the first server of this seed.
 fn deeds(seed: u64, how: BinlogSettings, steps: u64) -> u64 {
     let disk = Disk::new(seed);
     let mut life = Life::begin(disk.clone(), how, dawn(), seed).expect("an empty log");
@@ -89,9 +89,9 @@ fn deeds(seed: u64, how: BinlogSettings, steps: u64) -> u64 {
     disk.deeds()
 }
 
-/// Short histories, crashed at every deed.
+/// Short histories, crashed at every disk operation.
 fn at_every_deed(mode: SyncMode, end: End) {
-    // All that are asked for where most is promised, and some of them elsewhere.
+    // All crash points where most is promised, and some of them elsewhere.
     let share = if (mode, end) == (SyncMode::Always, End::PowerCut) { 1 } else { 4 };
     let (wished, mut done) = (wished().div_ceil(share), 0);
     let mut seed = 1;

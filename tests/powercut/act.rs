@@ -1,6 +1,6 @@
 //! The commands of a history: what is sent, what comes back, and what it changes.
 //!
-//! Owns the spelling of each command on its wire. Must not choose among them, nor write down what happens.
+//! Owns the spelling of each command in its protocol. Must not choose commands or record what happens.
 
 use std::io::Result;
 
@@ -8,10 +8,10 @@ use crate::book::{Body, Book, Change, Job, Place, Wire};
 use crate::lanes::Promise;
 use crate::talk::*;
 
-/// A time to run, and to live, that does not end within a history: seconds.
+/// A time to run or to live that does not end within a history, in seconds.
 pub const LONG: u64 = 3600;
 
-/// A command. Jobs are named by their keys.
+/// A command. Jobs are identified by their keys.
 #[derive(Clone, Debug)]
 pub enum Act {
     Put {
@@ -61,7 +61,7 @@ pub enum Act {
         kept: bool,
     },
     Grab,
-    /// A worker of Gearman, who hears nothing of it.
+    /// Finished by a Gearman worker, which receives no reply.
     Finish {
         key: String,
         done: bool,
@@ -83,10 +83,10 @@ pub enum Act {
     Remove(String),
 }
 
-/// What came back.
+/// A reply.
 pub struct Reply {
     pub line: String,
-    /// The job that it names.
+    /// The key of the job that the reply names.
     pub key: String,
 }
 
@@ -99,7 +99,7 @@ impl Act {
         }
     }
 
-    /// The job that is joined, if it is a job that is there already.
+    /// Returns the existing job that this command joins, if there is one.
     fn joins<'a>(&self, book: &'a Book) -> Option<(&'a String, &'a Job)> {
         match self {
             Act::Submit { function, unique, .. } if !unique.is_empty() => {
@@ -110,7 +110,7 @@ impl Act {
         }
     }
 
-    /// The job that its reply speaks of, if another client has put it.
+    /// Returns the job that the reply is about, if another client has put it.
     pub fn about(&self, reply: &Reply) -> Option<String> {
         match self {
             Act::Submit { kept: true, .. } => Some(reply.key.clone()),
@@ -119,13 +119,13 @@ impl Act {
         }
     }
 
-    /// What its reply is worth.
+    /// Returns what the reply to this command promises.
     pub fn promise(&self, book: &Book) -> Promise {
         match (self, self.joins(book)) {
             (Act::Submit { kept: true, .. }, Some((_, job))) if job.volatile => Promise::New,
             (Act::Submit { kept: true, .. } | Act::Add { .. }, Some(_)) => Promise::Hearsay,
             (Act::Submit { kept: true, .. } | Act::Add { .. } | Act::Put { .. }, _) => Promise::New,
-            // A failure that is not the last leaves no result.
+            // A failure leaves no result unless it is the last one.
             (Act::Outcome { id, done, .. }, _) => match book.jobs.get(id) {
                 Some(job) if !done && job.counts[1] + 1 < job.max_fails => Promise::Change,
                 _ => Promise::New,
@@ -136,7 +136,7 @@ impl Act {
         }
     }
 
-    /// What is sent.
+    /// Returns the bytes to send.
     pub fn bytes(&self, book: &Book) -> Vec<u8> {
         let data = |line: String, body: &Body| [line.as_bytes(), b"\r\n", &body.bytes(), b"\r\n"].concat();
         let handle = |key: &str| format!("H:{}:{key}", hostname());
@@ -164,7 +164,7 @@ impl Act {
                 packet(kind, &[function.as_bytes(), unique.as_bytes(), &body.bytes()])
             }
             Act::Grab => packet(GRAB_JOB, &[]),
-            // The echo tells when it was carried out.
+            // The reply to the echo shows when the command was executed.
             Act::Finish { key, done: true } => {
                 [packet(WORK_COMPLETE, &[handle(key).as_bytes(), b"done"]), packet(ECHO_REQ, &[b"x"])].concat()
             }
@@ -179,7 +179,7 @@ impl Act {
             Act::Lease { queue } => format!("lease {queue} 0\r\n").into_bytes(),
             Act::Outcome { id, done, result } => {
                 let word = if *done { "complete" } else { "fail" };
-                // Whoever asks about a job that is not there any more is told so, and the result is read anyway.
+                // A question about a job that no longer exists is answered, and the result is read anyway.
                 debug_assert!(book.jobs.contains_key(id));
                 data(format!("{word} {id} {}", result.length), result)
             }
@@ -222,7 +222,7 @@ impl Act {
         }
     }
 
-    /// What it does if all goes well, as far as that is known without its reply.
+    /// Returns the changes that the command makes on success, as far as they are known without its reply.
     pub fn expected(&self, book: &Book) -> Vec<Change> {
         let key = |key: &String| key.clone();
         match self {
@@ -253,7 +253,7 @@ impl Act {
         }
     }
 
-    /// What it did, by its reply; an error if that should not have come.
+    /// Returns the changes that the reply confirms, or an error if the reply is wrong.
     pub fn changes(&self, book: &Book, reply: &Reply) -> std::result::Result<Vec<Change>, String> {
         let Reply { line, key } = reply;
         let joined = self.joins(book).map(|(key, job)| (key.clone(), job.volatile));
@@ -291,7 +291,7 @@ impl Act {
         }
     }
 
-    /// How the reply begins if all goes well.
+    /// Returns the first word of the reply on success.
     fn word(&self) -> &'static str {
         match self {
             Act::Reserve(_) => "RESERVED ",
@@ -318,7 +318,7 @@ fn reserved(book: &Book, key: &str) -> std::result::Result<Vec<Change>, String> 
     }
 }
 
-/// The jobs that a kick takes, one after the other, all of one kind.
+/// Returns the changes of a kick, which takes jobs of one kind, one after the other.
 fn kicked(book: &Book, tube: &str, bound: u64) -> Vec<Change> {
     let mut book = book.clone();
     let mut changes = Vec::new();
@@ -335,13 +335,13 @@ fn kicked(book: &Book, tube: &str, bound: u64) -> Vec<Change> {
     changes
 }
 
-/// The jobs that a flush deletes.
+/// Returns the changes of a flush.
 fn flushed(book: &Book, tube: &str) -> Vec<Change> {
     let there = book.jobs.iter().filter(|(_, job)| job.tube == tube && job.place != Place::Scheduled);
     there.map(|(key, _)| Change::Delete(key.clone())).collect()
 }
 
-/// The name in Gearman's handles.
+/// Returns the host name in Gearman's handles.
 fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
     name.trim_end().to_owned()

@@ -1,12 +1,12 @@
-//! What a queue must look like behind each change, kept by those who work with it.
+//! The state that a queue must have after each change, as its clients know it.
 //!
-//! Owns the jobs as clients know them, the changes of them one by one, as a log may keep or lose them, and how both are
-//! written down in a trace. A command may be several changes. Must not talk to a server.
+//! Owns the jobs as clients know them, their changes one by one, as a log may keep or lose them, and the form of both
+//! in a trace. A command may make several changes. Must not talk to a server.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Where a job's jobs are looked at: by its number, or by the id that its client chose.
+/// How a client identifies a job: by its number, or by the ID that the client chose.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Wire {
     Beanstalk,
@@ -14,21 +14,21 @@ pub enum Wire {
     Workq,
 }
 
-/// Bytes that follow from a word, which begins them.
+/// Bytes that are derived from a word, and start with it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Body {
     pub word: String,
     pub length: usize,
 }
 
-/// A change of the queue that one record of a log tells of. Jobs have their numbers as keys, in digits, or their ids.
+/// A change of the queue that one record of a log contains. The key of a job is its number in digits, or its ID.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     Put {
         key: String,
         job: Box<Job>,
     },
-    /// A job that was not kept is kept from now on.
+    /// A job that was not stored is stored from now on.
     Adopt(String),
     Reserve(String),
     Release {
@@ -52,13 +52,13 @@ pub enum Change {
         pri: u32,
         delay: u64,
     },
-    /// A tube has other settings.
+    /// A tube gets other settings.
     Set {
         tube: String,
         settings: String,
     },
     Lease(String),
-    /// A worker of Workq said how it went.
+    /// A Workq worker reported the outcome.
     Outcome {
         key: String,
         done: bool,
@@ -83,7 +83,6 @@ pub enum Place {
     Failed,
 }
 
-/// A job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Job {
     pub wire: Wire,
@@ -93,23 +92,23 @@ pub struct Job {
     pub delay: u64,
     pub ttr: u64,
     pub place: Place,
-    /// Reserves, releases, buries, kicks; of Workq, attempts and fails.
+    /// Reserves, releases, buries and kicks; in Workq, attempts and failures.
     pub counts: [u32; 4],
-    /// Its place among the buried or the delayed.
+    /// The position among the buried or the delayed jobs.
     pub order: u64,
-    /// No two jobs of a function share it, if it is not empty.
+    /// Unique among the jobs of a function, unless it is empty.
     pub unique: String,
-    /// It goes with those who wait for it.
+    /// The job ends when the clients that wait for it are gone.
     pub volatile: bool,
     pub max_fails: u32,
     pub result: Option<Body>,
-    /// The words of its tags, with spaces between them.
+    /// The tags, separated by spaces.
     pub tags: String,
-    /// The groups that it waits for, each with the number of members that must end, or 0 for all.
+    /// The groups that the job waits for, each with the number of members that must end, or 0 for all.
     pub waits: Vec<(String, u64)>,
 }
 
-/// A job as it is seen after a restart.
+/// A job as a restarted server shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct View {
     pub tube: String,
@@ -120,32 +119,32 @@ pub struct View {
     pub ttr: u64,
     pub counts: [u32; 4],
     pub result: Option<Body>,
-    /// What its tags say, by the keys of `stats-job`.
+    /// The values of the tags, by the keys of `stats-job`.
     pub tags: BTreeMap<String, String>,
 }
 
-/// A tube as it is seen after a restart, if it has jobs or settings.
+/// A tube with jobs or settings, as a restarted server shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TubeView {
-    /// Seconds.
+    /// In seconds.
     pub pause: u64,
-    /// The one that is kicked next.
+    /// The job that is kicked next.
     pub buried: Option<String>,
     pub settings: String,
 }
 
-/// All jobs, by their keys, and the pauses and settings of tubes.
+/// All jobs by key, and the pauses and settings of tubes.
 #[derive(Clone, Default, Debug)]
 pub struct Book {
     pub jobs: BTreeMap<String, Job>,
     pub pauses: BTreeMap<String, u64>,
     pub settings: BTreeMap<String, String>,
-    /// The number of members that have ended, of each group with members or waiting jobs.
+    /// The number of ended members of each group that has members or waiting jobs.
     groups: BTreeMap<String, u64>,
     next: u64,
 }
 
-/// What a book says that a restart must show.
+/// What a restart must show according to a book.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Views {
     pub jobs: BTreeMap<String, View>,
@@ -157,7 +156,7 @@ impl Body {
         Body { word: word.to_owned(), length: length.max(word.len() + 1) }
     }
 
-    /// No zero bytes and no ends of lines.
+    /// Returns the bytes, which contain no zero byte and no line break.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = format!("{}:", self.word).into_bytes();
         let mut state = hash(self.word.as_bytes());
@@ -169,7 +168,7 @@ impl Body {
         bytes
     }
 
-    /// The one that has these bytes.
+    /// Returns the body that has these bytes.
     pub fn of(bytes: &[u8]) -> Body {
         let start = bytes.split(|byte| *byte == b':').next().unwrap_or_default();
         let word = String::from_utf8_lossy(&start[..start.len().min(40)]).into_owned();
@@ -186,7 +185,7 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 impl Job {
-    /// As it is put.
+    /// Returns the job as it is put.
     pub fn new(wire: Wire, tube: &str, body: Body, pri: u32, delay: u64, ttr: u64) -> Job {
         Job {
             wire,
@@ -207,12 +206,12 @@ impl Job {
         }
     }
 
-    /// The groups that it is a member of.
+    /// Returns the groups that the job is a member of.
     fn member_of(&self) -> impl Iterator<Item = &str> {
         self.tags.split(' ').filter_map(|tag| tag.strip_prefix("grp:"))
     }
 
-    /// The groups that its tags say that it waits for, each perhaps with a number.
+    /// Returns the groups that the tags name to wait for, each with a number if the tag has one.
     fn after(&self) -> impl Iterator<Item = (&str, Option<u64>)> {
         let tags = self.tags.split(' ').filter_map(|tag| tag.strip_prefix("aft:"));
         tags.map(|tag| match tag.split_once(':') {
@@ -221,17 +220,17 @@ impl Job {
         })
     }
 
-    /// Returns `true` if it may have waited for other jobs.
+    /// Returns `true` if the job may have waited for other jobs.
     pub fn may_wait(&self) -> bool {
         self.after().next().is_some()
     }
 
-    /// The number of seconds after which it recurs, if it is a schedule.
+    /// Returns the interval in seconds, if the job is a schedule.
     fn every(&self) -> Option<&str> {
         self.tags.split(' ').find_map(|tag| tag.strip_prefix("every:"))
     }
 
-    /// Whether it is over and only its result is left.
+    /// Returns `true` if the job has ended and only its result is left.
     pub fn is_over(&self) -> bool {
         matches!(self.place, Place::Done | Place::Failed)
     }
@@ -251,9 +250,9 @@ impl Job {
         }
     }
 
-    /// As it is seen after a restart.
+    /// Returns the job as a restarted server shows it.
     pub fn view(&self) -> View {
-        // What the protocol does not tell is left out on both sides.
+        // Fields that the protocol does not show are omitted on both sides.
         let told = self.wire == Wire::Beanstalk;
         View {
             tube: self.tube.clone(),
@@ -277,7 +276,7 @@ impl Job {
     }
 }
 
-/// What `stats-job` says of a job with these tags.
+/// Returns what `stats-job` shows for a job with these tags.
 fn shown(tags: &str) -> BTreeMap<String, String> {
     let mut shown = BTreeMap::new();
     let mut show = |key: &str, value: &str| drop(shown.insert(key.to_owned(), value.to_owned()));
@@ -304,7 +303,7 @@ fn shown(tags: &str) -> BTreeMap<String, String> {
                 show("every", first);
                 show("runs", "0");
             }
-            // How much of its life is left changes.
+            // The remaining time to live changes.
             "ttl" => show("expires-in", ""),
             _ => panic!("{tags}"),
         }
@@ -353,7 +352,7 @@ impl Book {
     fn put(&mut self, key: &str, mut job: Job) {
         if job.every().is_some() {
             job.place = Place::Scheduled;
-            // One that recurs as the one that it replaces is due when that was.
+            // A schedule with the same interval as the one that it replaces is due at the same time.
             let old = self.jobs.get(key).filter(|old| job.delay == 0 && old.every() == job.every());
             job.delay = old.map_or(job.delay, |old| old.delay);
         }
@@ -373,7 +372,7 @@ impl Book {
         self.jobs.insert(key.to_owned(), job);
     }
 
-    /// Deletes a job. Those that waited for it need not wait any longer.
+    /// Deletes a job and releases the jobs that waited for it alone.
     fn delete(&mut self, key: &str) {
         let Some(job) = self.jobs.remove(key) else { return };
         for group in job.member_of() {
@@ -391,7 +390,7 @@ impl Book {
         self.tidy();
     }
 
-    /// Forgets groups without members and waiting jobs.
+    /// Removes groups without members and waiting jobs.
     fn tidy(&mut self) {
         let mut groups = std::mem::take(&mut self.groups);
         let waits = |group: &str| self.jobs.values().any(|job| job.waits.iter().any(|(name, _)| name == group));
@@ -408,17 +407,18 @@ impl Book {
         self.pauses.retain(|tube, _| settings.contains_key(tube) || jobs.values().any(|job| job.tube == *tube));
     }
 
-    /// The job that a kick takes next from this tube.
+    /// Returns the job that the next kick in this tube takes.
     pub fn kicked_next(&self, tube: &str) -> Option<String> {
         let of = |place| {
             let there = self.jobs.iter().filter(move |(_, job)| job.tube == tube && job.place == place);
-            // Of the delayed ones, that which is due first: delays are longer than histories, and differ by more.
+            // Among delayed jobs, the one that is due first: delays are longer than histories and differ by more than
+            // their length.
             there.min_by_key(|(_, job)| (if place == Place::Delayed { job.delay } else { 0 }, job.order))
         };
         of(Place::Buried).or_else(|| of(Place::Delayed)).map(|(key, _)| key.clone())
     }
 
-    /// What a restart must show.
+    /// Returns what a restart must show.
     pub fn views(&self) -> Views {
         let kept = || self.jobs.iter().filter(|(_, job)| !job.volatile);
         let mut tubes = BTreeMap::new();
@@ -481,7 +481,7 @@ impl Job {
     }
 }
 
-/// Words with spaces between them; an empty one is a hyphen.
+/// Joins words with spaces; an empty word becomes a hyphen.
 fn line(words: &[&dyn std::fmt::Display]) -> String {
     let mut line = String::new();
     for word in words {
@@ -493,7 +493,7 @@ fn line(words: &[&dyn std::fmt::Display]) -> String {
 }
 
 impl Change {
-    /// For a trace.
+    /// Returns the form for a trace.
     pub fn write(&self) -> String {
         match self {
             Change::Put { key, job } => {
@@ -538,7 +538,7 @@ impl Change {
         }
     }
 
-    /// What [`Change::write`] wrote.
+    /// Parses the output of [`Change::write`].
     pub fn read(text: &str) -> Change {
         let words: Vec<&str> = text.split(' ').map(|word| if word == "-" { "" } else { word }).collect();
         let word = |place: usize| words[place].to_owned();

@@ -1,8 +1,8 @@
-//! Whether the queue that came back is one that may come back.
+//! Checks whether the recovered queue is one that may come back.
 //!
-//! Owns the list of what is checked, with the switches, and the comparison. What survives must be a prefix of each
-//! client's commands, and of all of them together as far as their order is known. Where it is none, each job alone
-//! tells what is wrong. Must not talk to a server.
+//! Owns the list of checks, with their switches, and the comparison. What survives must be a prefix of each client's
+//! commands, and of all commands together as far as their order is known. If it is not, each job is checked alone to
+//! explain the violation. Must not talk to a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,54 +10,54 @@ use crate::book::{Change, Views};
 use crate::lanes::{End, Heading, Lane, Rule, Span};
 use crate::ways::{pauses, ways};
 
-/// What can be wrong.
+/// The kinds of violations.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Check {
-    /// What was acknowledged is lost: a job, or what became of it.
+    /// An acknowledged job or change is lost.
     Lost,
-    /// What was acknowledged as gone is back, or there is what nobody has put.
+    /// An acknowledged deletion is undone, or a job exists that nobody has put.
     Back,
-    /// The same as both with `-F` after a power cut, of what had been synced nevertheless.
+    /// Like the two above with `-F` after a power cut, for changes that had been synced anyway.
     LostWithoutSyncs,
-    /// What survives a power cut with `-f0` is no prefix of what was done.
+    /// What survives a power cut with `-f0` is not a prefix of the history.
     PrefixAlways,
-    /// The same with a sync now and then.
+    /// The same with periodic syncs.
     PrefixEvery,
     /// The same with `-F`.
     PrefixNever,
-    /// The same when the disk has failed before.
+    /// The same after a failure of the disk.
     PrefixFailing,
-    /// What survives a kill is no prefix.
+    /// What survives a kill is not a prefix of the history.
     PrefixKill,
-    /// A client was told of what another one had done, and that is lost.
+    /// A client received a report of another client's change, and the change is lost.
     Hearsay,
-    /// `--strict` refuses what a plain power cut has left.
+    /// `--strict` refuses what an ordinary power cut has left.
     Strict,
-    /// The same of a kill.
+    /// The same after a kill.
     StrictKill,
-    /// The same of a disk that had failed.
+    /// The same after a failure of the disk.
     StrictFailing,
-    /// The id of a job that was kept is given to another one.
+    /// The ID of a stored job is assigned to another job.
     Ids,
-    /// The same where a start was cut short.
+    /// The same after an interrupted start.
     IdsAgain,
-    /// An id that a client has seen, and the log has not, is given to another job.
+    /// An ID that a client has seen, but that is not in the log, is assigned to another job.
     VolatileIds,
     /// The same with `-F` after a power cut.
     IdsWithoutSyncs,
-    /// A name that no two jobs may share is given to a second one, or a result is not there.
+    /// A unique name is assigned to a second job, or a result is missing.
     ExtrasStore,
-    /// A file is used before its space is on the disk: the disk may be full.
+    /// A file is used before its space is allocated on the disk, which may be full.
     Space,
-    /// It does not start at all.
+    /// The server does not start.
     Start,
-    /// A running server says something else than it should.
+    /// A running server sends a wrong reply.
     Talk,
-    /// A foreground job is not kept when it is submitted again in the background.
+    /// A foreground job is not stored although it was submitted again in the background.
     Adoption,
 }
 
-/// Which of them count. Of the others it is told that they fail, and the run passes.
+/// Which checks count. Violations of the others are reported, and the run passes.
 pub const SWITCHES: [(Check, bool, &str); 21] = [
     (Check::Lost, true, "nothing that was promised is lost"),
     (Check::Back, true, "nothing that was promised to be gone is back"),
@@ -83,49 +83,49 @@ pub const SWITCHES: [(Check, bool, &str); 21] = [
 ];
 
 impl Check {
-    /// The checks of this name; all of them have the name `all`, too.
+    /// Returns the checks with this name; `all` is the name of all checks.
     pub fn named(name: &str) -> Vec<Check> {
         let all = SWITCHES.iter().map(|(check, _, _)| *check);
         all.filter(|check| name == "all" || name == format!("{check:?}")).collect()
     }
 }
 
-/// Something that is wrong.
+/// A violation with its description.
 pub type Problem = (Check, String);
 
-/// What was seen of a queue.
+/// The observed state of a queue.
 #[derive(Clone, Default, Debug)]
 pub struct Sight {
     pub views: Views,
-    /// All jobs that are not over.
+    /// The number of unfinished jobs.
     pub total: u64,
 }
 
-/// What came of a comparison.
+/// The result of a comparison.
 #[derive(Default)]
 pub struct Verdict {
-    /// Behind how many changes of each lane the queue stands; of none if it stands nowhere.
+    /// The number of surviving changes of each lane; empty if the queue matches no state.
     pub kept: BTreeMap<u64, usize>,
     pub problems: Vec<Problem>,
 }
 
-/// What is compared.
+/// The input of a comparison.
 pub struct Case<'a> {
     pub heading: &'a Heading,
     pub lanes: &'a BTreeMap<u64, Lane>,
     pub rule: Rule,
 }
 
-/// A lane, and where in it the queue may stand.
+/// A lane, and the states that it may have.
 struct Found<'a> {
     lane: &'a Lane,
     span: Span<'a>,
-    /// The counts of changes at which it matches, the largest last.
+    /// The numbers of changes after which the lane matches, in ascending order.
     matches: Vec<usize>,
     alive: u64,
 }
 
-/// How the names of a lane's tubes begin.
+/// Returns the prefix of a lane's tube names.
 pub fn prefix(lane: u64) -> String {
     format!("l{lane}-")
 }
@@ -139,7 +139,7 @@ impl Case<'_> {
         self.rule.end == End::PowerCut && self.never_syncs()
     }
 
-    /// What it means that something promised did not hold.
+    /// Returns the check that fails if a promise was broken.
     fn lost(&self, check: Check) -> Check {
         if self.without_syncs() {
             Check::LostWithoutSyncs
@@ -158,7 +158,7 @@ impl Case<'_> {
         }
     }
 
-    /// What it means that `--strict` refuses.
+    /// Returns the check that fails if `--strict` refuses.
     pub fn refused(&self) -> Check {
         match self.rule.end {
             _ if self.rule.failed != usize::MAX => Check::StrictFailing,
@@ -167,7 +167,7 @@ impl Case<'_> {
         }
     }
 
-    /// What it means that an id was given again.
+    /// Returns the check that fails if an ID was assigned again.
     pub fn given_again(&self, id: u64) -> Check {
         let key = id.to_string();
         let is_put = |change: &Change| matches!(change, Change::Put { key: it, job } if *it == key && !job.volatile);
@@ -204,7 +204,7 @@ impl Case<'_> {
             self.agree(&mut found, &mut verdict);
             let alive: u64 = found.values().map(|it| it.alive).sum();
             if sight.total != alive {
-                // Two jobs that the same client has called the same look like one.
+                // Two jobs to which one client has given the same name look like one job.
                 let open = found.values().any(|it| it.span.least < it.span.changes.len());
                 let check = if open { self.no_prefix() } else { self.lost(Check::Back) };
                 verdict.problems.push((check, format!("there are {} jobs, not {alive}", sight.total)));
@@ -213,13 +213,13 @@ impl Case<'_> {
         verdict
     }
 
-    /// Finds places in all lanes at which, of two commands of which one was answered before the other was sent, the
-    /// first is never missing alone.
+    /// Finds states of all lanes in which no command is missing while a later one survives, if the earlier one was
+    /// answered before the later one was sent.
     fn agree(&self, found: &mut BTreeMap<u64, Found>, verdict: &mut Verdict) {
         loop {
             let now: BTreeMap<u64, usize> =
                 found.iter().filter_map(|(lane, it)| Some((*lane, *it.matches.last()?))).collect();
-            // When the first command that is missing was answered.
+            // The time of the reply to the first missing command.
             let missing = found.values().filter_map(|it| it.first_missing(*it.matches.last()?)).min();
             let wrong = found.iter().find(|(_, it)| match (it.matches.last(), missing) {
                 (Some(count), Some(missing)) => it.last_sent(*count).is_some_and(|sent| sent > missing),
@@ -251,7 +251,7 @@ impl Case<'_> {
         }
     }
 
-    /// What is wrong with each job, if the queue as a whole never looked like this.
+    /// Returns the violations of single jobs, if the queue as a whole never had this state.
     fn explain(&self, span: &Span, views: &[(usize, Views)], seen: &Views) -> Vec<Problem> {
         let mut problems = Vec::new();
         for key in span.keys() {
@@ -282,7 +282,7 @@ impl Case<'_> {
     }
 }
 
-/// What is different from the moment that is most alike.
+/// Returns the differences to the most similar state.
 fn nearest(views: &[(usize, Views)], seen: &Views) -> String {
     let differences = |view: &Views| -> Vec<String> {
         let keys: BTreeSet<&String> = view.jobs.keys().chain(seen.jobs.keys()).collect();
@@ -305,7 +305,7 @@ fn nearest(views: &[(usize, Views)], seen: &Views) -> String {
 }
 
 impl Views {
-    /// What belongs to one lane.
+    /// Returns the part of the state that belongs to one lane.
     fn of_lane(&self, lane: u64, span: &Span) -> Views {
         let keys: BTreeSet<&str> = span.keys();
         let name = prefix(lane);
@@ -319,13 +319,13 @@ impl Views {
 }
 
 impl Found<'_> {
-    /// Where the first command was answered that is not, or not wholly, behind so many changes.
+    /// Returns the place of the reply to the first command that is not completely among the first `count` changes.
     fn first_missing(&self, count: usize) -> Option<usize> {
         let missing: BTreeSet<u64> = self.span.changes[count..].iter().map(|(step, _)| *step).collect();
         missing.iter().filter_map(|step| self.lane.steps[step].told).min()
     }
 
-    /// Where the last command was sent that is behind so many.
+    /// Returns the place at which the last command among the first `count` changes was sent.
     fn last_sent(&self, count: usize) -> Option<usize> {
         self.span.changes[..count].last().map(|(step, _)| self.lane.steps[step].sent)
     }

@@ -13,49 +13,49 @@ use nix::libc;
 use crate::random::Random;
 use crate::trace::Event;
 
-/// What disks write whole, and what systems do.
+/// The unit that disks write atomically, and the unit that systems write.
 const SECTOR: usize = 512;
 const PAGE: usize = 4096;
 
-/// The one file that is no part of the log.
+/// The only file that is not part of the log.
 const LOCK: &str = "lock";
 
 type Number = usize;
 
-/// A change of a file's bytes.
+/// A change to the contents of a file.
 #[derive(Clone, Debug)]
 enum Change {
     Write(usize, Vec<u8>),
-    /// Another length.
+    /// The length changes.
     Length(usize),
-    /// At least this length.
+    /// The length is at least this.
     Grow(usize),
 }
 
 #[derive(Clone, Default)]
 struct Object {
-    /// On the disk for good.
+    /// Contents on the disk.
     durable: Vec<u8>,
-    /// As programs see it.
+    /// Contents as programs see them.
     current: Vec<u8>,
-    /// From the one to the other, each by the place of its event.
+    /// The changes that lead from `durable` to `current`, each with the place of its event.
     pending: Vec<(usize, Change)>,
     /// Writes that a failed sync has lost.
     lost: Vec<usize>,
 }
 
-/// A change of folders.
+/// A change to a directory.
 #[derive(Clone, Debug)]
 enum Entry {
     Add(String, Number),
     Remove(String, Number),
-    /// In one folder: it has the one name or the other.
+    /// A rename within one directory: the file has one name or the other.
     Rename(String, String, Number),
     AddFolder(String),
     RemoveFolder(String),
 }
 
-/// Names: of files, and of folders.
+/// The names of files and directories.
 #[derive(Clone, Default)]
 struct Names {
     files: BTreeMap<String, Number>,
@@ -68,30 +68,30 @@ enum Opened {
     Folder(String),
 }
 
-/// What a power cut does, over all.
+/// What a power cut leaves of unsynced changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mood {
-    /// Nothing that was not synced is there.
+    /// None of them.
     Nothing,
-    /// All of it is.
+    /// All of them.
     All,
-    /// All up to some moment, and nothing behind it.
+    /// All up to some moment, and none after it.
     Moment,
-    /// Each change whole or not at all: one in so many is not there.
+    /// Each change completely or not at all; one in this many is missing.
     Whole(u64),
-    /// Each sector by itself.
+    /// Each sector independently.
     Sectors,
-    /// Each page by itself.
+    /// Each page independently.
     Pages,
-    /// Of each change, a beginning.
+    /// A prefix of each change.
     Torn,
-    /// Folders, but no bytes.
+    /// Directory entries, but no contents.
     Entries,
-    /// Bytes, but no entries.
+    /// Contents, but no directory entries.
     Bytes,
-    /// All but one change.
+    /// All changes but one.
     Missing,
-    /// One change alone.
+    /// One change only.
     Alone,
 }
 
@@ -111,7 +111,7 @@ pub const MOODS: [Mood; 13] = [
     Mood::Alone,
 ];
 
-/// See the module's page.
+/// The disk; see the module's documentation.
 #[derive(Clone)]
 pub struct Disk {
     objects: Vec<Object>,
@@ -119,26 +119,26 @@ pub struct Disk {
     durable: Names,
     pending: Vec<(usize, Entry)>,
     handles: HashMap<u64, Opened>,
-    /// Syncs under way: of what, and where they began.
+    /// Syncs in progress: the file, and the place at which the sync began.
     syncs: HashMap<u64, (Opened, usize)>,
-    /// Files that are gone with writes that were not safe: where the first of these and the removal happened. Until all
-    /// before the removal is safe, nobody knows that what was in them is anywhere.
+    /// Removed files with writes that were not durable: the places of the first such write and of the removal. Until
+    /// everything before the removal is durable, it is unknown whether their contents are stored elsewhere.
     orphans: Vec<(usize, usize)>,
     /// Decides what a failed sync loses.
     random: Random,
-    /// Where the first sync failed.
+    /// The place of the first failed sync.
     pub failed: Option<usize>,
-    /// Where a file was used first whose space was not on the disk yet.
+    /// The place at which a file was first used before its space was allocated on the disk.
     pub unfilled: Option<usize>,
 }
 
 impl Change {
-    /// Whether it writes something else than zero bytes.
+    /// Returns `true` if the change writes bytes other than zeros.
     fn writes(&self) -> bool {
         matches!(self, Change::Write(_, bytes) if bytes.iter().any(|byte| *byte != 0))
     }
 
-    /// Whether it takes space: a zero byte is written for other reasons, too.
+    /// Returns `true` if the change allocates space. Zero bytes are also written for other reasons.
     fn fills(&self) -> bool {
         match self {
             Change::Write(_, bytes) => bytes.len() >= SECTOR && !self.writes(),
@@ -188,7 +188,7 @@ impl Names {
         path.is_empty() || self.folders.contains(path)
     }
 
-    /// Whether all folders above this are there.
+    /// Returns `true` if all parent directories exist.
     fn is_reachable(&self, path: &str) -> bool {
         let above = parent(path);
         above.is_empty() || (self.folders.contains(above) && self.is_reachable(above))
@@ -214,19 +214,19 @@ impl Object {
         }
     }
 
-    /// Where something else than zero bytes was written that is not safe.
+    /// Returns the place of the first write of bytes other than zeros that is not durable.
     fn first_unsynced(&self) -> Option<usize> {
         let written = self.pending.iter().filter(|(_, change)| change.writes()).map(|(place, _)| *place);
         written.chain(self.lost.iter().copied()).min()
     }
 
-    /// What was written before `place` is safe.
+    /// Makes everything written before `place` durable.
     fn settle(&mut self, place: usize) {
         let behind = self.pending.partition_point(|(at, _)| *at < place);
         self.pending.drain(..behind).for_each(|(_, change)| apply(&mut self.durable, &change));
     }
 
-    /// What was written before `place` counts as written, and is not, or is.
+    /// Marks everything written before `place` as written, although some of it is lost.
     fn lose(&mut self, place: usize, random: &mut Random) {
         let behind = self.pending.partition_point(|(at, _)| *at < place);
         for (at, change) in self.pending.drain(..behind) {
@@ -239,7 +239,7 @@ impl Object {
 }
 
 impl Disk {
-    /// What there is behind the first `count` events. The seed decides what failed syncs lose.
+    /// Returns the disk after the first `count` events. The seed decides what failed syncs lose.
     pub fn replay(events: &[Event], count: usize, seed: u64) -> Disk {
         let mut disk = Disk {
             objects: Vec::new(),
@@ -307,7 +307,7 @@ impl Disk {
             self.durable.folders.insert(above.to_owned());
             above = parent(above);
         }
-        // A path with a slash at its end is an empty folder's.
+        // A path that ends with a slash is an empty directory.
         if !path.ends_with('/') {
             let number = self.objects.len();
             self.objects.push(Object { durable: bytes.to_vec(), current: bytes.to_vec(), ..Object::default() });
@@ -381,7 +381,7 @@ impl Disk {
         let gone = self.pending.iter().filter(|(at, entry)| settled(at, entry) && is_removal(entry));
         let gone: BTreeSet<usize> = gone.map(|(at, _)| *at).collect();
         for (place, entry) in std::mem::take(&mut self.pending) {
-            // What has left a folder for another has come there.
+            // An entry that left one directory has arrived in the other.
             if settled(&place, &entry) || (gone.contains(&place) && !is_removal(&entry)) {
                 self.durable.apply(&entry);
             } else {
@@ -391,7 +391,7 @@ impl Disk {
         self.pending = rest;
     }
 
-    /// The place of the first event of which it is not known that what it wrote is safe.
+    /// Returns the place of the first event whose write is not known to be durable.
     pub fn first_unsynced(&self) -> usize {
         let logs = self.current.files.iter().filter(|(path, _)| *path != LOCK);
         let first = logs.filter_map(|(_, number)| self.objects[*number].first_unsynced()).min().unwrap_or(usize::MAX);
@@ -399,12 +399,12 @@ impl Disk {
         orphans.map(|(orphan, _)| *orphan).min().unwrap_or(usize::MAX).min(first)
     }
 
-    /// What programs see: also what is left when the process is killed.
+    /// Returns the files as programs see them, which is also what a kill leaves.
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         self.with_folders(&self.current, |number| self.objects[number].current.clone())
     }
 
-    /// The files by their paths; a path that ends with a slash is a folder's.
+    /// Returns files by path; a path that ends with a slash is a directory.
     fn with_folders(&self, names: &Names, bytes: impl Fn(Number) -> Vec<u8>) -> BTreeMap<String, Vec<u8>> {
         let reachable = |path: &&String| names.is_reachable(path);
         let folders = names.folders.iter().filter(reachable).map(|path| (format!("{path}/"), Vec::new()));
@@ -412,12 +412,12 @@ impl Disk {
         files.map(|(path, number)| (path.clone(), bytes(*number))).chain(folders).collect()
     }
 
-    /// The files after a power cut.
+    /// Returns the files after a power cut.
     pub fn cut(&self, mood: Mood, random: &mut Random) -> BTreeMap<String, Vec<u8>> {
         let places: BTreeSet<usize> = (self.pending.iter().map(|(place, _)| *place))
             .chain(self.objects.iter().flat_map(|object| object.pending.iter().map(|(place, _)| *place)))
             .collect();
-        // The one change that counts, or the last one that is there.
+        // The change that counts alone, or the last one that survives.
         let chosen = places.iter().nth(random.below(places.len().max(1) as u64) as usize).copied().unwrap_or(0);
         let is_kept = |place: usize, random: &mut Random| match mood {
             Mood::Nothing => false,
@@ -435,10 +435,11 @@ impl Disk {
             let keep = match mood {
                 Mood::Entries => true,
                 Mood::Bytes => false,
-                // Both ends of a rename across folders share a place: it has not gone before it has come.
+                // Both ends of a rename across directories have the same place: the entry does not leave one before it
+                // has arrived in the other.
                 _ => *kept.entry(*place).or_insert_with(|| is_kept(*place, random)),
             };
-            // It may have come and not gone.
+            // The entry may have arrived without having left.
             let stays = matches!(entry, Entry::Remove(path, number) if self.is_elsewhere(path, *number, *place));
             if keep && !(stays && random.once_in(3)) {
                 names.apply(entry);
@@ -463,7 +464,7 @@ impl Disk {
         self.with_folders(&names, |number| bytes[&number].clone())
     }
 
-    /// Whether the entry that was removed by this event was added to another folder by the same.
+    /// Returns `true` if the event that removed this entry added it to another directory.
     fn is_elsewhere(&self, path: &str, number: Number, place: usize) -> bool {
         self.pending
             .iter()
@@ -471,7 +472,7 @@ impl Disk {
     }
 }
 
-/// The pieces of a write that a disk writes whole, each from and to.
+/// Splits a write into the pieces that a disk writes atomically, each as start and end.
 fn pieces(at: usize, length: usize, unit: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut from = 0;
     std::iter::from_fn(move || {

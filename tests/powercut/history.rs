@@ -1,7 +1,7 @@
 //! A history: the program under the shim, what its clients do, and how it ends.
 //!
-//! Owns the kinds of histories, what follows from a seed, and the way from one generation to the next. Whether
-//! something comes quickly may decide what a history has in it, and never what is judged.
+//! Owns the kinds of histories, what follows from a seed, and the transition from one generation to the next. Timing
+//! may decide what a history contains, but never how it is judged.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,36 +24,36 @@ use crate::restart::{books, command, wanted, write_files, Cut};
 use crate::talk::{packet, Talk, SUBMIT_JOB};
 use crate::trace::{read, Event, Number, Trace};
 
-/// What clients do.
+/// What the clients do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
-    /// One client at a time.
+    /// One client.
     Solo,
-    /// Three, each with jobs of its own.
+    /// Three clients, each with its own jobs.
     Crowd,
-    /// Two, of whom one speaks of what the other has just done, while a sync takes its time.
+    /// Two clients, one of which refers to what the other has just done, during a slow sync.
     Held,
-    /// One, on a disk whose syncs fail at times.
+    /// One client, on a disk whose syncs sometimes fail.
     Failing,
-    /// One, on a log that beanstalkd has left.
+    /// One client, on a binlog of beanstalkd.
     Import,
-    /// One that is given very many ids of which the log has nothing.
+    /// One client that receives very many IDs, none of which are in the log.
     Handles,
 }
 
-/// A sync takes so long where disks shall be slow: longer than the program calls slow.
+/// The duration of a sync on a slow disk, in microseconds: more than the program considers slow.
 const SLOW_SYNC: u32 = 5000;
 
-/// How many ids: more than a log may be assumed to be behind.
+/// The number of IDs: more than a start skips.
 const HANDLES: u64 = 150_000;
 
-/// Submissions in one breath.
+/// Submissions that are sent together.
 const BREATH: u64 = 2000;
 
-/// How often it is looked whether a sync is held.
+/// Interval between checks whether a sync is held.
 const GLANCE: Duration = Duration::from_millis(1);
 
-/// How long a reply that is held back is waited for before it is let go.
+/// How long to wait for a reply that is held back before the sync continues.
 const HELD_FOR: Duration = Duration::from_millis(40);
 
 /// What follows from a seed.
@@ -61,9 +61,9 @@ const HELD_FOR: Duration = Duration::from_millis(40);
 pub struct Plan {
     pub seed: u64,
     pub kind: Kind,
-    /// Of the program.
+    /// Options of the program.
     pub options: Vec<String>,
-    /// Of its sync: `-f0`, `-f MS`, none, or `-F`.
+    /// The sync option: `-f0`, `-f MS`, none, or `-F`.
     pub policy: String,
     /// Milliseconds between syncs.
     pause: u64,
@@ -76,7 +76,7 @@ pub struct History<'a> {
     pub plan: Plan,
     program: &'a Path,
     shim: &'a Path,
-    /// For everything of its own.
+    /// The directory for the files of this history.
     folder: PathBuf,
     random: Random,
     generation: u64,
@@ -98,9 +98,9 @@ impl Kind {
 
 impl Plan {
     pub fn of(seed: u64) -> Plan {
-        // Neighbours have nothing in common.
+        // Neighboring seeds must have nothing in common.
         let mut random = Random::new(Random::new(seed).next());
-        // In every run there are all of them.
+        // Every run contains all kinds.
         let kind = match seed % 20 {
             3 if seed % 40 == 3 => Kind::Handles,
             15 => Kind::Import,
@@ -132,7 +132,7 @@ impl Plan {
     }
 }
 
-/// Ends what is recorded at a moment between two calls: so nothing is done that is not written down.
+/// Ends the recording between two calls, so that no unrecorded call is executed.
 fn kill(daemon: Daemon, trace: &Trace) {
     trace.set(Number::HoldSyncs, 0);
     trace.set(Number::Freeze, 1);
@@ -158,8 +158,8 @@ impl<'a> History<'a> {
         self.folder.join("log")
     }
 
-    /// The first generation, or the next one behind a cut of the last; its trace, unless the log did not come back as
-    /// it should.
+    /// Records the first generation, or the next one after a cut of the last. Returns its trace, unless the log did not
+    /// come back correctly.
     pub fn record(&mut self, before: Option<(&[Event], &Path, Cut)>) -> Result<Option<PathBuf>> {
         self.generation += 1;
         let trace = Arc::new(Trace::new(&self.folder, &format!("generation-{}", self.generation))?);
@@ -194,7 +194,7 @@ impl<'a> History<'a> {
         Ok(Some(trace.path().to_owned()))
     }
 
-    /// What there is before the program was ever started.
+    /// Returns the state before the first start of the program.
     fn begin(&mut self, trace: &Trace) -> Result<BTreeMap<u64, (Book, u64)>> {
         trace.mark(&format!("is {} {}", self.plan.kind.name(), self.plan.options.join(" ")));
         let (mut files, mut book, mut steps) = (Vec::new(), Book::default(), 0);
@@ -215,7 +215,7 @@ impl<'a> History<'a> {
         Ok((0..count).map(|number| (number, (book.clone(), steps))).collect())
     }
 
-    /// The shim has seen everything: what it wrote down gives the same files.
+    /// Checks that the shim has recorded everything: the trace must produce the same files.
     fn verify_trace(&mut self, trace: &Trace) -> Result<()> {
         let events = read(trace.path())?;
         assert!(events.contains(&Event::Began), "the program does not load the shim: is it static?");
@@ -244,7 +244,7 @@ impl<'a> History<'a> {
         Ok(())
     }
 
-    /// The trace goes on behind a cut of another one.
+    /// Continues a trace after a cut of another one.
     fn continue_from(
         &self,
         trace: &Trace,
@@ -255,7 +255,7 @@ impl<'a> History<'a> {
         let left = cut.leave(events);
         write_files(&self.log(), &left.files)?;
         if cut.end == End::Kill {
-            // What was not synced still is not.
+            // Changes that were not synced still are not.
             trace.continue_from(path, cut.count)?;
         } else {
             let lanes = lanes(events, cut.count);
@@ -273,7 +273,7 @@ impl<'a> History<'a> {
             }
             left.files.iter().for_each(|(path, bytes)| trace.found(path, bytes));
         }
-        // What commands did is known from what came later, and must be known here too.
+        // The effects of commands are known from later events, and must be known here too.
         for event in &events[cut.count..] {
             if let Event::Mark(text) = event {
                 let words: Vec<&str> = text.splitn(4, ' ').collect();
@@ -288,7 +288,7 @@ impl<'a> History<'a> {
         Ok(BTreeMap::new())
     }
 
-    /// Looks at what came back, and writes down that it did; none if it is not as it should be.
+    /// Checks the recovered state and records it. Returns `None` if the state is wrong.
     fn recovered(&mut self, daemon: &Daemon, trace: &Trace, end: End) -> Result<Option<BTreeMap<u64, (Book, u64)>>> {
         let events = read(trace.path())?;
         let cut = Cut { count: events.len(), end, seed: self.plan.seed };
@@ -317,7 +317,7 @@ impl<'a> History<'a> {
         Ok(Some(found))
     }
 
-    /// The clients do what they do.
+    /// Lets the clients run.
     fn live(
         &mut self,
         daemon: &Daemon,
@@ -355,7 +355,7 @@ impl<'a> History<'a> {
     }
 }
 
-/// Does one thing after the other, with pauses in which a sync may come.
+/// Executes one command after the other, with pauses during which a sync may happen.
 fn steps(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for _ in 0..plan.steps {
         if plan.kind == Kind::Failing && lane.random.once_in(15) {
@@ -372,10 +372,10 @@ fn steps(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result
     Ok(())
 }
 
-/// While a sync is held up, a second client speaks of what the first has just done.
+/// While a sync is held up, a second client refers to what the first has just done.
 fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for number in 0..plan.steps {
-        // So that syncs are known to be slow, and nobody waits for one but the thread that makes them.
+        // So that syncs are known to be slow, and only the thread that makes them waits for one.
         for _ in 0..4 {
             lane.step(daemon)?;
         }
@@ -391,13 +391,13 @@ fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<
         let first = lane.say(daemon, 0, vec![act.clone()])?;
         while trace.get(Number::Held) == 0 && !lane.hears_within(daemon, act.wire(), 0, GLANCE)? {}
         let second = lane.say_hearsay(daemon, 1, act.clone())?;
-        // Today's answer may come at once; a right one cannot, and nothing depends on how long it takes.
+        // A wrong reply may come at once. A right one cannot, and nothing depends on how long it takes.
         let early = lane.hears_within(daemon, act.wire(), 1, HELD_FOR)?;
         let early = if early { Some(lane.take(daemon, 1, second, &act)?) } else { None };
         trace.set(Number::HoldSyncs, 0);
         let reply = lane.take(daemon, 0, first[0].0, &act)?;
         let joined = early.map_or_else(|| lane.take(daemon, 1, second, &act), Ok)?;
-        // Whoever came first has made the job.
+        // The client that came first has created the job.
         let mut both = [(first[0].0, reply), (second, joined)];
         both.sort_by_key(|(_, reply)| reply.line.ends_with("Duplicate job"));
         both.iter().for_each(|(step, reply)| lane.settle(*step, &act, reply));
@@ -408,7 +408,7 @@ fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<
     Ok(())
 }
 
-/// Some jobs that the log has, and behind them very many foreground jobs, whose ids nobody writes down but the client.
+/// Puts some jobs that are in the log, and then very many foreground jobs, whose IDs only the client knows.
 fn handles(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for _ in 0..plan.steps {
         lane.step(daemon)?;

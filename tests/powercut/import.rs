@@ -1,7 +1,7 @@
-//! A log that beanstalkd has left, for histories that begin with it.
+//! A binlog of beanstalkd, for histories that begin with one.
 //!
-//! Owns the few kinds of its records that are needed: jobs that are ready, delayed, buried or deleted, in format 7.
-//! Must not damage any: what becomes of those is for other tests.
+//! Owns the few kinds of its records that are needed: ready, delayed, buried and deleted jobs, in format 7. Must not
+//! damage any; other tests do.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,17 +9,17 @@ use crate::book::{Body, Change, Job, Place, Wire};
 use crate::check::prefix;
 use crate::random::Random;
 
-/// Jobs of a log.
+/// The number of jobs in a log.
 const JOBS: u64 = 40;
 
-/// A second, in nanoseconds.
+/// One second in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
 const LENGTHS: [usize; 8] = [0, 10, 30, 100, 300, 1000, 3000, 20_000];
 const DELAY: u64 = 10_000;
 const TTR: u64 = 3600;
 
-/// Of the states, as beanstalkd numbers them.
+/// Returns beanstalkd's number of a state.
 fn number(place: Place) -> u8 {
     match place {
         Place::Buried => 3,
@@ -40,13 +40,13 @@ fn record(id: u64, job: &Job, born: u64, state: u8) -> Vec<u8> {
     bytes.extend(born.to_le_bytes());
     bytes.extend(due.to_le_bytes());
     let buries = u32::from(job.place == Place::Buried);
-    // Reserves, times to run that ended, releases, buries, kicks.
+    // Reserves, expired times to run, releases, buries and kicks.
     bytes.extend([0, 0, 0, buries, 0].iter().flat_map(|count: &u32| count.to_le_bytes()));
     bytes.extend([state, 0, 0, 0]);
     bytes
 }
 
-/// The files by their names, and the changes that they mean to the first lane.
+/// Returns the files by name, and the corresponding changes of the first lane.
 pub fn foreign(random: &mut Random) -> (Vec<(String, Vec<u8>)>, Vec<Change>) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set").as_nanos() as u64;
     let mut files = vec![("binlog.1".to_owned(), 7_u32.to_le_bytes().to_vec())];

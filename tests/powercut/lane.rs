@@ -1,7 +1,7 @@
-//! A client that does things to a queue, one after the other, and keeps a book of them.
+//! A client that executes commands one after the other and keeps a book of them.
 //!
-//! Owns one lane of a history while it is made: the choice of commands by chance, their order, and what is written down
-//! of them in the trace. Its tubes are its own. Must not judge what a cut leaves.
+//! Owns one lane of a history while it is made: the random choice of commands, their order, and their records in the
+//! trace. Its tubes are its own. Must not judge what a cut leaves.
 
 use std::collections::BTreeMap;
 use std::io::Result;
@@ -17,14 +17,14 @@ use crate::random::Random;
 use crate::talk::{packet, Talk, CAN_DO};
 use crate::trace::Trace;
 
-/// Above so many jobs, they are ended rather than put.
+/// With more jobs than this, the lane ends jobs rather than putting more.
 const ENOUGH: usize = 30;
 
 const BODIES: [usize; 16] = [0, 0, 0, 10, 10, 30, 30, 60, 100, 200, 300, 600, 1500, 3000, 17_000, 40_000];
 const DELAYS: [u64; 6] = [0, 0, 0, 0, LONG, 3 * LONG];
 const WIRES: [Wire; 3] = [Wire::Beanstalk, Wire::Gearman, Wire::Workq];
 
-/// See the module's page.
+/// A client; see the module's documentation.
 pub struct Lane {
     pub number: u64,
     pub book: Book,
@@ -32,16 +32,16 @@ pub struct Lane {
     pub problems: Vec<Problem>,
     trace: Arc<Trace>,
     talks: BTreeMap<(Wire, usize), Talk>,
-    /// The protocols that it speaks.
+    /// The protocols of this client.
     wires: Vec<Wire>,
     next: u64,
     bodies: u64,
-    /// The disk fails now and then: commands may be refused.
+    /// The disk fails sometimes, so commands may be refused.
     pub failing: bool,
 }
 
 impl Lane {
-    /// Goes on behind the steps before `next`.
+    /// Continues after the steps before `next`.
     pub fn new(number: u64, book: Book, next: u64, random: Random, trace: Arc<Trace>) -> Lane {
         let mut random = random;
         let mut wires: Vec<Wire> = WIRES.into_iter().filter(|_| random.once_in(2)).collect();
@@ -52,12 +52,12 @@ impl Lane {
         Lane { number, book, random, problems: Vec::new(), trace, talks, wires, next, bodies: 0, failing: false }
     }
 
-    /// Whether its book is wrong.
+    /// Returns `true` if its book is wrong.
     pub fn is_lost(&self) -> bool {
         self.problems.iter().any(|(check, _)| *check == Check::Talk)
     }
 
-    /// The number of the next step.
+    /// Returns the number of the next step.
     pub fn next(&self) -> u64 {
         self.next
     }
@@ -66,7 +66,7 @@ impl Lane {
         format!("{}{kind}{which}", prefix(self.number))
     }
 
-    /// A second client of one protocol is another `seat`.
+    /// Returns a connection. A second client of one protocol has another `seat`.
     fn talk(&mut self, daemon: &Daemon, wire: Wire, seat: usize) -> Result<&mut Talk> {
         if !self.talks.contains_key(&(wire, seat)) {
             let mut talk = Talk::connect(daemon, wire)?;
@@ -97,14 +97,14 @@ impl Lane {
         self.talk(daemon, Wire::Beanstalk, 0).map(drop)
     }
 
-    /// One that begins like no other.
+    /// Returns a body with a unique prefix.
     fn body(&mut self) -> Body {
         self.bodies += 1;
         let word = format!("{}{}.{}", prefix(self.number), self.next, self.bodies);
         Body::new(&word, self.random.pick(&BODIES))
     }
 
-    /// One of the jobs of this protocol that are as asked.
+    /// Returns one of the jobs of this protocol in one of these states.
     fn job(&mut self, book: &Book, wire: Wire, places: &[Place]) -> Option<String> {
         let fits = |key: &&String| {
             let job = &book.jobs[*key];
@@ -114,7 +114,7 @@ impl Lane {
         (!keys.is_empty()).then(|| keys[self.random.below(keys.len() as u64) as usize].clone())
     }
 
-    /// Something to do to this queue, by one protocol.
+    /// Chooses a command for this queue, in one protocol.
     fn choose(&mut self, book: &Book, wire: Wire) -> Act {
         let full = book.jobs.len() > ENOUGH;
         let chosen = match wire {
@@ -138,14 +138,14 @@ impl Lane {
                 Act::Put { tube: self.name('t', which), pri, delay, body, tags }
             }
             Wire::Gearman => {
-                // Nobody takes jobs of the third function.
+                // No worker takes jobs of the third function.
                 let unique = if self.random.once_in(3) { String::new() } else { format!("u{}", self.random.below(12)) };
                 let kept = which < 2 || self.random.once_in(2);
                 let unique = if which < 2 { unique } else { format!("v{}", self.random.below(6)) };
                 Act::Submit { function: self.name('f', which), unique, body, kept }
             }
             Wire::Workq => {
-                // Sometimes an id that is taken.
+                // Sometimes an ID that is in use.
                 let number = if self.random.once_in(5) { self.random.below(self.next.max(1)) } else { self.next };
                 let id = format!("00000000-0000-4000-8{:03x}-{number:012x}", self.number);
                 let max_fails = self.random.pick(&[0, 0, 2, 3]);
@@ -154,8 +154,8 @@ impl Lane {
         }
     }
 
-    /// Tags that change nothing within a history but what is stored, mostly none. Without a delay after each try, for
-    /// the last clients lose what they have reserved.
+    /// Returns tags that change only what is stored within a history, usually none. There is no delay between tries,
+    /// because the last clients lose the jobs that they have reserved.
     fn tags(&mut self) -> String {
         let mut tags = Vec::new();
         for (which, kind) in ["idp:k", "con:c", "try:200", "ttl:"].into_iter().enumerate() {
@@ -164,7 +164,7 @@ impl Lane {
                 continue;
             }
             tags.push(match (which, is_long) {
-                // Nobody else has this key.
+                // No other job has this key.
                 (0, false) => format!("{kind}{}-{}", self.next, self.bodies),
                 (0, true) => format!("{kind}{}-{}:{LONG}", self.next, self.bodies),
                 (1, _) => format!("{kind}{}:1000", self.next % 3),
@@ -242,13 +242,13 @@ impl Lane {
         }
     }
 
-    /// Sends commands on one connection, in one breath, and takes what comes back.
+    /// Sends commands together on one connection, and reads the replies.
     pub fn perform(&mut self, daemon: &Daemon, seat: usize, acts: Vec<Act>) -> Result<()> {
         let steps = self.say(daemon, seat, acts)?;
         self.listen(daemon, seat, steps)
     }
 
-    /// The first half of it; the second is [`Lane::listen`], for the steps that this returns.
+    /// Sends commands. [`Lane::listen`] reads the replies of the steps that this returns.
     pub fn say(&mut self, daemon: &Daemon, seat: usize, acts: Vec<Act>) -> Result<Vec<(u64, Act)>> {
         let Some(wire) = acts.first().map(Act::wire) else { return Ok(Vec::new()) };
         let mut ahead = self.book.clone();
@@ -263,7 +263,7 @@ impl Lane {
         Ok(steps)
     }
 
-    /// Says again what another client of this lane has said, and has not been answered yet.
+    /// Sends a command again that another client of this lane has sent and that has not been answered yet.
     pub fn say_hearsay(&mut self, daemon: &Daemon, seat: usize, act: Act) -> Result<u64> {
         let step = self.enter(&act, Promise::Hearsay);
         let bytes = act.bytes(&self.book);
@@ -271,7 +271,7 @@ impl Lane {
         Ok(step)
     }
 
-    /// Writes down that a command is sent.
+    /// Records that a command is sent.
     fn enter(&mut self, act: &Act, promise: Promise) -> u64 {
         self.next += 1;
         let words = format!("{act:?}").replace('\n', " ");
@@ -279,7 +279,7 @@ impl Lane {
         self.next
     }
 
-    /// Takes what comes back.
+    /// Reads the replies.
     pub fn listen(&mut self, daemon: &Daemon, seat: usize, steps: Vec<(u64, Act)>) -> Result<()> {
         for (step, act) in steps {
             let reply = self.take(daemon, seat, step, &act)?;
@@ -288,18 +288,18 @@ impl Lane {
         Ok(())
     }
 
-    /// Reads one reply and writes down that it came.
+    /// Reads one reply and records it.
     pub fn take(&mut self, daemon: &Daemon, seat: usize, step: u64, act: &Act) -> Result<Reply> {
         let reply = act.read(self.talk(daemon, act.wire(), seat)?)?;
         let id: Option<u64> = reply.key.parse().ok();
         id.into_iter().for_each(|id| self.trace.mark(&format!("seen {id} {id}")));
-        // What was refused promises nothing.
+        // A refused command promises nothing.
         let word = if is_refusal(&reply.line) { "refused" } else { "told" };
         self.trace.mark(&format!("{word} {} {step} {} {}", self.number, reply.line, reply.key));
         Ok(reply)
     }
 
-    /// Enters what a command did, by its reply.
+    /// Enters the effect of a command, according to its reply.
     pub fn settle(&mut self, step: u64, act: &Act, reply: &Reply) {
         if let Some(key) = act.about(reply).filter(|_| !is_refusal(&reply.line)) {
             self.trace.mark(&format!("about {} {step} {key}", self.number));
@@ -319,7 +319,7 @@ impl Lane {
         self.book.apply(change);
     }
 
-    /// The server was started.
+    /// Enters a start of the server.
     pub fn restarted(&mut self) {
         self.next += 1;
         let (lane, step) = (self.number, self.next);
@@ -328,12 +328,12 @@ impl Lane {
         self.trace.mark(&format!("told {lane} {step} restarted"));
     }
 
-    /// Whether something has come back already, within this time.
+    /// Returns `true` if something arrives within this time.
     pub fn hears_within(&mut self, daemon: &Daemon, wire: Wire, seat: usize, time: Duration) -> Result<bool> {
         self.talk(daemon, wire, seat)?.hears_within(time)
     }
 
-    /// Does something, of one protocol; several things in one breath at times.
+    /// Executes a command of one protocol, sometimes several together.
     pub fn step(&mut self, daemon: &Daemon) -> Result<()> {
         let wire = self.random.pick(&self.wires.clone());
         let breath = if self.failing || !self.random.once_in(3) { 1 } else { 2 + self.random.below(6) };
@@ -341,10 +341,10 @@ impl Lane {
         let mut acts = Vec::new();
         for _ in 0..breath {
             let act = self.choose(&ahead, wire);
-            // What nobody can foresee must be the last in its breath.
+            // A command with an unpredictable effect must be the last of those sent together.
             let unforeseen = matches!(act, Act::ReserveAny | Act::Grab | Act::Lease { .. });
             act.expected(&ahead).iter().for_each(|change| ahead.apply(change));
-            // So must a kick or a flush be the first, behind no job that nobody knows yet.
+            // A kick or a flush must be the first, not behind a put whose job is not known yet.
             if acts.is_empty() || !matches!(act, Act::Kick { .. } | Act::Flush(_)) {
                 acts.push(act);
             }
@@ -356,7 +356,7 @@ impl Lane {
     }
 }
 
-/// What a server says whose disk fails.
+/// Returns `true` for a reply of a server whose disk fails.
 fn is_refusal(line: &str) -> bool {
     line.contains("OUT_OF_MEMORY") || line.contains("Out of memory") || line == "packet 19"
 }

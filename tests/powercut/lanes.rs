@@ -1,7 +1,7 @@
-//! What was asked and told, read out of a trace: by lanes, which are clients whose commands have an order.
+//! Requests and replies, read from a trace, by lane: a client whose commands have an order.
 //!
-//! Owns the words of the marks, and what a cut at some place may keep of a lane: no less than was promised, no more
-//! than was asked. Must not know disks.
+//! Owns the words of the marks, and what a cut at some place may leave of a lane: no less than was promised, no more
+//! than was requested. Must not know disks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -9,14 +9,14 @@ use std::ops::RangeInclusive;
 use crate::book::{Book, Change};
 use crate::trace::Event;
 
-/// What a reply to a command is worth.
+/// What a reply to a command promises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Promise {
-    /// It brings something new, which is never acknowledged before it is safe.
+    /// It reports something new, which is never acknowledged before it is durable.
     New,
-    /// It changes something; while the disk fails, it is acknowledged before it is safe.
+    /// It reports a change. While the disk fails, it is acknowledged before it is durable.
     Change,
-    /// It tells of what another client has done, and that may not be safe yet.
+    /// It reports another client's change, which may not be durable yet.
     Hearsay,
     None,
 }
@@ -28,11 +28,11 @@ pub struct Step {
     pub changes: Vec<Change>,
     pub sent: usize,
     pub told: Option<usize>,
-    /// Of hearsay: the job.
+    /// For a report of another client's change: the job.
     pub about: Option<String>,
 }
 
-/// A client whose commands are carried out one after the other.
+/// A client whose commands are executed one after the other.
 #[derive(Clone, Default, Debug)]
 pub struct Lane {
     pub steps: BTreeMap<u64, Step>,
@@ -45,7 +45,7 @@ pub enum End {
     Kill,
 }
 
-/// What it was, as its first marks say.
+/// The kind of the history, according to its first marks.
 #[derive(Clone, Default, Debug)]
 pub struct Heading {
     pub kind: String,
@@ -58,22 +58,22 @@ pub struct Rule {
     pub end: End,
     /// `-f0`.
     pub always: bool,
-    /// The first event that wrote something which is not safe.
+    /// The first event that wrote something that is not durable.
     pub first_unsynced: usize,
-    /// Where a sync failed.
+    /// The place of a failed sync.
     pub failed: usize,
-    /// The program had not come to listen.
+    /// The program was not listening yet.
     pub starting: bool,
-    /// Generations before have ended with power cuts, or this one does.
+    /// Earlier generations ended with power cuts, or this one does.
     pub power_cuts: bool,
 }
 
-/// A lane at the moment of a cut: all changes that may be kept, and how many of them must be.
+/// A lane at the moment of a cut: all changes that may survive, and how many of them must.
 pub struct Span<'a> {
     pub changes: Vec<(u64, &'a Change)>,
-    /// So many are promised.
+    /// The number of promised changes.
     pub least: usize,
-    /// So many are, if hearsay counts.
+    /// The number of promised changes, including those reported to other clients.
     pub heard: usize,
 }
 
@@ -97,9 +97,9 @@ impl Promise {
     }
 }
 
-/// The marks, in their places: `sent LANE STEP PROMISE WORDS`, `did LANE STEP CHANGE`, `told LANE STEP REPLY`, `about
-/// LANE STEP KEY` (a reply speaks of this job), `void LANE STEP COUNT` (of the changes of this step so many were kept,
-/// and of later ones that were asked for until then none), `seen FIRST LAST` (ids) and `is KIND OPTIONS`.
+/// Returns the marks with their places: `sent LANE STEP PROMISE WORDS`, `did LANE STEP CHANGE`, `told LANE STEP REPLY`,
+/// `about LANE STEP KEY` (a reply is about this job), `void LANE STEP COUNT` (this many changes of the step survived,
+/// and none of later steps requested until then), `seen FIRST LAST` (IDs) and `is KIND OPTIONS`.
 fn marks(events: &[Event]) -> impl Iterator<Item = (usize, Vec<&str>)> {
     events.iter().enumerate().filter_map(|(place, event)| match event {
         Event::Mark(text) => Some((place, text.splitn(5, ' ').collect())),
@@ -120,7 +120,7 @@ pub fn heading(events: &[Event]) -> Heading {
     Heading { kind: words.remove(0), options: words }
 }
 
-/// The lanes as they stand behind the first `count` events. What a command did is known from what comes later, too.
+/// Returns the lanes after the first `count` events. The effects of a command are also known from later events.
 pub fn lanes(events: &[Event], count: usize) -> BTreeMap<u64, Lane> {
     let mut lanes = BTreeMap::<u64, Lane>::new();
     let mut voids = Vec::new();
@@ -161,7 +161,7 @@ pub fn lanes(events: &[Event], count: usize) -> BTreeMap<u64, Lane> {
     lanes
 }
 
-/// The ids that clients had seen before this place.
+/// Returns the IDs that clients had seen before this place.
 pub fn seen(events: &[Event], count: usize) -> Vec<RangeInclusive<u64>> {
     let of = |(place, words): (usize, Vec<&str>)| {
         (place < count && words[0] == "seen").then(|| number(words[1])..=number(words[2]))
@@ -193,7 +193,7 @@ impl Lane {
     }
 }
 
-/// Behind how many of these changes the log had this job last.
+/// Returns the number of changes after which the log last had this job.
 fn known_since(changes: &[(u64, &Change)], job: Option<&str>) -> usize {
     let makes = |(_, change): &(u64, &Change)| match change {
         Change::Put { key, .. } | Change::Adopt(key) => Some(key.as_str()) == job,
@@ -203,7 +203,7 @@ fn known_since(changes: &[(u64, &Change)], job: Option<&str>) -> usize {
 }
 
 impl Span<'_> {
-    /// The jobs that were put.
+    /// Returns the jobs that were put.
     pub fn keys(&self) -> BTreeSet<&str> {
         let puts = self.changes.iter().filter_map(|(_, change)| match change {
             Change::Put { key, .. } => Some(key.as_str()),
@@ -212,7 +212,7 @@ impl Span<'_> {
         puts.collect()
     }
 
-    /// The books from the least that must be kept to all: behind how many changes, and what stands there.
+    /// Returns the books from the least that must survive to all changes, each with its number of changes.
     pub fn books(&self) -> Vec<(usize, Book)> {
         let mut book = Book::default();
         self.changes[..self.least].iter().for_each(|(_, change)| book.apply(change));

@@ -1,6 +1,6 @@
 //! Where a history is cut.
 //!
-//! Owns the choice of places: any, but most of them where something has just happened that might be lost, or was told
+//! Owns the choice of places: any place, but most of them just after something that might be lost or was acknowledged
 //! too early. Must not know what a cut leaves.
 
 use std::collections::HashSet;
@@ -8,27 +8,27 @@ use std::collections::HashSet;
 use crate::random::Random;
 use crate::trace::Event;
 
-/// So many replies are close behind something.
+/// The number of replies that count as close to an event.
 const CLOSE: usize = 4;
 
-/// Kinds of places that are of interest.
+/// The kinds of interesting places.
 #[derive(Default)]
 struct Places {
-    /// Behind a reply.
+    /// After a reply.
     told: Vec<usize>,
-    /// Behind a reply that promises something, while there is something that is not safe.
+    /// After a reply that promises something, while something is not durable.
     early: Vec<usize>,
-    /// Behind the first replies after a sync that failed.
+    /// After the first replies that follow a failed sync.
     failed: Vec<usize>,
-    /// At the beginning of a sync, and behind a file that was cut.
+    /// At the beginning of a sync, and after the truncation of a file.
     syncs: Vec<usize>,
-    /// Behind a change of a folder.
+    /// After a change of a directory.
     entries: Vec<usize>,
     /// Before the program listens.
     starts: Vec<usize>,
 }
 
-/// The step that a mark of this kind is about.
+/// Returns the step that a mark of this kind is about.
 fn step<'a>(text: &'a str, kind: &str) -> Option<&'a str> {
     let rest = text.strip_prefix(kind)?;
     let end = rest.match_indices(' ').nth(1).map_or(rest.len(), |(end, _)| end);
@@ -45,7 +45,7 @@ fn find(events: &[Event], began: usize) -> Places {
         match event {
             Event::Mark(text) => {
                 if let Some(step) = step(text, "sent ") {
-                    // What has no reply that promises something has an n here.
+                    // A command without a reply that promises something has an n here.
                     promises.extend((!text["sent ".len() + step.len()..].starts_with(" n")).then_some(step));
                 }
                 if let Some(step) = step(text, "told ") {
@@ -72,7 +72,7 @@ fn find(events: &[Event], began: usize) -> Places {
     places
 }
 
-/// Some places of the last generation: so many events have happened there.
+/// Returns some places of the last generation, which has this many events.
 pub fn places(events: &[Event], random: &mut Random, wanted: usize) -> Vec<usize> {
     let began = events.iter().rposition(|event| *event == Event::Began).map_or(0, |place| place + 1);
     let found = find(events, began);

@@ -12,38 +12,38 @@ use crate::lanes::End;
 use crate::restart::Cut;
 use crate::trace::Event;
 
-/// So many failures of each kind are told.
+/// The number of reported failures of each kind.
 const TOLD: usize = 3;
 
-/// Marks that are shown before a cut.
+/// The number of marks that are shown before a cut.
 const SHOWN: usize = 25;
 
-/// Where traces are kept.
+/// The directory of kept traces.
 const KEPT: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/powercut");
 
-/// See the module's page.
+/// The report; see the module's documentation.
 pub struct Report {
     /// The checks that count.
     on: Vec<Check>,
     histories: BTreeMap<&'static str, u64>,
     cuts: BTreeMap<(String, End), u64>,
-    /// Cuts behind earlier cuts.
+    /// Cuts after earlier cuts.
     later: u64,
-    /// Starts that went on behind a cut, and were recorded.
+    /// Starts that continued after a cut, and were recorded.
     continued: u64,
     failures: BTreeMap<Check, Failures>,
 }
 
-/// Of one check.
+/// The failures of one check.
 #[derive(Default)]
 struct Failures {
-    /// By the kind of the history.
+    /// By kind of history.
     counts: BTreeMap<&'static str, u64>,
     texts: Vec<String>,
 }
 
 impl Report {
-    /// Those that are switched on count, and those that are named besides; or all.
+    /// Creates a report in which the enabled checks count, and also the named ones, or all.
     pub fn new(also: &[Check]) -> Report {
         let on = SWITCHES.iter().filter(|(check, on, _)| *on || also.contains(check)).map(|(check, _, _)| *check);
         Report {
@@ -72,7 +72,7 @@ impl Report {
         }
     }
 
-    /// A generation was recorded.
+    /// Counts a recorded generation.
     pub fn live(&mut self, history: &mut History, generation: usize) {
         self.continued += u64::from(generation > 0);
         *self.histories.entry(history.plan.kind.name()).or_default() += 1;
@@ -82,13 +82,13 @@ impl Report {
         }
     }
 
-    /// A restart was judged.
+    /// Counts a judged restart.
     pub fn judged(&mut self, plan: &Plan, generation: usize, cut: Cut, trace: &Path, problems: Vec<Problem>) {
         *self.cuts.entry((plan.policy.clone(), cut.end)).or_default() += 1;
         self.later += u64::from(generation > 0);
         let mut seen = Vec::new();
         for (check, text) in problems {
-            // Of one restart, the first of each kind.
+            // For one restart, only the first failure of each kind counts.
             if seen.contains(&check) {
                 continue;
             }
@@ -138,7 +138,7 @@ impl Report {
     }
 }
 
-/// Keeps a trace beside what was built.
+/// Keeps a trace in the build directory.
 fn keep(seed: u64, generation: usize, trace: &Path) -> PathBuf {
     let path = Path::new(KEPT).join(format!("{seed}-{generation}.trace"));
     let kept = fs::create_dir_all(KEPT).and_then(|()| fs::copy(trace, &path));
@@ -146,7 +146,7 @@ fn keep(seed: u64, generation: usize, trace: &Path) -> PathBuf {
     path
 }
 
-/// Tells what happened before a cut, and what was left.
+/// Prints what happened before a cut, and what was left.
 pub fn show(events: &[Event], cut: Cut, problems: &[Problem]) {
     let left = cut.leave(events);
     let from = events[..cut.count].iter().rev().filter(|event| matches!(event, Event::Mark(_))).nth(SHOWN);

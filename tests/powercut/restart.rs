@@ -1,6 +1,6 @@
 //! One cut of a recorded history, and the start after it.
 //!
-//! Owns the way from a trace and a place in it to a folder, and the whole judgement of one restart. Everything follows
+//! Owns the steps from a trace and a place in it to a directory, and the judgement of one restart. Everything follows
 //! from the trace, the place and a seed.
 
 use std::collections::BTreeMap;
@@ -19,16 +19,16 @@ use crate::look::{look, probe, Wanted};
 use crate::random::Random;
 use crate::trace::Event;
 
-/// A place to cut at, and what decides how.
+/// A place to cut at, and how to cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
-    /// So many events have happened.
+    /// The number of events before the cut.
     pub count: usize,
     pub end: End,
     pub seed: u64,
 }
 
-/// What a cut leaves, and what it must.
+/// What a cut leaves, and what it must leave.
 pub struct Left {
     pub files: BTreeMap<String, Vec<u8>>,
     pub heading: Heading,
@@ -40,7 +40,7 @@ pub struct Left {
 /// What starts the program.
 pub struct Starter<'a> {
     pub program: &'a Path,
-    /// A folder for the log, which is made anew.
+    /// A directory for the log, which is created again for each start.
     pub folder: PathBuf,
 }
 
@@ -52,7 +52,7 @@ impl std::fmt::Display for Cut {
 }
 
 impl Cut {
-    /// As it is shown.
+    /// Parses the printed form.
     pub fn read(text: &str) -> Option<Cut> {
         let words: Vec<&str> = text.split(':').collect();
         let end = match *words.get(1)? {
@@ -63,7 +63,7 @@ impl Cut {
         Some(Cut { count: words[0].parse().ok()?, end, seed: words.get(2)?.parse().ok()? })
     }
 
-    /// What it leaves of a history.
+    /// Returns what the cut leaves of a history.
     pub fn leave(&self, events: &[Event]) -> Left {
         let disk = Disk::replay(events, self.count, self.seed);
         let mut random = Random::new(self.seed);
@@ -84,7 +84,7 @@ impl Cut {
     }
 }
 
-/// Writes files into a new folder.
+/// Writes files into a new directory.
 pub fn write_files(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> io::Result<()> {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder)?;
@@ -100,7 +100,8 @@ pub fn write_files(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> io::Resu
     Ok(())
 }
 
-/// The program on a folder, with options and all protocols, and without anything that a service manager would say.
+/// Returns a command that runs the program on a directory, with options and all protocols, and without the environment
+/// of a service manager.
 pub fn command(program: &Path, folder: &Path, options: &[String]) -> Command {
     let mut command = Command::new(program);
     command.args(["-l", "127.0.0.1:0", "--gearman=127.0.0.1:0", "--workq=127.0.0.1:0", "-b"]).arg(folder).args(options);
@@ -111,7 +112,7 @@ pub fn command(program: &Path, folder: &Path, options: &[String]) -> Command {
     command
 }
 
-/// The jobs and tubes that may be there.
+/// Returns the jobs and tubes that may exist.
 pub fn wanted(lanes: &BTreeMap<u64, Lane>) -> Wanted {
     let mut wanted = Wanted::default();
     for change in lanes.values().flat_map(|lane| lane.steps.values()).flat_map(|step| &step.changes) {
@@ -131,7 +132,7 @@ pub fn wanted(lanes: &BTreeMap<u64, Lane>) -> Wanted {
     wanted
 }
 
-/// The books of all lanes behind so many changes of each.
+/// Returns the books of all lanes after this many changes of each.
 pub fn books(lanes: &BTreeMap<u64, Lane>, rule: Rule, kept: &BTreeMap<u64, usize>) -> BTreeMap<u64, Book> {
     let book = |(lane, it): (&u64, &Lane)| {
         let (count, books) = (*kept.get(lane)?, it.span(rule).books());
@@ -141,7 +142,7 @@ pub fn books(lanes: &BTreeMap<u64, Lane>, rule: Rule, kept: &BTreeMap<u64, usize
 }
 
 impl Starter<'_> {
-    /// Starts it on what is left, if it does; what `--strict` says to that, if it refuses.
+    /// Starts the program on what is left. Returns the message of `--strict` if it refuses.
     fn start(&self, left: &Left, strict: bool) -> io::Result<Result<Daemon, String>> {
         let mut options = left.heading.options.clone();
         options.extend(strict.then(|| "--strict".to_owned()));
@@ -150,7 +151,7 @@ impl Starter<'_> {
         Ok(started.map_err(|log| log.lines().last().unwrap_or_default().to_owned()))
     }
 
-    /// Cuts a history, starts the program on what is left, and judges what it shows.
+    /// Cuts a history, starts the program on what is left, and judges the result.
     pub fn restart(&self, events: &[Event], cut: Cut) -> io::Result<Vec<Problem>> {
         let left = cut.leave(events);
         let case = Case { heading: &left.heading, lanes: &left.lanes, rule: left.rule };
@@ -173,7 +174,7 @@ impl Starter<'_> {
     }
 }
 
-/// Holds a server that was started on what is left against what it must show.
+/// Compares a server that was started on what is left with what it must show.
 fn judge(
     daemon: &Daemon,
     left: &Left,

@@ -22,7 +22,7 @@ extern "C" {
     fn __errno_location() -> *mut c_int;
 }
 
-/// The next definition of a name behind ours.
+/// The next definition of a name after this library.
 const RTLD_NEXT: *mut c_void = -1_isize as *mut c_void;
 const AT_FDCWD: c_int = -100;
 const AT_REMOVEDIR: c_int = 0x200;
@@ -35,29 +35,29 @@ const F_DUPFD_CLOEXEC: c_int = 1030;
 const SEEK_CUR: c_int = 1;
 const EIO: c_int = 5;
 
-/// Open files that are known; the program opens few.
+/// The maximum number of open files; the program opens few.
 const FILES: usize = 1 << 16;
 
-/// How often it is looked whether a call that waits may go on.
+/// Interval between checks whether a waiting call may continue.
 const GLANCE: Duration = Duration::from_micros(200);
 
-/// The numbers in the file of control, by their places.
+/// The numbers in the control file, by index.
 const HOLD_SYNCS: usize = 0;
 const SYNC_MICROS: usize = 1;
 const FAIL_SYNCS: usize = 2;
 const FREEZE: usize = 3;
-/// Calls that are under way.
+/// The number of calls in progress.
 const BUSY: usize = 4;
-/// Syncs that are held.
+/// The number of held syncs.
 const HELD: usize = 5;
 const NUMBERS: usize = 6;
 
-/// For each open file of the program, the number of its opening and whether it can be written, or zero.
+/// For each open file of the program, the number of its opening and whether it is writable, or 0.
 static HANDLES: [AtomicU64; FILES] = [const { AtomicU64::new(0) }; FILES];
 static NEXT: AtomicU64 = AtomicU64::new(1);
 static STATE: OnceLock<Option<State>> = OnceLock::new();
-/// Held while entries of folders change, and while a file is written at its own place: the order of records is that of
-/// the calls then.
+/// Held while directory entries change, and while a file is written at its current position, so that records have the
+/// order of the calls.
 static ORDER: Mutex<()> = Mutex::new(());
 
 struct State {
@@ -66,7 +66,7 @@ struct State {
     control: &'static [AtomicU32; NUMBERS],
 }
 
-/// A call of the C library, found behind ours.
+/// Finds a function of the C library behind this library's.
 macro_rules! real {
     ($name:literal, ($($type:ty),*) -> $result:ty) => {{
         static PLACE: AtomicUsize = AtomicUsize::new(0);
@@ -75,7 +75,7 @@ macro_rules! real {
             place = unsafe { dlsym(RTLD_NEXT, concat!($name, "\0").as_ptr().cast()) } as usize;
             PLACE.store(place, Ordering::Relaxed);
         }
-        // The C library has it, with these types.
+        // The C library has this function with these types.
         unsafe { std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> $result>(place) }
     }};
 }
@@ -103,7 +103,7 @@ fn begin() -> Option<State> {
 }
 
 impl State {
-    /// Appends a record, whole.
+    /// Appends a complete record.
     fn record(&self, kind: u8, first: u64, second: u64, rest: &[&[u8]]) {
         let length: usize = 17 + rest.iter().map(|part| part.len()).sum::<usize>();
         let mut bytes = Vec::with_capacity(4 + length);
@@ -119,7 +119,8 @@ impl State {
         }
     }
 
-    /// What stands in the trace for a path below the folder; the folder itself is empty. None: it is elsewhere.
+    /// Returns the path below the directory, as the trace contains it; the directory itself is empty. `None` if the
+    /// path is elsewhere.
     fn below(&self, at: c_int, path: *const c_char) -> Option<Vec<u8>> {
         let mut path = unsafe { CStr::from_ptr(path) }.to_bytes().to_vec();
         if !path.starts_with(b"/") {
@@ -142,7 +143,7 @@ impl State {
         &self.control[which]
     }
 
-    /// From here to the end of what it returns, the call counts as one under way; not while all is frozen.
+    /// Counts a call as in progress until the returned value is dropped. Waits while everything is frozen.
     fn enter(&self) -> Busy<'_> {
         loop {
             while self.number(FREEZE).load(Ordering::SeqCst) != 0 {
@@ -157,7 +158,7 @@ impl State {
     }
 }
 
-/// A call is under way.
+/// A call in progress.
 struct Busy<'a>(&'a State);
 
 impl Drop for Busy<'_> {
@@ -175,7 +176,7 @@ fn handle(file: c_int) -> Option<u64> {
     (handle != 0).then_some(handle)
 }
 
-/// Runs what must not be seen in `errno`.
+/// Runs code whose `errno` must not be visible.
 fn unseen(work: impl FnOnce()) {
     let error = unsafe { *__errno_location() };
     work();
@@ -201,7 +202,7 @@ fn opened(at: c_int, path: *const c_char, flags: c_int, open: impl FnOnce() -> c
     file
 }
 
-// A mode that was not given is garbage in a register, and the C library does not look at it.
+// A mode that was not passed is garbage in a register, and the C library ignores it.
 
 #[no_mangle]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
@@ -239,7 +240,7 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
     real(file)
 }
 
-/// The C library closes the file by itself, and its number may be given to a socket next.
+/// The C library closes the file itself, and its number may be assigned to a socket next.
 #[no_mangle]
 pub unsafe extern "C" fn closedir(folder: *mut c_void) -> c_int {
     let file = dirfd(folder);
@@ -281,7 +282,7 @@ pub unsafe extern "C" fn fcntl64(file: c_int, command: c_int, argument: usize) -
     }
 }
 
-/// Bytes that were written at a place.
+/// Records bytes that were written at an offset.
 fn wrote(state: &State, handle: u64, place: i64, bytes: &[u8]) {
     unseen(|| {
         if bytes.iter().all(|byte| *byte == 0) {
@@ -306,14 +307,14 @@ pub unsafe extern "C" fn write(file: c_int, bytes: *const c_void, count: usize) 
     written
 }
 
-/// A piece of memory, as `writev` has it.
+/// A `struct iovec`.
 #[repr(C)]
 pub struct Piece {
     start: *const u8,
     length: usize,
 }
 
-/// The first `count` bytes of these pieces.
+/// Returns the first `count` bytes of these pieces.
 unsafe fn gathered(pieces: *const Piece, number: c_int, count: isize) -> Vec<u8> {
     let pieces = unsafe { std::slice::from_raw_parts(pieces, number as usize) };
     let piece = |piece: &Piece| unsafe { std::slice::from_raw_parts(piece.start, piece.length) }.to_vec();
@@ -386,7 +387,7 @@ pub unsafe extern "C" fn pwritev64(file: c_int, pieces: *const Piece, number: c_
     wrote_pieces_at(file, pieces, number, place, || real(file, pieces, number, place))
 }
 
-/// A call that returns zero if all went well, and what it did to an open file.
+/// Runs a call that returns 0 on success, and records its effect on an open file.
 fn changed(file: c_int, kind: u8, first: u64, rest: &[&[u8]], change: impl FnOnce() -> c_int) -> c_int {
     let (Some(state), Some(handle)) = (state(), handle(file)) else { return change() };
     let _busy = state.enter();
@@ -438,7 +439,7 @@ pub unsafe extern "C" fn posix_fallocate64(file: c_int, place: i64, length: i64)
     allocated(file, 0, place, length, || real(file, place, length))
 }
 
-/// A sync: what was recorded before its beginning is safe when its end is.
+/// Runs a sync: what was recorded before its beginning is durable when it ends.
 fn synced(file: c_int, sync: impl FnOnce() -> c_int) -> c_int {
     let (Some(state), Some(handle)) = (state(), handle(file)) else { return sync() };
     let _busy = state.enter();
@@ -454,7 +455,7 @@ fn synced(file: c_int, sync: impl FnOnce() -> c_int) -> c_int {
         micros => std::thread::sleep(Duration::from_micros(u64::from(micros))),
     }
     let fewer = |left: u32| left.checked_sub(1);
-    // Only files that can be written fail: not folders.
+    // Only writable files fail, not directories.
     let fails =
         handle % 2 == 1 && state.number(FAIL_SYNCS).fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok();
     state.record(if fails { b'X' } else { b'E' }, handle, number, &[]);
@@ -475,7 +476,7 @@ pub unsafe extern "C" fn fdatasync(file: c_int) -> c_int {
     synced(file, || real!("fdatasync", (c_int) -> c_int)(file))
 }
 
-/// A call that changes an entry of a folder.
+/// Runs a call that changes a directory entry.
 fn entry(at: c_int, path: *const c_char, kind: u8, change: impl FnOnce() -> c_int) -> c_int {
     let found = state().and_then(|state| Some((state, state.below(at, path)?)));
     let Some((state, below)) = found else { return change() };
@@ -514,7 +515,7 @@ pub unsafe extern "C" fn mkdirat(at: c_int, path: *const c_char, mode: c_uint) -
     entry(at, path, b'D', || real!("mkdirat", (c_int, *const c_char, c_uint) -> c_int)(at, path, mode))
 }
 
-/// A call that changes two entries. One of them elsewhere is beyond what can be replayed.
+/// Runs a call that changes two entries. An entry outside of the directory cannot be replayed.
 fn entries(
     kind: u8,
     from: (c_int, *const c_char),
@@ -558,7 +559,7 @@ pub unsafe extern "C" fn renameat2(
     to: *const c_char,
     flags: c_uint,
 ) -> c_int {
-    // Of its flags, RENAME_EXCHANGE (2) would need a record of its own.
+    // Of the flags, RENAME_EXCHANGE (2) would need its own record.
     if flags & 2 != 0 && state().is_some() {
         std::process::abort();
     }

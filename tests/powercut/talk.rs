@@ -1,4 +1,4 @@
-//! Connections that speak the three protocols, a message at a time.
+//! Connections that speak the three protocols, one message at a time.
 //!
 //! Owns the framing; a server that is gone is an error. Must not know what the messages mean.
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::book::Wire;
 use crate::daemon::{Daemon, PATIENCE};
 
-/// Kinds of Gearman's packets.
+/// Types of Gearman packets.
 pub const CAN_DO: u32 = 1;
 pub const SUBMIT_JOB: u32 = 7;
 pub const JOB_CREATED: u32 = 8;
@@ -23,7 +23,7 @@ pub const SUBMIT_JOB_BG: u32 = 18;
 /// A connection.
 pub struct Talk(BufReader<TcpStream>);
 
-/// Where a server listens for this protocol.
+/// Returns the address at which a server listens for this protocol.
 pub fn address(daemon: &Daemon, wire: Wire) -> SocketAddr {
     let suffix = match wire {
         Wire::Beanstalk => "",
@@ -34,7 +34,7 @@ pub fn address(daemon: &Daemon, wire: Wire) -> SocketAddr {
     found.expect("a server that speaks it")
 }
 
-/// A packet of Gearman.
+/// Encodes a Gearman packet.
 pub fn packet(kind: u32, arguments: &[&[u8]]) -> Vec<u8> {
     let body = arguments.join(&0);
     [b"\0REQ", &kind.to_be_bytes()[..], &(body.len() as u32).to_be_bytes(), &body].concat()
@@ -52,7 +52,7 @@ impl Talk {
         self.0.get_mut().write_all(bytes)
     }
 
-    /// Whether something comes to be read within this time.
+    /// Returns `true` if something arrives within this time.
     pub fn hears_within(&mut self, time: Duration) -> Result<bool> {
         self.0.get_ref().set_read_timeout(Some(time))?;
         let heard = self.0.fill_buf().map(|bytes| !bytes.is_empty());
@@ -63,28 +63,28 @@ impl Talk {
         }
     }
 
-    /// A line without its end.
+    /// Reads a line without its end.
     pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
         line.strip_suffix("\r\n").map(str::to_owned).ok_or(Error::from(ErrorKind::UnexpectedEof))
     }
 
-    /// So many bytes.
+    /// Reads this many bytes.
     pub fn bytes(&mut self, count: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; count];
         self.0.read_exact(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// So many bytes, with the end of a line behind them.
+    /// Reads this many bytes, followed by a line break.
     pub fn data(&mut self, count: usize) -> Result<Vec<u8>> {
         let mut bytes = self.bytes(count + 2)?;
         bytes.truncate(count);
         Ok(bytes)
     }
 
-    /// A packet: its kind and its arguments.
+    /// Reads a packet: its type and its arguments.
     pub fn packet(&mut self) -> Result<(u32, Vec<Vec<u8>>)> {
         let head = self.bytes(12)?;
         let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
@@ -92,7 +92,7 @@ impl Talk {
         Ok((word(4), body.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()))
     }
 
-    /// A reply of the beanstalk protocol: its line, and the body behind it if it has one.
+    /// Reads a reply of the beanstalk protocol: its line, and its body if it has one.
     pub fn reply(&mut self) -> Result<(String, Vec<u8>)> {
         let line = self.line()?;
         let with_body = ["OK ", "FOUND ", "RESERVED "].iter().any(|word| line.starts_with(word));

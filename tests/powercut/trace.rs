@@ -1,7 +1,8 @@
-//! The record of a history: what the program did to its files and what its clients said and were told, in one order.
+//! The record of a history: what the program did to its files, and the requests and replies of its clients, in one
+//! order.
 //!
-//! Owns the form of a trace, which `shim.rs` writes as well, and the numbers by which the shim is steered. A trace
-//! needs nothing else to be replayed. Must not know what its marks mean.
+//! Owns the form of a trace, which `shim.rs` writes as well, and the numbers that control the shim. A trace is
+//! sufficient for a replay. Must not know what its marks mean.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-/// Something that happened. Paths are those below the watched folder, which is empty itself.
+/// An event. Paths are relative to the watched directory, which is empty itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The program began; its files are its own.
+    /// The program started; its files are its own.
     Began,
-    /// A file was there before, on the disk for good.
+    /// A file existed before, and is durable.
     Found {
         path: String,
         bytes: Vec<u8>,
@@ -74,11 +75,11 @@ pub enum Event {
         from: String,
         to: String,
     },
-    /// What the test wrote down.
+    /// A mark of the test.
     Mark(String),
 }
 
-/// The numbers in the file of control, by their places; see the shim.
+/// The numbers in the control file, by index; see the shim.
 #[derive(Clone, Copy)]
 pub enum Number {
     HoldSyncs,
@@ -89,7 +90,7 @@ pub enum Number {
     Held,
 }
 
-/// How many these are.
+/// Their count.
 const NUMBERS: u64 = 6;
 
 /// A trace that is being written.
@@ -113,7 +114,7 @@ fn pair(bytes: &[u8]) -> (&[u8], &[u8]) {
     (&bytes[..end], &bytes[end + 1..])
 }
 
-/// One record without its length.
+/// Parses one record without its length.
 fn parse_one(record: &[u8]) -> Event {
     let (handle, second, rest) = (word(&record[1..]), word(&record[9..]), &record[17..]);
     let path = || text(rest);
@@ -140,7 +141,7 @@ fn parse_one(record: &[u8]) -> Event {
     }
 }
 
-/// The records in these bytes, each as it stands there; one that is not finished is left out.
+/// Returns the complete records in these bytes, in their original form.
 fn records(bytes: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     let mut rest = bytes;
@@ -153,14 +154,14 @@ fn records(bytes: &[u8]) -> Vec<&[u8]> {
     found
 }
 
-/// Everything that stands in a trace.
+/// Reads a whole trace.
 pub fn read(path: &Path) -> io::Result<Vec<Event>> {
     let bytes = std::fs::read(path)?;
     Ok(records(&bytes).into_iter().map(parse_one).collect())
 }
 
 impl Trace {
-    /// An empty one, in files of this name in a folder.
+    /// Creates an empty trace, in files of this name in a directory.
     pub fn new(folder: &Path, name: &str) -> io::Result<Trace> {
         let (path, control) = (folder.join(format!("{name}.trace")), folder.join(format!("{name}.control")));
         let create = |path| OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
@@ -171,12 +172,12 @@ impl Trace {
         Ok(Trace { path, file, control, numbers })
     }
 
-    /// Where it is written.
+    /// Returns the path of the trace.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the numbers are.
+    /// Returns the path of the control file.
     pub fn control(&self) -> &Path {
         &self.control
     }
@@ -185,22 +186,22 @@ impl Trace {
         let rest = rest.concat();
         let length = 17 + rest.len() as u32;
         let record = [&length.to_le_bytes()[..], &[kind], &[0; 16], &rest].concat();
-        // In one call, since others append too.
+        // In one call, because others append too.
         let written = io::Write::write(&mut &self.file, &record).expect("a file to write to");
         assert_eq!(written, record.len());
     }
 
-    /// Writes something down.
+    /// Appends a mark.
     pub fn mark(&self, text: &str) {
         self.append(b'M', &[text.as_bytes()]);
     }
 
-    /// A file is there from the beginning, on the disk for good.
+    /// Records a durable file that exists from the beginning.
     pub fn found(&self, path: &str, bytes: &[u8]) {
         self.append(b'F', &[path.as_bytes(), b"\0", bytes]);
     }
 
-    /// Begins with the first `count` records of another one.
+    /// Starts with the first `count` records of another trace.
     pub fn continue_from(&self, other: &Path, count: usize) -> io::Result<()> {
         let bytes = std::fs::read(other)?;
         let records: Vec<&[u8]> = records(&bytes).into_iter().take(count).collect();
@@ -208,12 +209,12 @@ impl Trace {
         io::Write::write_all(&mut &self.file, &whole.collect::<Vec<u8>>())
     }
 
-    /// Steers the shim.
+    /// Sets a number that controls the shim.
     pub fn set(&self, number: Number, value: u32) {
         self.numbers.write_all_at(&value.to_ne_bytes(), number as u64 * 4).expect("a file to write to");
     }
 
-    /// What the shim says.
+    /// Returns a number that the shim has set.
     pub fn get(&self, number: Number) -> u32 {
         let mut bytes = [0; 4];
         self.numbers.read_exact_at(&mut bytes, number as u64 * 4).expect("a number");
@@ -222,7 +223,7 @@ impl Trace {
 }
 
 impl Event {
-    /// Whether it changes entries of a folder.
+    /// Returns `true` if the event changes directory entries.
     pub fn is_of_folder(&self) -> bool {
         match self {
             Event::Open { flags, .. } => flags & libc::O_CREAT != 0,

@@ -1,15 +1,15 @@
 //! How one job may look after a cut that kept some changes and lost others.
 //!
-//! Owns the weaker promise: each change that was not promised is there or not, whatever became of the others. It tells
-//! what was lost where the queue as a whole is no prefix. A record says how many times something was done to a job by
-//! then, so one that is there makes up for lost ones.
+//! Owns the weaker promise: each change that was not promised survives or not, independently of the others. It explains
+//! what was lost if the queue as a whole is not a prefix. A record contains counts, so one that survives replaces
+//! earlier lost ones.
 
 use std::collections::BTreeSet;
 
 use crate::book::{Book, Change, Job, Place, View};
 use crate::lanes::Span;
 
-/// More ways than this are not told apart.
+/// More states than this are not distinguished.
 const ENOUGH: usize = 2000;
 
 fn key_of(change: &Change) -> Option<&str> {
@@ -28,7 +28,7 @@ fn key_of(change: &Change) -> Option<&str> {
     }
 }
 
-/// A job after a change, of which `full` is the outcome if none was lost.
+/// Returns a job after a change; `full` is the result if nothing was lost.
 fn after(job: &Option<Job>, change: &Change, full: &Option<Job>) -> Option<Job> {
     let Some(full) = full else { return None };
     if matches!(change, Change::Put { .. } | Change::Adopt(_)) {
@@ -53,14 +53,14 @@ fn after(job: &Option<Job>, change: &Change, full: &Option<Job>) -> Option<Job> 
     Some(job)
 }
 
-/// How the job with this key may look, if it is there; none if that is beyond counting.
+/// Returns how the job with this key may look, or `None` if there are too many possibilities.
 pub fn ways(span: &Span, key: &str) -> Option<Vec<Option<View>>> {
     let mut book = Book::default();
     let mut ways: Vec<Option<Job>> = vec![None];
     let mine = span.changes.iter().enumerate().filter(|(_, (_, change))| key_of(change) == Some(key));
     for (place, (_, change)) in mine {
         book.apply(change);
-        // When it was done does not show.
+        // The order of changes does not show.
         let full = book.jobs.get(key).map(|job| Job { order: 0, ..job.clone() });
         if place < span.least {
             ways = vec![full];
@@ -76,7 +76,7 @@ pub fn ways(span: &Span, key: &str) -> Option<Vec<Option<View>>> {
             return None;
         }
     }
-    // Whether it still waits for other jobs depends on what became of these.
+    // Whether the job still waits for other jobs depends on what became of them.
     for job in ways.clone().into_iter().flatten().filter(Job::may_wait) {
         let free = if job.delay > 0 { Place::Delayed } else { Place::Ready };
         if [Place::Held, free].contains(&job.place) {
@@ -93,7 +93,7 @@ pub fn ways(span: &Span, key: &str) -> Option<Vec<Option<View>>> {
     Some(views)
 }
 
-/// How long the pause of a tube may be.
+/// Returns the possible lengths of the pause of a tube.
 pub fn pauses(span: &Span, tube: &str) -> BTreeSet<u64> {
     let mut book = Book::default();
     span.changes[..span.least].iter().for_each(|(_, change)| book.apply(change));

@@ -1,26 +1,26 @@
-//! What may happen in the simulated world, as plain data, so that a history can be kept, cut short and played again.
+//! What may happen in the simulated world, as plain data, so that a history can be stored, shortened and replayed.
 //!
-//! Owns the list, and how an action is told in the format of `tests/conversations`. Must not do anything.
+//! Owns the list, and the form of an action in the format of `tests/conversations`. Must not do anything.
 
 use beanpole::internals::protocol::Wire;
 
 use crate::disk::Deed;
 
-/// One thing that happens. Clients are known by their places.
+/// An action. Clients are identified by their index.
 #[derive(Clone, Debug)]
 pub enum Action {
     Connect(usize, Wire),
-    /// The client has a command to send, in this protocol; nobody says it who speaks another.
+    /// A client has a command to send in this protocol; clients of other protocols ignore it.
     Say(usize, Wire, Vec<u8>),
-    /// It sends so many bytes of what it has to say.
+    /// A client sends this many bytes of what it has to send.
     Send(usize, usize),
-    /// It reads so many bytes at the most.
+    /// A client reads at most this many bytes.
     Read(usize, usize),
     HalfClose(usize),
     Close(usize),
-    /// So many nanoseconds pass.
+    /// This many nanoseconds pass.
     Pass(u64),
-    /// Parts of the server have their turns: the pool thread, the timer, and the log's three.
+    /// Parts of the server have their turns: the pool thread, the timer, and the log's three threads.
     Round,
     Timer,
     Sync,
@@ -30,26 +30,26 @@ pub enum Action {
     /// The server accepts jobs again.
     Undrain,
     Crash(Crash),
-    /// A deed of the disk fails so often.
+    /// An operation of the disk fails this many times.
     Fail(Deed, i32, u64),
     Heal,
-    /// The disk takes so many bytes more than it holds.
+    /// The disk accepts this many more bytes than it holds.
     Fill(u64),
-    /// Each write and sync takes so many milliseconds.
+    /// Each write and sync takes this many milliseconds.
     Slow(u64),
 }
 
 /// An end of the server, and its next start.
 #[derive(Clone, Debug)]
 pub struct Crash {
-    /// Else the process is killed, and what was written stays.
+    /// A power cut; otherwise, the process is killed, and written bytes survive.
     pub power: bool,
     pub seed: u64,
-    /// So many deeds of the disk later.
+    /// The number of disk operations until then.
     pub deeds: u64,
-    /// By so many milliseconds the wall clock is ahead afterwards.
+    /// How far the wall clock is ahead afterwards, in milliseconds.
     pub shift: i64,
-    /// A byte of the log is another one afterwards.
+    /// A byte of the log changes.
     pub flip: bool,
 }
 
@@ -57,7 +57,7 @@ fn name(who: usize) -> char {
     char::from(b'A' + (who % 26) as u8)
 }
 
-/// What is sent or received, in the escapes of the conversations.
+/// Returns sent or received bytes in the escapes of the conversations.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut text = String::new();
     for &byte in bytes {
@@ -76,7 +76,7 @@ pub fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-/// What a client gets, as lines of a conversation.
+/// Returns received bytes as lines of a conversation.
 pub fn received(who: usize, bytes: &[u8]) -> String {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     let line = |line: &[u8]| match (line.strip_suffix(b"\r\n"), line.strip_suffix(b"\n")) {
@@ -87,7 +87,7 @@ pub fn received(who: usize, bytes: &[u8]) -> String {
     lines.map(line).collect()
 }
 
-/// What a client sends, as lines of a conversation.
+/// Returns sent bytes as lines of a conversation.
 pub fn sent(who: usize, bytes: &[u8]) -> String {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     let line = |line: &[u8]| match line.strip_suffix(b"\r\n") {
@@ -98,7 +98,7 @@ pub fn sent(who: usize, bytes: &[u8]) -> String {
 }
 
 impl Action {
-    /// The client that acts.
+    /// Returns the client that acts.
     pub fn client(&self) -> Option<usize> {
         match self {
             Action::Connect(who, _) | Action::Say(who, ..) | Action::Send(who, _) | Action::Read(who, _) => Some(*who),
@@ -107,7 +107,7 @@ impl Action {
         }
     }
 
-    /// Its line in a conversation, or a comment where conversations have no word for it.
+    /// Returns the line of a conversation, or a comment if conversations have no word for the action.
     pub fn told(&self) -> String {
         match self {
             Action::Connect(who, wire) => match wire {

@@ -1,7 +1,7 @@
-//! What a seed draws: the setup of its world, and one action after the other.
+//! What a seed determines: the setup of its world, and one action after the other.
 //!
-//! Owns the odds. Each seed switches features on and off and keeps to that, so that rare things happen often in some
-//! worlds rather than seldom in all. Must not change the world.
+//! Owns the probabilities. Each seed enables or disables features for its whole length, so that rare events are
+//! frequent in some worlds rather than rare in all. Must not change the world.
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::internals::engine::Engine;
@@ -14,36 +14,36 @@ use crate::random::Random;
 use crate::speech::{command, Topic};
 use crate::world::World;
 
-/// Nobody puts more jobs than these.
+/// The maximum number of jobs.
 const ENOUGH: usize = 24;
 
-/// The same where commands about many jobs take several turns.
+/// The same in worlds in which commands about many jobs take several turns.
 const ENOUGH_FOR_TURNS: usize = 60;
 
 /// What stays the same throughout a seed.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// All clients speak beanstalk, or HTTP, and each byte is predicted.
+    /// All clients speak beanstalk or HTTP, and each byte is predicted.
     pub predicted: bool,
-    /// There are clients of HTTP as well.
+    /// Some clients speak HTTP.
     pub operators: bool,
-    /// Clients say what beanstalkd has not.
+    /// Clients use extensions.
     pub extended: bool,
     /// The size of segments, and when they are synced.
     pub log: Option<(u64, SyncMode)>,
-    /// The server does all that it can after each action; else parts of it have their turns by chance, within their
+    /// The server does all that it can after each action; otherwise, parts of it have random turns within their
     /// budgets.
     pub settles: bool,
     pub turn_steps: u64,
-    /// Clients at once.
+    /// The number of simultaneous clients.
     pub clients: usize,
-    /// Commands in one breath.
+    /// Commands that are sent together.
     pub breath: u64,
-    /// Commands come in pieces.
+    /// Commands arrive in pieces.
     pub pieces: bool,
-    /// Clients read when they please.
+    /// Clients read at random times.
     pub slow_readers: bool,
-    /// The odds of crashes, and of faults of the disk, one in so many; none if zero.
+    /// The odds of crashes and of disk faults, one in this many; 0 for none.
     pub crashes: u64,
     pub faults: u64,
     /// Bytes of the log change at crashes.
@@ -51,14 +51,14 @@ pub struct Setup {
     pub largest: u64,
     /// Many jobs go to tubes that nobody uses or watches.
     pub unattended: bool,
-    /// Tubes are emptied often, so that the books say little.
+    /// Tubes are emptied often, so the books know little.
     pub sweeps: bool,
 }
 
 impl Setup {
-    /// That of a seed.
+    /// Returns the setup of a seed.
     pub fn drawn(random: &mut Random) -> Setup {
-        // Drawn from a copy, so that the other half of all seeds mean what they meant before there were any.
+        // Drawn from a copy of the generator, so that the meaning of all other seeds stays the same.
         let mut apart = Random::new(random.clone().next() ^ 5);
         let (operators, extended) =
             if apart.once_in(2) { (apart.once_in(2), apart.once_in(2)) } else { (false, false) };
@@ -72,13 +72,13 @@ impl Setup {
         let setup = Setup {
             predicted,
             operators,
-            // The model learns no tags from what a log gave back, and of a log that leaves something out, snapshots
-            // know nothing.
+            // The model learns no tags from a recovered log, and snapshots cannot represent a log that leaves something
+            // out.
             extended: extended && (log.is_none() || !predicted && !faults),
             log,
             settles,
-            // With few of them, a command of many jobs takes several turns; of several commands at once, those of other
-            // clients might be carried out in between.
+            // With few steps, a command about many jobs takes several turns. With several commands at once, those of
+            // other clients might be executed in between.
             turn_steps: match settles {
                 true if log.is_some() && apart.once_in(2) => 8,
                 true => 1024,
@@ -95,7 +95,7 @@ impl Setup {
             unattended: false,
             sweeps: false,
         };
-        // Drawn from another copy, so that the other seeds mean what they meant before.
+        // Drawn from another copy, so that the meaning of the other seeds stays the same.
         let mut apart = Random::new(apart.next() ^ 6);
         if apart.once_in(3) {
             setup.unattended(&mut apart)
@@ -104,8 +104,8 @@ impl Setup {
         }
     }
 
-    /// The same world with tubes that nobody uses or watches. In half of these worlds, commands about many jobs take
-    /// several turns, between which other clients have theirs.
+    /// Returns the same setup with tubes that nobody uses or watches. In half of these worlds, commands about many jobs
+    /// take several turns, between which other clients have theirs.
     fn unattended(self, random: &mut Random) -> Setup {
         let sweeps = random.once_in(2);
         if random.once_in(2) {
@@ -129,7 +129,7 @@ impl Setup {
         }
     }
 
-    /// The options of its server.
+    /// Returns the configuration of the server.
     pub fn config(&self) -> Config {
         let mut config = Config::embedded().with(|config| {
             config.max_memory = 1 << 30;
@@ -146,7 +146,7 @@ impl Setup {
     }
 }
 
-/// The next thing that happens.
+/// Draws the next action.
 pub fn next(random: &mut Random, world: &World) -> Action {
     let setup = &world.setup;
     if setup.crashes > 0 && random.once_in(setup.crashes) {
@@ -155,7 +155,7 @@ pub fn next(random: &mut Random, world: &World) -> Action {
     if setup.faults > 0 && random.once_in(setup.faults) {
         return fault(random);
     }
-    // Several commands in one step would leave several changes of a job to be told apart.
+    // With several commands in one step, several changes of a job would have to be distinguished.
     if world.is_behind() && !random.once_in(if world.is_failing() { 2 } else { 50 }) {
         return random.pick_action(&[
             Action::Sync,
@@ -174,7 +174,7 @@ pub fn next(random: &mut Random, world: &World) -> Action {
     }
 }
 
-/// A moment that nothing else shares, so that what falls due has an order.
+/// Draws a unique time, so that deadlines have an order.
 fn passed(random: &mut Random) -> u64 {
     random.pick(&[1_000_000, 20_000_000, 300_000_000, 999_999_999, 1_000_000_000, 2_500_000_000])
         + 1
@@ -187,7 +187,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         let wire = match (&world.setup, world.setup.operators && random.once_in(4)) {
             (_, true) => Wire::Http,
             (Setup { predicted: true, .. }, _) => Wire::Beanstalk,
-            // What is said of such tubes most often, beanstalk has words for.
+            // Beanstalk has words for what clients most often do with such tubes.
             (Setup { unattended: true, .. }, _) if !random.once_in(3) => Wire::Beanstalk,
             _ => random.pick(&wires),
         };
@@ -197,7 +197,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
     match random.below(40) {
         0 => return Action::Close(who),
         1 if client.speaks() => return Action::HalfClose(who),
-        // A server that drains has little to do, so it soon accepts jobs again.
+        // A draining server has little to do, so it soon accepts jobs again.
         2 if world.look(|engine| engine.stats().draining) => return Action::Undrain,
         2 if random.once_in(40) => return Action::Drain,
         3..8 if world.setup.slow_readers => return Action::Read(who, 1 + random.below(200) as usize),
@@ -225,7 +225,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         for _ in 0..breath {
             let said = command(wire, random, &topic);
             words.extend_from_slice(&said);
-            // Others may speak before the client's next request is carried out.
+            // Other clients may send commands before the client's next request is executed.
             if predicted && said.windows(12).any(|part| part == b"/clear HTTP/") {
                 break;
             }
@@ -235,12 +235,12 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
     Action::Say(who, wire, words)
 }
 
-/// With a log, who waits says nothing more.
+/// Returns `true` if a waiting client sends nothing more, as with a log.
 fn manner_is_careful(world: &World) -> bool {
     world.setup.log.is_some()
 }
 
-/// The jobs that are there.
+/// Returns the IDs of all jobs.
 pub fn ids(engine: &Engine) -> Vec<u64> {
     let mut ids: Vec<u64> = engine.jobs().map(|job| job.id().0).collect();
     ids.sort_unstable();
@@ -248,7 +248,7 @@ pub fn ids(engine: &Engine) -> Vec<u64> {
 }
 
 fn crash(random: &mut Random, setup: &Setup) -> Action {
-    // Without syncs, nothing is promised of a disk that failed before the power did.
+    // Without syncs, nothing is promised about a disk that failed before a power cut.
     let promised = setup.faults == 0 || !matches!(setup.log, Some((_, SyncMode::Never)));
     Action::Crash(Crash {
         power: random.once_in(2) && promised,

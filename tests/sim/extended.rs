@@ -1,7 +1,7 @@
-//! What clients say beyond beanstalkd's protocol, and what they must be answered.
+//! Commands beyond beanstalkd's protocol, and their expected replies.
 //!
-//! Owns the commands that are drawn, and the replies, from the reference model's answers, in the plainest words. Shares
-//! no code with the server.
+//! Owns the choice of commands, and the replies, which it derives from the reference model. Shares no code with the
+//! server.
 
 use beanpole::internals::engine::{ClientId, JobEnd, JobId, NoJob, Refused, Span, State, Tagged, Time};
 
@@ -10,7 +10,7 @@ use crate::random::Random;
 use crate::reference::model::{GroupTie, JobTags, Model, Name, Outcome, Settings};
 use crate::speech::{body, Topic};
 
-/// A command, without the CR LF at its end; none if it had better be one of beanstalkd's.
+/// Draws a command without its CR LF, or `None` if the next command should be one of beanstalkd's.
 pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
     let (tube, to, job) = (topic.tube(random), topic.tube(random), topic.job(random));
     let state = random.pick(&["ready", "delayed", "buried"]);
@@ -22,7 +22,8 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
         0..9 if !topic.enough => {
             let (body, tags) = (body(random, topic), tags(random, topic));
             let (pri, delay) = (random.pick(&[0, 1, 5, 4_294_967_295u32]), random.below(3));
-            // A delay that ends while the job is held ends with the next turn, and HTTP's long commands take several.
+            // A delay that ends while the job is held ends with the next turn, and long HTTP commands take several
+            // turns.
             let delay = if topic.predicted && tags.contains(" aft:") { 0 } else { delay };
             format!("put {pri} {delay} {} {}{tags}\r\n{body}", random.below(5), body.len())
         }
@@ -54,7 +55,8 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
     })
 }
 
-/// Without delays between tries, which vary by chance. What only the model can follow is for predicted worlds.
+/// Draws settings without delays between tries, which vary randomly. Settings that only the model can follow are for
+/// predicted worlds.
 fn settings(random: &mut Random, topic: &Topic) -> String {
     let mut settings = String::new();
     if random.once_in(2) {
@@ -77,7 +79,7 @@ fn settings(random: &mut Random, topic: &Topic) -> String {
 
 fn tags(random: &mut Random, topic: &Topic) -> String {
     let mut tags = String::new();
-    // A key is a name like those of tubes.
+    // A key is a name like that of a tube.
     let key = random.pick(&TUBES);
     match random.below(6) {
         0 => tags += &format!(" idp:{key}"),
@@ -100,7 +102,7 @@ fn tags(random: &mut Random, topic: &Topic) -> String {
     tags
 }
 
-/// Ties a job to up to two groups. Their names are like those of tubes.
+/// Adds up to two groups to the tags of a job. Their names are like those of tubes.
 fn groups(random: &mut Random, tags: &mut String) {
     let first = random.below(TUBES.len() as u64) as usize;
     for place in 0..random.pick(&[0, 0, 1, 1, 2]) {
@@ -129,7 +131,7 @@ fn number(word: &str) -> u64 {
     word.parse().expect("a number")
 }
 
-/// A put with tags: the words of its line, and its body.
+/// Executes a put with tags, given as the words of its line, and its body.
 pub fn put(model: &mut Model, client: ClientId, words: &[&str], body: &[u8], now: Time) -> String {
     let seconds = |word: &str| Span::from_secs(number(word));
     let terms = (number(words[1]) as u32, seconds(words[2]), Span::from_secs(number(words[3]).max(1)));
@@ -159,7 +161,7 @@ pub fn put(model: &mut Model, client: ClientId, words: &[&str], body: &[u8], now
     match model.put_tagged(client, terms, body.to_vec(), tags, now) {
         Ok(Tagged::New(id)) => format!("INSERTED {}", id.0),
         Ok(Tagged::Duplicate { id, state, raised }) => {
-            // To a producer, a held job is delayed.
+            // A producer sees a held job as delayed.
             let state = if state == State::Held { State::Delayed } else { state };
             let name = format!("{state:?}").to_uppercase();
             format!("INSERTED {} {name}{}", id.0, raised.map_or(String::new(), |pri| format!(" {pri}")))
@@ -172,7 +174,7 @@ pub fn put(model: &mut Model, client: ClientId, words: &[&str], body: &[u8], now
     }
 }
 
-/// Why a put is refused.
+/// Returns the reply to a refused put.
 pub fn refused(why: Refused) -> String {
     match why {
         Refused::QueueFull => "TUBE_FULL".to_owned(),
@@ -181,14 +183,15 @@ pub fn refused(why: Refused) -> String {
     }
 }
 
-/// A job behind its word, with its body.
+/// Returns a job's line after its first word, and its body.
 pub fn shown(model: &Model, word: &str, id: JobId) -> Vec<u8> {
     let job = model.job(id).expect("a job");
     let head = format!("{word} {} {}\r\n", id.0, job.body.len());
     [head.as_bytes(), &job.body, b"\r\n"].concat()
 }
 
-/// Carries out a command of one line; none if beanstalkd has it, or nobody. The reply is empty if the client waits.
+/// Executes a command of one line. Returns `None` if it is beanstalkd's or unknown; the reply is empty if the client
+/// waits.
 pub fn carry_out(model: &mut Model, client: ClientId, half_closed: bool, words: &[&str], now: Time) -> Option<Vec<u8>> {
     let job = |place: usize| JobId(number(words[place]));
     let text = match words[0] {

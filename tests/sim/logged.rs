@@ -1,7 +1,7 @@
-//! What the log must keep of the simulated server.
+//! What the log of the simulated server must contain.
 //!
-//! Owns the choice of who says so: the model of single records or, where jobs have tags and go to other tubes, of which
-//! that model knows nothing, snapshots of the whole queue.
+//! Owns the choice between two judges: the model of single records or, where jobs have tags and move between tubes,
+//! which that model does not know, snapshots of the whole queue.
 
 use beanpole::internals::engine::{Engine, Time};
 
@@ -9,25 +9,25 @@ use crate::chance::ids;
 use crate::durable::{view, Model};
 use crate::snapshots::{Snapshot, Snapshots};
 
-/// See the module's page.
+/// What the log must contain; see the module's documentation.
 #[derive(Default)]
 pub struct Logged {
     pub model: Model,
     /// The queue after each step, if jobs may have tags.
     snapshots: Option<Snapshots>,
-    /// Up to this position all is safe.
+    /// Everything before this position is durable.
     safe: u64,
-    /// The log had no room, and may have left out what nothing depends on.
+    /// The log had no space, and may lack what nothing depends on.
     short: bool,
 }
 
 impl Logged {
-    /// Of an empty queue.
+    /// Creates the log of an empty queue.
     pub fn new(extended: bool) -> Logged {
         Logged { snapshots: extended.then(Snapshots::default), ..Logged::default() }
     }
 
-    /// What was done is recorded up to this position.
+    /// Records what was done up to this position.
     pub fn observe(&mut self, engine: &Engine, position: u64, short: bool) {
         self.short |= short;
         if let Some(snapshots) = &mut self.snapshots {
@@ -40,7 +40,7 @@ impl Logged {
         }
     }
 
-    /// All up to this position is safe.
+    /// Everything up to this position is durable.
     pub fn advance(&mut self, safe: u64) {
         self.safe = safe;
         match &mut self.snapshots {
@@ -49,7 +49,7 @@ impl Logged {
         }
     }
 
-    /// Whether the queue that came back at `now` is one that may.
+    /// Checks that the queue recovered at `now` is one that may come back.
     pub fn compare(&self, engine: &Engine, now: Time) -> Result<(), String> {
         match &self.snapshots {
             Some(_) if self.short => Ok(()),
@@ -58,7 +58,7 @@ impl Logged {
         }
     }
 
-    /// From now on this queue counts, which came back.
+    /// Continues with this recovered queue.
     pub fn begin_again(&mut self, engine: &Engine) {
         let mut snapshots = self.snapshots.take().map(|_| Snapshots::default());
         if let Some(snapshots) = &mut snapshots {

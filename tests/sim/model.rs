@@ -1,4 +1,4 @@
-//! Where the engine's reference model finds the engine's vocabulary two rooms above itself.
+//! Provides the engine's vocabulary two modules above the reference model, where the model expects it.
 
 #[path = "../../src/engine/tests/model.rs"]
 #[allow(dead_code)] // what only the engine's own tests ask

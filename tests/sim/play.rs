@@ -1,7 +1,7 @@
 //! Plays a seed.
 //!
-//! Owns the loop from chance to world, the end at which nothing may be left, and the telling of failures. `reduction`
-//! cuts a history that fails down to what matters.
+//! Owns the loop from random choices to the world, the end, after which nothing may be left, and the report of
+//! failures. `reduction` shortens a failing history.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use crate::reduction::reduced;
 use crate::shortening::quietly;
 use crate::world::World;
 
-/// What became of a seed.
+/// The result of a seed.
 pub struct Played {
     pub problem: Option<String>,
     pub actions: Vec<Action>,
@@ -24,7 +24,7 @@ pub struct Played {
     pub hash: u64,
     /// The number of drains after which jobs were put.
     pub drains: usize,
-    /// Less was predicted than was meant to be.
+    /// Less was predicted than intended.
     pub lost: bool,
     pub setup: String,
 }
@@ -35,7 +35,7 @@ fn setup(seed: u64) -> (Random, Setup) {
     (random, setup)
 }
 
-/// Plays a seed for so many steps, and to its end.
+/// Plays a seed for this many steps, and to its end.
 pub fn play_seed(seed: u64, steps: usize) -> Played {
     let (mut random, setup) = setup(seed);
     let told = format!("{setup:?}");
@@ -83,7 +83,7 @@ fn replay(seed: u64, actions: &[Action]) -> Result<(), String> {
     })
 }
 
-/// The shortest way to the problem that was found, as a conversation.
+/// Returns the shortest way to the violation, as a conversation.
 pub fn explain(seed: u64, played: &Played) -> String {
     let (_, setup) = setup(seed);
     let reduced = reduced(played.actions.clone(), setup.clients, |fewer| replay(seed, fewer).is_err());
@@ -99,7 +99,7 @@ pub fn explain(seed: u64, played: &Played) -> String {
     )
 }
 
-/// The actions as a conversation, with what the model predicts where it does.
+/// Returns the actions as a conversation, with the predictions of the model.
 fn conversation(seed: u64, actions: &[Action]) -> String {
     let (_, setup) = setup(seed);
     let mut text = format!("== seed {seed}\n");
@@ -138,7 +138,7 @@ fn conversation(seed: u64, actions: &[Action]) -> String {
     text
 }
 
-/// One more client takes everything that is left; each job that is owed to somebody must be among it, once.
+/// One more client takes all remaining jobs. Each job that must exist must be among them, once.
 pub fn drain_all(world: &mut World) -> Result<(), String> {
     let (books, server) = world.end();
     let mut stream = server.connect(Wire::Beanstalk).expect("a pair of sockets");
@@ -162,7 +162,7 @@ pub fn drain_all(world: &mut World) -> Result<(), String> {
         }
         text
     };
-    // They would put copies without end.
+    // Schedules would put copies without end.
     for id in server.look(|engine| {
         let scheduled = engine.jobs().filter(|job| job.state() == State::Scheduled);
         scheduled.map(|job| job.id().0).collect::<Vec<_>>()

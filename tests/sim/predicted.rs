@@ -1,7 +1,7 @@
-//! What clients must be answered, byte by byte: those of beanstalk here, those of HTTP in `operators`.
+//! The expected replies, byte by byte: those of beanstalk here, those of HTTP in `operators`.
 //!
-//! Owns the way from bytes to the reference model's verbs and from its answers to bytes, in the plainest words. Shares
-//! no code with the server: not its decoder, its replies or its order of turns.
+//! Owns the translation of bytes to verbs of the reference model, and of its answers to bytes. Shares no code with the
+//! server: not its decoder, its replies or its order of turns.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
@@ -19,38 +19,38 @@ pub const TUBES: [Name; 4] = ["default", "f", "g", "h"];
 /// Tubes that nobody watches and that clients use for one put at most, so that they end with their last job.
 pub const UNATTENDED: [Name; 2] = ["m", "n"];
 
-/// A client of the model, and what it must be sent.
+/// A client of the model, and the bytes that it must receive.
 #[derive(Clone, Debug)]
 struct Peer {
     id: ClientId,
     wire: Wire,
-    /// What it has sent that is no whole command yet.
+    /// Received bytes that are not a complete command yet.
     heard: Vec<u8>,
-    /// Whole commands behind a wait.
+    /// Complete commands that are behind a wait.
     commands: VecDeque<Vec<u8>>,
     owed: Vec<u8>,
     half_closed: bool,
     gone: bool,
-    /// What it waits for is a batch.
+    /// The client waits for a batch.
     batch: bool,
 }
 
-/// See the module's page.
+/// The prediction; see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Predicted {
     model: Model,
     peers: BTreeMap<usize, Peer>,
     next: u32,
-    /// Clients whose wait has ended, the first one first.
+    /// Clients whose wait has ended, in order.
     woken: VecDeque<usize>,
 }
 
-/// The same counts as those of [`Predicted::counts`], from the server.
+/// Returns the counts of [`Predicted::counts`] from the server.
 pub fn places(jobs: &JobCounts) -> [usize; 6] {
     [jobs.ready, jobs.delayed, jobs.reserved, jobs.buried, jobs.held, jobs.scheduled].map(|count| count as usize)
 }
 
-/// The tube of this name.
+/// Returns the tube with this name.
 pub fn known(name: &str) -> Name {
     TUBES.into_iter().chain(UNATTENDED).find(|known| *known == name).expect("a tube of the simulation")
 }
@@ -59,7 +59,7 @@ fn limits() -> Limits {
     Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, ..Limits::NONE }
 }
 
-/// The length of the whole command in front of these bytes.
+/// Returns the length of the complete command at the beginning of these bytes.
 fn whole(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     let text = std::str::from_utf8(&bytes[..line]).expect("plain text");
@@ -70,13 +70,13 @@ fn whole(bytes: &[u8]) -> Option<usize> {
     (bytes.len() >= line + body).then_some(line + body)
 }
 
-/// OK, and a list.
+/// Returns OK and a list.
 pub fn yaml(names: impl Iterator<Item = impl std::fmt::Display>) -> Vec<u8> {
     let list: String = std::iter::once("---\n".to_owned()).chain(names.map(|name| format!("- {name}\n"))).collect();
     format!("OK {}\r\n{list}\r\n", list.len()).into_bytes()
 }
 
-/// Leaves one of those that are the same.
+/// Removes duplicates.
 pub fn only_different<T: Debug>(all: &mut Vec<T>) {
     if all.len() > 1 {
         let mut seen = BTreeSet::new();
@@ -85,12 +85,12 @@ pub fn only_different<T: Debug>(all: &mut Vec<T>) {
 }
 
 impl Predicted {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new() -> Predicted {
         Predicted { model: Model::new(limits()), peers: BTreeMap::new(), next: 1, woken: VecDeque::new() }
     }
 
-    /// The queue that came back from a log, without clients.
+    /// Creates the queue that was recovered from a log, without clients.
     pub fn restored(engine: &Engine, now: Time) -> Predicted {
         let mut predicted = Predicted::new();
         let model = &mut predicted.model;
@@ -129,7 +129,7 @@ impl Predicted {
         predicted
     }
 
-    /// Jobs that are ready, delayed, reserved, buried, held and scheduled.
+    /// Returns the numbers of ready, delayed, reserved, buried, held and scheduled jobs.
     pub fn counts(&self) -> [usize; 6] {
         let mut counts = [0; 6];
         for job in &self.model.jobs {
@@ -146,17 +146,17 @@ impl Predicted {
         counts
     }
 
-    /// What a client must have got by now.
+    /// Returns what a client must have received by now.
     pub fn owed(&self, who: usize) -> &[u8] {
         self.peers.get(&who).map_or(&[], |peer| &peer.owed)
     }
 
-    /// Whether a client waits for a job.
+    /// Returns `true` if a client waits for a job.
     pub fn waits(&self, who: usize) -> bool {
         self.peers.get(&who).is_some_and(|peer| !peer.gone && self.model.is_waiting(peer.id))
     }
 
-    /// A client comes.
+    /// Connects a client.
     pub fn connect(&mut self, who: usize, wire: Wire) {
         let id = ClientId(self.next);
         self.next += 1;
@@ -169,7 +169,7 @@ impl Predicted {
         self.peers.get_mut(&who).expect("a client")
     }
 
-    /// A client sends some bytes. What others do because of that, [`Predicted::tick`] does.
+    /// A client sends bytes. Other clients react in [`Predicted::tick`].
     pub fn hear(&mut self, who: usize, bytes: &[u8], now: Time) {
         let peer = self.peer(who);
         peer.heard.extend_from_slice(bytes);
@@ -181,7 +181,7 @@ impl Predicted {
         self.run(who, now);
     }
 
-    /// A client sends no more, but reads on.
+    /// A client half-closes its connection.
     pub fn half_close(&mut self, who: usize, now: Time) {
         self.peer(who).half_closed = true;
         let id = self.peer(who).id;
@@ -192,7 +192,7 @@ impl Predicted {
         self.run(who, now);
     }
 
-    /// A client goes away; what it has sent behind a wait is not done.
+    /// A client disconnects; its commands behind a wait are not executed.
     pub fn close(&mut self, who: usize, now: Time) {
         self.peer(who).commands.clear();
         self.leave(who, now);
@@ -208,19 +208,19 @@ impl Predicted {
         }
     }
 
-    /// No jobs are taken any more.
+    /// The server refuses new jobs.
     pub fn drain(&mut self) {
         self.model.draining = true;
     }
 
-    /// Jobs are accepted again.
+    /// The server accepts jobs again.
     pub fn undrain(&mut self) {
         self.model.draining = false;
     }
 
-    /// Everything that is due happens, and clients whose wait has ended do what they have sent meanwhile, each in a
-    /// turn of its own, in front of which all happens that is due; there may be several ways. None if they are more
-    /// than `most`.
+    /// Runs everything that is due, and the commands that clients have sent during waits that have now ended, each in
+    /// its own turn, before which everything due runs. There may be several possible orders. Returns `None` if there
+    /// are more than `most`.
     pub fn tick(self, now: Time, most: usize) -> Option<Vec<Predicted>> {
         let (mut open, mut done) = (vec![self], Vec::new());
         while let Some(way) = open.pop() {
@@ -244,7 +244,7 @@ impl Predicted {
         let Predicted { model, peers, next, woken } = self;
         let mut models = vec![model];
         while models.iter().any(|model| model.next_deadline() <= now) {
-            // One alarm at a time: what rings at the same moment in another order mostly comes to the same.
+            // One deadline at a time: another order of deadlines at the same moment mostly has the same result.
             models = models.into_iter().flat_map(|model| model.ticked(now, 1)).collect();
             only_different(&mut models);
             if models.len() > most {
@@ -281,7 +281,7 @@ impl Predicted {
         }
     }
 
-    /// What the model's events are to those whom they concern.
+    /// Delivers the model's events to the clients concerned.
     fn tell(&mut self) {
         for event in std::mem::take(&mut self.model.events) {
             let (client, reply) = match event {
@@ -384,7 +384,7 @@ impl Predicted {
         self.job_reply("FOUND", first)
     }
 
-    /// Who will say nothing more waits for nothing.
+    /// A client that has half-closed its connection does not wait.
     fn reserve(&mut self, client: ClientId, half_closed: bool, timeout: Option<Span>, now: Time) -> Vec<u8> {
         match self.model.reserve(client, timeout, now) {
             Outcome::Job(job) => self.job_reply("RESERVED", Some(job)),
@@ -405,7 +405,7 @@ fn no_job(why: NoJob) -> Vec<u8> {
     }
 }
 
-/// Has commands about many jobs that a crash has cut completed, which a prediction would know nothing of.
+/// Completes commands about many jobs that a crash has interrupted, which a prediction cannot know.
 pub fn complete_operations(server: &mut Stepped) {
     while server.look(|engine| engine.has_deferred()) {
         server.round();

@@ -10,11 +10,11 @@ use beanpole::internals::protocol::Wire;
 use crate::action::Action;
 use crate::shortening::shortened;
 
-/// Actions that may be replayed in all for one reduction. Work is counted rather than timed, so that a failure is
-/// always reduced to the same actions, however busy the machine is.
+/// The number of actions that may be replayed for one reduction. Work is counted rather than timed, so that a failure
+/// is always reduced to the same actions, however busy the machine is.
 const EFFORT: usize = 3_000_000;
 
-/// Actions that the beginning and the end of a replay are worth.
+/// The cost of starting and ending a replay, in actions.
 const REPLAY: usize = 50;
 
 /// The length of the shortest tail that is tried.
@@ -23,7 +23,7 @@ const TAIL: usize = 64;
 /// The result of a reduction.
 pub struct Reduced {
     pub actions: Vec<Action>,
-    /// How many histories were replayed, and how many actions in them.
+    /// The number of replayed histories, and of actions in them.
     pub replays: usize,
     pub effort: usize,
 }
@@ -54,7 +54,7 @@ impl<F: Fn(&[Action]) -> bool> Replays<F> {
     }
 }
 
-/// Leaves out whatever can be left out so that the history still fails.
+/// Removes whatever can be removed so that the history still fails.
 pub fn reduced(mut actions: Vec<Action>, clients: usize, fails: impl Fn(&[Action]) -> bool) -> Reduced {
     let replays = Replays { fails, count: Cell::new(0), effort: Cell::new(0) };
     // Short replays first: most failures depend on the last few actions only.
@@ -77,8 +77,8 @@ pub fn reduced(mut actions: Vec<Action>, clients: usize, fails: impl Fn(&[Action
     Reduced { actions, replays: replays.count.get(), effort: replays.effort.get() }
 }
 
-/// The last `length` actions. In front of them, the clients that were there at that time connect again, and the server
-/// drains if it did.
+/// Returns the last `length` actions. The clients that were connected at that time connect first, and the server drains
+/// if it did.
 fn tail(actions: &[Action], length: usize) -> Vec<Action> {
     let (front, tail) = actions.split_at(actions.len() - length);
     let mut kept: Vec<&Action> = Vec::new();
@@ -96,7 +96,7 @@ fn tail(actions: &[Action], length: usize) -> Vec<Action> {
     kept.into_iter().chain(tail).cloned().collect()
 }
 
-/// The same history with one command at a time, each of which is sent as a whole.
+/// Returns the same history with one command at a time, each of which is sent as a whole.
 fn plainer(actions: &[Action]) -> Vec<Action> {
     let each = actions.iter().flat_map(|action| match action {
         Action::Say(who, Wire::Beanstalk, words) => {
@@ -108,7 +108,7 @@ fn plainer(actions: &[Action]) -> Vec<Action> {
     each.collect()
 }
 
-/// The commands of one breath, each with its body.
+/// Splits commands that are sent together, each with its body.
 fn commands(words: &[u8]) -> Vec<Vec<u8>> {
     let mut commands: Vec<Vec<u8>> = Vec::new();
     let mut has_body = false;

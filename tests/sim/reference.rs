@@ -1,6 +1,6 @@
-//! The engine's own reference model, for use outside the engine.
+//! The engine's reference model, for use outside the engine.
 //!
-//! Owns the vocabulary that it expects above itself.
+//! Owns the vocabulary that the model expects above itself.
 
 pub use beanpole::internals::engine::*;
 

@@ -1,7 +1,7 @@
-//! What the simulated clients say.
+//! What the simulated clients send.
 //!
-//! Owns one command at a time of each protocol, drawn from chance and from the jobs that are there, and now and then
-//! what no protocol knows. Must not know what is answered.
+//! Owns the random choice of single commands of each protocol, given the existing jobs, and of occasional garbage. Must
+//! not know the replies.
 
 use beanpole::internals::protocol::Wire;
 
@@ -10,17 +10,17 @@ use crate::random::Random;
 use crate::reference::model::Name;
 use crate::{extended, operators};
 
-/// What a client's word depends on.
+/// What a client's command depends on.
 pub struct Topic<'a> {
-    /// Jobs that are there.
+    /// The existing jobs.
     pub jobs: &'a [u64],
-    /// Nobody puts more.
+    /// No client puts more jobs.
     pub enough: bool,
-    /// Only what the reference model knows.
+    /// Only commands that the reference model knows.
     pub predicted: bool,
-    /// What beanstalkd has not is said as well.
+    /// Clients use extensions.
     pub extended: bool,
-    /// Bytes of the largest body.
+    /// The size of the largest body in bytes.
     pub largest: u64,
     /// There are tubes that nobody uses or watches.
     pub unattended: bool,
@@ -31,7 +31,7 @@ pub struct Topic<'a> {
 }
 
 impl Topic<'_> {
-    /// The number of a job that is there, or now and then of one that may not be.
+    /// Returns the number of an existing job, or sometimes of one that may not exist.
     pub fn job(&self, random: &mut Random) -> u64 {
         if self.jobs.is_empty() || random.once_in(12) {
             return 1 + random.below(30);
@@ -39,7 +39,7 @@ impl Topic<'_> {
         random.pick(self.jobs)
     }
 
-    /// A tube, for commands that neither use nor watch it.
+    /// Returns a tube for commands that neither use nor watch it.
     pub fn tube(&self, random: &mut Random) -> Name {
         if self.unattended && !random.once_in(4) {
             return random.pick(&UNATTENDED);
@@ -48,7 +48,7 @@ impl Topic<'_> {
     }
 }
 
-/// A whole command of this protocol.
+/// Draws a complete command of this protocol.
 pub fn command(wire: Wire, random: &mut Random, topic: &Topic) -> Vec<u8> {
     match wire {
         Wire::Beanstalk => beanstalk(random, topic),
@@ -59,7 +59,7 @@ pub fn command(wire: Wire, random: &mut Random, topic: &Topic) -> Vec<u8> {
     }
 }
 
-/// A body of letters.
+/// Draws a body of letters.
 pub fn body(random: &mut Random, topic: &Topic) -> String {
     let length = match random.below(8) {
         0 => 0,
@@ -116,7 +116,7 @@ fn beanstalk(random: &mut Random, topic: &Topic) -> Vec<u8> {
     (text + "\r\n").into_bytes()
 }
 
-/// What no client should say.
+/// Draws bytes that no client should send.
 fn liar(random: &mut Random) -> String {
     match random.below(6) {
         0 => "put 1 2 3 4\r\ntoo long a body".to_owned(),

@@ -1,7 +1,7 @@
 //! The simulated world: one server, its disk, and its clients at the other ends of their sockets.
 //!
-//! Owns what each action does, and what must be true after it: the engine's invariants, the predicted bytes, the log's
-//! promises and the books. Draws nothing from chance.
+//! Owns the effect of each action, and what must be true after it: the engine's invariants, the predicted bytes, the
+//! log's promises and the books. Makes no random choices.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -21,25 +21,25 @@ use crate::disk::{Deed, Disk};
 use crate::logged::Logged;
 use crate::predicted::{self, complete_operations, only_different, Predicted};
 
-/// When the first server starts.
+/// The time at which the first server starts.
 const DAWN: u64 = 1_700_000_000_000_000_000;
 
-/// Ways that things may have gone which are kept in mind at once.
+/// The maximum number of possible histories that are tracked at once.
 const WAYS: usize = 256;
 
-/// Rounds after which a server that still finds something to do is held to spin.
+/// A server that still finds something to do after this many rounds is considered to spin.
 const ROUNDS: usize = 10_000;
 
 /// One end of a connection.
 pub struct Client {
     pub wire: Wire,
     stream: UnixStream,
-    /// What it has to say and has not sent.
+    /// What the client has to send and has not sent.
     pub unsaid: Vec<u8>,
     received: Vec<u8>,
-    /// What of it has been read line by line.
+    /// How much of the received bytes was read line by line.
     read: usize,
-    /// It has sent something and got nothing since; and where the log ended just before.
+    /// The client has sent something and received nothing since, and the end of the log just before.
     asked: bool,
     asked_at: u64,
     half_closed: bool,
@@ -47,40 +47,40 @@ pub struct Client {
 }
 
 impl Client {
-    /// Whether it may send something.
+    /// Returns `true` if the client may send something.
     pub fn speaks(&self) -> bool {
         !self.half_closed && !self.ended
     }
 }
 
-/// See the module's page.
+/// The world; see the module's documentation.
 pub struct World {
     pub setup: Setup,
     server: Option<Stepped>,
     pub disk: Disk,
     clients: Vec<Option<Client>>,
-    /// All ways that things may have gone, by what is known.
+    /// All possible histories, given what is known.
     ways: Vec<Predicted>,
     logged: Logged,
     books: Books,
-    /// What is to happen when the disk stops.
+    /// What happens when the disk stops.
     crash: Option<Crash>,
-    /// The log had less space or a failing disk in this step.
+    /// The log lacked space or had a failing disk in this step.
     short: bool,
     time: Time,
-    /// The clock went back once: delays and leases were cut to what they may still last, of which the log knows
-    /// nothing.
+    /// The clock went back once: delays and leases were cut to what they may still last, which the log does not
+    /// contain.
     skewed: bool,
-    /// A sync may have failed in a log that promises none. What the system has dropped then is written again bit by
-    /// bit, and who is killed before has lost it.
+    /// A sync may have failed in a log that promises none. What the system has dropped is written again bit by bit, and
+    /// a kill before that loses it.
     unpromised: bool,
-    /// Things might have gone too many ways, so that less was predicted than was meant to be.
+    /// There were too many possible histories, so less was predicted than intended.
     pub lost: bool,
     pub hash: u64,
 }
 
 impl World {
-    /// A new server without jobs.
+    /// Creates a new server without jobs.
     pub fn new(setup: Setup) -> World {
         let clients = (0..setup.clients).map(|_| None).collect();
         let ways = if setup.predicted { vec![Predicted::new()] } else { Vec::new() };
@@ -117,56 +117,57 @@ impl World {
         self.server.as_mut().expect("a server")
     }
 
-    /// Looks at the engine.
+    /// Inspects the engine.
     pub fn look<R>(&self, look: impl FnOnce(&Engine) -> R) -> R {
         self.server.as_ref().expect("a server").look(look)
     }
 
-    /// The client at this place, if one is connected.
+    /// Returns the client at this index, if it is connected.
     pub fn client(&self, who: usize) -> Option<&Client> {
         self.clients.get(who).and_then(Option::as_ref)
     }
 
-    /// Whether the log is behind what was done.
+    /// Returns `true` if the log is behind the engine.
     pub fn is_behind(&self) -> bool {
         let server = self.server.as_ref().expect("a server");
         let durable = server.wal().map_or(u64::MAX, |wal| wal.durable());
         self.setup.log.is_some() && server.with_journal(|journal, _| journal.position()) > durable
     }
 
-    /// Where the log ends.
+    /// Returns the end of the log.
     fn log_end(&self) -> u64 {
         let server = self.server.as_ref().expect("a server");
         self.setup.log.map_or(0, |_| server.with_journal(|journal, _| journal.position()))
     }
 
-    /// How far the log is safe and where it ends, if each reply waits for that and is read as soon as it comes.
+    /// Returns the durable position and the end of the log, if each reply waits for the log and is read as soon as it
+    /// comes.
     fn promised(&self) -> Option<(u64, u64)> {
         let is_prompt = matches!(self.setup.log, Some((_, SyncMode::Always))) && !self.setup.slow_readers;
         let wal = self.server.as_ref().and_then(Stepped::wal).filter(|_| is_prompt && !self.short)?;
         Some((wal.durable(), self.log_end()))
     }
 
-    /// Whether the disk refuses the log.
+    /// Returns `true` if the disk refuses the log.
     pub fn is_failing(&self) -> bool {
         self.server.as_ref().and_then(Stepped::wal).is_some_and(|wal| wal.is_failing())
     }
 
-    /// Whether the client waits for an answer, as far as is known.
+    /// Returns `true` if the client is known to wait for a reply.
     pub fn waits(&self, who: usize) -> bool {
         let Some(client) = self.client(who) else { return false };
         let owed = |way: &Predicted| way.waits(who) || way.owed(who).len() > client.received.len();
         client.asked && client.unsaid.is_empty() || self.ways.first().is_some_and(owed)
     }
 
-    /// Puts something into the hash.
+    /// Adds bytes to the hash.
     fn note(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 
-    /// Does something, and looks whether all is well.
+    /// Executes an action, and checks that everything is correct.
     pub fn step(&mut self, action: &Action) -> Result<(), String> {
         self.short |= self.is_short();
         self.act(action)?;
@@ -241,7 +242,7 @@ impl World {
     }
 
     fn books_hear(&mut self, words: &[u8]) {
-        // A breath of commands: each line or packet may be one.
+        // Commands that were sent together: each line or packet may be one.
         let mut rest = words;
         while !rest.is_empty() {
             let length = if rest.starts_with(b"\0REQ") {
@@ -282,7 +283,7 @@ impl World {
         let sent = match client.stream.write(&client.unsaid[..count]) {
             Ok(sent) => sent,
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-            // The server has closed, as a protocol may say.
+            // The server has closed the connection, as a protocol may require.
             Err(_) => {
                 client.ended = true;
                 return;
@@ -310,13 +311,13 @@ impl World {
         }
     }
 
-    /// Reads what is there, and tells the books of whole lines.
+    /// Reads what is available, and enters complete lines into the books.
     fn read(&mut self, who: usize, most: usize) -> Result<(), String> {
         let promised = self.promised();
         let Some(client) = &mut self.clients[who] else { return Ok(()) };
         let mut buffer = [0; 4096];
-        // Replies of HTTP that nobody predicts tell of the process: neither their length nor their words follow from
-        // the seed, so they are read whole, and only their first lines count.
+        // Unpredicted HTTP responses contain figures of the process: neither their length nor their words follow from
+        // the seed, so they are read as a whole, and only their first lines count.
         let loose = client.wire == Wire::Http && !self.setup.predicted;
         let mut left = if loose { usize::MAX } else { most };
         let from = client.received.len();
@@ -345,7 +346,7 @@ impl World {
                 let end = client.read + length + 1;
                 let line = &client.received[client.read..end];
                 self.books.got(line);
-                // Of what is not kept, the log has no record.
+                // What is not stored has no record in the log.
                 let early = |(safe, end)| safe <= client.asked_at && end > client.asked_at;
                 if promised.is_some_and(early) && is_promise(line) {
                     let line = String::from_utf8_lossy(line);
@@ -360,7 +361,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets time pass, in a whole world from deadline to deadline.
+    /// Lets time pass; in a world that settles, from deadline to deadline.
     fn pass(&mut self, span: Span) -> Result<(), String> {
         if !self.setup.settles {
             self.server().pass(span);
@@ -381,8 +382,8 @@ impl World {
         }
     }
 
-    /// Lets the model do what is due. If things may have gone too many ways, nothing is predicted any more: to forget
-    /// some of them would blame the server for having gone one of those.
+    /// Runs what is due in the model. With too many possible histories, nothing is predicted any more: if some were
+    /// dropped, a correct server could be blamed.
     fn tick(&mut self, now: Time) {
         let before = std::mem::take(&mut self.ways);
         let after: Option<Vec<_>> = before.into_iter().map(|way| way.tick(now, WAYS)).collect();
@@ -395,18 +396,18 @@ impl World {
         }
     }
 
-    /// Lets the server do all that it can do without more time.
+    /// Lets the server do all that it can without more time.
     fn settle(&mut self) -> Result<(), String> {
         for _ in 0..ROUNDS {
             if !self.server().round() {
                 self.server().commit();
                 let now = self.server().now();
                 if self.setup.settles && self.look(Engine::next_deadline) <= now {
-                    // What is due at once, the timer's thread does.
+                    // The timer thread runs what is due at once.
                     self.server().pass(Span::ZERO);
                     continue;
                 }
-                // Who waited for the log may have the rest of a command.
+                // A client that waited for the log may have more of its command to execute.
                 if self.setup.log.is_some() && self.server().round() {
                     continue;
                 }
@@ -422,8 +423,8 @@ impl World {
         Err("the server spins".to_owned())
     }
 
-    /// The sockets that were read have room again. The poller tells the server so now: together with the end of two
-    /// waits, it would let the one whose socket has room go on first.
+    /// Sockets that were read have space again. The poller reports this now: together with the end of two waits, it
+    /// would let the client whose socket has space continue first.
     fn hear_of_room(&mut self) {
         let rounds = if self.setup.settles { ROUNDS } else { 0 };
         for _ in 0..rounds {
@@ -437,7 +438,7 @@ impl World {
         self.server().somebody_lacks_space()
     }
 
-    /// What must be true after each step.
+    /// Checks what must be true after each step.
     fn examine(&mut self) -> Result<(), String> {
         self.server().check();
         self.observe();
@@ -449,7 +450,7 @@ impl World {
         self.compare_predicted(false)
     }
 
-    /// Tells the model of the log what was done, and how far the log is.
+    /// Enters what was done, and how far the log is durable, into the model of the log.
     fn observe(&mut self) {
         if self.setup.log.is_none() {
             return;
@@ -464,7 +465,7 @@ impl World {
         logged.advance(counts);
     }
 
-    /// Drops the ways that it cannot have gone; `whole`: nothing is on its way any more.
+    /// Drops the histories that are not possible. `whole`: no bytes are on their way any more.
     fn compare_predicted(&mut self, whole: bool) -> Result<(), String> {
         if !self.setup.predicted || self.disk.has_crashed() {
             return Ok(());
@@ -492,13 +493,13 @@ impl World {
         Ok(())
     }
 
-    /// The server is gone, and another one starts on what the disk has kept.
+    /// Starts another server on what the disk has kept.
     fn restart(&mut self) -> Result<(), String> {
         let crash = self.crash.take().expect("what is to happen at the crash");
         self.time = self.server().now();
         self.server = None;
         self.clients.iter_mut().for_each(|client| *client = None);
-        // What a failed sync has dropped may still be read until the power is cut, and no later sync brings it back.
+        // What a failed sync has dropped may still be readable until the power is cut, and no later sync stores it.
         let never = matches!(self.setup.log, Some((_, SyncMode::Never)));
         let power = crash.power || self.logged.model.replays && !never;
         let disk = if power { self.disk.power_cut(crash.seed) } else { self.disk.kill(crash.seed) };
@@ -534,7 +535,7 @@ impl World {
         Ok(())
     }
 
-    /// Changes a byte of the log; false if it has none.
+    /// Changes a byte of the log. Returns `false` if the log is empty.
     fn flip(&mut self, seed: u64) -> bool {
         let names = self.disk.names();
         let Some(name) = names.get(seed as usize % names.len().max(1)) else { return false };
@@ -547,7 +548,7 @@ impl World {
         true
     }
 
-    /// The faults stop, everybody goes, and whatever is left must reach one more client, each job once.
+    /// Stops the faults and all clients. Each remaining job must reach one more client, once.
     pub fn finish(&mut self) -> Result<(), String> {
         if self.crash.is_some() {
             self.disk.stop();
@@ -557,7 +558,7 @@ impl World {
         self.act(&Action::Slow(0))?;
         self.setup.slow_readers = false;
         for _ in 0..40 {
-            // From deadline to deadline: who goes on behind a wait that ends does so before the next wait ends.
+            // From deadline to deadline: a client whose wait ends continues before the next wait ends.
             self.pass(Span::from_millis(10))?;
             self.settle()?;
             self.server().sync();
@@ -570,7 +571,7 @@ impl World {
         self.examine()?;
         let now = self.server().now();
         for who in 0..self.clients.len() {
-            // One by one: who waited may have something to do when another one goes.
+            // One by one: a waiting client may have something to do when another one disconnects.
             self.close(who, now);
             self.settle()?;
         }
@@ -580,7 +581,7 @@ impl World {
         crate::play::drain_all(self)
     }
 
-    /// What a client must have got by now, if that is known.
+    /// Returns what a client must have received by now, if that is known.
     pub fn expected(&self, who: usize) -> Option<&[u8]> {
         self.clients[who].as_ref().and(self.ways.first()).map(|way| way.owed(who))
     }
