@@ -59,10 +59,12 @@ fn is_large(layout: Layout) -> bool {
     layout.size() >= LARGE && layout.align() <= ALIGNED
 }
 
+// The functions are not inlined: there are hundreds of calls.
 // SAFETY: a piece is of one kind for life, which its layout tells: callers give the same layout back. Each kind is
 // handed to those who made it, dlmalloc under the lock.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for ProgramHeap {
+    #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
             return map(layout.size());
@@ -78,6 +80,7 @@ unsafe impl GlobalAlloc for ProgramHeap {
         unsafe { self.small().calloc(layout.size(), layout.align()) }
     }
 
+    #[inline(never)]
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
         if is_large(layout) {
             return unmap(piece, layout.size());
@@ -85,6 +88,7 @@ unsafe impl GlobalAlloc for ProgramHeap {
         unsafe { self.small().free(piece, layout.size(), layout.align()) }
     }
 
+    #[inline(never)]
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let Ok(wanted) = Layout::from_size_align(size, layout.align()) else { return null_mut() };
         match (is_large(layout), is_large(wanted)) {
