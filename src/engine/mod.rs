@@ -25,6 +25,7 @@ pub use self::log::restore::MovedJob;
 pub use self::log::schedules::RUN_SIZE;
 pub use self::log::stored::{StoredChange, StoredJob, StoredKey, StoredOptions, StoredSchedule, StoredTie, StoredTies};
 pub use data::account::Account;
+pub use data::bodies::{NewBody, PAGED_MAX};
 pub use data::body::{Body, BodyRef, COPY_MAX};
 pub use data::calendar::{date_of, day_of, push_moment};
 pub use data::client::{ReserveMode, ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};

@@ -106,6 +106,14 @@ impl Dialogue {
         }
     }
 
+    /// The same for the most frequent requests alone, of which [`Request::own`] copies what is left in `bytes`.
+    pub fn next_plain(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
+        match self {
+            Dialogue::Beanstalk(decoder) => decoder.next_plain(bytes, limits).map(Request::Beanstalk),
+            _ => None,
+        }
+    }
+
     /// The part of an arriving body that is still to come, to be read in place; there are `room` bytes of memory for
     /// it.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
@@ -209,6 +217,19 @@ impl Dialogue {
 }
 
 impl Request {
+    /// Copies what it has left in the input of its turn, which is about to go.
+    pub fn own(&mut self, input: &[u8]) {
+        match self {
+            Request::Beanstalk(request) => request.own(input),
+            Request::Continue(rest) => {
+                if let Continuation::Guard(guarded) = &mut **rest {
+                    guarded.request.own(input);
+                }
+            }
+            Request::Gearman(_) | Request::Workq(_) | Request::Http(_) => {}
+        }
+    }
+
     /// Bytes that its records may take in the log.
     pub fn log_size(&self) -> u64 {
         match self {

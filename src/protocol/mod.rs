@@ -197,6 +197,8 @@ pub struct Context<'a> {
     pub client: ClientId,
     /// The client has shut down its sending side, so it can be made to wait no more.
     pub half_closed: bool,
+    /// The input of the turn, which the bodies of some requests are part of.
+    pub input: &'a [u8],
 }
 
 impl<'a> Context<'a> {
@@ -208,8 +210,9 @@ impl<'a> Context<'a> {
         client: ClientId,
         now: Time,
     ) -> Context<'a> {
-        let (log, access, half_closed) = (None, None, false);
-        Context { engine, counters, registry, settings, host, peers: &(), log, access, now, client, half_closed }
+        let (log, access, half_closed, input) = (None, None, false, &[]);
+        let peers = &();
+        Context { engine, counters, registry, settings, host, peers, log, access, now, client, half_closed, input }
     }
 
     /// The engine's figures without the clients of HTTP, who are operators and no clients of the queue.

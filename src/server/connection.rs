@@ -443,7 +443,8 @@ impl Connection {
         }
         let mut bytes = &thread.buffer[input.from..input.to];
         while self.pending.len() + 1 < BATCH {
-            let Some(request) = self.dialogue.next(&mut bytes, &limits) else { break };
+            let plain = self.dialogue.next_plain(&mut bytes, &limits);
+            let Some(request) = plain.or_else(|| self.dialogue.next(&mut bytes, &limits)) else { break };
             if first.is_none() {
                 first = Some(request);
             } else {
@@ -466,14 +467,16 @@ impl Connection {
         let mut out = std::mem::take(&mut thread.turn.out);
         let (mut is_spent, mut has_output) = (false, false);
         let mut turn_log = TurnLog::begin(self.client, &first, hub.config().slow);
+        let bytes = &thread.buffer[..input.to];
         hub.turn(&mut thread.turn, |core, scratch, now| {
             let before = core.required();
-            let mut batch = self.execute(first, (core, scratch), hub, now, &mut out, &mut turn_log);
+            let mut batch = self.execute((first, bytes), (core, scratch), hub, now, &mut out, &mut turn_log);
             is_spent = batch.is_spent;
             core.record();
             batch.lacking = core.engine().take_lacking().max(batch.lacking);
             has_output = self.hand_over(batch, before, core, hub, &mut out, &turn_log);
         });
+        self.pending.iter_mut().for_each(|request| request.own(bytes));
         turn_log.tell(thread.turn.locked);
         thread.is_turn_spent = is_spent;
         self.notice_access(hub);
@@ -490,7 +493,7 @@ impl Connection {
     /// replies are too long, or the turn has used up its steps.
     fn execute(
         &mut self,
-        mut request: Request,
+        (mut request, input): (Request, &[u8]),
         (core, scratch): (&mut Core, &mut TurnScratch),
         hub: &Hub,
         mut now: Time,
@@ -506,7 +509,7 @@ impl Connection {
                 return Batch { flow: Flow::Next, lacking, is_spent: false };
             }
             let mut context = core.context(hub, self.client, now, self.half_closed);
-            context.access = self.access.as_deref_mut();
+            (context.access, context.input) = (self.access.as_deref_mut(), input);
             turn_log.before(&request, &context, out);
             let flow = self.dialogue.execute(request, &mut context, out);
             turn_log.after(&flow, &context, out, &mut scratch.notes);

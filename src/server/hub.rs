@@ -484,6 +484,7 @@ impl Core {
             now,
             client,
             half_closed,
+            input: &[],
         }
     }
 

@@ -16,7 +16,7 @@ use super::list::NIL;
 
 /// Bodies up to this many bytes are copied into pages, under the lock of the engine's owner. The allocator wastes
 /// little on larger ones, and a copy would take too long.
-const PAGED_MAX: usize = 1024;
+pub const PAGED_MAX: usize = 1024;
 
 /// Minimum size of a page: the allocator returns a block of this size to the system as soon as it is freed.
 const PAGE: usize = 128 * 1024;
@@ -36,6 +36,30 @@ pub struct BodyKey {
     /// The entry in the body's class, or in the table of bodies outside pages.
     place: u32,
     length: u32,
+}
+
+/// The body of a new job: bytes that the job takes over, or bytes that are copied.
+pub trait NewBody {
+    fn length(&self) -> usize;
+    fn store(self, bodies: &mut Bodies) -> BodyKey;
+}
+
+impl NewBody for Body {
+    fn length(&self) -> usize {
+        self.len()
+    }
+    fn store(self, bodies: &mut Bodies) -> BodyKey {
+        bodies.add(self)
+    }
+}
+
+impl NewBody for &[u8] {
+    fn length(&self) -> usize {
+        self.len()
+    }
+    fn store(self, bodies: &mut Bodies) -> BodyKey {
+        bodies.copy(self)
+    }
 }
 
 #[derive(Debug)]

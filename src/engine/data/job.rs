@@ -205,13 +205,14 @@ impl Deref for JobView<'_> {
 
 /// A producer's description of a job; see [`crate::engine::Engine::put`].
 #[derive(Debug)]
-pub struct NewJob {
+pub struct NewJob<B = Body> {
     pub pri: Priority,
     /// How long it stays delayed; zero makes it ready immediately.
     pub delay: Span,
     /// How long a worker may hold it.
     pub ttr: Span,
-    pub body: Body,
+    /// A [`NewBody`].
+    pub body: B,
 }
 
 impl Job {

@@ -3,8 +3,9 @@
 //! Owns the list of verbs as plain data, and what they answer, in a form that can be compared and printed.
 
 use super::super::{
-    ClientId, Engine, Failed, FindOldest, FindReserved, GroupTag, IdPage, JobEnd, JobId, JobView, MoveJobs, NewJob,
-    NoJob, NotSet, OverLimit, Priority, Progress, Refused, Reserve, ReserveMode, Span, State, Tagged, Tags, Tie, Time,
+    Body, ClientId, Engine, Failed, FindOldest, FindReserved, GroupTag, IdPage, JobEnd, JobId, JobView, MoveJobs,
+    NewJob, NoJob, NotSet, OverLimit, Priority, Progress, Refused, Reserve, ReserveMode, Span, State, Tagged, Tags,
+    Tie, Time,
 };
 use super::model::{GroupTie, JobTags, Model, Name, Outcome, Settings};
 
@@ -193,7 +194,7 @@ impl Call {
                 Answer::Nothing
             }
             Put { client, pri, delay, ttr, fill, size } => {
-                let body = vec![fill; size].into();
+                let body = Body::from(vec![fill; size]);
                 Answer::Put(engine.put(client, NewJob { pri, delay, ttr, body }, now))
             }
             MarkProducer(client) => {

@@ -4,6 +4,7 @@
 //!
 //! Touches: clients, store, tubes.
 
+use crate::engine::data::bodies::NewBody;
 use crate::engine::data::client::Waiting;
 use crate::engine::data::details::Details;
 use crate::engine::data::handle::ClientId;
@@ -38,7 +39,7 @@ pub struct Submitted {
 
 impl Engine {
     /// Puts a job into the tube that the client uses.
-    pub fn put(&mut self, client: ClientId, new: NewJob, now: Time) -> Result<JobId, Refused> {
+    pub fn put(&mut self, client: ClientId, new: NewJob<impl NewBody>, now: Time) -> Result<JobId, Refused> {
         self.mark_producer(client);
         let number = self.clients[client].used;
         let slot = self.take_in(number, new, None, now)?;
@@ -127,7 +128,7 @@ impl Engine {
     pub(in crate::engine) fn take_in(
         &mut self,
         number: u32,
-        new: NewJob,
+        new: NewJob<impl NewBody>,
         mut options: Option<JobOptions>,
         now: Time,
     ) -> Result<u32, Refused> {
@@ -145,7 +146,7 @@ impl Engine {
             }
         }
         let volatile = options.as_ref().is_some_and(|options| !options.durable);
-        let own = new.body.len() + options.as_ref().map_or(0, logged_options);
+        let own = new.body.length() + options.as_ref().map_or(0, logged_options);
         let bytes = tube.name.len() + own;
         if self.lacks_memory(JOB_COST + own as u64) || !self.claim_put(bytes, volatile) {
             return Err(Refused::OutOfMemory);
@@ -155,7 +156,7 @@ impl Engine {
         let NewJob { pri, delay, ttr, body } = new;
         let start = options.as_ref().and_then(|options| options.start);
         let details = Details::new(start.map_or(delay, |start| start.since(now)), ttr);
-        let body = self.store.jobs.bodies.add(body);
+        let body = body.store(&mut self.store.jobs.bodies);
         let mut job = Job::new(JobId(self.store.last_id), number, pri, details, body, now);
         job.due = start.unwrap_or(job.due);
         job.set_volatile(volatile);

@@ -4,7 +4,7 @@
 
 use crate::access::Digest;
 use crate::engine::{Body, JobId, NewJob, Priority, ReserveMode, Span, State, Tags, TubeSettings, LONGEST_REASON};
-use crate::protocol::text::MAX_QUOTED_NAME;
+use crate::protocol::text::{past, upto, MAX_QUOTED_NAME};
 
 /// Upper bound of the bytes of a job's record beside its body: the longest name of a tube, and some numbers.
 const PUT_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
@@ -21,6 +21,21 @@ pub fn tags_size(tags: &Tags) -> u64 {
 /// Upper bound of the bytes of the record of a change to a job.
 pub const CHANGE_OVERHEAD: u64 = 50;
 
+/// A body within the input of a turn.
+#[derive(Clone, Copy, Debug)]
+pub struct InPlace {
+    /// Bytes from its start to the end of the input.
+    pub before_end: usize,
+    pub length: usize,
+}
+
+impl InPlace {
+    /// The bytes in their input.
+    pub fn bytes(self, input: &[u8]) -> &[u8] {
+        upto(past(input, input.len() - self.before_end), self.length)
+    }
+}
+
 /// What a request asks for.
 #[derive(Debug)]
 #[allow(missing_docs)] // each is the command of its name, with the arguments of its name
@@ -28,6 +43,10 @@ pub enum Command {
     Put {
         job: NewJob,
         tags: Option<Box<Tags>>,
+    },
+    /// A put without tags, whose body is still where it was read.
+    PutInPlace {
+        job: NewJob<InPlace>,
     },
     /// A put that was wrong by itself; `counts_producer` as beanstalkd has it.
     PutRefused {
@@ -141,6 +160,7 @@ impl Command {
                 let tags = tags.as_ref().map_or(0, |tags| tags_size(tags));
                 job.body.len() as u64 + PUT_OVERHEAD + tags
             }
+            Command::PutInPlace { job } => job.body.length as u64 + PUT_OVERHEAD,
             Command::Delete(_) => 1,
             Command::Bury { dead_from: Some(from), .. } => 2 * (from.len() as u64 + CHANGE_OVERHEAD),
             Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) | Command::Kick(_) => CHANGE_OVERHEAD,

@@ -5,13 +5,13 @@
 
 use memchr::memchr;
 
-use super::command::{tags_size, Command};
+use super::command::{tags_size, Command, InPlace};
 use super::commands::{row_of, secs, CommandName, MAX_LINE};
 use super::extensions::Extensions;
 use super::reply;
 use super::tags::{self, Tagging};
 use crate::access::Need;
-use crate::engine::{Body, GroupTag, JobId, NewJob, Priority, Span, Tags};
+use crate::engine::{Body, GroupTag, JobId, NewJob, Priority, Span, Tags, PAGED_MAX};
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{number, number32, past, upto};
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
@@ -30,18 +30,23 @@ impl Request {
     pub fn log_subject(&self) -> LogSubject {
         let size = match &self.command {
             Command::Put { job, .. } => Some(job.body.len()),
+            Command::PutInPlace { job } => Some(job.body.length),
             Command::Fail { reason, .. } => Some(reason.len()),
             _ => None,
         };
-        let uses_tube = matches!(self.command, Command::Put { .. } | Command::PeekNext(_) | Command::Kick(_));
+        let uses_tube = matches!(
+            self.command,
+            Command::Put { .. } | Command::PutInPlace { .. } | Command::PeekNext(_) | Command::Kick(_)
+        );
         LogSubject { uses_tube, size, numbers: self.numbers(), ..LogSubject::of(self.subject()) }
     }
 
     /// The numbers on its line but for ids and sizes, by their names.
     fn numbers(&self) -> Vec<(&'static str, u64)> {
         match self.command {
-            Command::Put { ref job, .. } => {
-                vec![("pri", job.pri.into()), ("delay", job.delay.secs()), ("ttr", job.ttr.secs())]
+            Command::Put { job: NewJob { pri, delay, ttr, .. }, .. }
+            | Command::PutInPlace { job: NewJob { pri, delay, ttr, .. } } => {
+                vec![("pri", pri.into()), ("delay", delay.secs()), ("ttr", ttr.secs())]
             }
             Command::Release { pri, delay, .. } | Command::MoveJob { pri, delay, .. } => {
                 vec![("pri", pri.into()), ("delay", delay.secs())]
@@ -118,6 +123,9 @@ impl Request {
         if let Command::Put { job, tags } = &self.command {
             return job.body.len() as u64 + tags.as_ref().map_or(0, |tags| tags_size(tags));
         }
+        if let Command::PutInPlace { job } = &self.command {
+            return job.body.length as u64;
+        }
         if let Command::Fail { reason: bytes, .. } = &self.command {
             return bytes.len() as u64;
         }
@@ -131,6 +139,13 @@ impl Request {
             Subject::Nothing | Subject::Job(_) | Subject::Tubes(_) => 0,
         };
         bytes as u64
+    }
+
+    /// Copies a body out of the input that is about to go.
+    pub fn own(&mut self, input: &[u8]) {
+        if let Command::PutInPlace { job: NewJob { pri, delay, ttr, body } } = self.command {
+            *self = put_request(Numbers { pri, delay, ttr }, None, true, Body::copy(body.bytes(input)));
+        }
     }
 
     /// Whether a client that nobody knows yet may give it.
@@ -218,6 +233,41 @@ impl Decoder {
                 }
             }
         }
+    }
+
+    /// Takes a request from the front of `input` if it is one of the most frequent ones, in order and all there: a put
+    /// without tags, whose small body stays where it is, a reserve or a delete. [`Decoder::next`] reads the others.
+    pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
+        let Reading::Line = self.state else { return None };
+        let (name, command, behind_line, rest) = match input {
+            [b'p', ..] => {
+                let (pri, rest) = number32(input.strip_prefix(b"put ")?)?;
+                let (delay, rest) = number32(rest)?;
+                let (ttr, rest) = number32(rest)?;
+                let (size, rest) = number32(rest)?;
+                let body = rest.strip_prefix(b"\r\n")?;
+                let length = size as usize;
+                let rest = body.get(length..).filter(|_| length <= PAGED_MAX && size <= limits.max_job_size)?;
+                let rest = rest.strip_prefix(b"\r\n")?;
+                let place = InPlace { before_end: body.len(), length };
+                let job = NewJob { pri, delay: secs(delay), ttr: secs(ttr.max(1)), body: place };
+                (CommandName::Put, Command::PutInPlace { job }, body, rest)
+            }
+            [b'd', ..] => {
+                let (id, rest) = number(input.strip_prefix(b"delete ")?)?;
+                let rest = rest.strip_prefix(b"\r\n")?;
+                (CommandName::Delete, Command::Delete(JobId(id)), rest, rest)
+            }
+            _ => {
+                let rest = input.strip_prefix(b"reserve\r\n")?;
+                (CommandName::Reserve, Command::Reserve(None), rest, rest)
+            }
+        };
+        // There may be any number of spaces between the numbers.
+        (input.len() - behind_line.len() <= MAX_LINE).then(|| {
+            *input = rest;
+            Request { counts: Some(name), command }
+        })
     }
 
     /// Reads one line. None: it is not all there. Some(None): it was a put line, and the state says what follows.
@@ -447,6 +497,60 @@ mod tests {
         let line = |length: usize| [vec![b'a'; length - 2], b"\r\n".to_vec()].concat();
         assert_eq!(decode(&line(224), 500), ["UnknownCommand"]);
         assert_eq!(decode(&line(225), 500), ["BadFormat"]);
+    }
+
+    /// Whatever the lines are, they mean the same in both ways to read them, and leave the same behind.
+    #[test]
+    fn plain_requests_are_read_as_all_others() {
+        let spaces = " ".repeat(MAX_LINE - 13);
+        let mut lines: Vec<String> = [
+            "put 1 0 9 3\r\nabc\r\n",
+            "put  1  0 0  0\r\n\r\nput",
+            "put 4294967295 1 2 3\r\na\r\n\r\ndelete 1\r\n",
+            "put 4294967296 1 2 0\r\n\r\n",
+            "put 1 0 9 3\r\nabcd\r\n",
+            "put 1 0 9 3 \r\nabc\r\n",
+            "put 1 0 9\r\nabc\r\n",
+            "put 1 0 9 3 ttl:1\r\nabc\r\n",
+            "put 1 0 9 11\r\n12345678901\r\n",
+            "put 1 0 9 -1\r\n",
+            "put\r\n",
+            "putt 1 0 9 0\r\n",
+            "delete 7\r\nx",
+            "delete  18446744073709551615\r\n",
+            "delete 18446744073709551616\r\n",
+            "delete 7 \r\n",
+            "delete\r\n",
+            "delete-batch 7\r\n",
+            "reserve\r\nreserve\r\n",
+            "reserve \r\n",
+            "reserve-with-timeout 0\r\n",
+            "reserve\n",
+            "",
+        ]
+        .map(String::from)
+        .into();
+        lines.extend([" ", "  "].map(|more| format!("put{more}{spaces}1 0 9 0\r\n\r\n")));
+        let mut plain = 0;
+        for line in &lines {
+            for length in 0..=line.len() {
+                let whole = &line.as_bytes()[..length];
+                let (mut rest, mut decoder) = (whole, Decoder::default());
+                let Some(mut request) = decoder.next_plain(&mut rest, &LIMITS) else {
+                    assert_eq!(rest, whole);
+                    continue;
+                };
+                request.own(whole);
+                let mut other = whole;
+                let expected = decoder.next(&mut other, &LIMITS).expect("the same request");
+                assert_eq!((format!("{request:?}"), rest), (format!("{expected:?}"), other), "{line:?}");
+                plain += usize::from(length == line.len());
+            }
+        }
+        assert_eq!(plain, 7, "others are left");
+        let mut uploading = Decoder::default();
+        assert!(uploading.next(&mut b"put 1 0 9 9\r\n".as_slice(), &LIMITS).is_none());
+        assert!(uploading.next_plain(&mut b"reserve\r\n".as_slice(), &LIMITS).is_none(), "it belongs to the body");
     }
 
     #[test]

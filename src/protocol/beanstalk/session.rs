@@ -10,8 +10,8 @@ use super::request::Request;
 use super::{extended, reply, yaml};
 use crate::access::{Denied, Digest};
 use crate::engine::{
-    Engine, Event, FindOldest, FindReserved, Flush, IdPage, JobId, JobView, Kick, MoveJobs, Name, NewJob, Progress,
-    Refused, Reserve, Span, State, Tagged, Tags, TouchAll,
+    Engine, Event, FindOldest, FindReserved, Flush, IdPage, JobId, JobView, Kick, MoveJobs, Name, NewBody, NewJob,
+    Progress, Refused, Reserve, Span, State, Tagged, Tags, TouchAll,
 };
 use crate::protocol::connections::ConnectionPage;
 use crate::protocol::sums::VisibleSums;
@@ -22,6 +22,9 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
     let (client, now) = (context.client, context.now);
     let engine = &mut *context.engine;
     match request.command {
+        Command::PutInPlace { job: NewJob { pri, delay, ttr, body } } => {
+            put(NewJob { pri, delay, ttr, body: body.bytes(context.input) }, context, out);
+        }
         Command::Put { job, tags: None } => put(job, context, out),
         Command::Put { job, tags: Some(tags) } => put_tagged(job, *tags, context, out),
         Command::PutRefused { answer, counts_producer } => {
@@ -289,7 +292,7 @@ fn listed(
     Flow::Next
 }
 
-fn put(job: NewJob, context: &mut Context, out: &mut Output) {
+fn put(job: NewJob<impl NewBody>, context: &mut Context, out: &mut Output) {
     match context.engine.put(context.client, job, context.now) {
         Ok(id) => reply::numbered(out, b"INSERTED", id.0),
         Err(why) => refused(out, why),
