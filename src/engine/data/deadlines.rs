@@ -121,7 +121,7 @@ impl Deadlines {
                 self.heap.remove(place, &mut self.places);
                 *self.places.slot(owner) = NIL;
             }
-            (place, at) if self.heap.at(place).0 .0 == at => {}
+            (place, at) if self.heap.key_at(place).0 == at => {}
             (place, at) => self.heap.change(place, owner.key(at), &mut self.places),
         }
     }

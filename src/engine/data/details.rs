@@ -76,7 +76,10 @@ fn unpack(code: u32) -> Span {
 
 impl Details {
     pub fn new(delay: Span, ttr: Span) -> Details {
-        Details::of(Whole { delay, ttr, history: History::default() })
+        match (pack(delay), pack(ttr)) {
+            (Some(delay), Some(ttr)) => Details(Form::Packed { delay, ttr, counts: [0; 5] }),
+            _ => Details::of(Whole { delay, ttr, history: History::default() }),
+        }
     }
 
     fn of(whole: Whole) -> Details {

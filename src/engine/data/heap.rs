@@ -1,10 +1,11 @@
 //! A four-way heap whose members know their position, so that any of them can be removed or moved in logarithmic time.
 //!
 //! Owns the order. A four-way heap has half the levels of a binary one, and the four children of a node share cache
-//! lines. Must not know what its members are; the store of the members is notified of every move.
+//! lines. While members come in order and leave from the front, the heap is a sorted queue, and nobody moves. Must not
+//! know what its members are; the store of the members is notified of every move.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use super::slots::Slots;
 
@@ -29,10 +30,16 @@ impl<T: Placed> Places for Slots<T> {
 /// A heap below this capacity keeps its memory when it becomes empty.
 const KEEP: usize = 64;
 
+/// Members that may leave from the front before the others must move, so that no place is [`NIL`](super::list::NIL).
+const MOST_LEFT: u32 = u32::MAX / 2;
+
 /// Smallest key first. The keys of members must differ or be interchangeable.
 #[derive(Debug)]
 pub struct Heap<K> {
-    entries: Vec<(K, u32)>,
+    entries: VecDeque<(K, u32)>,
+    /// The place of the first entry: the number of members that left from the front of the queue.
+    left: u32,
+    is_sorted: bool,
 }
 
 impl<K: Ord + Copy> Default for Heap<K> {
@@ -44,7 +51,7 @@ impl<K: Ord + Copy> Default for Heap<K> {
 impl<K: Ord + Copy> Heap<K> {
     /// Creates an empty heap without allocating.
     pub const fn new() -> Heap<K> {
-        Heap { entries: Vec::new() }
+        Heap { entries: VecDeque::new(), left: 0, is_sorted: true }
     }
 
     /// Returns the number of members.
@@ -54,12 +61,21 @@ impl<K: Ord + Copy> Heap<K> {
 
     /// The member with the smallest key.
     pub fn first(&self) -> Option<(K, u32)> {
-        self.entries.first().copied()
+        self.entries.front().copied()
     }
 
-    /// The key and member at `place`.
-    pub fn at(&self, place: u32) -> (K, u32) {
-        self.entries[place as usize]
+    /// The key of the member at `place`.
+    pub fn key_at(&self, place: u32) -> K {
+        self.entries[self.index_of(place)].0
+    }
+
+    /// The member at `index`, counted from the one with the smallest key.
+    pub fn member_at(&self, index: usize) -> u32 {
+        self.entries[index].1
+    }
+
+    fn index_of(&self, place: u32) -> usize {
+        (place - self.left) as usize
     }
 
     /// The members, in no particular order.
@@ -72,103 +88,115 @@ impl<K: Ord + Copy> Heap<K> {
         let mut next = BinaryHeap::new();
         next.extend(self.first().map(|(key, _)| Reverse((key, 0))));
         std::iter::from_fn(move || {
-            let Reverse((_, place)) = next.pop()?;
-            let first = place * 4 + 1;
+            let Reverse((_, index)) = next.pop()?;
+            let first = index * 4 + 1;
             let children = first..(first + 4).min(self.entries.len());
             next.extend(children.map(|child| Reverse((self.entries[child].0, child))));
-            Some(self.entries[place])
+            Some(self.entries[index])
         })
     }
 
     /// Panics unless every member comes after its parent and knows its position; for checks.
     #[cfg(any(test, feature = "test-support"))]
     pub fn check(&self, place_of: impl Fn(u32) -> u32) {
-        for (place, (key, member)) in self.entries.iter().enumerate() {
-            assert_eq!(place_of(*member), place as u32, "a member of a heap knows its place");
-            assert!(place == 0 || self.entries[(place - 1) / 4].0 <= *key, "a heap is out of order");
+        for (index, (key, member)) in self.entries.iter().enumerate() {
+            assert_eq!(place_of(*member), self.left + index as u32, "a member of a heap knows its place");
+            assert!(index == 0 || self.entries[(index - 1) / 4].0 <= *key, "a heap is out of order");
+            assert!(index == 0 || !self.is_sorted || self.entries[index - 1].0 <= *key, "a sorted heap is not");
         }
     }
 
     pub fn push(&mut self, key: K, member: u32, places: &mut impl Places) {
-        self.entries.push((key, member));
+        self.is_sorted &= self.entries.back().is_none_or(|(last, _)| *last <= key);
+        self.entries.push_back((key, member));
         self.sift_up(self.entries.len() - 1, places);
     }
 
     /// Removes the member at `place`.
     pub fn remove(&mut self, place: u32, places: &mut impl Places) -> (K, u32) {
-        let place = place as usize;
-        let gone = self.entries.swap_remove(place);
-        if place < self.entries.len() {
-            self.sift(place, places);
+        let index = self.index_of(place);
+        if index == 0 && self.is_sorted && self.left < MOST_LEFT {
+            self.left += 1;
+            return self.shrunk(|entries| entries.pop_front()).expect("a member");
         }
-        self.shrink();
+        let gone = self.shrunk(|entries| entries.swap_remove_back(index)).expect("a member");
+        if index < self.entries.len() {
+            self.is_sorted = false;
+            self.sift(index, places);
+        }
         gone
     }
 
     /// Removes the member whose removal costs least.
     pub fn pop_last(&mut self) -> Option<u32> {
-        let (_, member) = self.entries.pop()?;
-        self.shrink();
-        Some(member)
+        self.shrunk(|entries| entries.pop_back()).map(|(_, member)| member)
     }
 
-    fn shrink(&mut self) {
+    /// Removes an entry, and releases memory that the others do not need.
+    fn shrunk(&mut self, remove: impl FnOnce(&mut VecDeque<(K, u32)>) -> Option<(K, u32)>) -> Option<(K, u32)> {
+        let gone = remove(&mut self.entries);
+        if self.entries.is_empty() {
+            (self.left, self.is_sorted) = (0, true);
+        }
         let capacity = self.entries.capacity();
         if capacity > KEEP && self.entries.len() < capacity / 4 {
             self.entries.shrink_to(capacity / 2);
         }
+        gone
     }
 
-    /// Returns `true` if removing the member at `place` moves the last member up past it.
-    pub fn rises(&self, place: usize) -> bool {
-        place > 0 && self.entries.last().is_some_and(|(key, _)| *key < self.entries[(place - 1) / 4].0)
+    /// Returns `true` if removing the member at `index` moves the last member up past it.
+    pub fn rises(&self, index: usize) -> bool {
+        index > 0 && self.entries.back().is_some_and(|(key, _)| *key < self.entries[(index - 1) / 4].0)
     }
 
     /// Changes the key of the member at `place`.
     pub fn change(&mut self, place: u32, key: K, places: &mut impl Places) {
-        self.entries[place as usize].0 = key;
-        self.sift(place as usize, places);
+        let index = self.index_of(place);
+        self.entries[index].0 = key;
+        self.is_sorted = self.len() == 1;
+        self.sift(index, places);
     }
 
-    fn sift(&mut self, place: usize, places: &mut impl Places) {
-        if place > 0 && self.entries[place].0 < self.entries[(place - 1) / 4].0 {
-            self.sift_up(place, places);
+    fn sift(&mut self, index: usize, places: &mut impl Places) {
+        if index > 0 && self.entries[index].0 < self.entries[(index - 1) / 4].0 {
+            self.sift_up(index, places);
         } else {
-            self.sift_down(place, places);
+            self.sift_down(index, places);
         }
     }
 
-    fn sift_up(&mut self, mut place: usize, places: &mut impl Places) {
-        let entry = self.entries[place];
-        while place > 0 {
-            let parent = (place - 1) / 4;
+    fn sift_up(&mut self, mut index: usize, places: &mut impl Places) {
+        let entry = self.entries[index];
+        while index > 0 {
+            let parent = (index - 1) / 4;
             if self.entries[parent].0 <= entry.0 {
                 break;
             }
-            self.set(place, self.entries[parent], places);
-            place = parent;
+            self.set(index, self.entries[parent], places);
+            index = parent;
         }
-        self.set(place, entry, places);
+        self.set(index, entry, places);
     }
 
-    fn sift_down(&mut self, mut place: usize, places: &mut impl Places) {
-        let entry = self.entries[place];
+    fn sift_down(&mut self, mut index: usize, places: &mut impl Places) {
+        let entry = self.entries[index];
         loop {
-            let first = place * 4 + 1;
+            let first = index * 4 + 1;
             let children = first..(first + 4).min(self.entries.len());
             let Some(least) = children.min_by_key(|&child| self.entries[child].0) else { break };
             if self.entries[least].0 >= entry.0 {
                 break;
             }
-            self.set(place, self.entries[least], places);
-            place = least;
+            self.set(index, self.entries[least], places);
+            index = least;
         }
-        self.set(place, entry, places);
+        self.set(index, entry, places);
     }
 
-    fn set(&mut self, place: usize, entry: (K, u32), places: &mut impl Places) {
-        self.entries[place] = entry;
-        places.set_place(entry.1, place as u32);
+    fn set(&mut self, index: usize, entry: (K, u32), places: &mut impl Places) {
+        self.entries[index] = entry;
+        places.set_place(entry.1, self.left + index as u32);
     }
 }
 
@@ -202,11 +230,38 @@ mod tests {
         }
         let mut out = Vec::new();
         while let Some((key, member)) = heap.first() {
-            assert_eq!(places[member as usize], 0);
-            heap.remove(0, &mut places);
+            heap.remove(places[member as usize], &mut places);
             out.push(key);
         }
         assert_eq!(out.len(), 666);
         assert!(out.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+
+    /// Members come in order and leave from the front, then now and then not.
+    #[test]
+    fn a_queue_that_becomes_a_heap_keeps_its_order() {
+        for odd in [u64::MAX, 1000, 7] {
+            let (mut places, mut heap, mut inside) =
+                (vec![0u32; 10_000], Heap::new(), std::collections::BTreeSet::new());
+            for member in 0..10_000u32 {
+                let number = u64::from(member);
+                let key = if number % odd == odd - 1 { number / 2 } else { number };
+                heap.push((key, member), member, &mut places);
+                inside.insert((key, member));
+                if number % 3 > 0 {
+                    let gone = if number % odd == 1 { *inside.last().unwrap() } else { *inside.first().unwrap() };
+                    inside.remove(&gone);
+                    assert_eq!(heap.remove(places[gone.1 as usize], &mut places), (gone, gone.1));
+                }
+                if number % 64 == 0 {
+                    heap.check(|member| places[member as usize]);
+                    assert_eq!(heap.first().map(|(key, _)| key), inside.first().copied());
+                }
+            }
+            assert_eq!(heap.is_sorted, odd == u64::MAX);
+            assert!(heap.in_order().map(|(key, _)| key).eq(inside));
+            while heap.pop_last().is_some() {}
+            assert!((heap.left, heap.is_sorted) == (0, true) && heap.entries.capacity() <= KEEP);
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! up by hash, which keeps the hash table small enough for the CPU's caches. A single remaining ID costs one row,
 //! however far away the next one is. Must not know jobs.
 
+use std::cell::Cell;
 use std::num::NonZeroU32;
 
 use super::index::{Chained, Index};
@@ -34,12 +35,14 @@ pub struct Ids {
     /// The row of the last insertion, which stays even if empty, because the next ID most likely belongs to it; or
     /// [`NIL`].
     last: u32,
+    /// The row that was found last, or [`NIL`]: IDs are mostly removed in the order of insertion too.
+    recent: Cell<u32>,
 }
 
 impl Ids {
     /// Creates an empty table without allocating.
     pub const fn new() -> Ids {
-        Ids { rows: Slots::new(), index: Index::new(), last: NIL }
+        Ids { rows: Slots::new(), index: Index::new(), last: NIL, recent: Cell::new(NIL) }
     }
 
     pub fn find(&self, id: JobId) -> Option<u32> {
@@ -86,10 +89,13 @@ impl Ids {
     }
 
     fn row(&self, number: u64) -> Option<u32> {
-        if self.last != NIL && self.rows.get(self.last).number == number {
-            return Some(self.last);
-        }
-        self.index.find(hash(number), &self.rows, |row| self.rows.get(row).number == number)
+        let is_it = |row: &u32| *row != NIL && self.rows.get(*row).number == number;
+        let known = [self.recent.get(), self.last].into_iter().find(is_it);
+        known.or_else(|| {
+            let row = self.index.find(hash(number), &self.rows, |row| is_it(&row))?;
+            self.recent.set(row);
+            Some(row)
+        })
     }
 
     /// Creates a row without claims.
@@ -112,6 +118,9 @@ impl Ids {
         if row.claims == NonZeroU32::MIN {
             self.index.remove(number, &mut self.rows);
             self.rows.remove(number);
+            if self.recent.get() == number {
+                self.recent.set(NIL);
+            }
         }
     }
 }

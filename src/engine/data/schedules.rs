@@ -180,7 +180,7 @@ impl Schedules {
 
     /// Changes the place of the schedule with the job in `slot` in the order.
     pub fn retime(&mut self, at: Time, slot: u32, jobs: &mut Jobs) {
-        let Some(key) = Some((at, jobs.get(slot).id)).filter(|key| self.order.at(jobs.get(slot).place()).0 != *key)
+        let Some(key) = Some((at, jobs.get(slot).id)).filter(|key| self.order.key_at(jobs.get(slot).place()) != *key)
         else {
             return;
         };
@@ -200,7 +200,7 @@ impl Schedules {
     /// When the schedule with the job in `slot` is due or tried again; for checks.
     #[cfg(any(test, feature = "test-support"))]
     pub fn next_of(&self, slot: u32, jobs: &Jobs) -> Time {
-        self.order.at(jobs.get(slot).place()).0 .0
+        self.order.key_at(jobs.get(slot).place()).0
     }
 
     /// Bytes of account, counted one by one; for checks.

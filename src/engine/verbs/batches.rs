@@ -66,7 +66,7 @@ impl Engine {
                 break;
             }
             self.agenda.steps.take(1);
-            let (_, slot) = self.clients[client].reserved.at(touch.at as u32);
+            let slot = self.clients[client].reserved.member_at(touch.at);
             let job = self.store.jobs.get_mut(slot);
             let due = touch.begin + job.ttr();
             if job.due >= due {

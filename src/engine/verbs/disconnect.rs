@@ -112,7 +112,7 @@ impl Engine {
             at -= 1;
             self.agenda.steps.take(1);
             let held = &self.clients[client].reserved;
-            let slot = held.at(at as u32).1;
+            let slot = held.member_at(at);
             if is_meant(self.store.jobs.get(slot)) {
                 // Then some that were not looked at move behind this place.
                 let again = held.rises(at);
