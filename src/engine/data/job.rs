@@ -211,7 +211,7 @@ pub struct NewJob<B = Body> {
     pub delay: Span,
     /// How long a worker may hold it.
     pub ttr: Span,
-    /// A [`NewBody`].
+    /// Implements [`NewBody`](crate::engine::NewBody).
     pub body: B,
 }
 

@@ -21,9 +21,9 @@ macro_rules! names {
 }
 
 // rdi: destination, rsi: source, rdx: length; returns the destination in rax. Up to 128 bytes, everything is loaded
-// before anything is stored, from both ends, so the lengths between powers of two and overlaps need no loops. Above, the
-// ends are loaded first and stored last, and the loop between them stores to aligned addresses, in the direction that
-// reads before it overwrites.
+// before anything is stored, from both ends, so the lengths between powers of two and overlaps need no loops. Above,
+// the ends are loaded first and stored last, and the loop between them stores to aligned addresses, in the direction
+// that reads before it overwrites.
 global_asm!(
     ".pushsection .text.beanpole_copy, \"ax\", @progbits",
     ".p2align 6",

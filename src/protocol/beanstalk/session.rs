@@ -2,7 +2,7 @@
 //!
 //! Owns which verb a command becomes and which reply its answer gets. Must not know how bytes arrive or leave.
 
-use super::command::Command;
+use super::command::{Command, InPlace};
 use super::continuation::Continuation;
 use super::extensions::Extension;
 use super::figures::QueueFigures;
@@ -22,17 +22,10 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
     let (client, now) = (context.client, context.now);
     let engine = &mut *context.engine;
     match request.command {
-        Command::PutInPlace { job: NewJob { pri, delay, ttr, body } } => {
-            put(NewJob { pri, delay, ttr, body: body.bytes(context.input) }, context, out);
-        }
+        Command::PutInPlace { job } => put_in_place(job, context, out),
         Command::Put { job, tags: None } => put(job, context, out),
         Command::Put { job, tags: Some(tags) } => put_tagged(job, *tags, context, out),
-        Command::PutRefused { answer, counts_producer } => {
-            if counts_producer {
-                engine.mark_producer(client);
-            }
-            reply::words(out, answer);
-        }
+        Command::PutRefused { answer, counts_producer } => put_refused(answer, counts_producer, context, out),
         Command::Reserve(timeout) => return reserve(timeout, context, out),
         Command::ReserveJob(id) => reply::job(out, b"RESERVED", engine.reserve_job(client, id, now)),
         Command::Delete(id) => reply::found(out, engine.delete(client, id, now), reply::DELETED),
@@ -297,6 +290,18 @@ fn put(job: NewJob<impl NewBody>, context: &mut Context, out: &mut Output) {
         Ok(id) => reply::numbered(out, b"INSERTED", id.0),
         Err(why) => refused(out, why),
     }
+}
+
+fn put_in_place(job: NewJob<InPlace>, context: &mut Context, out: &mut Output) {
+    let NewJob { pri, delay, ttr, body } = job;
+    put(NewJob { pri, delay, ttr, body: body.bytes(context.input) }, context, out);
+}
+
+fn put_refused(answer: &[u8], counts_producer: bool, context: &mut Context, out: &mut Output) {
+    if counts_producer {
+        context.engine.mark_producer(context.client);
+    }
+    reply::words(out, answer);
 }
 
 fn refused(out: &mut Output, why: Refused) {
