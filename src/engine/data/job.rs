@@ -211,7 +211,7 @@ pub struct NewJob<B = Body> {
     pub delay: Span,
     /// How long a worker may hold it.
     pub ttr: Span,
-    /// Implements [`NewBody`](crate::engine::NewBody).
+    /// The bytes, owned or lent.
     pub body: B,
 }
 

@@ -6,7 +6,7 @@
 //! take their memory for ever. musl's malloc gives everything back, and pays for that with every few bodies; `heap`
 //! takes its place. Other C libraries are left alone.
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux", any(target_env = "musl", test)))]
+#[cfg(all(target_arch = "x86_64", any(target_env = "musl", all(target_env = "gnu", test))))]
 #[allow(unsafe_code)]
 mod copies;
 #[cfg(any(target_env = "musl", test))]
