@@ -11,7 +11,7 @@
 #   BEANSTALKD, GEARMAND     the original daemons, for `compat`      PROGRAM         what `install` installs, `hostile` attacks
 #   COMPLETER                a program that runs here and prints the completions, if PROGRAM is for another processor
 #   TLS=1                    builds, and tests, the program with TLS
-#   SMALL=1                  builds a program of two thirds the size, which takes more processor time
+#   SMALL=1                  builds a program of three quarters of the size, which takes more processor time
 
 .SUFFIXES:
 

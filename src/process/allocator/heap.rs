@@ -61,7 +61,7 @@ fn is_large(layout: Layout) -> bool {
 
 // The functions are not inlined: there are hundreds of calls.
 // SAFETY: a piece is of one kind for life, which its layout tells: callers give the same layout back. Each kind is
-// handed to those who made it, dlmalloc under the lock.
+// handed to those who made it, dlmalloc under the lock. Inlined, the lock would be in the program in 700 places.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for ProgramHeap {
     #[inline(never)]
@@ -72,6 +72,7 @@ unsafe impl GlobalAlloc for ProgramHeap {
         unsafe { self.small().malloc(layout.size(), layout.align()) }
     }
 
+    #[inline(never)]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
             // The system's pages are zero.
