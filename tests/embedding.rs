@@ -70,8 +70,8 @@ fn nothing_in_a_name_becomes_another_command() {
     let mut client = Client::connect(server.address()).unwrap();
     let kept = client.put(b"kept", 0, 0, 60).unwrap();
     let is_invalid = |result: Result<(), ClientError>| assert!(matches!(result, Err(ClientError::Invalid(_))));
-    for name in [format!("mail\r\ndelete {kept}"), format!("mail\ndelete {kept}"), "mail 5".into(), String::new()] {
-        let name = name.as_str();
+    let two_commands = [format!("mail\r\ndelete {kept}"), format!("mail\ndelete {kept}")];
+    for name in two_commands.iter().map(String::as_str).chain(["mail 5", "", "\"mail\" 5", "\"mail\\\" 5"]) {
         is_invalid(client.use_tube(name));
         is_invalid(client.watch(name).map(drop));
         is_invalid(client.watch_weighted(name, 1).map(drop));
@@ -86,7 +86,9 @@ fn nothing_in_a_name_becomes_another_command() {
         is_invalid(client.move_tube("a", "b", name, 1).map(drop));
         is_invalid(client.list_jobs(name, "ready", 0, 1).map(drop));
         is_invalid(client.list_jobs("default", name, 0, 1).map(drop));
-        let changes: [fn(&mut PutTags, String); 3] = [
+        let changes: [fn(&mut PutTags, String); 5] = [
+            |tags, name| tags.groups = vec![name],
+            |tags, name| tags.after = vec![(name, None)],
             |tags, name| tags.tube = Some(name),
             |tags, name| tags.unique = Some((name, 1)),
             |tags, name| tags.concurrency = Some((name, 1)),
@@ -96,6 +98,9 @@ fn nothing_in_a_name_becomes_another_command() {
             is_invalid(client.put_tagged(b"x", 0, 0, 60, &tags).map(drop));
         }
     }
+    let cron = PutTags::default().with(|tags| tags.cron = Some("* * * * *\" idp:x".to_owned()));
+    is_invalid(client.put_tagged(b"x", 0, 0, 60, &cron).map(drop));
+    is_invalid(client.set_tube("t", &format!("max:1\r\ndelete {kept}")));
     is_invalid(client.authenticate(format!("token\r\ndelete {kept}").as_bytes()));
     is_invalid(client.text(&format!("stats\r\ndelete {kept}")).map(drop));
     is_invalid(client.figure(&format!("stats\ndelete {kept}"), "pid").map(drop));

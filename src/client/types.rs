@@ -209,11 +209,21 @@ pub enum WaitResult {
 type Result<T> = std::result::Result<T, ClientError>;
 
 /// Returns the name unless it is empty or has a control character, which would end the command, or a space, which would
-/// begin another argument. A name in quotes may have spaces.
+/// begin another argument. A name in quotes may have spaces, and ends with its first quote that is not escaped.
 pub(super) fn checked(name: &str) -> Result<&str> {
-    let may_have_spaces = name.starts_with('"');
-    let is_bad = |byte: u8| byte.is_ascii_control() || byte == b' ' && !may_have_spaces;
-    if name.is_empty() || name.bytes().any(is_bad) {
+    let mut rest = name.strip_prefix('"').map(str::bytes);
+    let ends_with_quote = rest.as_mut().is_none_or(|rest| {
+        while let Some(byte) = rest.next() {
+            match byte {
+                b'"' => return rest.len() == 0,
+                b'\\' => drop(rest.next()),
+                _ => {}
+            }
+        }
+        false
+    });
+    let is_bad = |byte: u8| byte.is_ascii_control() || byte == b' ' && rest.is_none();
+    if name.is_empty() || !ends_with_quote || name.bytes().any(is_bad) {
         return Err(ClientError::Invalid(name.to_owned()));
     }
     Ok(name)
