@@ -114,6 +114,16 @@ fn what_is_installed_is_uninstalled_wherever_that_is() {
     assert_eq!(left, [root.join("etc/default/beanpole").display().to_string()]);
 }
 
+#[test]
+fn a_debian_package_is_built_in_its_own_folder() {
+    let mut command = Command::new("make");
+    command.args(["-s", "-f", "pkg/debian/rules", "--eval", "shown: ; @echo $$CARGO_TARGET_DIR $(PROGRAM)", "shown"]);
+    let run = command.env("CARGO_TARGET_DIR", "/elsewhere").env_remove("MAKEFLAGS").output().expect("make");
+    let own = std::env::current_dir().expect("a folder").join("target");
+    let shown = format!("{} target/release/beanpole\n", own.display());
+    assert_eq!(String::from_utf8_lossy(&run.stdout), shown, "{}", String::from_utf8_lossy(&run.stderr));
+}
+
 /// The advice names where the server will really be.
 #[test]
 fn run_advises_the_right_address() {
