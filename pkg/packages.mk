@@ -4,6 +4,7 @@
 #   TARGET      of `cross`: a target of rustc; the names are in pkg/cross
 #   TARGETS     of `targets`: several of them; all if it is not given. With QUICK=1 they are not optimised, and no
 #               number overflows unnoticed
+#   PROGRAMS    of `release`: the targets that a static program is built for
 #   MAINTAINER  whose name the packages bear
 
 ARCH ?= $(shell dpkg --print-architecture 2>/dev/null || echo amd64)
@@ -115,6 +116,9 @@ sums:
 	    xargs sha256sum >SHA256SUMS && sha256sum -c --quiet SHA256SUMS && cat SHA256SUMS
 	@echo 'to sign them: gpg --detach-sign --armor $(OUT)/SHA256SUMS'
 
+PROGRAMS ?= x86_64-unknown-linux-musl i686-unknown-linux-gnu aarch64-unknown-linux-gnu armv7-unknown-linux-gnueabihf \
+	riscv64gc-unknown-linux-gnu
+
 # The notes are what the changelog says of this version.
 release: ## make everything that is given to others, in one folder, with notes and sums
 	rm -rf '$(OUT)'
@@ -122,7 +126,10 @@ release: ## make everything that is given to others, in one folder, with notes a
 	$(MAKE) rpm
 	$(MAKE) apk
 	$(MAKE) sbom
-	$(MAKE) static && cp "$$($(MAKE) -s --no-print-directory static-program)" '$(OUT)/beanpole-$(VERSION)-$(STATIC_TARGET)'
+	for target in $(PROGRAMS); do \
+	    program=$$($(MAKE) -s --no-print-directory cross TARGET=$$target | tail -n 1) && \
+	    cp "$$program" '$(OUT)/beanpole-$(VERSION)-'$$target || exit; \
+	done
 	rm -rf '$(OUT)'/deb-*
 	awk '/^## /{on = ($$2 == "[$(VERSION)]" || ($$2 == "[Unreleased]" && !seen)); seen = seen || on} on' CHANGELOG.md >'$(OUT)/NOTES.md'
 	$(MAKE) sums
