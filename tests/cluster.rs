@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use daemon::wait_until;
 
 use beanpole::internals::cluster::{
-    merge, Active, EntryKind, Fail, Faults, Head, MemoryLog, Node, Seq, SharedLog, Step,
+    merge, Active, EntryKind, Fail, Faults, Head, MemoryLog, Node, Seq, Services, SharedLog, Step,
 };
 
 /// Schedules by default; `BEANPOLE_SCHEDULES` sets another number.
@@ -185,7 +185,7 @@ impl Drop for Folder {
 }
 
 fn node(log: &Arc<MemoryLog>, folder: &Folder, name: &str) -> Node {
-    Node::new(log.clone(), &folder.0, name, "127.0.0.1:11300").expect("a node")
+    Node::new(log.clone(), &folder.0, name, "127.0.0.1:11300", &Services::new()).expect("a node")
 }
 
 /// Looks until it is active.

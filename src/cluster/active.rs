@@ -40,6 +40,8 @@ pub struct Member {
     pub name: String,
     /// Where clients find this server when it is active.
     pub address: String,
+    /// The same for each protocol: words that begin with a space.
+    pub services: String,
     /// A random number that no other server has.
     pub id: u64,
     /// This server has reported its state before.

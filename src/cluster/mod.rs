@@ -32,7 +32,7 @@ pub use fake_log::{Faults, MemoryLog};
 pub use merging::merge;
 pub use mirror::{go_alone, restore_aside};
 pub use node::{Node, Step};
-pub use relay::Relay;
+pub use relay::{Relay, Services, HTTP};
 pub use shared_log::{Epoch, Fail, Merged, Room, Seq, SharedLog, Tail};
 pub use shipping::{Shipper, LEASE};
 pub use status::command;

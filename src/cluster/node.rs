@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::active::{Active, Member, SAVE};
 use super::entry::{unfold, EntryKind, Head};
 use super::mirror::{Mirror, Origin};
+use super::relay::Services;
 use super::shared_log::{Entries, Epoch, Fail, Seq, SharedLog, Tail};
 use super::shipping::{ShippedFolder, Shipper, LEASE};
 use crate::binlog::{Folder, Storage};
@@ -99,7 +100,13 @@ pub struct Node {
 
 impl Node {
     /// A server of this name with a copy in this folder, which is locked from now on.
-    pub fn new(log: Arc<dyn SharedLog>, path: &Path, name: &str, address: &str) -> io::Result<Node> {
+    pub fn new(
+        log: Arc<dyn SharedLog>,
+        path: &Path,
+        name: &str,
+        address: &str,
+        services: &Services,
+    ) -> io::Result<Node> {
         let folder = Arc::new(Folder::new(path));
         folder.lock()?;
         let random = folder.random_number();
@@ -110,6 +117,7 @@ impl Node {
                 board: Arc::default(),
                 name,
                 address,
+                services: services.iter().map(|(protocol, address)| format!(" {protocol}={address}")).collect(),
                 id: random,
                 has_told: AtomicBool::default(),
             }),
@@ -138,6 +146,13 @@ impl Node {
         let note = String::from_utf8_lossy(&self.tail.note);
         let mut words = note.split(' ').map(str::to_owned);
         words.next().zip(words.next()).unwrap_or_default()
+    }
+
+    /// Where the active server listens for each protocol, as it says itself.
+    pub fn services(&self) -> Services {
+        let note = String::from_utf8_lossy(&self.tail.note);
+        let pairs = note.split(' ').skip(3).filter_map(|word| word.split_once('='));
+        pairs.map(|(protocol, address)| (protocol.to_owned(), address.to_owned())).collect()
     }
 
     /// The name of this server.
@@ -399,7 +414,8 @@ impl Node {
         let head = Head { kind, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
         let known = [journal_of(&self.tail), self.mirror.position.origin.journal];
         let journal = known.into_iter().find(|journal| *journal != 0).unwrap_or(self.writer);
-        let note = format!("{} {} {journal:016x}", self.member.name, self.member.address);
+        let Member { name, address, services, .. } = &*self.member;
+        let note = format!("{name} {address} {journal:016x}{services}");
         let lease = Arc::new(Lease::new(Moment::now() + LEASE));
         let epoch = match self.member.log.claim(self.tail.epoch, after, note.as_bytes(), &head.seal(b"")) {
             Ok(epoch) => epoch,

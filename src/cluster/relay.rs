@@ -1,77 +1,88 @@
-//! A standby's door for clients that know one host only: it hands their bytes to the active server, whatever they are.
+//! A standby's listeners for clients that know one host only: they forward all bytes to the active server, whatever the
+//! protocol is.
 //!
-//! Owns a listener and two threads for each connection. It ends with the process. Must not look at what it passes on.
+//! Owns the listeners and two threads for each connection. It ends with the process. Must not interpret what it
+//! forwards, except for the path of the first HTTP request: a standby itself answers those about its own state.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use socket2::{SockRef, TcpKeepalive};
 
-/// Connections that are passed on at a time; more are closed at once.
+/// Clients that are forwarded at a time; more are closed at once. Each needs two threads.
 const MOST: usize = 1000;
 
 /// How long a connection to the active server may take to come about.
 const CONNECT: Duration = Duration::from_secs(1);
 
+/// How long the first line of an HTTP request may take.
+const FIRST_LINE: Duration = Duration::from_secs(10);
+
 /// Bytes of stack of a thread that only copies.
 const STACK: usize = 64 * 1024;
 
+/// The protocol whose first request is looked at.
+pub const HTTP: &str = "http";
+
+/// What HTTP clients ask a standby itself.
+const OWN: [&[u8]; 3] = [b"/healthz", b"/metrics", b"/readyz"];
+
+/// The addresses of one server, by protocol.
+pub type Services = BTreeMap<String, String>;
+
 pub struct Relay {
     shared: Arc<Shared>,
-    address: SocketAddr,
-    listening: Option<std::thread::JoinHandle<()>>,
+    listening: Vec<(SocketAddr, JoinHandle<()>)>,
 }
 
 #[derive(Default)]
 struct Shared {
     closed: AtomicBool,
+    /// Clients that are forwarded at a time.
+    most: usize,
+    /// Where this server itself answers HTTP.
+    own: Option<SocketAddr>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The address of the active server. Empty if there is none but this one.
-    target: String,
-    /// The connections to clients and to the active server, by a number of their own.
-    open: HashMap<u64, Vec<TcpStream>>,
+    /// The addresses of the active server. Empty if there is none but this one.
+    targets: Services,
+    /// The connections to clients and to servers, by a number of their own.
+    open: HashMap<u64, Vec<Arc<TcpStream>>>,
     next: u64,
 }
 
 impl Relay {
-    /// Listens here from now on.
-    pub fn start(address: impl ToSocketAddrs) -> io::Result<Relay> {
-        let listener = TcpListener::bind(address)?;
-        let address = listener.local_addr()?;
-        let shared = Arc::<Shared>::default();
-        let run = {
-            let shared = shared.clone();
-            move || {
-                for client in listener.incoming() {
-                    if shared.closed.load(Ordering::Acquire) {
-                        return;
-                    }
-                    match client {
-                        Ok(client) => shared.accept(client),
-                        Err(_) => std::thread::sleep(Duration::from_millis(10)),
-                    }
-                }
-            }
-        };
-        let listening = Some(std::thread::Builder::new().name("relay".to_owned()).spawn(run)?);
-        Ok(Relay { shared, address, listening })
+    /// Listens for each protocol at its address. No more than `most` clients are forwarded. HTTP requests about the
+    /// state of this server go to `own`. The error names the address.
+    pub fn start(doors: &[(String, String)], most: usize, own: Option<SocketAddr>) -> io::Result<Relay> {
+        let shared = Arc::new(Shared { most: most.min(MOST), own, ..Shared::default() });
+        let mut relay = Relay { shared: shared.clone(), listening: Vec::new() };
+        for (protocol, address) in doors {
+            let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+            let listener = TcpListener::bind(address).map_err(named)?;
+            let (address, shared, protocol) = (listener.local_addr()?, shared.clone(), protocol.clone());
+            let run = move || shared.listen(&listener, &protocol);
+            relay.listening.push((address, std::thread::Builder::new().name("relay".to_owned()).spawn(run)?));
+        }
+        Ok(relay)
     }
 
-    /// Forwards new clients to this address, and closes all connections to another one, which may be those of a machine
-    /// that is gone. An empty address means that this server was active last: it must not forward to itself.
-    pub fn point_to(&self, address: &str) {
+    /// Forwards new clients to these addresses, and closes all connections if they were others, which may be those of a
+    /// machine that is gone. Without addresses, this server was active last: it must not forward to itself.
+    pub fn point_to(&self, targets: Services) {
         let mut state = self.shared.state.lock();
-        if state.target != address {
-            address.clone_into(&mut state.target);
-            state.open.values().flatten().for_each(close);
+        if state.targets != targets {
+            state.targets = targets;
+            state.close();
         }
     }
 }
@@ -79,12 +90,18 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Release);
-        // It sees that at its next connection.
-        let _ = TcpStream::connect_timeout(&self.address, CONNECT);
-        if let Some(thread) = self.listening.take() {
+        for (address, thread) in self.listening.drain(..) {
+            // It sees that at its next connection.
+            let _ = TcpStream::connect_timeout(&address, CONNECT);
             let _ = thread.join();
         }
-        self.shared.state.lock().open.values().flatten().for_each(close);
+        self.shared.state.lock().close();
+    }
+}
+
+impl State {
+    fn close(&self) {
+        self.open.values().flatten().for_each(|stream| close(stream));
     }
 }
 
@@ -92,20 +109,40 @@ fn close(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
+/// Sends small packets at once, and notices a peer that is gone.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}
+
 impl Shared {
+    fn listen(self: &Arc<Self>, listener: &TcpListener, protocol: &str) {
+        for client in listener.incoming() {
+            if self.closed.load(Ordering::Acquire) {
+                return;
+            }
+            match client {
+                Ok(client) => self.accept(Arc::new(client), protocol),
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
     /// Forwards a client in a thread of its own, unless there is no active server or there are too many clients.
-    fn accept(self: &Arc<Self>, client: TcpStream) {
+    fn accept(self: &Arc<Self>, client: Arc<TcpStream>, protocol: &str) {
         let mut state = self.state.lock();
-        let Ok(own) = client.try_clone() else { return };
-        if state.target.is_empty() || state.open.len() >= MOST {
+        let target = state.targets.get(protocol).cloned();
+        let is_http = protocol == HTTP && self.own.is_some();
+        if (target.is_none() && !is_http) || state.open.len() >= self.most {
             return;
         }
-        let (number, target, shared) = (state.next, state.target.clone(), self.clone());
+        let (number, shared) = (state.next, self.clone());
         state.next += 1;
-        state.open.insert(number, vec![own]);
+        state.open.insert(number, vec![client.clone()]);
         drop(state);
         let pass = move || {
-            let _ = shared.pass_on(number, &client, &target);
+            let _ = shared.pass_on(number, &client, target.filter(|_| !is_http || !asks_for_state(&client)));
             shared.state.lock().open.remove(&number);
             close(&client);
         };
@@ -114,31 +151,56 @@ impl Shared {
         }
     }
 
-    fn pass_on(&self, number: u64, client: &TcpStream, target: &str) -> io::Result<()> {
-        let address = target.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
-        let server = TcpStream::connect_timeout(&address, CONNECT)?;
-        server.set_nodelay(true)?;
-        client.set_nodelay(true)?;
+    /// Forwards a client to an address of the active server, or without one to this server's own.
+    fn pass_on(&self, number: u64, client: &Arc<TcpStream>, target: Option<String>) -> io::Result<()> {
+        let address = match &target {
+            Some(target) => target.to_socket_addrs()?.next(),
+            None => self.own,
+        };
+        let server = Arc::new(TcpStream::connect_timeout(&address.ok_or(io::ErrorKind::NotFound)?, CONNECT)?);
+        [&server, client].into_iter().try_for_each(|stream| prepare(stream))?;
         {
             let mut state = self.state.lock();
-            if state.target != target {
+            if target.is_some_and(|target| !state.targets.values().any(|other| *other == target)) {
                 return Ok(());
             }
             if let Some(streams) = state.open.get_mut(&number) {
-                streams.push(server.try_clone()?);
+                streams.push(server.clone());
             }
         }
-        let (mut from, mut to) = (server.try_clone()?, client.try_clone()?);
+        let (from, to) = (server.clone(), client.clone());
         let back = std::thread::Builder::new().stack_size(STACK).spawn(move || {
-            let _ = io::copy(&mut from, &mut to);
+            let _ = io::copy(&mut &*from, &mut &*to);
             // The server has ended, in order or not: so must the client's connection.
             close(&to);
         })?;
-        let _ = io::copy(&mut &*client, &mut &server);
+        let _ = io::copy(&mut &**client, &mut &*server);
         let _ = server.shutdown(Shutdown::Write);
         let _ = back.join();
         Ok(())
     }
+}
+
+/// Whether the first request of an HTTP client is about the state of this server. What was looked at stays to be read.
+fn asks_for_state(client: &TcpStream) -> bool {
+    let mut bytes = [0; 64];
+    let _ = client.set_read_timeout(Some(FIRST_LINE));
+    let mut seen = 0;
+    let answer = loop {
+        let count = client.peek(&mut bytes).unwrap_or(0);
+        let line = &bytes[..count];
+        let mut words = line.split(|byte| *byte == b' ');
+        let path = words.by_ref().nth(1).unwrap_or_default();
+        // The path is complete, or the line is too long for those that matter.
+        if words.next().is_some() || count == bytes.len() || count == seen {
+            break OWN.iter().any(|own| path.strip_prefix(*own).is_some_and(|rest| matches!(rest, [] | [b'?', ..])));
+        }
+        seen = count;
+        // Peeking does not wait for more than there is.
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let _ = client.set_read_timeout(None);
+    answer
 }
 
 #[cfg(test)]
@@ -147,25 +209,79 @@ mod tests {
 
     use super::*;
 
+    fn services(protocol: &str, listener: &TcpListener) -> Services {
+        let address = listener.local_addr().expect("an address").to_string();
+        Services::from([(protocol.to_owned(), address)])
+    }
+
+    fn relay(protocol: &str, most: usize, own: Option<SocketAddr>) -> (Relay, SocketAddr) {
+        let relay = Relay::start(&[(protocol.to_owned(), "127.0.0.1:0".to_owned())], most, own).expect("a relay");
+        let address = relay.listening[0].0;
+        (relay, address)
+    }
+
+    fn server() -> TcpListener {
+        TcpListener::bind("127.0.0.1:0").expect("a port")
+    }
+
+    fn is_closed(mut client: TcpStream) -> bool {
+        client.read(&mut [0]).map_or(true, |count| count == 0)
+    }
+
     #[test]
     fn a_switch_closes_the_connections_to_the_server_before_and_nothing_goes_to_this_one() {
-        let servers: Vec<_> = (0..2).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
-        let address = |number: usize| servers[number].local_addr().expect("an address").to_string();
-        let relay = Relay::start("127.0.0.1:0").expect("a relay");
-        let client = || TcpStream::connect(relay.address).expect("a relay");
-        let is_closed = |mut client: TcpStream| client.read(&mut [0]).map_or(true, |count| count == 0);
-        relay.point_to(&address(0));
+        let servers = [server(), server()];
+        let (relay, address) = relay("beanstalk", 9, None);
+        let client = || TcpStream::connect(address).expect("a relay");
+        relay.point_to(services("beanstalk", &servers[0]));
         let first = client();
         // Neither side ends by itself.
         let _held = servers[0].accept().expect("a client");
-        relay.point_to(&address(0));
-        relay.point_to(&address(1));
+        relay.point_to(services("beanstalk", &servers[0]));
+        relay.point_to(services("beanstalk", &servers[1]));
         assert!(is_closed(first));
         let second = client();
         let (mut server, _) = servers[1].accept().expect("a client");
         io::Write::write_all(&mut server, b"x").expect("a client");
         (&second).read_exact(&mut [0]).expect("what the server sent");
-        relay.point_to("");
+        relay.point_to(Services::new());
         assert!(is_closed(second) && is_closed(client()));
+    }
+
+    #[test]
+    fn no_more_clients_are_forwarded_than_there_may_be() {
+        let server = server();
+        let (relay, address) = relay("workq", 2, None);
+        relay.point_to(services("workq", &server));
+        let clients: Vec<_> = (0..2).map(|_| TcpStream::connect(address).expect("a relay")).collect();
+        let held: Vec<_> = (0..2).map(|_| server.accept().expect("a client")).collect();
+        assert!(is_closed(TcpStream::connect(address).expect("a relay")));
+        drop((clients, held));
+    }
+
+    #[test]
+    fn http_about_this_server_stays_here_and_all_else_goes_to_the_active_one() {
+        let (active, own) = (server(), server());
+        let (relay, address) = relay(HTTP, 9, Some(own.local_addr().expect("an address")));
+        relay.point_to(services(HTTP, &active));
+        for (request, is_own) in [
+            ("GET /readyz HTTP/1.1\r\n\r\n", true),
+            ("GET /metrics?x HTTP/1.1\r\n\r\n", true),
+            ("HEAD /healthz HTTP/1.1\r\n\r\n", true),
+            ("GET /metricsx HTTP/1.1\r\n\r\n", false),
+            ("POST /tubes/readyz/jobs HTTP/1.1\r\n\r\n", false),
+            ("GET / HTTP/1.1\r\n\r\n", false),
+        ] {
+            let mut client = TcpStream::connect(address).expect("a relay");
+            io::Write::write_all(&mut client, request.as_bytes()).expect("a relay");
+            let (mut server, _) = if is_own { &own } else { &active }.accept().expect("a client");
+            let mut bytes = vec![0; request.len()];
+            server.read_exact(&mut bytes).expect("the request");
+            assert_eq!(bytes, request.as_bytes());
+        }
+        relay.point_to(Services::new());
+        let mut client = TcpStream::connect(address).expect("a relay");
+        io::Write::write_all(&mut client, b"GET / HTTP/1.1\r\n\r\n").expect("a relay");
+        own.accept().expect("without an active server, this one answers");
     }
 }

@@ -9,15 +9,19 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use beanpole::internals::cluster::{Active, Etcd, Node, Relay, Step};
+use beanpole::internals::cluster::{Active, Etcd, Node, Relay, Services, Step, HTTP};
 use beanpole::internals::config::DEFAULT_HOST;
 use beanpole::internals::options::{host_and_port, Cluster, Settings, BAD_USAGE};
+use beanpole::internals::protocol::Wire;
 use beanpole::internals::server::signals::StopRequests;
 use beanpole::internals::server::{host, signals, systemd};
 use beanpole::internals::system;
 use beanpole::{Address, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
+
+/// The exit status if an address cannot be used, as in the server.
+const NO_ADDRESS: u8 = 111;
 
 /// What standing by has led to.
 pub enum Turn {
@@ -41,20 +45,20 @@ fn follow(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads
     let folder = settings.config.log_folder.as_deref();
     let folder =
         folder.ok_or_else(|| (BAD_USAGE, "--journal needs a folder for this server's copy: -b DIR".to_owned()))?;
-    let mut relay = None;
-    if cluster.relay {
-        match Relay::start(own_address(settings).as_str()) {
-            Ok(started) => relay = Some(started),
-            Err(error) => log::error!("{}: {error}", own_address(settings)),
-        }
-    }
     // Before anything is made in the folder: it must belong to whom this process then is.
     host::settle(settings.config.user.as_deref(), Some(folder))?;
+    // What would keep this server from becoming active is found now.
+    Server::try_start(&settings.config).map_err(|error| (error.code, error.to_string()))?;
     let address = cluster.advertise.clone().unwrap_or_else(|| own_address(settings));
     let journal = Etcd::new(&cluster.location).map_err(|problem| (1, format!("--journal: {problem}")))?;
-    let mut node = Node::new(Arc::new(journal), folder, &cluster.node, &address)
+    let services = services(settings, cluster.advertise.as_deref());
+    let mut node = Node::new(Arc::new(journal), folder, &cluster.node, &address, &services)
         .map_err(|error| (10, format!("{}: {error}", folder.display())))?;
-    let door = open_door(settings, node.board()).map_err(|error| (error.code, error.to_string()))?;
+    let door = open_door(settings, node.board(), cluster.relay).map_err(|error| (error.code, error.to_string()))?;
+    let relay = match cluster.relay {
+        true => Some(start_relay(settings, door.as_ref()).map_err(|error| (NO_ADDRESS, error.to_string()))?),
+        false => None,
+    };
     log::info!("standing by as {}; the copy is at entry {}", cluster.node, node.position());
     systemd::notify("READY=1\nSTATUS=standing by");
     let mut follower = Follower { relay, epoch: 0, troubles: Vec::new() };
@@ -108,8 +112,8 @@ impl Follower {
         }
         self.epoch = node.epoch();
         let (name, address) = node.active();
-        let target = if name == node.name() { "" } else { &address };
-        self.relay.iter().for_each(|relay| relay.point_to(target));
+        let targets = if name == node.name() { Services::new() } else { node.services() };
+        self.relay.iter().for_each(|relay| relay.point_to(targets.clone()));
         log::info!("journal: {name} at {address} is the active server, epoch {}", self.epoch);
         systemd::notify(&format!("STATUS=standing by; {name} is active, epoch {}", self.epoch));
     }
@@ -122,8 +126,9 @@ impl Follower {
     }
 }
 
-/// A server without a queue at the addresses for HTTP, if there are any: it tells that this one stands by.
-fn open_door(settings: &Settings, board: &Arc<RoleBoard>) -> Result<Option<Server>, StartError> {
+/// A server without a queue at the addresses for HTTP, if there are any: it tells that this one stands by. Behind a
+/// relay it listens on a port of its own instead of those that the relay takes.
+fn open_door(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Result<Option<Server>, StartError> {
     if settings.config.http.is_empty() {
         return Ok(None);
     }
@@ -134,7 +139,59 @@ fn open_door(settings: &Settings, board: &Arc<RoleBoard>) -> Result<Option<Serve
     config.protocols.http.admin = false;
     [&mut config.listen, &mut config.gearman, &mut config.workq].into_iter().for_each(Vec::clear);
     (config.log_folder, config.tls) = (None, None);
+    if relays {
+        config.http.retain(|address| !matches!(address, Address::Tcp(..)));
+        config.http.insert(0, Address::Tcp(None, Some(0)));
+    }
     Server::with(config).map(Some)
+}
+
+/// Forwards clients of all TCP addresses.
+fn start_relay(settings: &Settings, door: Option<&Server>) -> std::io::Result<Relay> {
+    let mut doors = doors(settings);
+    // Those with TLS are the door's: what is encrypted does not show what it asks for.
+    doors.retain(|(protocol, _)| *protocol != format!("{HTTP}{WITH_TLS}"));
+    let most = settings.config.max_connections / 2;
+    Relay::start(&doors, most, door.and_then(|door| door.address_of(Wire::Http)))
+}
+
+/// Behind the name of a protocol in what a server notes of its addresses.
+const WITH_TLS: &str = "+tls";
+
+/// The TCP addresses of this server, each with its protocol.
+fn doors(settings: &Settings) -> Vec<(String, String)> {
+    let config = &settings.config;
+    let all = [
+        (Wire::Beanstalk, &config.listen, config.port),
+        (Wire::Gearman, &config.gearman, config.gearman_port),
+        (Wire::Workq, &config.workq, config.workq_port),
+        (Wire::Http, &config.http, config.http_port),
+    ];
+    let named = |wire: Wire, address: &Address, usual: u16| {
+        let (suffix, host, port) = match address {
+            Address::Tcp(host, port) => ("", host, port),
+            Address::Tls(host, port) => (WITH_TLS, host, port),
+            _ => return None,
+        };
+        let host = host.as_deref().unwrap_or(DEFAULT_HOST);
+        Some((format!("{}{suffix}", wire.name()), host_and_port(host, port.unwrap_or(usual))))
+    };
+    let all = all.into_iter().flat_map(|(wire, addresses, usual)| addresses.iter().map(move |one| (wire, one, usual)));
+    all.filter_map(|(wire, address, usual)| named(wire, address, usual)).collect()
+}
+
+/// Where relays reach this server: its first address for each protocol, with the host of `advertise` if that is given.
+fn services(settings: &Settings, advertise: Option<&str>) -> Services {
+    let mut services = Services::new();
+    for (protocol, address) in doors(settings) {
+        let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
+        let host = advertise.and_then(|advertise| advertise.rsplit_once(':')).map_or(host, |(host, _)| host);
+        services.entry(protocol).or_insert(format!("{host}:{port}"));
+    }
+    if let Some(advertise) = advertise {
+        services.insert(Wire::Beanstalk.name().to_owned(), advertise.to_owned());
+    }
+    services
 }
 
 /// Has this process begin anew when it must not answer any more, and end in order when another is to take its place.

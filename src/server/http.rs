@@ -3,9 +3,9 @@
 //! Owns reading the token file, and the rule that other machines need a token. Must not know requests.
 
 use std::fs;
+use std::net::SocketAddr;
 
 use super::secret_file;
-use super::socket::Listener;
 use super::StartError;
 use crate::access::Digest;
 use crate::protocol::Wire;
@@ -38,8 +38,8 @@ pub fn prepare(config: &mut Config) -> Result<(), StartError> {
 }
 
 /// Refuses to serve HTTP to other machines or users without a token.
-pub fn check(wire: Wire, name: &str, listener: &Listener, config: &Config) -> Result<(), StartError> {
-    let is_open = listener.local_address().is_some_and(|address| !address.ip().is_loopback());
+pub fn check(wire: Wire, name: &str, address: Option<SocketAddr>, config: &Config) -> Result<(), StartError> {
+    let is_open = address.is_some_and(|address| !address.ip().is_loopback());
     let is_guarded = config.protocols.http.token.is_some() || config.access.is_some();
     if wire == Wire::Http && is_open && !is_guarded {
         let message = format!("HTTP on {name} needs a token, since others can reach it: --http-token FILE");

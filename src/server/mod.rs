@@ -266,7 +266,7 @@ impl Server {
         for (name, bound, wire) in bound {
             let listener = bound.listen(&hub.config().keepalive);
             let listener = listener.map_err(|error| StartError::address(&name, wire, &error))?;
-            http::check(wire, &name, &listener, hub.config())?;
+            http::check(wire, &name, listener.local_address(), hub.config())?;
             listeners.push((listener, wire));
         }
         let place = |(listener, wire): &(Listener, Wire)| Place {
@@ -279,6 +279,25 @@ impl Server {
         let mut server = Server { hub, places, running, stopper: None };
         server.run().map_err(|error| StartError::system(&error))?;
         Ok(server)
+    }
+
+    /// Checks whether a server with this configuration could start later: its TCP addresses are free, and its user can
+    /// read its files.
+    #[doc(hidden)]
+    pub fn try_start(config: &Config) -> Result<(), StartError> {
+        let mut config = config.clone();
+        http::prepare(&mut config)?;
+        let places = [&mut config.listen, &mut config.gearman, &mut config.workq, &mut config.http];
+        // The file of a socket would be made and removed.
+        places.into_iter().for_each(|places| places.retain(|address| !matches!(address, Address::Unix(_))));
+        for (name, bound, wire) in bind_all(&config, true)? {
+            http::check(wire, &name, bound.address(), &config)?;
+        }
+        config.access.as_deref().map(Gate::open).transpose().map_err(StartError::access)?;
+        #[cfg(feature = "tls")]
+        config.tls.as_ref().map(tls::load).transpose().map_err(StartError::access)?;
+        config.tubes.as_deref().map(tube_file::read).transpose().map_err(StartError::access)?;
+        Ok(())
     }
 
     fn run(&mut self) -> io::Result<()> {

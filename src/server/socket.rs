@@ -190,6 +190,11 @@ impl Bound {
         Ok(Bound { socket, file: None, tls: false })
     }
 
+    /// The TCP address that is bound.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.socket.local_addr().ok().and_then(|address| address.as_socket())
+    }
+
     /// Makes the clients of this listener speak TLS.
     pub fn with_tls(self) -> Bound {
         Bound { tls: true, ..self }

@@ -14,10 +14,10 @@ use crate::protocol::text::{is_tube_name, unquote_name};
 const MOST: u64 = 16 << 20;
 
 /// The name of a tube, and its settings.
-type TubeLine = (Box<[u8]>, TubeSettings);
+pub type TubeLine = (Box<[u8]>, TubeSettings);
 
 /// Reads the file. The error is one line.
-fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
+pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     let fail = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
     let length = std::fs::metadata(path).map_err(|error| fail(&error))?.len();
     if length > MOST {

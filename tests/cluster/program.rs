@@ -1,7 +1,7 @@
 //! The real program as one of several servers, on an etcd of this test: what it tells of its role, and to whom.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -173,6 +173,58 @@ fn a_standby_that_relays_hands_clients_to_whoever_is_active() {
     second.daemon.wait_log(" is listening on ");
     assert_eq!(second.figure("pid"), second.daemon.pid().to_string());
     assert_eq!(second.client().reserve(Some(0)).expect("an answer").expect("the job").id, id);
+}
+
+#[test]
+fn a_standby_relays_every_protocol() {
+    let served = Served::start();
+    let ports = || [free_address(), free_address()];
+    let options = |[gearman, workq]: [SocketAddr; 2]| [format!("--gearman={gearman}"), format!("--workq={workq}")];
+    let start = |name: &str, more: &[String], places| {
+        let options = [more, &options(places)].concat();
+        Member::start(&served, name, &options.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let first = start("a", &[], ports());
+    first.wait_active();
+    let [gearman, workq] = ports();
+    let second = start("b", &["--relay".to_owned()], [gearman, workq]);
+    second.daemon.wait_log("a at ");
+    let ask = |place: SocketAddr, request: &[u8], reply: &str| {
+        let mut stream = TcpStream::connect(place).expect("a relay");
+        stream.write_all(request).expect("a relay");
+        let mut bytes = vec![0; reply.len()];
+        stream.read_exact(&mut bytes).expect("a reply");
+        assert_eq!(String::from_utf8_lossy(&bytes), reply);
+    };
+    ask(gearman, b"getpid\n", &format!("OK {}\n", first.daemon.pid()));
+    ask(workq, b"add 6ba7b810-9dad-11d1-80b4-00c04fd430c4 q 1000 60000 1\r\nx\r\n", "+OK\r\n");
+    assert_eq!(first.figure("current-jobs-ready"), "1");
+    let (status, server) = second.get("/api/server");
+    assert!(status == 200 && server.contains("\"role\":\"active\""), "{status} {server}");
+    assert_eq!(second.get("/readyz").0, 503, "that is about the standby itself");
+    assert!(second.get("/metrics").1.contains("\nbeanpole_active 0\n"));
+}
+
+#[test]
+fn a_server_that_could_not_become_active_is_no_standby() {
+    let served = Served::start();
+    let listener = TcpListener::bind(free_address()).expect("a port");
+    let taken = listener.local_addr().expect("an address").to_string();
+    let (free, folder) = (free_address().to_string(), Folder::new());
+    let jobs = folder.file("jobs").to_string_lossy().into_owned();
+    let gearman = format!("--gearman={taken}");
+    for (options, code, problem) in [
+        (&["-l", &taken][..], 111, "cannot listen on"),
+        (&["-l", &free, &gearman], 111, "cannot listen on"),
+        (&["-l", &taken, "--relay"], 111, "cannot listen on"),
+        (&["-l", &free, "--access", "/nowhere/access"], 1, "/nowhere/access"),
+        (&["-l", &free, "--tubes", "/nowhere/tubes"], 1, "/nowhere/tubes"),
+        (&["-l", &free, "--http=0.0.0.0:0"], 1, "needs a token"),
+    ] {
+        let ended = run(&[&["--journal", &served.url(), "--node", "a", "-b", &jobs], options].concat());
+        assert!(ended.code == code && ended.err.contains(problem), "{options:?}: {ended:?}");
+    }
+    assert_eq!(run(&["cluster", "status", &served.url()]).out.lines().count(), 2, "nobody has registered");
 }
 
 #[test]
