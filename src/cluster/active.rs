@@ -51,8 +51,10 @@ pub struct Member {
 impl Member {
     /// Reports to operators what this server does, and its last entry. If the report fails, nothing else changes.
     pub fn tell(&self, role: &str, entry: Seq) {
-        let Member { name, address, id, .. } = self;
-        let Ok(before) = self.log.tell(name, &format!("{role} {entry} {address} {id:016x}")) else { return };
+        let Member { name, address, id, board, .. } = self;
+        let (time, lag, ahead) = (board.queue_time(), board.figures().lag().as_millis(), board.ahead());
+        let state = format!("{role} {entry} {address} {id:016x} {time} {lag} {ahead}");
+        let Ok(before) = self.log.tell(name, &state) else { return };
         // Between two reports of this server, only another one of the same name changes the state.
         let is_own = before.split(' ').nth(3).is_none_or(|word| u64::from_str_radix(word, 16) == Ok(*id));
         if self.has_told.swap(true, Ordering::Relaxed) && !is_own {
@@ -222,10 +224,12 @@ impl ActiveState {
                     log::error!("journal: another server has taken over");
                     lease.end();
                 }
-                Err(fail) if !troubled.swap(true, Ordering::AcqRel) => {
-                    log::warn!("journal: a renewal of the lease failed: {fail}");
+                Err(fail) => {
+                    member.board.note(|figures| figures.failed_renewals += 1);
+                    if !troubled.swap(true, Ordering::AcqRel) {
+                        log::warn!("journal: a renewal of the lease failed: {fail}");
+                    }
                 }
-                Err(_) => {}
             }
             std::thread::sleep(PULSE.saturating_sub(Moment::now().since(sent)));
         }

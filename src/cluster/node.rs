@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use super::active::{Active, Member, SAVE};
 use super::entry::{unfold, EntryKind, Head};
@@ -111,10 +111,12 @@ impl Node {
         folder.lock()?;
         let random = folder.random_number();
         let (name, address) = (name.to_owned(), address.to_owned());
+        let board = Arc::<RoleBoard>::default();
+        board.note(|figures| figures.complete = Some(Moment::now()));
         Ok(Node {
             member: Arc::new(Member {
                 log,
-                board: Arc::default(),
+                board,
                 name,
                 address,
                 services: services.iter().map(|(protocol, address)| format!(" {protocol}={address}")).collect(),
@@ -218,6 +220,7 @@ impl Node {
         if more {
             return Ok(Step::Standby(true));
         }
+        self.member.board.note(|figures| figures.complete = Some(Moment::now()));
         if self.mirror.has_aside {
             self.mirror.drop_aside()?;
         }
@@ -322,9 +325,8 @@ impl Node {
         self.differences.push_back((theirs as i64).saturating_sub(Moment::now().millis() as i64));
         let clock = self.differences.iter().copied().max();
         self.member.board.note(|figures| figures.clock = clock);
-        let ahead = (self.member.board.queue_time() as i64).saturating_sub(wall_clock() as i64);
+        let ahead = self.member.board.ahead();
         let apart = ahead.unsigned_abs() > APART;
-        self.member.board.note(|figures| figures.ahead = if apart { ahead } else { 0 });
         // One that was seen late is no reason for a line.
         if self.differences.len() < BEATS || apart == std::mem::replace(&mut self.is_apart, apart) {
             return;
@@ -493,9 +495,4 @@ impl Node {
 fn journal_of(tail: &Tail) -> u64 {
     let number = std::str::from_utf8(&tail.note).ok().and_then(|note| note.split(' ').nth(2));
     number.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
-}
-
-/// What the wall clock says, in milliseconds since 1970.
-fn wall_clock() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }

@@ -7,7 +7,19 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::etcd::{Etcd, Location};
-use super::shared_log::{Seq, SharedLog};
+use super::shared_log::{Seq, SharedLog, Tail};
+
+/// Milliseconds after which a copy is old, and the silence of a server is remarkable.
+const LATE: u64 = 10_000;
+
+/// Milliseconds by which a clock may differ from the queue's time.
+const APART: u64 = 1000;
+
+/// The longest wait for a renewal of the lease.
+const BEAT: Duration = Duration::from_secs(2);
+
+/// Entries that are read to judge how large those behind them are.
+const SAMPLE: usize = 16;
 
 /// How long a server that is to be promoted may take to catch up, and how often it is looked whether it has: a standby
 /// tells how far it is every two seconds.
@@ -21,7 +33,7 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     // Of all attempts together.
     let until = Instant::now() + CATCH_UP;
     let task: &dyn Fn(&Etcd) -> io::Result<String> = match words.as_slice() {
-        ["status", _] => &|log| status(log),
+        ["status", _] => &|log| status(log, BEAT),
         ["promote", _, node] => &|log| promote(log, node, until).map(|()| String::new()),
         ["retire", _, node] => &|log| log.retire(node).map(|()| String::new()),
         _ => return Err("usage: beanpole cluster status URL | promote URL NAME | retire URL NAME".to_owned()),
@@ -38,48 +50,108 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     done.map_err(|error| error.to_string())
 }
 
-/// One line for the queue, and one for each server: its name, role, last entry and address, and how many entries a
-/// standby is behind, separated by tabs. A server that reported that it is active, although another one has claimed the
-/// log since, ended without a report: it is `lost`. The last lines say what to do.
-fn status(log: &dyn SharedLog) -> io::Result<String> {
-    let (_, tail) = log.read(Seq::MAX, 1)?;
+/// What a server has told of itself.
+#[derive(Default)]
+struct Report<'a> {
+    role: &'a str,
+    entry: Seq,
+    address: &'a str,
+    /// The queue's time then, how old a standby's copy was, and how far the queue's time was ahead of the server's
+    /// clock; all in milliseconds.
+    time: u64,
+    lag: u64,
+    ahead: i64,
+}
+
+impl Report<'_> {
+    fn read(state: &str) -> Report<'_> {
+        let mut words = state.split(' ');
+        let mut word = || words.next().unwrap_or_default();
+        let (role, entry, address) = (word(), word().parse().unwrap_or_default(), word());
+        // The server's own number.
+        word();
+        let (time, lag) = (word().parse().unwrap_or_default(), word().parse().unwrap_or_default());
+        Report { role, entry, address, time, lag, ahead: word().parse().unwrap_or_default() }
+    }
+}
+
+/// One line for the queue, and one for each server, with tabs: its name, role, last entry and address, how far a
+/// standby is behind, by how much the server's clock differs from the queue's time, and the age of this report. A
+/// server that reported that it is active, although another one has claimed the log since, ended without a report: it
+/// is `lost`. The last lines say what to do.
+fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
+    let (is_alive, tail) = wait_for_beat(log, patience)?;
     let room = log.room()?;
-    let mut out = format!("epoch {}, {} of {} bytes used\n", tail.epoch, room.used, room.quota);
+    let (used, quota) = (room.used, room.quota);
+    let free = room.for_segments().saturating_sub(used);
+    let mut out = format!("epoch {}, {used} of {quota} bytes used, {free} free for jobs\n", tail.epoch);
     let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
     let nodes = log.nodes()?;
-    let is_claimant = |(name, _): &&(String, String)| name.as_bytes() == claimant;
-    let end = nodes.iter().find(is_claimant).map_or(0, |(_, state)| last_entry(state));
+    let reports: Vec<_> = nodes.iter().map(|(name, state)| (name, Report::read(state))).collect();
+    let end = reports.iter().find(|(name, _)| name.as_bytes() == claimant).map_or(0, |(_, report)| report.entry);
+    let now = reports.iter().map(|(_, report)| report.time).chain(tail.clock).max().unwrap_or_default();
     let (mut steps, mut has_active, mut standbys) = (Vec::new(), false, 0);
-    for (name, state) in &nodes {
-        let mut columns: Vec<String> = state.split(' ').take(3).map(str::to_owned).collect();
-        let is_active = columns[0] == "active";
-        if is_active && name.as_bytes() != claimant {
-            columns[0] = "lost".to_owned();
-        }
-        has_active |= is_active && columns[0] != "lost";
-        let behind = end.saturating_sub(last_entry(state));
-        match &*columns[0] {
+    for (name, Report { role, entry, address, time, lag, ahead }) in &reports {
+        let is_lost = *role == "active" && name.as_bytes() != claimant;
+        has_active |= *role == "active" && !is_lost;
+        let role = if is_lost { "lost" } else { role };
+        out += &format!("{name}\t{role}\t{entry}\t{address}");
+        let age = now.saturating_sub(*time);
+        match role {
             "standby" => {
                 standbys += 1;
-                columns.push(format!("{behind} behind"));
+                let (behind, bytes) = (end.saturating_sub(*entry), bytes_behind(log, *entry, end)?);
+                out += &format!("\t{behind} entries, {bytes} bytes, {} s behind", lag / 1000);
+                steps.extend((*lag > LATE).then(|| format!("{name}: its copy is old: check its network and disk")));
             }
             "ended" | "lost" => steps.push(format!("{name}: start this server again, or retire it")),
             _ => {}
         }
-        out += &format!("{name}\t{}\n", columns.join("\t"));
+        if matches!(role, "standby" | "active") {
+            out += &format!("\tclock {:+.1} s\treported {} s ago", -*ahead as f64 / 1000.0, age / 1000);
+            let is_apart = ahead.unsigned_abs() > APART;
+            steps.extend(is_apart.then(|| format!("{name}: its clock differs from the queue's time: synchronize it")));
+            let is_silent = is_alive && age > LATE;
+            steps.extend(is_silent.then(|| format!("{name}: it reports nothing: see its log, or retire it")));
+        }
+        out.push('\n');
     }
-    if !has_active {
-        steps.push("no server has reported that it is active: see the logs of the servers".to_owned());
+    if !has_active || !is_alive {
+        steps.push("no server is active: see the logs of the servers".to_owned());
     } else if standbys == 0 {
         steps.push("there is no standby: start another server".to_owned());
     }
-    if room.used > room.for_segments() {
+    if free == 0 {
         steps.push(
             "etcd is nearly full and puts are refused: increase the quota of etcd and quota= of --journal".to_owned(),
         );
     }
     steps.iter().for_each(|step| out += &format!("! {step}\n"));
     Ok(out)
+}
+
+/// Whether the active server renews its lease, and what it said last.
+fn wait_for_beat(log: &dyn SharedLog, patience: Duration) -> io::Result<(bool, Tail)> {
+    let begun = Instant::now();
+    let (_, first) = log.read(Seq::MAX, 1)?;
+    let mut tail = first.clone();
+    while first.epoch > 0 && tail.beat == first.beat && begun.elapsed() < patience {
+        std::thread::sleep(LOOK);
+        tail = log.read(Seq::MAX, 1)?.1;
+    }
+    Ok((tail.beat != first.beat, tail))
+}
+
+/// The bytes of the entries from behind one up to another, judged by the first few.
+fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
+    if entry >= end {
+        return Ok(0);
+    }
+    let (entries, _) = log.read(entry + 1, SAMPLE)?;
+    let Some((last, _)) = entries.last() else { return Ok(0) };
+    let bytes: usize = entries.iter().map(|(_, entry)| entry.len()).sum();
+    // Merged entries stand for several.
+    Ok((bytes as u64).saturating_mul(end - entry) / (last - entry))
 }
 
 /// Asks the active server to hand over to this one, once its copy has what the active one had written when this was
@@ -118,7 +190,7 @@ fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
 
 /// The last entry that a server has told.
 fn last_entry(state: &str) -> Seq {
-    state.split(' ').nth(1).and_then(|entry| entry.parse().ok()).unwrap_or_default()
+    Report::read(state).entry
 }
 
 #[cfg(test)]
@@ -126,19 +198,35 @@ mod tests {
     use super::super::fake_log::{Faults, MemoryLog};
     use super::*;
 
+    /// The status while the active server renews its lease.
+    fn alive_status(log: &MemoryLog) -> String {
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| status(log, Duration::from_secs(3600)).expect("memory"));
+            while !asked.is_finished() {
+                log.renew(0, 1, 13_000).expect("memory");
+                std::thread::sleep(LOOK / 10);
+            }
+            asked.join().expect("no panic")
+        })
+    }
+
     #[test]
     fn each_server_has_a_line_and_only_a_known_one_is_promoted() {
         let log = MemoryLog::new(Faults::default(), 1);
         log.claim(0, 0, b"a 10.0.0.1:11300", b"").expect("memory");
-        log.tell("z", "active 3 10.0.0.9:11300").expect("memory");
-        log.tell("a", "active 12 10.0.0.1:11300").expect("memory");
-        log.tell("b", "standby 11 10.0.0.2:11300 00000000000000ab").expect("memory");
-        let text = status(&log).expect("memory");
+        log.tell("z", "active 3 10.0.0.9:11300 9 1000 0 0").expect("memory");
+        log.tell("a", "active 12 10.0.0.1:11300 a 13000 0 0").expect("memory");
+        log.tell("b", "standby 1 10.0.0.2:11300 00000000000000ab 2000 12500 2500").expect("memory");
+        log.append(1, 1, &[7; 100]).expect("memory");
+        let text = alive_status(&log);
         assert!(
             text.ends_with(concat!(
-                "a\tactive\t12\t10.0.0.1:11300\n",
-                "b\tstandby\t11\t10.0.0.2:11300\t1 behind\n",
+                "a\tactive\t12\t10.0.0.1:11300\tclock +0.0 s\treported 0 s ago\n",
+                "b\tstandby\t1\t10.0.0.2:11300\t11 entries, 1100 bytes, 12 s behind\tclock -2.5 s\treported 11 s ago\n",
                 "z\tlost\t3\t10.0.0.9:11300\n",
+                "! b: its copy is old: check its network and disk\n",
+                "! b: its clock differs from the queue's time: synchronize it\n",
+                "! b: it reports nothing: see its log, or retire it\n",
                 "! z: start this server again, or retire it\n",
             )),
             "{text}"
@@ -158,17 +246,22 @@ mod tests {
     fn the_status_says_what_is_missing() {
         let log = MemoryLog::new(Faults::default(), 1);
         log.claim(0, 0, b"a 10.0.0.1:11300", b"").expect("memory");
-        let steps = || {
-            let text = status(&log).expect("memory");
+        let steps = |text: String| {
             text.lines().filter_map(|line| line.strip_prefix("! ")).map(str::to_owned).collect::<Vec<_>>()
         };
-        assert_eq!(steps(), ["no server has reported that it is active: see the logs of the servers"]);
-        log.tell("a", "active 1 10.0.0.1:11300").expect("memory");
-        assert_eq!(steps(), ["there is no standby: start another server"]);
-        log.tell("b", "standby 1 10.0.0.2:11300").expect("memory");
-        assert!(steps().is_empty());
-        log.tell("b", "ended 1 10.0.0.2:11300").expect("memory");
-        assert_eq!(steps(), ["b: start this server again, or retire it", "there is no standby: start another server"]);
+        let none = "no server is active: see the logs of the servers";
+        let (dead, alive) = (|| status(&log, Duration::ZERO).expect("memory"), || alive_status(&log));
+        assert_eq!(steps(alive()), [none]);
+        log.tell("a", "active 1 10.0.0.1:11300 a 13000 0 0").expect("memory");
+        assert_eq!(steps(alive()), ["there is no standby: start another server"]);
+        log.tell("b", "standby 1 10.0.0.2:11300 b 13000 0 0").expect("memory");
+        assert!(steps(alive()).is_empty());
+        assert_eq!(steps(dead()), [none], "it does not renew its lease");
+        log.tell("b", "ended 1 10.0.0.2:11300 b 13000 0 0").expect("memory");
+        assert_eq!(
+            steps(alive()),
+            ["b: start this server again, or retire it", "there is no standby: start another server"]
+        );
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub type Family = (&'static str, &'static str, &'static str);
 
 /// The server's own metrics, in the order in which they are told; those of tubes come behind the histograms.
 #[rustfmt::skip]
-pub const FAMILIES: [Family; 63] = [
+pub const FAMILIES: [Family; 65] = [
     ("beanpole_build_info", "gauge", "Version of the running server."),
     ("beanpole_jobs", "gauge", "Number of jobs by state."),
     ("beanpole_jobs_urgent", "gauge", "Number of ready jobs with a priority below 1024."),
@@ -94,6 +94,8 @@ pub const FAMILIES: [Family; 63] = [
     ("beanpole_journal_retries_total", "counter", "Number of journal appends whose result was unknown at first."),
     ("beanpole_journal_bytes", "gauge", "Size of the journal in etcd."),
     ("beanpole_journal_quota_bytes", "gauge", "Maximum size of the journal in etcd."),
+    ("beanpole_journal_lag_seconds", "gauge", "Time since this standby last had all entries of the journal."),
+    ("beanpole_lease_renewal_failures_total", "counter", "Number of failed renewals of this active server's lease."),
     ("process_cpu_seconds_total", "counter", "CPU time of the process."),
     ("process_resident_memory_bytes", "gauge", "Resident memory of the process."),
     ("process_start_time_seconds", "gauge", "Start time of the process since the Unix epoch."),
@@ -123,11 +125,11 @@ pub const FAMILIES: [Family; 63] = [
 ];
 
 /// The families that only one of several servers has.
-pub const JOURNAL: std::ops::Range<usize> = 29..37;
+pub const JOURNAL: std::ops::Range<usize> = 29..39;
 
 /// The first family of tubes in the table, the first of Gearman's, and where those end.
-const TUBES: usize = 47;
-const GEARMAN: usize = 59;
+const TUBES: usize = 49;
+const GEARMAN: usize = 61;
 
 /// Places among the metrics of tubes.
 const AGES: usize = 6;
@@ -535,6 +537,8 @@ fn journal(page: &mut Page, figures: Option<RoleFigures>) {
     page.number((figures.role == Role::Active).into());
     let RoleFigures { epoch, entry, written, bytes, retries, used, quota, .. } = figures;
     [epoch, entry, written, bytes, retries, used, quota].into_iter().for_each(|number| page.number(number));
+    page.value(&seconds(figures.lag().as_nanos()));
+    page.number(figures.failed_renewals);
 }
 
 fn histograms(page: &mut Page, context: &Context) {
