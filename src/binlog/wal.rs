@@ -179,6 +179,12 @@ impl Wal {
         self.is_parallel() || self.syncs.is_slow()
     }
 
+    /// Whether a write or sync in progress, as threads other than the log's own perform them, takes long.
+    pub fn is_blocked(&self) -> bool {
+        let syncs = self.mode == SyncMode::Always && !self.is_parallel();
+        self.writes.hangs_for(SLOW) || syncs && self.syncs.hangs_for(SLOW)
+    }
+
     /// Whether something is written and not synced, and should be.
     pub fn is_unsynced(&self) -> bool {
         self.writer.lock().is_unsynced()

@@ -67,7 +67,7 @@ pub struct Durability {
 
 /// Wakes one thread at an agreed time.
 #[derive(Default)]
-struct Bell {
+pub struct Bell {
     state: Mutex<BellState>,
     rung: Condvar,
     /// A time is set; can be read without the lock.
@@ -163,14 +163,20 @@ impl Durability {
         }
     }
 
-    /// Writes what was appended to the disk, or requests it, and releases the replies that are safe.
-    pub fn commit(&self, access: &impl JournalAccess, spare: &mut Output) {
+    /// Returns `true` if [`Durability::commit`] may have to write.
+    pub fn is_due(&self) -> bool {
+        self.appended.load(Ordering::Acquire) > self.committed.load(Ordering::Acquire)
+    }
+
+    /// Writes what was appended to the disk, or requests it, and releases the replies that are safe. `may_sync`: if the
+    /// disk is fast, this thread also syncs.
+    pub fn commit(&self, access: &impl JournalAccess, may_sync: bool, spare: &mut Output) {
         let appended = self.appended.load(Ordering::Acquire);
         if appended > self.committed.load(Ordering::Acquire) {
             self.committed.fetch_max(appended, Ordering::AcqRel);
-            self.bring(access);
+            self.bring(access, may_sync);
             // For the sync, if one is due, and to check that the log still exists.
-            if !self.syncer.armed.load(Ordering::Acquire) {
+            if !self.syncer.is_armed() {
                 let within = match self.wal.mode() {
                     SyncMode::Every(millis) => Duration::from_millis(millis),
                     SyncMode::Always | SyncMode::Never => UNHURRIED,
@@ -184,7 +190,7 @@ impl Durability {
         }
     }
 
-    fn bring(&self, access: &impl JournalAccess) {
+    fn bring(&self, access: &impl JournalAccess, may_sync: bool) {
         let wal = &self.wal;
         match wal.mode() {
             // Records that nobody waits for, such as reservations, are synced together with later ones.
@@ -195,7 +201,7 @@ impl Durability {
                 self.syncer.ring_by(Instant::now() + UNHURRIED);
             }
             SyncMode::Always => {
-                if wal.is_slow() || !wal.write_promptly(access) || !wal.sync_promptly(access) {
+                if wal.is_slow() || !wal.write_promptly(access) || !may_sync || !wal.sync_promptly(access) {
                     self.syncer.ring_by(Instant::now());
                 }
             }
@@ -323,7 +329,13 @@ impl Durability {
 }
 
 impl Bell {
-    fn ring_by(&self, at: Instant) {
+    /// Whether a time is set.
+    pub fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Acquire)
+    }
+
+    /// Wakes the thread at this time, or earlier if an earlier time is set.
+    pub fn ring_by(&self, at: Instant) {
         self.armed.store(true, Ordering::Release);
         let mut state = self.state.lock();
         if state.at.is_none_or(|other| at < other) {
@@ -334,7 +346,7 @@ impl Bell {
         self.rung.notify_one();
     }
 
-    fn stop(&self) {
+    pub fn stop(&self) {
         self.state.lock().stop = true;
         self.rung.notify_all();
     }
@@ -348,7 +360,7 @@ impl Bell {
 
     /// Waits until the agreed time, and then until `may_continue`, which is called whenever the bell is rung. Returns
     /// `false` if the thread must end.
-    fn wait(&self, may_continue: impl Fn() -> bool) -> bool {
+    pub fn wait(&self, may_continue: impl Fn() -> bool) -> bool {
         let mut state = self.state.lock();
         loop {
             if state.stop {

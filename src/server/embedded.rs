@@ -190,7 +190,7 @@ impl Server {
                 }
                 progress
             });
-            self.hub.commit(&mut scratch);
+            self.hub.commit(&mut scratch.out);
             if progress == Progress::Done {
                 return count;
             }

@@ -268,9 +268,9 @@ impl Hub {
     }
 
     /// Brings the changes of some turns to the log, and releases the replies that are safe.
-    pub fn commit(&self, scratch: &mut TurnScratch) {
+    pub fn commit(&self, spare: &mut Output) {
         if let Some(log) = &self.log {
-            log.commit(self, &mut scratch.event);
+            log.commit(self, true, spare);
         }
     }
 
@@ -288,7 +288,7 @@ impl Hub {
             let next = self.core.lock().engine.next_deadline();
             self.clock.set(next.min(target));
             self.turn(&mut scratch, |_, _, _| {});
-            self.commit(&mut scratch);
+            self.commit(&mut scratch.out);
             if next > target {
                 return;
             }

@@ -1,7 +1,7 @@
 //! The server: the only room with sockets, threads, locks and a clock.
 //!
 //! Owns the steps from a configuration to a running server. One listener thread per address hands each connection to
-//! one of a fixed number of pool threads for life; a pool thread waits until one of its connections has input, then
+//! one of a fixed number of pool threads; a pool thread waits until one of its connections has input, then
 //! reads, executes the commands under the engine's lock and writes the replies; one timer thread runs what is due. Must
 //! not know commands or rules of the queue.
 
@@ -30,6 +30,7 @@ mod operators;
 mod pool;
 mod probation;
 mod recovery;
+mod relief;
 mod running;
 mod secret_file;
 mod segments;

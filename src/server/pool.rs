@@ -1,4 +1,4 @@
-//! The pool: a fixed number of threads, each serving its own connections for life.
+//! The pool: a fixed number of threads, each serving its own connections for life, or until a spare thread takes over.
 //!
 //! Owns polling the connections. Readiness is edge-triggered and registered once, so that neither a waiting client, nor
 //! one that does not read, nor an urgent byte costs a system call or makes a thread spin.
@@ -16,6 +16,7 @@ use slab::Slab;
 use super::admission::Permit;
 use super::connection::{Connection, Next, Seen, ThreadScratch};
 use super::delivery::Outbox;
+use super::durability::Durability;
 use super::gate::Stranger;
 use super::handle::ThreadHandle;
 use super::hub::Hub;
@@ -23,11 +24,12 @@ use super::idle::{ClientActivity, Idle, CLOSINGS};
 use super::message::Message;
 use super::operators::Operators;
 use super::probation::Probation;
+use super::relief::Relief;
 use super::socket::{PeerAddress, Stream};
 #[cfg(feature = "tls")]
 use super::tls::TlsSession;
 use crate::access::AccessTable;
-use crate::protocol::Wire;
+use crate::protocol::{Output, Wire};
 
 /// The token of the waker; connections are numbered from zero.
 const WAKER: Token = Token(usize::MAX);
@@ -68,6 +70,8 @@ const STOP_STEP: Duration = Duration::from_millis(20);
 /// One thread of the pool.
 pub struct PoolThread {
     hub: Arc<Hub>,
+    /// The number of the thread in the pool.
+    number: usize,
     poll: Poll,
     owner: Arc<ThreadHandle>,
     inbox: Receiver<Message>,
@@ -115,7 +119,7 @@ fn outbox(
 
 impl PoolThread {
     /// Creates a thread's state, for [`PoolThread::run`], and the handle to it.
-    pub fn new(hub: Arc<Hub>) -> io::Result<(PoolThread, Arc<ThreadHandle>)> {
+    pub fn new(hub: Arc<Hub>, number: usize) -> io::Result<(PoolThread, Arc<ThreadHandle>)> {
         let poll = Poll::new()?;
         let (sender, inbox) = unbounded();
         let waker = Waker::new(poll.registry(), WAKER)?;
@@ -123,6 +127,7 @@ impl PoolThread {
         let thread = PoolThread {
             idle: Idle::new(hub.config().idle_timeout, hub.clock()),
             hub,
+            number,
             poll,
             owner: owner.clone(),
             inbox,
@@ -141,15 +146,19 @@ impl PoolThread {
         Ok((thread, owner))
     }
 
-    /// Serves connections until told to stop. Between two polls only one connection with more work has its turn: so a
-    /// client with one command waits for one turn of others, however many there are.
-    pub fn run(mut self) {
-        let mut events = Events::with_capacity(EVENTS);
+    /// Serves connections until told to stop, or until the spare thread has taken over. Between two polls only one
+    /// connection with more work has its turn: so a client with one command waits for one turn of others, however many
+    /// there are.
+    pub fn run(mut self: Box<Self>, relief: &Relief<PoolThread>) {
+        let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
             // The changes of many turns are brought to the log at once, for all connections.
             if self.again.is_empty() || self.turns >= TURNS {
-                self.hub.commit(&mut self.scratch.turn);
                 self.turns = 0;
+                match self.commit(relief, &mut spare) {
+                    Some(thread) => self = thread,
+                    None => return,
+                }
             }
             let due = [self.close_idle(), self.relieve(), self.close_operators(), self.judge(), self.renew()];
             let patience = due.into_iter().flatten().min();
@@ -168,6 +177,18 @@ impl PoolThread {
                 return self.stop(&mut events);
             }
         }
+    }
+
+    /// Brings the changes of some turns to the log. `None` if that took long and the spare thread has taken over.
+    fn commit(self: Box<Self>, relief: &Relief<PoolThread>, spare: &mut Output) -> Option<Box<Self>> {
+        if !self.hub.log().is_some_and(Durability::is_due) {
+            self.hub.commit(spare);
+            return Some(self);
+        }
+        let (hub, number) = (self.hub.clone(), self.number);
+        relief.lend(number, self);
+        hub.commit(spare);
+        relief.take_back(number)
     }
 
     /// Polls once and serves, for a server without threads. Returns `false` if there was nothing to do.
@@ -486,8 +507,8 @@ impl PoolThread {
     }
 
     /// Sends pending output to clients that read it, for a bounded time.
-    fn stop(mut self, events: &mut Events) {
-        self.hub.commit(&mut self.scratch.turn);
+    fn stop(mut self: Box<Self>, events: &mut Events) {
+        self.hub.commit(&mut self.scratch.turn.out);
         let end = Instant::now() + LAST_WORDS;
         loop {
             let thread = &mut self.scratch;
@@ -526,7 +547,7 @@ mod tests {
     fn thread_with_clients(count: usize) -> (PoolThread, Vec<UnixStream>) {
         let config = Config { max_memory: MAX, ..Config::embedded() };
         let hub = Arc::new(Hub::new(config, Clock::system(), None, None, 0).expect("a queue in memory"));
-        let (mut thread, owner) = PoolThread::new(hub.clone()).expect("a poller");
+        let (mut thread, owner) = PoolThread::new(hub.clone(), 0).expect("a poller");
         let mut clients = Vec::new();
         for _ in 0..count {
             let (ours, theirs) = UnixStream::pair().expect("two sockets");

@@ -18,6 +18,7 @@ use super::listener::{self, Threads};
 use super::log_threads;
 use super::message::Message;
 use super::pool::PoolThread;
+use super::relief::Relief;
 use super::socket::Listener;
 use super::timer;
 use crate::access::AccessTable;
@@ -38,6 +39,7 @@ pub struct Running {
     /// The listeners for beanstalk clients were inherited.
     inherited: bool,
     owners: Vec<Arc<ThreadHandle>>,
+    relief: Arc<Relief<PoolThread>>,
     listener_threads: Vec<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
     log_threads: Vec<JoinHandle<()>>,
@@ -45,11 +47,13 @@ pub struct Running {
 
 impl Running {
     pub fn new(hub: Arc<Hub>, listeners: Vec<(Listener, Wire)>, inherited: bool) -> Running {
+        let relief = Arc::new(Relief::new(hub.config().threads.max(1)));
         Running {
             hub,
             listeners: listeners.into_iter().map(|(listener, wire)| (Arc::new(listener), wire)).collect(),
             inherited,
             owners: Vec::new(),
+            relief,
             listener_threads: Vec::new(),
             threads: Vec::new(),
             log_threads: Vec::new(),
@@ -60,9 +64,12 @@ impl Running {
     /// running and must be stopped.
     pub fn start(&mut self) -> io::Result<()> {
         for number in 0..self.hub.config().threads.max(1) {
-            let (thread, owner) = PoolThread::new(self.hub.clone())?;
+            let (thread, owner) = PoolThread::new(self.hub.clone(), number)?;
             self.owners.push(owner);
-            self.threads.push(spawn(format!("pool-{number}"), move || thread.run())?);
+            self.start_in_pool(format!("pool-{number}"), Some(Box::new(thread)))?;
+        }
+        if self.hub.log().is_some() {
+            self.start_in_pool("spare".to_owned(), None)?;
         }
         if matches!(self.hub.clock(), Clock::System { .. }) {
             let hub = self.hub.clone();
@@ -78,6 +85,18 @@ impl Running {
             let run = move || listener::run(&listener, wire, &hub, &threads);
             self.listener_threads.push(spawn("listener".to_owned(), run)?);
         }
+        Ok(())
+    }
+
+    /// Starts a thread that runs `state`, or waits as the spare one for a thread that the disk blocks.
+    fn start_in_pool(&mut self, name: String, mut state: Option<Box<PoolThread>>) -> io::Result<()> {
+        let (hub, relief) = (self.hub.clone(), self.relief.clone());
+        let run = move || {
+            while let Some(thread) = state.take().or_else(|| relief.wait(hub.log()?)) {
+                thread.run(&relief);
+            }
+        };
+        self.threads.push(spawn(name, run)?);
         Ok(())
     }
 
@@ -117,6 +136,7 @@ impl Running {
             let _ = thread.join();
         }
         self.listeners.clear();
+        self.relief.stop();
         self.owners.drain(..).for_each(|owner| owner.send(Message::Stop));
         for thread in self.threads.drain(..) {
             let _ = thread.join();

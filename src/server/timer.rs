@@ -22,7 +22,10 @@ pub fn run(hub: &Hub) {
     // The tick sets the alarm to what is due next.
     while hub.alarm.wait(hub.clock()) {
         let unfinished = hub.turn(&mut scratch, |core, _, _| core.engine().has_deferred());
-        hub.commit(&mut scratch);
+        if let Some(log) = hub.log() {
+            // A sync may take long, and nobody relieves this thread.
+            log.commit(hub, false, &mut scratch.out);
+        }
         hub.clear_discarded();
         if unfinished {
             std::thread::sleep(REST);

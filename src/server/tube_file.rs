@@ -63,7 +63,7 @@ pub fn apply(path: &Path, hub: &Hub) -> Result<(), String> {
             }
             core.engine().set_tube(NOBODY, &name, settings, now)
         });
-        hub.commit(&mut scratch);
+        hub.commit(&mut scratch.out);
         let why = match done {
             Ok(()) => continue,
             Err(NotSet::Circle) => "dead letters would come back to it",

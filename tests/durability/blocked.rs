@@ -215,7 +215,8 @@ fn bystand(client: &mut Client, ready: u64) {
     assert!(client.reserve(Some(0)).expect("an answer").is_some());
 }
 
-fn blocked(mode: SyncMode, deed: Deed) {
+/// `known`: that the disk is slow shows before it blocks; otherwise it blocks whoever writes or syncs.
+fn blocked(mode: SyncMode, deed: Deed, known: bool) {
     let home = Home::new();
     let (disk, gate) = Gated::new(home.path());
     let server = Server::with_storage(config(mode), disk).expect("a server");
@@ -228,8 +229,7 @@ fn blocked(mode: SyncMode, deed: Deed) {
     // Jobs to be deleted, so that there are segments to be removed.
     let old: Vec<Vec<u8>> = (0..40).map(|number| body(9, number, 5000)).collect();
     let old = pipeline(connect(&server), &old, &[]);
-    // That it is slow is known before it blocks: the first write or sync that blocks is met by whoever makes it.
-    if matches!(deed, Deed::Write | Deed::Sync) {
+    if known {
         gate.set(None, Some(deed));
         put_some(&mut bystander, 5);
     }
@@ -264,28 +264,58 @@ fn blocked(mode: SyncMode, deed: Deed) {
     for (id, body) in ids.iter().flatten().zip(bodies.iter().flatten()) {
         assert_eq!(&client.peek(*id).expect("a job that was acknowledged").body, body);
     }
-    let slow = if matches!(deed, Deed::Write | Deed::Sync) { 5 } else { 0 };
-    assert_eq!(total(&mut client), 2 + slow + 160);
+    assert_eq!(total(&mut client), 2 + if known { 5 } else { 0 } + 160);
 }
 
 #[test]
 fn a_segment_that_cannot_be_made_holds_up_nobody_else() {
-    MODES.into_iter().for_each(|mode| blocked(mode, Deed::Create));
+    MODES.into_iter().for_each(|mode| blocked(mode, Deed::Create, false));
 }
 
 #[test]
 fn a_segment_that_cannot_be_removed_holds_up_nobody_else() {
-    MODES.into_iter().for_each(|mode| blocked(mode, Deed::Remove));
+    MODES.into_iter().for_each(|mode| blocked(mode, Deed::Remove, false));
 }
 
 #[test]
 fn a_write_that_blocks_holds_up_nobody_else() {
-    MODES.into_iter().for_each(|mode| blocked(mode, Deed::Write));
+    MODES.into_iter().for_each(|mode| [false, true].into_iter().for_each(|known| blocked(mode, Deed::Write, known)));
 }
 
 #[test]
 fn a_sync_that_blocks_holds_up_nobody_else() {
-    MODES[..2].iter().for_each(|&mode| blocked(mode, Deed::Sync));
+    MODES[..2].iter().for_each(|&mode| [false, true].into_iter().for_each(|known| blocked(mode, Deed::Sync, known)));
+}
+
+/// Several times, so that each thread of the server replaces the other one.
+#[test]
+fn a_sync_that_blocks_on_a_fast_disk_delays_only_clients_that_wait_for_it() {
+    let home = Home::new();
+    let (disk, gate) = Gated::new(home.path());
+    let server = Server::with_storage(config(SyncMode::Always), disk).expect("a server");
+    let mut bystander = connect(&server);
+    bystander.watch("empty").unwrap();
+    bystander.ignore("default").unwrap();
+    let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
+    for _ in 0..3 {
+        // Until the average is that of a fast disk.
+        put_some(&mut bystander, 100);
+        gate.set(Some(Deed::Sync), None);
+        let mut client = connect(&server);
+        let put = beside(move || put_some(&mut client, 1));
+        gate.wait_until_blocking();
+        let done = beside(move || {
+            assert_eq!(bystander.peek(ready).expect("a job").body, b"ready");
+            assert!(bystander.reserve(Some(1)).expect("an answer").is_none(), "the timer runs");
+            bystander
+        });
+        let answered = done.recv_timeout(PATIENCE);
+        let shut = gate.is_blocking() && put.try_recv().is_err();
+        gate.set(None, None);
+        assert!(shut, "the put has been acknowledged before its sync");
+        bystander = answered.expect("somebody waits while a sync is blocked");
+        put.recv_timeout(PATIENCE).expect("an answer");
+    }
 }
 
 /// A large write takes long on any disk, so nobody waits for it who need not, however fast the disk was until then.

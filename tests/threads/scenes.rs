@@ -232,7 +232,7 @@ fn pool_thread(hub: &Arc<Hub>, lesser: bool) -> Stream {
         if sends {
             outbox.flush(&mut Output::new());
         }
-        hub.log().commit(&**hub, &mut Output::new());
+        hub.log().commit(&**hub, true, &mut Output::new());
         while matches!(outbox.write_state(1 << 20, false, true), WriteState::AwaitingDurability) {
             owner.next();
         }

@@ -42,7 +42,7 @@ impl Stepped {
         let clock = if whole { Clock::Manual(at) } else { Clock::Stepped(at) };
         let hub = Arc::new(Hub::new(config, clock, storage, None, 1)?);
         let (pool, owner) =
-            PoolThread::new(hub.clone()).map_err(|error| OpenError::File("a poller".to_owned(), error))?;
+            PoolThread::new(hub.clone(), 0).map_err(|error| OpenError::File("a poller".to_owned(), error))?;
         Ok(Stepped { hub, pool, owner, scratch: TurnScratch::default() })
     }
 
@@ -72,7 +72,7 @@ impl Stepped {
 
     /// Runs the end of a round: changes are brought to the log if the disk is fast.
     pub fn commit(&mut self) {
-        self.hub.commit(&mut self.scratch);
+        self.hub.commit(&mut self.scratch.out);
     }
 
     /// Runs the timer thread's round. Returns `false` if the engine has nothing left to do at this time.
