@@ -49,6 +49,15 @@ pub(in crate::engine) struct Lane {
 pub(in crate::engine) const SHARED_KEY_COST: u64 = size_of::<SharedKey>() as u64 + 24;
 pub(in crate::engine) const LANE_COST: u64 = size_of::<Lane>() as u64 + 4;
 
+/// Bytes of account of the limits of a key's reserved jobs: one node of the map, and a share of others.
+pub(in crate::engine) fn bounds_cost(count: usize) -> u64 {
+    if count == 0 {
+        0
+    } else {
+        112 + 16 * count as u64
+    }
+}
+
 chained!(SharedKey);
 
 /// The keys and their lanes.
@@ -59,7 +68,7 @@ pub struct Lanes {
     pub(in crate::engine) lanes: Slots<Lane, 64>,
     /// Tubes with waiting clients and a job that is no longer parked; they are served at the end of the verb.
     pub(in crate::engine) unblocked: Vec<TubeHandle>,
-    /// Bytes of account of all keys and lanes.
+    /// Bytes of account of all keys, lanes and limits.
     pub(in crate::engine) memory: u64,
 }
 
@@ -138,7 +147,8 @@ impl Lanes {
     /// Bytes of account of all keys and lanes, counted one by one; for checks.
     #[cfg(any(test, feature = "test-support"))]
     pub fn counted(&self) -> u64 {
-        let keys: u64 = self.keys.iter().map(|(_, shared)| SHARED_KEY_COST + shared.key.length() as u64).sum();
+        let cost = |key: &SharedKey| SHARED_KEY_COST + key.key.length() as u64 + bounds_cost(key.bounds.len());
+        let keys: u64 = self.keys.iter().map(|(_, key)| cost(key)).sum();
         keys + self.lanes.len() as u64 * LANE_COST
     }
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::hash::{BuildHasher, Hasher};
 
 use crate::engine::data::client::ReservePolicy;
-use crate::engine::data::lanes::{Lane, MOST_LANES};
+use crate::engine::data::lanes::{bounds_cost, Lane, MOST_LANES};
 use crate::engine::data::list::NIL;
 use crate::engine::data::name::Name;
 use crate::engine::data::time::Time;
@@ -135,6 +135,7 @@ impl Engine {
         let most = self.store.extras.get(self.store.extras.of(slot)).rare().map_or(1, |rare| rare.con_limit);
         let number = self.store.lanes.lanes.get(lane).shared;
         let shared = self.store.lanes.keys.get_mut(number);
+        let before = bounds_cost(shared.bounds.len());
         let count = shared.bounds.entry(most).or_default();
         if reserved {
             *count += 1;
@@ -152,6 +153,7 @@ impl Engine {
         }
         let bound = shared.bounds.last_key_value().map_or(u32::MAX, |(bound, _)| *bound);
         let blocked = shared.reserved >= bound;
+        self.store.lanes.memory = self.store.lanes.memory + bounds_cost(shared.bounds.len()) - before;
         if std::mem::replace(&mut shared.blocked, blocked) != blocked {
             self.block(number, blocked);
         }
