@@ -10,7 +10,7 @@ mod rows;
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::engine::{JobId, Limits, State, DEFERRED};
+use crate::engine::{Event, JobId, Limits, State, DEFERRED};
 use rows::{Row, ROWS};
 
 /// Steps of a turn that one piece of work uses up, and of one that does several.
@@ -218,6 +218,10 @@ impl World {
     /// Brings all news to whom they concern, and checks the queue.
     fn deliver(&mut self) {
         while let Some(event) = self.engine.take_event() {
+            // Only the log tells of it.
+            if matches!(event, Event::DeadLetterStays { .. }) {
+                continue;
+            }
             let mut out = Output::new();
             tell(&event, &self.engine, &mut self.registry, &self.host, &mut out);
             let peer = self.peers.iter_mut().find(|peer| !peer.is_gone && peer.client == event.client());
@@ -258,6 +262,14 @@ impl World {
         self.say(peer, commands.as_bytes());
     }
 
+    /// Another client sends an HTTP request, which is carried out as a whole.
+    fn visit(&mut self, request: &str, body: &str) {
+        let asker = self.asker;
+        let bytes = self.http(request, body).expect("a request");
+        let visitor = std::mem::replace(&mut self.asker, asker);
+        self.say(visitor, &bytes);
+    }
+
     fn end_all(&mut self) {
         self.end(self.all_ids());
     }
@@ -279,7 +291,7 @@ impl World {
 type WorldChange = (&'static str, fn(&mut World));
 
 /// What may happen between two turns of a command.
-const CHANGES: [WorldChange; 18] = [
+const CHANGES: [WorldChange; 24] = [
     ("nothing", |_| {}),
     ("all jobs are deleted", World::end_all),
     ("two ready jobs are left", |world| world.end_all_but_two(State::Ready)),
@@ -311,6 +323,33 @@ const CHANGES: [WorldChange; 18] = [
     }),
     ("the holder hangs up", |world| world.hang_up(world.holder)),
     ("the asker hangs up", |world| world.hang_up(world.asker)),
+    ("the tube is given settings", |world| {
+        world.other("set-tube t try:1 ttl:5 dead:away max:1 rate:1/1000 limit:1\r\n");
+    }),
+    ("lost tries make dead letters", |world| {
+        world.other("set-tube t try:1 dead:away\r\n");
+        world.now = world.now + Span::from_secs(12);
+    }),
+    ("the holder fails", |world| {
+        world.other("set-tube t try:1 dead:away limit:1\r\nset-tube away limit:3\r\n");
+        let ids: String = world.ids(State::Reserved).iter().map(|id| format!("fail {id} 3 2\r\nno\r\n")).collect();
+        world.say_held(&ids);
+    }),
+    ("a group ends and a schedule is due", |world| {
+        world.other("put 0 0 10 1 tub:t grp:g\r\nx\r\nput 0 0 10 1 tub:t idp:s every:1\r\nx\r\n");
+        let member = world.all_ids().into_iter().max().expect("a job");
+        world.other(&"put 0 0 10 1 tub:t aft:g\r\nx\r\n".repeat(SIZE));
+        world.end(vec![member]);
+        world.now = world.now + Span::from_secs(2);
+    }),
+    ("failed jobs are moved over HTTP", |world| {
+        world.visit("POST /api/tubes/t/failed/move", r#"{"to":"away"}"#);
+        world.visit("POST /api/tubes/t/failed/kick", "{}");
+        world.visit("POST /api/tubes/away/failed/delete", "{}");
+    }),
+    ("the queue is drained and the tube paused", |world| {
+        world.other("pause-tube t 1000\r\nlimit-tube t 1\r\ndrain\r\n");
+    }),
     ("others take the places of all", |world| {
         world.end_all();
         for peer in 0..world.peers.len() {

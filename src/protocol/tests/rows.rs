@@ -64,7 +64,7 @@ impl World {
         self.peers[self.asker].access = Some(ClientAccess::new(table, &[], false));
     }
 
-    fn http(&mut self, request: &str, body: &str) -> Option<Vec<u8>> {
+    pub fn http(&mut self, request: &str, body: &str) -> Option<Vec<u8>> {
         self.ask_by(Wire::Http);
         let head = format!("{request} HTTP/1.1\r\nHost: localhost\r\nX-Beanpole: 1\r\n");
         let length = format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -242,6 +242,59 @@ pub const ROWS: &[Row] = &[
             bytes("pause-tube t 0\r\n")
         },
         &["PAUSED", "NOT_FOUND"],
+    ),
+    row(
+        "set-tube",
+        |world| {
+            world.other("set-tube t max:1\r\n");
+            for _ in 0..SIZE {
+                let peer = world.peer(Wire::Beanstalk);
+                world.say(peer, b"watch t\r\nreserve\r\n");
+            }
+            bytes("set-tube t try:3\r\n")
+        },
+        &["SET"],
+    ),
+    row(
+        "fail",
+        |world| {
+            world.other("set-tube t try:1 dead:d\r\n");
+            let id = world.await_held()?;
+            bytes(&format!("fail {id} 0 2\r\nno\r\n"))
+        },
+        &["BURIED"],
+    ),
+    row(
+        "reserve-with-abort",
+        |world| {
+            world.watch_many();
+            world.say(world.asker, b"watch t\r\n");
+            bytes("reserve-with-abort 0\r\n")
+        },
+        &["TIMED_OUT", "RESERVED "],
+    ),
+    row(
+        "reserve-batch",
+        |world| {
+            world.watch_many();
+            world.say(world.asker, b"watch t\r\n");
+            bytes("reserve-batch 1000 0\r\n")
+        },
+        &["TIMED_OUT", "RESERVED_BATCH ", "DEADLINE_SOON"],
+    ),
+    row("stats-group", |_| bytes("stats-group g\r\n"), &["OK ", "NOT_FOUND"]),
+    row(
+        "kick-job of a schedule",
+        |world| {
+            world.other("put 0 0 10 1 tub:t idp:s every:100\r\nx\r\n");
+            let id = world.engine.jobs().map(|job| job.id().0).max()?;
+            for _ in 0..SIZE {
+                let peer = world.peer(Wire::Beanstalk);
+                world.say(peer, b"watch t\r\nreserve\r\n");
+            }
+            bytes(&format!("kick-job {id}\r\n"))
+        },
+        &["KICKED", "NOT_FOUND"],
     ),
     row(
         "a hang-up",
