@@ -9,7 +9,7 @@ use super::command::{tags_size, Command, InPlace};
 use super::commands::{row_of, secs, CommandName, MAX_LINE};
 use super::extensions::Extensions;
 use super::reply;
-use super::tags::{self, Tagging};
+use super::tags::{self, Tagging, MAX_SCHEDULE};
 use crate::access::Need;
 use crate::engine::{Body, GroupTag, JobId, NewJob, Priority, Span, Tags, PAGED_MAX};
 use crate::protocol::guard::Subject;
@@ -314,6 +314,7 @@ impl Decoder {
         };
         let refusal = match tagging {
             Tagging::Malformed => Some(reply::BAD_FORMAT),
+            Tagging::Tagged(ref tags) if tags.recurs.is_some() && size > MAX_SCHEDULE => Some(reply::JOB_TOO_BIG),
             _ if size > limits.max_job_size => Some(reply::JOB_TOO_BIG),
             _ => None,
         };

@@ -20,6 +20,9 @@ pub enum Tagging {
     Garbage,
 }
 
+/// The largest body of a schedule in bytes. It is copied for each run, while all other clients wait.
+pub const MAX_SCHEDULE: u32 = 1 << 20;
+
 /// The tags and the extensions that they belong to.
 pub const TAGS: [(&[u8], Extension); 10] = [
     (b"con:", Extension::Con),
