@@ -5,7 +5,7 @@
 use super::call::{tube, Call};
 use super::link::Link;
 use super::opts::NONE;
-use super::out::Out;
+use super::out::{on_one_line, Out};
 use super::problem::{Problem, DONE};
 use crate::protocol::beanstalk::read_settings;
 
@@ -26,6 +26,6 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     }
     let figures = link.figures(&format!("stats-tube {name}"))?;
     let figures = figures.ok_or_else(|| Problem::refused(format!("there is no tube {name}")))?;
-    out.line(figures.text("settings"))?;
+    out.line(&on_one_line(figures.text("settings").as_bytes()))?;
     Ok(DONE)
 }

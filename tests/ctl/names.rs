@@ -165,7 +165,7 @@ fn hostile() -> String {
     let leak = |text: String| -> &'static str { text.leak() };
     let body = move |text: String| leak(format!("OK {}\r\n{text}\r\n", text.len()));
     let figures = body(format!(
-        "---\nid: 1\ntube: {EVIL}\nname: {EVIL}\nstate: ready\npri: 1\n{EVIL}: {EVIL}\ncurrent-jobs-ready: {EVIL}\nhostname: \"{EVIL}\"\n"
+        "---\nid: 1\ntube: {EVIL}\nname: {EVIL}\nstate: ready\npri: 1\n{EVIL}: {EVIL}\ncurrent-jobs-ready: {EVIL}\nhostname: \"{EVIL}\"\nsettings: {EVIL}\ncron: {EVIL}\n"
     ));
     let names = body(format!("---\n- default\n- a{EVIL}\n- \"b{EVIL}\"\n"));
     let ids = body("---\n- 1\n".to_owned());
@@ -234,6 +234,8 @@ fn nothing_that_a_hostile_server_says_reaches_a_terminal() {
         &["clear", "mail", "-y"],
         &["list", "mail"],
         &["list", "mail", "--json"],
+        &["tube", "mail"],
+        &["schedules"],
         &["export"],
         &["import"],
         &["work", "--once", "--", "true"],
@@ -247,10 +249,12 @@ fn nothing_that_a_hostile_server_says_reaches_a_terminal() {
         let evil = seen.chars().find(|letter| EVIL.contains(*letter) && !letter.is_ascii_graphic());
         assert_eq!(evil, None, "{arguments:?}: {seen:?}");
         // The jobs are in another tube than the one that is listed.
-        assert!(!seen.is_empty() || ["import", "list"].contains(&arguments[0]), "{arguments:?}");
+        assert!(!seen.is_empty() || ["import", "list", "schedules"].contains(&arguments[0]), "{arguments:?}");
     }
     // Tables and messages are safe for a pager as well.
-    for arguments in [&["tubes"][..], &["stats"], &["top", "-b", "-n", "1"], &["list", "mail"]] {
+    for arguments in
+        [&["tubes"][..], &["stats"], &["top", "-b", "-n", "1"], &["list", "mail"], &["tube", "mail"], &["schedules"]]
+    {
         let ended = run_command(ctl(&server, arguments));
         let both = ended.out + &ended.err;
         assert!(
