@@ -50,16 +50,16 @@ use trial::{Seen, Trial};
 
 const USAGE: &str = "usage: attacks --program=PATH [--peer=PATH] [--limit-ms=N] [ROW...]";
 
-/// Files that the largest crowd needs.
+/// Descriptors that the largest crowd needs.
 const FILES: u64 = 5000;
 
-/// What the command line asks for.
+/// The command-line arguments.
 #[derive(Default)]
 struct Plan {
     program: PathBuf,
-    /// beanstalkd.
+    /// The path of beanstalkd.
     peer: Option<PathBuf>,
-    /// No round trip may take longer.
+    /// The maximum duration of a round trip.
     limit: Option<Duration>,
     rows: Vec<&'static Row>,
 }
@@ -94,7 +94,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> std::result::Result<Plan, St
     }
 }
 
-/// Attacks one program; a panic is one problem more, and what was seen before stays.
+/// Attacks one program. A panic is one problem more, and earlier results stay.
 fn attack(row: &Row, program: PathBuf, ours: bool) -> Seen {
     let began = Instant::now();
     let mut trial = Trial::new(program, ours);
@@ -124,7 +124,7 @@ fn main() -> ExitCode {
         let ours = attack(row, plan.program.clone(), true);
         let peer = plan.peer.clone().filter(|_| row.peer).map(|peer| attack(row, peer, false));
         let mut result = Result { row, ours, peer };
-        // Rows about memory end thousands of connections at a time, which the kernel alone takes longer for.
+        // Rows about memory close thousands of connections at a time, which takes the kernel longer than the limit.
         if let Some(limit) = plan.limit.filter(|_| row.code.starts_with('T')) {
             result.judge(limit);
         }

@@ -25,7 +25,7 @@ use soak::{beanstalk, extensions, gearman, operator, workq};
 /// What memory may have grown by between the first part and the end, beside three tenths.
 const SLACK: u64 = 8 << 20;
 
-/// Until when clients go on.
+/// Until when clients continue.
 #[derive(Default)]
 pub struct Stage(AtomicBool);
 
@@ -39,7 +39,7 @@ impl Stage {
     }
 }
 
-/// Jobs of one kind of clients that were done.
+/// Finished jobs of one kind of clients.
 #[derive(Default)]
 pub struct Done(AtomicU64);
 
@@ -53,22 +53,22 @@ impl Done {
     }
 }
 
-/// What must stay flat: resident bytes, descriptors, threads, and bytes of the log.
+/// Returns what must stay constant: resident bytes, descriptors, threads, and bytes of the log.
 fn figures(server: &Daemon, folder: &Path) -> [u64; 4] {
     let sizes = std::fs::read_dir(folder).expect("the log's folder").map(|entry| {
-        // It may be gone by now.
+        // The file may be gone by now.
         entry.expect("an entry").metadata().map_or(0, |file| file.len())
     });
     [server.rss(), server.open_files() as u64, server.threads(), sizes.sum()]
 }
 
-/// The first address whose name begins and ends so.
+/// Returns the first address whose name has this prefix and suffix.
 fn address(server: &Daemon, begin: &str, end: &str) -> SocketAddr {
     let fits = |name: &String| name.strip_prefix(begin)?.strip_suffix(end)?.parse().ok();
     server.names().iter().find_map(fits).unwrap_or_else(|| panic!("{begin}...{end} in {:?}", server.names()))
 }
 
-/// A certificate for `localhost` in the folder, and the options that serve it; needs openssl.
+/// Creates a certificate for `localhost` in the directory, and the options that serve it; needs openssl.
 #[cfg(feature = "tls")]
 fn certificate(folder: &Folder) -> [String; 6] {
     let path = |name: &str| folder.file(name).to_str().expect("a plain path").to_owned();
@@ -82,7 +82,7 @@ fn certificate(folder: &Folder) -> [String; 6] {
     ["-l".into(), "tls:127.0.0.1:0".into(), "--tls-cert".into(), pem, "--tls-key".into(), key]
 }
 
-/// Connects to it as often as it is asked.
+/// Connects with TLS.
 #[cfg(feature = "tls")]
 fn by_tls(folder: &Folder, address: SocketAddr) -> impl Fn() -> Client + Sync {
     let authority = Some(folder.file("server.pem"));
@@ -92,7 +92,7 @@ fn by_tls(folder: &Folder, address: SocketAddr) -> impl Fn() -> Client + Sync {
     move || Client::connect_tls("localhost", address.port(), &tls, daemon::PATIENCE).expect("a connection")
 }
 
-/// The server under test; with TLS if it was built so.
+/// Starts the server under test, with TLS if it was built with TLS.
 fn start(folder: &Folder, log: &Path) -> Daemon {
     let log = log.to_str().expect("a plain path");
     let plain = ["-l", "127.0.0.1:0", "--gearman=127.0.0.1:0", "--workq=127.0.0.1:0", "--http=127.0.0.1:0"];

@@ -1,4 +1,4 @@
-//! Who is let in when there is no place left, and who is sent away.
+//! Which clients are admitted when all places are taken, and which are dropped.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -11,10 +11,10 @@ use socket2::{Domain, Socket, Type};
 use crate::daemon::{Daemon, Folder};
 use crate::trial::Trial;
 
-/// How long a client waits for an answer.
+/// How long a client waits for a reply.
 const ANSWER: Duration = Duration::from_secs(3);
 
-/// What a client was told that asked which tube it uses.
+/// The reply to a client that asks which tube it uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
     Served,
@@ -23,7 +23,7 @@ enum Answer {
     Silence,
 }
 
-/// A connection from this address of the machine.
+/// Connects from this local address.
 fn connect_from(source: &str, daemon: &Daemon) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let source: IpAddr = source.parse().expect("an address");
@@ -34,7 +34,7 @@ fn connect_from(source: &str, daemon: &Daemon) -> TcpStream {
 }
 
 fn ask(stream: &mut TcpStream) -> Answer {
-    // What it is told may have come before it asks.
+    // The reply may arrive before the request is sent.
     let _ = stream.write_all(b"list-tube-used\r\n");
     let mut bytes = [0; 64];
     match stream.read(&mut bytes) {
@@ -47,7 +47,7 @@ fn ask(stream: &mut TcpStream) -> Answer {
     }
 }
 
-/// One address takes all places that it can get; another is let in all the same.
+/// One address takes all places that it can get, and another is still admitted.
 pub fn one_address(trial: &mut Trial) {
     let daemon = trial.start(&[], &["--max-connections", "100", "--max-connections-per-address", "10"]);
     let mut first: Vec<_> = (0..15).map(|_| connect_from("127.0.0.2", &daemon)).collect();
@@ -57,7 +57,7 @@ pub fn one_address(trial: &mut Trial) {
     let mut second: Vec<_> = (0..10).map(|_| connect_from("127.0.0.3", &daemon)).collect();
     let answers: Vec<Answer> = second.iter_mut().map(ask).collect();
     trial.same("another address", answers, vec![Answer::Served; 10]);
-    // A place that was left is taken again.
+    // A place that becomes free is taken again.
     first.truncate(9);
     let end = Instant::now() + ANSWER;
     while ask(&mut connect_from("127.0.0.2", &daemon)) != Answer::Served {
@@ -69,14 +69,14 @@ pub fn one_address(trial: &mut Trial) {
     }
 }
 
-/// Runs the program where it has an address that is no loopback address and that nobody else can reach.
+/// Runs the program where it has an address that is not a loopback address and that nothing else can reach.
 const APART: &str =
     "exec unshare -rn sh -c 'ip link set lo up && ip addr add 10.77.0.1/32 dev lo && exec \"$0\" \"$@\"' \"$0\" \"$@\"";
 
-/// The address there.
+/// That address.
 const ADDRESS: &str = "10.77.0.1:11300";
 
-/// Others have taken all places; who administers the server by its Unix socket is let in.
+/// Other clients have taken all places, and an operator is admitted through the Unix socket.
 pub fn operator(trial: &mut Trial) {
     let tools = ["unshare -rn ip link set lo up", "nsenter --version"];
     if !tools.iter().all(|tool| succeeds(tool)) {
@@ -112,8 +112,8 @@ fn succeeds(line: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// What this program does where the server is: takes places, prints how many it got, and keeps them until its input
-/// ends.
+/// The part of this program that runs next to the server: takes places, prints how many it got, and keeps them until
+/// its input ends.
 pub fn crowd() {
     let connect = |_| {
         let stream = TcpStream::connect(ADDRESS).expect("a connection");
@@ -125,7 +125,7 @@ pub fn crowd() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-/// Who says nothing is sent away, but not who waits for a job or speaks now and then.
+/// Silent clients are dropped, unless they wait for a job or send something now and then.
 pub fn idle(trial: &mut Trial) {
     let daemon = trial.start(&[], &["--idle-timeout", "1"]);
     let connect = || connect_from("127.0.0.1", &daemon);
@@ -147,7 +147,7 @@ pub fn idle(trial: &mut Trial) {
     trial.check(woken.is_ok() && &bytes == b"RESERVED", || format!("one that waits: {woken:?}"));
 }
 
-/// More clients than there are files: each is told something.
+/// More clients than descriptors: each gets a reply.
 pub fn few_files(trial: &mut Trial) {
     let daemon = trial.start_within("ulimit -n 20", &[], &["-t", "1"]);
     let mut clients: Vec<_> = (0..30).map(|_| connect_from("127.0.0.1", &daemon)).collect();

@@ -1,4 +1,4 @@
-//! Bodies that are announced and do not come, come by half, or are results that nobody waits for.
+//! Announced bodies that do not arrive, or arrive in part, and results that nobody waits for.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,10 +10,10 @@ use crate::traffic::{connect_to, pieces, pipeline, Crowd};
 use crate::trial::{own_connection, Trial, MIB};
 use crate::wire::{put, Wire};
 
-/// What the program may take for jobs in these rows.
+/// The memory limit in these rows.
 const MAX_MEMORY: &str = "64M";
 
-/// What is announced on connections of their own, so that together it is all memory there is.
+/// The announced sizes, on separate connections; together they are all available memory.
 const ANNOUNCED: [u32; 7] = [60_000_000, 5_000_000, 500_000, 50_000, 5000, 500, 50];
 
 /// Connections for each of these sizes.
@@ -22,7 +22,7 @@ const FOR_EACH: usize = 12;
 /// How long they stay.
 const LENGTH: Duration = Duration::from_secs(1);
 
-/// Puts that announce bodies and send nothing of them.
+/// Puts that announce bodies and send none of them.
 pub fn announced(trial: &mut Trial) {
     let daemon = trial.start(&["-z", "67108864"], &["-t", "1", "--max-memory", MAX_MEMORY]);
     announce(trial, &daemon, || daemon.tcp(), |size| format!("put 0 0 60 {size}\r\n").into_bytes());
@@ -39,7 +39,7 @@ pub fn announced_to_gearman(trial: &mut Trial) {
 
 fn announce(trial: &mut Trial, daemon: &Daemon, connect: impl Fn() -> TcpStream, head: impl Fn(u32) -> Vec<u8>) {
     trial.watch_memory(daemon, Some(64 * MIB), |trial| {
-        // A small body that is all there needs no room of its own.
+        // A small body that arrives completely needs no memory of its own.
         trial.beside_trips(own_connection(daemon), cycle_in_parts, |_| {
             let mut attackers = Vec::new();
             for size in ANNOUNCED.into_iter().flat_map(|size| std::iter::repeat_n(size, FOR_EACH)) {
@@ -52,7 +52,7 @@ fn announce(trial: &mut Trial, daemon: &Daemon, connect: impl Fn() -> TcpStream,
     });
 }
 
-/// Very many puts of 60 KB, of each of which half comes.
+/// Very many puts of 60 KB, half of each of which arrives.
 pub fn half_sent(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
     trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
@@ -104,9 +104,9 @@ pub fn results(trial: &mut Trial) {
     });
 }
 
-/// Jobs that leave holes which the next, larger ones do not fit into, up to what the account has room for.
+/// Jobs that leave gaps into which the next, larger ones do not fit, up to the memory limit.
 pub fn holes(trial: &mut Trial) {
-    // How large jobs are, and of how many each first one stays.
+    // The size of the jobs, and of how many each first one stays.
     const PLAN: [(usize, usize); 4] = [(1100, 4), (4200, 2), (9000, 2), (60_000, 1)];
     let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
     trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
@@ -127,7 +127,7 @@ pub fn holes(trial: &mut Trial) {
     });
 }
 
-/// Puts jobs of this size until one is refused; returns the ids of the others.
+/// Puts jobs of this size until one is refused. Returns the IDs of the others.
 fn fill(daemon: &Daemon, size: usize) -> Vec<u64> {
     const ROUND: u64 = 500;
     let (stream, mut ids, mut refused) = (daemon.tcp(), Vec::new(), false);

@@ -1,4 +1,4 @@
-//! One command, hang-up or deadline that moves very many jobs.
+//! One command, disconnection or deadline that moves very many jobs.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ pub fn kick(trial: &mut Trial) {
     trial.check(ids.is_sorted(), || "jobs of one priority came in another order than that of their ids".to_owned());
 }
 
-/// The same with a binlog that is not synced; afterwards the server starts again.
+/// Like `kick`, with a binlog that is not synced; the server starts again afterwards.
 pub fn kick_with_a_binlog(trial: &mut Trial) {
     let folder = Folder::new();
     let path = folder.file("binlog");
@@ -56,7 +56,7 @@ fn kick_all(trial: &mut Trial, daemon: &Daemon, count: u64) {
     trial.same("delayed", tube_figure(daemon, "attack", "current-jobs-delayed"), 0);
 }
 
-/// Hangs up while it holds very many jobs of three priorities.
+/// Disconnects while holding very many jobs of three priorities.
 pub fn hang_up_with_jobs(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     let jobs = Jobs { priority: |number| number % 3, ..Jobs::ready("attack", MANY) };
@@ -77,7 +77,7 @@ pub fn hang_up_with_jobs(trial: &mut Trial) {
     trial.check(ids.is_sorted_by_key(place), || "jobs came in another order than priority and id".to_owned());
 }
 
-/// Hangs up while it watches very many tubes that nobody else knows.
+/// Disconnects while watching very many tubes that no other client uses.
 pub fn hang_up_with_tubes(trial: &mut Trial) {
     const EACH: u64 = 90_000;
     let daemon = trial.start(&[], &["-t", "1"]);
@@ -93,7 +93,7 @@ pub fn hang_up_with_tubes(trial: &mut Trial) {
     });
 }
 
-/// A connection that watches so many tubes, and not `default`.
+/// Returns a connection that watches this many tubes, and not `default`.
 pub fn watcher(daemon: &Daemon, prefix: &str, count: u64) -> std::net::TcpStream {
     let stream = daemon.tcp();
     let watches = pieces(count, |number| format!("watch {prefix}{number}\r\n").into_bytes());
@@ -109,7 +109,7 @@ pub fn expiry_beside_touches(trial: &mut Trial) {
     let held = Jobs::ready("held", 1).put(&daemon);
     let attacker = daemon.tcp();
     reserve_all(&attacker, "held", 1);
-    // So many that the last are reserved before the first have run out.
+    // So many that the last are reserved before the first have expired.
     Jobs { ttr: TTR, ..Jobs::ready("attack", EXPIRING) }.put(&daemon);
     reserve_all(&attacker, "attack", EXPIRING);
     let reserved = tube_figure(&daemon, "attack", "current-jobs-reserved");

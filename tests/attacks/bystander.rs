@@ -1,6 +1,6 @@
-//! A client that does nothing wrong, and how long each of its round trips takes.
+//! A well-behaved client, and the duration of each of its round trips.
 //!
-//! Owns the samples and their quantiles. Must not know what it stands beside.
+//! Owns the samples and their quantiles. Must not know the attack.
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,25 +10,25 @@ use std::time::{Duration, Instant};
 
 use crate::wire::Wire;
 
-/// Between two round trips, so that the bystander leaves the processor to the others.
+/// The pause between two round trips, so that the bystander leaves the processor to others.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// What a bystander does over and over on its connection.
+/// What a bystander repeats on its connection.
 pub type RoundTrip = fn(&mut Wire);
 
-/// Round trips of one bystander, in short.
+/// A summary of the round trips of one bystander.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     /// The median.
     pub p50: Duration,
-    /// The 99th of a hundred.
+    /// The 99th percentile.
     pub p99: Duration,
     /// The longest.
     pub worst: Duration,
 }
 
 impl Times {
-    /// None if there are no samples.
+    /// Returns `None` if there are no samples.
     pub fn of(mut samples: Vec<Duration>) -> Option<Times> {
         samples.sort_unstable();
         let at = |part: usize| samples[(samples.len() - 1) * part / 100];
@@ -45,7 +45,7 @@ pub struct Bystander {
 }
 
 impl Bystander {
-    /// Makes round trips on this connection.
+    /// Starts round trips on this connection.
     pub fn start(stream: TcpStream, trip: RoundTrip) -> Bystander {
         let (samples, stop) = (Arc::<Mutex<Vec<Duration>>>::default(), Arc::<AtomicBool>::default());
         let thread = std::thread::spawn({
@@ -64,13 +64,12 @@ impl Bystander {
         Bystander { samples, stop, thread: Some(thread) }
     }
 
-    /// The round trips that have ended since this was asked last.
+    /// Returns the round trips that have ended since the last call.
     pub fn take(&self) -> Vec<Duration> {
         std::mem::take(&mut *self.samples.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends after the round trip under way; the round trips since they were asked for, and what went wrong, if
-    /// anything.
+    /// Stops after the current round trip. Returns the round trips since the last call, and the error if there was one.
     pub fn finish(mut self) -> (Vec<Duration>, Option<String>) {
         self.stop.store(true, Ordering::SeqCst);
         let ended = self.thread.take().expect("it runs once").join();
@@ -84,19 +83,19 @@ impl Drop for Bystander {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without words").to_owned()
 }
 
-/// Puts, reserves and deletes a job. The connection must use and watch one tube that nobody else does.
+/// Puts, reserves and deletes a job. The connection must use and watch one tube of its own.
 pub fn cycle(wire: &mut Wire) {
     let id = wire.put(b"work", 60);
     finish_cycle(wire, id);
 }
 
-/// The same with a job whose body comes after its line, so that the server must find room before the body is there.
+/// Like `cycle`, with a body that arrives after its line, so that the server must find memory before the body is there.
 pub fn cycle_in_parts(wire: &mut Wire) {
     const SIZE: usize = 500_000;
     wire.send(format!("put 0 0 60 {SIZE}\r\n"));
@@ -114,7 +113,7 @@ fn finish_cycle(wire: &mut Wire, id: u64) {
     wire.ask(&format!("delete {id}"), "DELETED");
 }
 
-/// Uses and watches this tube and no other.
+/// Uses and watches only this tube.
 pub fn use_only(wire: &mut Wire, tube: &str) {
     wire.ask(&format!("use {tube}"), &format!("USING {tube}"));
     wire.ask(&format!("watch {tube}"), "WATCHING 2");

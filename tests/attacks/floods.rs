@@ -13,10 +13,10 @@ use crate::wire::Wire;
 /// How long a flood lasts.
 const LENGTH: Duration = Duration::from_millis(1500);
 
-/// Pairs of commands that are written with one call.
+/// Pairs of commands that are written by one call.
 const PAIRS: usize = 500;
 
-/// Pieces that may wait for their replies; a server that is slow would be busy with more for long after the flood.
+/// Pieces that may wait for their replies; with more, a slow server would be busy for long after the flood.
 const AHEAD: usize = 4;
 
 /// One client that pipelines.
@@ -48,7 +48,7 @@ fn flood(trial: &mut Trial, flooders: usize) {
     trial.check(least > 0, || "a flooder was not served at all".to_owned());
 }
 
-/// A connection and the job that it reserves and releases.
+/// Returns a connection, and the job that it reserves and releases.
 fn flooder(daemon: &Daemon, number: usize) -> (TcpStream, u64) {
     let mut wire = Wire::to(daemon);
     wire.ask(&format!("use flood{number}"), &format!("USING flood{number}"));
@@ -56,8 +56,7 @@ fn flooder(daemon: &Daemon, number: usize) -> (TcpStream, u64) {
     (wire.stream().try_clone().expect("a connection"), id)
 }
 
-/// Sends without a pause until it is told to stop, and reads all replies; returns how many pairs of commands were
-/// answered.
+/// Sends without a pause until it is stopped, and reads all replies. Returns the number of answered pairs of commands.
 fn run_flooder(mut stream: &TcpStream, id: u64, stop: &AtomicBool) -> usize {
     let commands = format!("reserve-job {id}\r\nrelease {id} 0 0\r\n").repeat(PAIRS);
     let replies = format!("RESERVED {id} 1\r\nx\r\nRELEASED\r\n").repeat(PAIRS);
@@ -81,7 +80,7 @@ fn run_flooder(mut stream: &TcpStream, id: u64, stop: &AtomicBool) -> usize {
     })
 }
 
-/// Gearman jobs of 60 MB whose unique name is to be made from their data.
+/// Gearman jobs of 60 MB whose unique name is derived from their data.
 pub fn large_bodies_hashed(trial: &mut Trial) {
     const SUBMIT_JOB_BG: u32 = 18;
     const SIZE: usize = 60_000_000;

@@ -1,4 +1,4 @@
-//! A system that gives no more memory: puts are refused, and everything else goes on.
+//! A system without free memory: puts are refused, and everything else continues.
 
 use crate::daemon::wait_until;
 use crate::traffic::{pieces, pipeline, Jobs};
@@ -11,22 +11,22 @@ const LIMIT: &str = "ulimit -v 409600";
 /// Jobs that a worker reserves and does not delete.
 const HELD: u64 = 1000;
 
-/// Large jobs until none is taken.
+/// Large jobs until none is accepted.
 pub fn large_jobs(trial: &mut Trial) {
     fill(trial, &[], 8_000, &[b'x'; 60_000]);
 }
 
-/// Small jobs until none is taken.
+/// Small jobs until none is accepted.
 pub fn small_jobs(trial: &mut Trial) {
     fill(trial, &[], 3_000_000, &[b'x'; 100]);
 }
 
-/// The same with a limit of its own that is larger than the system's.
+/// Large jobs, with a memory limit that is higher than the system's.
 pub fn large_jobs_with_a_limit(trial: &mut Trial) {
     fill(trial, &["--max-memory", "4G"], 8_000, &[b'x'; 60_000]);
 }
 
-/// The same with small jobs.
+/// Small jobs, with such a limit.
 pub fn small_jobs_with_a_limit(trial: &mut Trial) {
     fill(trial, &["--max-memory", "4G"], 3_000_000, &[b'x'; 100]);
 }
@@ -37,7 +37,7 @@ fn fill(trial: &mut Trial, ours: &[&str], count: u64, body: &[u8]) {
     let jobs = Jobs { body, ..Jobs::ready("default", count) };
     let put = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| jobs.put_some(&daemon)));
     let Ok((_, refused)) = put else {
-        // It ends within a moment of its connections, if it does.
+        // If it ends, it does so shortly after its connections.
         std::thread::sleep(std::time::Duration::from_millis(200));
         let state = if daemon.runs() { "runs" } else { "has died" };
         trial.check(false, || format!("a producer was cut off; the program {state}: {}", last_words(&daemon)));
@@ -45,7 +45,7 @@ fn fill(trial: &mut Trial, ours: &[&str], count: u64, body: &[u8]) {
     };
     trial.note(format!("{} jobs, then OUT_OF_MEMORY", count - refused));
     trial.check(refused > 0, || "nothing was refused".to_owned());
-    // The queue is full; workers and those who look go on.
+    // The queue is full; workers and observers continue.
     let mut client = daemon.client();
     let ready = figure(&mut client, "stats", "current-jobs-ready");
     trial.same("ready", ready, count - refused);
@@ -60,7 +60,7 @@ fn fill(trial: &mut Trial, ours: &[&str], count: u64, body: &[u8]) {
         producer.send(crate::wire::put(body, 60));
         producer.line().starts_with("INSERTED")
     });
-    // A hang-up takes no memory that is not there.
+    // A disconnection needs no memory.
     let stream = daemon.tcp();
     pipeline(&stream, pieces(HELD, |_| b"reserve-with-timeout 0\r\n".to_vec()), HELD * 2, |_| {});
     drop(stream);

@@ -1,4 +1,4 @@
-//! What was seen, as two tables of text: times and memory, and what did not hold below them.
+//! The results as two tables, of times and of memory, with the failures below them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::bystander::Times;
 use crate::rows::Row;
 use crate::trial::{Memory, Seen, MIB};
 
-/// One attack and what was seen of each program.
+/// One attack, and the results of each program.
 pub struct Result {
     pub row: &'static Row,
     pub ours: Seen,
@@ -14,19 +14,19 @@ pub struct Result {
 }
 
 impl Result {
-    /// What failed the row.
+    /// Returns why the row failed.
     pub fn failed(&self) -> bool {
         !self.ours.problems.is_empty()
     }
 
-    /// Whether the bystander's worst is above a limit.
+    /// Fails the row if the bystander's worst time is above a limit.
     pub fn judge(&mut self, limit: Duration) {
         if let Some(times) = self.ours.during.filter(|times| times.worst > limit) {
             self.ours.problems.push(format!("the worst round trip took {} ms", millis(times.worst)));
         }
     }
 
-    /// One line, when the row has ended.
+    /// Returns one line about a finished row.
     pub fn line(&self) -> String {
         let verdict = if self.failed() { "FAILED" } else { "ok" };
         let ours = self.ours.took.as_secs_f64();

@@ -1,6 +1,6 @@
-//! THE table of attacks: what each does, what must hold, and whether beanstalkd can be attacked so as well.
+//! The table of attacks: what each does, what must hold, and whether beanstalkd can be attacked in the same way.
 //!
-//! The letters: M is memory, T is time, O is order and who is let in. The numbers only tell rows apart.
+//! The letters: M is memory, T is time, O is order and admission. The numbers only distinguish rows.
 
 use crate::trial::Trial;
 use crate::{access, bodies, bursts, floods, no_memory, order, scans, slow_disk, unread};
@@ -10,7 +10,7 @@ pub struct Row {
     pub code: &'static str,
     pub attack: &'static str,
     pub holds: &'static str,
-    /// beanstalkd knows the commands, and is done with them in seconds.
+    /// beanstalkd supports the commands, and finishes them within seconds.
     pub peer: bool,
     pub run: fn(&mut Trial),
 }
@@ -24,7 +24,7 @@ const FULL: &str = "OUT_OF_MEMORY; it lives; workers reserve and delete, and the
 const SERVED: &str = "it is answered rightly; others are served meanwhile";
 const KICKED: &str = "KICKED with the count; all are ready, in order; others are served meanwhile";
 
-/// See the module's page.
+/// The table; see the module's documentation.
 #[rustfmt::skip]
 pub const ROWS: &[Row] = &[
     row("M1", "800 clients pipeline peek-ready and read nothing", BOUNDED, true, unread::replies),

@@ -1,4 +1,4 @@
-//! One command that looks at very many tubes, names or jobs.
+//! One command that scans very many tubes, names or jobs.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use crate::traffic::{connect_to, list_tubes, pieces, pipeline, tube_figure, Jobs
 use crate::trial::Trial;
 use crate::wire::Wire;
 
-/// Asks again and again for a job of very many empty tubes.
+/// Requests a job from very many empty tubes, again and again.
 pub fn reserve_over_many_tubes(trial: &mut Trial) {
     const AT_ONCE: u64 = 200;
     let daemon = trial.start(&[], &["-t", "1"]);
     let attacker = watcher(&daemon, "t", 90_000);
-    // Without any ready job, it is known at once that there is none.
+    // Without any ready job, the server would know immediately that there is none.
     Jobs::ready("elsewhere", 1).put(&daemon);
     trial.beside(&daemon, |_| {
         for _ in 0..4 {
@@ -25,7 +25,7 @@ pub fn reserve_over_many_tubes(trial: &mut Trial) {
     });
 }
 
-/// A Workq lease over names that nobody has used.
+/// A Workq lease over names that no client has used.
 pub fn lease_over_new_names(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1", "--workq=127.0.0.1:0"]);
     let mut attacker = Wire::of(connect_to(&daemon, "Workq"));
@@ -75,7 +75,7 @@ pub fn list_long_names(trial: &mut Trial) {
     trial.check(known.contains("default") && known.contains("bystander"), || "the others are missing".to_owned());
 }
 
-/// A put that is handed to a client which watches very many tubes. Here it is the put itself that is timed.
+/// A put that is handed to a client that watches very many tubes. Here, the put itself is timed.
 pub fn hand_over_to_a_watcher_of_many(trial: &mut Trial) {
     const ROUNDS: usize = 300;
     let daemon = trial.start(&[], &["-t", "1"]);
@@ -91,7 +91,7 @@ pub fn hand_over_to_a_watcher_of_many(trial: &mut Trial) {
 fn hand_over(producer: &mut Wire, worker: &mut Wire, rounds: usize) -> Vec<Duration> {
     let one = |_| {
         worker.send("reserve\r\n");
-        // It waits before there is a job.
+        // The client waits before there is a job.
         std::thread::sleep(Duration::from_millis(2));
         let began = Instant::now();
         let id = producer.put(b"work", 60);

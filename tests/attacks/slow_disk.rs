@@ -13,23 +13,23 @@ use crate::disk::Disk;
 use crate::trial::{own_connection, Trial, MIB};
 use crate::wire::{StopAtEnd, Wire};
 
-/// What each sync takes, and each new segment.
+/// The duration of each sync, and of creating a segment.
 const SLOW_MILLIS: u64 = 500;
 
 /// How long the disk is slow.
 const LENGTH: Duration = Duration::from_secs(3);
 
-/// Syncs that may come up to 50 ms later, in segments of the usual size.
+/// Syncs that may be up to 50 ms late, with segments of the default size.
 pub fn syncs(trial: &mut Trial) {
     slow(trial, 10 << 20);
 }
 
-/// The same in segments so small that new ones are made all the time.
+/// The same with segments so small that new ones are created all the time.
 pub fn segments(trial: &mut Trial) {
     slow(trial, 65_536);
 }
 
-/// The disk of the real program cannot be made slow, so the server runs inside this process here.
+/// The disk of the real program cannot be slowed down, so the server runs inside this process.
 fn slow(trial: &mut Trial, segment_size: u64) {
     let folder = Folder::new();
     let path = folder.file("binlog");
@@ -86,14 +86,14 @@ fn peek(wire: &mut Wire) {
     assert_eq!(wire.job(), (1, b"first".to_vec()));
 }
 
-/// One body that is larger than all segments of the usual size together.
+/// One body that is larger than all segments of the default size together.
 pub fn huge_body(trial: &mut Trial) {
     const SIZE: usize = 400_000_000;
     let folder = Folder::new();
     let path = folder.file("binlog");
     std::fs::create_dir(&path).expect("a folder for a binlog");
     let binlog = ["-b", path.to_str().expect("a plain path"), "-z", "1073741824"];
-    // beanstalkd keeps a job in one file, and so needs a larger one.
+    // beanstalkd stores a job in one file, and so needs a larger one.
     let sized = [&binlog[..], if trial.ours { &[] } else { &["-s", "536870912"] }].concat();
     let daemon = trial.start(&sized, &["-t", "1"]);
     let start = daemon.rss();
@@ -101,7 +101,7 @@ pub fn huge_body(trial: &mut Trial) {
     let message = crate::wire::put(&vec![b'x'; SIZE], 3600);
     let mut bystander = own_connection(&daemon);
     assert_eq!(bystander.put(b"first", 3600), 1);
-    // Who puts as well waits for the disk, which writes in order: so that one is noted and not judged.
+    // Another producer waits for the disk, which writes in order, so its time is noted and not judged.
     let mut producer = Wire::to(&daemon);
     use_only(&mut producer, "producer");
     let producer = Bystander::start(producer.stream().try_clone().expect("a connection"), cycle);

@@ -1,7 +1,7 @@
-//! Much traffic with few calls: commands in large pieces, replies by the line.
+//! Much traffic with few calls: commands in large pieces, and replies line by line.
 //!
-//! Owns what rows share: filling and draining tubes, one connection that pipelines, and many that send what the server
-//! takes.
+//! Owns what rows share: filling and draining tubes, one connection that pipelines, and many that send as much as the
+//! server accepts.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -13,20 +13,20 @@ use socket2::{Domain, Socket, Type};
 use crate::daemon::{Daemon, PATIENCE};
 use crate::wire::figure;
 
-/// Bytes of commands that are written with one call, at least.
+/// The minimum number of bytes of commands that are written by one call.
 const PIECE: usize = 1 << 15;
 
-/// Many that send are done if the server has taken nothing more for so long.
+/// A crowd is done if the server has accepted nothing for this long.
 const STALLED: Duration = Duration::from_millis(700);
 
-/// Where the program speaks another protocol: `Gearman` or `Workq`.
+/// Returns the address of another protocol: `Gearman` or `Workq`.
 pub fn address_of(daemon: &Daemon, protocol: &str) -> SocketAddr {
     let mark = format!(" ({protocol})");
     let address = daemon.names().iter().find_map(|name| name.strip_suffix(&*mark)?.parse().ok());
     address.expect("an address for this protocol")
 }
 
-/// A connection to it.
+/// Connects to this address.
 pub fn connect_to(daemon: &Daemon, protocol: &str) -> TcpStream {
     let stream = TcpStream::connect(address_of(daemon, protocol)).expect("a connection");
     stream.set_nodelay(true).expect("a connection");
@@ -34,11 +34,11 @@ pub fn connect_to(daemon: &Daemon, protocol: &str) -> TcpStream {
     stream
 }
 
-/// Jobs that are all alike but for their priority.
+/// Jobs that differ only in their priority.
 pub struct Jobs<'a> {
     pub tube: &'a str,
     pub count: u64,
-    /// Of the first, second ... job.
+    /// The priority of each job by its number.
     pub priority: fn(u64) -> u64,
     pub delay: u64,
     pub ttr: u64,
@@ -46,19 +46,19 @@ pub struct Jobs<'a> {
 }
 
 impl Jobs<'_> {
-    /// So many jobs with a body of one byte that are ready at once.
+    /// This many jobs with a body of one byte that are ready at once.
     pub fn ready(tube: &str, count: u64) -> Jobs<'_> {
         Jobs { tube, count, priority: |_| 0, delay: 0, ttr: 3600, body: b"x" }
     }
 
-    /// Puts them all; returns the first id.
+    /// Puts all jobs. Returns the first ID.
     pub fn put(&self, daemon: &Daemon) -> u64 {
         let (first, refused) = self.put_some(daemon);
         assert_eq!(refused, 0, "puts were refused");
         first.expect("a job")
     }
 
-    /// Puts what is taken of them; returns the first id, and how many were answered OUT_OF_MEMORY.
+    /// Puts as many jobs as are accepted. Returns the first ID, and the number of OUT_OF_MEMORY replies.
     pub fn put_some(&self, daemon: &Daemon) -> (Option<u64>, u64) {
         let stream = daemon.tcp();
         let one = |number| {
@@ -79,7 +79,7 @@ impl Jobs<'_> {
     }
 }
 
-/// So many commands, in pieces that are worth a call.
+/// Returns this many commands, in pieces that are worth a call.
 pub fn pieces(count: u64, one: impl Fn(u64) -> Vec<u8>) -> impl Iterator<Item = Vec<u8>> {
     let mut next = 0;
     std::iter::from_fn(move || {
@@ -92,7 +92,7 @@ pub fn pieces(count: u64, one: impl Fn(u64) -> Vec<u8>) -> impl Iterator<Item = 
     })
 }
 
-/// Writes while it reads so many lines of replies.
+/// Writes while reading this many lines of replies.
 pub fn pipeline(
     stream: &TcpStream,
     pieces: impl Iterator<Item = Vec<u8>> + Send,
@@ -116,7 +116,7 @@ pub fn pipeline(
     assert!(reader.buffer().is_empty(), "more replies than commands");
 }
 
-/// Ends a connection if its reader fails, so that its writer does not wait for ever.
+/// Closes a connection if its reader fails, so that its writer does not wait forever.
 pub struct EndOnPanic<'a>(pub &'a TcpStream);
 
 impl Drop for EndOnPanic<'_> {
@@ -127,7 +127,7 @@ impl Drop for EndOnPanic<'_> {
     }
 }
 
-/// Reserves so many jobs of a tube on this connection, which wait there already; returns their ids in order.
+/// Reserves this many jobs of a tube on this connection; they exist already. Returns their IDs in order.
 pub fn reserve_all(stream: &TcpStream, tube: &str, count: u64) -> Vec<u64> {
     let mut ids = Vec::with_capacity(count as usize);
     let setting = std::iter::once(format!("watch {tube}\r\nignore default\r\n").into_bytes());
@@ -142,12 +142,12 @@ pub fn reserve_all(stream: &TcpStream, tube: &str, count: u64) -> Vec<u64> {
     ids
 }
 
-/// A figure of a tube.
+/// Returns a figure of a tube.
 pub fn tube_figure(daemon: &Daemon, tube: &str, key: &str) -> u64 {
     figure(&mut daemon.client(), &format!("stats-tube {tube}"), key)
 }
 
-/// Waits until a figure of a tube is this; returns how long that took.
+/// Waits until a figure of a tube has this value. Returns how long that took.
 pub fn wait_for_figure(daemon: &Daemon, tube: &str, key: &str, wanted: u64) -> Duration {
     let (began, mut client) = (Instant::now(), daemon.client());
     loop {
@@ -160,26 +160,26 @@ pub fn wait_for_figure(daemon: &Daemon, tube: &str, key: &str, wanted: u64) -> D
     }
 }
 
-/// All tubes, by `list-tubes`.
+/// Returns all tubes, by `list-tubes`.
 pub fn list_tubes(client: &mut Client) -> Vec<String> {
     let text = client.text("list-tubes").expect("a list");
     text.lines().filter_map(|line| line.strip_prefix("- ")).map(str::to_owned).collect()
 }
 
-/// Many connections that all send the same, as far as the server takes it, and read nothing.
+/// Many connections that all send the same, as far as the server accepts it, and read nothing.
 pub struct Crowd {
     members: Vec<(TcpStream, usize)>,
-    /// Connections that the server has ended.
+    /// Connections that the server has closed.
     pub ended: usize,
 }
 
 impl Crowd {
-    /// Connects; with a receive buffer of so many bytes if one is given.
+    /// Connects, with a receive buffer of this many bytes if one is given.
     pub fn open(daemon: &Daemon, count: usize, receive_buffer: Option<usize>) -> Crowd {
         Crowd::open_at(daemon.address(), count, receive_buffer)
     }
 
-    /// The same to one address of the program's.
+    /// Like `open`, to another address of the program.
     pub fn open_at(address: SocketAddr, count: usize, receive_buffer: Option<usize>) -> Crowd {
         let connect = |_| {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
@@ -194,7 +194,8 @@ impl Crowd {
         Crowd { members: (0..count).map(connect).collect(), ended: 0 }
     }
 
-    /// Sends this on each, until all is sent or the server takes nothing more; returns the bytes that it took.
+    /// Sends the bytes on each connection, until all are sent or the server accepts nothing more. Returns the number of
+    /// bytes that it accepted.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         self.members.iter_mut().for_each(|(_, sent)| *sent = 0);
         let mut progress = Instant::now();
@@ -227,7 +228,7 @@ impl Crowd {
         self.members.iter().map(|(_, sent)| sent).sum()
     }
 
-    /// What each has been sent so far, up to a few bytes, without waiting.
+    /// Returns what each connection has received so far, up to a few bytes, without waiting.
     pub fn heard(&mut self) -> Vec<String> {
         let hear = |(stream, _): &mut (TcpStream, usize)| {
             let mut bytes = [0; 256];

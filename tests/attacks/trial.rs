@@ -1,7 +1,7 @@
-//! What a row is given: a program to attack, a bystander beside the attack, and a place for what was seen.
+//! What a row works with: a program to attack, a bystander, and a place for results.
 //!
-//! Owns the start of either program, the sampling of memory, and the bounds that hold for all rows about memory.
-//! Figures are noted before they are judged, so that a row which fails still shows them.
+//! Owns the start of either program, the sampling of memory, and the bounds of all rows about memory. Figures are noted
+//! before they are judged, so that a row that fails still shows them.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -17,40 +17,40 @@ use crate::bystander::{cycle, message, use_only, Bystander, RoundTrip, Times};
 use crate::daemon::Daemon;
 use crate::wire::Wire;
 
-/// A mebibyte.
+/// One mebibyte.
 pub const MIB: u64 = 1 << 20;
 
-/// What a program may take beyond its `--max-memory`: itself, its threads, the allocator's waste.
+/// Memory that a program may use beyond its `--max-memory`: itself, its threads, and the allocator's overhead.
 const BEYOND: u64 = 32 * MIB;
 
-/// What may stay behind of an attack when the attackers have left.
+/// Memory that may remain in use after the attackers have left.
 const REMAINS: u64 = 16 * MIB;
 
-/// How long a bystander is watched before the attack.
+/// How long a bystander is measured before the attack.
 const BEFORE: Duration = Duration::from_millis(400);
 
-/// How long the program may take to do what it was sent.
+/// How long the program may take to execute what was sent.
 const TAKING: Duration = Duration::from_secs(10);
 
-/// How long it must be idle, but for a bystander.
+/// How long it must be idle, except for a bystander.
 const WINDOW: Duration = Duration::from_millis(800);
 
-/// How long after the attack memory may take to come back, with light traffic all the while.
+/// How long after the attack memory may take to be released, under light traffic.
 const AFTERWARDS: Duration = Duration::from_secs(3);
 
-/// Resident memory in bytes, by `/proc/PID/status`; the kernel's own, for sockets, is not in it.
+/// Resident memory in bytes from `/proc/PID/status`, which does not include the kernel's socket buffers.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Memory {
     pub start: u64,
     pub peak: u64,
-    /// None if the program has died.
+    /// `None` if the program has died.
     pub after: Option<u64>,
 }
 
-/// What was seen of one program in one row.
+/// The results of one program in one row.
 #[derive(Default)]
 pub struct Seen {
-    /// Round trips of the bystander before the attack and during it.
+    /// Round trips of the bystander before and during the attack.
     pub before: Option<Times>,
     pub during: Option<Times>,
     pub memory: Option<Memory>,
@@ -60,10 +60,10 @@ pub struct Seen {
     pub took: Duration,
 }
 
-/// See the module's page.
+/// A trial; see the module's documentation.
 pub struct Trial {
     program: PathBuf,
-    /// Not beanstalkd.
+    /// `false` for beanstalkd.
     pub ours: bool,
     pub seen: Seen,
 }
@@ -73,17 +73,17 @@ impl Trial {
         Trial { program, ours, seen: Seen::default() }
     }
 
-    /// The program, for rows that start it in a way of their own.
+    /// Returns the program, for rows that start it differently.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Starts the program with options that both know, and with some that beanpole alone does.
+    /// Starts the program with options that both support, and with some that only beanpole supports.
     pub fn start(&self, both: &[&str], ours: &[&str]) -> Daemon {
         self.start_within("", both, ours)
     }
 
-    /// The same under limits, in the words of the shell.
+    /// Like `start`, under limits in the shell's syntax.
     pub fn start_within(&self, limits: &str, both: &[&str], ours: &[&str]) -> Daemon {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{limits}\nexec \"$0\" \"$@\"")]).arg(&self.program).args(both);
@@ -97,24 +97,24 @@ impl Trial {
         Daemon::spawn_at(command, address)
     }
 
-    /// Notes what did not hold.
+    /// Notes a problem unless a condition holds.
     pub fn check(&mut self, holds: bool, problem: impl FnOnce() -> String) {
         if !holds {
             self.seen.problems.push(problem());
         }
     }
 
-    /// Notes that two things that must be the same are not.
+    /// Notes a problem unless two values are equal.
     pub fn same<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, seen: T, expected: T) {
         self.check(seen == expected, || format!("{what}: {seen:?} and not {expected:?}"));
     }
 
-    /// Adds something to the table.
+    /// Adds a note to the table.
     pub fn note(&mut self, note: String) {
         self.seen.notes.push(note);
     }
 
-    /// Attacks while a bystander puts, reserves and deletes jobs in a tube of its own.
+    /// Attacks while a bystander puts, reserves and deletes jobs in its own tube.
     pub fn beside<T>(&mut self, daemon: &Daemon, attack: impl FnOnce(&mut Trial) -> T) -> T {
         self.beside_trips(own_connection(daemon), cycle, attack)
     }
@@ -133,8 +133,8 @@ impl Trial {
         result
     }
 
-    /// Attacks while memory is watched. The attackers are gone when `attack` returns. With a `--max-memory`, the
-    /// program must keep to it; in any case, what it took for them must come back.
+    /// Attacks while memory is sampled. The attackers are gone when `attack` returns. The program must observe its
+    /// `--max-memory`, and in any case release what it used for the attackers.
     pub fn watch_memory(&mut self, daemon: &Daemon, max_memory: Option<u64>, attack: impl FnOnce(&mut Trial)) {
         let sampler = MemorySampler::start(daemon.pid());
         self.catching(attack);
@@ -155,15 +155,15 @@ impl Trial {
         self.check(after <= limit, || format!("it still has {} MiB, more than {}", after / MIB, limit / MIB));
     }
 
-    /// Makes a problem of a panic, so that what was measured until then is shown.
+    /// Turns a panic into a problem, so that earlier measurements are shown.
     fn catching(&mut self, work: impl FnOnce(&mut Trial)) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
             self.seen.problems.push(message(&*panic));
         }
     }
 
-    /// Waits until the program has done what it was sent: until its memory stays, and its processor has little to do.
-    /// The kernel's buffers fill before the program's own do.
+    /// Waits until the program has executed what was sent: until its memory is constant and its processor is mostly
+    /// idle. The kernel's buffers fill before the program's.
     pub fn wait_until_idle(&self, daemon: &Daemon) {
         let end = Instant::now() + TAKING;
         let state = || resident(daemon.pid()).map(|(rss, _)| (rss, daemon.cpu_time()));
@@ -179,7 +179,7 @@ impl Trial {
         }
     }
 
-    /// Somebody puts, reserves and deletes until the memory is this again, but not for long.
+    /// Puts, reserves and deletes jobs until memory has this value, but not for long.
     fn light_traffic(&mut self, daemon: &Daemon, wanted: u64) {
         let mut wire = Wire::to(daemon);
         use_only(&mut wire, "afterwards");
@@ -194,26 +194,26 @@ impl Trial {
     }
 }
 
-/// The last line of the log, without the advice that a panic adds.
+/// Returns the last line of the log, without the advice that a panic adds.
 pub fn last_words(daemon: &Daemon) -> String {
     let log = daemon.log();
     log.lines().rfind(|line| !line.starts_with("note: ")).unwrap_or_default().to_owned()
 }
 
-/// A connection that uses and watches a tube of its own.
+/// Returns a connection that uses and watches its own tube.
 pub fn own_connection(daemon: &Daemon) -> Wire {
     let mut wire = Wire::to(daemon);
     use_only(&mut wire, "bystander");
     wire
 }
 
-/// A port of this machine that is free now.
+/// Returns a local port that is free now.
 pub fn free_port() -> SocketAddr {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     free.expect("a free port")
 }
 
-/// A thread that looks at a process's memory all the time.
+/// A thread that continuously samples the memory of a process.
 struct MemorySampler {
     start: u64,
     stop: Arc<AtomicBool>,
@@ -247,7 +247,7 @@ impl MemorySampler {
     }
 }
 
-/// Bytes that a process has resident, and the most that it has had; none if it is no more.
+/// Returns the resident bytes of a process, and their maximum so far, or `None` if it has ended.
 fn resident(pid: u32) -> Option<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let value = |name: &str| -> Option<u64> {

@@ -1,4 +1,4 @@
-//! Many connections that make the server hold something for each: replies, watched tubes, commands.
+//! Many connections for each of which the server must hold something: replies, watched tubes, commands.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,19 +10,19 @@ use crate::traffic::{address_of, connect_to, Crowd};
 use crate::trial::{Trial, MIB};
 use crate::wire::Wire;
 
-/// What the program may take for jobs in these rows.
+/// The memory limit in these rows.
 const MAX_MEMORY: &str = "64M";
 
 /// Address space in kilobytes: 600 MiB.
 const LIMIT: &str = "ulimit -v 614400";
 
-/// Replies that are not read, with a limit of memory.
+/// Unread replies, with a memory limit.
 pub fn replies(trial: &mut Trial) {
     let daemon = trial.start_within(LIMIT, &[], &["-t", "1", "--max-memory", MAX_MEMORY]);
     unread_replies(trial, &daemon, 800, Some(64 * MIB));
 }
 
-/// Replies that are not read, without one: the memory must come back.
+/// Unread replies, without a limit: the memory must be released.
 pub fn replies_without_a_limit(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     unread_replies(trial, &daemon, 300, None);
@@ -72,7 +72,7 @@ fn watch_many(daemon: &Daemon, count: u64, refused: &mut u64) -> std::net::TcpSt
     stream
 }
 
-/// Connections that wait for a job and have sent much that comes after it.
+/// Connections that wait for a job and have sent many commands behind the wait.
 pub fn read_ahead(trial: &mut Trial) {
     const WAITING: usize = 1000;
     let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
@@ -90,7 +90,7 @@ pub fn read_ahead(trial: &mut Trial) {
     });
 }
 
-/// Kinds of Gearman's packets.
+/// Types of Gearman packets.
 const CAN_DO: u32 = 1;
 const SUBMIT_JOB: u32 = 7;
 const GRAB_JOB: u32 = 9;
@@ -103,7 +103,7 @@ fn packet(kind: u32, arguments: &[&[u8]]) -> Vec<u8> {
     [b"\0REQ".as_slice(), &kind.to_be_bytes(), &(data.len() as u32).to_be_bytes(), &data].concat()
 }
 
-/// A worker of one function, which was given its first job, and the job's handle.
+/// Returns a worker of one function that has received its first job, and the job's handle.
 fn worker_at(daemon: &Daemon, function: &[u8]) -> (TcpStream, Vec<u8>) {
     let mut worker = connect_to(daemon, "Gearman");
     worker.write_all(&[packet(CAN_DO, &[function]), packet(GRAB_JOB, &[])].concat()).expect("a connection");
@@ -116,7 +116,7 @@ fn worker_at(daemon: &Daemon, function: &[u8]) -> (TcpStream, Vec<u8>) {
     (worker, handle)
 }
 
-/// What a worker tells to very many clients that wait for its job and read nothing, until all are dropped.
+/// A worker's notifications to very many clients that wait for its job and read nothing, until all are dropped.
 pub fn news(trial: &mut Trial) {
     const CLIENTS: usize = 3000;
     const LONGEST: Duration = Duration::from_secs(60);
@@ -139,7 +139,7 @@ pub fn news(trial: &mut Trial) {
     });
 }
 
-/// Large packets that come back to those who sent them, or to others, and that nobody reads.
+/// Large packets that are sent back to their senders, or to other clients, and that nobody reads.
 pub fn large_packets(trial: &mut Trial) {
     const EACH: usize = 20;
     let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY, "--gearman=127.0.0.1:0"]);
@@ -152,7 +152,7 @@ pub fn large_packets(trial: &mut Trial) {
                 let mut client = connect_to(&daemon, "Gearman");
                 client.write_all(&packet(SUBMIT_JOB, &[function.as_bytes(), b"", b"x"])).expect("a connection");
                 let (mut worker, handle) = worker_at(&daemon, function.as_bytes());
-                // Beyond what there is room for, they are cut off.
+                // Connections that exceed their limit are closed.
                 let _ = worker.write_all(&packet(WORK_DATA, &[&handle, &data]));
                 let mut echoed = connect_to(&daemon, "Gearman");
                 let _ = echoed.write_all(&packet(ECHO_REQ, &[&data]));

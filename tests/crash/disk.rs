@@ -45,11 +45,11 @@ enum Change {
 
 #[derive(Clone, Debug, Default)]
 struct File {
-    /// On the disk for good.
+    /// Contents on the disk.
     durable: Vec<u8>,
-    /// As programs see it.
+    /// Contents as programs see them.
     current: Vec<u8>,
-    /// From the one to the other.
+    /// The changes that lead from `durable` to `current`.
     pending: Vec<Change>,
 }
 
@@ -57,7 +57,7 @@ struct File {
 struct Fault {
     deed: Deed,
     error: i32,
-    /// How often it still strikes.
+    /// The number of remaining failures.
     times: u64,
 }
 
@@ -68,37 +68,37 @@ struct State {
     next: u64,
     /// The file that was removed last.
     removed: Option<(String, u64)>,
-    /// Bytes that all files together may take.
+    /// The maximum total size of all files in bytes.
     capacity: u64,
     faults: Vec<Fault>,
-    /// Deeds so far.
+    /// The number of operations so far.
     deeds: u64,
-    /// At this deed everything stops.
+    /// The number of the operation at which everything stops.
     crash_at: u64,
     crashed: bool,
     random: Random,
-    /// Bytes that were read, and the most of them at once.
+    /// The number of bytes read in total, and by the largest read.
     reads: (u64, usize),
-    /// What its own clock shows, and how much longer each write and sync takes.
+    /// The time of the disk's own clock, and how much longer each write and sync takes.
     clock: (Instant, Duration),
 }
 
-/// See the module's page. A clone is the same disk.
+/// The disk; see the module's documentation. A clone is the same disk.
 #[derive(Clone, Debug)]
 pub struct Disk(Arc<Mutex<State>>);
 
-/// How much of what was written and not synced a power cut leaves.
+/// How much of the written and unsynced bytes a power cut leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
     /// Nothing.
     Nothing,
     /// Everything.
     All,
-    /// The first changes, the last one of them torn anywhere.
+    /// The first changes, the last of which is torn anywhere.
     Prefix,
-    /// Any sectors, in any order.
+    /// Arbitrary sectors, in any order.
     Sectors,
-    /// Any sectors, of which some are torn anywhere.
+    /// Arbitrary sectors, some of which are torn anywhere.
     Torn,
 }
 
@@ -126,7 +126,7 @@ impl File {
         pending.iter().for_each(|change| File::apply(&mut self.durable, change));
     }
 
-    /// What is left of this file after a power cut.
+    /// Reduces this file to what a power cut leaves.
     fn cut(&mut self, cut: Cut, random: &mut Random) {
         let pending = std::mem::take(&mut self.pending);
         let kept = match cut {
@@ -167,13 +167,13 @@ impl File {
 }
 
 impl Disk {
-    /// The whole of a file, which must be there.
+    /// Returns the contents of a file, which must exist.
     pub fn bytes(&self, name: &str) -> Vec<u8> {
         let state = self.0.lock();
         state.files[&state.names[name]].current.clone()
     }
 
-    /// An empty disk without an end.
+    /// Creates an empty disk of unlimited size.
     pub fn new(seed: u64) -> Disk {
         Disk(Arc::new(Mutex::new(State {
             names: BTreeMap::new(),
@@ -191,34 +191,35 @@ impl Disk {
         })))
     }
 
-    /// Deeds so far.
+    /// Returns the number of operations so far.
     pub fn deeds(&self) -> u64 {
         self.0.lock().deeds
     }
 
-    /// As [`Disk::crash_at`], this many deeds from now.
+    /// Like [`Disk::crash_at`], this many operations from now.
     #[allow(dead_code)] // for long commands
     pub fn crash_in(&self, deeds: u64) {
         let mut state = self.0.lock();
         state.crash_at = state.deeds + deeds;
     }
 
-    /// At the deed with this number, everything stops: it is not done, or half done, and nothing is done after it.
+    /// Stops everything at the operation with this number: it is executed partly or not at all, and nothing is executed
+    /// after it.
     pub fn crash_at(&self, deed: u64) {
         self.0.lock().crash_at = deed;
     }
 
-    /// Stops now.
+    /// Stops everything now.
     pub fn stop(&self) {
         self.0.lock().crashed = true;
     }
 
-    /// Whether everything has stopped.
+    /// Returns `true` if everything has stopped.
     pub fn has_crashed(&self) -> bool {
         self.0.lock().crashed
     }
 
-    /// The disk after the power came back.
+    /// Returns the disk after a power cut.
     pub fn power_cut(&self, seed: u64) -> Disk {
         let mut state = self.0.lock().clone();
         let mut random = Random::new(seed);
@@ -233,7 +234,7 @@ impl Disk {
         Disk(Arc::new(Mutex::new(state)))
     }
 
-    /// The disk with the file that was removed last, whose removal did not reach it.
+    /// Returns the disk with the file that was removed last, as if the removal had been lost.
     #[allow(dead_code)] // for the crash tests
     pub fn without_last_removal(&self) -> Disk {
         let mut state = self.0.lock().clone();
@@ -243,53 +244,53 @@ impl Disk {
         Disk(Arc::new(Mutex::new(state)))
     }
 
-    /// The disk after the process was killed: what was written may still be unsynced.
+    /// Returns the disk after the process was killed: written bytes may still be unsynced.
     pub fn kill(&self, seed: u64) -> Disk {
         let mut state = self.0.lock().clone();
         state.revive(seed);
         Disk(Arc::new(Mutex::new(state)))
     }
 
-    /// How many bytes were read in all, and the most of them at once.
+    /// Returns the number of bytes read in total, and by the largest read.
     #[allow(dead_code)] // for the damaged folders
     pub fn reads(&self) -> (u64, usize) {
         self.0.lock().reads
     }
 
-    /// Fails a deed so often, from now on.
+    /// Fails an operation this many times from now on.
     pub fn fail(&self, deed: Deed, error: i32, times: u64) {
         self.0.lock().faults.push(Fault { deed, error, times });
     }
 
-    /// Each write and sync takes so long from now on, by the disk's own clock, which nothing else moves.
+    /// Makes each write and sync take this long from now on, by the disk's own clock, which nothing else advances.
     #[allow(dead_code)] // for the simulation
     pub fn slow_down(&self, length: Duration) {
         self.0.lock().clock.1 = length;
     }
 
-    /// No deed fails any more.
+    /// Ends all failures.
     pub fn heal(&self) {
         self.0.lock().faults.clear();
     }
 
-    /// The bytes that all files together may take.
+    /// Sets the maximum total size of all files in bytes.
     pub fn set_capacity(&self, capacity: u64) {
         self.0.lock().capacity = capacity;
     }
 
-    /// The bytes that the files take whose names begin like this.
+    /// Returns the total size of the files whose names have this prefix.
     pub fn used(&self, prefix: &str) -> u64 {
         let state = self.0.lock();
         let files = state.names.iter().filter(|(name, _)| name.starts_with(prefix));
         files.map(|(_, number)| state.files[number].current.len() as u64).sum()
     }
 
-    /// The names of all files, those in subfolders included.
+    /// Returns the names of all files, including those in subdirectories.
     pub fn names(&self) -> Vec<String> {
         self.0.lock().names.keys().cloned().collect()
     }
 
-    /// Does something to the bytes of a file at rest.
+    /// Changes the contents of a file.
     pub fn alter(&self, name: &str, alter: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.0.lock();
         let number = state.names[name];
@@ -299,7 +300,7 @@ impl Disk {
         file.durable.clone_from(&file.current);
     }
 
-    /// Puts a file there.
+    /// Creates a file.
     pub fn put_file(&self, name: &str, bytes: Vec<u8>) {
         let mut state = self.0.lock();
         let number = state.next;
@@ -321,8 +322,8 @@ impl State {
         self.random = Random::new(seed ^ 0xabcd);
     }
 
-    /// Counts a deed; an error if it fails or everything has stopped. The flag tells whether it stops at this very
-    /// deed.
+    /// Counts an operation. Returns an error if the operation fails or everything has stopped; the flag is `true` if it
+    /// stops at this operation.
     fn deed(&mut self, deed: Deed) -> Result<(), (io::Error, bool)> {
         let stops = !self.crashed && self.deeds >= self.crash_at;
         self.crashed |= stops;
@@ -404,7 +405,7 @@ impl State {
             }
             Err((error, _)) if self.crashed => Err(error),
             Err((error, _)) => {
-                // As Linux does: what could not be written counts as written from now on.
+                // As on Linux: from now on, what could not be written counts as written.
                 let forget = self.random.once_in(2);
                 let Some(file) = self.files.get_mut(&number) else { return Err(missing()) };
                 file.pending.clear();

@@ -1,7 +1,7 @@
-//! A queue with its log on a faulty disk, and chance as its clients.
+//! A queue with its log on a faulty disk, and random clients.
 //!
-//! Owns one life of a server: verbs, each followed by its records, and between them whatever the syncer does, in any
-//! order. Must not judge: the model does.
+//! Owns one run of a server: verbs, each followed by its records, and between them random operations of the syncer.
+//! Must not judge; the model does.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::random::Random;
 use crate::snapshots::{Snapshot, Snapshots};
 use crate::verbs;
 
-/// Names of tubes.
+/// The names of the tubes.
 pub const TUBES: [&[u8]; 4] = [b"default", b"a", b"mail.out", b"a-rather-long-name-of-a-tube-for-a-log-to-hold"];
 
 /// How the clients take jobs.
@@ -32,10 +32,10 @@ pub const RESERVE_POLICIES: [ReservePolicy; 5] = [
     ReservePolicy::Lease,
 ];
 
-/// More jobs than these are not put.
+/// The maximum number of jobs.
 const MOST: usize = 40;
 
-/// The journal and the engine, as they are behind one lock in the server.
+/// The journal and the engine, which share one lock in the server.
 pub struct Access(pub RefCell<(Journal, Engine)>);
 
 impl JournalAccess for Access {
@@ -52,12 +52,12 @@ fn connect(engine: &mut Engine, reserve_policy: ReservePolicy) -> ClientId {
     }
 }
 
-/// An empty queue.
+/// Creates an empty queue.
 pub fn engine() -> Engine {
     Engine::new(Limits { max_watched: 1000, max_losses: Some(2), largest_leased: 40, ..Limits::NONE })
 }
 
-/// What the jobs count as in the log, by the manual.
+/// Returns the size of the jobs in the log according to the manual.
 fn live(engine: &Engine) -> u64 {
     let size = |job: JobView| {
         let options = engine.stored_options(&job).map_or(0, |options| {
@@ -84,7 +84,7 @@ fn live(engine: &Engine) -> u64 {
         + settings.sum::<u64>()
 }
 
-/// One life of a server.
+/// One run of a server.
 pub struct Life {
     pub disk: Disk,
     pub access: Access,
@@ -94,17 +94,17 @@ pub struct Life {
     pub random: Random,
     pub report: Report,
     clients: Vec<ClientId>,
-    /// Jobs that no log may know, or that were such.
+    /// Jobs that are or were not in the log.
     pub volatile: Vec<u64>,
-    /// The largest body, in bytes.
+    /// The size of the largest body in bytes.
     pub largest: u64,
-    /// Whether there are jobs with terms.
+    /// `true` if jobs have options.
     pub with_terms: bool,
-    /// Whether only that counts which is synced, whatever the mode promises.
+    /// `true` if only synced changes count, whatever the mode promises.
     pub counts_syncs: bool,
-    /// Whether nothing is synced but what a verb needs.
+    /// `true` if only what a verb needs is synced.
     pub leaves_syncs: bool,
-    /// The queue after each turn, if somebody wants to know.
+    /// The queue after each turn, if they are recorded.
     pub snapshots: Option<Snapshots>,
 }
 
@@ -117,7 +117,7 @@ pub fn start(disk: &Disk, settings: BinlogSettings, now: Time) -> Result<(Engine
 }
 
 impl Life {
-    /// Opens the log on this disk, for clients of chance.
+    /// Opens the log on this disk, for random clients.
     pub fn begin(disk: Disk, settings: BinlogSettings, now: Time, seed: u64) -> Result<Life, OpenError> {
         let (mut engine, journal, wal, report) = start(&disk, settings, now)?;
         let refused = journal.health() == Health::Failing;
@@ -143,7 +143,7 @@ impl Life {
         })
     }
 
-    /// Does something, and something for the log.
+    /// Executes a random verb, and a random operation of the log.
     pub fn step(&mut self) {
         self.now = self.now + Span::from_millis(self.random.pick(&[0, 1, 20, 300, 2000]));
         self.tick();
@@ -151,7 +151,7 @@ impl Life {
         self.look_after();
     }
 
-    /// Lets all happen that is due.
+    /// Runs everything that is due.
     pub fn tick(&mut self) {
         loop {
             let put = self.turn(|engine, now| {
@@ -167,7 +167,7 @@ impl Life {
         }
     }
 
-    /// One verb under the engine's lock, with its records. Returns the id of the job that it put.
+    /// Executes one verb under the engine's lock, with its records. Returns the ID of the job that it put.
     pub fn turn(&mut self, verb: impl FnOnce(&mut Engine, Time) -> Option<u64>) -> Option<u64> {
         if self.random.once_in(2) {
             self.wal.reserve(&self.access, 0);
@@ -186,20 +186,20 @@ impl Life {
         put
     }
 
-    /// Any job that is there, or one that never was.
+    /// Returns an existing job, or one that never existed.
     pub fn any(&mut self) -> JobId {
         let mut ids = self.model.ids();
         ids.extend_from_slice(&self.volatile);
         JobId(if ids.is_empty() { 1 } else { self.random.pick(&ids) })
     }
 
-    /// A client that waits for nothing.
+    /// Returns a client that is not waiting.
     fn client(&mut self) -> ClientId {
         let place = self.random.below(3) as usize;
         self.client_at(place)
     }
 
-    /// The client at this place among those of [`RESERVE_POLICIES`], which waits for nothing.
+    /// Returns the client at this index of [`RESERVE_POLICIES`], which is not waiting.
     pub fn client_at(&mut self, place: usize) -> ClientId {
         let client = self.clients[place];
         self.access.0.borrow_mut().1.cancel_wait(client);
@@ -257,7 +257,7 @@ impl Life {
         }
     }
 
-    /// Puts a job; its id if it was taken.
+    /// Puts a job. Returns its ID if it was accepted.
     pub fn put(&mut self, client: ClientId, tube: &[u8], pri: u32, delay: Span) -> Option<u64> {
         let body = self.body();
         let ttr = Span::from_secs(self.random.pick(&[1, 2, 1000]));
@@ -268,7 +268,7 @@ impl Life {
         })
     }
 
-    /// Bytes of any length.
+    /// Returns a body of random length.
     pub fn body(&mut self) -> Body {
         let length = match self.random.below(8) {
             0 => self.random.below(self.largest + 1),
@@ -278,7 +278,7 @@ impl Life {
         Body::from(self.random.bytes(length as usize))
     }
 
-    /// One of the clients.
+    /// Returns one of the clients.
     pub fn first_client(&self) -> ClientId {
         self.clients[0]
     }
@@ -307,7 +307,7 @@ impl Life {
         self.clients[place] = connect(&mut self.access.0.borrow_mut().1, RESERVE_POLICIES[place]);
     }
 
-    /// What the syncer does, or a part of it.
+    /// Runs a part of what the syncer does.
     pub fn look_after(&mut self) {
         match self.random.below(10) {
             4..=6 if self.leaves_syncs => drop(self.wal.write(&self.access)),
@@ -322,19 +322,19 @@ impl Life {
         self.advance();
     }
 
-    /// Tells the model what counts.
+    /// Tells the model what is durable.
     fn advance(&mut self) {
         self.model.advance(if self.counts_syncs { self.wal.synced() } else { self.wal.durable() });
     }
 
-    /// Everything that the syncer does, until there is no more to do.
+    /// Runs the syncer until it has nothing to do.
     pub fn settle(&mut self) {
         let mut idle = 0;
         for _ in 0..1000 {
             let more = self.wal.maintain(&self.access);
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
             let pending = self.access.with(|journal, _| journal.is_pending());
-            // What was retired goes in the round after it is safe.
+            // Retired segments are removed in the round after the log is durable.
             idle += usize::from(!more && !pending);
             if idle == 2 || self.disk.has_crashed() || self.wal.is_failing() {
                 break;
@@ -343,18 +343,18 @@ impl Life {
         self.advance();
     }
 
-    /// How the log is.
+    /// Returns the health of the log.
     pub fn health(&self) -> Health {
         self.access.0.borrow().0.health()
     }
 }
 
-/// Small segments.
+/// Returns settings with small segments.
 pub fn settings(segment_size: u64, mode: SyncMode) -> BinlogSettings {
     BinlogSettings::new(segment_size, mode)
 }
 
-/// When the first life begins.
+/// Returns the time of the first start.
 pub fn dawn() -> Time {
     Time::from_nanos(Duration::from_secs(1_700_000_000).as_nanos() as u64)
 }

@@ -1,7 +1,7 @@
 //! A disk that fails while the server runs.
 //!
-//! Owns the promise about that: no reply that was given is broken by a power cut, whatever failed before; a full disk
-//! takes deletes to the last job; and when the disk is back, all goes on by itself.
+//! Owns the promise: no reply is broken by a power cut, whatever failed before; a full disk accepts deletes down to the
+//! last job; and when the disk recovers, everything resumes without intervention.
 
 use beanpole::internals::binlog::{Health, SyncMode};
 use beanpole::internals::engine::{
@@ -17,7 +17,7 @@ use crate::random::Random;
 use crate::verbs;
 
 impl Life {
-    /// What came back now would be right, after a power cut.
+    /// Checks what would be recovered after a power cut now.
     fn check_cut(&mut self, seed: u64) {
         self.model.advance(self.wal.durable());
         let disk = self.disk.power_cut(seed);
@@ -37,7 +37,7 @@ impl Life {
         });
     }
 
-    /// Kicks all jobs that the client's tube has, as the server does; tells how many.
+    /// Kicks all jobs of the client's tube, as the server does. Returns their number.
     fn kick_all(&mut self, client: ClientId) -> u64 {
         let mut kick = Kick::new(u64::MAX);
         let mut progress = Progress::More;
@@ -56,7 +56,7 @@ impl Life {
     }
 }
 
-/// Puts until it is refused.
+/// Puts jobs until one is refused.
 fn fill(life: &mut Life) -> u64 {
     let client = life.first_client();
     for count in 0..100_000 {
@@ -107,7 +107,7 @@ fn a_full_disk_takes_deletes_to_the_last_job_and_jobs_again_when_there_is_space(
     }
 }
 
-/// Fills the disk with jobs that end by themselves, until there is no room for a result either.
+/// Fills the disk with jobs that end by themselves, until there is no space for a result either.
 fn fill_with_terms(life: &mut Life) -> Vec<JobId> {
     let (mut jobs, mut number) = (Vec::new(), 0);
     while number < 4000 {
@@ -128,7 +128,7 @@ fn fill_with_terms(life: &mut Life) -> Vec<JobId> {
 }
 
 impl Life {
-    /// How often it was reserved and lost, and failed, and how it stands.
+    /// Returns how often the job was reserved, lost and failed, and its state.
     fn look(&self, job: JobId) -> String {
         let (_, engine) = &*self.access.0.borrow();
         let view = engine.any_job(job).expect("a job");
@@ -136,7 +136,7 @@ impl Life {
         format!("{:?} {:?} {fails} {:?} {:?}", view.state(), view.history(), engine.outcome(&view), engine.memory())
     }
 
-    /// Everybody takes what there is, and loses it.
+    /// All clients take all available jobs, and lose them.
     fn lose_all(&mut self) {
         let [leaser, sleeper] = [4, 3].map(|place| self.client_at(place));
         for _ in 0..3 {
@@ -171,7 +171,7 @@ fn what_ends_by_itself_ends_on_a_full_disk_and_spares_what_is_kept_for_deletes()
         life.check_cut(seed);
         life.lose_all();
         life.settle();
-        // Leases end, then lives.
+        // Leases end first, then times to live.
         for seconds in [10, 100] {
             life.now = life.now + Span::from_secs(seconds);
             life.tick();
@@ -192,7 +192,7 @@ fn what_ends_by_itself_ends_on_a_full_disk_and_spares_what_is_kept_for_deletes()
     }
 }
 
-/// Anything fails at any time, once or for a while.
+/// Fails operations of the disk at random times, once or for a while.
 fn misfortune(life: &mut Life, random: &mut Random) {
     let disk = life.disk.clone();
     match random.below(40) {
@@ -242,7 +242,7 @@ fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
         "seed {seed}: {used} bytes are used, and {} known of",
         stats.disk
     );
-    // A record may be as large as a segment here, and the pauses at the beginning of each take half of it.
+    // A record may be as large as a segment here, and the pauses at the beginning of each segment take half of it.
     assert!(used <= 2 * stats.live + 5 * size, "seed {seed}: {used} bytes are used, {} are alive", stats.live);
     cuts + 1
 }
@@ -292,7 +292,7 @@ fn a_kick_of_all_jobs_on_a_disk_that_gets_full_spares_what_is_kept_for_deletes()
             life.put(client, b"later", 1, Span::from_secs(10_000)).expect("room");
             life.settle();
         }
-        // Full, and nobody has noticed yet.
+        // The disk is full, and the log has not noticed it yet.
         disk.set_capacity(disk.used(""));
         assert_eq!(life.health(), Health::Ok);
         assert!(life.kick_all(client) < size / 4, "seed {seed}: there is no room for all");
@@ -308,7 +308,7 @@ fn a_kick_of_all_jobs_on_a_disk_that_gets_full_spares_what_is_kept_for_deletes()
     }
 }
 
-/// The same states as while it runs: what needs no space is done, and the rest refused.
+/// The same states as while the server runs: what needs no space is executed, and the rest is refused.
 #[test]
 fn a_start_on_a_full_disk_takes_deletes_and_jobs_again_when_there_is_space() {
     for seed in 0..8 {
@@ -323,14 +323,14 @@ fn a_start_on_a_full_disk_takes_deletes_and_jobs_again_when_there_is_space() {
             life.settle();
         }
         assert_eq!(life.health(), Health::Full, "seed {seed}");
-        // Killed, or the power goes; and what is free is taken by somebody else.
+        // A kill or a power cut, after which another program takes the free space.
         let disk = if seed % 2 == 0 { disk.kill(seed) } else { disk.power_cut(seed) };
         disk.set_capacity(disk.used(""));
         let mut life = Life::begin(disk.clone(), how, life.now, seed).expect("a start on a full disk");
         assert_eq!(life.model.ids().len(), jobs.len());
         life.settle();
         let client = life.first_client();
-        // What was made ready and not used was given back.
+        // Prepared segments that were not used have been removed.
         while let Some(job) = life.put(client, b"a", 1, Span::ZERO) {
             jobs.push(job);
             life.settle();
@@ -350,7 +350,7 @@ fn a_start_on_a_full_disk_takes_deletes_and_jobs_again_when_there_is_space() {
     }
 }
 
-/// Whatever the disk refuses at the start, the jobs are there.
+/// Whatever the disk refuses at startup, the jobs exist.
 #[test]
 fn a_start_on_a_disk_that_refuses_to_be_written_serves_what_there_is() {
     const EROFS: i32 = 30;

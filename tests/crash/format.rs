@@ -1,16 +1,16 @@
-//! The format of a segment, read by another program: written after the manual page, not after the server's code.
+//! The format of a segment, read by another program, which follows the manual page rather than the server's code.
 //!
 //! Owns a second opinion on what can be read in damaged bytes, and records that the server would never write.
 
 use std::collections::BTreeMap;
 
-/// Bytes of a segment's header.
+/// The size of a segment's header.
 pub const HEADER: usize = 192;
 
-/// Bytes of one of its two copies.
+/// The size of one of its two copies.
 const COPY: usize = 96;
 
-/// Bytes of a record before its payload, and before one of more than 64 bytes.
+/// The size of a record before its payload, and before a payload of more than 64 bytes.
 const PREFIX: usize = 9;
 const LONG_PREFIX: usize = 13;
 
@@ -18,7 +18,7 @@ const LONG_PREFIX: usize = 13;
 pub struct Found<'a> {
     pub kind: u8,
     pub payload: &'a [u8],
-    /// Where it stands.
+    /// Its offset.
     pub at: usize,
     pub end: usize,
 }
@@ -39,7 +39,7 @@ fn check(segment: Segment, at: usize, length: u32, rest: &[u8]) -> u32 {
     crc32fast::hash(&bytes)
 }
 
-/// A record as it stands at a place of a segment.
+/// Returns a record for an offset in a segment.
 pub fn record(segment: Segment, at: usize, kind: u8, payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u32;
     let mut rest = vec![kind];
@@ -51,13 +51,13 @@ pub fn record(segment: Segment, at: usize, kind: u8, payload: &[u8]) -> Vec<u8> 
     [&length.to_le_bytes(), &check.to_le_bytes(), &*rest, payload].concat()
 }
 
-/// A segment's header: behind its two numbers, those of the place before it, the oldest segment, the place that is
-/// synced, and the ids. No process has a number.
+/// Returns the header of a segment, with the end of the log before it, the oldest segment, the sync position, and the
+/// IDs after its two numbers, and no epoch.
 pub fn header(segment: Segment, numbers: [u64; 6]) -> Vec<u8> {
     epoch_header(segment, numbers, [0; 2])
 }
 
-/// The same with the numbers of the process that began it, and of the one that wrote what is before it.
+/// Returns a header with the epoch of the process that started it, and the epoch of what precedes it.
 pub fn epoch_header(segment: Segment, numbers: [u64; 6], epochs: [u64; 2]) -> Vec<u8> {
     let mut bytes = b"beanpole\x03\0\0\0".to_vec();
     for number in [segment.log, segment.number].into_iter().chain(numbers).chain(epochs) {
@@ -68,19 +68,19 @@ pub fn epoch_header(segment: Segment, numbers: [u64; 6], epochs: [u64; 2]) -> Ve
     bytes.repeat(2)
 }
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Clone, Copy)]
 pub struct Header {
     pub log: u64,
-    /// Where the log ends before it: segment and offset.
+    /// The end of the log before the segment: segment and offset.
     pub before: (u64, u64),
-    /// Up to where it was synced.
+    /// The sync position.
     pub synced: (u64, u64),
     /// The segments before this one are not needed.
     pub oldest: u64,
 }
 
-/// None if both copies are damaged.
+/// Returns `None` if both copies are damaged.
 fn read_header(bytes: &[u8]) -> Option<Header> {
     let mut copies = bytes.chunks_exact(COPY).take(2);
     let copy = copies.find(|copy| crc32fast::hash(&copy[..92]).to_le_bytes() == copy[92..])?;
@@ -88,7 +88,7 @@ fn read_header(bytes: &[u8]) -> Option<Header> {
     Some(Header { log: number(copy, 12), before: pair(28), oldest: number(copy, 44), synced: pair(52) })
 }
 
-/// Every record with a good checksum, wherever it stands.
+/// Returns all records with a valid checksum, at any offset.
 pub fn records(segment: Segment, bytes: &[u8]) -> Vec<Found<'_>> {
     let mut found = Vec::new();
     let mut at = HEADER;
@@ -116,7 +116,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// Bytes of terms before the names in them.
+/// The size of the extras without names.
 const TERMS: usize = 48;
 
 fn short(bytes: &[u8], at: usize) -> usize {
@@ -126,25 +126,25 @@ fn short(bytes: &[u8], at: usize) -> usize {
 /// A job as another program finds it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Job {
-    /// As it was submitted.
+    /// The body as it was submitted.
     pub body: Vec<u8>,
-    /// The ending, the unique's kind, and the unique's bytes; none without terms.
+    /// The completion letter, the kind of the unique name, and its bytes; `None` without extras.
     pub options: Option<(u8, u8, Vec<u8>)>,
-    /// How long it lives, when that ends, and when it was to start.
+    /// The time to live, its end, and the scheduled time.
     pub times: Option<[u64; 3]>,
-    /// Most attempts, most failures, failures.
+    /// Maximum number of attempts, maximum number of failures, and failures.
     pub limits: [u8; 3],
-    /// What goes with it.
+    /// The reducer.
     pub reducer: Vec<u8>,
     /// Done or failed, and the result.
     pub outcome: Option<(bool, Vec<u8>)>,
-    /// When its lease ends.
+    /// The end of the lease.
     pub leased: Option<u64>,
-    /// How often it was reserved.
+    /// The number of reservations.
     pub reserves: u32,
 }
 
-/// A number of variable length, and what is behind it.
+/// Returns a number of variable length, and the bytes after it.
 fn variable(bytes: &[u8]) -> (u64, &[u8]) {
     let length = 1 + bytes.iter().position(|byte| byte & 0x80 == 0).expect("a last byte");
     let number = bytes[..length].iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f));
@@ -152,7 +152,7 @@ fn variable(bytes: &[u8]) -> (u64, &[u8]) {
 }
 
 impl Job {
-    /// From a full record, and its id.
+    /// Returns a job from a full record, and its ID.
     fn full(kind: u8, payload: &[u8]) -> (u64, Job) {
         let (id, mut rest) = variable(&payload[8..]);
         for _ in 0..3 {
@@ -182,7 +182,7 @@ impl Job {
         (id, job)
     }
 
-    /// From the rest of a payload, behind what every job has.
+    /// Returns a job from the rest of a payload, after the fields that every job has.
     fn read(kind: u8, rest: &[u8]) -> Job {
         if kind.is_ascii_uppercase() {
             return Job { body: rest.to_vec(), ..Job::default() };
@@ -209,7 +209,7 @@ impl Job {
         }
     }
 
-    /// A record of another kind.
+    /// Applies a record of another kind.
     fn change(&mut self, kind: u8, payload: &[u8]) {
         if kind == b'W' && self.options.is_none() {
             self.options = Some((b'd', b'-', Vec::new()));
@@ -237,8 +237,8 @@ impl Job {
     }
 }
 
-/// The jobs that live by these segments, in order, by their ids: up to the first gap that nothing says was synced, and
-/// without the segments that are not needed.
+/// Returns the jobs in these segments by ID, in order: up to the first gap that was not synced according to the log,
+/// and without segments that are not needed.
 pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
     let headers = || segments.iter().filter_map(|(_, bytes)| read_header(bytes));
     let Some(log) = headers().next().map(|header| header.log) else { return BTreeMap::new() };
@@ -258,7 +258,7 @@ pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
     jobs
 }
 
-/// Visits each record before the end of the log: its segment, kind and payload.
+/// Visits each record before the end of the log, with its segment, kind and payload.
 fn counted(log: u64, used: &[&(u64, Vec<u8>)], visit: &mut dyn FnMut(u64, u8, &[u8])) {
     let synced = used.iter().map(|(segment, bytes)| last_synced(Segment { log, number: *segment }, bytes)).max();
     let is_end = |gap: (u64, usize)| synced.unwrap_or_default() <= (gap.0, gap.1 as u64);
@@ -294,7 +294,7 @@ fn apply(kind: u8, payload: &[u8], jobs: &mut BTreeMap<u64, Job>) {
     }
 }
 
-/// Up to where everything was synced, as one segment says it.
+/// Returns the last sync position in one segment.
 fn last_synced(segment: Segment, bytes: &[u8]) -> (u64, u64) {
     let header = read_header(bytes).map(|header| header.synced);
     let said = records(segment, bytes).into_iter().filter_map(|found| match found.kind {

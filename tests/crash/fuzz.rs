@@ -1,6 +1,6 @@
-//! Anything as a segment.
+//! Arbitrary bytes as a segment.
 //!
-//! Owns the promise that no bytes in the folder can make the server panic, or hang, or take much memory.
+//! Owns the promise that no bytes in the directory can make the server panic, hang or use much memory.
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::engine::{Body, NewJob, Span};
@@ -14,7 +14,7 @@ fn rounds() -> u64 {
     crate::crashes::wished() / 2
 }
 
-/// Opens the folder, uses it a little, and opens it again.
+/// Opens the directory, uses it a little, and opens it again.
 fn open(disk: &Disk) {
     let how = settings(4096, SyncMode::Always);
     let Ok((mut engine, mut journal, wal, _)) = start(disk, how, dawn()) else { return };
@@ -43,7 +43,7 @@ fn random_bytes() {
             let number = random.pick(&[0, 1, 2, 3, 1 << 31, u64::MAX, u32::MAX as u64]);
             let length = random.below(6000) as usize;
             let mut bytes = random.bytes(length);
-            // Small numbers look more like lengths.
+            // Small numbers are more likely lengths.
             (0..length).step_by(3).for_each(|place| bytes[place] &= random.pick(&[0, 1, 0xff]));
             let name = if random.once_in(5) { format!("segment.{number}") } else { format!("segment.{number:010}") };
             disk.put_file(&name, bytes);
@@ -87,7 +87,7 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     }
 }
 
-/// Records whose checksums are right, and whose words make no sense.
+/// Records with valid checksums and random fields.
 #[test]
 fn senseless_records() {
     for seed in 0..rounds() {
@@ -180,7 +180,7 @@ fn full(kind: u8, random: &mut Random) -> Vec<u8> {
     payload
 }
 
-/// Terms that make little sense, and mostly have the right form.
+/// Appends random extras, mostly of the right form.
 fn options(over: bool, body: usize, random: &mut Random, payload: &mut Vec<u8>) {
     let kind = random.pick(b"-nbi");
     let dedup_key = match kind {
@@ -199,7 +199,7 @@ fn options(over: bool, body: usize, random: &mut Random, payload: &mut Vec<u8>) 
     let reducer = random.below(3) as usize;
     payload.extend((dedup_key as u16).to_le_bytes());
     payload.extend((reducer as u16).to_le_bytes());
-    // Few different ones, so that some are the same.
+    // Few different ones, so that some are equal.
     payload.extend(std::iter::repeat_n(random.next() as u8 & 1, dedup_key));
     payload.extend(random.bytes(reducer));
 }

@@ -1,6 +1,6 @@
-//! What the log tells an operator, line by line.
+//! What the log reports to an operator, line by line.
 //!
-//! Owns the lines of one test: each runs on a thread of its own, and sees what was logged there.
+//! Owns the lines of one test: each test runs on its own thread, and sees what was logged there.
 
 use std::cell::RefCell;
 
@@ -20,7 +20,7 @@ impl log::Log for Lines {
     fn flush(&self) {}
 }
 
-/// Listens from now on, to warnings and errors, and forgets what was told so far.
+/// Starts to record warnings and errors, and drops those recorded so far.
 pub fn forget() {
     // Another test may have been first.
     let _ = log::set_logger(&Lines);
@@ -28,7 +28,7 @@ pub fn forget() {
     LINES.take();
 }
 
-/// What was told since.
+/// Returns the lines that were logged since.
 pub fn told() -> Vec<String> {
     LINES.take()
 }

@@ -16,15 +16,15 @@ use crate::format::{records, Segment, HEADER};
 use crate::random::Random;
 use crate::tagged_lives;
 
-/// Segments by their numbers.
+/// Segments by number.
 type Files = BTreeMap<u64, Vec<u8>>;
 
-/// Jobs by their ids, each as text.
+/// Jobs by ID, each as text.
 type Jobs = BTreeMap<u64, String>;
 
 const SIZE: u64 = 4096;
 
-/// All kinds of records but that of ids ahead, which takes half a million jobs.
+/// All kinds of records except reserved IDs, which would need half a million jobs.
 const KINDS: &[u8] = b"PJpjRLBKXAODZNCSGTUEMQWHFY";
 
 pub fn samples(few: u64) -> u64 {
@@ -55,14 +55,14 @@ fn jobs(engine: &Engine) -> Jobs {
     told.collect()
 }
 
-/// The jobs in these files, what is reported about them, and the last id that may have been given.
+/// Returns the jobs in these files, the reported problems, and the last ID that may have been assigned.
 fn look(files: &Files) -> Result<(Jobs, Vec<String>, u64), OpenError> {
     let mut engine = engine();
     let found = inspect(&disk(files), &mut engine)?;
     Ok((jobs(&engine), found.report.problems, found.last_id))
 }
 
-/// All states that the queue was in, and its files at some moments.
+/// All states of the queue, and its files at some moments.
 #[derive(Default)]
 struct Past {
     states: BTreeSet<Vec<(u64, String)>>,
@@ -70,7 +70,7 @@ struct Past {
 }
 
 impl Past {
-    /// Puts and deletes one job at a time, so that every record that changes the jobs ends at a state.
+    /// Puts and deletes one job at a time, so that every record that changes the jobs leads to a state.
     fn live(&mut self, disk: &Disk, steps: u64, seed: u64) {
         let mut life = Life::begin(disk.clone(), settings(SIZE, SyncMode::Always), dawn(), seed).expect("a log");
         let mut random = Random::new(seed);
@@ -94,7 +94,7 @@ impl Past {
         self.files.push(files(disk));
     }
 
-    /// Some lives, one after the other; returns the disk as it is in the end.
+    /// Runs some servers, one after the other. Returns the final disk.
     fn of(seed: u64, disk: Disk) -> (Past, Disk) {
         let (mut past, mut disk) = (Past::default(), disk);
         for life in 0..4 {
@@ -109,7 +109,7 @@ impl Past {
     }
 }
 
-/// Each file of either moment, from one of those that have it; or not at all.
+/// Takes each file from one of the moments at which it exists, or omits it.
 fn mixture(one: &Files, other: &Files, random: &mut Random) -> Files {
     let numbers: BTreeSet<u64> = one.keys().chain(other.keys()).copied().collect();
     let mut mixed = Files::new();
@@ -164,7 +164,7 @@ fn files_of_two_servers_that_continued_from_one_copy_are_refused_or_reported() {
     let (mut random, mut refused) = (Random::new(2), 0);
     for seed in 0..4 {
         let (before, common) = Past::of(100 * seed, Disk::new(seed));
-        // Both do the same at first, so that their files are alike in size.
+        // Both do the same at first, so that their files have similar sizes.
         let [one, other] = [1, 2].map(|side| {
             let disk = common.kill(side);
             let mut past = Past::default();
@@ -188,16 +188,16 @@ fn files_of_two_servers_that_continued_from_one_copy_are_refused_or_reported() {
     assert!(refused > 0, "some of the mixtures are refused");
 }
 
-/// A log with all kinds of records, written by six lives of which only the last ended in order.
+/// A log with all kinds of records, written by six servers, of which only the last was stopped cleanly.
 struct Varied {
     files: Files,
     jobs: Jobs,
-    /// The last id that was given.
+    /// The last ID that was assigned.
     last: u64,
 }
 
 impl Varied {
-    /// `more` jobs that stay are put in each life.
+    /// Each server puts `more` jobs that stay.
     fn new(size: u64, steps: u64, more: u64, seed: u64) -> Varied {
         let (mut disk, mut last) = (Disk::new(seed), 0);
         for life in 0..6 {
@@ -232,7 +232,7 @@ impl Varied {
         self.files.values().map(|bytes| bytes.len() as u64).sum()
     }
 
-    /// Opens damaged files, with a bound for the bytes that are read, and checks that no id is reused.
+    /// Opens damaged files with a bound on the number of bytes read, and checks that no ID is reused.
     fn look(&self, damaged: &Files, what: &str) -> Result<(Jobs, Vec<String>), OpenError> {
         let (disk, mut engine) = (disk(damaged), engine());
         let found = inspect(&disk, &mut engine);
@@ -245,7 +245,7 @@ impl Varied {
         Ok((jobs(&engine), found.report.problems))
     }
 
-    /// The numbers of two segments, which are the same if there is one.
+    /// Returns the numbers of two segments, which are equal if there is only one.
     fn two(&self, random: &mut Random) -> [u64; 2] {
         let numbers: Vec<u64> = self.files.keys().copied().collect();
         let first = random.below(numbers.len() as u64) as usize;
@@ -254,12 +254,12 @@ impl Varied {
     }
 }
 
-/// The bytes up to the last one that is not zero.
+/// Returns the bytes up to the last one that is not zero.
 fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Folders of one segment, of some, and of twenty and more.
+/// Directories of one segment, of several, and of twenty and more.
 fn folders(mut each: impl FnMut(&Varied, &mut Random)) {
     let (mut random, mut kinds, mut counts) = (Random::new(3), BTreeSet::new(), BTreeSet::new());
     for (size, steps, more) in [(1 << 17, 8, 0), (1 << 17, 60, 0), (6000, 40, 0), (700, 40, 45)] {
@@ -301,7 +301,7 @@ fn a_damaged_byte_costs_one_record_at_most_and_is_reported() {
         let changed: BTreeSet<_> = ids.filter(|id| varied.jobs.get(id) != after.get(id)).collect();
         let told = format!("{told}: {problems:?}, {changed:?}");
         assert!(changed.len() <= 1, "{told}");
-        // Nothing is lost with the record that the server was stopped in order, which is the last.
+        // Nothing is lost with the record of a clean stop, which is the last.
         let is_last = varied.files.keys().last() == Some(&number) && place + 17 >= end;
         assert!(!problems.is_empty() || is_last && changed.is_empty(), "{told}");
     });

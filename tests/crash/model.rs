@@ -1,8 +1,7 @@
-//! What the log must remember, kept beside it.
+//! What the log must remember.
 //!
-//! Owns, for each job, how it stands by all that is safe, and the changes that are not safe yet, of which a crash may
-//! keep any. After a crash [`Model::compare`] tells whether the queue that came back is one of those that may come
-//! back.
+//! Owns, for each job, its durable state, and the changes that are not durable yet, of which a crash may keep any.
+//! After a crash, [`Model::compare`] checks that the recovered queue is one of those that may come back.
 
 use std::collections::BTreeMap;
 
@@ -18,23 +17,23 @@ pub struct View {
     created: u64,
     /// r, d, b, l or f: a reserved job comes back ready, unless it is leased.
     state: char,
-    /// Delayed or leased: when it ends. Buried: its place in the order.
+    /// Delayed or leased: when that ends. Buried: its position in the order.
     due: u64,
-    /// Reserves, timeouts, releases, buries, kicks.
+    /// Reserves, timeouts, releases, buries and kicks.
     history: [u32; 5],
-    /// As it was submitted.
+    /// The body as it was submitted.
     body: Vec<u8>,
     options: JobOptions,
     fails: u8,
-    /// Over: done or not, and the result.
+    /// For a finished job: done or not, and the result.
     outcome: Option<(bool, Vec<u8>)>,
 }
 
-/// What was asked for with a job; it never changes.
+/// The options of a job, which never change.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct JobOptions {
     completion: u8,
-    /// Its kind and its bytes.
+    /// The kind of the key, and its bytes.
     dedup_key: (u8, Vec<u8>),
     ttl: u64,
     expires: u64,
@@ -44,51 +43,51 @@ struct JobOptions {
     reducer: Option<Vec<u8>>,
 }
 
-/// What happened to a job, and when.
+/// A change of a job, and its position.
 #[derive(Clone, Debug)]
 struct Step {
-    /// The position behind it.
+    /// The position after it.
     position: u64,
     change: Change,
-    /// It may be left out, because space was short.
+    /// It may be left out if space was short.
     optional: bool,
 }
 
-/// What happened to a job.
+/// A change of a job.
 #[derive(Clone, Debug)]
 enum Change {
     Put(View),
-    /// One of the counters, by its place in [`View::history`], and how the job stood afterwards.
+    /// One of the counters, by its index in [`View::history`], and the state of the job afterwards.
     Count(usize, View),
-    /// So often failed, and perhaps over.
+    /// The number of failures, and the outcome if there is one.
     Outcome(u8, Option<(bool, Vec<u8>)>),
     Delete,
 }
 
 #[derive(Clone, Debug)]
 struct Job {
-    /// By all that is safe; mostly there is just one way in which it may be.
+    /// The durable state; usually there is only one possibility.
     base: Vec<Option<View>>,
-    /// Not safe yet.
+    /// Changes that are not durable yet.
     steps: Vec<Step>,
-    /// As it was last seen in the queue.
+    /// The job as it was last seen in the queue.
     last: Option<View>,
 }
 
-/// The pauses of tubes: until when, by position.
+/// The pauses of tubes: their ends, by position.
 type Pauses = Vec<(u64, Option<Time>)>;
 
-/// See the module's page.
+/// The model; see the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     jobs: BTreeMap<u64, Job>,
     pauses: BTreeMap<Vec<u8>, Pauses>,
     safe: u64,
-    /// The largest id of which a client was told.
+    /// The largest ID that a client has received.
     last_id: u64,
-    /// The largest id that there was when it was looked last.
+    /// The largest ID at the last look.
     newest: u64,
-    /// The disk has failed: what was not safe then is written again, and may be read twice, the second time in part.
+    /// The disk has failed: what was not durable then is written again, and may be read twice, the second time in part.
     pub replays: bool,
 }
 
@@ -97,7 +96,7 @@ fn counters(history: History) -> [u32; 5] {
     [reserves, timeouts, releases, buries, kicks]
 }
 
-/// The job with this id as the log should have it; none if the log must not have it.
+/// Returns the job with this ID as the log should have it, or `None` if the log must not have it.
 pub fn view(engine: &Engine, id: u64) -> Option<View> {
     let job = engine.any_job(JobId(id)).filter(|job| !job.is_volatile())?;
     let (state, due) = match job.state() {
@@ -126,7 +125,7 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
     })
 }
 
-/// A job without a contract is as one with the usual terms.
+/// A job without extras is like a job with the default options.
 fn options(completion: CompletionPolicy, extras: Option<&JobExtras>) -> JobOptions {
     let dedup_key = match extras.map_or(&DedupKey::None, |extras| &extras.dedup_key) {
         DedupKey::None => (b'-', Vec::new()),
@@ -147,7 +146,7 @@ fn options(completion: CompletionPolicy, extras: Option<&JobExtras>) -> JobOptio
 }
 
 impl View {
-    /// As it is restored at `now`.
+    /// Returns the job as it is restored at `now`.
     fn at(mut self, now: Time) -> View {
         if self.state == 'd' && self.due <= now.nanos() {
             (self.state, self.due) = ('r', 0);
@@ -156,7 +155,7 @@ impl View {
     }
 }
 
-/// The job after a change; nothing happens to a job that is not there, or that is over.
+/// Returns the job after a change. A job that does not exist or has ended does not change.
 fn after(job: &Option<View>, change: &Change) -> Option<View> {
     let over = job.as_ref().is_some_and(|job| job.state == 'f');
     match change {
@@ -192,7 +191,7 @@ fn after(job: &Option<View>, change: &Change) -> Option<View> {
     }
 }
 
-/// The ways in which a job may be after a change that may have happened.
+/// Adds the states of a job after a change that may have happened.
 fn maybe_after(ways: &mut Vec<Option<View>>, change: &Change) {
     let mut more: Vec<Option<View>> = ways.iter().map(|way| after(way, change)).collect();
     ways.append(&mut more);
@@ -212,7 +211,7 @@ impl Step {
 }
 
 impl Job {
-    /// All the ways in which it may come back.
+    /// Returns all states in which the job may come back.
     fn allowed(&self, replays: bool) -> Vec<Option<View>> {
         let mut ways = self.base.clone();
         for _ in 0..=usize::from(replays) {
@@ -221,7 +220,7 @@ impl Job {
         ways
     }
 
-    /// The ways in which it may have been when the log went up to a position.
+    /// Returns the states that the job may have had when the log ended at a position.
     fn at(&self, position: u64) -> Vec<Option<View>> {
         let mut ways = self.base.clone();
         for step in self.steps.iter().take_while(|step| step.position <= position) {
@@ -230,7 +229,7 @@ impl Job {
         ways
     }
 
-    /// The same between two moments, when some of its changes of one turn were written down.
+    /// Returns the states between two positions, after some of the changes of one turn.
     fn within(&self, from: u64, to: u64) -> impl Iterator<Item = Option<View>> + '_ {
         let mut ways = self.at(from);
         let steps = self.steps.iter().filter(move |step| step.position > from && step.position <= to);
@@ -245,7 +244,8 @@ impl Job {
         let mut push = |change, optional| self.steps.push(Step { position, change, optional });
         match &now {
             None => {
-                // In the turn of its end its lease may have ended first, which may be all that was written down.
+                // In the turn in which the job ended, its lease may have ended first, and the log may contain only
+                // that.
                 if before.state == 'l' {
                     let mut lost = before.clone();
                     lost.history[1] += 1;
@@ -255,28 +255,28 @@ impl Job {
             }
             Some(view) => {
                 let changed = |place: &usize| view.history[*place] != before.history[*place];
-                // What was buried may have been lost before, and what was lost may be taken again.
+                // A buried job may have been lost before, and a lost job may be reserved again.
                 let order = if view.state == 'b' { [2, 4, 1, 0, 3] } else { [3, 2, 4, 1, 0] };
                 let verdict = view.fails != before.fails || view.outcome.is_some() && before.outcome.is_none();
                 let lost = changed(&1);
-                // A verdict comes behind the end of other leases, and before the job is taken again or buried.
+                // An outcome follows the end of other leases, and precedes the next reservation or burial of the job.
                 let (first, then): (Vec<usize>, Vec<usize>) = order
                     .into_iter()
                     .filter(changed)
                     .partition(|place| verdict && (*place == 1 || view.outcome.is_some()));
                 let mut step = view.clone();
                 let mut count = |place: usize, push: &mut dyn FnMut(Change, bool)| {
-                    // Whatever was released or kicked and reserved in the same turn was ready between.
+                    // A job that was released or kicked and reserved in the same turn was ready in between.
                     if place == 2 && view.state == 'r' {
                         (step.state, step.due) = ('r', 0);
                     }
-                    // What happens by itself is given up first.
+                    // Changes that happen by themselves are given up first.
                     let optional = short && (place < 2 || place == 3 && lost);
                     push(Change::Count(place, step.clone()), optional);
                 };
                 first.into_iter().for_each(|place| count(place, &mut push));
                 if verdict {
-                    // No worker said so: it was its last attempt.
+                    // No worker reported it: it was the last attempt.
                     let spent = view.fails == before.fails && view.outcome.as_ref().is_some_and(|it| !it.0);
                     let optional = short && (spent || changed(&3));
                     push(Change::Outcome(view.fails, view.outcome.clone()), optional);
@@ -289,7 +289,7 @@ impl Job {
 }
 
 impl Model {
-    /// Of a queue that was just opened: all that is there counts.
+    /// Creates the model of a queue that was just opened, in which everything counts.
     pub fn of(engine: &Engine, ids: impl Iterator<Item = u64>) -> Model {
         let job = |id| {
             let view = view(engine, id)?;
@@ -301,12 +301,13 @@ impl Model {
         Model { jobs, pauses: pauses.collect(), last_id, newest: last_id, ..Model::default() }
     }
 
-    /// Jobs that are in the queue.
+    /// Returns the jobs in the queue.
     pub fn ids(&self) -> Vec<u64> {
         self.jobs.iter().filter(|(_, job)| job.last.is_some()).map(|(id, _)| *id).collect()
     }
 
-    /// A verb was recorded up to `position`; `put` is the new job, if there is one. `short`: counters may be given up.
+    /// Observes a verb that was recorded up to `position`. `put` is the new job, if there is one. `short`: counters may
+    /// be given up.
     pub fn observe(&mut self, engine: &Engine, put: Option<u64>, position: u64, short: bool) {
         for (id, job) in &mut self.jobs {
             if job.last.is_some() {
@@ -336,7 +337,7 @@ impl Model {
         assert!(self.jobs.insert(id, job).is_none(), "the id {id} was given again");
     }
 
-    /// Looks which pauses have begun or ended.
+    /// Observes which pauses have begun or ended.
     fn observe_pauses(&mut self, engine: &Engine, position: u64) {
         for (name, _) in engine.pauses() {
             self.pauses.entry(name.to_vec()).or_insert_with(|| vec![(0, None)]);
@@ -349,7 +350,7 @@ impl Model {
         }
     }
 
-    /// The log is safe up to this position.
+    /// The log is durable up to this position.
     pub fn advance(&mut self, safe: u64) {
         assert!(safe >= self.safe, "safety was taken back");
         self.safe = safe;
@@ -363,7 +364,7 @@ impl Model {
         self.jobs.retain(|_, job| job.base.iter().any(Option::is_some) || job.last.is_some() || !job.steps.is_empty());
     }
 
-    /// Whether `engine`, as it came back at `now`, is as it may be.
+    /// Checks that `engine`, recovered at `now`, has an allowed state.
     pub fn compare(&self, engine: &Engine, now: Time) -> Result<(), String> {
         let mut found = 0;
         for (id, job) in &self.jobs {
@@ -382,12 +383,12 @@ impl Model {
             self.compare_prefix(engine, now)?;
         }
         self.compare_uniques(engine)?;
-        // A worker may have been handed the newest job before any disk had it: its id is not given again either.
+        // A worker may have received the newest job before any disk had it. Its ID must not be assigned again either.
         self.compare_newest(engine)?;
         self.compare_pauses(engine, now)
     }
 
-    /// Whether all jobs are as they were together at one moment: what survives is a prefix of what happened.
+    /// Checks that all jobs have the states of one moment: what survives is a prefix of the history.
     fn compare_prefix(&self, engine: &Engine, now: Time) -> Result<(), String> {
         let steps = || self.jobs.values().flat_map(|job| &job.steps);
         let mut moments: Vec<u64> = steps().map(|step| step.position).chain([self.safe]).collect();
@@ -400,7 +401,7 @@ impl Model {
                 .zip(&is)
                 .all(|(job, is)| job.at(moment).into_iter().any(|way| way.map(|view| view.at(now)) == *is))
         };
-        // A turn that changes several jobs may be cut anywhere in it.
+        // A turn that changes several jobs may be cut anywhere.
         let between = |pair: &[u64]| {
             self.jobs.values().zip(&is).all(|(job, is)| {
                 pair.iter().any(|&moment| job.at(moment).into_iter().any(|way| way.map(|view| view.at(now)) == *is))
@@ -413,7 +414,7 @@ impl Model {
         Err("it is no prefix of what happened".to_owned())
     }
 
-    /// Whether no id that was given will be given again.
+    /// Checks that no assigned ID will be assigned again.
     pub fn compare_newest(&self, engine: &Engine) -> Result<(), String> {
         let last = engine.last_id();
         (last >= self.newest)
@@ -421,7 +422,7 @@ impl Model {
             .ok_or_else(|| format!("a worker has seen {}, the last id is {last}", self.newest))
     }
 
-    /// Whether each job is found by what no other may share.
+    /// Checks that each job is found by its unique key.
     fn compare_uniques(&self, engine: &Engine) -> Result<(), String> {
         let mut sharing = BTreeMap::<(u8, Vec<u8>), Vec<JobId>>::new();
         for (id, view) in self.jobs.keys().filter_map(|id| Some((*id, view(engine, *id)?))) {
@@ -429,7 +430,7 @@ impl Model {
         }
         for ((kind, dedup_key), ids) in sharing {
             let right = match kind {
-                // Two have the same only if the delete of one was lost by damage.
+                // Two jobs have the same key only if the delete of one was lost by damage.
                 b'i' => engine
                     .find_id(&dedup_key[..].try_into().expect("sixteen bytes"))
                     .is_some_and(|it| ids.contains(&it)),
@@ -467,7 +468,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether all changes are safe.
+    /// Returns `true` if all changes are durable.
     pub fn is_settled(&self) -> bool {
         self.jobs.values().all(|job| job.steps.is_empty())
     }

@@ -1,6 +1,6 @@
 //! Crashes while a tube is emptied or its jobs are moved to another one, which takes several turns.
 //!
-//! Owns the promise that such a command is carried out for all jobs or for none.
+//! Owns the promise that such a command is executed for all jobs or for none.
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::engine::{Engine, Flush, JobView, MoveJobs, Progress, Span, State};
@@ -10,7 +10,7 @@ use crate::driver::{dawn, settings, Life};
 
 const JOBS: usize = 30;
 
-/// So many of them are moved.
+/// The number of moved jobs.
 const MOVED: usize = 20;
 
 /// Steps of a turn: so few that a command takes many turns.
@@ -28,14 +28,14 @@ fn command(moves: bool) -> Command {
     }
 }
 
-/// How many jobs are in the two tubes.
+/// Returns the numbers of jobs in the two tubes.
 fn counts(life: &Life) -> [usize; 2] {
     let engine = &life.access.0.borrow().1;
     let of = |name: &[u8]| engine.jobs().filter(|job: &JobView| engine.tube_of(job) == name).count();
     [of(b"a"), of(b"b")]
 }
 
-/// One turn of a few steps.
+/// Runs one turn of a few steps.
 fn turn(life: &mut Life, mut work: impl FnMut(&mut Engine) -> Progress) -> Progress {
     let mut progress = Progress::More;
     life.wal.reserve(&life.access, 1000);
@@ -48,8 +48,8 @@ fn turn(life: &mut Life, mut work: impl FnMut(&mut Engine) -> Progress) -> Progr
     progress
 }
 
-/// Runs the command on a disk that crashes at this deed, and then starts again twice. Returns whether it had begun and
-/// was not complete at the crash, and whether the disk crashed.
+/// Runs the command on a disk that crashes at this operation, and then starts twice. Returns whether the command had
+/// begun and was not complete at the crash, and whether the disk crashed.
 fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
     let told = format!("moves {moves}, segments of {size}, deed {point}");
     let mut life = Life::begin(Disk::new(point), settings(size, SyncMode::Always), dawn(), point).expect("a log");

@@ -1,25 +1,25 @@
-//! Verbs of chance for jobs with terms, and for those who take them.
+//! Random verbs for jobs with options, and for the workers that take them.
 //!
-//! Owns the second half of what happens in a [`Life`]: what producers and workers of all protocols ask of such jobs.
-//! Must not judge: the model does.
+//! Owns the second half of what happens in a [`Life`]: the requests of producers and workers of all protocols. Must not
+//! judge; the model does.
 
 use beanpole::internals::engine::{Body, CompletionPolicy, DedupKey, JobId, JobOptions, NewJob, Outcome, Report, Span};
 
 use crate::driver::{Life, RESERVE_POLICIES, TUBES};
 use crate::verbs;
 
-/// What names and bodies are shared among jobs; few, so that jobs are joined.
+/// Names and bodies that jobs share; few, so that jobs are joined.
 const SHARED: [&[u8]; 3] = [b"one", b"two", b"a name that is rather long for the name of a job"];
 
-/// The place of the client that grabs, and of the one that leases.
+/// The index of the client that grabs, and of the one that leases.
 const SLEEPER: usize = 3;
 const LEASER: usize = 4;
 
-/// More jobs that no log knows are not put.
+/// The maximum number of jobs that are not in the log.
 const MOST_VOLATILE: usize = 10;
 
 impl Life {
-    /// One verb that has to do with terms.
+    /// Executes one verb for jobs with options.
     pub fn verb_with_terms(&mut self, many: bool) {
         let job = self.any();
         match self.random.below(20) {
@@ -41,7 +41,7 @@ impl Life {
         engine.check();
     }
 
-    /// What happens seldom.
+    /// Executes a rare verb.
     fn rare(&mut self, job: JobId) {
         let place = self.random.below(RESERVE_POLICIES.len() as u64) as usize;
         match self.random.below(4) {
@@ -64,7 +64,7 @@ impl Life {
         }
     }
 
-    /// A job that its submitters are told of: in the background or not, and joined if there is one of its unique.
+    /// Submits a job whose submitters are notified: in the background or not, and joined if its unique name exists.
     fn submit_told(&mut self) {
         let shared = self.random.pick(&SHARED);
         let dedup_key = match self.random.below(3) {
@@ -89,10 +89,10 @@ impl Life {
         self.submit(options, body);
     }
 
-    /// A job whose outcome is kept.
+    /// Submits a job whose outcome is kept.
     fn submit_kept(&mut self) {
         let mut id = [7; 16];
-        // Now and then one that is there already.
+        // Sometimes one that exists already.
         id[0] = self.random.below(100) as u8;
         let start = match self.random.below(4) {
             0 => Some(self.now + Span::from_millis(2500)),
@@ -130,7 +130,7 @@ impl Life {
         self.volatile.extend(volatile);
     }
 
-    /// A job that somebody waits for, and that goes with its outcome.
+    /// Submits a job that a client waits for, and that ends with its outcome.
     fn run(&mut self) {
         let (client, tube, body) = (self.client_at(1), self.random.pick(&TUBES), self.body());
         let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body };
@@ -177,7 +177,7 @@ impl Life {
         }
     }
 
-    /// Whoever it is says how a job went; without room for that, nothing must have happened.
+    /// Reports an outcome, by any client. Without space for it, nothing must have happened.
     fn complete(&mut self, job: JobId) {
         let outcome = self.outcome();
         let size = match &outcome {
@@ -191,7 +191,7 @@ impl Life {
         });
     }
 
-    /// The same by whoever holds it.
+    /// Reports an outcome by the holder of the job.
     fn finish(&mut self, job: JobId) {
         let outcome = self.outcome();
         let place = self.random.below(RESERVE_POLICIES.len() as u64) as usize;

@@ -1,4 +1,4 @@
-//! Histories of jobs with terms that chance finds too seldom.
+//! Histories of jobs with options that random runs find too rarely.
 //!
 //! Owns one case for each mistake that was made, or nearly made, about outcomes, leases and joined jobs.
 
@@ -23,12 +23,12 @@ fn new(body: &[u8]) -> NewJob {
     NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(5), body: Body::from(body.to_vec()) }
 }
 
-/// Terms of a job whose outcome is kept.
+/// Returns the options of a job whose outcome is kept.
 pub fn kept(number: u8) -> JobOptions {
     JobOptions { completion: CompletionPolicy::Keep, dedup_key: DedupKey::Id([number; 16]), ..JobOptions::default() }
 }
 
-/// Terms of a job that is known by this name.
+/// Returns the options of a job with this unique name.
 fn named(name: &[u8], durable: bool) -> JobOptions {
     JobOptions {
         completion: CompletionPolicy::Tell,
@@ -40,7 +40,7 @@ fn named(name: &[u8], durable: bool) -> JobOptions {
 }
 
 impl Life {
-    /// Submits a job, which there is room for.
+    /// Submits a job for which there is space.
     fn submit_plainly(&mut self, body: &[u8], options: JobOptions) -> JobId {
         self.try_submit(body, options).expect("room for a job")
     }
@@ -58,7 +58,7 @@ impl Life {
         id
     }
 
-    /// Somebody says how it went.
+    /// Reports an outcome.
     pub fn say(&mut self, job: JobId, outcome: Outcome) -> Result<(), NotCompleted> {
         if let Outcome::Done(result) | Outcome::Failed(result) = &outcome {
             self.wal.reserve(&self.access, 100 + result.len() as u64);
@@ -71,12 +71,12 @@ impl Life {
         answer
     }
 
-    /// Writes and syncs all.
+    /// Writes and syncs everything.
     fn save(&mut self) {
         assert!(self.wal.write(&self.access) && self.wal.sync(&self.access));
     }
 
-    /// The queue that comes back after a power cut, which the model agrees with.
+    /// Returns the queue that is recovered after a power cut, which the model accepts.
     fn cut(&mut self) -> Engine {
         self.model.advance(self.wal.durable());
         let disk = self.disk.power_cut(1);
@@ -106,7 +106,7 @@ fn an_outcome_that_is_read_twice_behind_other_records_is_there_once() {
     let mut life = life(&disk, 4096);
     let job = life.submit_plainly(b"body", kept(1));
     life.save();
-    // Reserved and concluded in bytes whose sync fails: they are written again into another segment.
+    // Reserved and finished in bytes whose sync fails: they are written again to another segment.
     let client = life.first_client();
     life.turn(|engine, now| {
         engine.reserve_job(client, job, now).expect("a ready job");
@@ -180,7 +180,7 @@ fn a_volatile_job_is_logged_from_the_moment_at_which_it_is_joined() {
     assert_eq!(back.find_name(b"n", |_| true), Some(job));
     assert_eq!(back.any_job(job).expect("a job").state(), State::Ready);
     assert_eq!(back.any_job(job).expect("a job").history().reserves, 1);
-    // Cancelled while somebody is at it, it is gone at once, and another of that name is another job.
+    // A job that is cancelled while a worker has it is gone at once, and another one of that name is another job.
     life.turn(|engine, now| {
         assert!(engine.cancel(job, now));
         None

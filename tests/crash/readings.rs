@@ -1,7 +1,7 @@
-//! What a start makes of segments that were written by hand, one oddity at a time.
+//! How a start reads segments that were written by hand, one oddity at a time.
 //!
-//! Owns the cases that chance seldom makes: where damage begins and the end of a log ends, ids that only records tell,
-//! and files that belong to nobody.
+//! Owns the cases that random runs rarely make: where damage begins and the log ends, IDs that only records mention,
+//! and files that belong to no log.
 
 use std::io;
 use std::sync::Arc;
@@ -14,13 +14,14 @@ use crate::format::{header, record, Segment, HEADER};
 
 const LOG: u64 = 77;
 
-/// So many ids more than a record says may have been given, if something is missing.
+/// The number of IDs that are skipped if something is missing.
 const AHEAD: u64 = 4 << 20;
 
-/// Numbers further away than this are not gone on behind.
+/// The log does not continue after numbers further away than this.
 const NEAR: u64 = 1 << 20;
 
-/// A segment behind so many bytes of the one before it, if there is one; all before `synced` is.
+/// Returns the beginning of a segment after this many bytes of the previous one, if there is one. Everything before
+/// `synced` is synced.
 fn begin(number: u64, before: u64, synced: (u64, u64)) -> Vec<u8> {
     let place = if before == 0 { [0, 0] } else { [number - 1, before] };
     header(Segment { log: LOG, number }, [place[0], place[1], 1, synced.0, synced.1, 10])
@@ -31,7 +32,7 @@ fn push(bytes: &mut Vec<u8>, number: u64, kind: u8, payload: &[u8]) {
     bytes.extend_from_slice(&record);
 }
 
-/// A job in the default tube.
+/// Appends a job in the default tube.
 fn put(bytes: &mut Vec<u8>, number: u64, id: u64) {
     let mut payload = [0; 8].to_vec();
     let mut id = id;
@@ -114,14 +115,14 @@ fn what_is_used_behind_the_last_record_of_the_last_segment_is_its_end() {
 
 #[test]
 fn the_first_segment_of_all_lacks_none_before_it() {
-    // Whatever its header says is the oldest that is needed.
+    // Whatever its header says is the oldest needed segment.
     for oldest in [0, 1] {
         let first = header(Segment { log: LOG, number: 1 }, [0, 0, oldest, 0, 0, 10]);
         assert!(look(&disk(&[(1, first)])).report.problems.is_empty(), "{oldest}");
     }
 }
 
-/// A disk of which one file cannot be read behind its header, or whose files are shorter than it says.
+/// A disk on which one file cannot be read after its header, or whose files are shorter than it reports.
 struct Odd {
     disk: Disk,
     unreadable: String,
@@ -194,7 +195,7 @@ fn an_id_that_only_its_own_record_tells_is_not_given_again() {
     let mut bytes = begin(1, 0, (0, 0));
     put(&mut bytes, 1, GIVEN);
     assert_eq!(look(&disk(&[(1, bytes.clone())])).last_id, GIVEN);
-    // What cannot be read may have told of more, but for the last record of a server that was stopped in order.
+    // Unreadable records may have mentioned more IDs, except for the last record of a clean stop.
     let end = bytes.len() as u64;
     synced(&mut bytes, 1, (1, end));
     bytes[20] ^= 1;
@@ -223,7 +224,7 @@ fn no_server_gives_ids_so_large() {
     }
 }
 
-/// The number of the segment that a server on this disk makes next.
+/// Returns the number of the next segment that a server on this disk creates.
 fn goes_on_in(disk: &Disk) -> u64 {
     let before = disk.names();
     start(disk, settings(4096, SyncMode::Always), dawn()).expect("a log");
@@ -242,7 +243,7 @@ fn a_log_goes_on_behind_all_numbers_that_are_near() {
     assert_eq!(goes_on_in(&disk(&[(1, one())])), 2);
     assert_eq!(goes_on_in(&disk(&[(1, one()), (4, vec![0; 100])])), 5, "nothing was written to it");
     for (other, next) in [(3, 4), (NEAR + 1, NEAR + 2), (NEAR + 2, 3)] {
-        // Of two logs, that with more segments is the log.
+        // Of two logs, the one with more segments counts.
         let mut second = begin(2, one().len() as u64, (0, 0));
         put(&mut second, 2, 2);
         let foreign = header(Segment { log: LOG + 1, number: other }, [0, 0, 1, 0, 0, 10]);

@@ -1,4 +1,4 @@
-//! Where the engine's reference model and its runs find the engine's vocabulary two rooms above themselves.
+//! Provides the engine's vocabulary two modules above the reference model, where the model expects it.
 
 pub use beanpole::internals::engine::*;
 

@@ -1,4 +1,4 @@
-//! The engine's reference model, the calls to it, and the chance that makes them up.
+//! The engine's reference model, the calls to it, and the random choice of calls.
 
 #[path = "../../src/engine/tests/calls.rs"]
 #[allow(dead_code)] // what only the engine's own tests ask

@@ -15,11 +15,11 @@ use crate::reference::comparing::{compare, step, Stage};
 use crate::reference::model::Model;
 use crate::reference::script::{Kind, Script};
 
-/// Runs, unless somebody asks for more.
+/// The number of runs, unless the environment sets another.
 const SEEDS: u64 = 60;
 const STEPS: usize = 300;
 
-/// Room in the log for whatever one call writes.
+/// Space in the log for whatever one call writes.
 const ROOM: u64 = 16 * 1024;
 
 struct Server {
@@ -39,7 +39,7 @@ impl Server {
         Server { disk, access: Access((journal, engine).into()), wal }
     }
 
-    /// Everything is written, synced, and compacted as far as need be.
+    /// Writes, syncs and compacts everything.
     fn settle(&self) {
         for _ in 0..20 {
             self.wal.maintain(&self.access);
@@ -56,7 +56,7 @@ fn play(kind: Kind, seed: u64) -> Result<(), String> {
     let mut now = stage.start;
     let mut model = Model::new(stage.limits.clone());
     let mut server = Server::start(Disk::new(seed), &stage, now);
-    // As it was when the log was written last.
+    // The model when the log was last written.
     let mut written = model.clone();
     for left in (0..STEPS).rev() {
         if random.once_in(40) {

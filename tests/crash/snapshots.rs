@@ -20,43 +20,43 @@ struct Standing {
     pri: u32,
     delay: u64,
     state: State,
-    /// Delayed or leased: when it ends. Buried: its place in the order.
+    /// Delayed or leased: when that ends. Buried: its position in the order.
     due: Time,
-    /// Reserves, timeouts, releases, buries, kicks.
+    /// Reserves, timeouts, releases, buries and kicks.
     history: [u32; 5],
     fails: u8,
     outcome: Option<(bool, Vec<u8>)>,
-    /// The groups that it is a member of or waits for.
+    /// The groups that the job is a member of or waits for.
     ties: String,
 }
 
-/// The key, its tube's name, and the id of the job that had it.
+/// The key, the name of its tube, and the ID of the job that had it.
 type EndedKeys = BTreeMap<(Vec<u8>, String), (u64, Time)>;
 
-/// See the module's page.
+/// A snapshot; see the module's documentation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Snapshot {
     position: u64,
     jobs: BTreeMap<u64, Standing>,
     keys: EndedKeys,
     settings: BTreeMap<Vec<u8>, TubeSettings>,
-    /// The members of each group that have ended.
+    /// The number of ended members of each group.
     groups: BTreeMap<Vec<u8>, u64>,
     last_id: u64,
 }
 
-/// All that came one after the other.
+/// All snapshots in order.
 #[derive(Default)]
 pub struct Snapshots(Vec<Snapshot>);
 
 fn standing(engine: &Engine, job: &JobView) -> Standing {
     let options = engine.stored_options(job);
     let fixed = options.map(|options| StoredOptions { outcome: None, order: 0, ties: StoredTies::None, ..options });
-    // What a schedule has counted changes, and so does when it is due.
+    // The counts of a schedule change, and so does the time at which it is due.
     let schedule = options.and_then(|options| options.schedule);
     let initial = schedule.map(|schedule| StoredSchedule { due: Time::NEVER, count: RunCount::default(), ..schedule });
     let fixed = fixed.map(|options| StoredOptions { schedule: initial, ..options });
-    // A job without tags may have been tied to a group.
+    // A job without tags may be tied to a group.
     let fixed = fixed.filter(|options| *options != plain());
     let body = &job.body().bytes()[..engine.payload_len(job)];
     let history = match schedule.map(|schedule| schedule.count) {
@@ -83,7 +83,7 @@ fn standing(engine: &Engine, job: &JobView) -> Standing {
     }
 }
 
-/// The options of a job without any.
+/// Returns the options of a job without any.
 fn plain() -> StoredOptions<'static> {
     StoredOptions {
         schedule: None,
@@ -106,7 +106,7 @@ fn plain() -> StoredOptions<'static> {
 }
 
 impl Standing {
-    /// As it is restored at `now`.
+    /// Returns the state as it is restored at `now`.
     fn at(&self, now: Time) -> Standing {
         let mut standing = self.clone();
         if standing.state == State::Delayed && standing.due <= now {
@@ -115,8 +115,8 @@ impl Standing {
         standing
     }
 
-    /// Whether it may stand so within a turn, of which these are the beginning and the end: not all that the turn did
-    /// with it was written.
+    /// Returns `true` if this is a possible state within a turn that begins with `before` and ends with `after`, of
+    /// which only a part was written.
     fn is_within(&self, before: Option<&Standing>, after: Option<&Standing>) -> bool {
         let ends = || before.into_iter().chain(after);
         let same = ends().all(|end| end.fixed == self.fixed);
@@ -128,7 +128,7 @@ impl Standing {
 }
 
 impl Snapshot {
-    /// Of a queue whose changes are recorded up to this position.
+    /// Creates the snapshot of a queue whose changes are recorded up to this position.
     pub fn of(engine: &Engine, position: u64) -> Snapshot {
         let jobs = engine.jobs().filter(|job| !job.is_volatile());
         let keys = engine.ended_keys().map(|ended| {
@@ -145,7 +145,7 @@ impl Snapshot {
         }
     }
 
-    /// As it is restored at `now`: what is over by then does not count.
+    /// Returns the snapshot as it is restored at `now`, without what has ended by then.
     fn at(&self, now: Time) -> Snapshot {
         let mut snapshot = self.clone();
         snapshot.jobs.values_mut().for_each(|job| *job = job.at(now));
@@ -159,7 +159,7 @@ impl Snapshot {
     }
 }
 
-/// Why `found` is not what is between these two; each job, key and limit may be as before or as after.
+/// Explains why `found` is not between these two. Each job, key and limit may be as before or as after.
 fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), String> {
     let ids: BTreeSet<u64> = [before, after, found].iter().flat_map(|it| it.jobs.keys().copied()).collect();
     for id in ids {
@@ -175,7 +175,7 @@ fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), 
         if is != old && is != new {
             return Err(format!("key {name:?} was {old:?}, became {new:?}, is {is:?}"));
         }
-        // What has ended is there, or what keeps others from being taken in.
+        // What has ended still exists, or prevents others from being accepted.
         if let (None, Some((id, _)), None) = (old, new, is) {
             if before.jobs.contains_key(id) && !found.jobs.contains_key(id) {
                 return Err(format!("neither job {id} nor its key {name:?} is there"));
@@ -197,7 +197,7 @@ fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), 
     Ok(())
 }
 
-/// How many members of a group have ended.
+/// Returns the number of ended members of a group.
 fn ended(engine: &Engine, name: &[u8]) -> u64 {
     engine.group_stats(&name.into()).map_or(0, |group| group.ended)
 }
@@ -213,18 +213,18 @@ fn differences(safe: &Snapshot, found: &Snapshot) -> String {
 }
 
 impl Snapshots {
-    /// One more turn.
+    /// Adds a snapshot.
     pub fn push(&mut self, snapshot: Snapshot) {
         self.0.push(snapshot);
     }
 
-    /// All up to this position is safe, so that no earlier queue can come back any more.
+    /// Everything up to this position is durable, so no earlier queue can come back any more.
     pub fn advance(&mut self, safe: u64) {
         let first = self.0.iter().rposition(|snapshot| snapshot.position <= safe);
         self.0.drain(..first.unwrap_or(0));
     }
 
-    /// Whether the queue that came back at `now` is one that may, if all up to this position was safe.
+    /// Checks that the queue recovered at `now` is allowed, if everything up to this position was durable.
     pub fn compare(&self, engine: &Engine, safe: u64, now: Time) -> Result<(), String> {
         let found = Snapshot::of(engine, 0).at(now);
         let Some(first) = self.0.iter().rposition(|snapshot| snapshot.position <= safe) else { return Ok(()) };

@@ -1,7 +1,7 @@
-//! Jobs with tags, keys that outlive them, moves and limits: what comes back after the power was cut.
+//! Jobs with tags, keys that outlive them, moves and limits, after a power cut.
 //!
-//! Owns the cases by name: a duplicate's reply before the original is safe, a batch of which a half is deleted, a
-//! flush that was interrupted, a key that outlives its job, and all of it written again by compaction.
+//! Owns the named cases: a duplicate's reply before the original is durable, a batch of which a half is deleted, an
+//! interrupted flush, a key that outlives its job, and all of them rewritten by compaction.
 
 use beanpole::internals::binlog::{JournalAccess, SyncMode};
 use beanpole::internals::engine::{
@@ -56,7 +56,7 @@ fn verb(life: &mut Life, verb: impl FnOnce(&mut Engine, Time)) {
     });
 }
 
-/// What a start after a power cut finds.
+/// Returns the queue that a start finds after a power cut.
 fn after_cut(disk: &Disk, now: Time) -> Engine {
     let (engine, _, _, report) = start(&disk.power_cut(1), settings(SEGMENT, SyncMode::Always), now).expect("a log");
     assert!(report.problems.is_empty(), "{:?}", report.problems);
@@ -104,7 +104,7 @@ fn tags_and_what_came_of_them_come_back() {
     engine.check();
 }
 
-/// A client was told of each failed try, so each counts after a restart.
+/// Clients received a reply for each failed try, so each counts after a restart.
 #[test]
 fn a_failed_try_counts_though_the_full_disk_has_room_for_one_change_alone() {
     let disk = Disk::new(1);
@@ -146,7 +146,7 @@ fn a_key_outlives_its_job_and_a_duplicate_s_answer_waits_for_the_original() {
     assert!(promised.put_count > before.put_count, "the answer promises the original");
     let client = life.first_client();
     verb(&mut life, |engine, now| assert!(engine.delete(client, id, now)));
-    // Whatever of the last write is there, the job or its key is.
+    // Whatever survives of the last write, the job or its key exists.
     let torn = disk.power_cut(3);
     let (mut engine, ..) = start(&torn, settings(SEGMENT, SyncMode::Always), life.now).expect("a log");
     let other = engine.connect();
@@ -193,7 +193,7 @@ fn moves_and_limits_come_back() {
         let tags = Tags { tube: Some((*b"full").into()), ..Tags::default() };
         assert!(engine.put_tagged(other, new(1), tags, life.now).is_err());
         assert!(engine.tube_stats(b"free", life.now).is_none(), "a tube without a limit and jobs is gone");
-        // Everything once more, through compaction.
+        // Everything once more, after compaction.
         for round in 0..400 {
             let id = put_new(&mut life, key(&format!("round{pass}-{round}"), if round < 40 { 1000 } else { 0 }));
             verb(&mut life, |engine, now| assert!(engine.delete(client, id, now)));
@@ -239,7 +239,7 @@ fn a_part_of_a_batch_or_of_a_flush_may_be_left_and_nothing_else() {
     }
 }
 
-/// Puts a job into a tube in which only one try may fail, and fails it. `kept`: as a Workq job.
+/// Puts a job into a tube in which one try may fail, and fails it. `kept`: as a Workq job.
 fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
     let client = life.first_client();
     let (completion, dedup_key) =
@@ -269,7 +269,7 @@ fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
 // Promises: P29.
 #[test]
 fn an_origin_goes_with_its_dead_letter() {
-    // Its life is over when it is kicked.
+    // Its time to live is over when it is kicked.
     let disk = Disk::new(1);
     let mut life = begin(&disk, dawn());
     let id = dead_letter(&mut life, false, Span::from_secs(5));
@@ -278,7 +278,7 @@ fn an_origin_goes_with_its_dead_letter() {
         engine.kick_job(id, now);
     });
     assert!(life.access.with(|_, engine| engine.job(id).is_none()));
-    // A worker that had it before says how it went.
+    // A worker that had the job before reports its outcome.
     let disk = Disk::new(2);
     let mut life = begin(&disk, dawn());
     let id = dead_letter(&mut life, true, Span::MAX);

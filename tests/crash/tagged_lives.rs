@@ -1,6 +1,6 @@
-//! Crashes at any moment of lives in which jobs have tags, go to other tubes and are flushed.
+//! Crashes at any moment of runs in which jobs have tags, move to other tubes and are flushed.
 //!
-//! Owns the verbs of chance for that. What must come back, `snapshots` says; the other lives have all other verbs.
+//! Owns the random verbs for that. `snapshots` decides what must come back; other runs have all other verbs.
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::internals::engine::{
@@ -14,10 +14,10 @@ use crate::driver::{dawn, settings, start, Life, TUBES};
 use crate::random::Random;
 use crate::snapshots::{Snapshot, Snapshots};
 
-/// Keys, few, so that jobs are duplicates.
+/// Few keys, so that jobs are duplicates.
 const KEYS: [&[u8]; 3] = [b"k", b"0123456789abcdef0123456789abcdef", b"a key that is rather long for the key of a job"];
 
-/// Room in the log for any verb, in bytes: what the log lacks room for it may leave out.
+/// Space in the log for any verb, in bytes: without space, the log may leave things out.
 const ROOM: u64 = 4000;
 
 fn tags(random: &mut Random) -> Tags {
@@ -43,7 +43,7 @@ fn tags(random: &mut Random) -> Tags {
     }
 }
 
-/// Up to two groups, so that a job may be a member of one and wait for the other.
+/// Draws up to two groups, so that a job may be a member of one and wait for the other.
 fn groups(random: &mut Random) -> Vec<GroupTag> {
     let count = random.pick(&[0, 0, 1, 2]);
     let names = KEYS.iter().take(count);
@@ -64,7 +64,7 @@ fn put(life: &mut Life) {
     });
 }
 
-/// Jobs go to another tube, or away.
+/// Moves or removes jobs.
 fn operate(life: &mut Life, job: JobId) {
     let place = life.random.below(3) as usize;
     let client = life.client_at(place);
@@ -98,7 +98,7 @@ fn operate(life: &mut Life, job: JobId) {
     });
 }
 
-/// One verb, with or without tags, and something for the log.
+/// Executes one verb, with or without tags, and a random operation of the log.
 pub fn step(life: &mut Life) {
     life.now = life.now + Span::from_millis(life.random.pick(&[0, 1, 20, 300, 2000]));
     life.wal.reserve(&life.access, ROOM);
@@ -113,7 +113,7 @@ pub fn step(life: &mut Life) {
     life.look_after();
 }
 
-/// Whether each key is refused or taken in as the jobs and the ended keys that came back say.
+/// Checks that each key is refused or accepted according to the recovered jobs and ended keys.
 fn answers(engine: &mut Engine, now: Time) {
     for (key, tube) in KEYS.iter().flat_map(|key| TUBES.map(|tube| (*key, tube))) {
         let named = DedupKey::Name(key.into());
@@ -148,7 +148,7 @@ fn begin(disk: &Disk, how: BinlogSettings, now: Time, seed: u64) -> Option<Life>
     }
 }
 
-/// Lives four lives, one after the other, each until its disk crashes. Returns how often it crashed.
+/// Runs four servers, one after the other, each until its disk crashes. Returns the number of crashes.
 fn lives(seed: u64, how: BinlogSettings, power: bool, steps: u64, point: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut disk = Disk::new(seed);
@@ -191,7 +191,7 @@ fn lives(seed: u64, how: BinlogSettings, power: bool, steps: u64, point: u64) ->
 }
 
 fn everywhere(mode: SyncMode, power: bool) {
-    // Each of these lives takes as long as many of the short ones without tags.
+    // Each of these runs takes as long as many of the short ones without tags.
     let (wished, mut done, mut seed) = ((wished() / 20).max(60), 0, 1);
     while done < wished {
         let size = [700, 1500, 4096, 8192, 40_000][seed as usize % 5];

@@ -1,8 +1,8 @@
-//! A disk that fails more than once, or at the wrong moment: what takes over must not take away.
+//! A disk that fails more than once, or at the wrong moment: a new segment must not remove anything.
 //!
-//! Owns histories that chance seldom finds: a new segment that fails as well, a sync that fails behind compaction, an
-//! end in the middle of the last sync, very many segments that go at once on a full disk, and files that do not belong
-//! there.
+//! Owns histories that random runs rarely find: a new segment that fails as well, a sync that fails after compaction,
+//! an end in the middle of the last sync, very many segments that are removed together on a full disk, and foreign
+//! files.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,14 +41,14 @@ fn bring(life: &Life) -> bool {
     life.wal.write(&life.access) && life.wal.sync(&life.access)
 }
 
-/// How many jobs are there, strictly.
+/// Returns the number of recovered jobs in strict mode.
 fn found(disk: &Disk, segment: u64, mode: SyncMode, life: &Life) -> usize {
     let how = settings(segment, mode).strictly();
     let (engine, ..) = start(disk, how, life.now).unwrap_or_else(|error| panic!("{error}"));
     engine.jobs().count()
 }
 
-/// A segment cannot be made; then those that take over fail `failures` times, with a delete before the last of them.
+/// A segment cannot be created; then its replacements fail `failures` times, with a delete before the last of them.
 fn fails_again(failures: u64) {
     const SEGMENT: u64 = 1 << 18;
     let disk = Disk::new(3);
@@ -69,7 +69,7 @@ fn fails_again(failures: u64) {
     }
     life.wal.maintain(&life.access);
     assert_eq!(life.health(), Health::Ok);
-    // Before compaction has written the others again.
+    // Before compaction has rewritten the others.
     for disk in [disk.kill(1), disk.power_cut(1)] {
         assert_eq!(found(&disk, SEGMENT, SyncMode::Always, &life), ids.len() - 1, "{failures} failures");
     }
@@ -120,7 +120,7 @@ fn without_syncs_nothing_goes_while_its_copy_is_in_doubt() {
         life.wal.sync(&life.access);
         life.wal.maintain(&life.access);
     }
-    // Long since in files that are synced.
+    // In files that were synced long ago.
     let kept: Vec<u64> = ids.iter().copied().filter(|id| id % 4 == 0 && *id < 190).collect();
     for id in ids.iter().copied().filter(|id| id % 4 != 0 && *id < 580) {
         delete(&mut life, id);
@@ -192,7 +192,7 @@ fn a_file_of_a_far_number_leads_nobody_astray() {
     assert_eq!(found(&disk.kill(1), 4096, SyncMode::Always, &life), count);
 }
 
-/// Two moments of a disk: the later one has come when somebody reads from `border` on.
+/// Two moments of a disk: the later one begins when a read starts at `border` or later.
 struct Grows {
     early: Disk,
     late: Disk,
@@ -250,8 +250,8 @@ fn a_copy_of_a_segment_that_grows_meanwhile_has_no_gaps() {
     assert!(inspected.report.progress.jobs >= 103);
 }
 
-/// What a segment that is needed no longer said is in later ones. Without syncs before, these are not on the disk yet,
-/// and neither is what says that nobody needs it.
+/// The contents of a segment that is no longer needed are in later ones. Without syncs before, these are not on the
+/// disk yet, nor is the record that it is not needed.
 #[test]
 fn a_power_cut_in_a_start_that_has_removed_segments_loses_nothing() {
     let mut removed = 0;

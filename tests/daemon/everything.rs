@@ -1,6 +1,6 @@
-//! A queue with every tag, key, limit, pause and setting that can be stored, and what an export says of it.
+//! A queue with every tag, key, limit, pause and setting that can be stored, and what an export contains of it.
 //!
-//! Owns the commands that fill it. A tag or setting that is not among them fails `tests/features.rs`. All times are so
+//! Owns the commands that fill it. A tag or setting that is missing here fails `tests/features.rs`. All times are so
 //! long that none ends during a test.
 
 use std::io::{BufRead, BufReader, Write};

@@ -1,14 +1,14 @@
-//! Lines and bodies that arrive slowly, not at all, or are larger than there is memory for.
+//! Lines and bodies that arrive slowly or not at all, or are larger than the available memory.
 
 use std::time::Duration;
 
 use crate::daemon::{shell, wait_until, Daemon};
 use crate::wire::{at_rest, calm, figure, put, served, stat, Wire};
 
-/// The largest body that can be declared.
+/// The largest body that can be announced.
 const GIB: usize = 1 << 30;
 
-/// Clients that do the same at once.
+/// Clients that do the same simultaneously.
 const CROWD: usize = 20;
 
 #[test]
@@ -28,7 +28,7 @@ fn byte_by_byte() {
     calm(&daemon);
 }
 
-/// Clients that stop in the midst of something, and what brings each of them to its end.
+/// Clients that stop in the middle of something, and how each of them ends.
 #[test]
 fn halves_of_lines_and_bodies() {
     let daemon = Daemon::start(&[]);
@@ -58,7 +58,7 @@ fn halves_of_lines_and_bodies() {
     calm(&daemon);
 }
 
-/// The memory for a body is taken when its bytes come, not when they are announced.
+/// The memory for a body is allocated when its bytes arrive, not when they are announced.
 #[test]
 fn huge_bodies_that_never_come() {
     let daemon = Daemon::start(&["-z", "1073741824", "--max-memory", "64G"]);
@@ -77,7 +77,7 @@ fn huge_bodies_that_never_come() {
     calm(&daemon);
 }
 
-/// There is no room for any of them; those that never come cost nothing, those that come are swallowed.
+/// There is no memory for any of them. Bodies that never arrive cost nothing, and those that arrive are discarded.
 #[test]
 fn many_huge_bodies_and_little_memory() {
     let daemon = Daemon::start(&["-z", "1073741824", "--max-memory", "1M"]);
@@ -100,7 +100,7 @@ fn many_huge_bodies_and_little_memory() {
     calm(&daemon);
 }
 
-/// Who announces a large body has taken nothing from others before it comes; what has come is on account.
+/// Announcing a large body takes no memory from others. Received bytes count.
 #[test]
 fn bodies_are_on_account_as_they_arrive() {
     let daemon = Daemon::start(&["-t", "1", "-z", "1M", "--max-memory", "1M"]);
@@ -108,7 +108,7 @@ fn bodies_are_on_account_as_they_arrive() {
     let mut first = Wire::to(&daemon);
     first.send(format!("list-tube-used\r\n{line}"));
     first.expect("USING default");
-    // Answered by the same thread, so the first line has been dealt with.
+    // The same thread replies, so the first line has been processed.
     served(&daemon);
     let mut second = Wire::to(&daemon);
     second.send(line);
@@ -116,7 +116,7 @@ fn bodies_are_on_account_as_they_arrive() {
     second.send("\r\n");
     let id = second.line();
     let id = id.strip_prefix("INSERTED ").expect("room, since nothing of the other one has come");
-    // It says nothing before all has come, and can be understood then.
+    // The server replies only after the whole body, and then correctly.
     first.send(&body);
     first.send("\r\nlist-tube-used\r\n");
     first.expect("OUT_OF_MEMORY");
@@ -135,7 +135,7 @@ fn bodies_are_on_account_as_they_arrive() {
     calm(&daemon);
 }
 
-/// The system may have less memory than the server was told that there is. beanstalkd answers OUT_OF_MEMORY then.
+/// The system may have less memory than the server was told. beanstalkd then replies OUT_OF_MEMORY.
 #[test]
 fn a_body_that_the_system_has_no_memory_for() {
     let arguments = ["-p", "0", "-t", "1", "-z", "1073741824", "--max-memory", "4G"];
@@ -152,7 +152,7 @@ fn a_body_that_the_system_has_no_memory_for() {
     calm(&daemon);
 }
 
-/// Everything but put goes on, and put does when there is room again.
+/// Everything but put continues, and put does when there is memory again.
 // Promises: P21.
 #[test]
 fn with_the_memory_used_up() {

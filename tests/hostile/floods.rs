@@ -1,4 +1,4 @@
-//! Bytes without sense, and sense without end.
+//! Meaningless bytes, and endless valid commands.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,10 +10,10 @@ use beanpole::Client;
 use crate::daemon::{wait_until, Daemon, Folder};
 use crate::wire::{calm, figure, put, served, stat, Dice, StopAtEnd, Wire};
 
-/// More memory than this is not held for input that is no command yet, or waits for its turn.
+/// The server must not hold more memory than this for input that is not a command yet, or that waits for its turn.
 const BOUND: u64 = 16 << 20;
 
-/// Sends something that makes no sense from several clients; all of them can be understood again afterwards.
+/// Sends meaningless bytes from several clients, all of which must be able to send valid commands afterwards.
 fn nonsense(bytes: &[u8]) {
     let daemon = Daemon::start(&[]);
     served(&daemon);
@@ -59,7 +59,7 @@ fn carriage_returns_without_end() {
     nonsense(&[b'\r'; 1 << 20]);
 }
 
-/// One round of commands about one job and one tube, and all that is answered to it.
+/// Returns one round of commands about one job and one tube, and all replies.
 fn round(id: usize) -> (Vec<u8>, String) {
     let body = format!("body {id}");
     let mut commands = put(body.as_bytes(), 60);
@@ -71,7 +71,7 @@ fn round(id: usize) -> (Vec<u8>, String) {
     (commands, replies.replace("ID", &id.to_string()).replace("LENGTH", &body.len().to_string()))
 }
 
-/// One write of very many commands; the client reads only when the server has stopped reading, or has read it all.
+/// One write of very many commands. The client reads only when the server has stopped reading, or has read everything.
 #[test]
 fn a_hundred_thousand_commands_in_one_write() {
     let daemon = Daemon::start(&[]);
@@ -94,12 +94,12 @@ fn a_hundred_thousand_commands_in_one_write() {
     calm(&daemon);
 }
 
-/// Somebody else is served, without a job, whose number would be missing from those that are counted on.
+/// Checks that another client is served, without putting a job, which would shift the IDs.
 fn serves_without_jobs(daemon: &Daemon) {
     Wire::to(daemon).ask("list-tube-used", "USING default");
 }
 
-/// Commands behind a reserve that waits are kept, in bounds, and answered in order when it has ended.
+/// Commands behind a waiting reserve are kept, within bounds, and executed in order when it has ended.
 #[test]
 fn thousands_of_commands_behind_a_blocked_reserve() {
     const CLIENTS: usize = 10;
@@ -119,7 +119,7 @@ fn thousands_of_commands_behind_a_blocked_reserve() {
     let mut producer = Wire::to(&daemon);
     let mut clients: Vec<Wire> = clients.into_iter().map(Wire::of).collect();
     (0..CLIENTS).for_each(|_| assert!(producer.put(b"go", 3600) > 0));
-    // First come, first served, though they came in no order that a client can know: one for each.
+    // Each client gets one, in an order that clients cannot know.
     clients.iter_mut().for_each(|client| assert_eq!(client.job().1, b"go"));
     for client in &mut clients {
         (0..COMMANDS).for_each(|number| client.expect(&format!("USING t{number}")));
@@ -127,7 +127,7 @@ fn thousands_of_commands_behind_a_blocked_reserve() {
     calm(&daemon);
 }
 
-/// Sends commands without a pause and reads all replies, until told to stop.
+/// Sends commands without a pause and reads all replies until it is stopped.
 fn flood(stream: TcpStream, commands: &[u8], stop: &AtomicBool) {
     let mut replies = stream.try_clone().expect("a connection");
     let mut stream = stream;
@@ -145,12 +145,12 @@ fn flood(stream: TcpStream, commands: &[u8], stop: &AtomicBool) {
                 Err(_) => break,
             }
         }
-        // It may have been closed already.
+        // The connection may be closed already.
         let _ = stream.shutdown(Shutdown::Both);
     });
 }
 
-/// A server with one thread that can be reached over a Unix socket, where what was sent is there when `send` returns.
+/// A server with one thread and a Unix socket, over which sent bytes have arrived when `send` returns.
 struct Flooded {
     daemon: Daemon,
     /// Asks how far the server has come.
@@ -167,7 +167,7 @@ impl Flooded {
         Flooded { daemon, bystander, _folder: folder }
     }
 
-    /// A connection that has been answered once: until then the server need not have taken it from the listener.
+    /// Returns a connection that has received one reply: before, the server need not have accepted it.
     fn client(&self) -> Client {
         let mut client = Client::connect_unix(self.daemon.path()).expect("a connection");
         client.send(b"use default\r\n").expect("room in the socket");
@@ -175,8 +175,8 @@ impl Flooded {
         client
     }
 
-    /// Each of these clients sends a command so many times while the server is stopped, and the bystander one command
-    /// behind them all. Returns how many of theirs, which `key` counts, are carried out before the bystander's.
+    /// Each of these clients sends a command this many times while the server is stopped, and the bystander sends one
+    /// command after all of them. Returns how many of theirs, counted by `key`, are executed before the bystander's.
     fn ahead(&mut self, clients: &mut [Client], command: &str, count: usize, key: &str) -> u64 {
         let before = figure(&mut self.bystander, "stats", key);
         let commands = format!("{command}\r\n").repeat(count);
@@ -194,7 +194,7 @@ impl Flooded {
         after - before
     }
 
-    /// The most of several times.
+    /// Returns the maximum of several runs.
     fn most_ahead(&mut self, clients: &mut [Client], command: &str, count: usize, key: &str) -> u64 {
         let most = (0..5).map(|_| self.ahead(clients, command, count, key)).max().expect("five of them");
         println!("{} x {count} {command}: {most} before somebody else's command", clients.len());
@@ -202,8 +202,7 @@ impl Flooded {
     }
 }
 
-/// One client sends commands as fast as it can and reads all replies. That is its right, but not that others wait for
-/// all of them.
+/// One client sends commands as fast as it can and reads all replies. Others must not wait for all of its commands.
 #[test]
 fn one_client_floods_with_a_dear_command() {
     let mut flooded = Flooded::start();
@@ -212,7 +211,7 @@ fn one_client_floods_with_a_dear_command() {
     calm(&flooded.daemon);
 }
 
-/// A command may cost what it has to look at, but then fewer of them are carried out in a row.
+/// A command may cost what it must scan, but then fewer of them are executed in a row.
 #[test]
 fn one_client_floods_with_a_very_dear_command() {
     const WATCHED: usize = 50_000;
@@ -225,7 +224,7 @@ fn one_client_floods_with_a_very_dear_command() {
             assert_eq!(watcher.line().expect("an answer"), format!("WATCHING {}", first + number + 2));
         });
     }
-    // Else it could be told at once that there is nothing.
+    // Otherwise, the server would know immediately that there is no job.
     let mut elsewhere = Wire::to(&flooded.daemon);
     elsewhere.ask("use elsewhere", "USING elsewhere");
     elsewhere.put(b"x", 60);
@@ -235,13 +234,13 @@ fn one_client_floods_with_a_very_dear_command() {
     calm(&flooded.daemon);
 }
 
-/// The same of many clients at once: somebody with one command need not wait for all of theirs.
+/// The same with many clients: a client with one command does not wait for all of theirs.
 #[test]
 fn a_crowd_floods() {
     const CROWD: usize = 100;
     let mut flooded = Flooded::start();
     let mut crowd: Vec<Client> = (0..CROWD).map(|_| flooded.client()).collect();
-    // So far each of them wanted little, and may have its share of 32 turns of 128 commands at once.
+    // So far, each of them wanted little, and may use its share of 32 turns of 128 commands at once.
     let first = flooded.ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
     assert!(first <= 4400, "{first} of 100,000 come first");
     let most = flooded.most_ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
@@ -249,7 +248,7 @@ fn a_crowd_floods() {
     calm(&flooded.daemon);
 }
 
-/// However long it goes on, the flood gets no more turns than others.
+/// However long the flood lasts, it gets no more turns than other clients.
 #[test]
 fn one_client_floods_for_long() {
     let mut flooded = Flooded::start();
@@ -259,7 +258,7 @@ fn one_client_floods_for_long() {
     std::thread::scope(|scope| {
         scope.spawn(|| flood(stream, &commands, &stop));
         let _stop = StopAtEnd(&stop);
-        // A client of its own asks all the time.
+        // A separate client polls continuously.
         wait_until("there was a long flood", || stat(&flooded.daemon, "cmd-delete") > 1_000_000);
     });
     calm(&flooded.daemon);
@@ -268,7 +267,7 @@ fn one_client_floods_for_long() {
     calm(&flooded.daemon);
 }
 
-/// What is read ahead must not teach the allocator to keep what the queue gives back.
+/// Reading ahead must not make the allocator keep what the queue has freed.
 #[test]
 fn the_memory_of_jobs_that_came_in_a_flood_comes_back() {
     const JOBS: usize = 150_000;

@@ -1,8 +1,7 @@
-//! The hand-off race: a reply that another thread writes, and the reply behind it, which the connection's own thread
-//! writes.
+//! The hand-off race: a reply that another thread writes, and the next reply, which the connection's own thread writes.
 //!
-//! On each connection replies come in the order of commands: RESERVED before the answer to whatever was sent behind the
-//! reserve, however the two threads meet.
+//! Each connection gets replies in the order of its commands: RESERVED before the reply to whatever was sent after the
+//! reserve, whatever the interleaving of the two threads.
 
 use std::collections::HashSet;
 use std::sync::mpsc::{channel, Receiver, Sender};
@@ -11,7 +10,7 @@ use std::time::Duration;
 use crate::daemon::{Daemon, Folder};
 use crate::wire::{calm, put, Dice, Wire};
 
-/// Workers whose reserves are all sent in advance, and how many each sends.
+/// Workers that send all of their reserves in advance, and how many each sends.
 const CHAINS: usize = 40;
 const LINKS: usize = 250;
 
@@ -19,7 +18,7 @@ const LINKS: usize = 250;
 const TALKERS: usize = 8;
 const TALKS: usize = 1250;
 
-/// Sends reserves, and a command behind each, all at once; returns the ids of the jobs that it got. It keeps them, so
+/// Sends reserves, and a command after each, at once. Returns the IDs of the received jobs, which stay reserved, so
 /// that no job can be given twice unnoticed.
 fn chain(daemon: &Daemon, number: usize) -> (Wire, Vec<u64>) {
     let mut worker = Wire::to(daemon);
@@ -35,7 +34,7 @@ fn chain(daemon: &Daemon, number: usize) -> (Wire, Vec<u64>) {
     (worker, ids)
 }
 
-/// Sends a reserve, has the job put at about that moment, and sends a command behind it at about the same.
+/// Sends a reserve, has the job put at about that moment, and sends a command after it at about the same moment.
 fn talk(daemon: &Daemon, seed: u64, wish: Sender<()>) -> Vec<u64> {
     let mut dice = Dice::new(seed);
     let mut worker = Wire::to(daemon);
@@ -58,7 +57,7 @@ fn talk(daemon: &Daemon, seed: u64, wish: Sender<()>) -> Vec<u64> {
     ids
 }
 
-/// Puts a job for each wish.
+/// Puts a job for each request.
 fn fulfil(daemon: &Daemon, seed: u64, wishes: &Receiver<()>) {
     let mut dice = Dice::new(seed);
     let mut producer = Wire::to(daemon);
@@ -69,7 +68,7 @@ fn fulfil(daemon: &Daemon, seed: u64, wishes: &Receiver<()>) {
     }
 }
 
-/// A short while of random length, mostly none.
+/// Waits for a short random time, usually none.
 fn pause(dice: &mut Dice) {
     match dice.below(4) {
         0 => std::thread::sleep(Duration::from_micros(dice.below(60))),
@@ -81,7 +80,7 @@ fn pause(dice: &mut Dice) {
 fn every_reply_in_its_place(arguments: &[&str]) {
     let daemon = &Daemon::start(arguments);
     let mut ids: Vec<u64> = Vec::new();
-    // Kept to the end: with their connections the jobs would go to others.
+    // Kept to the end: when their connections close, the jobs would go to others.
     let mut holders = Vec::new();
     std::thread::scope(|scope| {
         let chains: Vec<_> = (0..CHAINS).map(|number| scope.spawn(move || chain(daemon, number))).collect();
@@ -134,7 +133,7 @@ fn with_four_threads() {
     every_reply_in_its_place(&["-t", "4"]);
 }
 
-/// Some replies wait for the log meanwhile.
+/// Meanwhile, some replies wait for the log.
 #[test]
 fn with_a_log() {
     let folder = Folder::new();

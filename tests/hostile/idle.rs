@@ -1,4 +1,4 @@
-//! Clients that say nothing: with `--idle-timeout`, which are dropped and which are not.
+//! Silent clients with `--idle-timeout`: which are dropped and which are not.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -6,10 +6,11 @@ use std::net::TcpStream;
 use crate::daemon::{wait_until, Daemon};
 use crate::wire::{calm, Wire};
 
-/// Long enough that a client which speaks once a round is heard in time on a busy machine, short enough to wait for.
+/// Long enough that a client that sends something once per round is noticed in time on a busy machine, and short enough
+/// to wait for.
 const TIMEOUT: [&str; 2] = ["--idle-timeout", "3"];
 
-/// The server's line for a client that it drops.
+/// The server's log line about a client that it drops.
 fn dropped(stream: &TcpStream) -> String {
     format!("{}: closed: it was silent for 3 seconds", stream.local_addr().expect("a bound socket"))
 }
@@ -45,7 +46,7 @@ fn those_who_wait_or_hold_or_speak_now_and_then_stay() {
     // CAN_DO f, PRE_SLEEP; SUBMIT_JOB g.
     sleeps.write_all(b"\0REQ\0\0\0\x01\0\0\0\x01f\0REQ\0\0\0\x04\0\0\0\0").expect("a connection");
     submits.write_all(b"\0REQ\0\0\0\x07\0\0\0\x05g\0u\0x").expect("a connection");
-    // Three who came after them are dropped one after the other: so much time has passed.
+    // Three clients that came later are dropped one after the other, so this much time has passed.
     for _ in 0..3 {
         let mut silent = Wire::to(&daemon);
         wait_until("a silent client is dropped", || {
@@ -59,7 +60,7 @@ fn those_who_wait_or_hold_or_speak_now_and_then_stay() {
     speaks.put(b"new", 60);
     assert_eq!(waits.job().1, b"new");
     holds.ask(&format!("delete {id}"), "DELETED");
-    // ECHO_REQ is answered with ECHO_RES, behind what the submitter was told when it came.
+    // ECHO_REQ is answered by ECHO_RES, after the submitter's first reply.
     for client in [&mut sleeps, &mut submits] {
         client.write_all(b"\0REQ\0\0\0\x10\0\0\0\x02on").expect("a connection");
         let mut client = Wire::of(client.try_clone().expect("a connection"));
@@ -72,7 +73,7 @@ fn those_who_wait_or_hold_or_speak_now_and_then_stay() {
     }
 }
 
-/// A client whose wait is over has all its time from then on.
+/// The timeout of a client starts again when its wait ends.
 #[test]
 fn who_has_waited_for_long_is_not_dropped_when_the_wait_ends() {
     let daemon = Daemon::start(&TIMEOUT);
@@ -84,7 +85,7 @@ fn who_has_waited_for_long_is_not_dropped_when_the_wait_ends() {
     daemon.wait_log(&dropped(client.stream()));
 }
 
-/// A reader that is stuck is named, and what it was owed goes.
+/// A client that stops reading is named in the log, and its replies are discarded.
 #[test]
 fn who_does_not_read_is_dropped() {
     let daemon = Daemon::start(&TIMEOUT);

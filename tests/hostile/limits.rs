@@ -1,4 +1,4 @@
-//! Limits that are reached: connections, files, tubes, watched tubes. Each refuses one thing and nothing else.
+//! Limits that are reached: connections, descriptors, tubes, watched tubes. Each refuses one thing and nothing else.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,20 +8,20 @@ use socket2::{Domain, Socket, Type};
 use crate::daemon::{shell, wait_until, Daemon, Folder, PATIENCE};
 use crate::wire::{at_rest, calm, serves, Wire};
 
-/// The server's line when it turns connections away.
+/// The server's log line when it refuses connections.
 const TURNED_AWAY: &str = "too many connections";
 
-/// Its line when the system has no file for a connection.
+/// Its log line when there is no descriptor for a connection.
 const NO_FILES: &str = "too many open files";
 
-/// Connections beyond `--max-connections` that are kept for this machine, from where all come here.
+/// Connections beyond `--max-connections` that are reserved for local clients, which all clients here are.
 const KEPT: usize = 8;
 
 fn lines_with(daemon: &Daemon, text: &str) -> usize {
     daemon.log().lines().filter(|line| line.contains(text)).count()
 }
 
-/// Connects until it is let in.
+/// Connects until it is admitted.
 fn let_in(daemon: &Daemon) -> Wire {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -43,7 +43,7 @@ fn one_connection_too_many() {
     for number in 0..20 {
         let mut refused = Wire::to(&daemon);
         if number % 2 == 1 {
-            // A client that speaks first, as most do.
+            // A client that sends first, as most do.
             refused.send("list-tube-used\r\n");
         }
         refused.expect("OUT_OF_MEMORY");
@@ -64,7 +64,7 @@ fn one_connection_too_many() {
     calm(&daemon);
 }
 
-/// Too many at once do not end in fewer places than there were.
+/// Too many at once do not reduce the number of places.
 // Promises: P23.
 #[test]
 fn a_crowd_at_a_full_server() {
@@ -83,7 +83,7 @@ fn a_crowd_at_a_full_server() {
     calm(&daemon);
 }
 
-/// A server that may have fewer files than it thinks: they were more when it started.
+/// Returns a server with fewer descriptors than it expects: the limit was higher when it started.
 fn few_files() -> Option<Daemon> {
     let daemon = Daemon::start(&["-t", "1", "--max-connections", "100"]);
     let limited = daemon.limit("--nofile=32");
@@ -93,7 +93,7 @@ fn few_files() -> Option<Daemon> {
     limited.then_some(daemon)
 }
 
-/// What a client is told that asks for the tube it uses: true if it was let in.
+/// Returns `true` if a client that asks for the tube it uses was admitted.
 fn is_let_in(client: &mut Wire) -> bool {
     match client.line().as_str() {
         "USING default" => true,
@@ -105,7 +105,7 @@ fn is_let_in(client: &mut Wire) -> bool {
     }
 }
 
-/// The system's limit is lower than the server's own: those that there is no file for are told so, and the others
+/// The system's limit is lower than the server's own: clients without a descriptor get a reply, and the others are
 /// served.
 #[test]
 fn no_files_left() {
@@ -131,9 +131,9 @@ fn no_files_left() {
     calm(&daemon);
 }
 
-/// A client in place of one of those inside.
+/// Returns a client in place of one of those inside.
 fn daemon_client(inside: &mut Vec<Wire>, daemon: &Daemon) -> beanpole::Client {
-    // Whoever was refused last has the place of the file that is kept for that, for a moment.
+    // The client that was refused last occupies the reserved descriptor for a moment.
     at_rest(daemon);
     let open = daemon.open_files();
     drop(inside.pop());
@@ -141,7 +141,7 @@ fn daemon_client(inside: &mut Vec<Wire>, daemon: &Daemon) -> beanpole::Client {
     daemon.client()
 }
 
-/// Without a file for one connection more, connections come and go for a while: no crash, and no flood of log lines.
+/// While there is no descriptor for another connection, connections come and go: no crash, and no flood of log lines.
 // Promises: P23.
 #[test]
 fn no_files_left_for_a_while() {
@@ -161,7 +161,8 @@ fn no_files_left_for_a_while() {
     calm(&daemon);
 }
 
-/// What the system has no files for is not promised: those too many are told so, as with any other limit.
+/// The number of places that the system's limit allows is not exceeded: additional clients get a reply, as with any
+/// other limit.
 #[test]
 fn more_connections_than_files() {
     let script = "ulimit -n 100; exec \"$0\" \"$@\"";
@@ -175,7 +176,7 @@ fn more_connections_than_files() {
     assert_eq!(lines_with(&daemon, NO_FILES), 0, "{}", daemon.log());
 }
 
-/// However few files there are, every client is answered.
+/// However few descriptors there are, every client gets a reply.
 #[test]
 fn hardly_any_files() {
     for files in [14, 16, 20, 40] {
@@ -189,7 +190,7 @@ fn hardly_any_files() {
     }
 }
 
-/// A connection from this address of the machine.
+/// Connects from this local address.
 fn from(daemon: &Daemon, host: [u8; 4]) -> Wire {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.bind(&SocketAddr::from((host, 0)).into()).expect("an address of this machine");
@@ -221,7 +222,7 @@ fn too_many_connections_from_one_address() {
     let mut operator = beanpole::Client::connect_unix(daemon.path()).expect("a connection");
     assert_eq!(operator.figure("stats", "rejected-connections").unwrap(), "5");
     drop(operators);
-    // One who leaves makes room for one.
+    // A client that leaves makes room for another.
     drop(inside.pop());
     wait_until("another is let in", || {
         let mut client = from(&daemon, one);
@@ -230,7 +231,7 @@ fn too_many_connections_from_one_address() {
     });
 }
 
-/// The last places are for this machine: with those of other machines used up, an operator gets in.
+/// The last places are for local clients: when remote ones have used up the others, an operator is admitted.
 // Promises: P23.
 #[test]
 fn some_places_are_kept_for_unix_sockets() {
@@ -291,7 +292,7 @@ fn too_many_tubes() {
     calm(&daemon);
 }
 
-/// Jobs keep tubes after their client has gone on to others, and count for it as long as it stays.
+/// Jobs keep their tubes after their client uses others, and count for the client as long as it is connected.
 #[test]
 fn one_client_leaves_tubes_to_others() {
     let daemon = Daemon::start(&["--max-tubes", "17"]);

@@ -1,4 +1,4 @@
-//! Storms of resets: many connections that end without a word, in every state in which a connection can be.
+//! Storms of resets: many connections that end abruptly, in every state of a connection.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::daemon::{wait_until, Daemon};
 use crate::wire::{allow_files, at_rest, calm, figure, put, served, stat, Dice, StopAtEnd, Wire};
 
-/// Connections in a storm.
+/// The number of connections in a storm.
 const STORM: usize = 500;
 
-/// The same where replies are pending; fewer, as each costs the machine some memory.
+/// The same with pending replies; fewer, because each costs the machine memory.
 const PENDING: usize = 100;
 
 fn connect(daemon: &Daemon, count: usize) -> Vec<Wire> {
@@ -18,7 +18,7 @@ fn connect(daemon: &Daemon, count: usize) -> Vec<Wire> {
     (0..count).map(|_| Wire::to(daemon)).collect()
 }
 
-/// Ends all of them at once, and waits until the server has noticed.
+/// Resets all of them at once, and waits until the server has noticed.
 fn storm(daemon: &Daemon, clients: Vec<Wire>) {
     clients.into_iter().for_each(Wire::reset);
     let mut observer = daemon.client();
@@ -45,7 +45,7 @@ fn of_clients_that_wait_for_a_job() {
     calm(&daemon);
 }
 
-/// Half of them are given a job at the moment at which they end. No job is lost, none is given twice.
+/// Half of them receive a job at the moment at which they end. No job is lost or given twice.
 #[test]
 fn of_clients_that_are_being_given_a_job() {
     let daemon = Daemon::start(&["-t", "2"]);
@@ -79,7 +79,7 @@ fn of_clients_that_hold_jobs() {
     calm(&daemon);
 }
 
-/// Every job is there, once, and can be taken and deleted.
+/// Checks that every job exists once, and can be reserved and deleted.
 fn take_all(daemon: &Daemon, count: usize) {
     let mut worker = Wire::to(daemon);
     for expected in 1..=count as u64 {
@@ -130,13 +130,13 @@ impl Counts {
     }
 }
 
-/// Connects, asks for a job, and ends in one way or another, over and over. Nobody who asks without a time-out is told
-/// that the time is over: that would be meant for a connection before this one.
+/// Connects, requests a job, and disconnects in some way, over and over. A client without a timeout must not receive
+/// TIMED_OUT, which would be meant for an earlier connection.
 fn churn(daemon: &Daemon, counts: &Counts, seed: u64) {
     let mut dice = Dice::new(seed);
     let mut observer = daemon.client();
     while counts.go_on() {
-        // No faster than the server: those that are gone must not pile up there until it is full.
+        // No faster than the server: closed connections must not pile up there until it is full.
         wait_until("there are few", || figure(&mut observer, "stats", "current-connections") < 300);
         let mut clients: Vec<Wire> = (0..32).map(|_| Wire::to(daemon)).collect();
         clients.iter_mut().for_each(|client| client.send("reserve\r\n"));
@@ -154,8 +154,8 @@ fn churn(daemon: &Daemon, counts: &Counts, seed: u64) {
     }
 }
 
-/// Puts jobs in bursts, so that one batch of commands serves many workers, and takes away what is left of them, so that
-/// workers go on waiting.
+/// Puts jobs in bursts, so that one batch of commands serves many workers, and removes the remaining ones, so that
+/// workers continue to wait.
 fn produce(daemon: &Daemon, counts: &Counts, seed: u64) {
     let mut dice = Dice::new(seed);
     let mut producer = Wire::to(daemon);
@@ -171,7 +171,7 @@ fn produce(daemon: &Daemon, counts: &Counts, seed: u64) {
     }
 }
 
-/// Takes a job and deletes it; false if there is none.
+/// Reserves and deletes a job. Returns `false` if there is none.
 fn take_one(client: &mut Wire) -> bool {
     client.send("reserve-with-timeout 0\r\n");
     let line = client.line();
@@ -184,7 +184,7 @@ fn take_one(client: &mut Wire) -> bool {
     true
 }
 
-/// New connections, which may be given the places of old ones, get a job and nothing else.
+/// New connections, which may have the slots of old ones, get a job and nothing else.
 fn bystand(daemon: &Daemon, counts: &Counts) {
     while counts.go_on() {
         let mut worker = Wire::to(daemon);
@@ -195,8 +195,8 @@ fn bystand(daemon: &Daemon, counts: &Counts) {
     }
 }
 
-/// Workers come, ask, and are gone while jobs are on their way to them, in other threads than their own. Those that
-/// stay are told nothing that was meant for those before them, and in the end every job is accounted for.
+/// Workers connect, request a job, and are gone while other threads hand them jobs. Those that stay receive nothing
+/// that was meant for earlier ones, and in the end every job is accounted for.
 #[test]
 fn of_workers_amid_hand_offs() {
     let daemon = Daemon::start(&["-t", "4"]);
@@ -212,7 +212,7 @@ fn of_workers_amid_hand_offs() {
         }
         std::thread::sleep(Duration::from_secs(3));
         drop(stop);
-        // The bystanders need a job to come to their end.
+        // The bystanders need a job to finish.
         let mut producer = Wire::to(daemon);
         while !threads.iter().all(|thread| thread.is_finished()) {
             producer.put(b"x", 600);

@@ -1,6 +1,6 @@
-//! A server that is stopped for a while: by a debugger, a full disk of the machine below, a sleeping laptop.
+//! A server that is stopped for a while: by a debugger, a full disk of the host, or a suspended laptop.
 //!
-//! When it goes on, several moments have passed at once. Whoever is told something then must be told what is true now.
+//! When it continues, several deadlines have passed at once. Everything it then sends must be true at that time.
 
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::time::{Duration, Instant};
@@ -8,24 +8,25 @@ use std::time::{Duration, Instant};
 use crate::daemon::{wait_until, Daemon};
 use crate::wire::{calm, figure, put, stat, Wire};
 
-/// Reservations that run out during one stall; many more than are looked after at a time.
+/// Reservations that expire during one stall; many more than are handled at a time.
 const MANY: usize = 15_000;
 
-/// Holders that ask as soon as it is over.
+/// Holders that send a command as soon as it is over.
 const HOLDERS: usize = 10;
 
-/// How long before the end of a time to run its holder is warned, and a little more.
+/// How long before the end of a time to run its holder is warned, plus a little.
 const MARGIN: Duration = Duration::from_millis(1100);
 
-/// Stops the server for so long.
+/// Stops the server for this long.
 fn stall(daemon: &Daemon, length: Duration) {
     daemon.freeze();
     std::thread::sleep(length);
     daemon.thaw();
 }
 
-/// Plays a scene whose times to run last so many seconds, of which its stall takes `asleep`. What it finds counts if
-/// all else took less time than they leave; if not, since the machine is busy, it is played again with longer ones.
+/// Plays a scene with times to run of this many seconds, of which the stall takes `asleep`. The result counts if
+/// everything else took less time than remains. If not, because the machine is busy, the scene is repeated with longer
+/// times.
 fn play(asleep: impl Fn(u32) -> Duration, scene: impl Fn(&Daemon, u32)) {
     for ttr in [2, 4, 8, 16, 32, 64] {
         let daemon = Daemon::start(&[]);
@@ -41,12 +42,12 @@ fn play(asleep: impl Fn(u32) -> Duration, scene: impl Fn(&Daemon, u32)) {
     panic!("this machine is too busy for times to run of a minute");
 }
 
-/// A stall in which times to run of so many seconds end that begin before it.
+/// Returns the length of a stall during which times to run of this many seconds end.
 fn over(ttr: u32) -> Duration {
     Duration::from_secs(ttr.into()) + Duration::from_millis(300)
 }
 
-/// A worker that watches and uses one tube only.
+/// Returns a worker that watches and uses one tube only.
 fn worker(daemon: &Daemon, tube: &str) -> Wire {
     let mut worker = Wire::to(daemon);
     worker.ask(&format!("use {tube}"), &format!("USING {tube}"));
@@ -55,7 +56,7 @@ fn worker(daemon: &Daemon, tube: &str) -> Wire {
     worker
 }
 
-/// A worker that holds a job of tube `a` with a time to run of so many seconds.
+/// Returns a worker that holds a job of tube `a` with a time to run of this many seconds.
 fn holder(daemon: &Daemon, ttr: u32) -> (Wire, u64) {
     let mut holder = worker(daemon, "a");
     let id = holder.put(b"job", ttr);
@@ -64,7 +65,7 @@ fn holder(daemon: &Daemon, ttr: u32) -> (Wire, u64) {
     (holder, id)
 }
 
-/// Waits until so many clients wait for a job, for as long as a time to run lasts.
+/// Waits until this many clients wait for a job, for at most a time to run.
 fn all_wait(daemon: &Daemon, ttr: u32, count: u64) {
     let begun = Instant::now();
     while stat(daemon, "current-waiting") != count {
@@ -72,7 +73,7 @@ fn all_wait(daemon: &Daemon, ttr: u32, count: u64) {
     }
 }
 
-/// The holder is first in the queue of those that wait: its own job comes back to it, as a new reservation.
+/// The holder is first among the waiting clients: its own job comes back to it, as a new reservation.
 #[test]
 fn over_margin_and_deadline_of_the_first_that_waits() {
     play(over, |daemon, ttr| {
@@ -91,7 +92,7 @@ fn over_margin_and_deadline_of_the_first_that_waits() {
     });
 }
 
-/// Somebody else is first: the job goes there, and the holder goes on waiting, warned of nothing.
+/// Another client is first: it gets the job, and the holder continues to wait without a warning.
 #[test]
 fn over_margin_and_deadline_of_one_that_waits_behind_others() {
     play(over, |daemon, ttr| {
@@ -110,7 +111,7 @@ fn over_margin_and_deadline_of_one_that_waits_behind_others() {
     });
 }
 
-/// The time-out of the wait has passed as well. What the holder had is gone, so it is told that no job came.
+/// The timeout of the wait has passed as well. The holder's job is gone, so it receives TIMED_OUT.
 #[test]
 fn over_margin_deadline_and_time_out() {
     play(over, |daemon, ttr| {
@@ -128,7 +129,7 @@ fn over_margin_deadline_and_time_out() {
     });
 }
 
-/// Only the margin was reached: the warning is due, and the job is still the holder's.
+/// Only the margin was reached: the warning is due, and the holder still has the job.
 #[test]
 fn over_the_margin_only() {
     const TTR: Duration = Duration::from_secs(2);
@@ -149,11 +150,11 @@ fn over_the_margin_only() {
     });
 }
 
-/// Many reservations have run out by the time the server goes on, and holders whose own are among them ask at once:
-/// none is warned of the end of what it no longer has. All jobs are ready.
+/// Many reservations have expired when the server continues, and the holders of some of them send commands at once:
+/// none is warned about a job that it no longer has. All jobs are ready.
 #[test]
 fn over_the_deadlines_of_many() {
-    // The holders wait for a second behind the stall.
+    // The holders wait for one second after the stall.
     let asleep = |ttr| over(ttr) + Duration::from_millis(1050);
     play(asleep, |daemon, ttr| {
         let mut crowd = worker(daemon, "crowd");
@@ -161,7 +162,7 @@ fn over_the_deadlines_of_many() {
         (0..MANY).for_each(|_| assert!(crowd.line().starts_with("INSERTED ")));
         crowd.send("reserve\r\n".repeat(MANY));
         (0..MANY).for_each(|_| assert_eq!(crowd.job().1, b"x"));
-        // The last to reserve, so that all others run out before.
+        // The last to reserve, so that all others expire before.
         let mut holders: Vec<(Wire, u64)> = (0..HOLDERS).map(|_| holder(daemon, ttr)).collect();
         for (holder, _) in &mut holders {
             holder.ask("watch b", "WATCHING 2");

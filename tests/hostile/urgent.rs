@@ -1,4 +1,4 @@
-//! TCP urgent data: a byte that wakes a server up and that it never gets to read, which made beanstalkd spin.
+//! TCP urgent data: a byte that wakes a server up and that it never reads, which made beanstalkd spin.
 
 use crate::daemon::{Daemon, Signal};
 use crate::wire::{at_rest, calm, Wire};
@@ -49,8 +49,8 @@ fn urgent_bytes_of_a_client_that_waits_for_a_job() {
     calm(&daemon);
 }
 
-/// A read ends at the mark of an urgent byte even if there is more behind it. The server is stopped meanwhile, so that
-/// all of it lies there when it reads.
+/// A read ends at the mark of an urgent byte even if more bytes follow. The server is stopped meanwhile, so that all
+/// bytes are there when it reads.
 #[test]
 fn commands_behind_an_urgent_byte_are_answered() {
     let daemon = Daemon::start(&[]);
@@ -62,13 +62,13 @@ fn commands_behind_an_urgent_byte_are_answered() {
     client.send("list-tube-used\r\n");
     daemon.signal(Signal::SIGCONT);
     client.expect("USING default");
-    // Whether the urgent byte is part of the line is the server's choice; an answer is due.
+    // The server chooses whether the urgent byte is part of the line; it must reply.
     let answer = client.line();
     assert!(["USING default", "UNKNOWN_COMMAND"].contains(&answer.as_str()), "{answer}");
     calm(&daemon);
 }
 
-/// The same in the midst of a body, which is read in another way.
+/// The same in the middle of a body, which is read differently.
 #[test]
 fn an_urgent_byte_within_a_body() {
     let daemon = Daemon::start(&[]);
@@ -79,7 +79,7 @@ fn an_urgent_byte_within_a_body() {
     client.send_urgent();
     client.send(format!("{}\r\nlist-tube-used\r\n", "x".repeat(10_000)));
     daemon.signal(Signal::SIGCONT);
-    // If the urgent byte counts, the body is one byte longer than was said.
+    // If the urgent byte counts, the body is one byte longer than announced.
     let answer = client.line();
     assert!(["INSERTED 1", "EXPECTED_CRLF"].contains(&answer.as_str()), "{answer}");
     client.skip_to("USING default");

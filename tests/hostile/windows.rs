@@ -1,7 +1,7 @@
-//! Clients that do not read, or read slowly, what they asked for.
+//! Clients that do not read, or slowly read, their replies.
 //!
-//! What a server may hold for such a client is bounded: the replies that wait, in total, whatever the client has asked
-//! for and however long it goes on.
+//! What a server holds for such a client is bounded: all waiting replies together, whatever the client requests and
+//! however long it continues.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,17 +12,17 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::daemon::{wait_until, Daemon, PATIENCE};
 use crate::wire::{at_rest, calm, figure, served, stat, Wire};
 
-/// Jobs whose bodies are asked for in turn.
+/// Jobs whose bodies are requested in turn.
 const JOBS: usize = 7;
 
 /// Bodies that are copied into replies, that are shared with them, and both in turn.
 const SIZES: [[usize; 2]; 3] = [[4000, 3000], [60_000, 50_000], [5000, 100]];
 
-/// More memory than this is never held for a handful of clients that do not read. A client's replies are bounded by
-/// 1 MiB, one batch of commands more, and the waste of buffers that grow by doubling.
+/// The server must never hold more memory than this for a handful of clients that do not read. A client's replies are
+/// bounded by 1 MiB, one more batch of commands, and the overhead of buffers that grow by doubling.
 const BOUND: u64 = 24 << 20;
 
-/// Puts jobs with bodies that differ, of two sizes in turn; returns what a peek answers for each.
+/// Puts jobs with different bodies, of two sizes in turn. Returns the reply to a peek of each.
 fn jobs(daemon: &Daemon, sizes: [usize; 2]) -> Vec<Vec<u8>> {
     let mut producer = Wire::to(daemon);
     let put = |number: usize| {
@@ -33,12 +33,12 @@ fn jobs(daemon: &Daemon, sizes: [usize; 2]) -> Vec<Vec<u8>> {
     (0..JOBS).map(put).collect()
 }
 
-/// So many peeks, at the jobs in turn.
+/// Returns this many peeks of the jobs in turn.
 fn peeks(count: usize) -> String {
     (0..count).map(|number| format!("peek {}\r\n", number % JOBS + 1)).collect()
 }
 
-/// Reads the replies to so many peeks: complete and in order.
+/// Reads the replies to this many peeks, complete and in order.
 fn read_all(client: &mut Wire, replies: &[Vec<u8>], count: usize) {
     let mut found = Vec::new();
     for number in 0..count {
@@ -49,7 +49,7 @@ fn read_all(client: &mut Wire, replies: &[Vec<u8>], count: usize) {
     }
 }
 
-/// A client with a small receive window and segments of the size that they have on a network.
+/// Returns a client with a small receive window and segments of the size that networks have.
 fn narrow(daemon: &Daemon) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).expect("a socket");
     socket.set_recv_buffer_size(16 * 1024).expect("a socket");
@@ -90,7 +90,7 @@ fn open_with_a_full_window() {
     reads_late(false);
 }
 
-/// The peer is gone for good after a half-close: it is told to the server by a reset, since something was unread.
+/// The peer is permanently gone after a half-close: a reset notifies the server, because something was unread.
 #[test]
 fn half_closed_with_a_full_window_and_then_gone() {
     let daemon = Daemon::start(&[]);
@@ -105,8 +105,8 @@ fn half_closed_with_a_full_window_and_then_gone() {
     calm(&daemon);
 }
 
-/// Sends the same commands until the connection takes no more though the server is at rest; returns how many bytes it
-/// took.
+/// Sends the same commands until the connection accepts no more although the server is idle. Returns the number of
+/// accepted bytes.
 fn stuff(daemon: &Daemon, stream: &mut TcpStream, commands: &[u8]) -> usize {
     stream.set_nonblocking(true).expect("a connection");
     let (mut sent, mut at_last_rest) = (0, None);
@@ -137,7 +137,7 @@ fn clients_that_never_read() {
             served(&daemon);
         }
         calm(&daemon);
-        // Still unread after a while, as nothing has changed.
+        // Still unread after a while, because nothing has changed.
         for client in &mut clients {
             let more = stuff(&daemon, client, &commands);
             assert!(more < 1 << 20, "another {more} bytes were read");
@@ -160,7 +160,7 @@ fn a_client_that_reads_slowly_for_long() {
     let mut writer = stream.try_clone().expect("a connection");
     let sender = std::thread::spawn(move || writer.write_all(peeks(count).as_bytes()).expect("a connection"));
     let mut client = Wire::of(stream);
-    // The first pause lets the replies pile up; those after it keep the pile.
+    // The first pause lets the replies pile up, and the next ones keep the pile.
     std::thread::sleep(Duration::from_millis(200));
     for round in 0..count / JOBS / 4 {
         read_all(&mut client, &replies, JOBS * 4);
@@ -176,7 +176,7 @@ fn a_client_that_reads_slowly_for_long() {
     calm(&daemon);
 }
 
-/// Commands behind replies that were not read are not carried out yet, so such a worker takes no job from the others.
+/// Commands behind unread replies are not executed yet, so such a worker takes no job from others.
 #[test]
 fn a_reserve_behind_unread_replies_takes_no_job() {
     let daemon = Daemon::start(&[]);
@@ -201,14 +201,14 @@ fn a_reserve_behind_unread_replies_takes_no_job() {
     calm(&daemon);
 }
 
-/// Whether the server has said that it dropped this client, since memory was short and it did not read for a second.
+/// Returns `true` if the log says that this client was dropped because memory was short and it did not read for a
+/// second.
 fn is_dropped(daemon: &Daemon, reader: &TcpStream) -> bool {
     let address = reader.local_addr().expect("a bound socket");
     daemon.log().contains(&format!("{address}: dropped, since memory is short"))
 }
 
-/// A job that is deleted while somebody is still being sent it takes its memory until that has ended, one way or the
-/// other.
+/// A job that is deleted while a client is still receiving it uses its memory until that has ended, in either way.
 #[test]
 fn deleted_bodies_that_are_still_being_sent_are_on_account() {
     const BODY: usize = 8 << 20;
@@ -222,7 +222,7 @@ fn deleted_bodies_that_are_still_being_sent_are_on_account() {
         producer.send(&body);
         producer.send("\r\n");
         let line = producer.line();
-        // On a busy machine the first ones may have had to go by now, which the log tells.
+        // On a busy machine, the first ones may have been dropped by now, which the log shows.
         let held = |slow: &[TcpStream]| slow.iter().filter(|reader| !is_dropped(&daemon, reader)).count();
         if line == "OUT_OF_MEMORY" {
             assert!(slow.len() >= 4, "only {} bodies of 8 MiB in 40", slow.len());
@@ -246,8 +246,7 @@ fn deleted_bodies_that_are_still_being_sent_are_on_account() {
     calm(&daemon);
 }
 
-/// The list of tubes has no bound of its own: what does not fit into the memory that may be taken is not made for a
-/// client.
+/// The list of tubes has no bound of its own: a list that does not fit into the available memory is not made.
 #[test]
 fn long_lists_that_nobody_reads_are_on_account() {
     const TUBES: usize = 20_000;
@@ -259,7 +258,7 @@ fn long_lists_that_nobody_reads_are_on_account() {
     (0..TUBES).for_each(|number| assert_eq!(operator.line(), format!("WATCHING {}", number + 2)));
     let length = 4 + "- default\n".len() + TUBES * 203;
     let mut readers = Vec::new();
-    // Where making lists takes long, those who do not read are dropped before anybody is refused.
+    // Where making lists takes long, clients that do not read are dropped before any is refused.
     while readers.len() < 20 {
         let mut reader = narrow(&daemon);
         reader.write_all(b"list-tubes\r\n").expect("an open connection");
@@ -285,7 +284,7 @@ fn long_lists_that_nobody_reads_are_on_account() {
     calm(&daemon);
 }
 
-/// What slow readers made the server take goes back to the system when they leave, though the server lives on.
+/// Memory used for slow readers is returned to the system when they leave, although the server continues.
 #[test]
 fn memory_comes_back_when_readers_leave() {
     const READERS: usize = 60;
@@ -296,7 +295,7 @@ fn memory_comes_back_when_readers_leave() {
     let commands = "peek-ready\r\n".repeat(9000);
     let mut readers: Vec<TcpStream> = (0..READERS).map(|_| narrow(&daemon)).collect();
     readers.iter_mut().for_each(|reader| reader.write_all(commands.as_bytes()).expect("an open connection"));
-    // Each has more coming to it than the system and the server keep for it, so all that they keep is full in the end.
+    // Each has more to receive than the system and the server hold for it, so all buffers are full in the end.
     let mut last = 0;
     wait_until("the server is at rest", || {
         let now = stat(&daemon, "cmd-peek-ready");

@@ -1,6 +1,6 @@
-//! Bare connections, and the questions that end every case: is the server at rest, does it serve others?
+//! Plain connections, and the checks that end every case: is the server idle, and does it serve others?
 //!
-//! Owns the bounds of "at rest". Must not know what a case is about.
+//! Owns the bounds of "idle". Must not know what a case is about.
 
 // Each test file uses a part of it.
 #![allow(dead_code)]
@@ -16,39 +16,39 @@ use socket2::SockRef;
 
 use crate::daemon::{wait_until, Daemon, PATIENCE};
 
-/// How often the server is looked at before it counts as at rest, and how long between two looks.
+/// The number of checks before the server counts as idle, and the time between two checks.
 const LOOKS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// Processor time that a server at rest may use meanwhile: a few clock ticks. One that spins uses all of it, or, on a
-/// busy machine, always waits for more.
+/// The processor time that an idle server may use meanwhile: a few clock ticks. A server that spins uses all of it or,
+/// on a busy machine, is always runnable.
 const AT_REST: Duration = Duration::from_millis(30);
 
-/// A bare connection that reads lines and bodies.
+/// A plain connection that reads lines and bodies.
 pub struct Wire(BufReader<TcpStream>);
 
 impl Wire {
-    /// A new connection to the server; reading gives up after [`PATIENCE`].
+    /// Connects to the server; reads give up after [`PATIENCE`].
     pub fn to(daemon: &Daemon) -> Wire {
         Wire::of(daemon.tcp())
     }
 
-    /// This connection.
+    /// Wraps this connection.
     pub fn of(stream: TcpStream) -> Wire {
         Wire(BufReader::with_capacity(1024, stream))
     }
 
-    /// The connection.
+    /// Returns the connection.
     pub fn stream(&self) -> &TcpStream {
         self.0.get_ref()
     }
 
-    /// The way in, where a test reads bytes itself.
+    /// Returns the reader, for tests that read bytes themselves.
     pub fn reader(&mut self) -> &mut impl Read {
         &mut self.0
     }
 
-    /// Sends all of it.
+    /// Sends all bytes.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.get_mut().write_all(bytes.as_ref()).expect("a connection that takes bytes");
     }
@@ -58,7 +58,7 @@ impl Wire {
         SockRef::from(self.stream()).send_out_of_band(b"!").expect("a connection that takes an urgent byte");
     }
 
-    /// Reads one line, without its end.
+    /// Reads one line without its end.
     pub fn line(&mut self) -> String {
         let mut line = Vec::new();
         self.0.read_until(b'\n', &mut line).unwrap_or_else(|error| panic!("{error} after {line:?}"));
@@ -66,25 +66,25 @@ impl Wire {
         String::from_utf8_lossy(text).into_owned()
     }
 
-    /// Reads one line, which must be this.
+    /// Reads one line, which must be this one.
     pub fn expect(&mut self, line: &str) {
         assert_eq!(self.line(), line);
     }
 
-    /// One command and its reply of one line.
+    /// Sends one command and expects its reply of one line.
     pub fn ask(&mut self, command: &str, reply: &str) {
         self.send(format!("{command}\r\n"));
         assert_eq!(self.line(), reply, "to {command}");
     }
 
-    /// Puts a job with a time to run of so many seconds; returns its id.
+    /// Puts a job with a time to run of this many seconds. Returns its ID.
     pub fn put(&mut self, body: &[u8], ttr: u32) -> u64 {
         self.send(put(body, ttr));
         let line = self.line();
         line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("a put: {line}"))
     }
 
-    /// Reads RESERVED or FOUND with the job behind it; returns its id and body.
+    /// Reads RESERVED or FOUND and the job. Returns its ID and body.
     pub fn job(&mut self) -> (u64, Vec<u8>) {
         let line = self.line();
         let mut words = line.split(' ');
@@ -98,23 +98,23 @@ impl Wire {
         (id, body)
     }
 
-    /// Reads and drops lines until this one.
+    /// Reads and drops lines up to this one.
     pub fn skip_to(&mut self, line: &str) {
         while self.line() != line {}
     }
 
-    /// The server has closed the connection and sent nothing more.
+    /// Expects that the server has closed the connection without sending anything more.
     pub fn expect_end(&mut self) {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {
             Ok(0) => {}
-            // What it had not read when it closed comes back as a reset.
+            // Bytes that it had not read when it closed cause a reset.
             Err(error) if error.kind() == ErrorKind::ConnectionReset && rest.is_empty() => {}
             other => panic!("no end: {other:?} {:?}", String::from_utf8_lossy(&rest)),
         }
     }
 
-    /// The server says nothing for so long.
+    /// Expects that the server sends nothing for this long.
     pub fn expect_silence(&mut self, length: Duration) {
         assert!(self.0.buffer().is_empty());
         self.stream().set_read_timeout(Some(length)).expect("a connection");
@@ -132,29 +132,29 @@ impl Wire {
     }
 }
 
-/// A put with its body.
+/// Returns a put with its body.
 pub fn put(body: &[u8], ttr: u32) -> Vec<u8> {
     [format!("put 0 0 {ttr} {}\r\n", body.len()).as_bytes(), body, b"\r\n"].concat()
 }
 
-/// A figure of `stats`, or of another command with such a text.
+/// Returns a figure of `stats`, or of another command with such a reply.
 pub fn figure(client: &mut Client, command: &str, key: &str) -> u64 {
     let text = client.figure(command, key).expect("statistics");
     text.parse().unwrap_or_else(|_| panic!("{key}: {text}"))
 }
 
-/// A figure of `stats`, by a client of its own.
+/// Returns a figure of `stats`, using a separate client.
 pub fn stat(daemon: &Daemon, key: &str) -> u64 {
     figure(&mut daemon.client(), "stats", key)
 }
 
-/// How every case ends: the server comes to rest, and serves somebody new.
+/// The end of every case: the server becomes idle, and serves a new client.
 pub fn calm(daemon: &Daemon) {
     at_rest(daemon);
     served(daemon);
 }
 
-/// The server comes to rest; one that spins never does.
+/// Waits until the server is idle; one that spins never is.
 pub fn at_rest(daemon: &Daemon) {
     wait_until("the server comes to rest", || {
         let before = daemon.cpu_time();
@@ -166,12 +166,12 @@ pub fn at_rest(daemon: &Daemon) {
     });
 }
 
-/// Somebody new is served.
+/// Checks that a new client is served.
 pub fn served(daemon: &Daemon) {
     serves(&mut Wire::to(daemon));
 }
 
-/// This client is served.
+/// Checks that this client is served.
 pub fn serves(client: &mut Wire) {
     client.ask("use bystander", "USING bystander");
     let id = client.put(b"work", 3600);
@@ -185,7 +185,7 @@ pub fn serves(client: &mut Wire) {
     client.ask("use default", "USING default");
 }
 
-/// Lets this process open so many files, if the system allows; returns how many it may.
+/// Raises this process's limit of open files to this number if possible. Returns the limit.
 pub fn allow_files(wanted: u64) -> u64 {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     let target = wanted.min(hard).max(soft);
@@ -195,16 +195,16 @@ pub fn allow_files(wanted: u64) -> u64 {
     target
 }
 
-/// Numbers that look random and are the same in each run.
+/// Pseudo-random numbers that are the same in each run.
 pub struct Dice(u64);
 
 impl Dice {
-    /// A sequence of its own for each seed.
+    /// Creates a sequence that depends on the seed.
     pub fn new(seed: u64) -> Dice {
         Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// The next number below `bound`.
+    /// Returns the next number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -213,7 +213,7 @@ impl Dice {
     }
 }
 
-/// Tells other threads to stop when it is dropped, also by a panic, so that a test which fails does not hang.
+/// Tells other threads to stop when dropped, also by a panic, so that a failing test does not hang.
 pub struct StopAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {

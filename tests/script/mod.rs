@@ -38,21 +38,22 @@ use std::time::Duration;
 
 /// Where conversations take place.
 pub trait World {
-    /// A connects, to speak this. The error says why it could not.
+    /// A connects with this protocol. The error says why it could not.
     fn open(&mut self, who: &str, wire: Wire) -> Result<(), String>;
     /// Sends bytes.
     fn send(&mut self, who: &str, bytes: &[u8]);
-    /// What A got since the last time, waiting for it if there may be some to come; nothing means that none comes.
+    /// Returns what A has received since the last time, and waits for it if more may come; an empty result means that
+    /// nothing comes.
     fn receive(&mut self, who: &str, patience: Patience) -> Vec<u8>;
-    /// Whether the server has closed A's connection, as far as was received.
+    /// Returns `true` if the server has closed A's connection, as far as was received.
     fn ended(&self, who: &str) -> bool;
-    /// A sends no more.
+    /// A half-closes its connection.
     fn half_close(&mut self, who: &str);
-    /// A goes away.
+    /// A disconnects.
     fn close(&mut self, who: &str);
     /// Time passes.
     fn pass(&mut self, time: Duration);
-    /// The server is told to drain.
+    /// The server starts to drain.
     fn drain(&mut self);
 }
 

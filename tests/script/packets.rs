@@ -1,11 +1,11 @@
 //! Gearman's packets, as a conversation names them.
 //!
-//! Owns a list of its own rather than the server's, so that a wrong number there is found here.
+//! Owns a list that is independent of the server's, so that a wrong number there is found here.
 
 /// Bytes before the body.
 pub const HEADER: usize = 12;
 
-/// The names by their numbers, from 1.
+/// The names by number, from 1.
 const NAMES: [&str; 42] = [
     "CAN_DO",
     "CANT_DO",
@@ -51,24 +51,24 @@ const NAMES: [&str; 42] = [
     "STATUS_RES_UNIQUE",
 ];
 
-/// The number of the packet with this name.
+/// Returns the number of the packet with this name.
 pub fn kind(name: &str) -> Option<u32> {
     NAMES.iter().position(|known| *known == name).map(|place| place as u32 + 1)
 }
 
-/// The name of the packet with this number.
+/// Returns the name of the packet with this number.
 pub fn name(kind: u32) -> String {
     let place = (kind as usize).wrapping_sub(1);
     NAMES.get(place).map_or_else(|| format!("packet {kind}"), |name| (*name).to_owned())
 }
 
-/// A whole packet for the server.
+/// Returns a complete packet for the server.
 pub fn request(kind: u32, body: &[u8]) -> Vec<u8> {
     let length = body.len() as u32;
     [b"\0REQ", kind.to_be_bytes().as_slice(), &length.to_be_bytes(), body].concat()
 }
 
-/// The packet of the server at the front of `bytes`: its kind and its body. None if it is not all there yet.
+/// Returns the server's packet at the front of `bytes`: its type and its body, or `None` if it is incomplete.
 pub fn response(bytes: &[u8]) -> Result<Option<(u32, &[u8])>, ()> {
     let magic = &bytes[..bytes.len().min(4)];
     if !b"\0RES".starts_with(magic) {

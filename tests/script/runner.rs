@@ -1,20 +1,20 @@
-//! Goes through a conversation, step by step, and says where it went wrong.
+//! Executes a conversation step by step, and says where it failed.
 
 use std::collections::BTreeMap;
 
 use super::text::{Conversation, Piece, Step, What};
 use super::{packets, Patience, World};
 
-/// What one connection got and nobody has asked for yet.
+/// What one connection has received and no step has consumed.
 #[derive(Default)]
 struct Heard {
     bytes: Vec<u8>,
-    /// How much of the body announced last is still to come.
+    /// How much of the last announced body is still to come.
     body_left: Option<usize>,
     closed: bool,
 }
 
-/// Has the conversation in `world`; the error says which step failed and how.
+/// Plays the conversation in `world`. The error says which step failed, and how.
 pub fn run(conversation: &Conversation, world: &mut dyn World) -> Result<(), String> {
     let mut heard: BTreeMap<String, Heard> = BTreeMap::new();
     for step in &conversation.steps {
@@ -135,12 +135,12 @@ fn expect_packet(
 }
 
 enum Match {
-    /// It is all there, so long, and a body of so many bytes was announced.
+    /// Everything has arrived, with this length, and a body of this many bytes was announced.
     Whole {
         length: usize,
         number: Option<usize>,
     },
-    /// More bytes must come before it can be said.
+    /// More bytes must arrive before the result is known.
     Part,
     No,
 }

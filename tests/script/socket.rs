@@ -1,4 +1,4 @@
-//! Conversations over real sockets, with whatever server is at the other end.
+//! Conversations over real sockets, with any server at the other end.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::{Patience, Wire, World};
 
-/// A guard against a hang: how long bytes may take that must come.
+/// A guard against hangs: how long expected bytes may take.
 const MUST: Duration = Duration::from_secs(300);
 
-/// The same from a server that cannot be asked, such as an original, which may well have nothing to say.
+/// The same for a server that cannot be asked, such as an original, which may have nothing to send.
 const SHOULD: Duration = Duration::from_secs(5);
 
-/// What is longer is never sent byte by byte.
+/// Anything longer is never sent byte by byte.
 const SHORT: usize = 1000;
 
 /// A connection of either kind.
@@ -29,17 +29,17 @@ struct Peer {
     ended: bool,
 }
 
-/// See the module's page. The functions are what servers differ in.
+/// The world; see the module's documentation. The functions are what servers differ in.
 pub struct Sockets<'a> {
     pub connect: Box<dyn FnMut(Wire) -> std::io::Result<Connection> + 'a>,
     pub pass: Box<dyn FnMut(Duration) + 'a>,
     pub drain: Box<dyn FnMut() + 'a>,
-    /// Waits until the server has done all that it was sent; it is told how many connections there have been. A server
-    /// that cannot be asked is given [`Sockets::quiet`] before time passes.
+    /// Waits until the server has processed everything that was sent. The argument is the number of connections so far.
+    /// A server that cannot be asked gets [`Sockets::quiet`] before time passes.
     pub quiesce: Option<Box<dyn FnMut(u64) + 'a>>,
-    /// How long to listen for bytes that must not come, and to let the server work before time passes.
+    /// How long to wait for bytes that must not come, and to let the server work before time passes.
     pub quiet: Duration,
-    /// Send what is short one byte at a time, each in a packet of its own.
+    /// Sends short inputs one byte at a time, each in its own packet.
     pub split: bool,
     peers: BTreeMap<String, Peer>,
     opened: u64,
@@ -68,7 +68,7 @@ impl Connection {
         }
     }
 
-    /// Puts off no byte until there are more.
+    /// Disables Nagle's algorithm.
     fn send_at_once(&self) {
         if let Connection::Tcp(stream) = self {
             stream.set_nodelay(true).expect("a connection");
@@ -76,7 +76,7 @@ impl Connection {
     }
 
     fn shut_down(&self) {
-        // The server may have closed first.
+        // The server may have closed the connection first.
         let _ = match self {
             Connection::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Connection::Unix(stream) => stream.shutdown(Shutdown::Write),
@@ -85,7 +85,7 @@ impl Connection {
 }
 
 impl<'a> Sockets<'a> {
-    /// A world of connections that `connect` makes.
+    /// Creates a world of connections that `connect` opens.
     pub fn new(
         connect: impl FnMut(Wire) -> std::io::Result<Connection> + 'a,
         pass: impl FnMut(Duration) + 'a,
@@ -96,7 +96,7 @@ impl<'a> Sockets<'a> {
         Sockets { connect, pass, drain, quiesce: None, quiet, split: false, peers: BTreeMap::new(), opened: 0 }
     }
 
-    /// Lets the server do what it was sent.
+    /// Lets the server process what was sent.
     fn rest(&mut self) {
         match self.quiesce {
             Some(_) => self.quiesce(),
@@ -121,7 +121,7 @@ impl World for Sockets<'_> {
     }
 
     fn send(&mut self, who: &str, bytes: &[u8]) {
-        // A server that has closed may refuse them; what it said before is what counts.
+        // A server that has closed the connection may refuse the bytes; what it sent before counts.
         let connection = &mut self.peers.get_mut(who).expect("a connected peer").connection;
         if !self.split || bytes.len() > SHORT {
             let _ = connection.write(bytes);
@@ -130,8 +130,7 @@ impl World for Sockets<'_> {
         connection.send_at_once();
         for byte in bytes {
             let _ = connection.write(&[*byte]);
-            // A reader that runs meanwhile finds the byte alone; where it does not, nothing is lost but the test's
-            // point.
+            // A reader that runs meanwhile receives the byte alone. Otherwise, only the point of the test is lost.
             std::thread::yield_now();
         }
         self.quiesce();

@@ -1,4 +1,4 @@
-//! From the text of a conversation to its steps.
+//! Parses the text of a conversation.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::packets;
 
-/// The protocol that a connection speaks.
+/// The protocol of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wire {
     Beanstalk,
@@ -27,20 +27,20 @@ impl Wire {
 #[derive(Clone, Debug)]
 pub struct Conversation {
     pub title: String,
-    /// File and line, for complaints.
+    /// File and line, for messages.
     pub place: String,
     /// The option -z, if it is given.
     pub max_job_size: Option<u32>,
-    /// The other options, as they are written.
+    /// The other options, verbatim.
     #[allow(dead_code)] // not every test program has servers with options
     pub options: Vec<String>,
-    /// What connections speak whose names do not say it.
+    /// The protocol of connections whose names do not determine it.
     pub wire: Wire,
     pub steps: Vec<Step>,
 }
 
 impl Conversation {
-    /// What this connection speaks.
+    /// Returns the protocol of this connection.
     pub fn wire_of(&self, who: &str) -> Wire {
         match who.split_once(':') {
             Some(("b", _)) => Wire::Beanstalk,
@@ -50,18 +50,18 @@ impl Conversation {
         }
     }
 
-    /// Whether all its connections speak this.
+    /// Returns `true` if all connections speak this protocol.
     #[allow(dead_code)] // only the comparisons with other servers ask
     pub fn is_all(&self, wire: Wire) -> bool {
         self.steps.iter().all(|step| step.who.is_empty() || self.wire_of(&step.who) == wire)
     }
 }
 
-/// One line of it.
+/// One line of a conversation.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub line: usize,
-    /// Empty for steps that are nobody's.
+    /// Empty for steps without a connection.
     pub who: String,
     pub what: What,
 }
@@ -70,7 +70,7 @@ pub struct Step {
 pub enum What {
     Open,
     Send(Vec<u8>),
-    /// Something that must come. `yaml`: it counts into the length of a body.
+    /// Text that must come. `yaml`: it counts towards the length of a body.
     Expect {
         pattern: Vec<Piece>,
         yaml: bool,
@@ -90,7 +90,7 @@ pub enum What {
     Drain,
 }
 
-/// A part of what must come.
+/// A part of the expected text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Piece {
     Bytes(Vec<u8>),
@@ -99,10 +99,10 @@ pub enum Piece {
     Length,
 }
 
-/// Titles of conversations that another server is known not to satisfy, and why.
+/// Titles of conversations that another server is known not to satisfy, with the reasons.
 pub type Differences = BTreeMap<String, String>;
 
-/// All conversations of a folder, and the known differences. `host` is what the server calls its machine.
+/// Loads all conversations of a directory, and the known differences. `host` is the server's host name.
 pub fn load(folder: &Path, host: &str) -> (Vec<Conversation>, Differences) {
     let mut conversations = Vec::new();
     let mut differences = Differences::new();
@@ -183,7 +183,7 @@ fn read(file: &str, text: &str, host: &str, conversations: &mut Vec<Conversation
     }
 }
 
-/// Where the name of a connection ends: capitals and digits, or behind a prefix for its protocol, letters and digits.
+/// Returns the end of a connection's name: capitals and digits or, after a prefix for its protocol, letters and digits.
 fn name_end(line: &str) -> Option<usize> {
     if ["b:", "g:", "w:"].iter().any(|prefix| line.starts_with(prefix)) {
         return Some(2 + line[2..].find(|letter: char| !letter.is_ascii_alphanumeric())?);
@@ -225,7 +225,7 @@ fn step(line: &str) -> Option<(&str, What)> {
         What::Send(packets::request(kind, &unescape(body)))
     } else if let Some(text) = operand(rest, "=") {
         let (kind, body) = packet(text)?;
-        // No wildcard matches these two bytes, so they hold the end of the body.
+        // No wildcard matches these two bytes, so they mark the end of the body.
         What::ExpectPacket { kind, pattern: pattern(body, "\r\n") }
     } else {
         expect(operand(rest, "|")?, "\n", true)
@@ -233,13 +233,13 @@ fn step(line: &str) -> Option<(&str, What)> {
     (!who.is_empty()).then_some((who, what))
 }
 
-/// The kind of a packet, by its name or number, and the text of its body.
+/// Returns the type of a packet, by name or number, and the text of its body.
 fn packet(text: &str) -> Option<(u32, &str)> {
     let (name, body) = text.split_once(' ').unwrap_or((text, ""));
     Some((name.parse().ok().or_else(|| packets::kind(name))?, body))
 }
 
-/// What follows the operator and one space.
+/// Returns what follows the operator and one space.
 fn operand<'a>(rest: &'a str, operator: &str) -> Option<&'a str> {
     let text = rest.strip_prefix(operator)?;
     if text.is_empty() {

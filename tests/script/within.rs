@@ -1,5 +1,5 @@
-//! Conversations inside this process: engine and protocol alone, on a virtual clock, every invariant checked at every
-//! step.
+//! Conversations inside this process: engine and protocol only, on a virtual clock, with every invariant checked at
+//! every step.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use beanpole::Config;
 
 use crate::script::{Patience, Wire, World};
 
-/// What this server calls its machine.
+/// The host name of this server.
 pub const HOST: &str = "h";
 
-/// How a conversation's bytes reach the decoder.
+/// How the bytes of a conversation reach the decoder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pieces {
     /// As they are sent.
@@ -27,7 +27,7 @@ pub enum Pieces {
     Bytes,
 }
 
-/// The protocol that a conversation names.
+/// Returns the decoder and session of a protocol.
 pub fn speech(wire: Wire) -> Speech {
     match wire {
         Wire::Beanstalk => Speech::Beanstalk,
@@ -48,7 +48,7 @@ struct Peer {
     ended: bool,
 }
 
-/// See the module's page.
+/// The world; see the module's documentation.
 pub struct Within {
     engine: Engine,
     counters: CommandCounters,
@@ -72,7 +72,7 @@ impl Host for Fixed {
 }
 
 impl Within {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(config: &Config, pieces: Pieces) -> Within {
         // The default depends on the machine, and conversations must not.
         let given = Some(config.max_memory).filter(|most| *most != Config::default().max_memory);
@@ -119,7 +119,7 @@ impl Within {
         self.work(who);
     }
 
-    /// Does what can be done for one client, as a connection would.
+    /// Does what can be done for one client, like a connection.
     fn work(&mut self, who: &str) {
         let max_packet = self.settings.max_packet;
         let intake = DecodeLimits {
@@ -180,7 +180,7 @@ impl Within {
         self.settle();
     }
 
-    /// Tells events, and lets the clients that they concern go on.
+    /// Delivers events, and lets the clients concerned continue.
     fn settle(&mut self) {
         let mut woken = Vec::new();
         while let Some(event) = self.engine.take_event() {

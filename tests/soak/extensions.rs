@@ -1,12 +1,12 @@
-//! A client who uses what beanstalkd has not: tags, batches, moves, flushes, lists, limits, weights and waits.
+//! A client that uses extensions: tags, batches, moves, flushes, lists, limits, weights and waits.
 //!
-//! It is alone in its tubes, so each answer is known.
+//! It is alone in its tubes, so each reply is known.
 
 use beanpole::{Client, PutResult, PutTags, WaitResult};
 
 use crate::{Done, Stage};
 
-/// Jobs that are put in a round, and those of them that may be reserved at a time.
+/// Jobs that are put in a round, and how many of them may be reserved at a time.
 const JOBS: u64 = 40;
 const AT_A_TIME: u32 = 6;
 
@@ -35,7 +35,7 @@ fn put(client: &mut Client, round: u64) -> Vec<u64> {
     ids
 }
 
-/// Some are done in a batch; returns how many.
+/// Deletes some in a batch. Returns their number.
 fn batch(client: &mut Client) -> u64 {
     let batch = client.reserve_batch(100, None).expect("a batch");
     assert_eq!(batch.len(), AT_A_TIME as usize, "so many of a key are reserved at a time");
@@ -47,7 +47,7 @@ fn batch(client: &mut Client) -> u64 {
     done
 }
 
-/// One is tried twice, which buries it, and flushed.
+/// Tries one twice, which buries it, and flushes it.
 fn tries(client: &mut Client) -> u64 {
     let first = client.reserve_batch(1, None).expect("a batch")[0].id;
     client.release(first, 0, 0).expect("a job of ours");
@@ -58,7 +58,7 @@ fn tries(client: &mut Client) -> u64 {
     client.flush_buried("extended").expect("an answer")
 }
 
-/// The others go to another tube, where they are flushed.
+/// Moves the others to another tube and flushes them there.
 fn move_and_flush(client: &mut Client, left: &[u64]) -> u64 {
     assert_eq!(client.list_jobs("extended", "ready", 0, 1000).expect("a list"), left);
     let weight = client.watch_weighted("moved", 3).expect("a tube");

@@ -1,4 +1,4 @@
-//! A client and a worker of Gearman, and an administrator.
+//! A Gearman client, a worker and an administrator.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ fn response(stream: &mut TcpStream) -> (u32, Vec<u8>) {
     (number(4), body)
 }
 
-/// The administrator sees the one function and that its jobs are done.
+/// The administrator sees the only function, without jobs.
 fn look(admin: &mut BufReader<TcpStream>) {
     admin.get_mut().write_all(b"status\n").expect("a server");
     let mut line = String::new();
@@ -29,8 +29,8 @@ fn look(admin: &mut BufReader<TcpStream>) {
     }
 }
 
-/// Submits a job, has another client join it by its unique name, works at it on another connection; both are told its
-/// result. Then one in the background.
+/// Submits a job, lets another client join it by its unique name, and executes it on another connection; both receive
+/// its result. Then submits one in the background.
 pub fn run(address: SocketAddr, stage: &Stage, done: &Done) {
     let connect = || {
         let stream = TcpStream::connect(address).expect("a connection");

@@ -1,13 +1,13 @@
-//! A log that is nothing but positions: how far it was appended, written and synced, and whether its disk fails.
+//! A log that consists of positions: how far it was appended, written and synced, and whether its disk fails.
 //!
-//! Owns what the replies wait for. Each of its steps may be slow, and other threads come in between.
+//! Owns what replies wait for. Each step may be slow, and other threads may run in between.
 
 use crate::shims::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 pub use beanpole::internals::binlog::Required;
 pub use beanpole::SyncMode;
 
-/// The engine's side: the position behind all that was appended.
+/// The engine's side: the position after everything that was appended.
 #[derive(Debug, Default)]
 pub struct Journal {
     pub position: u64,
@@ -20,7 +20,7 @@ impl Journal {
     }
 }
 
-/// The way to the journal, under the engine's lock.
+/// Access to the journal, under the engine's lock.
 pub trait JournalAccess {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut ()) -> R) -> R;
 }
@@ -55,7 +55,7 @@ impl Wal {
         self.failing.load(Ordering::Acquire)
     }
 
-    /// The disk fails, or is in order again.
+    /// Makes the disk fail or recover.
     pub fn fail(&self, fails: bool) {
         self.failing.store(fails, Ordering::Release);
     }

@@ -16,7 +16,7 @@ mod server;
 mod shared;
 mod shims;
 
-/// What the real files know by these names.
+/// The names under which the real files import the engine.
 mod engine {
     pub use beanpole::internals::engine::Time;
 }
@@ -28,20 +28,21 @@ use shuttle::{Config, MaxSteps, Runner};
 
 pub use shims::{unbounded, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, Receiver, Sender, Waker};
 
-/// Schedules of each scene and of each way to choose them.
+/// The number of schedules of each scene and strategy.
 const SCHEDULES: usize = 5000;
 
-/// Steps of a schedule; most have some hundreds. With more, somebody turns round and round for what does not come.
+/// The maximum number of steps of a schedule; most have some hundreds. With more, a thread loops without progress.
 const STEPS: usize = 10_000;
 
-/// Changes of threads that the second way makes at chosen moments.
+/// The number of thread switches that the second strategy makes at chosen moments.
 const DEPTH: usize = 3;
 
-/// Schedules of the present scene.
+/// The number of schedules played in the current scene.
 static PLAYED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
 fn main() {
-    // It says with each run that it takes all atomics for sequentially consistent; so the page of ARCHITECTURE.md says.
+    // Shuttle warns in each run that it treats all atomics as sequentially consistent, which ARCHITECTURE.md says as
+    // well.
     std::env::set_var("SHUTTLE_SILENCE_WARNINGS", "1");
     let wished = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
     let schedules = wished("SCHEDULES").map_or(SCHEDULES, |text| text.parse().expect("a number of schedules"));

@@ -1,7 +1,7 @@
-//! The scenes: which threads there are, what each does, and what must have come of it.
+//! The scenes: the threads, what each of them does, and the expected result.
 //!
-//! Owns the parts of the server that cannot come here with their sockets, line by line as `pool.rs` and `hub.rs` have
-//! them: the owner's loop, and the order of lock, reply and flush in a turn.
+//! Owns the parts of the server that cannot be used here because of their sockets, following `pool.rs` and `hub.rs`
+//! line by line: the owner's loop, and the order of lock, reply and flush in a turn.
 
 use std::sync::Arc;
 
@@ -31,10 +31,10 @@ pub const SCENES: [Scene; 7] = [
     ("the-timer-stops", the_timer_stops),
 ];
 
-/// Nobody here has too much to read.
+/// No client here has too much to read.
 const PLENTY: NewsLimits = NewsLimits { reading: 1 << 20, stuck: 1 << 20 };
 
-/// The owner of connections: how it is told something, and what it waits at.
+/// The owner of connections: how it receives messages, and what it waits for.
 struct Owner {
     handle: Arc<ThreadHandle>,
     inbox: Receiver<Message>,
@@ -49,7 +49,7 @@ fn owner() -> Owner {
 }
 
 impl Owner {
-    /// As `PoolThread::run`: sleeps unless there is a note, then takes one.
+    /// Like `PoolThread::run`: sleeps unless there is a message, then takes one.
     fn next(&self) -> Message {
         loop {
             self.handle.will_sleep();
@@ -76,7 +76,7 @@ fn outbox(owner: &Owner, room: usize, look: Look) -> (Arc<Outbox>, Stream) {
     (Outbox::new(stream.clone(), PeerAddress, owner.handle.clone(), 0), stream)
 }
 
-/// Two threads leave notes while the owner goes to sleep and wakes up.
+/// Two threads send messages while the owner goes to sleep and wakes up.
 fn notes_wake_the_owner() {
     let owner = owner();
     let senders: Vec<_> = (0..2)
@@ -96,8 +96,8 @@ fn notes_wake_the_owner() {
     senders.into_iter().for_each(|sender| sender.join().expect("a thread"));
 }
 
-/// Two threads have news for one client, in the order of the engine's lock, whose socket is full now and then; the
-/// owner goes on when the poller says that it is writable, or somebody that it must.
+/// Two threads have notifications for one client, in the order of the engine's lock, and its socket is sometimes full.
+/// The owner continues when the poller reports that the socket is writable, or when another thread wakes it.
 fn replies_in_order() {
     const EACH: u8 = 3;
     let owner = owner();
@@ -125,12 +125,12 @@ fn replies_in_order() {
         thread::spawn(move || {
             while stream.arrived().len() < usize::from(EACH * 2) {
                 if stream.make_room(2) {
-                    // The poller's report, which the owner gets as it gets a note.
+                    // The poller's report, which the owner receives like a message.
                     outbox.wake_owner();
                 }
                 thread::yield_now();
             }
-            // For the owner, to look whether that was all.
+            // Makes the owner check whether that was all.
             outbox.wake_owner();
         })
     };
@@ -143,8 +143,8 @@ fn replies_in_order() {
     assert!(matches!(outbox.write_state(1 << 20, false, false), WriteState::Clear));
 }
 
-/// A client waits with commands behind its wait. Who hands it a job, or a result that the log must have first, wakes
-/// the owner, whenever that looked.
+/// A client waits, with commands behind its wait. A thread that hands it a job, or a result that must first be in the
+/// log, wakes the owner, whenever the owner checked.
 fn a_wait_ends() {
     let owner = owner();
     let (outbox, stream) = outbox(&owner, 10, anything());
@@ -168,7 +168,7 @@ fn a_wait_ends() {
             other => panic!("{other:?}"),
         }
     }
-    // Now its own next reply, behind the news.
+    // Now its own next reply, after the notification.
     outbox.reply(&mut output(b"!"), false, false);
     outbox.flush(&mut Output::new());
     teller.join().expect("a thread");
@@ -193,13 +193,14 @@ fn replies_wait_for_the_log(fails: bool) {
         hub.log().wal().fail(true);
         thread::yield_now();
         hub.log().wal().fail(false);
-        // As the segments thread does when the disk is there again.
+        // Like the segments thread when the disk has recovered.
         hub.log().sync(&*hub, &mut Output::new());
     }
     let streams: Vec<Stream> = pools.into_iter().map(|pool| pool.join().expect("a thread")).collect();
     hub.log().stop();
     syncer.join().expect("a thread");
-    // Who lets go of a reply may still be writing it when the owner goes on; not when all have ended.
+    // The thread that releases a reply may still be writing it when the owner continues, but not when all threads have
+    // ended.
     let mut all: Vec<u8> = streams.iter().flat_map(Stream::arrived).collect();
     all.sort_unstable();
     assert_eq!(all, [1, 2, 3, 4]);
@@ -241,8 +242,8 @@ fn pool_thread(hub: &Arc<Hub>, lesser: bool) -> Stream {
     stream
 }
 
-/// Two threads bring deadlines in turns that do not see to them themselves: a far one, for which the timer's thread
-/// goes on sleeping, and one that is due at once, to which it must see.
+/// Two threads add deadlines in turns that do not handle them: a distant one, for which the timer thread continues to
+/// sleep, and one that is due at once, which it must handle.
 fn deadlines_reach_the_timer() {
     let hub = Arc::new(Hub::new(false));
     let timer = {
@@ -263,7 +264,7 @@ fn deadlines_reach_the_timer() {
         })
         .collect();
     turns.into_iter().for_each(|turn| turn.join().expect("a thread"));
-    // Nobody else looks. If the timer sleeps now with something due, this does not end.
+    // No other thread checks. If the timer sleeps now although something is due, this does not end.
     let now = hub.clock().now();
     while hub.core.lock().due.is_some_and(|due| due <= now) {
         thread::yield_now();
@@ -273,7 +274,7 @@ fn deadlines_reach_the_timer() {
     timer.join().expect("a thread");
 }
 
-/// It ends when it is told to, whatever it does at that moment.
+/// The timer ends when it is told to, whatever it does at that moment.
 fn the_timer_stops() {
     let hub = Arc::new(Hub::new(false));
     let timer = {

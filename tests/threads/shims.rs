@@ -1,7 +1,8 @@
-//! What the real files import from other crates, in terms of shuttle: at each touch another thread may go on.
+//! What the real files import from other crates, implemented with shuttle, so that another thread may run at each
+//! access.
 //!
-//! Owns the names and the little of their behaviour that the real files use: locks and conditions as parking_lot has
-//! them, a channel without bounds, and a waker.
+//! Owns the names and the part of their behavior that the real files use: parking_lot's locks and conditions, an
+//! unbounded channel, and a waker.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,7 +17,7 @@ pub use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Default)]
 pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 
-/// Access to what a [`Mutex`] guards. None only while a condition has it.
+/// Access to the data of a [`Mutex`]. `None` only while a condition variable has it.
 pub struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>, &'a Mutex<T>);
 
 impl<T> fmt::Debug for Mutex<T> {
@@ -78,8 +79,8 @@ impl Condvar {
         guard.0 = Some(self.0.wait(inner).expect("no thread panics with it"));
     }
 
-    /// Until it is met or the time has come, step by step: who is not woken takes more steps than a schedule may have,
-    /// long before that time.
+    /// Waits until the condition is met or the time has come, step by step. A thread that is not woken takes more steps
+    /// than a schedule may have, long before that time.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, at: Instant) {
         let met = self.1.load(Ordering::SeqCst);
         drop(guard.0.take());
@@ -90,10 +91,10 @@ impl Condvar {
     }
 }
 
-/// The end of a channel that takes.
+/// The sending end of a channel.
 pub struct Sender<T>(Arc<Mutex<VecDeque<T>>>);
 
-/// Its other end.
+/// The receiving end.
 pub struct Receiver<T>(Arc<Mutex<VecDeque<T>>>);
 
 impl<T> fmt::Debug for Sender<T> {
@@ -119,13 +120,13 @@ impl<T> Receiver<T> {
     }
 }
 
-/// A channel without bounds.
+/// Creates an unbounded channel.
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     let queue = Arc::new(Mutex::new(VecDeque::new()));
     (Sender(queue.clone()), Receiver(queue))
 }
 
-/// The end of a poller that wakes it up.
+/// The waker of a poller.
 #[derive(Clone, Debug, Default)]
 pub struct Waker(Arc<(Mutex<bool>, Condvar)>);
 
@@ -136,7 +137,7 @@ impl Waker {
         Ok(())
     }
 
-    /// What the poller does without an end of its patience.
+    /// Waits like the poller, without a timeout.
     pub fn wait(&self) {
         let mut woken = self.0 .0.lock();
         while !*woken {

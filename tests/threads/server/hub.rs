@@ -1,6 +1,6 @@
-//! The engine's lock with nothing behind it but a journal that counts, and the clock, which stands still.
+//! The engine's lock with only a counting journal behind it, and a clock that stands still.
 //!
-//! Owns what the real files ask of the hub.
+//! Owns what the real files need of the hub.
 
 use std::time::Instant;
 
@@ -16,15 +16,15 @@ use crate::shims::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub struct TurnScratch;
 
-/// Behind the lock.
+/// What the lock protects.
 #[derive(Debug, Default)]
 pub struct Core {
     pub journal: Journal,
-    /// When something is due next; `NEVER` after a turn has seen to it.
+    /// The next deadline; `NEVER` after a turn has handled it.
     pub due: Option<Time>,
 }
 
-/// What is behind the lock of the real one besides: it never puts anything off.
+/// The other data behind the real lock: it never postpones anything.
 #[derive(Debug)]
 pub struct Engine;
 
@@ -40,7 +40,7 @@ impl Core {
     }
 }
 
-/// A clock that stands at this time.
+/// A clock that stands still at this time.
 #[derive(Debug)]
 pub struct Clock(pub Time);
 
@@ -61,9 +61,9 @@ pub struct Hub {
     clock: Clock,
     pub alarm: Alarm,
     memory: Memory,
-    /// Positions, as bits, whose replies acknowledge no put: they may leave while the disk fails.
+    /// Positions, as bits, whose replies acknowledge no put and may be sent while the disk fails.
     pub lesser: AtomicU64,
-    /// Turns of the timer that found something due.
+    /// Turns of the timer in which something was due.
     pub served: AtomicU64,
 }
 
@@ -80,7 +80,7 @@ impl Hub {
         }
     }
 
-    /// As the real one: what is due is done, and the alarm set to what comes next.
+    /// Like the real one: runs what is due, and sets the alarm to the next deadline.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
         let mut core = self.core.lock();
         if core.due.is_some_and(|due| due <= self.clock.now()) {

@@ -1,7 +1,7 @@
-//! The files of the server's room that threads share, as they are, and the least of what stands around them.
+//! The server's files that threads share, unchanged, and a minimal environment.
 //!
-//! Owns which files are real: the outbox and the way to its thread, the replies that wait for the log, the log's own
-//! threads but for that of the segments, and the alarm.
+//! Owns the choice of real files: the outbox and the way to its thread, the replies that wait for the log, the log's
+//! own threads except that of the segments, and the alarm.
 
 #[path = "../../../src/server/alarm.rs"]
 pub mod alarm;
@@ -18,7 +18,7 @@ pub mod socket;
 #[path = "../../../src/server/timer.rs"]
 pub mod timer;
 
-/// The account of memory, which takes everything.
+/// The memory account, which accepts everything.
 pub mod memory {
     pub const CONNECTION_COST: u64 = 0;
 
@@ -41,16 +41,16 @@ pub mod clock {
     pub use super::hub::Clock;
 }
 
-/// What other threads tell the owner of a connection.
+/// Messages of other threads to the owner of a connection.
 pub mod message {
     #[derive(Debug)]
     pub enum Message {
-        /// Look at this connection again.
+        /// Check this connection again.
         Resume(usize),
     }
 }
 
-/// What is told of slow commands: nothing.
+/// The log of slow commands, which is empty.
 pub mod command_log {
     pub struct Held;
 
@@ -59,7 +59,7 @@ pub mod command_log {
     }
 }
 
-/// Space in the log, of which there is enough.
+/// Space in the log, which is always sufficient.
 pub mod space {
     #[derive(Debug, Default)]
     pub struct Space;
@@ -71,7 +71,7 @@ pub mod space {
     }
 }
 
-/// The thread that looks after the segments, which need nothing.
+/// The segments thread, which has nothing to do.
 pub mod segments {
     use super::{durability::Durability, hub::Hub};
 

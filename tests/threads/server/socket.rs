@@ -1,31 +1,31 @@
-//! A socket that takes a few bytes at a time, and none while it is full; who reads at its other end makes room.
+//! A socket that accepts a few bytes at a time, and none while it is full; a reader at the other end makes room.
 //!
-//! Owns the order in which bytes arrived, and a look at each before it does.
+//! Owns the order in which bytes arrive, and a check of each before it does.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
 
 use crate::shims::{Mutex, Ordering};
 
-/// Is asked whether these bytes may leave.
+/// Checks that these bytes may be sent.
 pub type Look = Arc<dyn Fn(u8) + Send + Sync>;
 
 #[derive(Default)]
 struct Pipe {
     arrived: Vec<u8>,
-    /// Bytes that it takes before somebody reads.
+    /// The number of bytes that it accepts before the peer reads.
     room: usize,
-    /// Whoever makes room must tell the owner, as the poller does.
+    /// A thread that makes room must notify the owner, as the poller does.
     full: bool,
-    /// Somebody writes.
+    /// A thread is writing.
     busy: bool,
 }
 
-/// Where a peer is, which matters to nobody here.
+/// The address of a peer, which is not used here.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress;
 
-/// One end of the connection; a clone is the same.
+/// One end of the connection; a clone is the same end.
 #[derive(Clone)]
 pub struct Stream(Arc<Mutex<Pipe>>, Look);
 
@@ -41,7 +41,7 @@ impl Stream {
     }
 
     pub fn write(&self, slices: &[IoSlice]) -> io::Result<usize> {
-        // Two threads in here at once could mix what they write.
+        // Two threads in here at once could interleave their bytes.
         assert!(!std::mem::replace(&mut self.0.lock().busy, true), "two threads write at once");
         shuttle::thread::yield_now();
         let mut pipe = self.0.lock();
@@ -61,25 +61,25 @@ impl Stream {
         0
     }
 
-    /// The peer reads: there is room for so many bytes, which is all that it has. True if a writer had found it full.
+    /// The peer reads: sets the room to this many bytes. Returns `true` if a writer had found it full.
     pub fn make_room(&self, bytes: usize) -> bool {
         let mut pipe = self.0.lock();
         pipe.room = pipe.room.max(bytes);
         std::mem::take(&mut pipe.full)
     }
 
-    /// All that arrived.
+    /// Returns everything that arrived.
     pub fn arrived(&self) -> Vec<u8> {
         self.0.lock().arrived.clone()
     }
 }
 
-/// A look that allows everything.
+/// A check that allows everything.
 pub fn anything() -> Look {
     Arc::new(|_| {})
 }
 
-/// A look that allows a byte only when the log is durable up to it.
+/// A check that allows a byte only when the log is durable up to it.
 pub fn only_durable(hub: Arc<super::hub::Hub>) -> Look {
     Arc::new(move |byte| {
         let durable = hub.log().wal().durable();

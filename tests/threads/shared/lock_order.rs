@@ -1,5 +1,5 @@
-//! The locks with ranks, in terms of shuttle. Their order is asserted by every other test, not here, where all threads
-//! are one to the system.
+//! The locks with ranks, implemented with shuttle. All other tests assert their order, which is not possible here,
+//! because all threads are the same system thread.
 
 pub use crate::shims::MutexGuard;
 

@@ -1,6 +1,6 @@
-//! What the server's files import of `shared`, as far as schedules of threads need it.
+//! What the server's files import of `shared`, as far as these schedules need it.
 //!
-//! Owns nothing: locks have no order here, leases never end, and atomics are those that shuttle watches.
+//! Owns nothing: locks have no order here, leases never end, and shuttle watches the atomics.
 
 #[allow(dead_code)]
 pub mod lock_order;
@@ -10,7 +10,7 @@ pub mod atomic {
 }
 
 pub mod lease {
-    /// A lease that lasts for ever.
+    /// A lease that never ends.
     #[derive(Debug, Default)]
     pub struct Lease;
 
