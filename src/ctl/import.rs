@@ -5,7 +5,7 @@
 //! that outlives its job is that of an empty job, which is put out of reach and deleted. Owns the count of what the
 //! server cannot store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::call::{tube, Call};
 use super::feed::{put, Feed};
@@ -80,6 +80,8 @@ struct Import {
     abilities: Option<Abilities>,
     /// Jobs that are put, to be settled, with their lines.
     to_settle: Vec<(u64, After, u64)>,
+    /// The tubes and keys of the dead letters among them.
+    unsettled_keys: BTreeSet<(String, String)>,
     /// The tubes that dead letters come from.
     origins: Vec<String>,
 }
@@ -260,6 +262,15 @@ impl Import {
         }
         let can_bury_dead = job.tags.dead_from().is_some() && self.abilities(feed, link)?.export;
         let origin = job.tags.dead_from().filter(|_| can_bury_dead).map(|name| self.origin(name));
+        if origin.is_some() && !job.tags.key().is_empty() {
+            // A dead letter with the same key uses it until it is buried.
+            let key = (tube.to_owned(), job.tags.key().to_owned());
+            if self.unsettled_keys.contains(&key) {
+                feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;
+                self.settle(link)?;
+            }
+            self.unsettled_keys.insert(key);
+        }
         let (after, delay, least_ttl) = match job.state {
             State::Buried => (After::Bury(job.pri, origin), OUT_OF_REACH, LEAST_TTL),
             State::Delayed | State::Held | State::Scheduled => (After::Nothing, job.delay, 1),
@@ -368,6 +379,7 @@ impl Import {
     /// Buries or deletes the jobs that wait for it.
     fn settle(&mut self, link: &mut Link) -> Result<(), Problem> {
         let waiting = std::mem::take(&mut self.to_settle);
+        self.unsettled_keys.clear();
         let mut feed = Feed::new();
         for &(id, after, _) in &waiting {
             let command = match after {

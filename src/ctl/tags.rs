@@ -90,9 +90,14 @@ impl JobTags {
         self.0.iter().next().is_none()
     }
 
+    /// The job's idempotency key; empty if it has none.
+    pub fn key(&self) -> &str {
+        self.0.text("idempotency-key")
+    }
+
     /// `true` if there is a key that outlives its job.
     pub fn has_kept_key(&self) -> bool {
-        !self.0.text("idempotency-key").is_empty() && self.0.number("idempotency-ttl") > 0
+        !self.key().is_empty() && self.0.number("idempotency-ttl") > 0
     }
 
     /// Seconds until the end of the job's life, if that has an end.
@@ -106,7 +111,7 @@ impl JobTags {
             "" => format!("every {} s", self.0.number("every")),
             cron => cron.to_owned(),
         };
-        (self.0.text("idempotency-key").to_owned(), when)
+        (self.key().to_owned(), when)
     }
 
     /// How often a schedule has run, and how often its last copy still existed.
@@ -186,7 +191,7 @@ impl JobTags {
         };
         let (number, text) = (|key: &str| self.0.number(key), |key: &str| self.0.text(key));
         let suffix = |number: u64| if number > 0 { format!(":{number}") } else { String::new() };
-        let (key, bound) = (text("idempotency-key"), text("concurrency-key"));
+        let (key, bound) = (self.key(), text("concurrency-key"));
         if !key.is_empty() {
             let known = can.idp && (can.export || !is_foreign(key)) && key.len() + 500 < MAX_PUT_LINE - PUT_LINE;
             add("idempotency-key", format!(" idp:{key}{}", suffix(number("idempotency-ttl"))), known);

@@ -119,7 +119,7 @@ fn answers(engine: &mut Engine, now: Time) {
         let named = DedupKey::Name(key.into());
         let lives = engine.jobs().any(|job| {
             let same = engine.extras(&job).is_some_and(|extras| extras.dedup_key == named);
-            same && engine.tube_of(&job) == tube && job.state() != State::Finished
+            same && engine.tube_of(&job) == tube && job.state() != State::Finished && !job.is_dead_letter()
         });
         let ended = engine
             .ended_keys()

@@ -312,6 +312,11 @@ impl Job {
         self.state == State::Reserved && self.holder == super::handle::NOBODY.0
     }
 
+    /// Returns `true` if it was buried by the server in the dead-letter tube of its tube.
+    pub fn is_dead_letter(&self) -> bool {
+        self.state == State::Buried && self.holder != NIL
+    }
+
     /// Returns `true` if it does not survive a restart of the server.
     pub fn is_volatile(&self) -> bool {
         self.marks & VOLATILE != 0

@@ -100,7 +100,7 @@ impl Engine {
         }
         if self.fail_try(slot, text, now).is_none() {
             self.note_reason(slot, text);
-            self.abandon(slot, Cause::Bury, text.to_vec().into(), true, now);
+            self.abandon(slot, Cause::Bury, text.to_vec().into(), true);
         }
         Ok(true)
     }
@@ -134,7 +134,7 @@ impl Engine {
             }
         }
         if self.store.jobs.is_held(slot) && self.store.jobs.get(slot).state() == State::Reserved {
-            self.abandon(slot, Cause::Bury, reason.to_vec().into(), true, now);
+            self.abandon(slot, Cause::Bury, reason.to_vec().into(), true);
         }
         Failed::GivenUp
     }
@@ -183,7 +183,7 @@ impl Engine {
             }
             if self.has_dead_tube(slot) && self.store.jobs.get(slot).state() == State::Reserved {
                 self.note_reason(slot, result.bytes());
-                self.abandon(slot, Cause::Bury, result, true, now);
+                self.abandon(slot, Cause::Bury, result, true);
                 return Ok(());
             }
         }
@@ -231,7 +231,7 @@ impl Engine {
             return Err(NotCompleted::OutOfMemory);
         }
         self.note_reason(slot, outcome.body().map_or(&[], Body::bytes));
-        self.abandon(slot, Cause::Fail, Body::default(), true, now);
+        self.abandon(slot, Cause::Fail, Body::default(), true);
         self.serve_unblocked(now);
         Ok(())
     }
@@ -363,7 +363,7 @@ impl Engine {
             return self.end_try(slot, cause, now);
         }
         if self.limits.max_losses.is_some_and(|most| losses >= most) {
-            return self.abandon(slot, Cause::Bury, Body::default(), false, now);
+            return self.abandon(slot, Cause::Bury, Body::default(), false);
         }
         self.transfer(slot, cause);
         self.serve(tube, now);

@@ -117,9 +117,11 @@ impl Engine {
         // Looks through all of that name, or as many as one call may, by matching none before.
         self.store.extras.find(hash, |extras| {
             looks += 1;
-            if extras.dedup_key == *dedup_key && is_meant(self.store.jobs.get(extras.slot).tube) {
-                let id = self.store.jobs.get(extras.slot).id;
-                oldest = Some(oldest.map_or(id, |oldest: JobId| oldest.min(id)));
+            if extras.dedup_key == *dedup_key {
+                let job = self.store.jobs.get(extras.slot);
+                if is_meant(job.tube) && !job.is_dead_letter() {
+                    oldest = Some(oldest.map_or(job.id, |oldest: JobId| oldest.min(job.id)));
+                }
             }
             looks > LOOKS
         });
@@ -128,10 +130,11 @@ impl Engine {
 
     /// The job in `slot`, whose key may be that of others in its tube, has just been buried, or is about to be no
     /// longer. Of the buried jobs of one key only one is found by it, and of the others that were buried before only
-    /// one, so that a search does not pass many. Clients of Gearman submit again what is buried, without end.
+    /// one, so that a search does not pass many. Clients of Gearman submit again what is buried, without end. A dead
+    /// letter is not found by its key, which others may use in the meantime.
     pub(in crate::engine) fn reveal_one(&mut self, slot: u32, is_buried: bool) {
         let job = self.store.jobs.get(slot);
-        let (tube, id, length) = (job.tube, job.id, job.body.len());
+        let (tube, id, length, is_dead) = (job.tube, job.id, job.body.len(), job.is_dead_letter());
         let Some(extras) = self.extras(job) else { return };
         let dedup_key = match &extras.dedup_key {
             DedupKey::None | DedupKey::Id(_) => return,
@@ -140,10 +143,12 @@ impl Engine {
             key => key.clone(),
         };
         let open = self.hash_dedup_key(&dedup_key, tube, None);
-        let another = self.find_with_key(&dedup_key, open, |other, job| {
-            other != slot && job.tube == tube && (job.state() == State::Buried) == is_buried
-        });
-        let is_alone = another == Ok(None);
+        let is_alone = !is_dead
+            && Ok(None)
+                == self.find_with_key(&dedup_key, open, |other, job| {
+                    let is_alike = (job.state() == State::Buried) == is_buried && !job.is_dead_letter();
+                    other != slot && job.tube == tube && is_alike
+                });
         let hash = if is_alone { open } else { self.hash_dedup_key(&dedup_key, tube, Some(id)) };
         let number = self.store.extras.of(slot);
         if !self.store.extras.get(number).has_hash(hash) {

@@ -120,7 +120,7 @@ impl Engine {
     /// The job in `slot` is lost to whoever has it reserved.
     pub(in crate::engine) fn end_try(&mut self, slot: u32, cause: Cause, now: Time) {
         if self.count_try(slot) {
-            self.abandon(slot, Cause::Bury, Body::default(), false, now);
+            self.abandon(slot, Cause::Bury, Body::default(), false);
             return self.serve_unblocked(now);
         }
         let backoff = self.backoff(slot, false);
@@ -144,7 +144,7 @@ impl Engine {
         self.try_bounds(slot)?;
         if self.count_try(slot) {
             self.note_reason(slot, reason);
-            self.abandon(slot, Cause::Bury, reason.to_vec().into(), true, now);
+            self.abandon(slot, Cause::Bury, reason.to_vec().into(), true);
             return Some(Failed::GivenUp);
         }
         let delay = self.backoff(slot, true);
@@ -179,7 +179,7 @@ impl Engine {
 
     /// The server gives the job in `slot` up: it is buried, in the dead-letter tube if its tube has one. Those who wait
     /// for its outcome hear that it failed, with this text. `claimed`: the log's room for one change is taken already.
-    pub(in crate::engine) fn abandon(&mut self, slot: u32, cause: Cause, text: Body, claimed: bool, now: Time) {
+    pub(in crate::engine) fn abandon(&mut self, slot: u32, cause: Cause, text: Body, claimed: bool) {
         let job = self.store.jobs.get(slot);
         let (pri, volatile) = (job.pri, job.is_volatile());
         match job.completion {
@@ -200,7 +200,7 @@ impl Engine {
         } else {
             self.changed_by_itself(Change::Bury(slot));
         }
-        self.send_to_dead_tube(slot, now);
+        self.send_to_dead_tube(slot);
     }
 
     /// Returns `true` if the server buries the job in `slot` in another tube.
@@ -210,7 +210,7 @@ impl Engine {
     }
 
     /// Moves the job in `slot`, which has just been buried, to the dead-letter tube of its tube.
-    fn send_to_dead_tube(&mut self, slot: u32, now: Time) {
+    fn send_to_dead_tube(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let (from, class, id) = (job.tube, priority_class(job.pri), job.id);
         let rules = self.tubes.get(from).rules.as_ref();
@@ -220,7 +220,7 @@ impl Engine {
             let tube = self.tubes.get(number);
             tube.rules.as_ref().is_some_and(|rules| tube.counts.all() >= rules.settings.most[class].into())
         });
-        let to = if is_full || !self.may_move(slot, &dead, now) { None } else { self.open_tube(NOBODY, &dead).ok() };
+        let to = if is_full || !self.may_move_lane(slot, &dead) { None } else { self.open_tube(NOBODY, &dead).ok() };
         let names = dead.len() + ORIGIN_SIZE + self.tubes.get(from).name.len();
         let Some(to) = to.filter(|_| self.claim_log_room(names)) else {
             to.into_iter().for_each(|to| self.close_tube_if_idle(to));

@@ -22,14 +22,20 @@ impl Engine {
         self.change_tube(slot, to, |job| (job.due, job.holder) = (place.unwrap_or(job.due), origin));
     }
 
-    /// Whether no other job of that tube, and none that has ended there, has the key of the job in `slot`.
-    pub(in crate::engine) fn may_move(&mut self, slot: u32, tube: &[u8], now: Time) -> bool {
-        let job = self.store.jobs.get(slot);
-        let tube_number = self.tubes.find(tube).unwrap_or(NIL);
+    /// Whether the job in `slot` can have a lane in that tube, if it has one.
+    pub(in crate::engine) fn may_move_lane(&self, slot: u32, tube: &[u8]) -> bool {
+        let number = self.tubes.find(tube).unwrap_or(NIL);
         let bound = self.lane_of(slot).map(|lane| self.store.lanes.key_of(lane));
-        if bound.is_some_and(|key| !self.has_lane(key, tube_number, self.is_large(job))) {
+        bound.is_none_or(|key| self.has_lane(key, number, self.is_large(self.store.jobs.get(slot))))
+    }
+
+    /// Whether, in addition, no other job of that tube, and none that has ended there, has the key of the job.
+    pub(in crate::engine) fn may_move(&mut self, slot: u32, tube: &[u8], now: Time) -> bool {
+        if !self.may_move_lane(slot, tube) {
             return false;
         }
+        let job = self.store.jobs.get(slot);
+        let tube_number = self.tubes.find(tube).unwrap_or(NIL);
         let Some(DedupKey::Name(key)) = self.extras(job).map(|extras| &extras.dedup_key) else { return true };
         let key = key.clone();
         let there = match tube_number {

@@ -422,7 +422,7 @@ impl Model {
         self.note_event(id, |events| &mut events.releases);
         self.job_mut(id).history.releases += 1;
         if self.is_last_try(id) {
-            self.abandon(id, pri, now);
+            self.abandon(id, pri);
             self.serve(now);
             return true;
         }

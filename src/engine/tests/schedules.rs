@@ -80,6 +80,32 @@ fn a_refused_copy_is_put_as_soon_as_it_can_be() {
 }
 
 #[test]
+fn dead_letters_do_not_keep_later_runs_from_failing_too() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let settings = TubeSettings { tries: 1, dead: Some(b"dead".as_slice().into()), ..TubeSettings::default() };
+    engine.set_tube(client, b"default", settings, at(0)).expect("settings");
+    let id = put(&mut engine, client, "a", "60", 0, at(0));
+    for run in 1..=3 {
+        tick(&mut engine, at(60 * run));
+        assert_eq!(counts(&engine, id), (run as u32, 0, at(60 * run + 60)));
+        let copy = engine.reserve_more(client, at(60 * run)).expect("a copy").id();
+        assert_eq!(engine.fail(client, copy, 1, b"no host", at(60 * run)), Some(Failed::GivenUp));
+        engine.check();
+    }
+    assert_eq!(engine.stats().jobs.buried, 3);
+    // None of them takes the key from a job that is put there.
+    engine.use_tube(client, b"dead").expect("a tube");
+    let mut again = || {
+        let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(60), body: Body::from(b"x".as_slice()) };
+        engine.put_tagged(client, new, Tags { key: Some((b"a".as_slice().into(), 0)), ..Tags::default() }, at(300))
+    };
+    assert!(matches!(again(), Ok(Tagged::New(_))));
+    assert!(matches!(again(), Ok(Tagged::Duplicate { state: State::Ready, .. })));
+    engine.check();
+}
+
+#[test]
 fn very_many_schedules_run_in_turns() {
     const SCHEDULES: u64 = 5000;
     let mut engine = Engine::new(Limits::NONE);

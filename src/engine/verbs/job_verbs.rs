@@ -67,7 +67,7 @@ impl Engine {
             job.pri = pri;
             // For the count alone: what comes behind it says where the job is.
             self.changed_by_itself(Change::Release(slot));
-            self.abandon(slot, Cause::Bury, Body::default(), true, now);
+            self.abandon(slot, Cause::Bury, Body::default(), true);
             self.serve_unblocked(now);
             return true;
         }
@@ -98,6 +98,7 @@ impl Engine {
         if let Some(slot) = slot.filter(|&slot| self.store.jobs.get(slot).state() == State::Buried) {
             let before = self.logged_size(slot);
             self.store.jobs.get_mut(slot).holder = self.store.origins.add(from);
+            self.reveal_one(slot, true);
             let sizes = (before, self.logged_size(slot));
             self.changed(Change::Move { slot, sizes });
         }

@@ -162,12 +162,12 @@ impl Engine {
         }
     }
 
-    /// The job with this key in the tube with this number; a buried one if there is no other.
+    /// The job with this key in the tube with this number; a buried one if there is no other, but no dead letter.
     pub(in crate::engine) fn find_keyed(&mut self, dedup_key: &DedupKey, number: u32) -> Result<Option<u32>, Refused> {
         let hash = self.hash_dedup_key(dedup_key, number, None);
         let mut buried = None;
         let found = self.find_with_key(dedup_key, hash, |slot, job| {
-            let here = job.tube == number;
+            let here = job.tube == number && !job.is_dead_letter();
             if here && job.state() == State::Buried {
                 buried = Some(slot);
             }

@@ -235,7 +235,7 @@ impl Model {
         self.extended.now = now;
         if self.is_last_try(id) {
             let pri = self.job(id).expect("a job").pri;
-            self.abandon(id, pri, now);
+            self.abandon(id, pri);
             return self.serve(now);
         }
         let backoff = self.backoff(id);
@@ -285,7 +285,8 @@ impl Model {
     pub(super) fn keyed(&self, tube: Name, key: Name) -> Option<JobId> {
         let has =
             |id: &JobId| self.extended.tags.get(id).and_then(|tags| tags.key).is_some_and(|(other, _)| other == key);
-        self.jobs.iter().filter(|job| job.tube == tube).map(|job| job.id).find(has)
+        let mut ids = self.jobs.iter().filter(|job| job.tube == tube).map(|job| job.id);
+        ids.find(|id| has(id) && self.dead_from(*id).is_none())
     }
 
     pub(super) fn ended_key(&self, tube: Name, key: Name, now: Time) -> Option<JobId> {

@@ -120,7 +120,7 @@ impl Model {
     }
 
     /// The server gives the job up.
-    pub(super) fn abandon(&mut self, id: JobId, pri: Priority, now: Time) {
+    pub(super) fn abandon(&mut self, id: JobId, pri: Priority) {
         self.lay_aside(id, pri);
         let from = self.job(id).expect("a job").tube;
         let Some(dead) = self.extended.rules.get(from).and_then(|rules| rules.settings.dead) else { return };
@@ -128,7 +128,7 @@ impl Model {
         let counts = |job: &&super::Job| job.tube == dead && !matches!(job.place, Place::Scheduled { .. });
         let many = self.jobs.iter().filter(counts).count();
         let is_full = most.is_some_and(|most| many >= most as usize);
-        if is_full || !self.may_move(id, dead, now) || self.find_or_create(NOBODY, dead).is_err() {
+        if is_full || self.find_or_create(NOBODY, dead).is_err() {
             self.events.push(Event::DeadLetterStays {
                 job: id,
                 from: from.as_bytes().into(),
@@ -166,7 +166,7 @@ impl Model {
         let is_last = self.is_last_try(id);
         self.extended.failures.entry(id).or_default().1 = reason;
         if is_last || !bounded {
-            self.abandon(id, pri, now);
+            self.abandon(id, pri);
             self.serve(now);
             return Some(Failed::GivenUp);
         }
