@@ -1,5 +1,6 @@
 //! `export`: all jobs as lines of JSON, from a server or from a binlog that no server uses. Pauses come before the
-//! jobs, so that an import pauses first; settings, and keys that outlive their jobs, come after them.
+//! jobs, so that an import pauses first; settings, and keys that outlive their jobs, come after them. Held jobs come
+//! before others, so that none is imported after the last member that it waits for has ended.
 //!
 //! Owns the comparison of what was written with what was counted. It takes no job and changes none.
 //!
@@ -82,7 +83,8 @@ impl Others {
 fn from_server(call: &Call, wanted: &Wanted, out: &mut Out) -> Result<u8, Problem> {
     let mut link = Link::open(call)?;
     let before: u64 = wanted.count(&mut link)?.iter().sum();
-    let scan = Scan::run(&mut link, wanted)?;
+    let mut scan = Scan::run(&mut link, wanted)?;
+    scan.jobs.sort_by_key(|found| found.record.state != State::Held);
     let names = if wanted.tubes.is_empty() { link.tubes()? } else { wanted.tubes.clone() };
     let (mut others, mut settings) = (Others::default(), Vec::new());
     of_tubes(&mut link, &names, &mut |name, figures| {
@@ -157,8 +159,8 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     let jobs: Vec<JobView> = engine.jobs().filter(is_meant).collect();
     // Buried jobs are kicked in the order in which they were buried, others served by their ids.
     let key = |place: usize| match jobs[place].state() {
-        State::Buried => (1, jobs[place].due().nanos(), jobs[place].id().0),
-        _ => (0, jobs[place].id().0, 0),
+        State::Buried => (2, jobs[place].due().nanos(), jobs[place].id().0),
+        state => (u8::from(state != State::Held), jobs[place].id().0, 0),
     };
     let order = in_order(jobs.len(), &|left, right| key(left).cmp(&key(right)));
     let (mut counts, mut others, time) = ([0; STATES], Others::default(), Time::from_nanos(now));

@@ -285,6 +285,11 @@ fn everything_that_extensions_keep_is_exported_and_comes_back() {
     assert_eq!(server.daemon.wait(PATIENCE), 0);
     let rest = crate::daemon::run(&["export", "--binlog", &name]);
     assert_eq!((rest.code, fields(&rest.out)), (0, fields(&first.out)), "{}", rest.err);
+    // A job that waits is imported before a worker can finish what it waits for.
+    for export in [&first.out, &rest.out] {
+        let line = |part: &str| export.lines().position(|line| line.contains(part)).expect("a line");
+        assert!(line(r#""after-group":"batch""#) < line(r#""group":"batch""#), "{export}");
+    }
     // A fresh server has the same, but for what a Gearman job is beside its name.
     let (fresh, _) = with_gearman(&Folder::new(), &[]);
     let ended = fresh.feed(&["import"], first.out.as_bytes());
@@ -302,6 +307,19 @@ fn everything_that_extensions_keep_is_exported_and_comes_back() {
     let again = fresh.feed(&["import"], first.out.as_bytes());
     assert!(again.err.contains("4 jobs were not put: the server has jobs with their keys"), "{}", again.err);
     assert!(again.err.contains("2 schedules replaced others with their names"), "{}", again.err);
+}
+
+#[test]
+fn dead_letters_with_the_same_key_are_all_imported() {
+    let (server, fresh) = (Server::beanpole(&[]), Server::beanpole(&[]));
+    say(&server, "set-tube default try:1 dead:d\r\n", 1);
+    for id in 1..=3 {
+        say(&server, &format!("put 0 0 60 1 idp:k:100001\r\na\r\nreserve-job {id}\r\nfail {id} 0 2\r\nno\r\n"), 4);
+    }
+    let export = server.ok(&["export"]);
+    let ended = fresh.feed(&["import"], export.as_bytes());
+    assert!(ended.err.contains("imported 3 jobs, 3 of them buried; 0 lines were refused"), "{}", ended.err);
+    assert_eq!((ended.code, fields(&fresh.ok(&["export"]))), (0, fields(&export)));
 }
 
 #[test]
