@@ -6,7 +6,9 @@ mod rounds;
 
 use std::process::ExitCode;
 
-use beanpole::internals::engine::{Body, ClientId, Engine, JobId, Kick, Limits, NewJob, Reserve, Span, Time, DEFAULT};
+use beanpole::internals::engine::{
+    Body, ClientId, Engine, JobId, Kick, Limits, NewJob, Rate, Reserve, Span, Time, TubeSettings, DEFAULT,
+};
 use rounds::Cases;
 
 /// Verbs in one round.
@@ -106,6 +108,7 @@ fn main() -> ExitCode {
         depth(cases, 0);
         depth(cases, cases.count(MANY));
         timed(cases);
+        settings(cases);
         tubes(cases);
     })
 }
@@ -213,6 +216,19 @@ fn timed(cases: &mut Cases) {
             }
         }
     });
+}
+
+/// Tubes with settings.
+fn settings(cases: &mut Cases) {
+    let (waiting, verbs) = (cases.count(100_000), cases.count(VERBS));
+    let limited = move || {
+        let mut world = World::with(waiting);
+        let settings = TubeSettings { max: 1, rate: Some(Rate { count: u32::MAX, seconds: 1 }), ..Default::default() };
+        world.engine.set_tube(world.producer, DEFAULT, settings, world.now).expect("settings");
+        world
+    };
+    let name = format!("put + reserve + delete, max:1 and a rate, {waiting} ready jobs beside");
+    cases.add(&name, verbs, limited, move |world| (0..verbs).for_each(|_| world.cycle()));
 }
 
 /// Tubes that are watched, or are only there.

@@ -22,6 +22,8 @@ mod floods;
 mod no_memory;
 #[path = "attacks/order.rs"]
 mod order;
+#[path = "attacks/related.rs"]
+mod related;
 #[path = "attacks/report.rs"]
 mod report;
 #[path = "attacks/rows.rs"]

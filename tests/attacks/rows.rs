@@ -3,7 +3,7 @@
 //! The letters: M is memory, T is time, O is order and admission. The numbers only distinguish rows.
 
 use crate::trial::Trial;
-use crate::{access, bodies, bursts, floods, no_memory, order, scans, slow_disk, unread};
+use crate::{access, bodies, bursts, floods, no_memory, order, related, scans, slow_disk, unread};
 
 /// One attack.
 pub struct Row {
@@ -58,6 +58,9 @@ pub const ROWS: &[Row] = &[
     row("T12b", "the same with segments of 64 KiB", "peeks are answered; every put is kept", false, slow_disk::segments),
     row("T13", "the put itself: its worker watches 30,000 tubes", "the worker gets each job", true, scans::hand_over_to_a_watcher_of_many),
     row("T14", "one body of 400 MB with -b; a bystander peeks", "INSERTED; two copies at most in memory; others are served", true, slow_disk::huge_body),
+    row("T15", "hang-up with 1 M jobs on their last try", "all are dead letters; others are served", false, related::dead_letters),
+    row("T16", "delete of what 1 M jobs wait for", "all are released, in order; others are served", false, related::dependents),
+    row("T17", "100 k schedules of one second", "each puts one copy; others are served", false, related::schedules),
     row("O1", "hang-up with an urgent and a dull job", "who waits gets the urgent one", true, order::after_a_hang_up),
     row("O2", "put and release with one delay in one packet", "peek-delayed gives what was said first", true, order::two_delays_in_one_packet),
     row("O3a", "one address takes all connections it can", "it has its share; another address is served", false, access::one_address),

@@ -23,6 +23,7 @@ mod rules;
 mod runs;
 mod schedules;
 mod script;
+mod settings;
 mod shortening;
 mod small;
 mod tagged;

@@ -1,0 +1,75 @@
+//! One event on which very many jobs depend: dead letters, groups and schedules.
+
+use std::time::Duration;
+
+use crate::daemon::{wait_until, Daemon};
+use crate::traffic::{pieces, pipeline, reserve_all, tube_figure, wait_for_figure, Jobs};
+use crate::trial::Trial;
+use crate::wire::{stat, Wire};
+
+/// Jobs that depend on one event.
+const MANY: u64 = 1_000_000;
+
+/// Schedules that are due at the same time.
+const SCHEDULES: u64 = 100_000;
+
+/// Hangs up while it holds very many jobs, for which that was the last try.
+pub fn dead_letters(trial: &mut Trial) {
+    let daemon = trial.start(&[], &["-t", "1"]);
+    Wire::to(&daemon).ask("set-tube attack try:1 dead:dead", "SET");
+    Jobs::ready("attack", MANY).put(&daemon);
+    let attacker = daemon.tcp();
+    reserve_all(&attacker, "attack", MANY);
+    let watcher = daemon.tcp();
+    pipeline(&watcher, std::iter::once(b"watch dead\r\n".to_vec()), 1, |line| assert_eq!(line, "WATCHING 2"));
+    let took = trial.beside(&daemon, |_| {
+        drop(attacker);
+        wait_for_figure(&daemon, "dead", "current-jobs-buried", MANY)
+    });
+    trial.note(format!("all buried after {} ms", took.as_millis()));
+    trial.same("left", tube_figure(&daemon, "attack", "current-jobs-reserved"), 0);
+}
+
+/// Deletes the last member of a group that very many jobs wait for.
+pub fn dependents(trial: &mut Trial) {
+    let daemon = trial.start(&[], &["-t", "1"]);
+    let member = put_each(&daemon, 1, "member", |_| "grp:g".to_owned());
+    let first = put_each(&daemon, MANY, "attack", |_| "aft:g".to_owned());
+    let mut attacker = Wire::to(&daemon);
+    let took = trial.beside(&daemon, |_| {
+        attacker.ask(&format!("delete {member}"), "DELETED");
+        wait_for_figure(&daemon, "attack", "current-jobs-ready", MANY)
+    });
+    trial.note(format!("all released after {} ms", took.as_millis()));
+    let ids = reserve_all(&daemon.tcp(), "attack", MANY);
+    trial.check(ids.first() == Some(&first) && ids.is_sorted(), || "jobs were released in another order".to_owned());
+}
+
+/// Schedules that are due every second, all at once.
+pub fn schedules(trial: &mut Trial) {
+    let daemon = trial.start(&[], &["-t", "1"]);
+    put_each(&daemon, SCHEDULES, "attack", |number| format!("every:1 idp:s{number}"));
+    let runs = |daemon: &Daemon| stat(daemon, "total-jobs");
+    trial.beside(&daemon, |_| {
+        wait_until("each has put a copy", || {
+            std::thread::sleep(Duration::from_millis(20));
+            runs(&daemon) >= 2 * SCHEDULES
+        });
+        // Times at which all last copies still exist.
+        std::thread::sleep(Duration::from_secs(3));
+    });
+    trial.same("ready", tube_figure(&daemon, "attack", "current-jobs-ready"), SCHEDULES);
+    trial.same("schedules", stat(&daemon, "current-jobs-scheduled"), SCHEDULES);
+}
+
+/// Puts so many jobs with tags into a tube; returns the first ID.
+fn put_each(daemon: &Daemon, count: u64, tube: &str, tags: impl Fn(u64) -> String + Send) -> u64 {
+    let stream = daemon.tcp();
+    let put = |number| format!("put 0 0 3600 1 tub:{tube} {}\r\nx\r\n", tags(number)).into_bytes();
+    let mut first = None;
+    pipeline(&stream, pieces(count, put), count, |line| {
+        let id = line.strip_prefix("INSERTED ").and_then(|rest| rest.split(' ').next()?.parse().ok());
+        first = first.or(Some(id.unwrap_or_else(|| panic!("a put: {line}"))));
+    });
+    first.expect("a job")
+}
