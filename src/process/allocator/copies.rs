@@ -179,7 +179,7 @@ mod tests {
 
     /// What a byte is before the copy.
     fn byte(place: usize) -> u8 {
-        (place ^ (place >> 8) * 7) as u8
+        (place ^ ((place >> 8) * 7)) as u8
     }
 
     /// Copies within a buffer, and compares every byte with the definition.
