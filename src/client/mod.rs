@@ -68,7 +68,7 @@ pub struct Client {
 type Result<T> = std::result::Result<T, ClientError>;
 
 impl Client {
-    /// Connects over TCP, without Nagle's delay. Waits as long as the system does.
+    /// Connects over TCP with `TCP_NODELAY`. The operating system limits how long this takes.
     pub fn connect(address: impl ToSocketAddrs) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -81,15 +81,14 @@ impl Client {
         Ok(Client::over(Transport::Plain(stream.into())))
     }
 
-    /// Connects over TCP to the first of these addresses that answers, each within this time. The system then asks a
-    /// silent peer for a sign of life after a minute, so that no wait for a job outlives a server whose machine is
-    /// gone.
+    /// Connects over TCP to the first of these addresses that accepts a connection within `limit`. The operating system
+    /// probes a silent peer after a minute, so a wait for a job ends if the machine of the server is gone.
     pub fn connect_within(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<Client> {
         connect_tcp(addresses, limit).map(|stream| Client::over(Transport::Plain(stream)))
     }
 
-    /// The same with TLS, to a server whose certificate must be for this host, a name or an address. Each step of the
-    /// handshake may take that time.
+    /// Connects over TLS to a server whose certificate is valid for `host`, a name or an IP address. `limit` applies to
+    /// the connection attempt and to each step of the handshake.
     #[cfg(feature = "tls")]
     pub fn connect_tls(host: &str, port: u16, tls: &ClientTls, limit: Duration) -> io::Result<Client> {
         let stream = connect_tcp((host, port), limit)?;
@@ -102,33 +101,40 @@ impl Client {
         Client { stream: BufReader::new(transport) }
     }
 
-    /// Fails with `WouldBlock` or `TimedOut` what takes the server longer than this: a part of a reply, or room for
-    /// more bytes of a command. The connection is of no use then. None, which is the default: waits without end.
+    /// Limits how long each read and write may block. A call that takes longer fails with `WouldBlock` or `TimedOut`,
+    /// and the connection is of no further use. `None`, the default, means no limit. The limit must exceed the longest
+    /// wait for a job.
     pub fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         self.stream.get_ref().set_timeout(limit)
     }
 
-    /// What ends this connection from another thread.
+    /// Returns a handle that closes this connection from another thread.
     pub fn closer(&self) -> io::Result<Closer> {
         self.stream.get_ref().closer()
     }
 
-    /// Proves by a token who one is, to a server with an access file.
+    /// Authenticates with a token, as `--access` requires. The server refuses an invalid token with `UNAUTHORIZED` and
+    /// closes the connection.
     pub fn authenticate(&mut self, token: &[u8]) -> Result<()> {
         one_line(token)?;
         self.send(&[b"auth ", token, b"\r\n"].concat())?;
         self.expect_line("AUTHENTICATED")
     }
 
-    /// Puts a job into the used tube; `delay` and `ttr` in seconds. Returns its id.
+    /// Puts a job into the used tube and returns its id. The lowest `pri` is the most urgent. The job is ready after
+    /// `delay` seconds, and a worker that reserves it must finish within `ttr` seconds.
+    ///
+    /// Refused with `JOB_TOO_BIG`, `OUT_OF_MEMORY` or `DRAINING`.
     pub fn put(&mut self, body: &[u8], pri: u32, delay: u32, ttr: u32) -> Result<u64> {
         self.send_put(body, &format!("{pri} {delay} {ttr} {}", body.len()))?;
         self.number("INSERTED")
     }
 
-    /// Reserves a job of the watched tubes, waiting at most `timeout` seconds; without end if that is none. None: the
-    /// time is over. It is refused with `DEADLINE_SOON` if the time to run of a job that this client holds ends within
-    /// a second and there is no other job.
+    /// Reserves the most urgent job of the watched tubes. Waits for at most `timeout` seconds, or without limit if it
+    /// is `None`. Returns `None` if no job is available in this time.
+    ///
+    /// Refused with `DEADLINE_SOON` if less than a second of the time to run of a reserved job remains and no other job
+    /// is ready.
     pub fn reserve(&mut self, timeout: Option<u32>) -> Result<Option<ReservedJob>> {
         match timeout {
             Some(seconds) => self.command(&format!("reserve-with-timeout {seconds}"))?,
@@ -140,8 +146,23 @@ impl Client {
         }
     }
 
-    /// Puts a job with tags; see [`Client::put`]. A server that does not know them takes the body for commands: ask for
-    /// its [`Client::extensions`] first.
+    /// Puts a job with tags. Check first that [`Client::extensions`] contains them: another server reads the body as
+    /// commands.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = beanpole::Server::start()?;
+    /// use beanpole::{Client, PutResult, PutTags};
+    ///
+    /// let mut client = Client::connect(server.address())?;
+    /// assert!(client.extensions()?.contains(&"idp".to_owned()));
+    /// let tags = PutTags::default().with(|tags| tags.unique = Some(("order-17".to_owned(), 60)));
+    /// let first = client.put_tagged(b"x", 0, 0, 60, &tags)?;
+    /// let again = client.put_tagged(b"x", 0, 0, 60, &tags)?;
+    /// assert_eq!(again, PutResult::Duplicate { id: first.id(), state: "READY".to_owned() });
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put_tagged(&mut self, body: &[u8], pri: u32, delay: u32, ttr: u32, tags: &PutTags) -> Result<PutResult> {
         tags.check()?;
         self.send_put(body, &format!("{pri} {delay} {ttr} {}{tags}", body.len()))?;
@@ -154,15 +175,16 @@ impl Client {
         })
     }
 
-    /// What the server has that beanstalkd has not, by the words of `stats`; nothing if it is a beanstalkd.
+    /// Returns the names of the extensions of the beanstalk protocol that the server supports; empty for beanstalkd.
     pub fn extensions(&mut self) -> Result<Vec<String>> {
         let text = self.text("stats")?;
         let words = text.lines().find_map(|line| line.strip_prefix("extensions: "));
         Ok(words.unwrap_or_default().trim_matches('"').split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Reserves up to `count` jobs, at most 1,000, waiting at most `timeout` seconds for the first one; not at all if
-    /// that is none.
+    /// Reserves up to `count` jobs, at most 1,000. Waits for at most `timeout` seconds for the first one, or not at all
+    /// if it is `None`. Returns an empty list if no job is available. Refused with `DEADLINE_SOON` like
+    /// [`Client::reserve`].
     pub fn reserve_batch(&mut self, count: u32, timeout: Option<u32>) -> Result<Vec<ReservedJob>> {
         let timeout = timeout.map_or(String::new(), |seconds| format!(" {seconds}"));
         self.command(&format!("reserve-batch {count}{timeout}"))?;
@@ -170,7 +192,7 @@ impl Client {
         (0..reserved).map(|_| self.job("RESERVED")).collect()
     }
 
-    /// Deletes up to 1,000 jobs; returns how many of them there were. Sends nothing if there are no ids.
+    /// Deletes up to 1,000 jobs and returns how many of them existed. Sends nothing if `ids` is empty.
     pub fn delete_batch(&mut self, ids: &[u64]) -> Result<u64> {
         if ids.is_empty() {
             return Ok(0);
@@ -179,12 +201,13 @@ impl Client {
         self.ask_number(&format!("delete-batch{ids}"), "DELETED_BATCH")
     }
 
-    /// Starts the times to run of all reserved jobs again; returns how many those are.
+    /// Restarts the time to run of all jobs that this client has reserved, and returns their number.
     pub fn touch_all(&mut self) -> Result<u64> {
         self.ask_number("touch-all", "TOUCHED_ALL")
     }
 
-    /// Waits at most so many seconds until a job is gone or set aside.
+    /// Waits for at most `seconds` until the job is deleted or buried. Refused with `NOT_FOUND` if the job does not
+    /// exist.
     pub fn wait(&mut self, id: u64, seconds: u32) -> Result<WaitResult> {
         self.command(&format!("wait {id} {seconds}"))?;
         let reply = self.reply()?;
@@ -196,34 +219,36 @@ impl Client {
         }
     }
 
-    /// Deletes all jobs of a tube; returns how many.
+    /// Deletes all jobs of a tube, in every state, and returns their number.
     pub fn flush_tube(&mut self, tube: &str) -> Result<u64> {
         self.ask_number(&format!("flush-tube {}", checked(tube)?), "FLUSHED")
     }
 
-    /// Deletes the buried jobs of a tube; returns how many.
+    /// Deletes the buried jobs of a tube, and returns their number.
     pub fn flush_buried(&mut self, tube: &str) -> Result<u64> {
         self.ask_number(&format!("flush-buried {}", checked(tube)?), "FLUSHED")
     }
 
-    /// The ids above this one of a tube's jobs that are `ready`, `delayed`, `reserved` or `buried`, at most 1,000 of
-    /// them.
+    /// Returns the ids of up to `count` jobs of a tube, at most 1,000, in ascending order, beginning after the id
+    /// `above`. `state` is `ready`, `delayed`, `reserved` or `buried`.
     pub fn list_jobs(&mut self, tube: &str, state: &str, above: u64, count: u32) -> Result<Vec<u64>> {
         let list = self.text(&format!("list-jobs {} {} {above} {count}", checked(tube)?, checked(state)?))?;
         Ok(list.lines().filter_map(|line| line.strip_prefix("- ")?.parse().ok()).collect())
     }
 
-    /// Puts a job into another tube, ready again after `delay` seconds.
+    /// Moves a job to another tube, where it is ready after `delay` seconds. Refused with `NOT_FOUND` if the job does
+    /// not exist or another client has reserved it.
     pub fn move_job(&mut self, id: u64, tube: &str, pri: u32, delay: u32) -> Result<()> {
         self.expect(&format!("move-job {id} {} {pri} {delay}", checked(tube)?), "MOVED")
     }
 
-    /// Puts up to `bound` jobs of a tube that are `ready`, `delayed` or `buried` into another one; returns how many.
+    /// Moves up to `bound` jobs of a tube to another tube, and returns their number. `state` is `ready`, `delayed` or
+    /// `buried`, which the jobs remain.
     pub fn move_tube(&mut self, from: &str, to: &str, state: &str, bound: u64) -> Result<u64> {
         self.ask_number(&format!("move-tube {} {} {} {bound}", checked(from)?, checked(to)?, checked(state)?), "MOVED")
     }
 
-    /// A tube with so many jobs takes no more; zero: without a limit.
+    /// Limits the number of jobs in a tube, not counting buried jobs. 0 removes the limit.
     pub fn limit_tube(&mut self, tube: &str, count: u32) -> Result<()> {
         self.expect(&format!("limit-tube {} {count}", checked(tube)?), "LIMITED")
     }
@@ -234,7 +259,7 @@ impl Client {
         self.expect(&format!("set-tube {} {settings}", checked(tube)?), "SET")
     }
 
-    /// The server takes no more jobs, or takes them again.
+    /// Makes the server refuse new jobs, or accept them again.
     pub fn drain(&mut self, drains: bool) -> Result<()> {
         match drains {
             true => self.expect("drain", "DRAINING"),
@@ -242,23 +267,25 @@ impl Client {
         }
     }
 
-    /// As [`Client::watch`]; the weight counts while the client reserves by weights, which it does from now on.
+    /// Watches a tube with a weight, and makes this client reserve by weights: it receives jobs of the watched tubes in
+    /// proportion to their weights. Returns the number of watched tubes.
     pub fn watch_weighted(&mut self, tube: &str, weight: u32) -> Result<u64> {
         self.expect("reserve-mode weighted", "USING weighted")?;
         self.ask_number(&format!("watch {} {weight}", checked(tube)?), "WATCHING")
     }
 
-    /// Reserves this job, ready or not, in whatever tube.
+    /// Reserves the job with this id if it is ready, delayed or buried, in any tube. Refused with `NOT_FOUND`.
     pub fn reserve_job(&mut self, id: u64) -> Result<ReservedJob> {
         self.ask_for_job(&format!("reserve-job {id}"), "RESERVED")
     }
 
-    /// Deletes a job that this client holds, or that nobody holds; else `NOT_FOUND`.
+    /// Deletes a job that this client has reserved, or that nobody has reserved. Refused with `NOT_FOUND`.
     pub fn delete(&mut self, id: u64) -> Result<()> {
         self.expect(&format!("delete {id}"), "DELETED")
     }
 
-    /// Gives a reserved job back, ready again after `delay` seconds. Refused with `BURIED` if that was its last try.
+    /// Makes a reserved job ready again after `delay` seconds. Refused with `BURIED` if this was its last try, and with
+    /// `NOT_FOUND` if this client has not reserved it.
     pub fn release(&mut self, id: u64, pri: u32, delay: u32) -> Result<()> {
         self.expect(&format!("release {id} {pri} {delay}"), "RELEASED")
     }
@@ -275,72 +302,75 @@ impl Client {
         }
     }
 
-    /// Sets a reserved job aside.
+    /// Buries a job that this client has reserved. Refused with `NOT_FOUND`.
     pub fn bury(&mut self, id: u64, pri: u32) -> Result<()> {
         self.expect(&format!("bury {id} {pri}"), "BURIED")
     }
 
-    /// Starts the time to run of a reserved job again.
+    /// Restarts the time to run of a job that this client has reserved. Refused with `NOT_FOUND`.
     pub fn touch(&mut self, id: u64) -> Result<()> {
         self.expect(&format!("touch {id}"), "TOUCHED")
     }
 
-    /// Kicks at most `bound` jobs of the used tube; returns how many.
+    /// Kicks up to `bound` jobs of the used tube: buried jobs, or delayed jobs if none is buried. Returns their number.
     pub fn kick(&mut self, bound: u32) -> Result<u64> {
         self.ask_number(&format!("kick {bound}"), "KICKED")
     }
 
-    /// Kicks this job, in whatever tube.
+    /// Kicks a buried or delayed job in any tube. Refused with `NOT_FOUND`.
     pub fn kick_job(&mut self, id: u64) -> Result<()> {
         self.expect(&format!("kick-job {id}"), "KICKED")
     }
 
-    /// Chooses the tube that jobs are put into.
+    /// Uses a tube: later jobs are put into it.
     pub fn use_tube(&mut self, tube: &str) -> Result<()> {
         self.expect(&format!("use {}", checked(tube)?), &format!("USING {tube}"))
     }
 
-    /// Adds a tube to those that jobs are reserved from; returns how many they are.
+    /// Watches a tube: jobs are reserved from it. Returns the number of watched tubes.
     pub fn watch(&mut self, tube: &str) -> Result<u64> {
         self.ask_number(&format!("watch {}", checked(tube)?), "WATCHING")
     }
 
-    /// Takes a tube from those; returns how many are left.
+    /// Stops watching a tube, and returns the number of watched tubes. Refused with `NOT_IGNORED` if no other tube is
+    /// watched.
     pub fn ignore(&mut self, tube: &str) -> Result<u64> {
         self.ask_number(&format!("ignore {}", checked(tube)?), "WATCHING")
     }
 
-    /// Returns a job in whatever state and tube, without reserving it.
+    /// Returns a job in any state and tube without reserving it. Refused with `NOT_FOUND`.
     pub fn peek(&mut self, id: u64) -> Result<ReservedJob> {
         self.ask_for_job(&format!("peek {id}"), "FOUND")
     }
 
-    /// Looks at the next ready job of the used tube.
+    /// Returns the next ready job of the used tube. Refused with `NOT_FOUND`.
     pub fn peek_ready(&mut self) -> Result<ReservedJob> {
         self.ask_for_job("peek-ready", "FOUND")
     }
 
-    /// Looks at the delayed job of the used tube that is due next.
+    /// Returns the delayed job of the used tube that is due next. Refused with `NOT_FOUND`.
     pub fn peek_delayed(&mut self) -> Result<ReservedJob> {
         self.ask_for_job("peek-delayed", "FOUND")
     }
 
-    /// Looks at the job of the used tube that was buried first.
+    /// Returns the job of the used tube that was buried first. Refused with `NOT_FOUND`.
     pub fn peek_buried(&mut self) -> Result<ReservedJob> {
         self.ask_for_job("peek-buried", "FOUND")
     }
 
-    /// Looks at the reserved job of the used tube whose time to run ends first.
+    /// Returns the reserved job of the used tube whose time to run ends first. Refused with `NOT_FOUND`.
     pub fn peek_reserved(&mut self) -> Result<ReservedJob> {
         self.ask_for_job("peek-reserved", "FOUND")
     }
 
-    /// Gives out no job of a tube for so many seconds.
+    /// Stops reservations from a tube for `seconds`; 0 ends a pause. Refused with `NOT_FOUND` if the tube does not
+    /// exist.
     pub fn pause_tube(&mut self, tube: &str, seconds: u32) -> Result<()> {
         self.expect(&format!("pause-tube {} {seconds}", checked(tube)?), "PAUSED")
     }
 
-    /// The text of `stats`, `stats-job ID`, `stats-tube TUBE` or a list of tubes.
+    /// Sends a command such as `stats`, `stats-job ID`, `stats-tube TUBE` or `list-tubes`, and returns the text of its
+    /// reply.
     pub fn text(&mut self, command: &str) -> Result<String> {
         self.command(command)?;
         let reply = self.reply()?;
@@ -350,14 +380,14 @@ impl Client {
         }
     }
 
-    /// One figure out of such a text.
+    /// Returns the value of one key in the reply to such a command.
     pub fn figure(&mut self, command: &str, key: &str) -> Result<String> {
         let text = self.text(command)?;
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
         value.map(str::to_owned).ok_or_else(|| ClientError::Refused(format!("no {key}")))
     }
 
-    /// Sends bytes as they are; for tests of what the other methods would not say.
+    /// Sends bytes unchanged, for pipelines and for commands that have no method.
     pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
         Ok(self.stream.get_mut().write_all(bytes)?)
     }
@@ -389,7 +419,7 @@ impl Client {
         Ok(Reply { line, body })
     }
 
-    /// Reads one line of a reply, without its end.
+    /// Reads one line of a reply, and returns it without CR LF.
     pub fn line(&mut self) -> Result<String> {
         let mut line = Vec::new();
         self.stream.read_until(b'\n', &mut line)?;

@@ -6,31 +6,31 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// A reply as it came: its first line without CR LF, and the bytes behind it if it announces some.
+/// A reply: its first line, and the body that some replies have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Reply {
-    /// What came before the CR LF, for example `INSERTED 7`.
+    /// The first line without CR LF, for example `INSERTED 7`.
     pub line: String,
-    /// For example the bytes of the job that `FOUND 7 5` announces; empty if it announces none.
+    /// The body, for example that of the job in `FOUND 7 5`; empty if the reply has none.
     pub body: Vec<u8>,
 }
 
 impl Reply {
-    /// The number behind this word, if the line begins with it.
+    /// Returns the number after `word`, if the line begins with `word`.
     pub fn number(&self, word: &str) -> Option<u64> {
         let rest = self.line.strip_prefix(word)?.strip_prefix(' ')?;
         rest.split(' ').next()?.parse().ok()
     }
 }
 
-/// Why a command was not carried out.
+/// The reason why a command failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The connection failed; what was asked may or may not have been done.
+    /// The connection failed. The server may or may not have executed the command.
     Io(io::Error),
-    /// The server said something else than what was hoped for, for example `NOT_FOUND`.
+    /// The server sent another reply than expected, for example `NOT_FOUND`.
     Refused(String),
     /// An argument that the protocol cannot express, for example a tube name with a line break. Nothing was sent.
     Invalid(String),
@@ -54,18 +54,18 @@ impl From<io::Error> for ClientError {
     }
 }
 
-/// A job in this client's hands, or one that it looked at.
+/// A job that this client has reserved or peeked at.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ReservedJob {
-    /// The id that the server gave it at `put`.
+    /// The id that `put` returned.
     pub id: u64,
     /// The body, byte for byte, without the CR LF behind it.
     pub body: Vec<u8>,
 }
 
-/// What a job may have that beanstalkd does not know; the server must offer the extensions. Names follow the rules of
-/// names of tubes. beanpole-beanstalk(7) says what each means.
+/// Tags of a job, which the extensions of the beanstalk protocol offer. Names and keys follow the rules for tube
+/// names. Times are in seconds. beanpole-beanstalk(7) describes each tag.
 ///
 /// ```
 /// let tags = beanpole::PutTags::default().with(|tags| {
@@ -77,25 +77,25 @@ pub struct ReservedJob {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct PutTags {
-    /// No other job with this key is put while it lives, and so many seconds longer.
+    /// A key, and seconds: no other job with this key is put while this job exists, and for so long after its end.
     pub unique: Option<(String, u32)>,
-    /// It is put into this tube, instead of the used one.
+    /// The tube that the job is put into, instead of the used tube.
     pub tube: Option<String>,
-    /// It is buried after so many lost or released reservations; each lost one is followed by a delay that begins with
-    /// so many seconds and doubles.
+    /// The number of tries after which the job is buried, and the delay after the first failed try, which doubles after
+    /// each further one.
     pub tries: Option<(u8, u32)>,
-    /// It is deleted after so many seconds if it is ready or delayed then.
+    /// The time after which the job is deleted if it is ready or delayed.
     pub ttl: Option<u32>,
-    /// Of the jobs with this key, so many may be reserved at a time.
+    /// A key, and how many jobs with this key may be reserved at a time.
     pub concurrency: Option<(String, u32)>,
-    /// It is a member of these groups.
+    /// The groups that the job is a member of.
     pub groups: Vec<String>,
-    /// It recurs at the times of cron's five fields with blanks between them, in UTC, or of a name such as `@daily`.
-    /// Its key is the name of the schedule.
+    /// The times at which the job recurs: the five fields of cron, separated by spaces, in UTC, or a name such as
+    /// `@daily`. `unique` is the name of the schedule.
     pub cron: Option<String>,
-    /// It recurs after so many seconds each. Its key is the name of the schedule.
+    /// The time between two recurrences of the job. `unique` is the name of the schedule.
     pub every: Option<u32>,
-    /// It is held until so many members of each of these groups have ended; `None`: all that there are.
+    /// The job is held until this many members of each of these groups have ended; `None` means all members.
     pub after: Vec<(String, Option<u32>)>,
 }
 
@@ -156,7 +156,7 @@ impl fmt::Display for PutTags {
     }
 }
 
-/// What became of a put with tags.
+/// The result of a put with tags.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PutResult {
@@ -164,17 +164,17 @@ pub enum PutResult {
     New(u64),
     /// The ID of the schedule, which has replaced one with the same name.
     Replaced(u64),
-    /// A job with the key is there, or was there a short time ago.
+    /// A job with the same key exists, or has ended recently.
     Duplicate {
-        /// The number of the job that is there, or was.
+        /// The id of that job.
         id: u64,
-        /// `READY`, `RESERVED`, `DELAYED`, `BURIED` or `DELETED`.
+        /// Its state: `READY`, `RESERVED`, `DELAYED`, `BURIED` or `DELETED`.
         state: String,
     },
 }
 
 impl PutResult {
-    /// The ID of the new job, or of the earlier one with the same key.
+    /// Returns the id of the new job, or of the earlier job with the same key.
     pub fn id(&self) -> u64 {
         match self {
             PutResult::New(id) | PutResult::Replaced(id) | PutResult::Duplicate { id, .. } => *id,
@@ -182,27 +182,27 @@ impl PutResult {
     }
 }
 
-/// Files of PEM that a client needs to reach a server with TLS.
+/// The PEM files that a client needs for TLS.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct ClientTlsFiles {
-    /// The authorities that may have signed the server's certificate; those of the system if there are none.
+    /// Certificates of the authorities that may sign the server's certificate; `None` means those of the system.
     pub authority: Option<PathBuf>,
-    /// What the client shows of itself, if the server wants that: a certificate, with those up to its authority.
+    /// The certificate of the client and its chain, if the server requires one.
     pub certificate: Option<PathBuf>,
-    /// The key of that; in the same file if there is none.
+    /// The private key of the certificate; `None` if it is in the same file.
     pub key: Option<PathBuf>,
 }
 
-/// How a wait for a job has ended.
+/// The result of a wait for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WaitResult {
-    /// The job is gone: done, or deleted.
+    /// The job is done or was deleted.
     Deleted,
-    /// It is set aside, and may be kicked.
+    /// The job was buried, and may be kicked.
     Buried,
-    /// Neither has happened in the given time.
+    /// Neither happened in the given time.
     TimedOut,
 }
 

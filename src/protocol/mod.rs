@@ -65,23 +65,23 @@ impl Wire {
     }
 }
 
-/// What the protocols are told to do.
+/// Settings of the protocols.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProtocolSettings {
-    /// Largest packet that a Gearman client may send, in bytes beside its header.
+    /// The largest packet of a Gearman client, in bytes without its header.
     pub max_packet: u32,
-    /// A Gearman client may shut the server down.
+    /// Allows Gearman clients to shut the server down.
     pub allow_shutdown: bool,
-    /// What workers say in CAN_DO_TIMEOUT is seconds, and not milliseconds.
+    /// Reads the timeouts in `CAN_DO_TIMEOUT` as seconds instead of milliseconds.
     pub timeouts_in_seconds: bool,
-    /// Every Gearman client is told why a job failed, as if it had asked for it.
+    /// Sends the reasons of failures to all Gearman clients, not only to those that request them.
     pub exceptions: bool,
-    /// What HTTP clients may see and do.
+    /// Settings of HTTP.
     pub http: http::HttpSettings,
-    /// What beanstalk's clients are offered beyond beanstalkd.
+    /// The extensions of the beanstalk protocol that clients can use.
     pub extensions: beanstalk::Extensions,
-    /// A batch of jobs ends when its reply is so long, in bytes; as in [`crate::Config::max_output`].
+    /// The size in bytes at which the reply to a batch ends, as [`crate::Config::max_output`].
     pub max_output: usize,
 }
 

@@ -64,46 +64,47 @@ pub const CONNECTION_COST: u64 = 1024;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Address {
-    /// A host name or number, or none for the default, and a port if it has its own.
+    /// A host name or IP address, and a port. `None` means the default host, and the port setting of the protocol.
     Tcp(Option<String>, Option<u16>),
-    /// The same as for `Tcp`, with TLS.
+    /// As `Tcp`, but clients must use TLS.
     Tls(Option<String>, Option<u16>),
     /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// The files that TLS needs, all in PEM.
+/// The PEM files that TLS needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TlsFiles {
-    /// The server's certificate, and behind it those that lead to an authority.
+    /// The certificate of the server, followed by its chain.
     pub certificate: PathBuf,
     /// The private key of the certificate.
     pub key: PathBuf,
-    /// The authorities that sign the certificates of clients, which must show one then.
+    /// Authorities that sign certificates of clients. If set, clients must present one.
     pub client_authority: Option<PathBuf>,
 }
 
 impl TlsFiles {
-    /// A certificate with its key. Clients need no certificate.
+    /// Returns the files of a server whose clients need no certificate.
     pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> TlsFiles {
         TlsFiles { certificate: certificate.into(), key: key.into(), client_authority: None }
     }
 }
 
-/// When the system asks whether a silent TCP peer is still there, and gives it up. A peer is gone that has acknowledged
-/// nothing for `idle + interval * count` seconds, whether it was silent or owes the acknowledgement of replies.
+/// When the operating system probes a silent TCP peer, and when it closes the connection: after `idle + interval *
+/// count` seconds without an acknowledgment, whether the peer was silent or has not acknowledged replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keepalive {
-    /// Seconds of silence before the first probe, at most 32767; with 0, no peer is ever asked.
+    /// Seconds of silence before the first probe, at most 32767. 0 disables probes.
     pub idle: u32,
     /// Seconds between probes, 1 to 32767.
     pub interval: u32,
-    /// Probes without an answer after which the peer is gone, 1 to 127.
+    /// Unanswered probes after which the connection is closed, 1 to 127.
     pub count: u32,
 }
 
-/// What a server is told to do. [`Config::default`] has beanstalkd's defaults, [`Config::embedded`] suits tests.
+/// The settings of a server. [`Config::default`] has the defaults of the program, [`Config::embedded`] suits tests.
+/// [`Config::with`] changes some of them.
 ///
 /// ```
 /// use beanpole::{Config, Server};
@@ -121,50 +122,49 @@ pub struct Keepalive {
 pub struct Config {
     /// Addresses to listen on for beanstalk clients.
     pub listen: Vec<Address>,
-    /// Where to listen for Gearman's clients.
+    /// Addresses to listen on for Gearman clients.
     pub gearman: Vec<Address>,
-    /// Where to listen for Workq's clients.
+    /// Addresses to listen on for Workq clients.
     pub workq: Vec<Address>,
-    /// The TCP port for addresses of theirs that have none of their own; 0 lets the system choose.
+    /// The port of addresses in `gearman` that have none; 0 means any free port.
     pub gearman_port: u16,
-    /// The TCP port for addresses in `workq` that have none of their own; 0 lets the system choose.
+    /// The port of addresses in `workq` that have none; 0 means any free port.
     pub workq_port: u16,
-    /// Where to listen for HTTP, for operators.
+    /// Addresses to listen on for HTTP.
     pub http: Vec<Address>,
-    /// The TCP port for addresses of those that have none of their own.
+    /// The port of addresses in `http` that have none; 0 means any free port.
     pub http_port: u16,
-    /// A file whose first line is the token that operators must show.
+    /// A file whose first line is the token that HTTP requests must contain.
     pub http_token: Option<PathBuf>,
-    /// What the protocols are told to do.
+    /// Settings of the individual protocols.
     pub protocols: crate::protocol::ProtocolSettings,
-    /// After [`crate::Server::drain`], the server stops when no job is left.
+    /// Stops the server when it drains, after [`crate::Server::drain`], and has no jobs.
     pub ends_when_drained: bool,
-    /// What the handles of Gearman's jobs begin with, instead of `H:` and the name of the host.
+    /// The prefix of Gearman job handles; `None` means `H:` and the host name.
     pub handle_prefix: Option<String>,
-    /// How often a Gearman job is tried in all when its workers are lost, at least once; none: without end.
+    /// How many times a Gearman job is tried in total if its workers disconnect, at least 1; `None` means no limit.
     pub job_retries: Option<u32>,
-    /// How long the lease of a job lasts that has no time to run, in seconds: nobody notices that its worker is dead.
+    /// The lease, in seconds, of jobs without a time to run, after which a job of a crashed worker is ready again.
     pub lease_limit: u32,
-    /// Sleeping Gearman workers that are woken for a job; zero: all.
+    /// How many sleeping Gearman workers are woken for each job; 0 means all.
     pub worker_wakeup: u32,
-    /// The TCP port for addresses that have none of their own; 0 lets the system choose.
+    /// The port of addresses in `listen` that have none; 0 means any free port.
     pub port: u16,
-    /// The mode of Unix socket files.
+    /// The mode of Unix socket files, such as `0o666`.
     pub socket_mode: u32,
-    /// The file that says who may do what; without one, everybody who can connect may do everything.
+    /// The access file, see beanpole-access(7). Without it, anyone who can connect may do everything.
     pub access: Option<PathBuf>,
-    /// The file with the settings of tubes, which is read at the start and by
-    /// [`Server::reload`](crate::Server::reload).
+    /// A file with settings of tubes, which is read at the start and by [`Server::reload`](crate::Server::reload).
     pub tubes: Option<PathBuf>,
-    /// The certificate of addresses with TLS; they need one.
+    /// The certificate of addresses with TLS, which require one.
     pub tls: Option<TlsFiles>,
-    /// The user to become once the addresses are bound.
+    /// The user to switch to after the addresses are bound: a name, a number, or `UID:GID`.
     pub user: Option<String>,
     /// Threads that serve connections, at least 1.
     pub threads: usize,
-    /// The folder of the log; without one, jobs live in memory only.
+    /// The directory of the binlog. Without one, jobs exist in memory only.
     pub log_folder: Option<PathBuf>,
-    /// How the log is kept.
+    /// Segment size and syncs of the binlog.
     pub log: BinlogSettings,
     #[doc(hidden)]
     /// Until when clients may be answered, if another server may take this one's place.
@@ -172,22 +172,23 @@ pub struct Config {
     #[doc(hidden)]
     /// What it tells of its part, if it is one of several servers.
     pub role: Option<std::sync::Arc<crate::shared::role::RoleBoard>>,
-    /// Largest body that is taken, in bytes.
+    /// The largest body of a job, in bytes.
     pub max_job_size: u32,
-    /// Connections held at a time. One more is told OUT_OF_MEMORY and closed: an answer beats a silent queue.
+    /// The number of connections at a time. Further clients receive `OUT_OF_MEMORY` and are disconnected.
     pub max_connections: usize,
-    /// TCP connections held at a time from one address, at least 1, if that is limited; more are refused in the same
-    /// way.
+    /// The number of TCP connections at a time from one IP address, at least 1; `None` means no limit. Further clients
+    /// receive `OUT_OF_MEMORY` and are disconnected.
     pub max_connections_per_address: Option<usize>,
-    /// How long a client may say nothing and read nothing before it is dropped, in seconds; none: without end. It does
-    /// not concern clients that wait or hold jobs, and nobody is dropped by a clock that is moved by hand.
+    /// Seconds after which a client that neither sends nor reads is disconnected; `None` means never. Clients that wait
+    /// for or hold jobs are exempt, and so are all clients of a server with a manual clock.
     pub idle_timeout: Option<u32>,
-    /// How TCP peers are noticed that are gone.
+    /// When TCP connections to peers that are gone are closed.
     pub keepalive: Keepalive,
-    /// Bytes that all that clients cause may take: jobs, tubes, watches, what they have sent and not read. Beyond it,
-    /// clients with much of that are not read, what asks for more is refused, and who does not read is dropped.
+    /// The memory that all clients together may cause to be used, in bytes: jobs, tubes, watches, received commands and
+    /// unread replies. At the limit, the server refuses commands that need more, does not read from clients with large
+    /// buffers, and disconnects clients that do not read.
     pub max_memory: u64,
-    /// Bytes of replies that may wait for one client; a client with more is not read until it has read them.
+    /// Unread replies of one client, in bytes. The server does not read from a client with more.
     pub max_output: usize,
     #[doc(hidden)]
     /// Called when clients have given back much memory, at most once a second: lets go of what the allocator keeps.
@@ -201,12 +202,11 @@ pub struct Config {
     /// Steps of the engine in one turn, about 0.1 µs each, before other connections have theirs; few in tests, so that
     /// all that may take several turns does.
     pub turn_steps: u64,
-    /// Milliseconds from which a turn of a client's commands, or its wait for the log, is told of in the log; none:
-    /// never.
+    /// Milliseconds from which a turn of a client, or its wait for the binlog, is logged; `None` means never.
     pub slow: Option<u32>,
-    /// Tubes at a time; a stray program that makes up names would otherwise eat the memory of jobs.
+    /// The number of tubes at a time, so that a program that invents names does not use up the memory.
     pub max_tubes: usize,
-    /// Tubes that one client may watch; each costs time whenever it waits for a job.
+    /// The number of tubes that a client may watch. Each one takes time whenever the client waits for a job.
     pub max_watched: usize,
 }
 
