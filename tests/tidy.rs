@@ -23,9 +23,6 @@ const MAX_COLUMNS: usize = 120;
 /// A doc comment of so few words says what the name says already.
 const IDLE_DOC: usize = 4;
 
-/// Rooms whose comments are still to be rewritten: what is wrong there is counted, and fails nothing.
-const NOT_YET_CLEAN: [&str; 1] = ["binlog"];
-
 /// Where code is.
 const FOLDERS: [&str; 4] = ["src", "tests", "benches", "examples"];
 
@@ -181,29 +178,17 @@ fn complain(problems: Vec<String>) {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
-/// Whether what is wrong in this file is only counted yet.
-fn is_not_yet_clean(path: &Path) -> bool {
-    path.starts_with("src") && NOT_YET_CLEAN.contains(&room(path).as_str())
-}
-
-/// Complains of what is wrong in rooms that are clean, and counts the rest.
-fn complain_if_clean(problems: Vec<(PathBuf, String)>) {
-    let (later, now): (Vec<_>, Vec<_>) = problems.into_iter().partition(|(path, _)| is_not_yet_clean(path));
-    println!("{} in {}", later.len(), NOT_YET_CLEAN.join(" and "));
-    complain(now.into_iter().map(|(path, problem)| format!("{}:{problem}", path.display())).collect());
-}
-
 #[test]
 fn comments_are_no_wider_than_code() {
     let mut problems = Vec::new();
     for source in FOLDERS.into_iter().flat_map(sources) {
         for (number, line) in source.text.lines().enumerate() {
             if line.trim_start().starts_with("//") && line.chars().count() > MAX_COLUMNS {
-                problems.push((source.path.clone(), format!("{}: {} columns", number + 1, line.chars().count())));
+                problems.push(format!("{}:{}: {} columns", source.path.display(), number + 1, line.chars().count()));
             }
         }
     }
-    complain_if_clean(problems);
+    complain(problems);
 }
 
 #[test]
@@ -217,11 +202,11 @@ fn doc_comments_say_more_than_the_name() {
         {
             let words = (start..).take_while(is_doc).flat_map(|number| lines[number][3..].split_whitespace());
             if words.count() <= IDLE_DOC {
-                problems.push((source.path.clone(), format!("{}: {}", start + 1, lines[start])));
+                problems.push(format!("{}:{}: {}", source.path.display(), start + 1, lines[start]));
             }
         }
     }
-    complain_if_clean(problems);
+    complain(problems);
 }
 
 #[test]
@@ -238,12 +223,11 @@ fn a_public_type_has_a_name_of_its_own() {
             let owner = owners.entry(name.to_owned()).or_insert_with(|| source.path.clone());
             // Protocols are alike on purpose: each has its Decoder and its Request.
             if room(owner) != room(&source.path) {
-                let which = if is_not_yet_clean(owner) { owner.clone() } else { source.path.clone() };
-                problems.push((which, format!("{number}: {name} is also in {}", owner.display())));
+                problems.push(format!("{}:{number}: {name} is also in {}", source.path.display(), owner.display()));
             }
         }
     }
-    complain_if_clean(problems);
+    complain(problems);
 }
 
 #[test]

@@ -7,8 +7,8 @@
 use std::io;
 
 use super::record::Record;
-use super::replay::{scan, Found, Window};
-use super::segment::{segment_name, segment_number, Beginning, Header, Key, HEADER};
+use super::replay::{scan, Scanned, Window};
+use super::segment::{segment_name, segment_number, Beginning, Header, RecordKey, HEADER};
 use super::storage::{LogFile, Storage, StoredFile};
 use super::types::OpenError;
 
@@ -63,9 +63,9 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
     let Some(header) = header(to, newest) else { return Ok(()) };
     for _ in 0..AGAIN {
         let (range, mut next, mut gap) = (HEADER as u64..to.length(&name).map_err(fail)?, None, false);
-        scan(&StoredFile(to, &name), Key::new(header.log, newest), range, &mut Window::default(), &mut |found| {
-            next = if let Found::Record { record: Record::Next(next), .. } = found { Some(next) } else { None };
-            gap |= matches!(found, Found::Gap(..));
+        scan(&StoredFile(to, &name), RecordKey::new(header.log, newest), range, &mut Window::default(), &mut |found| {
+            next = if let Scanned::Record { record: Record::Next(next), .. } = found { Some(next) } else { None };
+            gap |= matches!(found, Scanned::Gap(..));
             true
         })
         .map_err(fail)?;
@@ -90,12 +90,12 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
 /// Copies a file over its copy, which has a part of it.
 fn grow(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     let file = to.open(name)?;
-    // All of so many bytes is written by now.
+    // All of these bytes are written by now.
     pour(from, name, &*file, to.length(name)?)?;
     file.sync()
 }
 
-/// Writes the bytes of a file before `end` into another one; tells how many there were.
+/// Writes the bytes of a file before `end` into another one. Returns their number.
 fn pour(from: &dyn Storage, name: &str, to: &dyn LogFile, end: u64) -> io::Result<u64> {
     let (mut bytes, mut at) = (vec![0; PIECE], 0);
     loop {

@@ -45,7 +45,7 @@ pub const LOSS: &str = "so jobs may be missing, and deleted ones back";
 const TORN: &str = "a record that is cut short";
 
 #[derive(Debug)]
-pub struct Record<'a> {
+pub struct ForeignEntry<'a> {
     pub job: ForeignRecord,
     /// What a full one has.
     pub full: Option<Full<'a>>,
@@ -83,7 +83,7 @@ pub struct Full<'a> {
 ///
 /// Reading goes forward, and ends at the first place that cannot be a record: what follows could be the inside of a
 /// body. A full record with an impossible field is left out alone, since the CR LF of its body shows where it ends.
-pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Result<Record<'a>, String>)) -> u64 {
+pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Result<ForeignEntry<'a>, String>)) -> u64 {
     let mut reader = Reader { format: &VERSION_7, bytes, at: 0, last_id };
     let mut at = 0;
     let what = match reader.version() {
@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The record here, if its end is where it says.
-    fn record(&mut self) -> Result<Record<'a>, String> {
+    fn record(&mut self) -> Result<ForeignEntry<'a>, String> {
         let length = self.take(self.format.length_size)?;
         let length = length.iter().rev().fold(0, |length, byte| length << 8 | u64::from(*byte));
         if length > MAX_NAME {
@@ -169,17 +169,17 @@ impl<'a> Reader<'a> {
             self.last_id = self.last_id.max(job.id);
         }
         if tube.is_empty() {
-            return Ok(Record { job, full: None });
+            return Ok(ForeignEntry { job, full: None });
         }
         let size =
             usize::try_from(job.size).map_err(|_| format!("job {} with a body of {} bytes", job.id, job.size))?;
         let body = self.take(size)?.strip_suffix(b"\r\n");
         let body = body.ok_or_else(|| format!("job {} with a body that does not end in CR LF", job.id))?;
-        Ok(Record { job, full: Some(Full { tube, body }) })
+        Ok(ForeignEntry { job, full: Some(Full { tube, body }) })
     }
 }
 
-impl Record<'_> {
+impl ForeignEntry<'_> {
     fn fault(&self) -> Option<String> {
         match self.full {
             None if self.job.id == 0 => Some("zeros in the middle".to_owned()),
@@ -232,7 +232,7 @@ impl ForeignRecord {
 // The slice is as long as the array.
 #[allow(clippy::expect_used, clippy::indexing_slicing)]
 fn array<const SIZE: usize>(bytes: &[u8], at: usize) -> [u8; SIZE] {
-    bytes[at..at + SIZE].try_into().expect("so many bytes")
+    bytes[at..at + SIZE].try_into().expect("SIZE bytes")
 }
 
 /// Whether a tube may be called so.
@@ -598,8 +598,8 @@ mod tests {
         assert_eq!(problems(&file(V7, &[])), [""; 0]);
     }
 
-    /// The numbers of jobs that were put are one apart, so those in the bytes left out can be told from how many there
-    /// are.
+    /// The numbers of jobs that were put are one apart, so those in the bytes left out can be distinguished by their
+    /// number.
     #[test]
     fn numbers_that_were_not_read_are_passed_over() {
         let records: Vec<_> = (1..=1000).map(|id| full(V7, "t", &said(id, READY, b""), b"")).collect();
@@ -625,7 +625,7 @@ mod tests {
                 let before = places.iter().filter(|&&place| place <= bit / 8).count() - 1;
                 let lines = told(&bytes).0;
                 assert_eq!(lines[..before], whole[..before]);
-                // It is in a gap, or something is told that was not.
+                // It is in a gap, or a record is reported that was never written.
                 let tube = records[before][0] as usize;
                 let job = places[before] + format.length_size + tube;
                 let in_gap = (bit / 8)

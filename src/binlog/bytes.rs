@@ -1,13 +1,13 @@
 //! Bytes on their way to the disk.
 //!
 //! Owns a stretch of the log in which large bodies are shared with the queue: under the engine's lock nothing is copied
-//! but what stands in front of them, and each is in memory once. Their checksums are left to whoever writes. Must not
+//! but what stands in front of them, and each is in memory once. The writer adds their checksums. Must not
 //! know segments or files.
 
 use std::sync::Arc;
 
 use super::record::{encode, encode_head, seal, Record, LONG_PREFIX, PREFIX, SHORT_PAYLOAD};
-use super::segment::Key;
+use super::segment::RecordKey;
 use crate::engine::BodyRef;
 
 /// The ends of records longer than this are shared: a copy of so much takes about as long as a write of its own.
@@ -15,7 +15,7 @@ const SHARE: usize = 16 * 1024;
 
 /// The end of a record: the bytes of a body from `from` on.
 #[derive(Clone, Debug)]
-pub struct Tail {
+pub struct SharedTail {
     body: Arc<Box<[u8]>>,
     from: usize,
 }
@@ -33,14 +33,14 @@ struct Placed {
     /// Where in [`Bytes::own`] its record begins, and where it belongs.
     record: usize,
     at: usize,
-    tail: Tail,
+    tail: SharedTail,
 }
 
-impl Tail {
+impl SharedTail {
     /// Of a body, if the bytes from `from` on are many and can be shared.
-    pub fn of(body: BodyRef, from: usize) -> Option<Tail> {
+    pub fn of(body: BodyRef, from: usize) -> Option<SharedTail> {
         match body {
-            BodyRef::Large(body) if body.len() - from > SHARE => Some(Tail { body: body.clone(), from }),
+            BodyRef::Large(body) if body.len() - from > SHARE => Some(SharedTail { body: body.clone(), from }),
             _ => None,
         }
     }
@@ -81,8 +81,8 @@ impl Bytes {
     }
 
     /// Appends a record for this offset of the segment with this key, whose last bytes are `tail` and not in `record`,
-    /// if there is one. With a tail, the record must be sealed; see [`Bytes::seal`]. Tells how many bytes it took.
-    pub fn append(&mut self, record: &Record, key: Key, at: u64, tail: Option<Tail>) -> usize {
+    /// if there is one. With a tail, the record must be sealed; see [`Bytes::seal`]. Returns its size.
+    pub fn append(&mut self, record: &Record, key: RecordKey, at: u64, tail: Option<SharedTail>) -> usize {
         let Some(tail) = tail else { return encode(record, key, at, &mut self.own) };
         let (place, length) = (self.own.len(), tail.bytes().len());
         let head = encode_head(record, length, &mut self.own);
@@ -90,13 +90,13 @@ impl Bytes {
         head + length
     }
 
-    fn push(&mut self, record: usize, tail: Tail) {
+    fn push(&mut self, record: usize, tail: SharedTail) {
         self.shared += tail.bytes().len();
         self.tails.push(Placed { record, at: self.own.len(), tail });
     }
 
     /// Fills in the checksums of records with tails, when all of these bytes stand from this offset on.
-    pub fn seal(&mut self, key: Key, start: u64) {
+    pub fn seal(&mut self, key: RecordKey, start: u64) {
         let mut shared = 0;
         for Placed { record, at, tail } in &self.tails {
             seal(key, start + (record + shared) as u64, &mut self.own[*record..*at], tail.bytes());
@@ -116,7 +116,7 @@ impl Bytes {
 
     /// Appends all records from a place on as records of another segment, where `out` stands from `start` on; complete
     /// with their checksums.
-    pub fn recode(&self, from: usize, key: Key, start: u64, out: &mut Bytes) {
+    pub fn recode(&self, from: usize, key: RecordKey, start: u64, out: &mut Bytes) {
         let mut tails = self.tails.iter().peekable();
         let mut at = from;
         while at < self.own.len() {
@@ -126,7 +126,7 @@ impl Bytes {
             let head = prefix + length - tail.as_ref().map_or(0, |tail| tail.bytes().len());
             let (place, offset) = (out.own.len(), start + out.len() as u64);
             out.own.extend_from_slice(&self.own[at..at + head]);
-            seal(key, offset, &mut out.own[place..], tail.as_ref().map_or(&[], Tail::bytes));
+            seal(key, offset, &mut out.own[place..], tail.as_ref().map_or(&[], SharedTail::bytes));
             if let Some(tail) = tail {
                 out.push(place, tail);
             }
@@ -152,7 +152,7 @@ impl Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::binlog::decode::Head;
+    use crate::binlog::decode::RecordHead;
     use crate::engine::Body;
 
     const RESULT: &[u8] = &[7; SHARE * 2];
@@ -160,12 +160,12 @@ mod tests {
     /// Where the bytes begin in their segment.
     const START: u64 = 1000;
 
-    fn key(segment: u64) -> Key {
-        Key::new(1, segment)
+    fn key(segment: u64) -> RecordKey {
+        RecordKey::new(1, segment)
     }
 
     fn decode(segment: u64, at: u64, bytes: &[u8]) -> (Record<'_>, usize) {
-        let head = Head::read(key(segment), at, bytes, bytes.len() as u64).expect("a record");
+        let head = RecordHead::read(key(segment), at, bytes, bytes.len() as u64).expect("a record");
         (head.record(&bytes[head.prefix..head.total()]).expect("a whole one"), head.total())
     }
 
@@ -176,7 +176,7 @@ mod tests {
         for id in 0..3 {
             let whole = Record::Outcome { id, done: Some(true), fails: 0, result: RESULT };
             let head = Record::Outcome { id, done: Some(true), fails: 0, result: &[] };
-            let tail = Tail::of(body.borrow(), 100);
+            let tail = SharedTail::of(body.borrow(), 100);
             assert!(tail.is_some());
             let at = START + plain.len() as u64;
             let taken = plain.append(&whole, key(segment), at, None);
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(record, Record::Outcome { id: 0, done: Some(true), fails: 0, result: RESULT });
         assert_eq!(decode(5, START + length as u64, &bytes[length..]).0, Record::Delete(0));
         let small = Body::from(vec![0; SHARE]);
-        assert!(Tail::of(small.borrow(), 0).is_none());
+        assert!(SharedTail::of(small.borrow(), 0).is_none());
     }
 
     #[test]

@@ -10,14 +10,14 @@ use super::job_options;
 use super::record::{
     check, head_length, GroupCounts, Record, Start, LONG, LONG_PREFIX, MAX_PAYLOAD, PREFIX, SHORT_PAYLOAD,
 };
-use super::segment::{Key, Place};
+use super::segment::{Place, RecordKey};
 use crate::engine::{
     GroupCount, History, JobId, Rate, RunCount, Span, State, StoredChange, StoredJob, Time, TubeSettings,
 };
 
 /// What stands before a payload, and may be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Head {
+pub struct RecordHead {
     kind: u8,
     /// Bytes of the record before its payload.
     pub prefix: usize,
@@ -26,13 +26,13 @@ pub struct Head {
     sum: u32,
 }
 
-/// Bytes that suffice to tell whether a record begins with them.
+/// The number of bytes that show whether a record begins with them.
 pub const LOOK: usize = PREFIX + SHORT_PAYLOAD;
 
-impl Head {
+impl RecordHead {
     /// Of the record that begins with these bytes, which stand at this offset; none if there is no intact one, or if
     /// fewer than `left` bytes would hold it. Takes no more than [`LOOK`] bytes to find out.
-    pub fn read(key: Key, at: u64, bytes: &[u8], left: u64) -> Option<Head> {
+    pub fn read(key: RecordKey, at: u64, bytes: &[u8], left: u64) -> Option<RecordHead> {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
         // The cheap tests first: this runs at every byte of a damaged stretch.
@@ -45,7 +45,7 @@ impl Head {
             return None;
         }
         let sum = if prefix == PREFIX { 0 } else { u32::from_le_bytes(*head.last_chunk()?) };
-        Some(Head { kind, prefix, length, sum })
+        Some(RecordHead { kind, prefix, length, sum })
     }
 
     /// Bytes of the whole record.

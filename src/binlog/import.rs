@@ -10,10 +10,10 @@
 
 use std::collections::BTreeMap;
 
-use super::beanstalkd::{self, ForeignRecord, Full, Record, BURIED, DELAYED, DELETED, LOSS};
+use super::beanstalkd::{self, ForeignEntry, ForeignRecord, Full, BURIED, DELAYED, DELETED, LOSS};
 use crate::engine::{Body, JobId, Span, State, StoredJob, Time};
 
-/// Problems told in full; of further ones only their number is.
+/// The number of problems that are reported in full. Of others, only the number is reported.
 const MAX_PROBLEMS: usize = 1000;
 
 /// beanstalkd gives no job less time to run, in nanoseconds.
@@ -151,7 +151,7 @@ impl Importer {
         }
     }
 
-    fn take(&mut self, Record { job, full }: Record) -> Result<(), String> {
+    fn take(&mut self, ForeignEntry { job, full }: ForeignEntry) -> Result<(), String> {
         self.records += 1;
         let identity = (job.id, job.created, job.size);
         let Some(Full { tube, body }) = full else { return self.update(identity, job) };

@@ -20,7 +20,7 @@ const OWN: usize = 16;
 // A number that no other job may have takes 16 bytes.
 const _: () = assert!(FIXED + 16 <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine counts enough");
 
-/// Of a job of whose tries so many have failed.
+/// Of a job with this number of failed tries.
 pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     let outcome = match options.outcome {
         None => b'-',

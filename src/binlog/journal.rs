@@ -17,13 +17,13 @@ mod standing;
 
 use std::collections::VecDeque;
 
-use super::bytes::{Bytes, Tail};
+use super::bytes::{Bytes, SharedTail};
 use super::live_index::{LiveIndex, SegmentJobs};
 use super::record::{
     full_size, group_size, key_size, pause_size, settings_size, Record, CHANGE, CLOSED, DELETE, MARK, OUTCOME, PUT,
     SNAPSHOT, SYNCED,
 };
-use super::segment::{Header, Key, Place, HEADER};
+use super::segment::{Header, Place, RecordKey, HEADER};
 use super::types::{Batch, Cut, Required, Retired, Synced};
 use crate::engine::{Change, Engine, StoredJob, Time, TubeSettings, RUN_SIZE};
 use crate::shared::log_figures::{Health, LogFigures};
@@ -56,7 +56,7 @@ fn size_of(slot: u32, engine: &Engine) -> u64 {
 #[derive(Debug)]
 struct Segment {
     number: u64,
-    key: Key,
+    key: RecordKey,
     /// Bytes that its file was made for.
     size: u64,
     bytes: u64,
@@ -74,7 +74,7 @@ struct Segment {
 
 impl Segment {
     fn new(log: u64, number: u64, size: u64, bytes: u64) -> Segment {
-        let (key, lists) = (Key::new(log, number), [SegmentJobs::EMPTY; 6]);
+        let (key, lists) = (RecordKey::new(log, number), [SegmentJobs::EMPTY; 6]);
         Segment { number, key, size, bytes, live: 0, lists, evacuating: false, damaged: false, missing: false }
     }
 }
@@ -163,7 +163,7 @@ impl Journal {
         let mut tail = None;
         if let Record::Outcome { result, .. } = &mut record {
             // The result is the end of the body.
-            tail = Tail::of(job.body(), job.body().len() - result.len());
+            tail = SharedTail::of(job.body(), job.body().len() - result.len());
             *result = if tail.is_some() { &[] } else { result };
         }
         self.push_with(&record, tail);
@@ -175,7 +175,7 @@ impl Journal {
         self.segments.partition_point(|segment| (segment.number as u32) < number)
     }
 
-    /// Appends the records of what the engine changed; tells the position behind them.
+    /// Appends the records of what the engine changed. Returns the position after them.
     pub fn append(&mut self, engine: &mut Engine) -> u64 {
         while let Some(change) = engine.take_change() {
             // What brings something new, which the client may have nowhere else.
@@ -325,8 +325,8 @@ impl Journal {
         self.health != Health::Ok && self.room() < CHANGE as u64 * 2
     }
 
-    /// Goes on in the next segment if this one has no room for so many bytes and there is a next one. Space for its
-    /// last record is always left.
+    /// Continues in the next segment if this one has no space for this many bytes and there is a next one. Space for
+    /// its last record is always left.
     fn make_room(&mut self, bytes: u64) {
         loop {
             let current = self.segments.back().expect("a segment");
@@ -345,7 +345,7 @@ impl Journal {
         }
     }
 
-    /// Goes on in a new segment; `before`: where the log ends before it.
+    /// Continues in a new segment. `before`: where the log ends before it.
     pub fn begin(&mut self, number: u64, size: u64, before: Place) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, size, HEADER as u64));
@@ -378,7 +378,7 @@ impl Journal {
     /// Appends the full record of the job in `slot`.
     fn append_job<'a>(&mut self, slot: u32, engine: &'a Engine, kind: impl FnOnce(StoredJob<'a>) -> Record<'a>) {
         let mut job = engine.stored_job(engine.job_at(slot));
-        let tail = Tail::of(engine.job_at(slot).body(), 0);
+        let tail = SharedTail::of(engine.job_at(slot).body(), 0);
         if tail.is_some() {
             job.body = &[];
         }
@@ -389,7 +389,7 @@ impl Journal {
         self.push_with(record, None);
     }
 
-    fn push_with(&mut self, record: &Record, tail: Option<Tail>) {
+    fn push_with(&mut self, record: &Record, tail: Option<SharedTail>) {
         let segment = self.segments.back_mut().expect("a segment");
         let bytes = self.buffer.append(record, segment.key, segment.bytes, tail) as u64;
         segment.bytes += bytes;
@@ -436,7 +436,7 @@ impl Journal {
         }
     }
 
-    /// Whether there are so many of them that to write them takes long on any disk.
+    /// Returns `true` if there are enough of them that a write takes long on any disk.
     pub fn is_large(&self) -> bool {
         self.buffer.len() > LARGE
     }
@@ -450,7 +450,7 @@ impl Journal {
         self.position
     }
 
-    /// Somebody waits for space for records of so many bytes; none if it is zero.
+    /// Requests space for records of this many bytes. 0 ends the request.
     pub fn request_space(&mut self, bytes: u64) {
         self.requested = bytes;
     }
@@ -484,7 +484,7 @@ impl Journal {
         self.health
     }
 
-    /// If it is `from`, it is `to` from now on; tells whether it was.
+    /// Changes it to `to` if it is `from`. Returns `true` if it was.
     pub fn change_health(&mut self, from: Health, to: Health) -> bool {
         let changes = self.health == from;
         if changes {

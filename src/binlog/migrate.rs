@@ -145,7 +145,7 @@ mod tests {
     use super::super::recovery::{open, BinlogSettings};
     use super::super::storage::tests::{temporary, Temporary};
     use super::super::storage::Folder;
-    use super::super::types::Report;
+    use super::super::types::RecoveryReport;
     use super::super::writer::SyncMode;
     use super::*;
     use crate::engine::{Limits, Time};
@@ -161,7 +161,7 @@ mod tests {
     }
 
     /// What a server finds, whose segments are small: its jobs' ids, and its report.
-    fn start(folder: Folder) -> Result<(Vec<u64>, Report), OpenError> {
+    fn start(folder: Folder) -> Result<(Vec<u64>, RecoveryReport), OpenError> {
         let mut engine = Engine::new(Limits::NONE);
         let settings = BinlogSettings::new(4096, SyncMode::Always);
         let opened = open(Arc::new(folder), settings, &mut engine, Time::default(), &mut |_| {})?;

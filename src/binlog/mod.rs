@@ -1,9 +1,9 @@
 //! The write-ahead log: what makes acknowledged jobs outlive the process.
 //!
 //! Owns everything on the disk. Four words suffice to use it: [`Journal::append`] takes the engine's changes, under the
-//! engine's lock, and tells their position; [`Wal::reserve`] makes space for them beforehand; [`Wal::durable`] tells up
-//! to which position replies may go, and [`Wal::sync`] moves it on. [`open`] reads a log back at the start, and
-//! [`inspect`] without a server.
+//! engine's lock, and returns their position; [`Wal::reserve`] makes space for them beforehand; [`Wal::durable`]
+//! returns the position up to which replies may be sent, and [`Wal::sync`] advances it. [`open`] reads a log back at
+//! the start, and [`inspect`] without a server.
 //!
 //! Inside, `record` and `segment` are the format, `replay` finds records in bytes, `survey` orders segments and
 //! `reading` takes them into the engine; `writer` brings bytes into files; [`Storage`] alone touches these. Must not
@@ -35,6 +35,6 @@ pub use journal::Journal;
 pub use recovery::{inspect, open, BinlogSettings, Inspection, Opened};
 pub use segment::segment_name;
 pub use storage::{Folder, LogFile, Storage};
-pub use types::{OpenError, RecoveryProgress, Report, Required};
+pub use types::{OpenError, RecoveryProgress, RecoveryReport, Required};
 pub use wal::{is_no_space, JournalAccess, Wal};
 pub use writer::SyncMode;

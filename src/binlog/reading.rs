@@ -1,7 +1,7 @@
 //! From segments to a queue: reads the log, and says where it ends and what of it is damaged. Changes nothing on the
 //! disk.
 //!
-//! Owns the rule by which damage is told from what a power cut leaves. Records say how far the log was synced. A gap
+//! Owns the rule that distinguishes damage from what a power cut leaves. Records say how far the log was synced. A gap
 //! before that place is damage: it is reported, and what is behind it is kept. A gap behind it is the end of the log:
 //! nothing there was promised, and only a prefix of what happened may come back.
 //!
@@ -18,11 +18,11 @@ use super::journal::{Journal, Live, IDS_AHEAD};
 use super::record::{
     group_size, key_size, operation_size, pause_size, settings_size, states_of, GroupCounts, Record, Start,
 };
-use super::replay::{scan, End, Found, Window};
-use super::segment::{segment_name, Key, Place, HEADER, NEAR, NUMBERS};
+use super::replay::{scan, End, Scanned, Window};
+use super::segment::{segment_name, Place, RecordKey, HEADER, NEAR, NUMBERS};
 use super::storage::{Storage, StoredFile};
-use super::survey::{is_bad_disk, Link, Survey};
-use super::types::{OpenError, RecoveryProgress, Report};
+use super::survey::{is_bad_disk, SegmentLink, Survey};
+use super::types::{OpenError, RecoveryProgress, RecoveryReport};
 use crate::engine::{Body, Engine, GroupCount, JobId, MovedJob, OpenOperation, StoredJob, Time, MOST_OPEN};
 
 /// Ids are smaller: it takes thousands of years to get there.
@@ -33,9 +33,9 @@ pub struct Reading<'a> {
     engine: &'a mut Engine,
     /// What the log still needs.
     pub journal: Journal,
-    pub report: Report,
+    pub report: RecoveryReport,
     log: u64,
-    chain: Vec<Link>,
+    chain: Vec<SegmentLink>,
     window: Window,
     last_id: u64,
     /// Ids up to this one may have been given.
@@ -50,14 +50,14 @@ pub struct Reading<'a> {
     claims: Option<Claims>,
     /// The number of the process that wrote the end of what was read, if that is certain.
     epoch: Option<u64>,
-    /// The segment read next names one that is missing; it goes soon, so that this is told once.
+    /// The segment read next names one that is missing; it is evacuated, so that this is reported once.
     after_missing: bool,
     /// How many of the chain are read.
     read: usize,
     /// Segments that the log no longer needs.
     pub stale: Vec<u64>,
     pub end: Place,
-    /// The segment in which it must go on, if it says so.
+    /// The segment in which the log must continue, if the log names it.
     pub next: Option<u64>,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Reading<'a> {
             storage,
             engine,
             journal,
-            report: Report::default(),
+            report: RecoveryReport::default(),
             log: survey.log.unwrap_or_default(),
             chain: survey.chain.clone(),
             window: Window::default(),
@@ -160,7 +160,7 @@ impl<'a> Reading<'a> {
                 self.damage(format!("{}: it is missing", segment_name(before)), false);
             }
         }
-        // The log was about to go on, or had gone on and nothing of that is left.
+        // The log was about to continue in it, or did so and nothing of that is left.
         if let Some(Last::Next(next)) = self.last {
             self.next = Some(next);
             let name = segment_name(next);
@@ -196,7 +196,7 @@ impl<'a> Reading<'a> {
             Some(Last::Closed(last)) => last.max(self.last_id),
             _ => self.ids.max(self.last_id),
         };
-        // What is missing may have told of more.
+        // What is missing may have contained a larger one.
         if self.report.problems.is_empty() || self.report.imported.is_some() {
             given
         } else {
@@ -205,7 +205,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Reads one segment; false if the log ends in it, or before it.
-    fn segment(&mut self, place: usize, link: Link, length: u64) -> Result<bool, OpenError> {
+    fn segment(&mut self, place: usize, link: SegmentLink, length: u64) -> Result<bool, OpenError> {
         let (number, name) = (link.number, segment_name(link.number));
         let is_damage = !(link.header.is_some() && link.whole) && self.is_damage(Place { segment: number, at: 0 });
         if link.header.is_none() && !is_damage {
@@ -254,7 +254,7 @@ impl<'a> Reading<'a> {
     }
 
     /// What follows the last record that was found. False if the log ends here.
-    fn tail(&mut self, place: usize, link: Link, end: End) -> Result<bool, OpenError> {
+    fn tail(&mut self, place: usize, link: SegmentLink, end: End) -> Result<bool, OpenError> {
         let name = segment_name(link.number);
         let is_last = place + 1 == self.chain.len();
         let short = link.limit.is_some_and(|limit| end.at < limit) || link.limit.is_none() && end.used > end.at;
@@ -272,16 +272,16 @@ impl<'a> Reading<'a> {
     }
 
     /// Visits all records of a segment; false if the log ends in it.
-    fn records(&mut self, link: Link, length: u64) -> io::Result<(End, bool)> {
+    fn records(&mut self, link: SegmentLink, length: u64) -> io::Result<(End, bool)> {
         let name = segment_name(link.number);
         let mut window = std::mem::take(&mut self.window);
         let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
-        let (storage, key) = (self.storage, Key::new(self.log, link.number));
+        let (storage, key) = (self.storage, RecordKey::new(self.log, link.number));
         let mut goes_on = true;
         let end = scan(&StoredFile(storage, &name), key, range, &mut window, &mut |found| {
             match found {
-                Found::Record { record, body, .. } => self.apply(record, body),
-                Found::Gap(from, to) => {
+                Scanned::Record { record, body, .. } => self.apply(record, body),
+                Scanned::Gap(from, to) => {
                     goes_on = self.is_damage(Place { segment: link.number, at: from });
                     if goes_on {
                         self.damage(format!("{name}: bytes {from} to {to} are damaged and were skipped"), true);
@@ -322,19 +322,19 @@ impl<'a> Reading<'a> {
             if link.header.is_none() {
                 holes.push(place(0));
             }
-            let (name, key) = (segment_name(segment), Key::new(self.log, segment));
+            let (name, key) = (segment_name(segment), RecordKey::new(self.log, segment));
             let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
             let end = scan(&StoredFile(self.storage, &name), key, range, &mut window, &mut |found| {
                 match found {
-                    Found::Record { record: Record::Synced(place), .. } => synced = synced.max(place),
-                    Found::Record { record: Record::Start(start), at, .. } => {
+                    Scanned::Record { record: Record::Synced(place), .. } => synced = synced.max(place),
+                    Scanned::Record { record: Record::Start(start), at, .. } => {
                         synced = synced.max(start.synced);
                         gone.push((place(at), start.oldest));
                     }
-                    Found::Record { record: Record::Closed { .. }, at, .. } => synced = synced.max(place(at)),
-                    Found::Record { record: Record::Gone(oldest), at, .. } => gone.push((place(at), oldest)),
-                    Found::Record { .. } => {}
-                    Found::Gap(from, _) => holes.push(place(from)),
+                    Scanned::Record { record: Record::Closed { .. }, at, .. } => synced = synced.max(place(at)),
+                    Scanned::Record { record: Record::Gone(oldest), at, .. } => gone.push((place(at), oldest)),
+                    Scanned::Record { .. } => {}
+                    Scanned::Gap(from, _) => holes.push(place(from)),
                 }
                 true
             });
@@ -515,7 +515,7 @@ impl<'a> Reading<'a> {
         self.report.progress.jobs += u64::from(before.is_none());
     }
 
-    /// Takes in the jobs of a foreign log; returns their slots.
+    /// Adds the jobs of a foreign log. Returns their slots.
     pub fn import(&mut self, imported: Imported) -> Vec<u32> {
         self.report.problems.extend(imported.problems);
         self.report.imported = Some(imported.jobs.len());

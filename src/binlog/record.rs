@@ -8,7 +8,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use super::job_options;
-use super::segment::{Key, Place};
+use super::segment::{Place, RecordKey};
 use crate::engine::{
     Engine, GroupCount, History, JobId, JobView, LoggedGroup, Pause, Span, State, StoredChange, StoredJob, Time,
     TubeSettings,
@@ -42,7 +42,7 @@ pub const OUTCOME: usize = LONG_PREFIX + 10;
 /// Bytes of the largest record of a change to a job.
 pub const CHANGE: usize = LONG_PREFIX + 32;
 
-/// Bytes of the record of the settings of a tube, if its name and that of its dead-letter tube have so many.
+/// Bytes of the record of the settings of a tube, if its name and that of its dead-letter tube have `names` bytes.
 pub fn settings_size(names: usize) -> u64 {
     (LONG_PREFIX + SETTINGS + names) as u64
 }
@@ -50,7 +50,7 @@ pub fn settings_size(names: usize) -> u64 {
 /// Bytes of settings without names.
 pub(super) const SETTINGS: usize = 12 + 1 + 5 * 4 + 2;
 
-/// Bytes of the record of a key that outlives its job, if it and the name of its tube have so many.
+/// Bytes of the record of a key that outlives its job, if it and the name of its tube have `names` bytes.
 pub fn key_size(names: usize) -> u64 {
     (LONG_PREFIX + 18 + names) as u64
 }
@@ -64,7 +64,7 @@ pub const CLOSED: usize = PREFIX + 16;
 /// Bytes of the record of a sync.
 pub const SYNCED: usize = PREFIX + 16;
 
-/// Bytes of the record that an operation begins whose tubes have so many bytes of names, at most.
+/// Maximum size of the record that an operation begins, if the names of its tubes have `names` bytes.
 pub fn operation_size(names: usize) -> u64 {
     (LONG_PREFIX + 15 + names) as u64
 }
@@ -74,8 +74,7 @@ pub fn group_size(name: usize) -> u64 {
     (LONG_PREFIX + 8 + 3 * LONG + 1 + name) as u64
 }
 
-/// Bytes of the record of the end of a member of groups, at most, if it is a member of this many, whose names have so
-/// many bytes.
+/// Maximum size of the record that a member of this many groups has ended, if their names have `names` bytes.
 pub fn ended_size(groups: usize, names: usize) -> usize {
     LONG_PREFIX + 8 + groups * (3 * LONG + 1) + names
 }
@@ -127,7 +126,7 @@ pub enum Record<'a> {
         delay: Span,
         /// Delayed: when the delay ends. Buried: its place in the order of burying.
         due: Time,
-        /// Ready, delayed or buried.
+        /// Ready, delayed or buried; no other state moves.
         state: State,
         /// Buried: the tube that it is a dead letter of.
         dead_from: Option<&'a [u8]>,
@@ -160,7 +159,7 @@ pub enum Record<'a> {
         /// The moment at which it ends, by the wall clock.
         until: Time,
     },
-    /// The last record of a segment: the log goes on in the one with this number.
+    /// The last record of a segment: the log continues in the one with this number.
     Next(u64),
     /// The server was stopped in order.
     Closed {
@@ -193,7 +192,7 @@ pub enum Record<'a> {
         states: u8,
         bound: u64,
     },
-    /// It is complete.
+    /// The operation with this number is complete.
     Done(u64),
 }
 
@@ -269,8 +268,8 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Appends a record, which will stand at this offset of the segment with this key; tells how many bytes it took.
-pub fn encode(record: &Record, key: Key, at: u64, out: &mut Vec<u8>) -> usize {
+/// Appends a record, which will stand at this offset of the segment with this key. Returns its size.
+pub fn encode(record: &Record, key: RecordKey, at: u64, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     let length = encode_head(record, 0, out);
     if let Some(written) = out.get_mut(start..) {
@@ -279,7 +278,7 @@ pub fn encode(record: &Record, key: Key, at: u64, out: &mut Vec<u8>) -> usize {
     length
 }
 
-/// The same for a record whose last `tail` bytes are not in `record` and stand elsewhere; tells how many it took
+/// The same for a record whose last `tail` bytes are not in `record` and stand elsewhere. Returns the number of bytes
 /// without them. Its checksums are left out; see [`seal`].
 #[expect(clippy::indexing_slicing, reason = "the prefix has just been written")]
 pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
@@ -299,7 +298,7 @@ pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
 // `head` begins with the prefix of a record, which its caller has just written.
 #[allow(clippy::expect_used)]
 #[expect(clippy::indexing_slicing, reason = "as above")]
-pub fn seal(key: Key, at: u64, head: &mut [u8], tail: &[u8]) {
+pub fn seal(key: RecordKey, at: u64, head: &mut [u8], tail: &[u8]) {
     let length = u32::from_le_bytes(head[..4].try_into().expect("four bytes")) as usize;
     if length > SHORT_PAYLOAD {
         let mut hasher = crc32fast::Hasher::new();
@@ -323,8 +322,8 @@ pub(super) fn head_length(payload: usize) -> usize {
 }
 
 /// The offset is part of it, so that a body in which a record is written is never taken for one.
-#[expect(clippy::indexing_slicing, reason = "whoever writes or reads a head has its prefix of twelve bytes")]
-pub(super) fn check(key: Key, at: u64, head: &[u8]) -> u32 {
+#[expect(clippy::indexing_slicing, reason = "a head that is written or read has its prefix of twelve bytes")]
+pub(super) fn check(key: RecordKey, at: u64, head: &[u8]) -> u32 {
     let mut hasher = key.hasher();
     hasher.update(&at.to_le_bytes());
     hasher.update(&head[..4]);
@@ -547,7 +546,7 @@ fn push_state(state: State, dead_from: Option<&[u8]>, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::decode::{Fields, Head};
+    use super::super::decode::{Fields, RecordHead};
     use super::*;
     use crate::engine::{CompletionPolicy, Rate, StoredKey, StoredOptions, StoredTies, ORIGIN_SIZE};
 
@@ -668,12 +667,12 @@ mod tests {
 
     const AT: u64 = 4096;
 
-    fn key() -> Key {
-        Key::new(77, 5)
+    fn key() -> RecordKey {
+        RecordKey::new(77, 5)
     }
 
-    fn decode(key: Key, at: u64, bytes: &[u8]) -> Option<(Record<'_>, usize)> {
-        let head = Head::read(key, at, bytes, bytes.len() as u64)?;
+    fn decode(key: RecordKey, at: u64, bytes: &[u8]) -> Option<(Record<'_>, usize)> {
+        let head = RecordHead::read(key, at, bytes, bytes.len() as u64)?;
         Some((head.record(&bytes[head.prefix..head.total()])?, head.total()))
     }
 
@@ -775,8 +774,8 @@ mod tests {
                 damaged[bit / 8] ^= 1 << (bit % 8);
                 assert_eq!(decode(key(), AT, &damaged), None, "bit {bit} of {record:?}");
             }
-            assert_eq!(decode(Key::new(77, 6), AT, &bytes), None, "a record of another segment");
-            assert_eq!(decode(Key::new(78, 5), AT, &bytes), None, "a record of another log");
+            assert_eq!(decode(RecordKey::new(77, 6), AT, &bytes), None, "a record of another segment");
+            assert_eq!(decode(RecordKey::new(78, 5), AT, &bytes), None, "a record of another log");
             assert_eq!(decode(key(), AT + 1, &bytes), None, "a record of another place");
             for length in 0..bytes.len() {
                 assert_eq!(decode(key(), AT, &bytes[..length]), None);

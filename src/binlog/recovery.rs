@@ -1,7 +1,7 @@
 //! From a folder to a queue: what happens to the log at the start.
 //!
 //! Owns the order of recovery: lock, finish or begin an import, read every segment from the oldest to the newest, take
-//! away what is behind the end of the log, and go on there. If the disk refuses that, the queue is there all the same,
+//! away what is behind the end of the log, and continue there. If the disk refuses that, the queue is there anyway,
 //! and the log is failing. Must not serve anybody.
 
 use std::io;
@@ -14,7 +14,7 @@ use super::reading::Reading;
 use super::segment::{segment_name, Place, NEAR, VERSION};
 use super::storage::{LogFile, Storage};
 use super::survey::{for_each_used, is_bad_disk, Survey};
-use super::types::{OpenError, RecoveryProgress, Report};
+use super::types::{OpenError, RecoveryProgress, RecoveryReport};
 use super::wal::Wal;
 use super::writer::{set_aside, SyncMode, Writer};
 use crate::engine::{Engine, Time};
@@ -50,14 +50,15 @@ impl BinlogSettings {
 pub struct Opened {
     pub journal: Journal,
     pub wal: Wal,
-    pub report: Report,
+    pub report: RecoveryReport,
     /// The queue's time: `now`, or the latest time in the log if that is later.
     pub now: Time,
     /// Why nothing can be written, if that is so.
     pub failure: Option<io::Error>,
 }
 
-/// Opens the log in `storage`, restoring its jobs into `engine`, which must be empty. `watch` is told how far it is.
+/// Opens the log in `storage`, restoring its jobs into `engine`, which must be empty. `watch` is called with the
+/// progress.
 pub fn open(
     storage: Arc<dyn Storage>,
     settings: BinlogSettings,
@@ -113,7 +114,7 @@ pub fn open(
 pub struct Inspection {
     /// The version of the format.
     pub version: u32,
-    pub report: Report,
+    pub report: RecoveryReport,
     /// The last id that may have been given.
     pub last_id: u64,
     /// Whether the server that wrote it was stopped in order.
@@ -161,7 +162,7 @@ fn or_failure<T>(result: Result<T, OpenError>) -> Result<Result<T, io::Error>, O
     }
 }
 
-/// Takes away what does not count, and syncs what was read: it counts from now on, whoever wrote it.
+/// Takes away what does not count, and syncs what was read: it counts from now on, whichever process wrote it.
 fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(), OpenError> {
     for (number, length) in reading.lengths() {
         let name = segment_name(number);
@@ -219,7 +220,7 @@ fn wipe(storage: &dyn Storage, name: &str, file: &dyn LogFile, from: u64) -> io:
     .map(drop)
 }
 
-/// Goes on behind the end of the log; tells how long the disk takes to sync a little.
+/// Continues after the end of the log. Returns how long the disk takes to sync a little.
 fn go_on(
     journal: &mut Journal,
     writer: &mut Writer,

@@ -1,9 +1,9 @@
 //! Reading a segment back.
 //!
 //! Owns the search for records in bytes that may be torn or damaged: every record with a good checksum is found, what
-//! lies between is told. Reads a piece at a time, and each byte a few times at most, whatever the bytes are; a large
-//! body is read straight to where it will stay. Must not trust the bytes: no input can make it panic, read too far or
-//! take memory.
+//! lies between is reported. Reads a piece at a time, and each byte a few times at most, whatever the bytes are; a
+//! large body is read straight to where it will stay. Must not trust the bytes: no input can make it panic, read too
+//! far or take memory.
 //!
 //! Promises: P18.
 
@@ -12,9 +12,9 @@
 
 use std::io;
 
-use super::decode::{Head, LOOK};
+use super::decode::{RecordHead, LOOK};
 use super::record::Record;
-use super::segment::Key;
+use super::segment::RecordKey;
 use crate::engine::Body;
 
 /// Bytes that are read at a time. A record that is longer is read in two parts.
@@ -26,7 +26,7 @@ const FRONT: usize = 256 << 10;
 
 /// Where bytes are read from.
 pub trait Source {
-    /// Fills `bytes` from this offset on, or a part of it if the file ends there; tells how many there were.
+    /// Fills `bytes` from this offset on, or a part of it if the file ends there. Returns the number of bytes.
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -41,7 +41,7 @@ impl Source for &[u8] {
     }
 }
 
-/// Reads on until `bytes` are full or the file ends; tells how many there were.
+/// Reads on until `bytes` are full or the file ends. Returns the number of bytes.
 pub fn fill(source: &dyn Source, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -59,7 +59,7 @@ pub fn fill(source: &dyn Source, at: u64, bytes: &mut [u8]) -> io::Result<usize>
 // There is one at a time, and it is never moved.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
-pub enum Found<'a> {
+pub enum Scanned<'a> {
     Record {
         at: u64,
         /// The record; its body or result is empty if that is in `body`.
@@ -76,7 +76,7 @@ pub type GoOn = bool;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
-    /// Behind the last record that was told.
+    /// Behind the last record that was reported.
     pub at: u64,
     /// Behind the last byte that is not zero; the same place, if only zero bytes follow the records.
     pub used: u64,
@@ -92,7 +92,7 @@ pub struct Window {
 
 struct Scan<'a> {
     source: &'a dyn Source,
-    key: Key,
+    key: RecordKey,
     limit: u64,
     window: &'a mut Window,
 }
@@ -100,10 +100,10 @@ struct Scan<'a> {
 /// Tells `visit` what stands in a segment between two offsets.
 pub fn scan(
     source: &dyn Source,
-    key: Key,
+    key: RecordKey,
     range: std::ops::Range<u64>,
     window: &mut Window,
-    visit: &mut dyn FnMut(Found) -> GoOn,
+    visit: &mut dyn FnMut(Scanned) -> GoOn,
 ) -> io::Result<End> {
     window.bytes.clear();
     let mut scan = Scan { source, key, limit: range.end, window };
@@ -125,14 +125,14 @@ pub fn scan(
         let from = record.map_or(at + 1, |head| at + head.total() as u64);
         let (next, used) = scan.search(at, from)?;
         match next {
-            Some(next) if visit(Found::Gap(at, next)) => at = next,
+            Some(next) if visit(Scanned::Gap(at, next)) => at = next,
             _ => return Ok(End { at, used }),
         }
     }
 }
 
 impl Scan<'_> {
-    /// At least so many bytes from this offset on, unless the range ends before.
+    /// At least this many bytes from this offset on, unless the range ends before.
     fn bytes(&mut self, at: u64, count: usize) -> io::Result<&[u8]> {
         let count = count.min((self.limit.saturating_sub(at)) as usize);
         if count == 0 {
@@ -152,23 +152,28 @@ impl Scan<'_> {
     }
 
     /// The head of the record at this offset.
-    fn head(&mut self, at: u64) -> io::Result<Option<Head>> {
+    fn head(&mut self, at: u64) -> io::Result<Option<RecordHead>> {
         let (key, left) = (self.key, self.limit.saturating_sub(at));
-        Ok(Head::read(key, at, self.bytes(at, LOOK)?, left))
+        Ok(RecordHead::read(key, at, self.bytes(at, LOOK)?, left))
     }
 
-    /// Tells of a record; none if its payload is damaged.
-    fn visit(&mut self, at: u64, head: Head, visit: &mut dyn FnMut(Found) -> GoOn) -> io::Result<Option<GoOn>> {
+    /// Visits a record. `None` if its payload is damaged.
+    fn visit(&mut self, at: u64, head: RecordHead, visit: &mut dyn FnMut(Scanned) -> GoOn) -> io::Result<Option<GoOn>> {
         if head.total() > WINDOW {
             return self.visit_large(at, head, visit);
         }
         let bytes = self.bytes(at, head.total())?;
         let record = bytes.get(head.prefix..head.total()).and_then(|payload| head.record(payload));
-        Ok(record.map(|record| visit(Found::Record { at, record, body: None })))
+        Ok(record.map(|record| visit(Scanned::Record { at, record, body: None })))
     }
 
     /// The same of one whose body is not to be in memory twice.
-    fn visit_large(&mut self, at: u64, head: Head, visit: &mut dyn FnMut(Found) -> GoOn) -> io::Result<Option<GoOn>> {
+    fn visit_large(
+        &mut self,
+        at: u64,
+        head: RecordHead,
+        visit: &mut dyn FnMut(Scanned) -> GoOn,
+    ) -> io::Result<Option<GoOn>> {
         let bytes = self.bytes(at, head.prefix + FRONT)?;
         let Some(front) = bytes.get(head.prefix..head.prefix + FRONT) else { return Ok(None) };
         let Some(record) = head.record_with_tail(front) else { return Ok(None) };
@@ -193,7 +198,7 @@ impl Scan<'_> {
         }
         // The front alone, whose record has an empty body.
         let Some(record) = head.record_with_tail(&front) else { return Ok(None) };
-        Ok(Some(visit(Found::Record { at, record, body: Some(Body::from(body)) })))
+        Ok(Some(visit(Scanned::Record { at, record, body: Some(Body::from(body)) })))
     }
 
     /// Where the next record begins, from `from` on, and where the last byte from `at` on ends that is not zero, if
@@ -222,7 +227,7 @@ impl Scan<'_> {
                         continue;
                     }
                 }
-                if here >= from && Head::read(key, here, rest, limit - here).is_some() {
+                if here >= from && RecordHead::read(key, here, rest, limit - here).is_some() {
                     return Ok((Some(here), used));
                 }
                 offset += 1;
@@ -244,8 +249,8 @@ mod tests {
 
     const START: u64 = HEADER as u64;
 
-    fn key() -> Key {
-        Key::new(7, 4)
+    fn key() -> RecordKey {
+        RecordKey::new(7, 4)
     }
 
     fn append(record: &Record, bytes: &mut Vec<u8>) {
@@ -286,9 +291,9 @@ mod tests {
         let range = START..bytes.len() as u64;
         let end = scan(&bytes, key(), range, &mut Window::default(), &mut |found| {
             match found {
-                Found::Record { record: Record::Delete(id), .. } => ids.push(id),
-                Found::Record { record, .. } => panic!("{record:?} was never written"),
-                Found::Gap(from, to) => gaps.push((from, to)),
+                Scanned::Record { record: Record::Delete(id), .. } => ids.push(id),
+                Scanned::Record { record, .. } => panic!("{record:?} was never written"),
+                Scanned::Gap(from, to) => gaps.push((from, to)),
             }
             true
         });
@@ -382,8 +387,8 @@ mod tests {
             let range = START..bytes.len() as u64;
             scan(&&bytes[..], key(), range, &mut Window::default(), &mut |found| {
                 match found {
-                    Found::Record { at, .. } => places.push(at),
-                    Found::Gap(from, to) => gaps.push((from, to)),
+                    Scanned::Record { at, .. } => places.push(at),
+                    Scanned::Gap(from, to) => gaps.push((from, to)),
                 }
                 true
             })
@@ -438,14 +443,14 @@ mod tests {
                 let range = START..bytes.len() as u64;
                 let end = scan(&&bytes[..], key(), range, &mut Window::default(), &mut |found| {
                     match found {
-                        Found::Record { record: Record::Put(job), body: large, .. } => {
+                        Scanned::Record { record: Record::Put(job), body: large, .. } => {
                             let found = large.as_ref().map_or(job.body, |body| body.bytes());
                             assert!(found == body, "{length} bytes");
                             assert_eq!(large.is_some(), length >= WINDOW);
                             bodies += 1;
                         }
-                        Found::Record { .. } => deletes += 1,
-                        Found::Gap(..) => gaps += 1,
+                        Scanned::Record { .. } => deletes += 1,
+                        Scanned::Gap(..) => gaps += 1,
                     }
                     true
                 });
@@ -481,7 +486,7 @@ mod tests {
             let mut gaps = Vec::new();
             let range = START..bytes.len() as u64;
             let end = scan(&counted, key(), range, &mut Window::default(), &mut |found| {
-                if let Found::Gap(from, to) = found {
+                if let Scanned::Gap(from, to) = found {
                     gaps.push((from, to));
                 }
                 true
@@ -507,7 +512,7 @@ mod tests {
             }
             ids(&bytes);
             let range = START..bytes.len() as u64;
-            let other = Key::new(7, 9);
+            let other = RecordKey::new(7, 9);
             let end = scan(&&bytes[..], other, range, &mut Window::default(), &mut |found| {
                 panic!("{found:?} of another segment")
             });

@@ -86,15 +86,15 @@ pub enum Beginning {
 
 /// What a checksum begins with, so that a record of one segment, or of another log, is never taken for one of this.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Key(u32);
+pub struct RecordKey(u32);
 
-impl Key {
+impl RecordKey {
     /// Of a segment of a log.
-    pub fn new(log: u64, segment: u64) -> Key {
+    pub fn new(log: u64, segment: u64) -> RecordKey {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&log.to_le_bytes());
         hasher.update(&segment.to_le_bytes());
-        Key(hasher.finalize())
+        RecordKey(hasher.finalize())
     }
 
     /// What continues with the bytes that a checksum covers.

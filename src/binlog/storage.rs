@@ -28,7 +28,7 @@ pub trait LogFile: Send + Sync {
     fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()>;
     /// Cuts the file to this length.
     fn truncate(&self, length: u64) -> io::Result<()>;
-    /// Returns when everything written before the call is on the disk for good.
+    /// Returns when everything written before the call is on the disk permanently.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -49,12 +49,12 @@ pub trait Storage: Send + Sync {
     fn length(&self, name: &str) -> io::Result<u64>;
     /// Fills `bytes` from this place of a file on, and returns how many there were: fewer only at the end of the file.
     fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize>;
-    /// Makes a new file of so many zero bytes, with space for all of them, on the disk for good.
+    /// Creates a file of this many zero bytes, with space for all of them, permanently.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>>;
     /// Opens a file for writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
-    /// Gives a file another name, which may be in a subfolder, or one like it if there is such a file already; for
-    /// good.
+    /// Gives a file another name, which may be in a subfolder, or one like it if there is such a file already,
+    /// permanently.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file, so that it stays away after a power cut.
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -70,7 +70,7 @@ pub trait Storage: Send + Sync {
     fn random_number(&self) -> u64 {
         RandomState::new().hash_one(0)
     }
-    /// The clock by which it is told whether the disk is slow; a simulated disk has its own.
+    /// The clock that measures whether the disk is slow. A simulated disk has its own.
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -96,7 +96,7 @@ pub struct Folder {
 #[derive(Debug)]
 struct Opened {
     folder: File,
-    /// Held for life.
+    /// Held until the process ends.
     locks: Option<Locks>,
     /// When files came or went last, as of the last complete list; `None` if a later change may have the same time.
     listed: parking_lot::Mutex<Option<SystemTime>>,

@@ -17,7 +17,7 @@ const STRETCH: usize = 256 * 1024;
 
 /// A segment of the log, in its order.
 #[derive(Clone, Copy, Debug)]
-pub struct Link {
+pub struct SegmentLink {
     pub number: u64,
     /// Bytes of its file; none if there is none, though another segment names it.
     pub length: Option<u64>,
@@ -35,7 +35,7 @@ pub struct Survey {
     /// The number of the log; none if there are no segments.
     pub log: Option<u64>,
     /// The segments of the log, the oldest first.
-    pub chain: Vec<Link>,
+    pub chain: Vec<SegmentLink>,
     /// Segments that nothing was written to, or that were given up when the disk failed.
     pub unused: Vec<u64>,
     /// Files that are segments of something else.
@@ -53,8 +53,9 @@ impl Survey {
         }
         let mut survey = Survey { log: common_log(&links), ..Survey::default() };
         let log = survey.log;
-        let is_ours =
-            |link: &Link| link.header.is_none_or(|header| Some(header.log) == log && header.segment == link.number);
+        let is_ours = |link: &SegmentLink| {
+            link.header.is_none_or(|header| Some(header.log) == log && header.segment == link.number)
+        };
         survey.foreign = links.values().filter(|link| !is_ours(link)).map(|link| link.number).collect();
         links.retain(|_, link| is_ours(link));
         let newest = links.values().filter(|link| link.header.is_some()).map(|link| link.number).max();
@@ -69,14 +70,14 @@ impl Survey {
     }
 
     /// Follows the headers from the newest segment to the oldest.
-    fn order(&mut self, mut links: BTreeMap<u64, Link>) {
+    fn order(&mut self, mut links: BTreeMap<u64, SegmentLink>) {
         let mut next = links.keys().next_back().map(|&number| (number, None));
         while let Some((number, limit)) = next {
             let lower = links.range(..number).next_back().map(|(&lower, _)| (lower, None));
             let Some(link) = links.remove(&number) else {
                 // What is older than all is gone, unless a record says that it is needed.
                 if lower.is_some() {
-                    self.chain.push(Link { number, length: None, header: None, whole: true, limit });
+                    self.chain.push(SegmentLink { number, length: None, header: None, whole: true, limit });
                 }
                 next = lower;
                 continue;
@@ -89,14 +90,14 @@ impl Survey {
                 }
                 _ => lower,
             };
-            self.chain.push(Link { limit, ..link });
+            self.chain.push(SegmentLink { limit, ..link });
         }
         self.foreign.extend(links.into_keys());
         self.chain.reverse();
     }
 }
 
-fn read_header(storage: &dyn Storage, number: u64) -> Result<Link, OpenError> {
+fn read_header(storage: &dyn Storage, number: u64) -> Result<SegmentLink, OpenError> {
     let name = segment_name(number);
     let fail = |error| OpenError::File(name.clone(), error);
     let length = storage.length(&name).map_err(fail)?;
@@ -110,7 +111,7 @@ fn read_header(storage: &dyn Storage, number: u64) -> Result<Link, OpenError> {
         return Err(OpenError::Version(name, version));
     }
     let whole = matches!(beginning, Beginning::Header { whole: true, .. });
-    Ok(Link { number, length: Some(length), header: beginning.header(), whole, limit: None })
+    Ok(SegmentLink { number, length: Some(length), header: beginning.header(), whole, limit: None })
 }
 
 /// Whether the disk is to blame, and not how the server was started.
@@ -122,7 +123,7 @@ pub fn is_bad_disk(error: &io::Error) -> bool {
 }
 
 /// The log that most segments belong to; of several, that of the newest.
-fn common_log(links: &BTreeMap<u64, Link>) -> Option<u64> {
+fn common_log(links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
     let mut counts = HashMap::<u64, (usize, u64)>::new();
     for link in links.values() {
         if let Some(header) = link.header.filter(|header| header.segment == link.number) {

@@ -77,7 +77,7 @@ pub struct RecoveryProgress {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Report {
+pub struct RecoveryReport {
     pub progress: RecoveryProgress,
     /// What was wrong, a line each.
     pub problems: Vec<String>,

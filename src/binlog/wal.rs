@@ -2,7 +2,7 @@
 //!
 //! Owns the meeting of the journal, which is under the engine's lock, and the writer, which must not be: it takes bytes
 //! under the lock and brings them to the disk without it. Lock order: maintenance, syncing, writer, engine. Must not
-//! know connections: whoever calls it asks [`Wal::durable`] which promises hold.
+//! know connections: its callers ask [`Wal::durable`] which promises hold.
 //!
 //! Every call that touches the disk may take as long as the disk likes, but for the two with `promptly` in their names:
 //! those give up when the disk is slow or busy, and somebody else must do what they have left undone.
@@ -135,7 +135,7 @@ impl Wal {
         }
     }
 
-    /// How long syncs took, as it goes on.
+    /// How long syncs took, updated by each sync.
     pub fn sync_times(&self) -> Arc<LeafMutex<Histogram>> {
         self.sync_times.clone()
     }
@@ -174,7 +174,7 @@ impl Wal {
         self.syncs_at_once() > 1
     }
 
-    /// Whether a sync takes so long that it should not hold up commands which need none.
+    /// Whether syncs take long enough that they should not delay commands that need none.
     pub fn is_slow(&self) -> bool {
         self.is_parallel() || self.syncs.is_slow()
     }
@@ -192,7 +192,7 @@ impl Wal {
 
     /// Writes all that was appended; false if the disk fails.
     pub fn write(&self, access: &impl JournalAccess) -> bool {
-        // Before the lock as well: whoever tries a failing disk holds it for long.
+        // Before the lock as well: a thread that tries a failing disk holds it for long.
         !self.is_failing() && self.write_with(self.writer.lock(), access, |_| false)
     }
 
@@ -217,7 +217,7 @@ impl Wal {
         }
         let take = |journal: &mut Journal| (!leave(journal)).then(|| journal.take(writer.spare(), writer.synced_to()));
         let Some(batch) = access.with(|journal, _| take(journal)) else { return false };
-        // Of many bytes, so many as a pool thread would write count.
+        // Of many bytes, only the share that a pool thread would write counts.
         let share = 1 + batch.bytes.len() as u64 / LARGE as u64;
         match self.writes.measure(share, || writer.write(batch)) {
             Ok(()) => {
@@ -243,8 +243,7 @@ impl Wal {
         turn.is_some_and(|_turn| self.sync_with(|| self.writer.try_lock_for(SLOW), access))
     }
 
-    /// If the writer cannot be had after the sync, nobody learns of the sync, and whoever makes the next one does it
-    /// again.
+    /// If the writer is not available after the sync, nobody learns of the sync, and the next one repeats it.
     fn sync_with<'a>(
         &self,
         lock_writer: impl Fn() -> Option<MutexGuard<'a, Writer>>,
@@ -308,7 +307,7 @@ impl Wal {
         lost
     }
 
-    /// Leaves the log in order at `now`; nothing may be appended afterwards.
+    /// Shuts the log down cleanly at `now`. Nothing may be appended afterwards.
     pub fn close(&self, access: &impl JournalAccess, now: Time) {
         // In any mode: the last record says that everything before it is synced.
         self.demand_sync();
@@ -317,7 +316,7 @@ impl Wal {
         }
         access.with(|journal, _| journal.append_closed(now));
         if !(self.write(access) && self.sync(access)) {
-            log::warn!("binlog: it is not left in order");
+            log::warn!("binlog: it was not shut down cleanly");
         }
     }
 
@@ -406,7 +405,7 @@ impl Wal {
         true
     }
 
-    /// Removes what nothing needs; tells whether there was something.
+    /// Removes what nothing needs. Returns `true` if there was something.
     fn drop_retired(&self, access: &impl JournalAccess) -> bool {
         let mut removed = false;
         // Whatever the mode: what was written again must be there before its first place goes.
@@ -430,10 +429,10 @@ impl Wal {
         removed
     }
 
-    /// Makes space for the records of a turn, so many bytes of them; to be called before it. The engine refuses the job
-    /// that finds no space, so that what is kept for deletes is never taken. If compaction has not kept up with
-    /// deletes, it does so now: whoever makes work waits for it. Returns with less only if others have taken it, or if
-    /// the disk is full or fails.
+    /// Makes space for the records of a turn, before the turn. The engine refuses the job that finds no space, so that
+    /// what is kept for deletes is never taken. If compaction has not kept up with deletes, it does so now: the thread
+    /// that causes the work waits for it. Returns with less only if others have taken it, or if the disk is full or
+    /// fails.
     pub fn reserve(&self, access: &impl JournalAccess, bytes: u64) {
         let lacks = || access.with(|journal, _| journal.is_short(bytes) || journal.is_behind());
         for _ in 0..ROUNDS {

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::bytes::Bytes;
-use super::segment::{segment_name, Key, Place, ASIDE, HEADER, MAGIC};
+use super::segment::{segment_name, Place, RecordKey, ASIDE, HEADER, MAGIC};
 use super::storage::{LogFile, Storage};
 use super::types::{Batch, Retired, Synced};
 
@@ -126,7 +126,7 @@ impl Writer {
             && (self.mode != SyncMode::Never || self.synced.position < self.demanded)
     }
 
-    /// Goes on writing into a segment that was there at the start, behind its end.
+    /// Continues to write into a segment that was there at the start, after its end.
     pub fn go_on_in(&mut self, end: Place, file: Arc<dyn LogFile>) {
         self.current = Some(Open { number: end.segment, file, length: end.at, end: 0 });
     }
@@ -175,7 +175,7 @@ impl Writer {
         let (segment, place) = (current.number, current.length);
         current.length += bytes.len() as u64;
         *end += bytes.len() as u64;
-        bytes.seal(Key::new(self.log, segment), place);
+        bytes.seal(RecordKey::new(self.log, segment), place);
         self.unsafe_pieces.push_back(Piece { segment, place, bytes, end: *end });
     }
 
@@ -280,7 +280,7 @@ impl Writer {
         self.queue_pending(pending);
         let number = header.cuts[0].segment;
         let mut bytes = header.bytes.part(0, header.bytes.place());
-        let key = Key::new(self.log, number);
+        let key = RecordKey::new(self.log, number);
         self.unsafe_pieces.iter().for_each(|piece| recode(piece, key, &mut bytes));
         let open = Open { number, file, length: bytes.len() as u64, end: 0 };
         open.write(0, &bytes)?;
@@ -325,13 +325,13 @@ impl Writer {
     }
 }
 
-/// Sets a file aside, so that its bytes can be examined: in a subfolder, or if that cannot be used, in the folder itself.
+/// Sets a file aside so that its bytes can be examined: in a subfolder, or in the folder itself if that fails.
 pub fn set_aside(storage: &dyn Storage, name: &str) -> io::Result<()> {
     storage.rename(name, &format!("{ASIDE}/{name}")).or_else(|_| storage.rename(name, &format!("{name}.{ASIDE}")))
 }
 
 /// Appends the records of a piece as records of another segment.
-fn recode(piece: &Piece, key: Key, out: &mut Bytes) {
+fn recode(piece: &Piece, key: RecordKey, out: &mut Bytes) {
     piece.bytes.recode(header_of(piece), key, 0, out);
 }
 
@@ -392,7 +392,7 @@ mod tests {
     /// One record, and how many bytes it is; `before` stand before it in the log.
     fn batch(before: u64) -> (Batch, u64) {
         let mut bytes = Bytes::with(Vec::new());
-        let length = bytes.append(&Record::Delete(7), Key::new(9, 1), BEGIN.at + before, None) as u64;
+        let length = bytes.append(&Record::Delete(7), RecordKey::new(9, 1), BEGIN.at + before, None) as u64;
         (Batch { log: 9, segment: 1, bytes, cuts: Vec::new(), end: before + length, demanded: 0 }, length)
     }
 

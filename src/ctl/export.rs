@@ -17,7 +17,7 @@ use super::opts::BINLOG;
 use super::out::{in_order, Out};
 use super::problem::{Problem, DONE, REFUSED};
 use super::progress::ProgressBar;
-use super::record::{key_line, pause_line, settings_line, short, Record};
+use super::record::{key_line, pause_line, settings_line, short, JobLine};
 use super::scan::{Scan, Wanted, STATES};
 use super::tags::JobTags;
 use super::tell;
@@ -174,7 +174,7 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     for job in order.into_iter().map(|place| &jobs[place]) {
         let stats = stats_job(job.id(), None, &engine, time).unwrap_or_default();
         let tags = JobTags::of(&Figures::parse(&String::from_utf8_lossy(&stats)));
-        let record = Record { tags, ..record(job, &engine, now) };
+        let record = JobLine { tags, ..record(job, &engine, now) };
         if record.tags.ttl_left() == Some(0) && record.state != State::Buried {
             ended += 1;
             continue;
@@ -223,7 +223,7 @@ fn write_others(
 }
 
 /// A job of a binlog. What it holds as reserved is a lease, which outlives the server.
-fn record(job: &JobView, engine: &Engine, now: u64) -> Record {
+fn record(job: &JobView, engine: &Engine, now: u64) -> JobLine {
     let left = job.due().nanos().saturating_sub(now).div_ceil(1_000_000_000);
     let state = match job.state() {
         State::Delayed if left == 0 => State::Ready,
@@ -232,7 +232,7 @@ fn record(job: &JobView, engine: &Engine, now: u64) -> Record {
     let history = job.history();
     // Its time is a number of seconds.
     let is_counted = engine.schedule_of(job).is_some_and(|schedule| schedule.is_counted());
-    Record {
+    JobLine {
         id: job.id().0,
         state,
         pri: job.priority(),

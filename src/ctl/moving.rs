@@ -12,7 +12,7 @@ use super::opts::{MOVED, YES};
 use super::out::Out;
 use super::problem::{Problem, DONE};
 use super::progress::ProgressBar;
-use super::record::Record;
+use super::record::JobLine;
 use super::tell;
 use crate::engine::State;
 
@@ -57,7 +57,7 @@ fn one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64) -> 
     while moved < most {
         let Some((id, _)) = link.peek_next(state)? else { break };
         let figures = link.figures(&format!("stats-job {id}"))?;
-        let record = figures.as_ref().and_then(Record::of);
+        let record = figures.as_ref().and_then(JobLine::of);
         let Some(record) = record.filter(|record| record.state.word() == state) else { continue };
         let reply = link.ask(&format!("reserve-job {id}"))?;
         // Else somebody else has taken it.
@@ -75,7 +75,7 @@ fn one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64) -> 
 }
 
 /// Puts a job as it was into another tube.
-fn put_anew(link: &mut Link, to: &str, record: &Record, body: &[u8]) -> Result<(), Problem> {
+fn put_anew(link: &mut Link, to: &str, record: &JobLine, body: &[u8]) -> Result<(), Problem> {
     link.expect(&format!("use {to}"), "USING")?;
     let is_buried = record.state == State::Buried;
     let delay = if is_buried { OUT_OF_REACH } else { record.delay };
@@ -92,8 +92,8 @@ fn put_anew(link: &mut Link, to: &str, record: &Record, body: &[u8]) -> Result<(
 }
 
 /// Brings back what could not be moved; if that fails too, the end of the connection makes it ready.
-fn give_back(link: &mut Link, record: &Record) {
-    let Record { id, pri, delay, .. } = record;
+fn give_back(link: &mut Link, record: &JobLine) {
+    let JobLine { id, pri, delay, .. } = record;
     let _ = match record.state {
         State::Buried => link.ask(&format!("bury {id} {pri}")),
         _ => link.ask(&format!("release {id} {pri} {delay}")),

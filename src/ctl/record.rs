@@ -14,7 +14,7 @@ pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "ki
 
 /// A job without its body.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct JobLine {
     /// Its id, where it was.
     pub id: u64,
     pub state: State,
@@ -38,11 +38,11 @@ pub fn short(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-impl Record {
+impl JobLine {
     /// From what `stats-job` says; none if it makes no sense.
-    pub fn of(figures: &Figures) -> Option<Record> {
+    pub fn of(figures: &Figures) -> Option<JobLine> {
         let state = State::named(figures.text("state").as_bytes())?;
-        Some(Record {
+        Some(JobLine {
             id: figures.text("id").parse().ok()?,
             state,
             pri: short(figures.number("pri")),
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_job_goes_through_a_line() {
-        let record = Record {
+        let record = JobLine {
             id: 7,
             state: State::Delayed,
             pri: 3,
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn every_name_of_a_tube_goes_through_a_line() {
-        let record = Record {
+        let record = JobLine {
             id: 7,
             state: State::Ready,
             pri: 3,

@@ -12,7 +12,7 @@ use super::moving::OUT_OF_REACH;
 use super::out::in_order;
 use super::problem::Problem;
 use super::progress::ProgressBar;
-use super::record::Record;
+use super::record::JobLine;
 use crate::engine::State;
 
 /// The number of states that a job can be in.
@@ -30,7 +30,7 @@ const BEYOND: u64 = 1_000_000;
 /// A job that was found, without its body.
 #[derive(Clone, Debug)]
 pub struct Found {
-    pub record: Record,
+    pub record: JobLine,
     /// The place of its tube in [`Scan::tubes`].
     pub tube: u32,
 }
@@ -47,7 +47,7 @@ pub struct Wanted {
 }
 
 /// What is done with each job: with its tube and its body.
-pub type EachJob<'a> = &'a mut dyn FnMut(&Record, &str, &[u8]) -> Result<(), Problem>;
+pub type EachJob<'a> = &'a mut dyn FnMut(&JobLine, &str, &[u8]) -> Result<(), Problem>;
 
 /// What a search has found.
 #[derive(Debug, Default)]
@@ -202,7 +202,7 @@ impl Scan {
                 return Ok(());
             }
             let Some(figures) = figures_of("stats-job", &reply)? else { return Ok(()) };
-            let Some(record) = Record::of(&figures) else { return Ok(()) };
+            let Some(record) = JobLine::of(&figures) else { return Ok(()) };
             let name = figures.text("tube");
             if wanted.has_tube(name) && wanted.has_state(record.state) {
                 let tube = self.number_of(name);

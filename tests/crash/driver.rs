@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use beanpole::internals::binlog::{
-    open, BinlogSettings, Health, Journal, JournalAccess, OpenError, Report, SyncMode, Wal,
+    open, BinlogSettings, Health, Journal, JournalAccess, OpenError, RecoveryReport, SyncMode, Wal,
 };
 use beanpole::internals::engine::{
     Body, ClientId, Engine, JobId, JobView, Limits, NewJob, ReservePolicy, Span, StoredKey, Time,
@@ -92,7 +92,7 @@ pub struct Life {
     pub model: Model,
     pub now: Time,
     pub random: Random,
-    pub report: Report,
+    pub report: RecoveryReport,
     clients: Vec<ClientId>,
     /// Jobs that are or were not in the log.
     pub volatile: Vec<u64>,
@@ -109,7 +109,11 @@ pub struct Life {
 }
 
 /// Opens the log on this disk.
-pub fn start(disk: &Disk, settings: BinlogSettings, now: Time) -> Result<(Engine, Journal, Wal, Report), OpenError> {
+pub fn start(
+    disk: &Disk,
+    settings: BinlogSettings,
+    now: Time,
+) -> Result<(Engine, Journal, Wal, RecoveryReport), OpenError> {
     let mut engine = engine();
     let opened = open(Arc::new(disk.clone()), settings, &mut engine, now, &mut |_| {})?;
     engine.check();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Files and folders whose English is checked: of Markdown and manual pages the text without code, of Rust the
 /// comments and string literals. A folder of src belongs here as soon as its comments follow the style.
-const PLACES: [&str; 13] = [
+const PLACES: [&str; 14] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -21,6 +21,7 @@ const PLACES: [&str; 13] = [
     "examples/producer.rs",
     "examples/worker.rs",
     "man",
+    "src/binlog",
     "src/server",
 ];
 

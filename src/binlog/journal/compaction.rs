@@ -101,7 +101,7 @@ impl Journal {
         unsaid.for_each(|retired| retired.after = position);
     }
 
-    /// The size of a segment that takes over so many bytes, and what waits to be written.
+    /// The size of a segment that takes over this many bytes, and what waits to be written.
     pub fn take_over_size(&self, again: u64) -> u64 {
         self.segment_size.max(again + self.buffer.len() as u64 + self.segment_size / 4)
     }

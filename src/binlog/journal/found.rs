@@ -1,6 +1,6 @@
 //! What the start finds: the part of the journal that is used before the first append.
 //!
-//! Owns the segments, jobs, pauses and ids that were on the disk, and where the log goes on. Must not touch files.
+//! Owns the segments, jobs, pauses and ids that were on the disk, and where the log continues. Must not touch files.
 
 use super::{Journal, Live, Segment, IDS_AHEAD};
 use crate::binlog::record::{full_size, Record, Start, MARK, START};
@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::shared::log_figures::Health;
 
 impl Journal {
-    /// Takes in a segment that was found on the disk; in order of their numbers, before any job is found in it.
+    /// Adds a segment that was found on the disk; in order of their numbers, before any job is found in it.
     pub fn found_segment(&mut self, number: u64, bytes: u64) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, bytes, bytes));
@@ -22,7 +22,7 @@ impl Journal {
         self.next_number = self.next_number.max(number + 1);
     }
 
-    /// So many bytes of the last segment found stay on the disk.
+    /// This many bytes of the last segment found stay on the disk.
     pub fn found_length(&mut self, bytes: u64) {
         self.segments.back_mut().expect("a segment").bytes = bytes;
     }
@@ -65,7 +65,7 @@ impl Journal {
         self.mark_due = 0;
     }
 
-    /// The log goes on in the last segment found, whose file is so long, behind the bytes that are used.
+    /// The log continues in the last segment found, after the bytes that are used. `size`: the length of its file.
     pub fn go_on_in_last(&mut self, size: u64) {
         let last = self.segments.back_mut().expect("a segment");
         last.size = size;

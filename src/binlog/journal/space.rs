@@ -39,7 +39,8 @@ impl Journal {
         size.saturating_sub((HEADER + CHANGE + MARK) as u64).max(1)
     }
 
-    /// Bytes that a record or a few may take of the space on the disk, if so many are to be kept: all in one segment.
+    /// Bytes that a record or a few may take of the space on the disk, all in one segment, if `kept` bytes must be
+    /// left.
     pub(super) fn space(&self, kept: u64) -> u64 {
         let mut ahead = self.ahead();
         let mut most = 0;
@@ -94,7 +95,7 @@ impl Journal {
         2 * self.live + 2 * self.segment_size
     }
 
-    /// Whether there is no space at hand for records of so many bytes, a new job's among them; see
+    /// Whether there is no space at hand for records of this many bytes, a new job's among them; see
     /// [`Journal::request_space`]. Or no id that is known to be safe to give.
     pub fn is_short(&self, bytes: u64) -> bool {
         self.health == Health::Ok

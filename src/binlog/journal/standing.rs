@@ -73,7 +73,7 @@ impl Journal {
         self.move_in(live, number, size);
     }
 
-    /// It is gone.
+    /// The item with this number no longer exists.
     #[inline]
     pub fn lost(&mut self, live: Live, number: u32, size: u64) {
         self.move_out(live, number, size);
@@ -134,7 +134,7 @@ impl Journal {
         self.push(&Record::Opened { number, from, to, states: state_bits(states), bound: *bound });
     }
 
-    /// A group was created.
+    /// Records that a group was created.
     pub(super) fn record_group(&mut self, group: &LoggedGroup) {
         let size = group_size(group.name.length());
         self.make_room(size);
@@ -162,7 +162,7 @@ impl Journal {
         self.found(Live::Operation, number, size);
     }
 
-    /// An operation is complete.
+    /// Records that an operation is complete.
     pub(super) fn record_closed(&mut self, number: u32, names: usize) {
         self.make_room(MARK as u64);
         self.push(&Record::Done(number.into()));
@@ -177,7 +177,7 @@ impl Journal {
         self.make_room((CHANGE + tube.len() + dead_from.map_or(0, |origin| ORIGIN_SIZE + origin.len())) as u64);
         let state = match job.state() {
             State::Delayed | State::Buried => job.state(),
-            // Whoever has it loses it by a restart.
+            // A restart ends its reservation.
             State::Ready | State::Reserved | State::Held | State::Finished | State::Scheduled => State::Ready,
         };
         let (id, pri, delay, due) = (job.id().0, job.priority(), job.delay(), job.due());

@@ -1,7 +1,7 @@
 //! The journal's arithmetic, at the bounds where chance seldom comes.
 
 use super::*;
-use crate::binlog::decode::Head;
+use crate::binlog::decode::RecordHead;
 use crate::engine::{
     Body, ClientId, CompletionPolicy, DedupKey, JobId, JobOptions, Limits, LogRoom, NewJob, Outcome, ReservePolicy,
     Span, Time,
@@ -28,7 +28,7 @@ fn prepare(journal: &mut Journal, size: u64) {
     journal.prepared(number, size);
 }
 
-/// Has the segment that is written to use so many bytes.
+/// Lets the segment that is written to use this many bytes.
 fn use_bytes(journal: &mut Journal, bytes: u64) {
     journal.segments.back_mut().expect("a segment").bytes = bytes;
 }
@@ -51,7 +51,7 @@ fn appended(journal: &mut Journal) -> Vec<u8> {
     let batch = journal.take(Vec::new(), journal.synced);
     let last = batch.cuts.last().map_or(0, |cut| cut.at + HEADER);
     let mut bytes = batch.bytes.part(last, batch.bytes.place());
-    bytes.seal(Key::new(9, journal.stats().current), HEADER as u64);
+    bytes.seal(RecordKey::new(9, journal.stats().current), HEADER as u64);
     bytes.chunks().collect::<Vec<_>>().concat()
 }
 
@@ -391,10 +391,10 @@ fn a_large_result_is_shared_and_read_back_whole() {
     journal.append(&mut engine);
     assert!(journal.buffer.place() < 100, "the result is not copied");
     let mut batch = journal.take(Vec::new(), Synced::default());
-    let key = Key::new(9, 1);
+    let key = RecordKey::new(9, 1);
     batch.bytes.seal(key, at);
     let bytes = batch.bytes.chunks().collect::<Vec<_>>().concat();
-    let head = Head::read(key, at, &bytes, bytes.len() as u64).expect("a record");
+    let head = RecordHead::read(key, at, &bytes, bytes.len() as u64).expect("a record");
     let record = head.record(&bytes[head.prefix..head.total()]);
     assert_eq!(head.total(), bytes.len());
     assert_eq!(record, Some(Record::Outcome { id: id.0, done: Some(true), fails: 0, result: &result }));

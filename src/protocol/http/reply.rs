@@ -4,7 +4,7 @@
 //! what is answered.
 
 use super::page::PAGE_POLICY;
-use super::types::{Failure, Head};
+use super::types::{Failure, RequestHead};
 use crate::protocol::{Flow, Output};
 use crate::shared::json;
 
@@ -47,7 +47,7 @@ fn reason(status: u16) -> &'static str {
 }
 
 /// The head of a reply with a body of this length, which must follow unless the client asked for the head alone.
-fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Head) {
+fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &RequestHead) {
     let kind_name = match kind {
         Kind::Json => "application/json",
         Kind::Metrics => "text/plain; version=0.0.4; charset=utf-8",
@@ -71,7 +71,7 @@ fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Head
 }
 
 /// A whole reply with this body; whether the connection goes on behind it.
-pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, request: &Head) -> Flow {
+pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, request: &RequestHead) -> Flow {
     head(out, status, kind, body.len(), request);
     if !request.is_head {
         out.append(&mut body);
@@ -84,7 +84,7 @@ pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, reques
 }
 
 /// The same that says why nothing is done.
-pub fn failure(out: &mut Output, failure: &Failure, request: &Head) -> Flow {
+pub fn failure(out: &mut Output, failure: &Failure, request: &RequestHead) -> Flow {
     let text = json::object(|members| members.text("error", failure.text.as_bytes())) + "\n";
     let mut body = Output::new();
     body.text().extend_from_slice(text.as_bytes());

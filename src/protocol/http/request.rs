@@ -5,7 +5,7 @@
 
 use super::metrics::TubeChoice;
 use super::routes::{self, Command, RequestTarget, Route, Routed, ROUTES};
-use super::types::{Failure, Head, Method};
+use super::types::{Failure, Method, RequestHead};
 use crate::access::{Digest, Need};
 use crate::engine::Tags;
 use crate::protocol::guard::Subject;
@@ -28,7 +28,7 @@ const MAX_HEADERS: usize = 64;
 /// What a client asks for.
 #[derive(Debug)]
 pub struct Request {
-    pub head: Box<Head>,
+    pub head: Box<RequestHead>,
     /// What, or why that is not understood.
     pub command: Result<Command, Failure>,
     /// The place of its row in the table of paths, if that has one.
@@ -57,7 +57,7 @@ impl Request {
     pub fn footprint(&self) -> u64 {
         let head = &self.head;
         let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
-        let own = size_of::<Head>() + text(&head.host) + text(&head.origin);
+        let own = size_of::<RequestHead>() + text(&head.host) + text(&head.origin);
         own as u64 + self.command.as_ref().map_or(0, Command::footprint)
     }
 
@@ -100,7 +100,7 @@ impl Request {
         self.place.filter(|_| !self.introduces)
     }
 
-    fn new(head: Head, found: Routed) -> Request {
+    fn new(head: RequestHead, found: Routed) -> Request {
         let place = found.as_ref().ok().map(|(place, _)| *place);
         let command = found.map(|(_, command)| command);
         Request { head: head.into(), command, place, introduces: false, is_last: false }
@@ -112,8 +112,8 @@ impl Request {
 enum Stage {
     /// In its head, of which nothing is kept here.
     #[default]
-    Head,
-    Body(Box<(Head, RequestTarget, Upload)>),
+    RequestHead,
+    Body(Box<(RequestHead, RequestTarget, Upload)>),
     /// Before a body, while it is asked whether the client may ask for this.
     Introduced(Box<Introduced>),
     /// In a body of a request that was refused, before its last bytes.
@@ -125,7 +125,7 @@ enum Stage {
 /// A request whose head was read, and the size of its body.
 #[derive(Debug)]
 struct Introduced {
-    head: Head,
+    head: RequestHead,
     target: RequestTarget,
     size: usize,
     /// The client sends the body when it is told to.
@@ -145,7 +145,7 @@ pub struct Decoder {
 /// A head that was read.
 struct Found {
     length: usize,
-    head: Head,
+    head: RequestHead,
     target: Result<RequestTarget, Failure>,
     body: Option<usize>,
     expects: bool,
@@ -161,15 +161,15 @@ impl Decoder {
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.stage {
             Stage::Body(parts) => Some(&mut parts.2),
-            Stage::Introduced(_) | Stage::Refused(_) | Stage::Head | Stage::Over => None,
+            Stage::Introduced(_) | Stage::Refused(_) | Stage::RequestHead | Stage::Over => None,
         }
     }
 
     pub fn uploading(&self) -> u64 {
         match &self.stage {
-            Stage::Body(parts) => parts.2.footprint() + size_of::<(Head, RequestTarget, Upload)>() as u64,
+            Stage::Body(parts) => parts.2.footprint() + size_of::<(RequestHead, RequestTarget, Upload)>() as u64,
             Stage::Introduced(_) => size_of::<Introduced>() as u64,
-            Stage::Refused(_) | Stage::Head | Stage::Over => 0,
+            Stage::Refused(_) | Stage::RequestHead | Stage::Over => 0,
         }
     }
 
@@ -204,7 +204,7 @@ impl Decoder {
                 *bytes = &[];
                 None
             }
-            Stage::Head => {
+            Stage::RequestHead => {
                 // Empty lines in front of a request are from clients that end the last one with too many.
                 while let [b'\r' | b'\n', rest @ ..] = bytes {
                     *bytes = rest;
@@ -215,7 +215,7 @@ impl Decoder {
                         *bytes = past(bytes, found.length);
                         self.begin(found, limits)
                     }
-                    Err(failure) => Some(self.give_up(Head::default(), failure)),
+                    Err(failure) => Some(self.give_up(RequestHead::default(), failure)),
                 }
             }
             Stage::Body(parts) => {
@@ -240,7 +240,7 @@ impl Decoder {
             }
             Stage::Refused(left) => {
                 swallow(left, bytes)?;
-                self.stage = Stage::Head;
+                self.stage = Stage::RequestHead;
                 self.read(bytes, limits)
             }
         }
@@ -272,13 +272,13 @@ impl Decoder {
             return Some(self.give_up(head, failure));
         }
         // A client that is refused before it sends its body may send it or not, so that what comes is unknown.
-        let asked = Head { close: head.close || expects, ..head.clone() };
+        let asked = RequestHead { close: head.close || expects, ..head.clone() };
         let introduction = Request { introduces: true, ..Request::new(asked, routes::introduce(&target, expects)) };
         self.stage = Stage::Introduced(Box::new(Introduced { head, target, size, expects, is_admitted: false }));
         Some(introduction)
     }
 
-    fn give_up(&mut self, mut head: Head, failure: Failure) -> Request {
+    fn give_up(&mut self, mut head: RequestHead, failure: Failure) -> Request {
         self.stage = Stage::Over;
         head.close = true;
         Request { is_last: true, ..Request::new(head, Err(failure)) }
@@ -315,13 +315,13 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
         RequestTarget::read(method, request.path.unwrap_or_default())
             .ok_or_else(|| Failure::new(400, "no path of this server"))
     });
-    Ok(Some(Found { length, head: Head { is_head, ..head }, target, body, expects }))
+    Ok(Some(Found { length, head: RequestHead { is_head, ..head }, target, body, expects }))
 }
 
 /// What the headers say: to whom and from where, how long the body is, and whether the client wants a word before it.
-fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(Head, Option<usize>, bool), Failure> {
+fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead, Option<usize>, bool), Failure> {
     let wrong = |text: &str| Failure::new(400, text);
-    let mut head = Head::default();
+    let mut head = RequestHead::default();
     let (mut closes, mut keeps) = (false, false);
     let (mut hosts, mut length, mut coded, mut expects) = (0, None, false, false);
     for httparse::Header { name, value } in headers {

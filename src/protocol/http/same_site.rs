@@ -8,7 +8,7 @@ use core::net::IpAddr;
 
 use super::reply;
 use super::request::Request;
-use super::types::{Failure, Head};
+use super::types::{Failure, RequestHead};
 use super::HttpSettings;
 use crate::access::{Denied, Right};
 use crate::protocol::{Context, Flow, Output};
@@ -26,7 +26,7 @@ pub fn introduce(request: &Request, context: &mut Context) {
 
 /// Refuses what a client may not do.
 pub fn deny(request: &Request, denied: Denied, out: &mut Output) -> Flow {
-    let mut head = Head::clone(&request.head);
+    let mut head = RequestHead::clone(&request.head);
     let (status, text) = match denied {
         Denied::Forbidden => {
             let rights: Vec<&str> = request.need().rights.iter().map(|right| Right::name(*right)).collect();

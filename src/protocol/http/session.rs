@@ -12,7 +12,7 @@ use super::reply::{self, not_found, HttpAnswer, Kind};
 use super::request::{Decoder, Request};
 use super::routes::{Command, CHANGE};
 use super::same_site;
-use super::types::{Failure, Head};
+use super::types::{Failure, RequestHead};
 use crate::access::{ClientAccess, Right};
 use crate::engine::{
     FindOldest, Flush, JobId, Kick, LongCommand, MoveJobs, NewJob, NotSet, Progress, Refused, State, Stats, Tagged,
@@ -34,7 +34,7 @@ const FREE_JOB: &str = "job that nobody has reserved";
 /// The rest of a request that was too much for one turn.
 #[derive(Debug)]
 pub struct Continuation {
-    head: Box<Head>,
+    head: Box<RequestHead>,
     rest: Rest,
 }
 
@@ -156,7 +156,7 @@ pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flo
     conclude(step, head, context, out)
 }
 
-fn carry_out(command: Command, head: Box<Head>, context: &mut Context, out: &mut Output) -> Flow {
+fn carry_out(command: Command, head: Box<RequestHead>, context: &mut Context, out: &mut Output) -> Flow {
     let now = context.now;
     let step = match command {
         Command::Introduction(introduction) => {
@@ -419,7 +419,7 @@ fn kicked(kick: &Kick) -> Step {
 }
 
 /// Tells what has come of it, or leaves the rest to another turn.
-fn conclude(step: Step, head: Box<Head>, context: &mut Context, out: &mut Output) -> Flow {
+fn conclude(step: Step, head: Box<RequestHead>, context: &mut Context, out: &mut Output) -> Flow {
     match step {
         Step::Done(Ok((kind, body))) => reply::whole(out, 200, kind, body, &head),
         Step::Done(Err(failure)) => reply::failure(out, &failure, &head),

@@ -13,7 +13,7 @@ pub enum Method {
 
 /// What a head says beside what is asked for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Head {
+pub struct RequestHead {
     /// The client wants the head of the reply alone.
     pub is_head: bool,
     /// The connection ends with the reply.
