@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitCode, Stdio};
 use std::{env, fs};
 
-/// The table, relative to the folder of the package.
+/// The table, relative to the root of the package.
 const TABLE: &str = "benches/budget.txt";
 
 /// How far a value may be above its row of the table, in percent, before it exceeds the budget.
@@ -28,7 +28,7 @@ const OTHER_COMPILER: f64 = 10.0;
 /// Operations of the short and of the long run.
 const RUNS: [usize; 2] = [1_000, 5_000];
 
-/// Jobs and connections whose memory is measured.
+/// The numbers of jobs and connections whose memory is measured.
 const JOBS: usize = 200_000;
 const CONNECTIONS: usize = 2_000;
 
@@ -48,10 +48,10 @@ fn main() -> ExitCode {
     compare(&measured, &fs::read_to_string(&table).expect("the table can be read"))
 }
 
-/// All values by their names in the table, in its order.
+/// Returns all values by their names in the table, in its order.
 fn measure(program: &Path) -> Vec<(&'static str, u64)> {
     let each = |log, work: Work| {
-        // With a log, a run now and then contains one more piece of work of the thread that makes segments.
+        // With a log, a run sometimes contains additional work of the segments thread.
         let times = if log { 3 } else { 1 };
         let least = |operations| (0..times).map(|_| instructions(program, log, work, operations)).min().unwrap_or(0);
         let [short, long] = RUNS.map(least);
@@ -68,7 +68,7 @@ fn measure(program: &Path) -> Vec<(&'static str, u64)> {
     rows
 }
 
-/// Does a number of operations over one connection.
+/// Executes a number of operations over one connection.
 type Work = fn(&mut Client, usize);
 
 /// The name of a row of the table, whether the server has a log, and what the client does.
@@ -105,7 +105,7 @@ fn puts(client: &mut Client, count: usize, depth: usize) {
     }
 }
 
-/// Takes each job out again as soon as it is put.
+/// Reserves and deletes each job as soon as it is put.
 fn cycles(client: &mut Client, count: usize) {
     for _ in 0..count {
         puts(client, 1, 1);
@@ -134,7 +134,7 @@ fn drain(client: &mut Client, count: usize) {
     }
 }
 
-/// Hands each job to a worker that waits for it in another connection.
+/// Hands each job to a worker that waits for it on another connection.
 fn relay(client: &mut Client, count: usize) {
     let mut worker = client.another();
     for _ in 0..count {
@@ -146,7 +146,7 @@ fn relay(client: &mut Client, count: usize) {
     }
 }
 
-/// The instructions of the whole program while it does `operations`.
+/// Returns the instructions of the whole program while it executes `operations`.
 fn instructions(program: &Path, log: bool, work: Work, operations: usize) -> u64 {
     let folder = log.then(|| env::temp_dir().join(format!("beanpole-budget.{}", std::process::id())));
     let mut command = Command::new("valgrind");
@@ -183,7 +183,7 @@ fn bytes_per_connection(program: &Path) -> u64 {
     (server.resident() - before) / CONNECTIONS as u64
 }
 
-/// A server of one pool thread on a port that the system chose.
+/// A server with one pool thread on a port that the system chose.
 struct Server {
     child: Child,
     stderr: BufReader<ChildStderr>,
@@ -212,7 +212,7 @@ impl Server {
         Client::connect(&self.address)
     }
 
-    /// The resident set in bytes.
+    /// Returns the size of the resident set in bytes.
     fn resident(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the server runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux reports it");
@@ -271,7 +271,7 @@ impl Client {
         self.line("USING default");
     }
 
-    /// The id of the job that `reserve` returns.
+    /// Returns the ID of the job that `reserve` returns.
     fn job(&mut self) -> u64 {
         let line = self.reply();
         let mut words = line.split_whitespace();
@@ -301,7 +301,7 @@ fn written(measured: &[(&str, u64)]) -> String {
     text
 }
 
-/// Prints each row beside its budget. Fails if one exceeds it, or is missing from the table.
+/// Prints each row with its budget. Fails if one exceeds it, or is missing from the table.
 fn compare(measured: &[(&str, u64)], table: &str) -> ExitCode {
     let same = table.lines().any(|line| line.strip_prefix("# ") == Some(compiler().as_str()));
     let tolerance = if same { TOLERANCE } else { OTHER_COMPILER };

@@ -1,4 +1,4 @@
-//! The beanstalk codec alone: bytes to requests, and answers to bytes.
+//! The beanstalk codec alone: bytes to requests, and replies to bytes.
 //!
 //! `cargo bench --bench codec`. Requests are decoded from batches of 64, as a pipelining client sends them.
 
@@ -20,7 +20,7 @@ const BATCH: usize = 64;
 /// Batches in a round.
 const BATCHES: usize = 2000;
 
-/// A process that is none.
+/// Facts about no process.
 struct NoHost(Facts);
 
 impl Host for NoHost {
@@ -67,7 +67,7 @@ const INTAKE: DecodeLimits = DecodeLimits {
     extensions: Extensions::ALL,
 };
 
-/// Whole requests, a batch at a time.
+/// Complete requests, one batch at a time.
 fn decode(cases: &mut Cases, name: &str, request: Vec<u8>) {
     let batches = cases.count(BATCHES);
     let prepare = move || (Decoder::default(), request.repeat(BATCH));
@@ -81,7 +81,7 @@ fn decode(cases: &mut Cases, name: &str, request: Vec<u8>) {
     });
 }
 
-/// A put that comes in pieces of 1,000 bytes, its body read to where it stays.
+/// A put that arrives in pieces of 1,000 bytes, with its body read into its final buffer.
 fn cut(cases: &mut Cases) {
     let turns = cases.count(BATCHES);
     let prepare = || (Decoder::default(), put(60_000));
@@ -106,7 +106,7 @@ fn cut(cases: &mut Cases) {
     });
 }
 
-/// Requests that cost the engine next to nothing, and their answers.
+/// Requests that cost the engine almost nothing, and their replies.
 fn answer(cases: &mut Cases, name: &str, length: usize, command: impl Fn() -> Command + 'static) {
     let batches = cases.count(BATCHES);
     let prepare = move || {

@@ -1,6 +1,6 @@
-//! The engine alone: what a verb costs without sockets, locks or a protocol, and what that depends on.
+//! The engine alone: the cost of a verb without sockets, locks or a protocol, and what it depends on.
 //!
-//! `cargo bench --bench engine`. Bodies are of 64 bytes; an operation is one verb unless it says otherwise.
+//! `cargo bench --bench engine`. Bodies have 64 bytes; an operation is one verb unless it says otherwise.
 
 mod rounds;
 
@@ -23,12 +23,12 @@ struct World {
     producer: ClientId,
     worker: ClientId,
     now: Time,
-    /// Jobs that a verb is to be done to.
+    /// Jobs for the measured verb.
     ids: Vec<JobId>,
 }
 
 impl World {
-    /// Kicks so many jobs; tells how many there were.
+    /// Kicks this many jobs. Returns how many there were.
     fn kick(&mut self, jobs: usize) -> u64 {
         let mut kick = Kick::new(jobs as u64);
         let _ = self.engine.kick(self.producer, &mut kick, self.now);
@@ -43,7 +43,7 @@ impl World {
         World { engine, producer, worker, now: Time::from_nanos(1 << 60), ids: Vec::new() }
     }
 
-    /// With so many ready jobs.
+    /// Creates a queue with this many ready jobs.
     fn with(jobs: usize) -> World {
         let mut world = World::new();
         world.fill(jobs);
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// Delays of 1 ms to 5 s, in no order.
+    /// Puts jobs with delays of 1 ms to 5 s, in no order.
     fn fill_delayed(&mut self, jobs: usize) {
         for turn in 0..jobs {
             self.put(0, Span::from_millis((turn * 7919 % 5000 + 1) as u64));
@@ -70,7 +70,7 @@ impl World {
     }
 
     fn put(&mut self, pri: u32, delay: Span) -> JobId {
-        // A little time passes before each.
+        // A little time passes before each one.
         self.now = self.now + Span::from_nanos(1000);
         let body = Body::from([7u8; 64].as_slice());
         let job = NewJob { pri, delay, ttr: Span::from_secs(600), body };
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// A reserve that waits, a put that ends it, and a deletion.
+    /// A reserve that waits, a put that ends the wait, and a deletion.
     fn hand_off(&mut self) {
         assert!(matches!(self.engine.reserve(self.worker, None, self.now), Reserve::Waiting));
         let id = self.put(0, Span::ZERO);
@@ -113,7 +113,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Verbs beside so many ready jobs.
+/// Verbs in a queue with this many ready jobs.
 fn depth(cases: &mut Cases, jobs: usize) {
     let verbs = cases.count(VERBS);
     let name = |verb: &str| format!("{verb}, {jobs} ready jobs beside");
@@ -231,7 +231,7 @@ fn settings(cases: &mut Cases) {
     cases.add(&name, verbs, limited, move |world| (0..verbs).for_each(|_| world.cycle()));
 }
 
-/// Tubes that are watched, or are only there.
+/// Tubes that are watched, or that only exist.
 fn tubes(cases: &mut Cases) {
     let (watched, many) = (cases.count(1000), cases.count(33_000));
     cases.add("watch", many, World::new, move |world| world.watch(many));

@@ -1,7 +1,7 @@
-//! The benchmark of Gearman: beanpole and gearmand, alternately, over real sockets, every reply verified.
+//! The Gearman benchmark: beanpole and gearmand, alternately, over real sockets, with every reply verified.
 //!
-//! `cargo bench --bench gearman -- --quick`, or `--help`. It is driven as the load benchmark is, whose parts it takes.
-//! Owns which programs are measured; the catalogue has the scenarios.
+//! `cargo bench --bench gearman -- --quick`, or `--help`. It uses the parts of the load benchmark. Owns which programs
+//! are measured; the catalogue has the scenarios.
 
 use std::process::ExitCode;
 
@@ -44,7 +44,7 @@ use args::Args;
 use process::Program;
 use runner::Sides;
 
-/// The server under test, built as this was.
+/// The server under test, built like this program.
 const OURS: &str = env!("CARGO_BIN_EXE_beanpole");
 
 fn main() -> ExitCode {

@@ -1,7 +1,7 @@
-//! The load benchmark: beanpole and beanstalkd, alternately, over real sockets, every reply verified.
+//! The load benchmark: beanpole and beanstalkd, alternately, over real sockets, with every reply verified.
 //!
-//! `cargo bench --bench load -- --quick`, or `--help`. Each scenario runs some times on fresh servers, one after the
-//! other, and what the servers used is read from /proc. Owns the order of things; the catalogue has the scenarios.
+//! `cargo bench --bench load -- --quick`, or `--help`. Each scenario runs several times on fresh servers, one after the
+//! other, and what the servers used is read from /proc. Owns the order of runs; the catalogue has the scenarios.
 
 use std::process::ExitCode;
 
@@ -56,7 +56,7 @@ use args::Args;
 use process::{Program, ECHO};
 use runner::Sides;
 
-/// The server under test, built as this was.
+/// The server under test, built like this program.
 const OURS: &str = env!("CARGO_BIN_EXE_beanpole");
 
 fn main() -> ExitCode {

@@ -1,7 +1,7 @@
 //! Draws the figures of a run of the load benchmark: `cargo bench --bench picture -- RESULTS PICTURE`.
 //!
-//! `make bench` does it with those that it has just measured; `make picture` with those of RESULTS.md, for the README.
-//! Owns the files; the drawing is next door.
+//! `make bench` does this with the figures that it has just measured; `make picture` with those of RESULTS.md, for the
+//! README. Owns the files; `picture/` draws.
 
 use std::fs;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 mod drawing;
 
 fn main() -> ExitCode {
-    // cargo says --bench as well.
+    // cargo adds --bench.
     let paths: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let [results, picture] = paths.as_slice() else {
         eprintln!("usage: cargo bench --bench picture -- RESULTS PICTURE");

@@ -1,8 +1,9 @@
-//! What TLS costs: memory of an idle connection, processor time of an operation beside a plain one, and of a handshake.
+//! The cost of TLS: memory of an idle connection, processor time of an operation compared with a plain one, and of a
+//! handshake.
 //!
-//! `cargo bench --features tls --bench tls`; needs openssl, which makes the certificate. The server is a process of its
-//! own, whose processor time and heap are read from /proc; clients are threads here. Prints a line for each figure with
-//! its bound.
+//! `cargo bench --features tls --bench tls`; needs openssl, which makes the certificate. The server is a separate
+//! process, whose processor time and heap are read from /proc; clients are threads here. Prints a line for each figure
+//! with its bound.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,17 +20,18 @@ use rustls::{crypto, ClientConfig, ClientConnection, RootCertStore, StreamOwned}
 /// Connections that exchange operations.
 const CONNECTIONS: usize = 50;
 
-/// Operations of each.
+/// Operations on each connection.
 const OPERATIONS: usize = 4000;
 
-/// Connections that do nothing.
+/// Idle connections.
 const IDLE: usize = 1000;
 
-/// Handshakes one after the other, and how often that is done: the best counts, since others use the machine too.
+/// Successive handshakes, and the number of repetitions, of which the best counts, because other programs use the
+/// machine too.
 const HANDSHAKES: usize = 500;
 const ROUNDS: usize = 4;
 
-/// A server in a process of its own.
+/// A server in a separate process.
 struct Server {
     child: Child,
     plain: String,
@@ -57,7 +59,7 @@ impl Server {
         Server { child, plain: plain.to_owned(), secure }
     }
 
-    /// Processor time so far.
+    /// Returns the processor time so far.
     fn cpu(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/schedstat", self.child.id()));
         let nanos = |text: String| text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
@@ -67,7 +69,7 @@ impl Server {
         Duration::from_nanos(sum.max(stat.map_or(0, nanos)))
     }
 
-    /// Bytes of memory that are not files.
+    /// Returns the anonymous memory in bytes.
     fn anonymous(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line");
@@ -75,12 +77,12 @@ impl Server {
     }
 }
 
-/// A certificate for localhost. Elliptic curves, as everybody makes them today.
+/// Creates a certificate for localhost with elliptic curves, as is usual today.
 fn make_certificate(folder: &Path) {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
         .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
-        // What signs itself is an authority to openssl unless it is told otherwise, and a client refuses that.
+        // By default, openssl makes a self-signed certificate an authority, and clients refuse that.
         .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"])
         .arg(folder.join("key.pem"))
         .arg("-out")
@@ -119,7 +121,7 @@ fn ask(link: &mut (impl Read + Write + ?Sized), line: &[u8], expected: &[u8]) {
     assert_eq!(answer, expected);
 }
 
-/// Processor time of the server for one operation, a question of 64 bytes with an answer.
+/// Returns the processor time of the server for one operation, a request of 64 bytes with a reply.
 fn operation(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>) -> Duration {
     let line = format!("watch {}\r\n", "x".repeat(56));
     let links: Vec<_> = (0..CONNECTIONS).map(|_| connect(address, config)).collect();
@@ -136,7 +138,7 @@ fn operation(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>)
     (server.cpu() - before) / (CONNECTIONS * OPERATIONS) as u32
 }
 
-/// Bytes of one of very many connections that have said something once.
+/// Returns the bytes of one of very many connections that have sent one request.
 fn idle(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>) -> u64 {
     let first: Vec<_> = (0..IDLE).map(|_| connect(address, config)).collect();
     let before = server.anonymous();
@@ -167,7 +169,7 @@ fn main() {
         ((server.cpu() - before) / count, begin.elapsed() / count)
     });
     let (least, whole) = rounds.min().expect("a round");
-    // Of that, what any connection costs.
+    // Of that, the cost of any connection.
     let before = server.cpu();
     for _ in 0..HANDSHAKES {
         ask(&mut *connect(&server.plain, None), b"list-tube-used\r\n", b"USING default\r\n");

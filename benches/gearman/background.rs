@@ -1,7 +1,8 @@
-//! A long queue of background jobs: what a job takes, and whether depth makes anything slower.
+//! A long queue of background jobs: the cost of a job, and whether depth makes anything slower.
 //!
 //! Owns two loads: [`Submits`] and [`Drain`], both in batches over one connection. The rates at a depth are those of a
-//! thirtieth of all jobs; they are told as processor time of the server, which a noisy machine changes less than rates.
+//! thirtieth of all jobs. They are reported as processor time of the server, which varies less on a noisy machine than
+//! rates.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use super::wire::{unexpected, Out, Reply};
 /// Requests in a batch.
 const BATCH: usize = 64;
 
-/// A peer may need long.
+/// A peer may take long.
 const ALL: Duration = Duration::from_secs(600);
 
 /// Submits batch after batch.
@@ -52,7 +53,7 @@ impl Load for Submits {
     }
 }
 
-/// Grabs a batch, then completes it and grabs the next in one write. The jobs must come in their order.
+/// Grabs a batch, then completes it and grabs the next in one write. The jobs must arrive in order.
 #[derive(Debug)]
 struct Drain {
     ledger: Ledger,
@@ -91,7 +92,7 @@ impl Load for Drain {
     }
 }
 
-/// Resident memory once it stays as it is, or after two seconds.
+/// Returns the resident memory once it is constant, or after two seconds.
 fn settled(server: &Server) -> f64 {
     let start = Instant::now();
     let mut last = server.rss();
@@ -105,7 +106,7 @@ fn settled(server: &Server) -> f64 {
     }
 }
 
-/// A load that is worked on up to a number of its jobs.
+/// A load that runs up to a number of its jobs.
 trait Stretch: Load {
     fn limit(&mut self) -> &mut usize;
 }
@@ -122,7 +123,7 @@ impl Stretch for Drain {
     }
 }
 
-/// Works on to the end of `range`; tells jobs a second and processor time for each of those in it, in microseconds.
+/// Runs to the end of `range`. Returns jobs per second and the processor time of each job in it, in microseconds.
 fn stretch(
     server: &Server,
     driver: &mut Driver,
@@ -163,7 +164,7 @@ fn submit(server: &Server, count: usize, unique: bool) -> Result<(Ledger, [[f64;
     Ok((load.ledger, told))
 }
 
-/// The depths in the same order, the deepest first in time.
+/// Returns the results at the depths in the same order; the deepest is measured first.
 fn drain(server: &Server, ledger: Ledger) -> Result<[[f64; 2]; 3], String> {
     let mut driver = Driver::connect(server.address, 1)?;
     let count = ledger.len();
@@ -175,10 +176,10 @@ fn drain(server: &Server, ledger: Ledger) -> Result<[[f64; 2]; 3], String> {
     Ok(told)
 }
 
-/// Jobs with or without unique ids.
+/// Submits and drains jobs with or without unique IDs.
 pub fn deep(bench: Bench, jobs: usize, unique: bool) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
-    // A server that has worked a little before, as any has.
+    // A server that has been used a little, like any other.
     let (little, _) = submit(&server, 30 * BATCH, unique)?;
     drain(&server, little)?;
     let before = settled(&server);

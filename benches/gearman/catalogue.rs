@@ -1,20 +1,20 @@
-//! THE table of scenarios of the Gearman benchmark: names, meanings and goals.
+//! The table of scenarios of the Gearman benchmark: names, descriptions and goals.
 //!
-//! Owns what is run and what is asked of it; data is of 64 bytes. How a scenario works is in the module it names. The
-//! goals are ratios to Debian's gearmand.
+//! Owns what is run and its goals; data has 64 bytes. How a scenario works is in the module that it names. The goals
+//! are ratios to Debian's gearmand.
 
 use super::scenario::{goals, row, Kind, Scenario, NONE, NO_GOALS};
 use super::{background, foreground, serial, wake};
 
-/// What this benchmark is called.
+/// The name of this benchmark.
 pub const BENCH: &str = "gearman";
 
-/// The variable that names the server to compare with, and where it usually is.
+/// The variable that names the server to compare with, and its usual path.
 pub const PEER: Option<[&str; 2]> = Some(["GEARMAND", "/usr/sbin/gearmand"]);
 
 use Kind::{Full, Quick};
 
-/// See the module's page.
+/// The table; see the module's documentation.
 #[rustfmt::skip]
 pub const SCENARIOS: &[Scenario] = &[
     row("serial", Quick, goals(5.0, NONE), "foreground job, 1 client, 1 worker, strictly in turn", serial::serial),

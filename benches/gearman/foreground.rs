@@ -1,7 +1,7 @@
 //! Clients that wait for their results, and workers that sleep when there is nothing to do.
 //!
 //! Owns the load [`Foreground`]: each client submits a job, waits for its result, and submits the next. A worker grabs
-//! until there is nothing, sleeps, and is woken. An operation is a job, from its submission to its result.
+//! until there is no job, sleeps, and is woken. An operation is a job, from its submission to its result.
 
 use std::time::Instant;
 
@@ -12,14 +12,14 @@ use super::stats::Histogram;
 use super::verify::{data, number, result, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// Jobs of one measurement at most.
+/// The maximum number of jobs of one measurement.
 const MAX_JOBS: usize = 3_000_000;
 
-/// See the module's page. Clients come first in the numbers of the connections.
+/// The load; see the module's documentation. Clients have the first connection numbers.
 #[derive(Debug)]
 pub struct Foreground {
     ledger: Ledger,
-    /// Of each client: the number of its job, whether it has a handle yet, and when it was submitted.
+    /// For each client: the number of its job, whether it has a handle yet, and when it was submitted.
     clients: Vec<(usize, bool, Instant)>,
     stopping: bool,
     done: u64,
@@ -86,7 +86,7 @@ impl Timed for Foreground {
     }
 }
 
-/// So many clients and workers.
+/// Runs this many clients and workers.
 pub fn relay(bench: Bench, clients: usize, workers: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     run(bench, &server, clients, workers).map(Outcome::of)

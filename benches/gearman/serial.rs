@@ -1,7 +1,7 @@
-//! One client and one worker that take strict turns, each with blocking reads, as the client libraries have them.
+//! One client and one worker that take strict turns, each with blocking reads, like the client libraries.
 //!
 //! Owns the steps of the cycle: PRE_SLEEP, SUBMIT_JOB, NOOP, GRAB_JOB, JOB_ASSIGN, WORK_COMPLETE, GRAB_JOB, NO_JOB.
-//! Nothing is sent before the last answer is there, so the time of a cycle is that of four round trips.
+//! Nothing is sent before the last reply has arrived, so a cycle takes four round trips.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -34,7 +34,7 @@ impl Line {
         sent.map_err(|error| error.to_string())
     }
 
-    /// Judges the next reply.
+    /// Checks the next reply.
     fn expect<T>(&mut self, judge: impl FnOnce(Reply, &mut Out) -> Result<T, String>) -> Result<T, String> {
         loop {
             let mut rest = self.input.as_slice();
@@ -58,7 +58,7 @@ impl Line {
     }
 }
 
-/// Once around.
+/// Runs one cycle.
 fn cycle(client: &mut Line, worker: &mut Line, ledger: &mut Ledger) -> Result<(), String> {
     let job = ledger.next();
     client.out.submit(&data(job));
@@ -90,7 +90,7 @@ fn cycle(client: &mut Line, worker: &mut Line, ledger: &mut Ledger) -> Result<()
     worker.send()
 }
 
-/// Cycles for as long as the scale says.
+/// Runs cycles for as long as the scale says.
 pub fn serial(bench: Bench) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let connect = || Line::connect(server.address).map_err(|error| error.to_string());

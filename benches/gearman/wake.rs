@@ -1,7 +1,7 @@
-//! Many workers asleep, and one job at a time: what it costs to wake one of them.
+//! Many sleeping workers, and one job at a time: the cost of waking one of them.
 //!
-//! Owns the load [`Wake`]. The next job is submitted when the last one is done and every worker that was woken has gone
-//! back to sleep.
+//! Owns the load [`Wake`]. The next job is submitted when the last one is done and every woken worker has gone back to
+//! sleep.
 
 use std::time::Instant;
 
@@ -11,10 +11,10 @@ use super::stats::Histogram;
 use super::verify::{data, number, result, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// Jobs of one measurement at most.
+/// The maximum number of jobs of one measurement.
 const MAX_JOBS: usize = 3_000_000;
 
-/// Connection zero submits; the others work.
+/// Connection 0 submits; the others work.
 #[derive(Debug, Default)]
 struct Wake {
     ledger: Ledger,
@@ -84,7 +84,7 @@ impl Timed for Wake {
     }
 }
 
-/// So many workers.
+/// Runs this many workers.
 pub fn wake(bench: Bench, workers: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, 1 + workers)?;

@@ -1,15 +1,15 @@
-//! The Gearman protocol from a client's and a worker's side, made for speed.
+//! The Gearman protocol from a client's and a worker's side, optimized for speed.
 //!
-//! Owns what requests look like and how replies are told apart. Written apart from the server's own codec, so that a
-//! mistake there cannot hide itself here. Must not know what a reply ought to be: that is the load's business.
+//! Owns the form of requests and the recognition of replies. Independent of the server's own codec, so that a mistake
+//! there is not hidden here. Must not know which reply is correct; the load does.
 
-/// Something that can be asked at any time: an ECHO_REQ without data.
+/// A request that is always allowed: an ECHO_REQ without data.
 pub const QUESTION: &[u8] = b"\0REQ\0\0\0\x10\0\0\0\0";
 
-/// The length of the answer to it.
+/// The length of the reply to it.
 pub const ANSWER: usize = HEAD;
 
-/// Bytes before the body of a packet.
+/// The size of a packet's header.
 const HEAD: usize = 12;
 
 const CAN_DO: u32 = 1;
@@ -26,24 +26,24 @@ const SUBMIT_JOB_BG: u32 = 18;
 /// The only function.
 const FUNCTION: &[u8] = b"work";
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply<'a> {
     /// A job was submitted; its handle.
     Created(&'a [u8]),
-    /// A job was given out: its handle and data.
+    /// A job was assigned: its handle and data.
     Assigned(&'a [u8], &'a [u8]),
-    /// There is none.
+    /// There is no job.
     NoJob,
-    /// There is one.
+    /// There is a job.
     Noop,
     /// A job is done: its handle and result.
     Complete(&'a [u8], &'a [u8]),
-    /// Anything else: its number and body.
+    /// Any other reply: its type and body.
     Other((u32, &'a [u8])),
 }
 
-/// Requests on their way to one connection, and how many replies they will bring.
+/// Requests that will be sent to one connection, and the number of expected replies.
 #[derive(Debug, Default)]
 pub struct Out {
     /// The requests.
@@ -61,42 +61,42 @@ impl Out {
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
     }
 
-    /// Registers the function, which is not answered.
+    /// Registers the function, which has no reply.
     pub fn can_do(&mut self) {
         self.packet(CAN_DO, &[FUNCTION]);
     }
 
-    /// Submits a job that is waited for, which is answered twice.
+    /// Submits a foreground job, which has two replies.
     pub fn submit(&mut self, data: &[u8]) {
         self.packet(SUBMIT_JOB, &[FUNCTION, b"\0\0", data]);
         self.replies += 2;
     }
 
-    /// Submits a job that nobody waits for.
+    /// Submits a background job.
     pub fn submit_background(&mut self, unique: &[u8], data: &[u8]) {
         self.packet(SUBMIT_JOB_BG, &[FUNCTION, b"\0", unique, b"\0", data]);
         self.replies += 1;
     }
 
-    /// Asks for a job.
+    /// Requests a job.
     pub fn grab(&mut self) {
         self.packet(GRAB_JOB, &[]);
         self.replies += 1;
     }
 
-    /// Says that a job is done, which is not answered.
+    /// Reports that a job is done, which has no reply.
     pub fn complete(&mut self, handle: &[u8], result: &[u8]) {
         self.packet(WORK_COMPLETE, &[handle, b"\0", result]);
     }
 
-    /// Goes to sleep, which is answered when there is a job.
+    /// Goes to sleep; the reply comes when there is a job.
     pub fn sleep(&mut self) {
         self.packet(PRE_SLEEP, &[]);
         self.replies += 1;
     }
 }
 
-/// Takes the next whole reply from the front of `input`; none if it is not all there yet.
+/// Takes the next complete reply from the front of `input`, or returns `None` if it is incomplete.
 pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     let bytes = *input;
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
@@ -124,7 +124,7 @@ pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     Ok(Some(reply.unwrap_or(Reply::Other((word(4), body)))))
 }
 
-/// What to say of a reply that nobody hoped for.
+/// Returns the message about an unexpected reply.
 pub fn unexpected(reply: Reply) -> String {
     match reply {
         Reply::Other((kind, body)) => format!("the server answered {kind}: {}", body.escape_ascii()),

@@ -1,6 +1,6 @@
 //! The command line of the benchmark.
 //!
-//! Owns the options and their words. Must not run anything.
+//! Owns the options and their names. Must not run anything.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use super::scenario::{Kind, Scenario};
 /// What to run.
 #[derive(Debug)]
 pub struct Args {
-    /// Short runs, few scenarios.
+    /// Short runs of few scenarios.
     pub quick: bool,
-    /// All on one CPU.
+    /// Everything on one CPU.
     pub pin: bool,
     /// Repetitions.
     pub runs: usize,
-    /// The server to compare with, if there may be one.
+    /// The server to compare with, if there is one.
     pub peer: Option<PathBuf>,
     /// The server under test.
     pub ours: PathBuf,
-    /// Scenarios, if not the usual ones.
+    /// The scenarios, if not the default ones.
     pub names: Vec<String>,
     /// Earlier results to compare the ratios with.
     pub compare: Option<PathBuf>,
 }
 
-/// What the command line asks for.
+/// The command-line arguments.
 #[derive(Debug)]
 pub enum Wish {
-    /// Run.
+    /// Run the benchmark.
     Run(Args),
-    /// Print this.
+    /// Print this text.
     Print(String),
 }
 
-/// Reads a command line, which is without the program's name. The error is one line.
+/// Parses a command line without the program's name. The error is one line.
 pub fn parse(arguments: &[String], ours: &str) -> Result<Wish, String> {
     let mut options = getopts::Options::new();
     options.optflag("", "quick", "at most a minute: short runs of the most telling scenarios");
@@ -53,7 +53,7 @@ pub fn parse(arguments: &[String], ours: &str) -> Result<Wish, String> {
     options.optflag("", "bench", "ignored; cargo says it");
     options.optflag("h", "help", "print this");
     let matches = options.parse(arguments).map_err(|fail| fail.to_string())?;
-    // Without any argument it was started as a test, which it is not.
+    // Without any argument, it was started as a test, which it is not.
     if matches.opt_present("help") || arguments.is_empty() {
         return Ok(Wish::Print(options.usage(&format!("Usage: cargo bench --bench {BENCH} -- [OPTIONS]"))));
     }
@@ -91,7 +91,7 @@ fn list() -> String {
 }
 
 impl Args {
-    /// The scenarios to run, in the order of the catalogue.
+    /// Returns the scenarios to run, in the order of the catalogue.
     pub fn scenarios(&self) -> impl Iterator<Item = &'static Scenario> + '_ {
         SCENARIOS.iter().filter(|row| match self.names.as_slice() {
             [] => row.kind == Kind::Quick || !self.quick,
@@ -99,7 +99,7 @@ impl Args {
         })
     }
 
-    /// How much to do in each.
+    /// Returns how much to do in each.
     pub fn scale(&self) -> Scale {
         let millis = Duration::from_millis;
         match self.quick {

@@ -1,6 +1,6 @@
-//! Queues that survive: puts with a binlog, a restart, and the size of the log.
+//! Durable queues: puts with a binlog, a restart, and the size of the log.
 //!
-//! Owns the folders. A server that knows no `-b` is left out of these scenarios.
+//! Owns the directories. A server without `-b` is omitted from these scenarios.
 
 use super::driver::{Driver, Until};
 use super::measure::{measure, Bench, Goal, Outcome};
@@ -8,10 +8,10 @@ use super::process::Folder;
 use super::put::{fill, Puts};
 use super::verify::Bodies;
 
-/// Puts of one measurement at most.
+/// The maximum number of puts of one measurement.
 const MAX_JOBS: usize = 2_000_000;
 
-/// Puts by so many connections, in batches of so many, with the binlog synced by the server's default or at every
+/// Puts on this many connections, in batches of this size, with the binlog synced by the server's default or at every
 /// write.
 pub fn puts(bench: Bench, connections: usize, batch: usize, every: bool) -> Result<Outcome, String> {
     let folder = Folder::new();
@@ -29,7 +29,7 @@ pub fn puts(bench: Bench, connections: usize, batch: usize, every: bool) -> Resu
     Ok(Outcome::of(work).and("worst put, ms", work.longest / 1000.0, goal))
 }
 
-/// A log with so many jobs: how much of it is there for a job, and how long does a start take?
+/// A log with this many jobs: its size per job, and the duration of a start.
 pub fn restart(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let folder = Folder::new();
     let path = folder.path();
@@ -42,7 +42,7 @@ pub fn restart(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&arguments)?;
     let seconds = server.started_in.as_secs_f64();
     let mut driver = Driver::connect(server.address, 1)?;
-    // The last job is there: the log was read to its end before the server listened.
+    // The last job exists: the server has read the log to its end before it listened.
     driver.ask(0..1, |_, out| out.delete(count as u64))?;
     let outcome = Outcome::default().and("restart, s", seconds, Goal::RatioAtMost(0.25));
     Ok(outcome.and("log bytes for a job of 64 bytes", bytes, Goal::AtMost(130.0)))

@@ -1,16 +1,16 @@
-//! THE table of scenarios: names, meanings and goals.
+//! The table of scenarios: names, descriptions and goals.
 //!
-//! Owns what is run and what is asked of it; bodies are of 64 bytes unless it says otherwise. How a scenario works is
-//! in the module it names. The goals are ratios to Debian's beanstalkd, server and client pinned to one CPU.
+//! Owns what is run and its goals; bodies have 64 bytes unless it says otherwise. How a scenario works is in the module
+//! that it names. The goals are ratios to Debian's beanstalkd, with server and client pinned to one CPU.
 
 use super::relay::{relay, Shape};
 use super::scenario::{goals, row, Goals, Kind, Scenario, NONE, NO_GOALS};
 use super::{binlog, churn, cycle, drain, extended, memory, mixed, paced, put};
 
-/// What this benchmark is called.
+/// The name of this benchmark.
 pub const BENCH: &str = "load";
 
-/// The variable that names the server to compare with, and where it usually is.
+/// The variable that names the server to compare with, and its usual path.
 pub const PEER: Option<[&str; 2]> = Some(["BEANSTALKD", "/usr/bin/beanstalkd"]);
 
 const fn times(cpu: f64, p50: f64, p99: f64) -> Goals {
@@ -31,7 +31,7 @@ const fn watching(producers: usize, workers: usize, tubes: usize) -> Shape {
 
 use Kind::{Alone, Binlog, Echo, Full, Quick};
 
-/// See the module's page.
+/// The table; see the module's documentation.
 #[rustfmt::skip]
 pub const SCENARIOS: &[Scenario] = &[
     row("put-1", Quick, goals(1.12, 0.85), "put, one at a time, 1 connection", |b| put::puts(b, 1, 1)),

@@ -1,7 +1,7 @@
-//! Clients that come, put one job and go.
+//! Clients that connect, put one job and disconnect.
 //!
-//! Owns connections that live for one job. Their source addresses change within 127/8, so that the ports in TIME_WAIT
-//! do not run out however often it is repeated.
+//! Owns connections that live for one job. Their source addresses vary within 127/8, so that the ports in TIME_WAIT do
+//! not run out, however often it is repeated.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,13 +17,13 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{next, Out, Reply};
 
-/// Clients at a time.
+/// The number of simultaneous clients.
 const CLIENTS: usize = 32;
 
 /// Connections from one source address.
 const PER_ADDRESS: usize = 4096;
 
-/// Connections of one measurement at most.
+/// The maximum number of connections of one measurement.
 const MAX_CONNECTIONS: usize = 60_000;
 
 struct Churn<'a> {
@@ -37,7 +37,7 @@ struct Churn<'a> {
     times: Histogram,
 }
 
-/// The next source address, in a range that nothing else uses.
+/// Returns the next source address, in a range that nothing else uses.
 fn source() -> SocketAddr {
     static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
     let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed) / PER_ADDRESS;
@@ -45,12 +45,12 @@ fn source() -> SocketAddr {
 }
 
 impl Churn<'_> {
-    /// A new client comes and puts a job.
+    /// Connects a new client, which puts a job.
     fn open(&mut self, place: usize) -> std::io::Result<()> {
         let now = Instant::now();
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.bind(&source().into())?;
-        // On loopback this does not wait.
+        // On loopback, this does not wait.
         socket.connect(&self.server.address.into())?;
         socket.set_nonblocking(true)?;
         let mut stream = mio::net::TcpStream::from_std(socket.into());
@@ -63,7 +63,7 @@ impl Churn<'_> {
         Ok(())
     }
 
-    /// A client gets its answer and goes.
+    /// Reads a client's reply and disconnects it.
     fn close(&mut self, place: usize) -> Result<(), String> {
         let Some((mut stream, number, since)) = self.clients[place].take() else { return Ok(()) };
         let mut buffer = [0; 64];
@@ -78,7 +78,7 @@ impl Churn<'_> {
         Ok(())
     }
 
-    /// Until so many are done or so much time has passed.
+    /// Runs until this many connections are done or this much time has passed.
     fn run(&mut self, count: usize, time: Duration) -> Result<(), String> {
         let (start, end) = (Instant::now(), self.done + count as u64);
         let mut events = Events::with_capacity(CLIENTS);

@@ -1,7 +1,7 @@
 //! Clients that put, reserve and delete in turn, one request at a time: the cost of a command, and what it depends on.
 //!
-//! Owns the load [`Cycle`]. What else is in the queue (tubes, jobs, reservations of the same connection) is set up
-//! first; how much slower that makes our own server is a figure of its own.
+//! Owns the load [`Cycle`]. Other contents of the queue (tubes, jobs, reservations of the same connection) are created
+//! first; how much slower they make our own server is a separate figure.
 
 use std::time::Instant;
 
@@ -13,10 +13,10 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// Commands of one measurement at most.
+/// The maximum number of commands of one measurement.
 const MAX_COMMANDS: usize = 10_000_000;
 
-/// Each connection puts a job, reserves one, which may be another's, and deletes it.
+/// Each connection puts a job, reserves one, which may be another connection's, and deletes it.
 #[derive(Debug)]
 pub struct Cycle {
     /// The jobs.
@@ -24,14 +24,14 @@ pub struct Cycle {
     /// Connections stop after a deletion.
     pub stopping: bool,
     bodies: Bodies,
-    /// Of each connection: the number of its put, and when it sent its last request.
+    /// For each connection: the number of its put, and when it sent its last request.
     lines: Vec<(usize, Instant)>,
     done: u64,
     times: Histogram,
 }
 
 impl Cycle {
-    /// On so many connections.
+    /// Creates the load for this many connections.
     pub fn new(connections: usize, bodies: Bodies) -> Cycle {
         Cycle {
             ledger: Ledger::default(),
@@ -83,7 +83,7 @@ impl Timed for Cycle {
     }
 }
 
-/// Runs a cycle that has not begun yet and lets it come to its end.
+/// Runs a cycle that has not begun yet to its end.
 fn run(bench: Bench, server: &Server, connections: usize, load: &mut Cycle) -> Result<super::measure::Work, String> {
     let mut driver = Driver::connect(server.address, connections)?;
     run_on(bench, server, &mut driver, load)
@@ -102,13 +102,13 @@ fn run_on(
     Ok(work)
 }
 
-/// So many connections, bodies of so many bytes.
+/// This many connections, and bodies of this many bytes.
 pub fn plain(bench: Bench, connections: usize, length: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(length))).map(Outcome::of)
 }
 
-/// Puts a job into each of so many tubes of their own.
+/// Puts a job into each of this many separate tubes.
 pub fn fill_tubes(server: &Server, tubes: usize) -> Result<(), String> {
     let mut driver = Driver::connect(server.address, 1)?;
     let bodies = Bodies::new(64);
@@ -127,7 +127,7 @@ pub fn fill_tubes(server: &Server, tubes: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Beside so many tubes with a job each.
+/// With this many other tubes that contain a job each.
 pub fn beside_tubes(bench: Bench, connections: usize, tubes: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let alone = run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(64)))?;
@@ -136,7 +136,7 @@ pub fn beside_tubes(bench: Bench, connections: usize, tubes: usize) -> Result<Ou
     Ok(Outcome::of(work).and("CPU, times that of one tube", work.cpu / alone.cpu, goal(bench, 1.1)))
 }
 
-/// In a tube with so many ready jobs, of one priority or of many.
+/// In a tube with this many ready jobs, of one priority or of many.
 pub fn deep(bench: Bench, connections: usize, jobs: usize, mixed: bool) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let alone = run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(64)))?;
@@ -154,7 +154,7 @@ pub fn deep(bench: Bench, connections: usize, jobs: usize, mixed: bool) -> Resul
     Ok(Outcome::of(work).and("CPU, times that of an empty queue", work.cpu / alone.cpu, goal(bench, 1.2)))
 }
 
-/// On one connection that holds so many reserved jobs all the while.
+/// On one connection that holds this many reserved jobs throughout.
 pub fn holding(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let jobs = bench.scale.count(jobs);
@@ -168,7 +168,7 @@ pub fn holding(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     run_on(bench, &server, &mut driver, &mut load).map(Outcome::of)
 }
 
-/// Goals that compare a server with itself are asked of ours only.
+/// Returns a goal that compares a server with itself, which applies to ours only.
 fn goal(bench: Bench, at_most: f64) -> Goal {
     if bench.ours {
         Goal::AtMost(at_most)

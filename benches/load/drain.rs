@@ -1,6 +1,6 @@
 //! A worker that empties a long queue as fast as it can: it deletes a batch and reserves the next in one write.
 //!
-//! Owns the load [`Drain`]. Every job must come once, with the body and id that it was put with, in the order of
+//! Owns the load [`Drain`]. Every job must arrive once, with the body and ID with which it was put, in the order of
 //! insertion.
 
 use std::time::Instant;
@@ -13,15 +13,15 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// See the module's page.
+/// The load; see the module's documentation.
 #[derive(Debug)]
 pub struct Drain {
     bodies: Bodies,
     ledger: Ledger,
     batch: usize,
-    /// Jobs in hand, which the next write deletes.
+    /// Held jobs, which the next write deletes.
     held: Vec<u64>,
-    /// Replies to the last write that are still to come.
+    /// The number of outstanding replies to the last write.
     missing: usize,
     sent: Instant,
     done: u64,
@@ -29,7 +29,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Empties what was put.
+    /// Creates the load that drains what was put.
     pub fn new(puts: Puts, batch: usize) -> Drain {
         Drain {
             bodies: Bodies::new(64),
@@ -89,7 +89,7 @@ impl Timed for Drain {
     }
 }
 
-/// Empties a queue that was filled by `puts`.
+/// Drains a queue that was filled by `puts`.
 pub fn empty(server: &Server, puts: Puts, batch: usize) -> Result<Work, String> {
     let mut driver = Driver::connect(server.address, 1)?;
     let mut load = Drain::new(puts, batch);
@@ -98,7 +98,7 @@ pub fn empty(server: &Server, puts: Puts, batch: usize) -> Result<Work, String> 
     measure_all(server, &mut driver, &mut load, commands)
 }
 
-/// Fills a queue with so many jobs and measures how fast it is emptied.
+/// Fills a queue with this many jobs and measures how fast it is drained.
 pub fn drain(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let filled = fill(&server, bench.scale.count(jobs), Bodies::new(64))?;

@@ -1,8 +1,8 @@
 //! Many connections in one thread: the client side of every scenario.
 //!
-//! Owns sockets, their readiness, buffers, and the count of replies that are still to come. One connection alone is
-//! driven by blocking reads, as a client library would; more are non-blocking and multiplexed. A [`Load`] decides what
-//! is asked and judges every reply. Must not know what is measured.
+//! Owns sockets, their readiness, buffers, and the count of outstanding replies. A single connection uses blocking
+//! reads, like a client library; several are non-blocking and multiplexed. A [`Load`] decides what is requested and
+//! checks every reply. Must not know what is measured.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -12,29 +12,29 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::wire::{self, Out, Reply};
 
-/// A server that says nothing for so long is stuck.
+/// A server that sends nothing for this long is stuck.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Bytes read at a time.
 const BUFFER: usize = 256 * 1024;
 
-/// Connections that are opened before the server must have taken them: far below any server's backlog.
+/// Connections that are opened before the server must have accepted them: far fewer than any server's backlog.
 const CONNECT_GROUP: usize = 100;
 
-/// Something to do to a server.
+/// A load on a server.
 pub trait Load {
-    /// What a connection asks first, or when it is poked.
+    /// Sends what a connection requests first, or when it is poked.
     fn start(&mut self, connection: usize, now: Instant, out: &mut Out);
 
-    /// Judges a reply and goes on.
+    /// Checks a reply and continues.
     fn reply(&mut self, connection: usize, now: Instant, reply: Reply, out: &mut Out) -> Result<(), String>;
 
-    /// Another connection that has something to ask because of the last reply.
+    /// Returns another connection that has something to request because of the last reply.
     fn poke(&mut self) -> Option<usize> {
         None
     }
 
-    /// Operations done so far.
+    /// Returns the number of operations so far.
     fn operations(&self) -> u64 {
         0
     }
@@ -43,9 +43,9 @@ pub trait Load {
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
-    /// So many operations are done, or so much time has passed.
+    /// After this many operations or this much time.
     Work(u64, Duration),
-    /// No more than so many replies are to come, those of waiting workers.
+    /// When at most this many replies are outstanding, those of waiting workers.
     Quiet(usize),
 }
 
@@ -58,15 +58,15 @@ enum Stream {
 #[derive(Debug)]
 struct Connection {
     stream: Stream,
-    /// The beginning of a reply.
+    /// An incomplete reply.
     rest: Vec<u8>,
-    /// Requests that the socket did not take.
+    /// Requests that the socket did not accept.
     unsent: Vec<u8>,
-    /// Replies that are still to come.
+    /// The number of outstanding replies.
     expected: usize,
 }
 
-/// See the module's page.
+/// The driver; see the module's documentation.
 #[derive(Debug)]
 pub struct Driver {
     poll: Poll,
@@ -121,7 +121,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Opens so many more. Not for a driver of one connection.
+    /// Opens this many more connections. Not for a driver of one connection.
     pub fn add(&mut self, count: usize) -> Result<(), String> {
         for number in 1..=count {
             let mut stream = std::net::TcpStream::connect(self.address).map_err(text)?;
@@ -139,17 +139,17 @@ impl Driver {
         Ok(())
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     pub fn len(&self) -> usize {
         self.connections.len()
     }
 
-    /// Whether no more than so many replies are to come.
+    /// Returns `true` if at most this many replies are outstanding.
     pub fn is_quiet(&self, waiting: usize) -> bool {
         self.expected <= waiting
     }
 
-    /// Lets connections begin, as [`Load::start`] has it.
+    /// Starts connections; see [`Load::start`].
     pub fn start(&mut self, load: &mut impl Load, which: std::ops::Range<usize>) -> Result<(), String> {
         for connection in which {
             load.start(connection, Instant::now(), &mut self.out);
@@ -158,7 +158,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Asks something once on every connection of a range, and waits for all answers, which must not be errors.
+    /// Sends one request on every connection of a range, and waits for all replies, which must not be errors.
     pub fn ask(&mut self, which: std::ops::Range<usize>, ask: impl FnMut(usize, &mut Out)) -> Result<(), String> {
         let waiting = self.expected;
         let mut polite = Polite { ask };
@@ -172,7 +172,7 @@ impl Driver {
         self.run(&mut polite, Until::Quiet(waiting))
     }
 
-    /// Works until it is time to stop.
+    /// Runs until it is time to stop.
     pub fn run(&mut self, load: &mut impl Load, until: Until) -> Result<(), String> {
         let start = Instant::now();
         let mut last = (start, 0);
@@ -198,7 +198,7 @@ impl Driver {
         }
     }
 
-    /// Waits for replies once and works on them; tells the time.
+    /// Waits for replies once and handles them. Returns the time.
     pub fn turn(&mut self, load: &mut impl Load, timeout: Option<Duration>) -> Result<Instant, String> {
         if let [Connection { stream: Stream::Blocking(_), .. }] = self.connections[..] {
             self.receive(0, load)?;
@@ -222,7 +222,7 @@ impl Driver {
         Ok(Instant::now())
     }
 
-    /// Reads what there is, has the load judge it, sends what comes of it.
+    /// Reads available replies, has the load check them, and sends what follows.
     fn receive(&mut self, number: usize, load: &mut impl Load) -> Result<(), String> {
         loop {
             let connection = &mut self.connections[number];
@@ -267,7 +267,7 @@ impl Driver {
         }
     }
 
-    /// Sends what was asked, behind what could not be sent before.
+    /// Sends requests, after those that could not be sent before.
     fn send(&mut self, number: usize) -> Result<(), String> {
         let connection = &mut self.connections[number];
         connection.expected += self.out.replies;
@@ -298,7 +298,7 @@ impl Connection {
     }
 }
 
-/// Waits until the server has taken this connection, and all before it.
+/// Waits until the server has accepted this connection and all earlier ones.
 fn settle(stream: &mut std::net::TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(wire::QUESTION)?;
@@ -306,7 +306,7 @@ fn settle(stream: &mut std::net::TcpStream) -> io::Result<()> {
     stream.read_exact(&mut answer)
 }
 
-/// Asks once and takes anything but an error.
+/// Sends one request and accepts any reply but an error.
 struct Polite<F> {
     ask: F,
 }

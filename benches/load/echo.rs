@@ -1,8 +1,8 @@
-//! The physical limit: a server that does nothing but read and write.
+//! The physical limit: a server that only reads and writes.
 //!
-//! Owns a bare single-threaded echo server on `mio`: it counts bytes, answers each whole request with one fixed reply,
-//! all that it read at a time with one write, and looks at none of them but the greeting. No queue server can be
-//! cheaper on the same sockets.
+//! Owns a single-threaded echo server on `mio`: it counts bytes, answers each complete request with one fixed reply,
+//! all that it read at a time with one write, and inspects only the greeting. No queue server can be cheaper on the
+//! same sockets.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Ipv4Addr;
@@ -10,15 +10,15 @@ use std::net::Ipv4Addr;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
-/// What every request is answered with: as long as a queue's answer to a put.
+/// The reply to every request, which is as long as a queue's reply to a put.
 const REPLY: &[u8] = b"INSERTED 1000000\r\n";
 
-/// What a client asks to see whether it is served at all, and the answer.
+/// The request by which a client checks that it is served, and its reply.
 const GREETING: (&[u8], &[u8]) = (b"list-tube-used\r\n", b"USING default\r\n");
 
 const LISTENER: Token = Token(usize::MAX);
 
-/// Serves until standard input ends. Prints where it listens first.
+/// Serves until standard input ends. Prints its address first.
 pub fn run(request_length: usize) -> io::Result<()> {
     std::thread::spawn(|| {
         let _ = io::stdin().read(&mut [0]);
@@ -42,7 +42,7 @@ pub fn run(request_length: usize) -> io::Result<()> {
                 }
             } else {
                 let (stream, pending) = &mut connections[event.token().0];
-                // A connection that is gone is left where it is.
+                // A closed connection keeps its slot.
                 let _ = answer(stream, pending, request_length, &mut buffer);
             }
         }

@@ -1,4 +1,4 @@
-//! What beanstalkd has not: batches, keys, bounds, and what operators ask of long tubes.
+//! Extensions: batches, keys, bounds, and operators' commands for long tubes.
 //!
 //! Owns the load [`Taking`]. Each figure is compared with what the same server does without the extension, in the same
 //! run.
@@ -18,38 +18,38 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// Jobs of a batch.
+/// The number of jobs in a batch.
 const BATCH: usize = 100;
 
-/// Puts of one measurement at most.
+/// The maximum number of puts of one measurement.
 const MAX_JOBS: usize = 2_000_000;
 
-/// The key of a job, unlike all others; its name has so many bytes.
+/// The unique key of a job; its name has this many bytes.
 const KEY: &str = " idp:k##########";
 const KEY_LENGTH: f64 = 11.0;
 
-/// How a worker empties a queue.
+/// How a worker drains a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TakeMode {
     /// One command at a time.
     Single,
-    /// It deletes a hundred jobs and reserves the next in one write.
+    /// The worker deletes a hundred jobs and reserves the next in one write.
     Pipelined,
     /// The same with one command each.
     Batched,
-    /// It knows the ids before: each job is reserved and deleted in turn, a hundred in one write.
+    /// The worker knows the IDs in advance: each job is reserved and deleted in turn, a hundred in one write.
     InTurn,
 }
 
-/// One worker that empties a queue; an operation is a job.
+/// One worker that drains a queue; an operation is a job.
 #[derive(Debug)]
 struct Taking {
     mode: TakeMode,
     bodies: Bodies,
     ledger: Ledger,
-    /// Jobs in hand.
+    /// Held jobs.
     held: Vec<u64>,
-    /// Replies that are still to come.
+    /// The number of outstanding replies.
     missing: usize,
     sent: Instant,
     done: u64,
@@ -152,7 +152,7 @@ impl Timed for Taking {
     }
 }
 
-/// Fills a queue and has a worker empty it.
+/// Fills a queue and has a worker drain it.
 fn take(server: &Server, mode: TakeMode, jobs: usize, tags: &str) -> Result<Work, String> {
     let puts = fill(server, jobs, Bodies::tagged(64, tags))?;
     let mut driver = Driver::connect(server.address, 1)?;
@@ -161,7 +161,7 @@ fn take(server: &Server, mode: TakeMode, jobs: usize, tags: &str) -> Result<Work
     measure_all(server, &mut driver, &mut load, jobs)
 }
 
-/// Batches beside the same jobs taken by single commands.
+/// Batches, compared with the same jobs taken by single commands.
 pub fn batches(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let count = bench.scale.count(jobs);
@@ -194,7 +194,7 @@ pub fn blocked(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     Ok(outcome.and("CPU, times that of jobs without a bound", bound.cpu / free.cpu, Goal::None))
 }
 
-/// What a key takes beside its name, of a job that lives and of one that has ended.
+/// The memory of a key without its name, for a live job and for one that has ended.
 pub fn keys(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let count = bench.scale.count(jobs);
     let resident = |tags: &str| -> Result<(Server, f64), String> {
@@ -218,7 +218,7 @@ pub fn keys(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     ))
 }
 
-/// Puts that are safe before they are answered, with keys and without.
+/// Durable puts, with keys and without.
 pub fn durable(bench: Bench, connections: usize, batch: usize) -> Result<Outcome, String> {
     let puts = |tags: &str| -> Result<Work, String> {
         let folder = Folder::new();
@@ -239,7 +239,7 @@ pub fn durable(bench: Bench, connections: usize, batch: usize) -> Result<Outcome
     Ok(outcome.and("CPU, times that of plain puts", keyed.cpu / plain.cpu, Goal::None))
 }
 
-/// What a bystander waits for the longest, in ms, while an operator asks something of a long tube.
+/// Returns the longest wait of a bystander in ms while an operator runs a command on a long tube.
 fn beside(server: &Server, ask: impl FnOnce(&mut Client) -> u64 + Send) -> Result<(u64, f64), String> {
     let mut driver = Driver::connect(server.address, 1)?;
     driver.ask(0..1, |_, out| ["use b", "watch b", "ignore default"].iter().for_each(|line| out.line(line)))?;

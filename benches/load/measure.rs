@@ -1,6 +1,6 @@
 //! One measurement: a span of work, and what the server used for it.
 //!
-//! Owns what is written down of a run. Must not know which scenario it is.
+//! Owns the record of a run. Must not know which scenario it is.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use super::driver::{Driver, Load, Until, PATIENCE};
 use super::process::{Program, Server, Usage};
 use super::stats::Histogram;
 
-/// What one run of one scenario is done with.
+/// The parameters of one run of one scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Bench<'a> {
     /// The server to start.
     pub program: &'a Program,
-    /// The one that is under test, of which more is asked than of the peer.
+    /// `true` for the server under test, which has more goals than the peer.
     pub ours: bool,
     /// How much to do.
     pub scale: Scale,
@@ -27,92 +27,92 @@ pub struct Bench<'a> {
 pub struct Scale {
     /// How long to measure.
     pub time: Duration,
-    /// How long to work before that.
+    /// How long to warm up before that.
     pub warm_up: Duration,
     /// Numbers of jobs, connections and tubes are divided by this.
     pub divide: usize,
 }
 
 impl Scale {
-    /// A number of jobs, made smaller in a quick run.
+    /// Returns a number of jobs, reduced in a quick run.
     pub fn count(&self, whole: usize) -> usize {
         whole / self.divide
     }
 }
 
-/// What one span of work came to.
+/// The result of one span of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
-    /// Operations a second.
+    /// Operations per second.
     pub rate: f64,
-    /// Operations for each second of processor time that server and client used together. With both on one CPU and
-    /// nobody waiting for a clock or a disk, it is what the rate would be if no other program used that CPU.
+    /// Operations per second of processor time that server and client used together. With both on one CPU and no waits
+    /// for a clock or a disk, this is the rate without any other program on that CPU.
     pub busy_rate: f64,
-    /// Processor time of the server for each, in microseconds.
+    /// Processor time of the server per operation, in microseconds.
     pub cpu: f64,
-    /// Percentiles of the time that a request took, in microseconds: 50, 99, 99.9.
+    /// Percentiles of the duration of a request, in microseconds: 50, 99, 99.9.
     pub times: [f64; 3],
-    /// The longest, in microseconds.
+    /// The longest duration, in microseconds.
     pub longest: f64,
-    /// Context switches of the server for each.
+    /// Context switches of the server per operation.
     pub switches: f64,
-    /// Bytes that the server had resident at the end.
+    /// The resident bytes of the server at the end.
     pub rss: f64,
-    /// Threads of the server.
+    /// The threads of the server.
     pub threads: f64,
 }
 
-/// What is asked of a figure.
+/// The goal of a figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
-    /// Nothing; it is for information.
+    /// None; the figure is for information.
     None,
-    /// At most so much, whatever the peer has.
+    /// At most this, whatever the peer's figure is.
     AtMost(f64),
-    /// At least so much, whatever the peer has.
+    /// At least this, whatever the peer's figure is.
     AtLeast(f64),
-    /// At most so many times the peer's.
+    /// At most this many times the peer's figure.
     RatioAtMost(f64),
-    /// At least so many times the peer's.
+    /// At least this many times the peer's figure.
     RatioAtLeast(f64),
 }
 
-/// A figure that is no rate of work.
+/// A figure that is not a rate of work.
 #[derive(Clone, Copy, Debug)]
 pub struct Value {
-    /// What it is, with its unit.
+    /// Its name, with its unit.
     pub name: &'static str,
-    /// How much.
+    /// Its value.
     pub amount: f64,
-    /// What is asked of it.
+    /// Its goal.
     pub goal: Goal,
 }
 
-/// What one run of one scenario came to.
+/// The result of one run of one scenario.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// If work was measured.
+    /// The work, if it was measured.
     pub work: Option<Work>,
     /// Other figures.
     pub values: Vec<Value>,
 }
 
 impl Outcome {
-    /// Only work.
+    /// Creates a result that consists of work only.
     pub fn of(work: Work) -> Outcome {
         Outcome { work: Some(work), values: Vec::new() }
     }
 
-    /// The same with a figure more.
+    /// Adds a figure.
     pub fn and(mut self, name: &'static str, amount: f64, goal: Goal) -> Outcome {
         self.values.push(Value { name, amount, goal });
         self
     }
 }
 
-/// A load that keeps times.
+/// A load that records durations.
 pub trait Timed: Load {
-    /// How long requests took.
+    /// The durations of requests.
     fn times(&mut self) -> &mut Histogram;
 }
 
@@ -127,12 +127,12 @@ pub struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
-    /// From now on.
+    /// Starts a span now.
     pub fn start(server: &'a Server) -> Span<'a> {
         Span { server, usage: server.usage(), own: own_cpu(), start: Instant::now() }
     }
 
-    /// Until now, and so many operations.
+    /// Ends the span after this many operations.
     pub fn end(self, operations: u64, times: &Histogram) -> Work {
         let seconds = self.start.elapsed().as_secs_f64();
         let own = own_cpu() - self.own;
@@ -174,7 +174,7 @@ pub fn measure<L: Timed>(
     Ok(span.end(done, load.times()))
 }
 
-/// Measures until all is done, however long it takes within reason.
+/// Measures until everything is done, within reasonable time.
 pub fn measure_all<L: Timed>(server: &Server, driver: &mut Driver, load: &mut L, count: usize) -> Result<Work, String> {
     let before = load.operations();
     let span = Span::start(server);

@@ -1,6 +1,6 @@
-//! What things take: jobs, tubes, connections, the program itself.
+//! The memory of jobs, tubes, connections, and the program itself.
 //!
-//! Owns the weighing, by resident memory before and after, at numbers large enough that pages do not matter.
+//! Owns the comparison of resident memory before and after, with numbers so large that pages do not matter.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use super::put::fill;
 use super::verify::Bodies;
 use super::wire::{unexpected, Out, Reply};
 
-/// How long a server may take to give memory back.
+/// How long a server may take to return memory.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// How long an idle server is watched.
+/// How long an idle server is observed.
 const WATCH: Duration = Duration::from_secs(2);
 
-/// Resident memory once it stays as it is, or after [`SETTLE`].
+/// Returns the resident memory once it is constant, or after [`SETTLE`].
 pub fn settled(server: &Server) -> f64 {
     let start = Instant::now();
     let mut last = server.rss();
@@ -33,10 +33,10 @@ pub fn settled(server: &Server) -> f64 {
     }
 }
 
-/// Ready jobs, and what is left of them when they are deleted.
+/// Ready jobs, and what remains of them after their deletion.
 pub fn jobs(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
-    // A server that has worked a little before, as any has.
+    // A server that has been used a little, like any other.
     let little = fill(&server, 64, Bodies::new(64))?;
     empty(&server, little, 64)?;
     let before = settled(&server);
@@ -52,7 +52,7 @@ pub fn jobs(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     Ok(outcome.and("RSS after all are deleted, times that of before", after / before, Goal::AtMost(1.5)))
 }
 
-/// Tubes with a job each.
+/// Tubes that contain a job each.
 pub fn tubes(bench: Bench, tubes: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     fill_tubes(&server, 1)?;
@@ -63,7 +63,7 @@ pub fn tubes(bench: Bench, tubes: usize) -> Result<Outcome, String> {
     Ok(Outcome::default().and("bytes for a tube with one job", each, Goal::AtMost(500.0)))
 }
 
-/// Connections that do nothing, and connections that wait for a job. Each has had an answer before.
+/// Idle connections, and connections that wait for a job. Each has received a reply before.
 pub fn connections(bench: Bench, count: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, 2)?;
@@ -81,7 +81,7 @@ pub fn connections(bench: Bench, count: usize) -> Result<Outcome, String> {
     Ok(outcome.and("bytes for a connection that waits", each(blocked), Goal::AtMost(500.0)))
 }
 
-/// A worker that never gets anything.
+/// A worker that never receives a job.
 struct Waiting;
 
 impl Load for Waiting {
@@ -94,7 +94,7 @@ impl Load for Waiting {
     }
 }
 
-/// The program by itself.
+/// The program itself.
 pub fn size(bench: Bench) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let rss = settled(&server) / 1e6;
@@ -108,7 +108,7 @@ pub fn size(bench: Bench) -> Result<Outcome, String> {
     Ok(outcome.and("start until it listens, ms", start, Goal::None))
 }
 
-/// Many delayed jobs and many waiting workers, and nothing happens.
+/// Many delayed jobs and many waiting workers, without any activity.
 pub fn idle(bench: Bench, jobs: usize, workers: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     fill(&server, bench.scale.count(jobs), Bodies::with(64, 0, 3600))?;

@@ -1,4 +1,4 @@
-//! Interactive clients beside bulk producers: does anybody starve?
+//! Interactive clients next to bulk producers, none of which may starve.
 //!
 //! Owns the mixture of two loads on one server: fifty clients that put, reserve and delete one at a time, and two
 //! producers that fill another tube in large batches.
@@ -15,7 +15,7 @@ use super::wire::{Out, Reply};
 /// Clients that do one thing at a time.
 const INTERACTIVE: usize = 50;
 
-/// Producers beside them.
+/// The number of producers.
 const BULK: usize = 2;
 
 /// Jobs that a producer puts at a time.
@@ -46,7 +46,7 @@ impl Load for Mixture {
     }
 }
 
-/// The work is the interactive clients'; what the producers reach is a figure beside it.
+/// The work is the interactive clients'; the producers' rate is a separate figure.
 pub fn mixed(bench: Bench) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, INTERACTIVE + BULK)?;

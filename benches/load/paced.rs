@@ -1,7 +1,8 @@
-//! Work that comes by the clock: hand-offs at a fixed rate, and delayed jobs that become due.
+//! Work at a fixed pace: hand-offs at a fixed rate, and delayed jobs that become due.
 //!
-//! Owns the pacing, which is in real time and never waits for the server: a server that falls behind is late with all
-//! that follows. Sleeps are short and end before the next job is due, so that the client's own lateness is small.
+//! Owns the pacing, which is in real time and never waits for the server: a server that falls behind is late with
+//! everything that follows. Sleeps are short and end before the next job is due, so that the client's own lateness is
+//! small.
 
 use std::time::{Duration, Instant};
 
@@ -12,19 +13,19 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// Jobs a second of a paced hand-off.
+/// Jobs per second of a paced hand-off.
 const RATE: u32 = 1000;
 
-/// Jobs a second while delayed jobs are put.
+/// Jobs per second while delayed jobs are put.
 const DELAYED_RATE: usize = 200_000;
 
-/// The longest delay, in seconds; jobs have all from one second to this.
+/// The longest delay in seconds; jobs have all delays from one second to this.
 const DELAYS: usize = 5;
 
-/// How long a worker may take to answer for a delayed job that is long due.
+/// How long an overdue delayed job may take to arrive.
 const LATE: Duration = Duration::from_secs(20);
 
-/// Jobs at [`RATE`] from one producer, handed to so many workers that wait. Times are from put to the worker's hand.
+/// Jobs at [`RATE`] from one producer, handed to this many waiting workers. Times are from the put to the worker.
 pub fn hand_off(bench: Bench, workers: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let shape = Shape::new(1, workers);
@@ -41,12 +42,12 @@ pub fn hand_off(bench: Bench, workers: usize) -> Result<Outcome, String> {
     Ok(Outcome::of(work))
 }
 
-/// Puts so many jobs by the clock, and serves the replies in between.
+/// Puts this many jobs at the pace, and handles the replies in between.
 fn pace(driver: &mut Driver, load: &mut Relay, jobs: u32, idle: usize) -> Result<(), String> {
     let start = Instant::now();
     for number in 0..jobs {
         let due = start + Duration::from_secs(1) * number / RATE;
-        // What is under way first; on an idle machine that takes a fraction of the pause.
+        // Jobs in progress first; on an idle machine, this takes a fraction of the pause.
         while load.is_busy() && Instant::now() < due {
             driver.turn(load, Some(Duration::from_millis(1)))?;
         }
@@ -56,13 +57,13 @@ fn pace(driver: &mut Driver, load: &mut Relay, jobs: u32, idle: usize) -> Result
     driver.run(load, Until::Quiet(idle))
 }
 
-/// One producer of delayed jobs, and workers that take them as they become due.
+/// One producer of delayed jobs, and workers that take them when they are due.
 struct Delayed {
     bodies: Vec<Bodies>,
     ledger: Ledger,
     /// The number of the next put that will be answered.
     answered: usize,
-    /// How many are put the next time.
+    /// The size of the next batch of puts.
     batch: usize,
     sent: Vec<Instant>,
     done: u64,
@@ -71,7 +72,7 @@ struct Delayed {
 }
 
 impl Delayed {
-    /// The delay of a job, in seconds; each batch has all delays.
+    /// Returns the delay of a job in seconds; each batch has all delays.
     fn delay(number: usize) -> usize {
         number % DELAYS + 1
     }
@@ -115,7 +116,7 @@ impl Load for Delayed {
     }
 }
 
-/// So many jobs, delayed by 1 to 5 seconds and put within one, for 50 workers. Times are how late a job comes.
+/// This many jobs, delayed by 1 to 5 seconds and put within one, for 50 workers. Times are how late a job arrives.
 pub fn delayed(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     const WORKERS: usize = 50;
     let server = bench.program.start(&[])?;

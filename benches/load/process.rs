@@ -1,7 +1,7 @@
-//! Servers as child processes, and what the kernel knows about them.
+//! Servers as child processes, and the kernel's figures about them.
 //!
-//! Owns the start on a free port of 127.0.0.1, the end (by its own process id, when a [`Server`] is dropped), its
-//! folder for a binlog, and the reading of /proc. Must not speak any protocol.
+//! Owns the start on a free port of 127.0.0.1, the end (by its own process ID, when a [`Server`] is dropped), its
+//! directory for a binlog, and the reading of /proc. Must not speak any protocol.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,22 +16,22 @@ use nix::unistd::Pid;
 
 use super::wire::QUESTION;
 
-/// How long a server may take to listen; a long binlog is read first.
+/// How long a server may take until it listens; a long binlog is read first.
 const START: Duration = Duration::from_secs(60);
 
-/// The word that makes this program an echo server.
+/// The option that makes this program an echo server.
 pub const ECHO: &str = "--echo-server";
 
 /// What is measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Program {
-    /// A server that is told its port by `-p` and its address by `-l`.
+    /// A server that gets its port by `-p` and its address by `-l`.
     Queue(PathBuf),
-    /// The same, spoken to at another door, which this option opens.
+    /// The same, using another protocol's port, which this option opens.
     Door(PathBuf, &'static str),
     /// gearmand.
     Gearmand(PathBuf),
-    /// This program itself: it answers each so many bytes with a fixed reply.
+    /// This program itself: it answers each request of this many bytes with a fixed reply.
     Echo(usize),
 }
 
@@ -39,35 +39,35 @@ pub enum Program {
 #[derive(Debug)]
 pub struct Server {
     child: Child,
-    /// Where it listens.
+    /// The address of the server.
     pub address: SocketAddr,
-    /// From its start until it answered.
+    /// The time from its start to its first reply.
     pub started_in: Duration,
 }
 
 /// What a server has used since it was started.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
-    /// Processor time, its own and the kernel's for it, in nanoseconds.
+    /// Processor time in nanoseconds, including the kernel's.
     pub cpu: u64,
-    /// Times a thread gave up or lost its processor.
+    /// The number of times that a thread gave up or lost its processor.
     pub switches: u64,
 }
 
 impl Program {
-    /// Starts it with these arguments besides its address.
+    /// Starts it with these arguments in addition to its address.
     pub fn start(&self, arguments: &[&str]) -> Result<Server, String> {
         match self {
             Program::Echo(length) => start_echo(*length),
             Program::Queue(path) | Program::Door(path, _) | Program::Gearmand(path) => {
-                // Somebody else may take the port between the look for a free one and its use.
+                // Another program may take the port between the search for a free one and its use.
                 let mut attempts = (0..3).map(|_| self.start_queue(path, arguments));
                 attempts.find(Result::is_ok).unwrap_or_else(|| self.start_queue(path, arguments))
             }
         }
     }
 
-    /// Whether it keeps jobs in a folder when told so by `-b`.
+    /// Returns `true` if it stores jobs in a directory with `-b`.
     pub fn has_binlog(&self) -> bool {
         let folder = Folder::new();
         self.start(&["-b", &folder.path()]).is_ok()
@@ -88,7 +88,7 @@ impl Program {
         wait_for(command.args(arguments), address)
     }
 
-    /// What it says to `-v`.
+    /// Returns the output of `-v`.
     pub fn version(&self) -> String {
         match self {
             Program::Echo(_) => "echo".to_owned(),
@@ -142,7 +142,7 @@ fn wait_for(command: &mut Command, address: SocketAddr) -> Result<Server, String
     Ok(server)
 }
 
-/// Whether somebody listens there and answers: one server reads its binlog before it listens, another after.
+/// Returns `true` if a server answers there: one server reads its binlog before it listens, another one after.
 fn answers(address: SocketAddr) -> bool {
     let Ok(mut stream) = TcpStream::connect(address) else { return false };
     let _ = stream.set_read_timeout(Some(START));
@@ -150,8 +150,8 @@ fn answers(address: SocketAddr) -> bool {
 }
 
 impl Server {
-    /// What it has used so far. `schedstat` counts nanoseconds where `stat` (utime + stime) has ticks of 10 ms, so that
-    /// is taken where it exists.
+    /// Returns what it has used so far. `schedstat` counts nanoseconds where `stat` (utime + stime) has ticks of 10 ms,
+    /// so it is preferred where it exists.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         let mut exact = true;
@@ -165,28 +165,28 @@ impl Server {
         }
         if !exact || usage.cpu == 0 {
             let stat = fs::read_to_string(self.file("stat")).unwrap_or_default();
-            // The second field is the name in brackets, which may contain anything.
+            // The second field is the name in parentheses, which may contain anything.
             let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
             let ticks: u64 = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-            // A tick is a hundredth of a second on every Linux there is.
+            // A tick is a hundredth of a second on every Linux system.
             usage.cpu = ticks * 10_000_000;
         }
         usage
     }
 
-    /// Bytes of memory that it has resident; by the exact count of `smaps_rollup` where there is one.
+    /// Returns the resident bytes, by the exact count of `smaps_rollup` if possible.
     pub fn rss(&self) -> u64 {
         let exact = fs::read_to_string(self.file("smaps_rollup")).map_or(0, |text| value(&text, "Rss"));
         let rss = if exact > 0 { exact } else { value(&self.status(), "VmRSS") };
         rss * 1024
     }
 
-    /// Its threads.
+    /// Returns the number of threads.
     pub fn threads(&self) -> u64 {
         value(&self.status(), "Threads")
     }
 
-    /// Ends it as its administrator would, so that it can finish what it must.
+    /// Stops it as an administrator would, so that it can finish its work.
     pub fn terminate(mut self) {
         let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
         let end = Instant::now() + Duration::from_secs(5);
@@ -216,18 +216,18 @@ fn first_number(text: &str) -> u64 {
     text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-/// The number behind `name:`.
+/// Returns the number after `name:`.
 fn value(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.map_or(0, first_number)
 }
 
-/// A folder of its own that goes when it is dropped.
+/// A directory that is removed when dropped.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes one. On a disk, if the build folder is on one: what is kept in memory needs no sync.
+    /// Creates one, on a disk if the build directory is on one: what is kept in memory needs no sync.
     pub fn new() -> Folder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -238,12 +238,12 @@ impl Folder {
         Folder(folder)
     }
 
-    /// Its path.
+    /// Returns its path.
     pub fn path(&self) -> String {
         self.0.display().to_string()
     }
 
-    /// Bytes that its files take on the disk.
+    /// Returns the bytes that its files use on the disk.
     pub fn bytes(&self) -> u64 {
         use std::os::unix::fs::MetadataExt;
         let files = fs::read_dir(&self.0).into_iter().flatten().flatten();

@@ -1,6 +1,6 @@
-//! Producers: puts one at a time, puts in batches, and the loading of a queue before something else is measured.
+//! Producers: puts one at a time, puts in batches, and filling a queue before something else is measured.
 //!
-//! Owns the load [`Puts`]. Every id that comes back is entered in the ledger.
+//! Owns the load [`Puts`]. Every returned ID is entered into the ledger.
 
 use std::time::Instant;
 
@@ -11,17 +11,17 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// No more jobs than this are put by one measurement, to bound its memory.
+/// The maximum number of jobs put by one measurement, which bounds its memory.
 const MAX_JOBS: usize = 3_000_000;
 
-/// Each connection puts a batch, waits for all answers, and puts the next.
+/// Each connection puts a batch, waits for all replies, and puts the next.
 #[derive(Debug)]
 pub struct Puts {
-    /// Jobs of the same size take turns, each batch with one of these.
+    /// Bodies of the same size, which batches use in turn.
     pub bodies: Vec<Bodies>,
     /// Puts in a batch.
     pub batch: usize,
-    /// Batches begin until so many jobs are put.
+    /// Batches begin until this many jobs are put.
     pub limit: usize,
     /// The jobs.
     pub ledger: Ledger,
@@ -39,7 +39,7 @@ struct Line {
 }
 
 impl Puts {
-    /// By `connections`, which are numbered from zero.
+    /// Creates the load for `connections`, which are numbered from zero.
     pub fn new(connections: usize, batch: usize, bodies: Bodies) -> Puts {
         Puts {
             bodies: vec![bodies],
@@ -88,12 +88,12 @@ impl Timed for Puts {
     }
 }
 
-/// Puts `count` jobs over one connection of its own.
+/// Puts `count` jobs over a separate connection.
 pub fn fill(server: &Server, count: usize, bodies: Bodies) -> Result<Puts, String> {
     fill_mixed(server, count, vec![bodies])
 }
 
-/// The same with bodies that take turns.
+/// The same with bodies that are used in turn.
 pub fn fill_mixed(server: &Server, count: usize, mut bodies: Vec<Bodies>) -> Result<Puts, String> {
     let mut driver = Driver::connect(server.address, 1)?;
     let mut puts = Puts::new(1, 64, bodies.remove(0));
@@ -112,7 +112,7 @@ pub fn puts(bench: Bench, connections: usize, batch: usize) -> Result<Outcome, S
     puts_of(bench, connections, batch, 64)
 }
 
-/// The same with bodies of so many bytes.
+/// The same with bodies of this many bytes.
 pub fn puts_of(bench: Bench, connections: usize, batch: usize, size: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, connections)?;
@@ -127,7 +127,7 @@ pub fn puts_of(bench: Bench, connections: usize, batch: usize, size: usize) -> R
     Ok(Outcome::of(work))
 }
 
-/// Loads a queue with a great many jobs: how long does the worst batch take?
+/// Fills a queue with very many jobs, and measures the slowest batch.
 pub fn load(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, 1)?;

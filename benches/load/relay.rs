@@ -1,7 +1,7 @@
-//! Jobs that go through: producers on one side, workers that wait on the other.
+//! Jobs that pass through: producers on one side, waiting workers on the other.
 //!
-//! Owns the load [`Relay`]. A producer puts its next job when its last one is answered and deleted, so that there are
-//! never more jobs than producers and most workers wait; or it may have a few more under way, so that jobs wait
+//! Owns the load [`Relay`]. A producer puts its next job when its last one is acknowledged and deleted, so that there
+//! are never more jobs than producers and most workers wait; or it may have a few more in progress, so that jobs wait
 //! instead. An operation is a job from put to deletion.
 
 use std::collections::VecDeque;
@@ -13,21 +13,22 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// Jobs of one measurement at most.
+/// The maximum number of jobs of one measurement.
 const MAX_JOBS: usize = 3_000_000;
 
-/// Who does what.
+/// The roles of the connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Producers, on the first connections.
+    /// The number of producers, which use the first connections.
     pub producers: usize,
-    /// Workers, on the others.
+    /// The number of workers, which use the others.
     pub workers: usize,
-    /// Jobs of one producer that may be under way at a time. With one, workers wait; with more, jobs do.
+    /// The number of jobs of one producer that may be in progress. With one, workers wait; with more, jobs do.
     pub ahead: usize,
     /// Workers delete and reserve in one write.
     pub joined: bool,
-    /// Tubes that every worker watches besides the default one; producers share them out. None: only the default one.
+    /// The number of tubes that every worker watches in addition to the default one; producers share them. 0: only the
+    /// default tube.
     pub tubes: usize,
 }
 
@@ -38,20 +39,20 @@ impl Shape {
     }
 }
 
-/// See the module's page.
+/// The load; see the module's documentation.
 #[derive(Debug)]
 pub struct Relay {
     shape: Shape,
     /// Producers stop.
     pub stopping: bool,
-    /// Producers go on by themselves; else somebody pokes them.
+    /// Producers continue by themselves; otherwise, they are poked.
     pub closed_loop: bool,
     bodies: Bodies,
     ledger: Ledger,
-    /// Of each job: its producer, and when it was put.
+    /// For each job: its producer, and when it was put.
     puts: Vec<(usize, Instant)>,
     producers: Vec<Producer>,
-    /// Of each worker: the job in its hands.
+    /// For each worker: the job that it holds.
     workers: Vec<usize>,
     pokes: VecDeque<usize>,
     done: u64,
@@ -60,16 +61,16 @@ pub struct Relay {
 
 #[derive(Clone, Debug, Default)]
 struct Producer {
-    /// Its jobs that are not answered yet, in the order of their puts.
+    /// Its jobs that are not acknowledged yet, in the order of their puts.
     unanswered: VecDeque<usize>,
-    /// Its jobs that are not deleted yet.
+    /// The number of its jobs that are not deleted yet.
     under_way: usize,
     /// It will be poked.
     poked: bool,
 }
 
 impl Relay {
-    /// Nothing is put yet.
+    /// Creates the load, without any put.
     pub fn new(shape: Shape, bodies: Bodies) -> Relay {
         Relay {
             shape,
@@ -86,12 +87,12 @@ impl Relay {
         }
     }
 
-    /// Whether a job is under way.
+    /// Returns `true` if a job is in progress.
     pub fn is_busy(&self) -> bool {
         self.ledger.len() as u64 > self.done
     }
 
-    /// Lets a producer go on, if it may.
+    /// Lets a producer continue, if it may.
     fn next_put(&mut self, number: usize) {
         let producer = &mut self.producers[number];
         let may = producer.unanswered.is_empty() && producer.under_way < self.shape.ahead && !producer.poked;
@@ -169,11 +170,11 @@ impl Timed for Relay {
     }
 }
 
-/// Opens the connections, has tubes used and watched, and lets the workers wait.
+/// Opens the connections, uses and watches tubes, and lets the workers wait.
 pub fn connect(bench: Bench, server: &super::process::Server, load: &mut Relay) -> Result<Driver, String> {
     let Shape { producers, workers, tubes, .. } = load.shape;
     let tubes = bench.scale.count(tubes);
-    // One alone would be driven by blocking reads; there is always a worker besides.
+    // A single one would use blocking reads; there is always a worker, too.
     let mut driver = Driver::connect(server.address, producers + workers)?;
     if tubes > 0 {
         driver.ask(0..producers, |producer, out| out.line(&format!("use tube-{}", producer * 7 % tubes)))?;
@@ -182,12 +183,12 @@ pub fn connect(bench: Bench, server: &super::process::Server, load: &mut Relay) 
         })?;
     }
     driver.start(load, producers..producers + workers)?;
-    // A command behind all the reserves: when it is answered, all workers wait.
+    // A command after all the reserves: when it is answered, all workers wait.
     driver.ask(0..1, |_, out| out.line("watch default"))?;
     Ok(driver)
 }
 
-/// Jobs go through as fast as they can.
+/// Passes jobs through as fast as possible.
 pub fn relay(bench: Bench, shape: Shape) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut load = Relay::new(shape, Bodies::new(64));

@@ -1,31 +1,31 @@
 //! Results as Markdown: a table of work and a table of other figures.
 //!
-//! Owns medians over runs, ratios, and the judgement of goals. A ratio is the median of the ratios of runs that stood
-//! next to each other in time, so that a machine that is slow for a while slows both sides of it.
+//! Owns medians over runs, ratios, and the judgement of goals. A ratio is the median of the ratios of adjacent runs, so
+//! that a machine that is slow for a while affects both sides.
 
 use super::measure::{Goal, Outcome, Value, Work};
 use super::scenario::Scenario;
 use super::stats::{median, megabytes, rate, short};
 
-/// Ratios that are worse than before by more than this are pointed out.
+/// Ratios that are worse than before by more than this are reported.
 const WORSE: f64 = 1.15;
 
 /// All runs of one scenario.
 pub struct Results {
-    /// Which.
+    /// The scenario.
     pub scenario: &'static Scenario,
-    /// The peer's, by run.
+    /// The peer's results, by run.
     pub peer: Vec<Outcome>,
-    /// Ours, by run.
+    /// Our results, by run.
     pub ours: Vec<Outcome>,
     /// Server and client share one CPU and wait for nothing else: rates are judged by processor time, which other
     /// programs on that CPU do not change.
     pub shared_cpu: bool,
-    /// What went wrong.
+    /// Errors.
     pub problems: Vec<String>,
 }
 
-/// Columns of the table of work. Names and order are relied on by [`compare`].
+/// Columns of the table of work. [`compare`] relies on names and order.
 const WORK_HEAD: &str = "| scenario | what | peer ops/s | ours | × | × by CPU | peer CPU µs/op | ours | × | goal | \
     peer p50 / p99 / p99.9 µs | ours | peer RSS | ours | peer switches/op | ours | threads |\n\
     |---|---|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|\n";
@@ -37,7 +37,7 @@ impl Results {
         outcomes.iter().filter_map(|outcome| outcome.work.as_ref()).map(figure).collect()
     }
 
-    /// The medians of both sides, and the paired ratio of ours to the peer's.
+    /// Returns the medians of both sides, and the paired ratio of ours to the peer's.
     fn figure(&self, figure: impl Fn(&Work) -> f64 + Copy) -> [f64; 3] {
         paired(&Results::works(&self.peer, figure), &Results::works(&self.ours, figure))
     }
@@ -50,7 +50,7 @@ impl Results {
         paired(&all(&self.peer), &all(&self.ours))
     }
 
-    /// The row in the table of work, if it has one.
+    /// Returns the row in the table of work, if there is one.
     fn work_row(&self) -> Option<String> {
         self.ours.first().or(self.peer.first())?.work?;
         let [rates, cpu] = [self.figure(|work| work.rate), self.figure(|work| work.cpu)];
@@ -79,7 +79,7 @@ impl Results {
         ))
     }
 
-    /// Goals of the ratios: each with a tick or a cross.
+    /// Returns the goals of the ratios, each with a tick or a cross.
     fn judgement(&self, rates: f64, cpu: f64) -> String {
         let goals = self.scenario.goals;
         let time = |share: usize| self.figure(|work| work.times[share])[2];
@@ -97,7 +97,7 @@ impl Results {
         words.collect::<Vec<_>>().join(", ")
     }
 
-    /// The rows in the table of other figures.
+    /// Returns the rows in the table of other figures.
     fn value_rows(&self) -> String {
         let values = self.ours.first().or(self.peer.first()).map_or([].as_slice(), |outcome| &outcome.values);
         let row = |value: &Value| {
@@ -118,13 +118,13 @@ impl Results {
     }
 }
 
-/// Both medians, and the median of the ratios of pairs.
+/// Returns both medians, and the median of the ratios of pairs.
 fn paired(peer: &[f64], ours: &[f64]) -> [f64; 3] {
     let ratios = peer.iter().zip(ours).map(|(peer, ours)| ours / peer);
     [median(peer.iter().copied()), median(ours.iter().copied()), median(ratios)]
 }
 
-/// Everything.
+/// Returns both tables.
 pub fn tables(all: &[Results]) -> String {
     let mut text = String::new();
     let rows: String = all.iter().filter_map(Results::work_row).collect();
@@ -140,7 +140,7 @@ pub fn tables(all: &[Results]) -> String {
     text
 }
 
-/// What became worse since the results in `before`, which hold such tables.
+/// Returns what became worse since the results in `before`, which contain such tables.
 pub fn compare(all: &[Results], before: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     for results in all {

@@ -1,6 +1,6 @@
-//! The runs: each scenario some times on fresh servers, the two programs in turn.
+//! The runs: each scenario several times on fresh servers, the two programs in turn.
 //!
-//! Owns the order of things and how much time they get. Must not know what a scenario does.
+//! Owns the order of runs and their durations. Must not know what a scenario does.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -15,19 +15,19 @@ use super::scenario::{Kind, Scenario};
 /// After this, a quick run begins no other scenario.
 const QUICK: Duration = Duration::from_secs(52);
 
-/// After this, a scenario is repeated no more: in a quick run, and in a full one.
+/// After this, a scenario is not repeated any more: in a quick run, and in a full one.
 const SHARE: [Duration; 2] = [Duration::from_millis(2500), Duration::from_secs(180)];
 
-/// What is said of a server without a binlog.
+/// The text for a server without a binlog.
 const NO_BINLOG: &str = "no binlog";
 
 /// The programs that are measured.
 pub struct Sides {
-    /// The one under test.
+    /// The program under test.
     pub ours: Program,
-    /// What it is compared with.
+    /// The program to compare with.
     pub peer: Option<Program>,
-    /// What it is compared with where nothing but the wire matters.
+    /// The program to compare with where only the wire matters.
     pub echo: Option<Program>,
 }
 
@@ -45,7 +45,7 @@ pub fn main(name: &str, ours: &str, run: impl FnOnce(&Args)) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs the scenarios that are asked for, and prints their tables.
+/// Runs the requested scenarios, and prints their tables.
 pub fn run(args: &Args, sides: &Sides) {
     beanpole::internals::machine::raise_file_limit();
     let pinned = args.pin && pin();
@@ -69,7 +69,7 @@ pub fn run(args: &Args, sides: &Sides) {
     }
 }
 
-/// All runs of one scenario, the two servers in turn.
+/// Runs one scenario repeatedly, the two servers in turn.
 fn repeat(scenario: &'static Scenario, args: &Args, sides: &Sides) -> Results {
     let mut results = Results { scenario, peer: Vec::new(), ours: Vec::new(), shared_cpu: false, problems: Vec::new() };
     let peer = if scenario.kind == Kind::Echo { &sides.echo } else { &sides.peer };
@@ -96,7 +96,7 @@ fn repeat(scenario: &'static Scenario, args: &Args, sides: &Sides) -> Results {
                 }
             }
         }
-        // The other one begins the next time.
+        // The other one begins next time.
         sides.reverse();
         if start.elapsed() > SHARE[usize::from(!args.quick)] {
             break;
@@ -105,7 +105,7 @@ fn repeat(scenario: &'static Scenario, args: &Args, sides: &Sides) -> Results {
     results
 }
 
-/// Keeps this program and all that it starts on one CPU.
+/// Keeps this program and its child processes on one CPU.
 fn pin() -> bool {
     let own = std::process::id().to_string();
     let taskset = Command::new("taskset").args(["-c", "-p", "0", &own]).stdout(Stdio::null()).status();

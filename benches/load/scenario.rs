@@ -1,4 +1,4 @@
-//! What a scenario is: its name, its meaning, its goals, and how it is run.
+//! A scenario: its name, description and goals, and how it is run.
 //!
 //! Owns the form of the rows in a catalogue. Must not know any of them.
 
@@ -8,56 +8,56 @@ use super::measure::{Bench, Outcome};
 pub struct Scenario {
     /// Short and stable: results are compared by it.
     pub name: &'static str,
-    /// What is done; an operation is a command unless it says otherwise.
+    /// A description; an operation is a command unless it says otherwise.
     pub about: &'static str,
-    /// What is asked of the ratios to the peer.
+    /// The goals of the ratios to the peer.
     pub goals: Goals,
-    /// What it is compared with, what it needs, and whether a quick run has it.
+    /// What it is compared with, what it needs, and whether a quick run includes it.
     pub kind: Kind,
     /// Runs it once.
     pub run: fn(Bench) -> Result<Outcome, String>,
 }
 
-/// What is asked of the ratios to the peer; none is asked where there is NaN.
+/// Goals of the ratios to the peer; NaN is no goal.
 #[derive(Clone, Copy, Debug)]
 pub struct Goals {
-    /// Operations a second: at least.
+    /// Minimum operations per second.
     pub rate: f64,
-    /// Processor time per operation: at most.
+    /// Maximum processor time per operation.
     pub cpu: f64,
-    /// Half of the requests took: at most.
+    /// Maximum median duration.
     pub p50: f64,
-    /// 99 of a hundred took: at most.
+    /// Maximum 99th percentile of the duration.
     pub p99: f64,
 }
 
-/// See [`Scenario::kind`].
+/// The kind of a scenario; see [`Scenario::kind`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Short; in a quick run as well.
+    /// Short; part of a quick run as well.
     Quick,
-    /// Only in a full run.
+    /// Part of a full run only.
     Full,
-    /// The peer is the echo server, whose requests are as long as the puts of so many bytes.
+    /// The peer is the echo server, whose requests are as long as puts of this many bytes.
     Echo,
     /// Needs `-b`.
     Binlog,
-    /// Is about what the peer has not.
+    /// About something that the peer does not have.
     Alone,
 }
 
-/// Nothing is asked.
+/// No goal.
 pub const NONE: f64 = f64::NAN;
 
-/// Asks of the rate and of the processor time.
+/// Returns goals of the rate and the processor time.
 pub const fn goals(rate: f64, cpu: f64) -> Goals {
     Goals { rate, cpu, p50: NONE, p99: NONE }
 }
 
-/// Asks nothing.
+/// No goals.
 pub const NO_GOALS: Goals = goals(NONE, NONE);
 
-/// A row of the table.
+/// Returns a row of the table.
 pub const fn row(
     name: &'static str,
     kind: Kind,

@@ -1,16 +1,16 @@
-//! Figures: distributions, medians, and how they are written.
+//! Figures: distributions, medians, and their formatting.
 //!
 //! Owns the arithmetic. Must not know where figures come from.
 
 use std::time::Duration;
 
-/// Steps per doubling: a percentile is right to 1.6 %.
+/// Steps per doubling: a percentile is accurate to 1.6 %.
 const STEPS: usize = 64;
 
-/// Doublings above one step each of 1 ns; 2^40 ns are 18 minutes.
+/// Doublings above single steps of 1 ns; 2^40 ns are 18 minutes.
 const DOUBLINGS: usize = 40;
 
-/// How long things took.
+/// A distribution of durations.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -25,7 +25,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// One more.
+    /// Adds a duration.
     pub fn add(&mut self, time: Duration) {
         let nanos = time.as_nanos() as u64;
         let shift = (64 - nanos.leading_zeros() as usize).saturating_sub(7);
@@ -35,14 +35,14 @@ impl Histogram {
         self.longest = self.longest.max(nanos);
     }
 
-    /// Forgets everything.
+    /// Removes all durations.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         self.all = 0;
         self.longest = 0;
     }
 
-    /// The time in microseconds that this share of all did not exceed.
+    /// Returns the time in microseconds that this share of all durations did not exceed.
     pub fn percentile(&self, share: f64) -> f64 {
         let rank = (self.all as f64 * share).ceil() as u64;
         let mut seen = 0;
@@ -57,13 +57,13 @@ impl Histogram {
         0.0
     }
 
-    /// The longest, in microseconds.
+    /// Returns the longest duration in microseconds.
     pub fn longest(&self) -> f64 {
         self.longest as f64 / 1000.0
     }
 }
 
-/// The middle one, or the mean of the two in the middle; NaN if there is none.
+/// Returns the median: the middle value, or the mean of the two in the middle; NaN if there is none.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -74,7 +74,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// A number with three significant digits, or a dash for none.
+/// Formats a number with three significant digits, or a dash for NaN.
 pub fn short(value: f64) -> String {
     match value.abs() {
         _ if !value.is_finite() => "–".to_owned(),
@@ -85,7 +85,7 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// A number per second: 950, 14.2k, 2.31M.
+/// Formats a number per second: 950, 14.2k, 2.31M.
 pub fn rate(value: f64) -> String {
     match value {
         _ if !value.is_finite() => "–".to_owned(),
@@ -96,7 +96,7 @@ pub fn rate(value: f64) -> String {
     }
 }
 
-/// Bytes, in megabytes.
+/// Formats bytes in megabytes.
 pub fn megabytes(bytes: f64) -> String {
     format!("{} MB", short(bytes / 1e6))
 }

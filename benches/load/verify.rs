@@ -1,31 +1,31 @@
-//! Whether the server does what it says.
+//! Verifies the server's replies.
 //!
-//! Owns the bodies of all jobs, which carry a number each, and the ledger of which id belongs to which number and who
-//! has taken it. A job that comes twice, under another id, or with one byte changed ends the benchmark.
+//! Owns the bodies of all jobs, each of which contains a number, and the ledger of IDs by number and of jobs that were
+//! taken. A job that arrives twice, under another ID, or with one changed byte ends the benchmark.
 
-/// Bytes of a body that hold its number.
+/// Bytes of a body that contain its number.
 const NUMBER: usize = 8;
 
-/// Marks a number whose job was given out.
+/// Marks a number whose job was handed out.
 const TAKEN: u64 = 1 << 63;
 
 /// Puts of one size into the used tube.
 #[derive(Debug)]
 pub struct Bodies {
-    /// A whole put, with a body of number zero.
+    /// A complete put, with a body of number zero.
     template: Vec<u8>,
-    /// Where the body begins.
+    /// The offset of the body.
     head: usize,
     length: usize,
-    /// Where a tag has the number in digits.
+    /// The offset of the number in a tag, in digits.
     digits: Option<usize>,
 }
 
-/// What stands in a tag for the number of the job.
+/// The placeholder of the job's number in a tag.
 const DIGITS: &str = "##########";
 
 impl Bodies {
-    /// Bodies of `length` bytes, at least 8, in jobs that nobody has to hurry with.
+    /// Bodies of `length` bytes, at least 8, in jobs without urgency.
     pub fn new(length: usize) -> Bodies {
         Bodies::with(length, 0, 0)
     }
@@ -35,7 +35,7 @@ impl Bodies {
         Bodies::of(length, &format!("put {pri} {delay} 600 {length}"))
     }
 
-    /// The same with tags, each of which has a space before it; ten `#` in one become the number.
+    /// The same with tags, each of which is preceded by a space; ten `#` in one become the number.
     pub fn tagged(length: usize, tags: &str) -> Bodies {
         Bodies::of(length, &format!("put 0 0 600 {length}{tags}"))
     }
@@ -51,7 +51,7 @@ impl Bodies {
         Bodies { template, head, length, digits }
     }
 
-    /// Bytes of a put.
+    /// Returns the size of a put in bytes.
     pub fn put_length(&self) -> usize {
         self.template.len()
     }
@@ -71,7 +71,7 @@ impl Bodies {
         out.replies += 1;
     }
 
-    /// The number in a body, if the rest of it is as it was.
+    /// Returns the number in a body, if the rest of it is unchanged.
     pub fn number(&self, body: &[u8]) -> Result<usize, String> {
         let filler = &self.template[self.head + NUMBER..self.head + self.length];
         match body.split_first_chunk::<NUMBER>() {
@@ -84,47 +84,47 @@ impl Bodies {
 /// The jobs of one server, by number.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// The id, once it is known, and [`TAKEN`].
+    /// The ID, once it is known, and [`TAKEN`].
     ids: Vec<u64>,
     /// Jobs taken.
     taken: usize,
-    /// Ids mean nothing; the replies come from no queue.
+    /// IDs mean nothing; the replies do not come from a queue.
     echo: bool,
 }
 
 impl Ledger {
-    /// For a server that only echoes.
+    /// Creates a ledger for a server that only echoes.
     pub fn of_echo() -> Ledger {
         Ledger { echo: true, ..Ledger::default() }
     }
 
-    /// Makes room for so many jobs, so that no growing of the ledger counts as a slow reply.
+    /// Reserves memory for this many jobs, so that growing the ledger does not count as a slow reply.
     pub fn expect(&mut self, count: usize) {
         self.ids.reserve_exact(count);
     }
 
-    /// A new job's number.
+    /// Returns a new job's number.
     pub fn next(&mut self) -> usize {
         self.ids.push(0);
         self.ids.len() - 1
     }
 
-    /// Jobs so far.
+    /// Returns the number of jobs so far.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// The id of a job, once the server has told it.
+    /// Returns the ID of a job, once the server has reported it.
     pub fn id(&self, number: usize) -> u64 {
         self.ids[number] & !TAKEN
     }
 
-    /// Jobs that were given out.
+    /// Returns the number of jobs that were handed out.
     pub fn taken(&self) -> usize {
         self.taken
     }
 
-    /// The server says which id the job got.
+    /// Enters the ID of a job.
     pub fn inserted(&mut self, number: usize, id: u64) -> Result<(), String> {
         let entry = &mut self.ids[number];
         let known = *entry & !TAKEN;
@@ -132,14 +132,14 @@ impl Ledger {
             return Err(format!("job number {number} was given out as {known} and inserted as {id}"));
         }
         *entry |= id;
-        // A cheap look for an id that was given twice; the taking of all jobs finds the rest.
+        // A cheap check for an ID that was assigned twice; taking all jobs finds the rest.
         if !self.echo && number > 0 && self.ids[number - 1] & !TAKEN == id {
             return Err(format!("id {id} was given twice"));
         }
         Ok(())
     }
 
-    /// The server has given the job out under this id.
+    /// Enters that the server has handed out the job under this ID.
     pub fn reserved(&mut self, number: usize, id: u64) -> Result<(), String> {
         let entry = self.ids.get_mut(number).ok_or_else(|| format!("job number {number} was never put"))?;
         let known = *entry & !TAKEN;

@@ -1,35 +1,35 @@
-//! The beanstalk protocol from a client's side, made for speed.
+//! The beanstalk protocol from a client's side, optimized for speed.
 //!
-//! Owns what requests look like and how replies are told apart. Written apart from the server's own codec, so that a
-//! mistake there cannot hide itself here. Must not know what a reply ought to be: that is the load's business.
+//! Owns the form of requests and the recognition of replies. Independent of the server's own codec, so that a mistake
+//! there is not hidden here. Must not know which reply is correct; the load does.
 
-/// Something that can be asked at any time.
+/// A request that is always allowed.
 pub const QUESTION: &[u8] = b"list-tube-used\r\n";
 
-/// The length of the answer to it.
+/// The length of the reply to it.
 pub const ANSWER: usize = b"USING default\r\n".len();
 
 /// The longest line a server may send.
 const MAX_LINE: usize = 1024;
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply<'a> {
     /// A job was put; its id.
     Inserted(u64),
-    /// A job was given out: its id and body.
+    /// A job was handed out: its ID and body.
     Reserved(u64, &'a [u8]),
-    /// A job was deleted.
+    /// The job was deleted.
     Deleted,
-    /// A tube was chosen for puts.
+    /// The used tube.
     Using,
-    /// A tube was added to those that are watched.
+    /// A watched tube.
     Watching,
-    /// Anything else, without its CR LF.
+    /// Any other reply, without its CR LF.
     Other(&'a [u8]),
 }
 
-/// Requests on their way to one connection, and how many replies they will bring.
+/// Requests that will be sent to one connection, and the number of expected replies.
 #[derive(Debug, Default)]
 pub struct Out {
     /// The requests.
@@ -39,14 +39,14 @@ pub struct Out {
 }
 
 impl Out {
-    /// A request that is a whole line, without its CR LF, and is answered once.
+    /// Adds a request of one line, without its CR LF, that has one reply.
     pub fn line(&mut self, line: &str) {
         self.bytes.extend_from_slice(line.as_bytes());
         self.bytes.extend_from_slice(b"\r\n");
         self.replies += 1;
     }
 
-    /// Asks for a job.
+    /// Requests a job.
     pub fn reserve(&mut self) {
         self.bytes.extend_from_slice(b"reserve\r\n");
         self.replies += 1;
@@ -61,7 +61,7 @@ impl Out {
     }
 }
 
-/// Takes the next whole reply from the front of `input`; none if it is not all there yet.
+/// Takes the next complete reply from the front of `input`, or returns `None` if it is incomplete.
 pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     let bytes = *input;
     let taken = match bytes.first() {
@@ -81,7 +81,7 @@ pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     }
 }
 
-/// Digits from `at`, and where they end; none if the input ends there.
+/// Returns the number at `at` and the offset after it, or `None` if the input ends there.
 fn digits(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number: u64 = 0;
     for (place, byte) in bytes.get(at..)?.iter().enumerate() {
@@ -119,7 +119,7 @@ fn reserved(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     }
 }
 
-/// A line of any other kind. An unfinished `RESERVED` is left alone: its body may be long.
+/// Parses a line of any other kind. An incomplete `RESERVED` is left alone: its body may be long.
 fn line(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     let window = &bytes[..bytes.len().min(MAX_LINE)];
     if bytes.starts_with(b"RESERVED ") {
@@ -136,7 +136,7 @@ fn line(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     Ok(Some((reply, length + 2)))
 }
 
-/// What to say of a reply that nobody hoped for.
+/// Returns the message about an unexpected reply.
 pub fn unexpected(reply: Reply) -> String {
     match reply {
         Reply::Other(line) => format!("the server answered {}", String::from_utf8_lossy(line)),

@@ -1,11 +1,11 @@
-//! A picture of the most telling figures: what a request costs, and what a job takes, beside beanstalkd.
+//! A picture of the most important figures: the cost of a request, and the memory of a job, compared with beanstalkd.
 //!
-//! Owns which figures are shown and how it looks. Reads the tables that the load benchmark prints, or those of
-//! RESULTS.md; must not measure anything.
+//! Owns the choice of figures and the layout. Reads the tables that the load benchmark prints, or those of RESULTS.md;
+//! must not measure anything.
 
 use std::fmt::Write;
 
-/// The rows of the picture that tell processor time: a scenario, and what it is called here.
+/// The rows of the picture that show processor time: a scenario, and its name here.
 const COSTS: [(&str, &str); 7] = [
     ("put-50", "put"),
     ("prd-50", "put, reserve, delete"),
@@ -19,14 +19,14 @@ const COSTS: [(&str, &str); 7] = [
 /// The scenario and figure of a job's memory.
 const MEMORY: (&str, &str) = ("mem-jobs", "bytes for a ready job of 64 bytes");
 
-/// Pixels: of the picture, of the column of names, of the longest bar, of a bar, from row to row.
+/// Sizes in pixels: the picture, the column of names, the longest bar, a bar, and the distance of rows.
 const WIDTH: usize = 720;
 const NAMES: usize = 270;
 const LONGEST: usize = 390;
 const BAR: usize = 9;
 const ROW: usize = 28;
 
-/// Colours of the light form stand in the elements' classes, those of the dark one behind; each is readable by itself.
+/// Colors of the light form are in the elements' classes, those of the dark form follow; each is readable on its own.
 const STYLE: &str = "\
     .ground{fill:#fff}.text{fill:#1f2328}.faint{fill:#59636e}.theirs{fill:#9aa4af}.ours{fill:#1a7f37}\
     @media(prefers-color-scheme:dark){.ground{fill:#0d1117}.text{fill:#f0f6fc}.faint{fill:#9198a1}\
@@ -35,7 +35,8 @@ const STYLE: &str = "\
 /// A figure of the peer's and one of ours.
 type Pair = (f64, f64);
 
-/// Draws the figures of `results` as SVG, or nothing if none stands beside beanstalkd's. A short run has not all rows.
+/// Draws the figures of `results` as SVG, or returns `None` if there is no figure of beanstalkd. A short run does not
+/// have all rows.
 pub fn draw(results: &str) -> Option<String> {
     let costs: Vec<(&str, Pair)> =
         COSTS.iter().filter_map(|(scenario, words)| Some((*words, cost(results, scenario)?))).collect();
@@ -55,12 +56,12 @@ pub fn draw(results: &str) -> Option<String> {
     Some(frame(&rows, y))
 }
 
-/// The cells of a row of Markdown's tables.
+/// Returns the cells of a row of a Markdown table.
 fn cells(line: &str) -> Vec<&str> {
     line.trim().trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// The server's processor time for an operation of a scenario: the column whose head says so, and the one behind it.
+/// Returns the server's processor time for an operation of a scenario: the column with that heading, and the next one.
 fn cost(results: &str, scenario: &str) -> Option<Pair> {
     let mut place = None;
     for line in results.lines().filter(|line| line.starts_with('|')) {
@@ -74,7 +75,7 @@ fn cost(results: &str, scenario: &str) -> Option<Pair> {
     None
 }
 
-/// A figure of the other table.
+/// Returns a figure of the other table.
 fn value(results: &str, (scenario, figure): (&str, &str)) -> Option<Pair> {
     let rows = results.lines().filter(|line| line.starts_with('|')).map(cells);
     let mut found = rows.filter(|cells| cells[0] == scenario && cells.get(1) == Some(&figure));
@@ -86,13 +87,13 @@ fn pair(cells: &[&str], place: usize) -> Option<Pair> {
     Some((number(place)?, number(place + 1)?))
 }
 
-/// A heading whose text stands at `y`; where the rows below it begin.
+/// Writes a heading with its text at `y`. Returns where the rows below it begin.
 fn heading(text: &mut String, y: usize, words: &str) -> usize {
     let _ = writeln!(text, r#"<text class="faint" x="16" y="{y}">{words}</text>"#);
     y + 12
 }
 
-/// The bars of both, one above the other, with their figures; where the next row begins.
+/// Draws the bars of both, one above the other, with their figures. Returns where the next row begins.
 fn row(text: &mut String, y: usize, words: &str, (theirs, ours): Pair, most: f64) -> usize {
     let _ = writeln!(text, r#"<text class="text" x="16" y="{}">{words}</text>"#, y + BAR + 4);
     for (class, figure, y) in [("theirs", theirs, y), ("ours", ours, y + BAR + 1)] {
@@ -108,7 +109,7 @@ fn row(text: &mut String, y: usize, words: &str, (theirs, ours): Pair, most: f64
     y + ROW
 }
 
-/// The whole, with a legend above the rows, which end at `y`.
+/// Returns the whole picture, with a legend above the rows, which end at `y`.
 fn frame(rows: &str, y: usize) -> String {
     let height = y + 4;
     let font = "font-family=\"system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif\" font-size=\"13\"";

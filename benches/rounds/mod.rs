@@ -10,7 +10,7 @@
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// Rounds, of which the median is told.
+/// The number of rounds, of which the median is reported.
 const ROUNDS: usize = 7;
 
 /// Rounds end after this in any case, but never before the third.
@@ -19,31 +19,31 @@ const LONG: Duration = Duration::from_secs(5);
 /// Under callgrind, which is some fifty times slower, sizes are divided by this.
 const DIVIDE: usize = 20;
 
-/// What one case did in one round.
+/// One round of one case.
 type Round = Box<dyn Fn(Mode) -> Duration>;
 
 /// How a round is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// All of it.
+    /// The whole round.
     Whole,
-    /// Only what is prepared.
+    /// Only the preparation.
     Prepared,
 }
 
-/// Cases in their order.
+/// The cases in order.
 pub struct Cases {
     divide: usize,
     rows: Vec<(String, usize, Round)>,
 }
 
 impl Cases {
-    /// A number of jobs, tubes or operations.
+    /// Returns a number of jobs, tubes or operations.
     pub fn count(&self, whole: usize) -> usize {
         (whole / self.divide).max(1)
     }
 
-    /// One more: `work` does `operations` to what `prepare` made.
+    /// Adds a case: `work` executes `operations` on what `prepare` made.
     pub fn add<S: 'static>(
         &mut self,
         name: &str,
@@ -60,7 +60,7 @@ impl Cases {
             }
             let time = start.elapsed();
             if counting {
-                // Clearing away would be counted, and differs with what was done.
+                // Dropping would be counted, and depends on what was done.
                 std::mem::forget(state);
             }
             time
@@ -120,7 +120,7 @@ fn count(name: &str, operations: usize) -> Option<f64> {
     Some((whole as f64 - prepared as f64) / operations as f64)
 }
 
-/// What callgrind counts in this program with these arguments.
+/// Returns the instructions that callgrind counts in this program with these arguments.
 fn instructions(arguments: &[&str]) -> Option<u64> {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);

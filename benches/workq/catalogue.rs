@@ -1,12 +1,12 @@
-//! THE table of scenarios of the Workq benchmark: names, meanings and goals.
+//! The table of scenarios of the Workq benchmark: names, descriptions and goals.
 //!
-//! Owns what is run and what is asked of it; data is of 100 bytes. The original cannot be built any more, so there is
-//! nothing to compare with: goals are figures.
+//! Owns what is run and its goals; data has 100 bytes. The original cannot be built any more, so there is nothing to
+//! compare with: goals are figures.
 
 use super::jobs;
 use super::scenario::{row, Kind, Scenario, NO_GOALS};
 
-/// What this benchmark is called.
+/// The name of this benchmark.
 pub const BENCH: &str = "workq";
 
 /// There is no server to compare with.
@@ -14,7 +14,7 @@ pub const PEER: Option<[&str; 2]> = None;
 
 use Kind::Quick;
 
-/// See the module's page.
+/// The table; see the module's documentation.
 #[rustfmt::skip]
 pub const SCENARIOS: &[Scenario] = &[
     row("lease", Quick, NO_GOALS, "lease, one queue of 200,000 jobs, 50 connections", |b| jobs::shared(b, 200_000, false)),

@@ -1,7 +1,7 @@
-//! Jobs of Workq: added by one connection, leased and completed by one or many.
+//! Workq jobs: added by one connection, leased and completed by one or many.
 //!
-//! Owns the loads [`Adds`] and [`Leases`], and the ledger in which every job must come exactly once, with the id and
-//! data that it was added with. A TIMEOUT while jobs are ready ends the benchmark.
+//! Owns the loads [`Adds`] and [`Leases`], and the ledger in which every job must arrive exactly once, with the ID and
+//! data with which it was added. A TIMEOUT while jobs are ready ends the benchmark.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::wire::{unexpected, Out, Reply};
 /// Requests in a batch of adds.
 const BATCH: usize = 64;
 
-/// How long any of it may take.
+/// The time limit of each load.
 const ALL: Duration = Duration::from_secs(600);
 
 /// Bytes of data, and of a result.
@@ -38,7 +38,7 @@ fn number(name: &[u8], bytes: &[u8]) -> Result<usize, String> {
     }
 }
 
-/// Says the same of one job after the other, in batches.
+/// Sends the same command for one job after the other, in batches.
 struct Each<F> {
     say: F,
     next: usize,
@@ -77,7 +77,7 @@ fn each(server: &Server, count: usize, say: impl FnMut(usize, &mut Out)) -> Resu
     driver.run(&mut load, Until::Work(count as u64, ALL))
 }
 
-/// Every connection leases a job and, if told so, completes it, until none is left.
+/// Every connection leases a job and, if `completes`, completes it, until none is left.
 struct Leases {
     taken: Vec<bool>,
     asked: usize,
@@ -122,7 +122,7 @@ impl Load for Leases {
     }
 }
 
-/// All of so many jobs by so many connections.
+/// Leases all of this many jobs on this many connections.
 fn lease_all(server: &Server, jobs: usize, connections: usize, completes: bool) -> Result<Work, String> {
     each(server, jobs, |number, out| out.add(&id(number), &data(number)))?;
     let mut driver = Driver::connect(server.address, connections)?;
@@ -139,7 +139,7 @@ fn lease_all(server: &Server, jobs: usize, connections: usize, completes: bool) 
     }
 }
 
-/// The rate of 50 connections on one queue, and of one, in turn.
+/// The rate of 50 connections on one queue, and of one connection, in turn.
 pub fn shared(bench: Bench, jobs: usize, completes: bool) -> Result<Outcome, String> {
     let jobs = bench.scale.count(jobs);
     let run = |connections: usize| -> Result<Work, String> {
@@ -159,19 +159,19 @@ pub fn shared(bench: Bench, jobs: usize, completes: bool) -> Result<Outcome, Str
     Ok(outcome.and("server CPU µs a job, one connection", one.cpu, Goal::None))
 }
 
-/// One queue of very many jobs: no TIMEOUT, and none twice.
+/// One queue of very many jobs: no TIMEOUT, and no job twice.
 pub fn exact(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     lease_all(&server, bench.scale.count(jobs), 50, false).map(Outcome::of)
 }
 
-/// Resident memory once it stays as it is.
+/// Returns the resident memory once it is constant.
 fn settled(server: &Server) -> f64 {
     std::thread::sleep(Duration::from_millis(500));
     server.rss() as f64
 }
 
-/// Jobs that wait, and jobs that are over with a result.
+/// Waiting jobs, and finished jobs with a result.
 pub fn memory(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let before = settled(&server);

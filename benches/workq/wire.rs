@@ -1,29 +1,29 @@
-//! The Workq protocol from a client's side, made for speed.
+//! The Workq protocol from a client's side, optimized for speed.
 //!
-//! Owns what requests look like and how replies are told apart. Written apart from the server's own codec, so that a
-//! mistake there cannot hide itself here. Must not know what a reply ought to be: that is the load's business.
+//! Owns the form of requests and the recognition of replies. Independent of the server's own codec, so that a mistake
+//! there is not hidden here. Must not know which reply is correct; the load does.
 
-/// Something that can be asked at any time.
+/// A request that is always allowed.
 pub const QUESTION: &[u8] = b"?\r\n";
 
-/// The length of the answer to it.
+/// The length of the reply to it.
 pub const ANSWER: usize = b"-CLIENT-ERROR Unknown command\r\n".len();
 
-/// A line and what is behind it.
+/// A line and the bytes after it.
 type Cut<'a> = (&'a [u8], &'a [u8]);
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply<'a> {
-    /// It is done.
+    /// The command succeeded.
     Ok,
-    /// A job was given out: its id and data.
+    /// A job was leased: its ID and data.
     Leased(&'a [u8], &'a [u8]),
-    /// Anything else, without its CR LF.
+    /// Any other reply, without its CR LF.
     Other(&'a [u8]),
 }
 
-/// Requests on their way to one connection, and how many replies they will bring.
+/// Requests that will be sent to one connection, and the number of expected replies.
 #[derive(Debug, Default)]
 pub struct Out {
     /// The requests.
@@ -47,17 +47,17 @@ impl Out {
         self.line(&format!("add {id} work 600000 3600000 {}", data.len()), Some(data));
     }
 
-    /// Asks for a job.
+    /// Requests a job.
     pub fn lease(&mut self) {
         self.line("lease work 20000", None);
     }
 
-    /// Says that a job is done.
+    /// Reports that a job is done.
     pub fn complete(&mut self, id: &str, result: &[u8]) {
         self.line(&format!("complete {id} {}", result.len()), Some(result));
     }
 
-    /// Forgets a job.
+    /// Deletes a job.
     pub fn delete(&mut self, id: &str) {
         self.line(&format!("delete {id}"), None);
     }
@@ -68,7 +68,7 @@ fn line(bytes: &[u8]) -> Option<Cut<'_>> {
     Some((&bytes[..end], &bytes[end + 2..]))
 }
 
-/// Takes the next whole reply from the front of `input`; none if it is not all there yet.
+/// Takes the next complete reply from the front of `input`, or returns `None` if it is incomplete.
 pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     let Some((head, rest)) = line(input) else { return Ok(None) };
     let (reply, rest) = match head {
@@ -83,7 +83,7 @@ pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     Ok(Some(reply))
 }
 
-/// What follows when a job was given out.
+/// Parses the rest of a reply with a leased job.
 fn leased(bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8])>, String> {
     let Some((head, rest)) = line(bytes) else { return Ok(None) };
     let mut words = head.split(|byte| *byte == b' ');
@@ -98,7 +98,7 @@ fn leased(bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8])>, String> {
     }
 }
 
-/// What to say of a reply that nobody hoped for.
+/// Returns the message about an unexpected reply.
 pub fn unexpected(reply: Reply) -> String {
     match reply {
         Reply::Other(line) => format!("the server answered {}", line.escape_ascii()),
