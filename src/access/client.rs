@@ -1,56 +1,58 @@
 //! What one client may do.
 //!
-//! Owns who a client is to the access file, from its first byte to its last, and the decision over a command whose tube
-//! is known. Must not know sockets: the server says what was proven.
+//! Owns the identity of a client according to the access file, from its first byte to its last, and the decision about
+//! a command whose tube is known. Must not know sockets: the server says what was proven.
 
 use std::sync::Arc;
 
 use super::right::{Need, Right, Rights, Scope};
 use super::table::{AccessTable, Digest, Entry, Proof};
 
-/// A client under an access file. Without one, there is none of these, and everybody may do everything.
+/// A client under an access file. Without an access file, there is no `ClientAccess`, and every client may do
+/// everything.
 #[derive(Debug)]
 pub struct ClientAccess {
     table: Arc<AccessTable>,
-    /// Who it is by its connection, whatever tokens it gives.
+    /// The identity that follows from the connection, whatever tokens the client sends.
     own: Option<(Arc<Entry>, Proof)>,
-    /// Who it is, and how that was proven; none if it has to prove something first.
+    /// The identity, and how it was proven; `None` if the client must authenticate first.
     known: Option<(Arc<Entry>, Proof)>,
-    /// A token may be given: nobody on the way can read it.
+    /// The client may send a token, because nobody can eavesdrop on the connection.
     takes_tokens: bool,
     failed: bool,
-    /// It may take jobs of all tubes that it watches; what it watches from now on is checked one by one.
+    /// The client may take jobs of all tubes that it watches; each tube that it watches from now on is checked.
     pub watched_are_checked: bool,
 }
 
-/// Why a client may not do something.
+/// The reason why a client may not do something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Denied {
-    /// It has not proven who it is.
+    /// The client has not authenticated.
     Unknown,
-    /// It is known, and has no right to this.
+    /// The client is known, but has no right to do this.
     Forbidden,
 }
 
 impl ClientAccess {
-    /// A client that has proven this. `takes_tokens`: nobody on the way can read what it says.
+    /// Creates the access of a client with these proofs. `takes_tokens`: nobody can eavesdrop on the connection.
     pub fn new(table: Arc<AccessTable>, proofs: &[Proof], takes_tokens: bool) -> ClientAccess {
         let find = |proofs| table.prove(proofs).map(|(entry, proof)| (entry.clone(), proof));
         let known = find(proofs).or_else(|| find(&[Proof::Nothing]));
         ClientAccess { table, own: known.clone(), known, takes_tokens, failed: false, watched_are_checked: false }
     }
 
-    /// Its name, if it is known.
+    /// Returns the client's name, if it is known.
     pub fn name(&self) -> Option<&str> {
         self.known.as_ref().map(|(entry, _)| &*entry.name)
     }
 
-    /// Its rights, if it is known.
+    /// Returns the client's rights, if it is known.
     pub fn rights(&self) -> Option<&Rights> {
         self.known.as_ref().map(|(entry, _)| &entry.rights)
     }
 
-    /// Gives a token, by its SHA-256. False: it is wrong, and the client is nobody any more.
+    /// Authenticates with a token, given its SHA-256. Returns `false` if the token is wrong; the client is then
+    /// unknown.
     pub fn authenticate(&mut self, digest: Digest) -> bool {
         let proof = Proof::Token(digest);
         let entry = self.table.proof(&proof).filter(|_| self.takes_tokens).cloned();
@@ -60,17 +62,18 @@ impl ClientAccess {
         !self.failed
     }
 
-    /// It is who its connection proves: it gives no token with what it asks for now.
+    /// Drops the identity of a token: the client's next request has none.
     pub fn withdraw_token(&mut self) {
         self.known = self.own.clone();
     }
 
-    /// Whether a token was wrong since this was last asked.
+    /// Returns `true` if a token was wrong since the last call.
     pub fn take_failure(&mut self) -> bool {
         std::mem::take(&mut self.failed)
     }
 
-    /// There is a new file. False: the client must go, since its name, its proof or a right is not there any more.
+    /// Applies a new file. Returns `false` if the client must be disconnected, because its name, its proof or a right
+    /// no longer exists.
     pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
         self.table = table.clone();
         let still = |(old, proof): &(Arc<Entry>, Proof)| {
@@ -84,7 +87,7 @@ impl ClientAccess {
         true
     }
 
-    /// Whether it may do what needs this, on a tube if that matters; scopes that a tube decides need one.
+    /// Checks whether the client may do what needs this, on a tube if the scope requires one.
     pub fn check(&self, need: Need, tube: Option<&[u8]>) -> Result<(), Denied> {
         let rights = self.rights().ok_or(Denied::Unknown)?;
         let allowed = match (need.scope, tube) {
@@ -102,12 +105,12 @@ impl ClientAccess {
         }
     }
 
-    /// Whether it may see the jobs and figures of a tube.
+    /// Returns `true` if the client may see the jobs and figures of a tube.
     pub fn sees(&self, tube: &[u8]) -> bool {
         self.rights().is_some_and(|rights| rights.allow(&[Right::Look], tube))
     }
 
-    /// Whether it may see those of all tubes.
+    /// Returns `true` if the client may see the jobs and figures of all tubes.
     pub fn sees_all(&self) -> bool {
         self.rights().is_some_and(|rights| rights.allow_everywhere(&[Right::Look]))
     }

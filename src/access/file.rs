@@ -1,9 +1,9 @@
-//! The access file: a line a name, `name proof... right...`.
+//! The access file, with one name per line: `name proof... right...`.
 //!
-//! Owns its format. Every line that is wrong is reported, with line and column, and then none of the file counts.
+//! Owns its format. Every wrong line is reported with line and column, and then the whole file is rejected.
 //!
-//! A file may begin with the line `begin`. It is then incomplete without `end` as its last line, so that one which is
-//! still being written is never mistaken for a whole one.
+//! A file may start with the line `begin`. It is then incomplete without `end` as its last line, so that a partially
+//! written file is never used.
 
 use std::collections::HashSet;
 
@@ -12,23 +12,23 @@ use super::problem::{AccessProblem, FileError};
 use super::right::{Right, Rights};
 use super::table::{AccessTable, Digest, Entry, Proof};
 
-/// Where the numbers of users and groups come from.
+/// Looks up the numbers of users and groups.
 #[derive(Clone, Copy)]
 pub struct Accounts<'a> {
-    /// The number of a user.
+    /// Returns the number of a user.
     pub user: &'a dyn Fn(&str) -> Option<u32>,
-    /// The number of a group.
+    /// Returns the number of a group.
     pub group: &'a dyn Fn(&str) -> Option<u32>,
 }
 
-/// A word of a line, and the character of the line that it begins at, from 1.
+/// A word of a line, and the position of its first character, from 1.
 #[derive(Clone, Copy)]
 struct Word<'a> {
     text: &'a str,
     column: usize,
 }
 
-/// What is wrong, and at which column.
+/// The error, and its column.
 type Wrong = (usize, AccessProblem);
 
 /// Reads a whole file. Calls `report` with the first error of each wrong line and then returns `None`. Errors are not
@@ -55,19 +55,19 @@ pub fn parse(bytes: &[u8], accounts: &Accounts, mut report: impl FnMut(FileError
     is_right.then_some(table)
 }
 
-/// Where a file is between its `begin` and its `end`.
+/// The position in a file relative to its `begin` and `end`.
 #[derive(Clone, Copy)]
 enum Frame {
-    /// No line with words has come yet.
+    /// No line with words was read yet.
     Unknown,
-    /// The file does not begin with `begin`.
+    /// The file does not start with `begin`.
     None,
     Begun,
     Ended,
 }
 
 impl Frame {
-    /// Takes the words of the next line. Returns `true` if they are the beginning or the end.
+    /// Reads the words of the next line. Returns `true` if they are `begin` or `end`.
     fn take(&mut self, words: &[Word]) -> Result<bool, Wrong> {
         let lone = if let [word] = words { word.text } else { "" };
         let (next, is_mark) = match (*self, lone) {
@@ -82,7 +82,7 @@ impl Frame {
     }
 }
 
-/// The words of a line up to a comment.
+/// Splits a line into words, up to a comment.
 fn words(line: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     let (mut column, mut rest) = (1, line);
@@ -100,7 +100,7 @@ fn words(line: &str) -> Vec<Word<'_>> {
     }
 }
 
-/// Returns `None` for a line that names nobody. `before`: the lines that were right.
+/// Returns `None` for a line without a name. `before`: the valid lines so far.
 fn read_line(
     line: &[u8],
     number: usize,
@@ -165,7 +165,7 @@ fn proof(word: Word, name: &str, accounts: &Accounts) -> Result<Proof, Wrong> {
         "token" => Proof::Token(digest(value).ok_or_else(|| at(AccessProblem::WrongToken))?),
         "user" => Proof::User(number("user:", accounts.user, AccessProblem::UnknownUser)?),
         "group" => Proof::Group(number("group:", accounts.group, AccessProblem::UnknownGroup)?),
-        // What stands behind the colon may be a secret all the same.
+        // The text after the colon may be a secret.
         _ => return Err(at(AccessProblem::UnknownProof(kind.to_owned()))),
     };
     if name == "*" {
@@ -305,7 +305,7 @@ mod tests {
     fn a_file_with_a_beginning_needs_its_end() {
         let whole = "# ours\n\nbegin # of it\na user:0 look\n* none look\nend\n\n# nothing\n";
         assert_eq!(table(whole).entries().len(), 2);
-        // Cut off anywhere before the end, also between two lines, it does not count.
+        // A file that is cut off anywhere before `end`, even between two lines, is rejected.
         for length in 0..whole.find("end\n").expect("an end") + 2 {
             assert!(!errors(&whole.as_bytes()[..length]).is_empty(), "{}", &whole[..length]);
         }
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(errors(b"begin\nend\n a user:0 look"), [(3, 2, AccessProblem::BehindEnd)]);
         assert_eq!(errors(b"# later\n"), [(2, 1, AccessProblem::Nobody)]);
         assert_eq!(table("begin\nend").entries(), []);
-        // They mean nothing elsewhere, and are names if a proof follows.
+        // These words mean nothing elsewhere, and are names if a proof follows.
         for text in ["a user:0 look\nend\n", "a user:0 look\nbegin\n", "begin\nbegin\nend\n"] {
             let found = errors(text.as_bytes());
             assert!(matches!(found[..], [(2, _, AccessProblem::NoProof)]), "{text}: {found:?}");
@@ -328,7 +328,7 @@ mod tests {
         let lines: String = (0..NAMES).map(|number| format!("n{number} {} look\n", token(number))).collect();
         COMPARED.set(0);
         let table = table(&lines);
-        // A map compares a digest with what shares its place, and with little else.
+        // A map compares a digest only with those in the same bucket.
         assert!(COMPARED.get() <= NAMES, "{} comparisons to read {NAMES} lines", COMPARED.get());
         COMPARED.set(0);
         for number in 0..2 * NAMES {

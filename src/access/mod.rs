@@ -1,8 +1,8 @@
-//! Who may do what: rights on tubes, and the file that gives them to names.
+//! Who may do what: rights on tubes, and the file that grants them to names.
 //!
-//! Owns the rights, the patterns that say on which tubes they hold, what a command can need, and the format of the
-//! access file. Pure: the server reads the file, finds out who a client is, and brings both here. Must not know
-//! commands; each protocol's table says what a command needs.
+//! Owns the rights, the patterns of tube names, the needs of commands, and the format of the access file. Pure: the
+//! server reads the file and identifies clients. Must not know commands; each protocol's table says what a command
+//! needs.
 
 mod client;
 mod file;

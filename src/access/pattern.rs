@@ -1,24 +1,24 @@
-//! Patterns for the names of tubes.
+//! Patterns for tube names.
 //!
-//! Owns their spelling: the bytes of a name, of which `%` and two hexadecimal digits are any byte, and a star at the
-//! end that stands for whatever follows.
+//! Owns their syntax: the bytes of a name, in which `%` and two hexadecimal digits are any byte, and a star at the end
+//! matches any suffix.
 
-/// Which tubes a right is for.
+/// The tubes that a right applies to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
-    /// The whole name, or how it begins.
+    /// The whole name, or a prefix.
     bytes: Box<[u8]>,
-    /// Names may go on behind it.
+    /// The name may continue after `bytes`.
     open: bool,
 }
 
-/// What is wrong with a pattern, and at which of its bytes.
+/// An error in a pattern, and the index of its byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PatternError {
     Empty,
-    /// A star stands before the end.
+    /// A star is not at the end.
     Star(usize),
-    /// No two hexadecimal digits follow a `%`.
+    /// `%` is not followed by two hexadecimal digits.
     Escape(usize),
 }
 
@@ -50,7 +50,7 @@ impl Pattern {
         Ok(Pattern { bytes: bytes.into(), open })
     }
 
-    /// Whether it is for this tube.
+    /// Returns `true` if the pattern matches this tube.
     pub fn matches(&self, tube: &[u8]) -> bool {
         if self.open {
             tube.starts_with(&self.bytes)
@@ -59,18 +59,18 @@ impl Pattern {
         }
     }
 
-    /// Whether it is for every tube.
+    /// Returns `true` if the pattern matches every tube.
     pub fn is_all(&self) -> bool {
         self.open && self.bytes.is_empty()
     }
 
-    /// Whether it is for every tube that the other is for.
+    /// Returns `true` if the pattern matches every tube that the other one matches.
     pub fn covers(&self, other: &Pattern) -> bool {
         self.matches(&other.bytes) && (self.open || !other.open)
     }
 }
 
-/// The byte that two hexadecimal digits are.
+/// Returns the byte that two hexadecimal digits represent.
 pub fn hex(digits: &[u8]) -> Option<u8> {
     digits.iter().try_fold(0, |byte, digit| Some(byte << 4 | char::from(*digit).to_digit(16)? as u8))
 }

@@ -1,58 +1,58 @@
-//! What can be wrong with an access file.
+//! The errors in an access file.
 //!
-//! Owns the kinds of mistakes and the words for them. What a line says is shown only where it cannot be a secret.
+//! Owns the kinds of errors and their messages. The text of a line is shown only where it cannot be a secret.
 
 use std::fmt;
 
-/// A mistake, and where it is.
+/// An error, and its position.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileError {
     pub line: usize,
-    /// The character in it, from 1.
+    /// The position of the character in the line, from 1.
     pub column: usize,
     pub problem: AccessProblem,
 }
 
-/// What is wrong with a line.
+/// An error in a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AccessProblem {
     NotText,
-    /// It has a name and nothing else.
+    /// A name without anything after it.
     NoProof,
     NoRights,
-    /// This line has the same name.
+    /// An earlier line, given by its number, has the same name.
     SameName(usize),
-    /// This line has the same proof, so nobody can say whose it is.
+    /// An earlier line, given by its number, has the same proof, which would be ambiguous.
     SameProof(usize),
-    /// There is no such kind of proof.
+    /// Unknown kind of proof.
     UnknownProof(String),
-    /// A proof of this kind has nothing behind its colon.
+    /// A proof of this kind has nothing after its colon.
     EmptyProof(&'static str),
-    /// No 64 hexadecimal digits follow `token:sha256:`.
+    /// `token:sha256:` is not followed by 64 hexadecimal digits.
     WrongToken,
-    /// The name is `*`, which is for those who prove nothing, and there is a proof.
+    /// The name `*`, which applies to clients without a proof, has a proof.
     StarWithProof,
     /// `none` is the proof of a name.
     NameWithoutProof,
-    /// A proof stands behind a right.
+    /// A proof follows a right.
     LateProof,
-    /// There is no such right.
+    /// Unknown right.
     UnknownRight(String),
-    /// A right with a colon has no pattern behind it, or there are two commas in a row.
+    /// A right with a colon has no pattern after it, or there are two consecutive commas.
     EmptyPattern,
-    /// A star stands before the end of a pattern.
+    /// A star is not at the end of a pattern.
     WrongStar,
-    /// No two hexadecimal digits follow a `%`.
+    /// `%` is not followed by two hexadecimal digits.
     WrongEscape,
-    /// The file begins with `begin` and does not end with `end`.
+    /// The file starts with `begin` and does not end with `end`.
     NoEnd,
-    /// Something stands behind the line `end`.
+    /// Something follows the line `end`.
     BehindEnd,
     /// The file has no line with words.
     Nobody,
-    /// The system has no such user.
+    /// Unknown user.
     UnknownUser(String),
-    /// The system has no such group.
+    /// Unknown group.
     UnknownGroup(String),
 }
 

@@ -1,25 +1,25 @@
-//! Rights, and what a command needs.
+//! Rights, and the needs of commands.
 //!
-//! Owns what the four rights are for, and how a command says which of them it needs on which tubes. Each row in the
-//! tables of commands carries a [`Need`]; one whose tube cannot be told is refused.
+//! Owns the meaning of the four rights, and how a command states which of them it needs on which tubes. Each row in the
+//! tables of commands has a [`Need`]; a command whose tube is unknown is refused.
 
 use super::pattern::Pattern;
 
-/// What somebody may do with the jobs of a tube.
+/// A right to the jobs of a tube.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Right {
     Put,
-    /// Reserve jobs, and say what becomes of those.
+    /// Reserve jobs, and delete, release, bury or touch them.
     Take,
     Look,
-    /// Kick, pause, and delete what others have put.
+    /// Kick and pause, and delete jobs of other clients.
     Admin,
 }
 
 impl Right {
     pub const ALL: [Right; 4] = [Right::Put, Right::Take, Right::Look, Right::Admin];
 
-    /// What the access file calls it.
+    /// Returns the name in the access file.
     pub fn name(self) -> &'static str {
         match self {
             Right::Put => "put",
@@ -30,76 +30,76 @@ impl Right {
     }
 }
 
-/// On which tubes a command needs a right.
+/// The tubes on which a command needs a right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// None: everybody who is let in may.
+    /// None: every admitted client may execute the command.
     Open,
-    /// Any one; then the command shows or does no more than its rights allow.
+    /// Any tube; the command then shows or does only what the client's rights allow.
     AnyTube,
     AllTubes,
-    /// The one that the client uses.
+    /// The tube in use.
     Used,
-    /// Those that the command names.
+    /// The tubes that the command names.
     Named,
-    /// That of the job which the command names; any one if there is no such job.
+    /// The tube of the job that the command names, or any tube if there is no such job.
     Job,
-    /// The same, but a client that holds the job may with the right to take jobs, too.
+    /// Like `Job`, but the right to take jobs is sufficient for the client that holds the job.
     OwnJob,
-    /// All that the client watches.
+    /// All watched tubes.
     Watched,
 }
 
-/// What a command needs; by default what nobody has.
+/// What a command needs; by default, a right that no client has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Need {
-    /// One of these is enough.
+    /// One of these rights is sufficient.
     pub rights: &'static [Right],
     pub scope: Scope,
 }
 
 impl Need {
-    /// Nothing but to be let in.
+    /// No right.
     pub const OPEN: Need = Need { rights: &[], scope: Scope::Open };
 
-    /// To put into the tube in use.
+    /// Putting into the tube in use.
     pub const PUT_USED: Need = Need::any_of(&[Right::Put], Scope::Used);
-    /// To put into the tubes that are named.
+    /// Putting into the named tubes.
     pub const PUT_NAMED: Need = Need::any_of(&[Right::Put], Scope::Named);
-    /// To use a tube: what else a client does with that needs its own right.
+    /// Using a tube: what the client does with it needs its own right.
     pub const USE_NAMED: Need = Need::any_of(&[Right::Put, Right::Look, Right::Admin], Scope::Named);
-    /// To take jobs at all, when each tube was checked before.
+    /// Taking jobs from any tube; each tube was checked before.
     pub const TAKE_ANY: Need = Need::any_of(&[Right::Take], Scope::AnyTube);
-    /// To take jobs of the tubes that are named.
+    /// Taking jobs from the named tubes.
     pub const TAKE_NAMED: Need = Need::any_of(&[Right::Take], Scope::Named);
-    /// To take jobs of all tubes that the client watches.
+    /// Taking jobs from all watched tubes.
     pub const TAKE_WATCHED: Need = Need::any_of(&[Right::Take], Scope::Watched);
-    /// To take a job, or to say what becomes of it.
+    /// Taking a job, or finishing it.
     pub const TAKE_JOB: Need = Need::any_of(&[Right::Take], Scope::Job);
-    /// To see something of the tubes for which one has the right.
+    /// Looking at the tubes for which the client has the right.
     pub const LOOK_ANY: Need = Need::any_of(&[Right::Look], Scope::AnyTube);
-    /// To see what cannot be told apart by tubes.
+    /// Looking at what cannot be separated by tube.
     pub const LOOK_ALL: Need = Need::any_of(&[Right::Look], Scope::AllTubes);
-    /// To see jobs of the tube in use.
+    /// Looking at jobs of the tube in use.
     pub const LOOK_USED: Need = Need::any_of(&[Right::Look], Scope::Used);
-    /// To see the tubes that are named.
+    /// Looking at the named tubes.
     pub const LOOK_NAMED: Need = Need::any_of(&[Right::Look], Scope::Named);
-    /// The client that has reserved the job needs no more than the right to take jobs.
+    /// For the client that has reserved the job, the right to take jobs is sufficient.
     pub const LOOK_OWN_JOB: Need = Need::any_of(&[Right::Look], Scope::OwnJob);
     pub const LOOK_JOB: Need = Need::any_of(&[Right::Look], Scope::Job);
-    /// To ask what became of a job, as those do who put it.
+    /// Asking for the outcome of a job, as its producer does.
     pub const FOLLOW_JOB: Need = Need::any_of(&[Right::Put, Right::Look], Scope::Job);
     pub const ADMIN_ALL: Need = Need::any_of(&[Right::Admin], Scope::AllTubes);
-    /// To change the tube in use.
+    /// Changing the tube in use.
     pub const ADMIN_USED: Need = Need::any_of(&[Right::Admin], Scope::Used);
-    /// To change the tubes that are named.
+    /// Changing the named tubes.
     pub const ADMIN_NAMED: Need = Need::any_of(&[Right::Admin], Scope::Named);
-    /// To change a job, whoever put it.
+    /// Changing a job of any client.
     pub const ADMIN_JOB: Need = Need::any_of(&[Right::Admin], Scope::Job);
-    /// The same, but not for the client that holds it.
+    /// Like `ADMIN_JOB`, but not needed by the client that holds the job.
     pub const DELETE_JOB: Need = Need::any_of(&[Right::Admin], Scope::OwnJob);
 
-    /// One of these rights there.
+    /// One of these rights in this scope.
     pub const fn any_of(rights: &'static [Right], scope: Scope) -> Need {
         Need { rights, scope }
     }
@@ -111,7 +111,7 @@ impl Default for Need {
     }
 }
 
-/// What somebody may do, and on which tubes.
+/// The rights of a client, and their tubes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights([Vec<Pattern>; 4]);
 
@@ -120,23 +120,23 @@ impl Rights {
         self.0[right as usize].push(pattern);
     }
 
-    /// Whether they are enough for this tube.
+    /// Returns `true` if the rights are sufficient for this tube.
     pub fn allow(&self, rights: &[Right], tube: &[u8]) -> bool {
         rights.iter().any(|right| self.0[*right as usize].iter().any(|pattern| pattern.matches(tube)))
     }
 
-    /// Whether they are enough for some tube.
+    /// Returns `true` if the rights are sufficient for some tube.
     pub fn allow_somewhere(&self, rights: &[Right]) -> bool {
         rights.iter().any(|right| !self.0[*right as usize].is_empty())
     }
 
-    /// Whether they are enough for every tube, without looking at it.
+    /// Returns `true` if the rights are sufficient for every tube.
     pub fn allow_everywhere(&self, rights: &[Right]) -> bool {
         rights.iter().any(|right| self.0[*right as usize].iter().any(Pattern::is_all))
     }
 
-    /// Whether they allow all that the others do. A pattern that only several others cover together counts as not
-    /// covered.
+    /// Returns `true` if these rights include all of the others. A pattern that only several others cover together
+    /// counts as not covered.
     pub fn cover(&self, other: &Rights) -> bool {
         let covered = |right: Right, narrow: &Pattern| self.0[right as usize].iter().any(|wide| wide.covers(narrow));
         Right::ALL.into_iter().all(|right| other.0[right as usize].iter().all(|narrow| covered(right, narrow)))

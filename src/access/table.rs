@@ -1,7 +1,6 @@
-//! The access file as it is used: names, what proves them, and their rights.
+//! The access file in memory: names, their proofs, and their rights.
 //!
-//! Owns the search for who has proven what. The first line that fits counts, but a token fits one line only. Must not
-//! read the file.
+//! Owns the lookup by proof. The first matching line counts; a token matches only one line. Must not read the file.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -10,7 +9,7 @@ use std::sync::Arc;
 
 use super::right::Rights;
 
-/// The SHA-256 of a token. A comparison takes the same time wherever two of them differ.
+/// The SHA-256 of a token. A comparison takes the same time wherever two digests differ.
 #[derive(Clone, Copy, Eq, Debug)]
 pub struct Digest(pub [u8; 32]);
 
@@ -37,37 +36,37 @@ impl Hash for Digest {
 
 #[cfg(test)]
 thread_local! {
-    /// Comparisons of digests on this thread.
+    /// The number of comparisons of digests on this thread.
     pub(super) static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// What shows that a client has a name.
+/// A proof of identity.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Proof {
     Nothing,
-    /// A certificate for this name, signed by the authority that the server was given.
+    /// A certificate for this name, signed by the configured authority.
     Certificate(Box<str>),
     /// A token with this SHA-256.
     Token(Digest),
-    /// A process of this user, by number, at a Unix socket.
+    /// A process of this user, by number, on a Unix socket.
     User(u32),
-    /// A process of this group, by number, at a Unix socket.
+    /// A process of this group, by number, on a Unix socket.
     Group(u32),
 }
 
 /// A line of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// The name; `*` for those who prove nothing.
+    /// The name; `*` for clients without a proof.
     pub name: Box<str>,
     /// The number of the line, from 1.
     pub line: usize,
-    /// Each of them is enough.
+    /// Each of these is sufficient.
     pub proofs: Vec<Proof>,
     pub rights: Rights,
 }
 
-/// All lines, with indexes so that no search depends on how many there are. The values of the indexes are places in
+/// All lines, with indexes, so that no lookup depends on their number. The values of the indexes are positions in
 /// `entries`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccessTable {
@@ -77,7 +76,7 @@ pub struct AccessTable {
 }
 
 impl AccessTable {
-    /// Adds a line behind the others. Its name and its proofs must be new.
+    /// Adds a line after the others. Its name and its proofs must be new.
     pub(super) fn add(&mut self, entry: Entry) {
         let place = self.entries.len();
         self.names.insert(entry.name.clone(), place);
@@ -85,22 +84,22 @@ impl AccessTable {
         self.entries.push(Arc::new(entry));
     }
 
-    /// All lines, in the order of the file.
+    /// Returns all lines, in the order of the file.
     pub fn entries(&self) -> &[Arc<Entry>] {
         &self.entries
     }
 
-    /// The line of a name.
+    /// Returns the line of a name.
     pub fn name(&self, name: &str) -> Option<&Arc<Entry>> {
         self.entries.get(*self.names.get(name)?)
     }
 
-    /// The line that has this proof.
+    /// Returns the line with this proof.
     pub fn proof(&self, proof: &Proof) -> Option<&Arc<Entry>> {
         self.entries.get(*self.proofs.get(proof)?)
     }
 
-    /// The first line that one of these proofs fits, and that proof.
+    /// Returns the first line that one of these proofs matches, and that proof.
     pub fn prove(&self, proofs: &[Proof]) -> Option<(&Arc<Entry>, Proof)> {
         let found = proofs.iter().filter_map(|proof| Some((self.proof(proof)?, proof.clone())));
         found.min_by_key(|(entry, _)| entry.line)

@@ -1,8 +1,8 @@
 //! A small blocking client for the beanstalk protocol.
 //!
-//! Owns one connection, from the outside: it knows the wire and nothing of the server's rooms, so it talks to
-//! beanstalkd as well. For tests, tools, and programs that embed a queue. A method sends one command and reads its
-//! reply; whoever wants many on their way at a time calls [`Client::send`], and then [`Client::reply`] as often.
+//! Owns one connection. Knows only the protocol and not the server's modules, so it works with beanstalkd as well. For
+//! tests, tools, and programs that embed a queue. A method sends one command and reads its reply; to pipeline, call
+//! [`Client::send`], and then [`Client::reply`] once for each command.
 
 #[cfg(feature = "tls")]
 mod tls;
@@ -25,10 +25,10 @@ pub use transport::Transport;
 use types::{checked, one_line};
 pub use types::{ClientError, ClientTlsFiles, PutResult, PutTags, Reply, ReservedJob, WaitResult};
 
-/// Bytes of the longest first line of a reply that is believed; those of servers have less than 300.
+/// Maximum length of the first line of a reply; servers send less than 300 bytes.
 const MAX_REPLY_LINE: u64 = 4096;
 
-/// First words of the replies that a body follows, whose length is their last number.
+/// First words of the replies that have a body, whose length is their last number.
 const WITH_BODY: [&str; 3] = ["RESERVED", "FOUND", "OK"];
 
 /// A connection to a beanstalk server.

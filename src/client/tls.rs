@@ -1,7 +1,6 @@
-//! A client's side of TLS; only with the cargo feature `tls`.
+//! TLS of a client; only with the cargo feature `tls`.
 //!
-//! Owns whom a client trusts, what it shows of itself, and the words for a connection that cannot be. Must not know
-//! commands.
+//! Owns whom a client trusts, its own certificate, and the messages about failed connections. Must not know commands.
 
 use std::error::Error as _;
 use std::io;
@@ -16,7 +15,7 @@ use rustls::{crypto, AlertDescription, CertificateError, ClientConfig, ClientCon
 use super::ClientTlsFiles;
 use crate::shared::pem;
 
-/// Where systems keep the authorities that everybody trusts: Debian and Alpine, Fedora, openSUSE, others.
+/// Where systems store the trusted authorities: Debian and Alpine, Fedora, openSUSE, others.
 const SYSTEM: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -24,15 +23,15 @@ const SYSTEM: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// A connection whose handshake is over.
+/// A connection after its handshake.
 pub type TlsStream = Box<StreamOwned<ClientConnection, TcpStream>>;
 
-/// What those files say, for any number of connections.
+/// The contents of these files, for any number of connections.
 #[derive(Clone, Debug)]
 pub struct ClientTls(Arc<ClientConfig>);
 
 impl ClientTls {
-    /// Reads them. The error is one line.
+    /// Reads the files. The error is one line.
     pub fn load(files: &ClientTlsFiles) -> Result<ClientTls, String> {
         let authority = match &files.authority {
             Some(path) => path,
@@ -51,8 +50,8 @@ impl ClientTls {
         Ok(ClientTls(Arc::new(config.map_err(|error| pem::mismatch(certificate, key, &error))?)))
     }
 
-    /// Makes sure, over a connection, that the server's certificate is for this name or address. Each step may take
-    /// that time, which stays the connection's limit.
+    /// Connects, and verifies that the server's certificate is for this name or address. Each step may take this time,
+    /// which remains the limit of the connection.
     pub fn connect(&self, name: &str, mut stream: TcpStream, limit: Duration) -> io::Result<TlsStream> {
         stream.set_read_timeout(Some(limit)).and_then(|()| stream.set_write_timeout(Some(limit)))?;
         let fits = ServerName::try_from(name.to_owned());
@@ -66,7 +65,7 @@ impl ClientTls {
     }
 }
 
-/// The same error in words for people, if it is one of TLS.
+/// Returns a more readable form of a TLS error.
 pub fn explain(error: io::Error) -> io::Error {
     let found = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).map(words);
     found.map_or(error, io::Error::other)

@@ -1,6 +1,6 @@
-//! The bytes below a client: a socket, or TLS over one.
+//! The transport of a client: a socket, or TLS over one.
 //!
-//! Owns what differs between them. Must not know commands.
+//! Owns the differences between them. Must not know commands.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,7 +11,7 @@ use super::tls::{explain, TlsStream};
 
 #[derive(Debug)]
 pub enum Transport {
-    /// A socket of TCP, or a Unix socket: from here on, the system's calls for both are the same.
+    /// A TCP or Unix socket: from here on, the system calls for both are the same.
     Plain(TcpStream),
     #[cfg(feature = "tls")]
     Tls(TlsStream),
@@ -44,26 +44,26 @@ impl Transport {
         }
     }
 
-    /// How long a read or a write may take.
+    /// Sets the time limit of a read or a write.
     pub fn set_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         let socket = self.socket();
         socket.set_read_timeout(limit).and_then(|()| socket.set_write_timeout(limit))
     }
 
-    /// What ends it from another thread.
+    /// Returns a handle that closes the connection from another thread.
     pub fn closer(&self) -> io::Result<Closer> {
         self.socket().try_clone().map(Closer)
     }
 }
 
-/// Ends a connection from another thread, whatever its owner waits for.
+/// Closes a connection from another thread, whatever its owner waits for.
 #[derive(Debug)]
 pub struct Closer(TcpStream);
 
 impl Closer {
-    /// Ends it; who reads from it is told that it has ended.
+    /// Closes the connection; its reader sees the end of the stream.
     pub fn close(&self) {
-        // It may have ended already.
+        // It may be closed already.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }

@@ -1,4 +1,4 @@
-//! What the client takes and returns, as plain data.
+//! Arguments and results of the client, as plain data.
 //!
 //! Owns the checks that keep an argument from becoming another argument or command. Must not touch a connection.
 
@@ -119,7 +119,7 @@ impl PutTags {
 }
 
 impl fmt::Display for PutTags {
-    /// As they stand behind the numbers of a put, each with a space before it.
+    /// Writes the tags as they follow the numbers of a put, each with a space before it.
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         let PutTags { unique, tube, tries, ttl, concurrency, groups, cron, every, after } = self;
         if let Some((key, seconds)) = unique {

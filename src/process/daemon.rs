@@ -1,7 +1,6 @@
-//! Going into the background, and the file with the number of the process: for the program alone, under the name of
-//! gearmand.
+//! Running in the background, and the process ID file: for the program alone, under the name gearmand.
 //!
-//! Owns both, and the promise that whoever started the program sees it end when the server listens, and not before.
+//! Owns both, and the guarantee that the process that was started exits when the server listens, and not before.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -14,22 +13,23 @@ use nix::fcntl::OFlag;
 use nix::sys::wait::{waitpid, WaitStatus};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid, ForkResult};
 
-/// What goes on after [`detach`].
+/// Which process continues after [`detach`].
 pub enum Side {
-    /// The process in the background, which is to say when it is ready.
+    /// The process in the background, which must report when it is ready.
     Background(Ready),
-    /// The one that was started: it ends with this.
+    /// The process that was started, which exits with this code.
     Foreground(ExitCode),
 }
 
-/// Tells the process that was started that all is well.
+/// Reports success to the process that was started.
 pub struct Ready(UnixStream);
 
-/// Goes into the background. The process that was started waits there until the other is ready, or ends as it ends.
+/// Continues in the background. The process that was started waits until the other one is ready, or exits with its
+/// code.
 #[allow(unsafe_code)]
 pub fn detach() -> io::Result<Side> {
     let (mut here, there) = UnixStream::pair()?;
-    // SAFETY: no other thread is there yet, so the child may do whatever the parent might.
+    // SAFETY: there is no other thread yet, so the child may do whatever the parent might.
     match unsafe { fork() }? {
         ForkResult::Child => {
             setsid()?;
@@ -50,7 +50,7 @@ pub fn detach() -> io::Result<Side> {
 }
 
 impl Ready {
-    /// Ends the process that was started, and lets go of its standard files; of stderr only if nobody logs there.
+    /// Ends the process that was started, and closes its standard files, but stderr only if it is not used for logging.
     pub fn tell(mut self, keeps_stderr: bool) -> io::Result<()> {
         let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
         dup2_stdin(&nothing)?;
@@ -76,7 +76,7 @@ impl PidFile {
         Ok(PidFile { file, entry, written: false })
     }
 
-    /// Writes the number of this process.
+    /// Writes the ID of this process.
     pub fn write(&mut self) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.rewind()?;

@@ -1,6 +1,6 @@
-//! The program as a process: its memory, its standard files, its parent, the background, and its part in a cluster.
+//! The program as a process: its memory, its standard files, its parent, the background, and its role in a cluster.
 //!
-//! Owns its files. The library knows nothing of them.
+//! Owns its files. The library does not know them.
 
 pub mod allocator;
 pub mod daemon;

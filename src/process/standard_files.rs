@@ -6,18 +6,18 @@
 
 use nix::libc::{c_char, fcntl, open, F_GETFD, O_RDONLY, O_RDWR, STDERR_FILENO, STDIN_FILENO};
 
-/// What the C library calls before `main`, and so before Rust's runtime begins.
+/// A function that the C library calls before `main`, and so before Rust's runtime starts.
 #[allow(unsafe_code)]
 #[used]
 #[link_section = ".init_array"]
 static BEFORE_MAIN: extern "C" fn() = fill;
 
-/// Opens something in place of each of the three that is closed; what is written there is lost.
+/// Opens a file in place of each closed standard file; what is written there is lost.
 #[allow(unsafe_code)]
 extern "C" fn fill() {
     for file in STDIN_FILENO..=STDERR_FILENO {
-        // SAFETY: system calls with constant arguments; paths end with a zero. Nothing of Rust's runtime is used, which
-        // is not there yet. An open file gets the lowest number that is free, and those below `file` are not.
+        // SAFETY: system calls with constant arguments; paths end with a zero byte. Nothing of Rust's runtime is used,
+        // which is not started yet. An open file gets the lowest free number, and those below `file` are in use.
         unsafe {
             if fcntl(file, F_GETFD) < 0 && open(c"/dev/null".as_ptr().cast::<c_char>(), O_RDWR) < 0 {
                 open(c"/".as_ptr().cast::<c_char>(), O_RDONLY);

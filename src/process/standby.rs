@@ -1,8 +1,8 @@
-//! The program as one of several servers: standing by, becoming active, and beginning anew.
+//! The program as one of several servers: standing by, becoming active, and restarting.
 //!
 //! Owns the order: follow the shared log until it is this server's turn, serve, and hand over. A server that must not
-//! answer any more replaces itself by a fresh process: then all its connections are closed at once, and nothing it knew
-//! is left.
+//! reply any more replaces itself with a fresh process, which closes all of its connections at once and drops its
+//! state.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -23,16 +23,16 @@ use signal_hook::iterator::Signals;
 /// The exit status if an address cannot be used, as in the server.
 const NO_ADDRESS: u8 = 111;
 
-/// What standing by has led to.
+/// How standing by ended.
 pub enum Turn {
     /// This server is active from now on.
     Active(Box<Active>),
-    /// A signal has ended it, or it cannot go on.
+    /// The server was stopped by a signal, or cannot continue.
     Ended(ExitCode),
 }
 
-/// Follows the shared log until it is this server's turn. If it `reloads` files at a hang-up, there are none to read
-/// yet, and it goes on.
+/// Follows the shared log until it is this server's turn. If SIGHUP `reloads` files, there are none to read yet, and
+/// the signal is ignored.
 pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads: bool) -> Turn {
     follow(cluster, settings, signals, reloads).unwrap_or_else(|(code, problem)| {
         log::error!("{problem}");
@@ -40,14 +40,14 @@ pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, r
     })
 }
 
-/// The same; the error is an exit code and what is wrong.
+/// Like `stand_by`; the error is an exit code and a message.
 fn follow(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads: bool) -> Result<Turn, (u8, String)> {
     let folder = settings.config.log_folder.as_deref();
     let folder =
         folder.ok_or_else(|| (BAD_USAGE, "--journal needs a folder for this server's copy: -b DIR".to_owned()))?;
-    // Before anything is made in the folder: it must belong to whom this process then is.
+    // Before anything is created in the directory: it must belong to the user that this process becomes.
     host::settle(settings.config.user.as_deref(), Some(folder))?;
-    // What would keep this server from becoming active is found now.
+    // Detects now what would keep this server from becoming active.
     Server::try_start(&settings.config).map_err(|error| (error.code, error.to_string()))?;
     let address = cluster.advertise.clone().unwrap_or_else(|| own_address(settings));
     let journal = Etcd::new(&cluster.location).map_err(|problem| (1, format!("--journal: {problem}")))?;
@@ -93,12 +93,12 @@ fn follow(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads
     }
 }
 
-/// What a server that stands by tells of what it sees.
+/// What a standby reports about what it sees.
 struct Follower {
     relay: Option<Relay>,
-    /// The turn of the active server that was told last.
+    /// The last reported epoch of the active server.
     epoch: u64,
-    /// What is wrong at the moment, each told once.
+    /// The current problems, each of which is reported once.
     troubles: Vec<std::io::ErrorKind>,
 }
 
@@ -126,8 +126,8 @@ impl Follower {
     }
 }
 
-/// A server without a queue at the addresses for HTTP, if there are any: it tells that this one stands by. Behind a
-/// relay it listens on a port of its own instead of those that the relay takes.
+/// Opens a server without a queue at the addresses for HTTP, if there are any, which reports that this server stands
+/// by. With a relay, it listens on a separate port instead of those that the relay takes.
 fn open_door(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Result<Option<Server>, StartError> {
     if settings.config.http.is_empty() {
         return Ok(None);
@@ -146,19 +146,19 @@ fn open_door(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Resul
     Server::with(config).map(Some)
 }
 
-/// Forwards clients of all TCP addresses.
+/// Starts to forward clients of all TCP addresses.
 fn start_relay(settings: &Settings, door: Option<&Server>) -> std::io::Result<Relay> {
     let mut doors = doors(settings);
-    // Those with TLS are the door's: what is encrypted does not show what it asks for.
+    // The server without a queue serves addresses with TLS: encrypted bytes do not show what they request.
     doors.retain(|(protocol, _)| *protocol != format!("{HTTP}{WITH_TLS}"));
     let most = settings.config.max_connections / 2;
     Relay::start(&doors, most, door.and_then(|door| door.address_of(Wire::Http)))
 }
 
-/// Behind the name of a protocol in what a server notes of its addresses.
+/// The suffix of a protocol's name in the addresses that a server publishes.
 const WITH_TLS: &str = "+tls";
 
-/// The TCP addresses of this server, each with its protocol.
+/// Returns the TCP addresses of this server, each with its protocol.
 fn doors(settings: &Settings) -> Vec<(String, String)> {
     let config = &settings.config;
     let all = [
@@ -180,7 +180,8 @@ fn doors(settings: &Settings) -> Vec<(String, String)> {
     all.filter_map(|(wire, address, usual)| named(wire, address, usual)).collect()
 }
 
-/// Where relays reach this server: its first address for each protocol, with the host of `advertise` if that is given.
+/// Returns the addresses at which relays reach this server: the first one for each protocol, with the host of
+/// `advertise` if there is one.
 fn services(settings: &Settings, advertise: Option<&str>) -> Services {
     let mut services = Services::new();
     for (protocol, address) in doors(settings) {
@@ -194,8 +195,8 @@ fn services(settings: &Settings, advertise: Option<&str>) -> Services {
     services
 }
 
-/// Has this process begin anew when it must not answer any more, and end in order when another is to take its place.
-/// The flag tells the second.
+/// Restarts this process when it must not reply any more, and stops it cleanly when another server should take over.
+/// The flag reports the latter.
 pub fn watch(
     active: &Active,
     handle: signal_hook::iterator::Handle,
@@ -218,15 +219,15 @@ pub fn watch(
     Ok(switching)
 }
 
-/// The server is about to stop. If another is to take its place, this process goes on, which the service manager must
-/// not take for its end.
+/// Called before the server stops. If another server takes over, this process continues, which the service manager must
+/// not mistake for its end.
 pub fn leave(active: &Active, switching: &AtomicBool) {
     active.note_closing();
     let stopping = if switching.load(Ordering::Acquire) { "" } else { "STOPPING=1\n" };
     systemd::notify(&format!("{stopping}STATUS=closing, epoch {}", active.epoch()));
 }
 
-/// After the server has stopped in order: lets another take its place.
+/// Called after the server has stopped cleanly: lets another one take over.
 pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) -> ExitCode {
     match active.release() {
         Ok(()) => log::info!("journal: released"),
@@ -238,8 +239,8 @@ pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) 
     ExitCode::SUCCESS
 }
 
-/// Replaces this process by a fresh one with the same command line, which closes its sockets and files. A process that
-/// was told to stop exits instead.
+/// Replaces this process with a fresh one with the same command line, which closes its sockets and files. A process
+/// that was told to stop exits instead.
 fn begin_anew(stops: &StopRequests) -> ! {
     if stops.last_check() {
         std::process::exit(0);
@@ -252,7 +253,7 @@ fn begin_anew(stops: &StopRequests) -> ! {
     std::process::exit(1);
 }
 
-/// Host and port of the first TCP address for beanstalk clients.
+/// Returns host and port of the first TCP address for beanstalk clients.
 fn own_address(settings: &Settings) -> String {
     let tcp = settings.config.listen.iter().find_map(|address| match address {
         Address::Tcp(host, port) | Address::Tls(host, port) => Some((host.clone(), *port)),

@@ -1,7 +1,8 @@
-//! What ties the program to whoever started it: a test suite, a Makefile, a supervisor. For the program alone.
+//! What ties the program to its parent process, such as a test suite, a Makefile or a supervisor. For the program
+//! alone.
 //!
-//! Owns the file with the port, the line that says that the server listens, and the wait for the end of the parent.
-//! Must not know the server: it is told the addresses.
+//! Owns the file with the port, the line that reports that the server listens, and the wait for the end of the parent.
+//! Must not know the server, which passes the addresses.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -18,24 +19,24 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::unistd::{getpid, getppid, getsid, Pid};
 use signal_hook::consts::SIGTERM;
 
-/// The last of the standard files, which stay open when the line is written.
+/// The last of the standard files, which stay open after the line is written.
 const LAST_STANDARD: RawFd = 2;
 
-/// How often the parent is looked for where the system cannot wait for it (Linux before 5.3).
+/// Interval between checks of the parent where the system cannot wait for it (Linux before 5.3).
 const GLANCE: Duration = Duration::from_millis(500);
 
-/// Bytes of stack of the thread that waits for the end of the parent.
+/// The stack size in bytes of the thread that waits for the end of the parent.
 const STACK: usize = 64 * 1024;
 
-/// An open file that is told when the server listens.
+/// An open file to which the server writes when it listens.
 pub struct ReadyFile(RawFd);
 
 impl ReadyFile {
-    /// Looks whether a file of this number is open. To be called before this process opens files of its own, one of
-    /// which might get the number.
+    /// Checks that a file with this number is open. Call this before this process opens files, one of which might get
+    /// the number.
     #[allow(unsafe_code)]
     pub fn claim(number: RawFd) -> io::Result<ReadyFile> {
-        // SAFETY: looked at, not taken; if it is not open, the call says so.
+        // SAFETY: the file is inspected, not taken; if it is not open, the call returns an error.
         let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
         fcntl(file, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
         if system::is_listener(file) {
@@ -44,10 +45,11 @@ impl ReadyFile {
         Ok(ReadyFile(number))
     }
 
-    /// Writes the addresses, in one line with spaces between them, and closes the file unless it is a standard one.
+    /// Writes the addresses in one line, separated by spaces, and closes the file unless it is a standard file.
     #[allow(unsafe_code)]
     pub fn tell(self, names: &[String]) -> io::Result<()> {
-        // SAFETY: it was open when it was claimed, nothing else in this process has that number, and it is taken once.
+        // SAFETY: the file was open when it was claimed, nothing else in this process uses its number, and it is taken
+        // once.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(self.0) });
         let told = (&file).write_all(format!("{}\n", names.join(" ")).as_bytes());
         if self.0 <= LAST_STANDARD {
@@ -61,7 +63,7 @@ impl ReadyFile {
 pub struct PortFile(FileEntry);
 
 impl PortFile {
-    /// Writes the port of this address. Readers never see a part of it.
+    /// Writes the port of this address. Readers never see an incomplete file.
     pub fn write(path: &Path, address: Option<SocketAddr>) -> io::Result<PortFile> {
         let port = address.map(|address| address.port());
         let port = port.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "the server has no TCP port"))?;
@@ -78,20 +80,20 @@ impl Drop for PortFile {
 /// The process that started this one.
 pub struct Parent {
     id: Pid,
-    /// Becomes readable when that process ends, where the system can do that.
+    /// Becomes readable when that process ends, where the system supports this.
     end: Option<OwnedFd>,
-    /// The process that started this one has ended already, and another one has taken its place.
+    /// The process that started this one has ended already, and another one is now the parent.
     is_foster: bool,
 }
 
 impl Parent {
-    /// To be called at the start: it is whoever is the parent then.
+    /// Call this at startup, because the parent may change.
     pub fn find() -> Parent {
         let id = getppid();
         Parent { id, end: system::end_of(id), is_foster: is_foster(id) }
     }
 
-    /// From now on, the end of that process stops this one, as SIGTERM does.
+    /// From now on, the end of the parent stops this process like SIGTERM.
     pub fn tie(self) -> io::Result<()> {
         std::thread::Builder::new().name("parent".to_owned()).stack_size(STACK).spawn(move || {
             self.wait();

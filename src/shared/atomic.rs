@@ -1,4 +1,4 @@
-//! Atomics of 64 bits on every processor.
+//! 64-bit atomics on every processor.
 //!
 //! Owns the choice: the standard library's where the processor has them, and those of a crate on mips, armv5, powerpc
 //! and riscv32.

@@ -1,4 +1,4 @@
-//! Base64, by which JSON carries bytes that are no text.
+//! Base64, in which JSON carries bytes that are not text.
 //!
 //! Owns the standard alphabet of RFC 4648, with padding. Pure.
 
@@ -15,14 +15,14 @@ pub fn push(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// These bytes in base64, as a text of its own.
+/// Returns the bytes in base64.
 pub fn encode(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
     push(&mut out, bytes);
     out.into_iter().map(char::from).collect()
 }
 
-/// The bytes of padded base64; none if it is not.
+/// Decodes padded base64; returns `None` if it is malformed.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let padding = text.iter().rev().take_while(|letter| **letter == b'=').count();
     if text.len() % 4 != 0 || padding > 2 {

@@ -29,11 +29,11 @@ const MAX_LINKS: usize = 40;
 pub struct FilePlace {
     folder: OwnedFd,
     name: OsString,
-    /// This process gains nothing by following a link here: it is not root, or only root can change the folder.
+    /// Following a link here gains this process nothing: it is not root, or only root can change the folder.
     is_safe: bool,
 }
 
-/// A file in its place, known by its inode, since another file may take its place.
+/// A file at its path, identified by its inode, because another file may replace it.
 #[derive(Debug)]
 pub struct FileEntry {
     place: FilePlace,
@@ -60,7 +60,7 @@ impl FilePlace {
         loop {
             let is_safe = is_only_root_s(&fstat(&folder)?);
             let name = rest.pop().ok_or(Errno::EISDIR)?;
-            // Links to open files, as of /dev/stdout, have no path that could be walked.
+            // Links to open files, such as /dev/stdout, have no path that could be walked.
             let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
             match readlinkat(&folder, name.as_os_str()) {
                 _ if is_last => return Ok(FilePlace { folder, name, is_safe }),
@@ -93,12 +93,12 @@ impl FilePlace {
         Ok(unlinkat(&self.folder, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// Opens the folder itself, to lock or to sync it.
+    /// Opens the folder itself, for locking or syncing.
     pub fn open_folder(&self) -> io::Result<File> {
         Ok(File::from(openat(&self.folder, ".", OFlag::O_RDONLY | FOLDER, Mode::empty())?))
     }
 
-    /// Identifies the file that is in this place now.
+    /// Identifies the file that is currently at this place.
     pub fn into_entry(self) -> io::Result<FileEntry> {
         let status = self.status()?.ok_or(Errno::ENOENT)?;
         Ok(self.entry_of(&status))
@@ -132,13 +132,13 @@ impl FilePlace {
         }
     }
 
-    /// Puts a new file with these bytes in this place, all at once.
+    /// Atomically replaces the entry with a new file with these bytes.
     pub fn replace(self, bytes: &[u8]) -> io::Result<FileEntry> {
         let mut fresh = self.name.clone();
         fresh.push(format!(".{}", std::process::id()));
         let unlink = || unlinkat(&self.folder, fresh.as_os_str(), UnlinkatFlags::NoRemoveDir);
         let file = match self.create(&fresh, OFlag::O_WRONLY) {
-            // Left behind by an earlier process with this number.
+            // Left behind by an earlier process with this ID.
             Err(Errno::EEXIST) => unlink().and_then(|()| self.create(&fresh, OFlag::O_WRONLY)),
             created => created,
         };
@@ -163,7 +163,7 @@ impl FilePlace {
         }
         if let Some((user, group)) = owner {
             let made = openat(&self.folder, self.name.as_os_str(), FOLDER | OFlag::O_RDONLY, Mode::empty())?;
-            // Another folder may have taken its place; one that is not root's needs no new owner.
+            // Another folder may have replaced it; one that does not belong to root needs no new owner.
             if Uid::from_raw(fstat(&made)?.st_uid) == geteuid() {
                 fchown(&made, Some(user.into()), Some(group.into()))?;
             }
@@ -197,7 +197,7 @@ impl FileEntry {
     }
 }
 
-/// Opens a file for lines to be appended. A file that root creates belongs to `owner`, who is to open it again.
+/// Opens a log file for appending. A file that root creates belongs to `owner`, who must be able to open it again.
 pub fn open_log(path: &Path, owner: Option<u32>) -> io::Result<File> {
     let (file, is_new, _) = FilePlace::open(path, OFlag::O_WRONLY | OFlag::O_APPEND)?;
     match owner {
@@ -207,10 +207,9 @@ pub fn open_log(path: &Path, owner: Option<u32>) -> io::Result<File> {
     Ok(file)
 }
 
-/// Calls `bind`, which creates a socket file; the file has this mode from the beginning. The umask of all threads is
-/// another one meanwhile.
+/// Calls `bind`, which creates a socket file with this mode. Meanwhile, the umask of all threads differs.
 pub fn with_mode(mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    // Two threads at once would leave the umask of one of them behind.
+    // Two threads at once could leave the umask of one of them behind.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock();
     let before = umask(Mode::from_bits_truncate((!mode & 0o777) as mode_t));
@@ -222,7 +221,7 @@ pub fn with_mode(mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result
 /// Flags for a folder that is not a link.
 const FOLDER: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// Returns `true` if nobody but root can change what is in this folder.
+/// Returns `true` if only root can change the contents of this folder.
 fn is_only_root_s(folder: &FileStat) -> bool {
     folder.st_uid == 0 && !Mode::from_bits_truncate(folder.st_mode).intersects(Mode::S_IWGRP | Mode::S_IWOTH)
 }
@@ -231,7 +230,7 @@ fn kind(status: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT
 }
 
-/// Where to begin with a path.
+/// Returns where a path starts.
 fn start_of(path: &Path) -> &'static str {
     if path.is_absolute() {
         "/"
@@ -240,7 +239,7 @@ fn start_of(path: &Path) -> &'static str {
     }
 }
 
-/// Names of the entries on the way, the last one first.
+/// Returns the names of the entries on the path, the last one first.
 fn parts(path: &Path) -> Vec<OsString> {
     let named = path.components().rev().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     named.map(|part| part.as_os_str().to_owned()).collect()

@@ -1,7 +1,7 @@
-//! JSON: objects that are written, and what is read.
+//! JSON: writing objects, and reading.
 //!
-//! Owns the quoting; what is no text is in base64. What is malformed never makes it panic, and nesting is bounded. Must
-//! not know what a key means.
+//! Owns the quoting; bytes that are not text are in base64. Malformed input never causes a panic, and nesting is
+//! bounded. Must not know what a key means.
 
 use std::borrow::Cow;
 
@@ -12,17 +12,17 @@ use hifijson::{Expect, SliceLexer};
 
 use crate::shared::base64;
 
-/// Depth of lists and objects in each other that is read.
+/// Maximum depth of nested lists and objects.
 const DEPTH: usize = 16;
 
-/// `true` for characters that steer a terminal, reorder the text around them, break a line or cannot be seen.
+/// Returns `true` for characters that control a terminal, reorder the surrounding text, break a line or are invisible.
 pub fn is_hostile(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{feff}')
         || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
 }
 
-/// Appends a text in quotes. Bytes that are no UTF-8 are replaced, and hostile characters are escaped.
+/// Appends a quoted text. Bytes that are not UTF-8 are replaced, and hostile characters are escaped.
 #[inline(never)]
 fn quote(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
@@ -41,7 +41,7 @@ fn quote(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
-/// An object of its own, with the members that `fill` writes.
+/// Returns an object with the members that `fill` writes.
 pub fn object(fill: impl FnOnce(&mut Members)) -> String {
     let mut out = Vec::new();
     let mut members = Members::begin(&mut out);
@@ -57,7 +57,7 @@ pub struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// Begins an object behind what is there.
+    /// Begins an object after the existing bytes.
     pub fn begin(out: &'a mut Vec<u8>) -> Members<'a> {
         out.push(b'{');
         Members { out, first: true }
@@ -82,7 +82,7 @@ impl<'a> Members<'a> {
         quote(self.out, text);
     }
 
-    /// Something that is JSON already.
+    /// Appends a value that is JSON already.
     #[inline(never)]
     pub fn raw(&mut self, key: &str, json: &str) {
         self.key(key);
@@ -93,7 +93,7 @@ impl<'a> Members<'a> {
         self.raw(key, if value { "true" } else { "false" });
     }
 
-    /// Bytes: as text under `key` if they are UTF-8, else under `key-base64`.
+    /// Appends bytes: as text under `key` if they are UTF-8, and otherwise under `key-base64`.
     pub fn bytes(&mut self, key: &str, bytes: &[u8]) {
         match std::str::from_utf8(bytes) {
             Ok(_) => self.text(key, bytes),
@@ -106,10 +106,10 @@ impl<'a> Members<'a> {
     }
 }
 
-/// A value, borrowed from the bytes that it was read from.
+/// A value that is borrowed from the bytes that were read.
 type Read<'a> = Value<&'a str, Cow<'a, str>>;
 
-/// Reads one value in UTF-8; the error says what is wrong with it.
+/// Reads one value in UTF-8. The error says what is wrong.
 fn read(bytes: &[u8]) -> Result<Read<'_>, String> {
     std::str::from_utf8(bytes).map_err(|_| "no JSON: it is not UTF-8")?;
     let mut lexer = SliceLexer::new(bytes);
@@ -117,11 +117,11 @@ fn read(bytes: &[u8]) -> Result<Read<'_>, String> {
     value.map_err(|error| format!("no JSON: {error}"))
 }
 
-/// What a program answers, of which parts are asked for by their path.
+/// The response of a program, whose parts are accessed by path.
 pub struct Document<'a>(Read<'a>);
 
 impl<'a> Document<'a> {
-    /// Reads it; what is malformed has no parts.
+    /// Reads the document; malformed input has no parts.
     pub fn read(bytes: &'a [u8]) -> Document<'a> {
         Document(read(bytes).unwrap_or(Value::Null))
     }
@@ -131,12 +131,12 @@ impl<'a> Document<'a> {
     }
 }
 
-/// A part of a document; null if it is not there, and then it has no parts either.
+/// A part of a document; null if it does not exist, in which case it has no parts either.
 #[derive(Clone, Copy)]
 pub struct Part<'d>(&'d Read<'d>);
 
 impl<'d> Part<'d> {
-    /// The member of an object with this name.
+    /// Returns the member of an object with this name.
     #[inline(never)]
     pub fn get(self, name: &str) -> Part<'d> {
         Part(match self.0 {
@@ -145,13 +145,13 @@ impl<'d> Part<'d> {
         })
     }
 
-    /// The elements of an array; none if it is no array.
+    /// Returns the elements of an array; none if the part is not an array.
     pub fn elements(self) -> impl ExactSizeIterator<Item = Part<'d>> {
         let Value::Array(elements) = self.0 else { return [].iter().map(Part) };
         elements.iter().map(Part)
     }
 
-    /// The element at this place of an array.
+    /// Returns the element at this index of an array.
     pub fn at(self, place: usize) -> Part<'d> {
         self.elements().nth(place).unwrap_or(Part(&Value::Null))
     }
@@ -163,13 +163,13 @@ impl<'d> Part<'d> {
         }
     }
 
-    /// The bytes that a text has in base64; none if it has none.
+    /// Returns the bytes of a base64 text, or `None` if the part is not one.
     #[inline(never)]
     pub fn bytes(self) -> Vec<u8> {
         self.text().and_then(|text| base64::decode(text.as_bytes())).unwrap_or_default()
     }
 
-    /// A whole number, which may be written as a text.
+    /// Returns a whole number, which may be written as text.
     #[inline(never)]
     pub fn number(self) -> Option<u64> {
         match self.0 {
@@ -187,7 +187,7 @@ fn find<'v, 'a>(members: &'v [(Cow<'a, str>, Read<'a>)], key: &str) -> Option<&'
     members.iter().find(|(found, _)| found == key).map(|(_, value)| value)
 }
 
-/// Why an object cannot be read.
+/// The reason why an object cannot be read.
 struct Malformed(String);
 
 impl<E: Into<hifijson::Error>> From<E> for Malformed {
@@ -196,23 +196,22 @@ impl<E: Into<hifijson::Error>> From<E> for Malformed {
     }
 }
 
-/// What becomes of members that are not asked for.
+/// How to treat members that were not requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strays {
-    /// The first one ends the reading.
+    /// The first one ends the parsing.
     Refused,
     /// They are read to their end and dropped, one at a time.
     Ignored,
 }
 
-/// An object that was read. Its members are texts, numbers, truths and nulls, at most as many as were asked for.
+/// A parsed object. Its members are texts, numbers, booleans and nulls, at most as many as were requested.
 #[derive(Debug, Default)]
 pub struct Object<'a>(Vec<(Cow<'a, str>, Read<'a>)>);
 
 impl<'a> Object<'a> {
-    /// Reads one in UTF-8, of which only the members in `known` are kept. The error says what is wrong with it. Lists,
-    /// objects within it, and a key that occurs twice are refused at once, so that what is kept is never more than the
-    /// texts in `bytes`.
+    /// Parses an object in UTF-8, and keeps only the members in `known`. The error says what is wrong. Lists, nested
+    /// objects and duplicate keys are refused at once, so that the object is never larger than the texts in `bytes`.
     pub fn parse(bytes: &'a [u8], known: &[&str], strays: Strays) -> Result<Object<'a>, String> {
         std::str::from_utf8(bytes).map_err(|_| "no JSON: it is not UTF-8")?;
         let mut members = Vec::new();
@@ -225,7 +224,7 @@ impl<'a> Object<'a> {
         read.map(|()| Object(members)).map_err(|Malformed(text)| text)
     }
 
-    /// A member that is a text; an error if it is something else.
+    /// Returns a member that is a text, or an error if it is something else.
     #[inline(never)]
     pub fn text(&self, key: &str) -> Result<Option<&str>, ()> {
         match find(&self.0, key) {
@@ -235,7 +234,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The same, taken out of the object, so that a long text need not be copied.
+    /// Like `text`, but takes the text out of the object, so that a long one need not be copied.
     pub fn take_text(&mut self, key: &str) -> Result<Option<Cow<'a, str>>, ()> {
         match self.0.iter_mut().find(|(found, _)| found == key) {
             None => Ok(None),
@@ -244,7 +243,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A member that is a whole number from 0 up; an error if it is something else.
+    /// Returns a member that is a nonnegative whole number, or an error if it is something else.
     #[inline(never)]
     pub fn number(&self, key: &str) -> Result<Option<u64>, ()> {
         match find(&self.0, key) {
@@ -255,7 +254,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Letters of an unknown key that are shown.
+/// The number of characters shown of an unknown key.
 const SHOWN_KEY: usize = 100;
 
 fn read_member<'a>(
@@ -388,7 +387,7 @@ mod tests {
 
     #[test]
     fn a_list_ends_the_reading_where_it_begins() {
-        // Behind the list nothing is looked at, or it would be something else that is wrong.
+        // Nothing after the list is read; otherwise, there would be another error.
         let text = format!("{{\"a\":[{}", "0,".repeat(500_000));
         for (known, expected) in [(&["a"][..], "a: neither lists"), (&[], "unknown in the body: a")] {
             let error = Object::parse(text.as_bytes(), known, Strays::Refused).expect_err("a list");

@@ -1,7 +1,7 @@
-//! Until when a server may answer, if another may take its place.
+//! The time until which a server may reply, if another one may take its place.
 //!
-//! Owns that moment. Every reply looks at it right before it is written to a socket, on whatever thread: a process that
-//! was stopped for a while, or whose thread comes late, says nothing any more. Must not know who grants it, or why.
+//! Owns that time. Every thread checks it right before it writes a reply to a socket: a process that was stopped for a
+//! while, or a thread that is late, sends nothing any more. Must not know who grants the lease, or why.
 //!
 //! Promises: P33.
 
@@ -11,23 +11,23 @@ use std::time::Duration;
 use super::system;
 use crate::shared::atomic::{AtomicU64, Ordering};
 
-/// A moment of the clock that never stops: unlike `Instant`, it also counts while the machine is suspended, as the
-/// clocks of the other servers do.
+/// A time of the clock that never stops: unlike `Instant`, it also counts while the machine is suspended, like the
+/// clocks of the other servers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// The present, by a look at that clock.
+    /// Returns the current time of that clock.
     pub fn now() -> Moment {
         Moment(system::boot_time().as_nanos() as u64)
     }
 
-    /// The time from an earlier moment to this one; zero if `earlier` is later.
+    /// Returns the duration since an earlier time; zero if `earlier` is later.
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Milliseconds since the machine was started.
+    /// Returns the milliseconds since the machine was started.
     pub fn millis(self) -> u64 {
         self.0 / 1_000_000
     }
@@ -41,30 +41,30 @@ impl Add<Duration> for Moment {
     }
 }
 
-/// The moment up to which a server may answer its clients.
+/// The time until which a server may reply to its clients.
 #[derive(Debug)]
 pub struct Lease {
-    /// The nanoseconds of a [`Moment`]; 0 when it is over for good.
+    /// The nanoseconds of a [`Moment`]; 0 if the lease has ended permanently.
     until: AtomicU64,
 }
 
-/// A moment that never comes: the lease of a server that is alone.
+/// A time that never comes: the lease of a single server.
 const ENDLESS: u64 = u64::MAX;
 
 impl Default for Lease {
-    /// One without end, for a server that is alone.
+    /// Creates a lease without an end, for a single server.
     fn default() -> Lease {
         Lease { until: AtomicU64::new(ENDLESS) }
     }
 }
 
 impl Lease {
-    /// One that ends at this moment unless it is extended.
+    /// Creates a lease that ends at this time unless it is extended.
     pub fn new(until: Moment) -> Lease {
         Lease { until: AtomicU64::new(until.0) }
     }
 
-    /// Whether nothing may be answered any more.
+    /// Returns `true` if the server must not reply any more.
     pub fn is_over(&self) -> bool {
         match self.until.load(Ordering::Acquire) {
             ENDLESS => false,
@@ -72,14 +72,14 @@ impl Lease {
         }
     }
 
-    /// Lets it last until this moment at least, unless it is over.
+    /// Extends the lease to at least this time, unless it has ended.
     pub fn extend(&self, until: Moment) {
         let now = Moment::now();
         let later = |old: u64| (now.0 < old && old < until.0).then_some(until.0);
         let _ = self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
     }
 
-    /// Ends it for good: it cannot be extended any more.
+    /// Ends the lease permanently: it cannot be extended any more.
     pub fn end(&self) {
         self.until.store(0, Ordering::Release);
     }

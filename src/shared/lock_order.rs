@@ -7,7 +7,7 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-/// Whoever makes segments ready, removes them, or tries a failed disk (`Wal`).
+/// Creating segments in advance, removing them, or retrying a failed disk (`Wal`).
 pub const MAINTENANCE: u8 = 1;
 
 /// One sync at a time (`Wal`).
@@ -16,7 +16,7 @@ pub const SYNCING: u8 = 2;
 /// Open files, and the bytes that are not durable yet (`Wal`).
 pub const WRITER: u8 = 3;
 
-/// The queue and all that changes with it (`Hub`).
+/// The queue and everything that changes with it (`Hub`).
 pub const ENGINE: u8 = 4;
 
 /// The output of one connection (`Outbox`).
@@ -48,7 +48,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
         MutexGuard { guard: self.0.lock(), rank }
     }
 
-    /// The same, but waits no longer than `time`.
+    /// Like `lock`, but waits at most `time`.
     pub fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, T>> {
         let rank = HeldRank::take(RANK);
         Some(MutexGuard { guard: self.0.try_lock_for(time)?, rank })
@@ -83,7 +83,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// The note of this thread that it holds a lock.
+/// The record that this thread holds a lock.
 #[derive(Debug)]
 struct HeldRank {
     #[cfg(debug_assertions)]
@@ -100,7 +100,7 @@ impl HeldRank {
 
 #[cfg(debug_assertions)]
 thread_local! {
-    /// A bit for each rank that the thread holds.
+    /// One bit for each rank that the thread holds.
     static HELD: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 

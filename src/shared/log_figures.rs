@@ -1,21 +1,21 @@
-//! What a server tells of its log: how it is, and how large.
+//! What a server reports about its log: its state and size.
 //!
-//! Owns the words for it, which the log fills in and protocols show. Plain data; must not do anything.
+//! Owns the terms, which the log fills in and protocols show. Plain data; must not do anything.
 
-/// How the log is, as `stats` and the log of events say it.
+/// The state of the log, as `stats` and the log of events show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Health {
-    /// What is told as kept is kept.
+    /// Acknowledged changes are stored.
     #[default]
     Ok,
-    /// No space for another segment: new jobs are refused once the space at hand is used, deletes are still durable.
+    /// No space for another segment: new jobs are refused once the remaining space is used; deletes are still durable.
     Full,
-    /// The disk refuses writes or syncs: nothing is durable until it takes them again.
+    /// The disk refuses writes or syncs: nothing is durable until it accepts them again.
     Failing,
 }
 
 impl Health {
-    /// The word that operators know it by.
+    /// Returns the name of the state.
     pub fn word(self) -> &'static str {
         match self {
             Health::Ok => "ok",
@@ -27,23 +27,23 @@ impl Health {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogFigures {
-    /// Number of the oldest segment.
+    /// The number of the oldest segment.
     pub oldest: u64,
-    /// Number of the segment that is written to.
+    /// The number of the current segment.
     pub current: u64,
-    /// Records written again by compaction.
+    /// The number of records rewritten by compaction.
     pub migrated: u64,
-    /// Records appended since the start.
+    /// The number of records appended since the start.
     pub written: u64,
-    /// Stretches that could not be read at the start.
+    /// The number of regions that could not be read at startup.
     pub skipped: u64,
-    /// Segments that were removed by somebody else while the server ran.
+    /// The number of segments that others removed while the server ran.
     pub lost: u64,
-    /// Full size of a segment, in bytes.
+    /// The size of a full segment in bytes.
     pub segment_size: u64,
-    /// Bytes of all segments on the disk.
+    /// The total size of the segments on disk in bytes.
     pub disk: u64,
-    /// Bytes of them that the live jobs need.
+    /// How many of these bytes the live jobs need.
     pub live: u64,
     pub health: Health,
 }

@@ -1,7 +1,7 @@
-//! What several rooms share, and none of them owns: text formats, files, locks, the machine, and the part of one server
-//! among several.
+//! What several modules share, and none of them owns: text formats, files, locks, the machine, and the role of one of
+//! several servers.
 //!
-//! Owns its files. Imports no other room.
+//! Owns its files. Imports no other module.
 
 pub mod atomic;
 pub mod base64;

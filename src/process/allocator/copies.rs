@@ -58,7 +58,7 @@ global_asm!(
     "22:",
     "test edx, edx",
     "jz 23f",
-    // The first, the middle and the last byte, which are all there are of 1 to 3.
+    // The first, the middle and the last byte, which cover 1 to 3 bytes.
     "movzx ecx, byte ptr [rsi]",
     "movzx r8d, byte ptr [rsi + rdx - 1]",
     "shr edx, 1",
@@ -128,7 +128,7 @@ global_asm!(
     "movups [r9 + 48], xmm1",
     "movups [rdi], xmm0",
     "ret",
-    // Backward, since the destination begins within the source: the first 64 bytes are in xmm0, xmm2, xmm3, xmm4.
+    // Backward, because the destination begins within the source: the first 64 bytes are in xmm0, xmm2, xmm3, xmm4.
     "50:",
     "lea r9, [rdi + 64]",
     "lea r8, [rdi + rdx - 1]",
@@ -152,7 +152,7 @@ global_asm!(
     "movups [rdi + 48], xmm4",
     "movups [rdi + rdx - 16], xmm1",
     "ret",
-    // A large copy without overlap: the time to start is worth it.
+    // A large copy without overlap: the startup time is worth it.
     "60:",
     "mov r8, rsi",
     "sub r8, rdi",
@@ -174,10 +174,10 @@ mod tests {
         fn beanpole_copy(to: *mut u8, from: *const u8, length: usize) -> *mut u8;
     }
 
-    /// The longest copy; longer ones differ only in how often their loops run.
+    /// The longest tested copy; longer ones differ only in the number of iterations.
     const MOST: usize = 4096 + 64;
 
-    /// What a byte is before the copy.
+    /// Returns the value of a byte before the copy.
     fn byte(place: usize) -> u8 {
         (place ^ ((place >> 8) * 7)) as u8
     }

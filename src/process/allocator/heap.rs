@@ -13,19 +13,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dlmalloc::{Allocator, Dlmalloc};
 use nix::libc;
 
-/// Bytes from which on a piece is mapped by itself. Bodies of the default size limit are below it, the tables and
-/// buffers that grow mostly above.
+/// The size in bytes above which a piece is mapped separately. Bodies of the default size limit are smaller; growing
+/// tables and buffers are mostly larger.
 const LARGE: usize = 128 * 1024;
 
-/// Bytes of a segment: what one piece in use keeps from the system at most. Fewer would be mapped and unmapped too
-/// often.
+/// The size of a segment in bytes: the maximum that one piece in use keeps from the system. Smaller ones would be
+/// mapped and unmapped too often.
 const SEGMENT: usize = 1 << 20;
 
-/// Bytes behind each segment that nobody touches, so that it does not touch the next: dlmalloc joins segments that do,
-/// and gives back whole ones only.
+/// Unused bytes after each segment, so that it is not adjacent to the next: dlmalloc joins adjacent segments, and
+/// returns only whole ones.
 const GAP: usize = 64 * 1024;
 
-/// The most that a page may have; pieces that are mapped are aligned to the least, which is 4096.
+/// The largest page size; mapped pieces are aligned to the smallest, which is 4096.
 const PAGE: usize = 64 * 1024;
 const ALIGNED: usize = 4096;
 
@@ -33,24 +33,24 @@ const ALIGNED: usize = 4096;
 pub struct ProgramHeap(Mutex<Dlmalloc<Segments>>);
 
 impl ProgramHeap {
-    /// Maps nothing before it is used.
+    /// Creates a heap that maps nothing before it is used.
     pub const fn new() -> ProgramHeap {
         let mut small = Dlmalloc::new_with_allocator(Segments { mapped: Cell::new(0) });
         assert!(small.set_granularity(SEGMENT));
         ProgramHeap(Mutex::new(small))
     }
 
-    /// Gives every segment back that is not used.
+    /// Returns every unused segment to the system.
     #[allow(unsafe_code)]
     pub fn give_back(&self) {
-        // SAFETY: it touches what is free, and nobody else is in the heap.
+        // SAFETY: the call touches free memory, and no other thread is in the heap.
         unsafe {
             self.small().trim(0);
         }
     }
 
     fn small(&self) -> MutexGuard<'_, Dlmalloc<Segments>> {
-        // Nothing in here panics; and the standard library's lock allocates nothing, which this one must not.
+        // Nothing here panics; and the standard library's lock does not allocate, which this one must not do.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -75,7 +75,7 @@ unsafe impl GlobalAlloc for ProgramHeap {
     #[inline(never)]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
-            // The system's pages are zero.
+            // The system's pages are zeroed.
             return map(layout.size());
         }
         unsafe { self.small().calloc(layout.size(), layout.align()) }
@@ -107,13 +107,13 @@ unsafe impl GlobalAlloc for ProgramHeap {
     }
 }
 
-/// Where dlmalloc has its segments from.
+/// The source of dlmalloc's segments.
 pub struct Segments {
-    /// Bytes of all that are there.
+    /// The total size of the segments in bytes.
     mapped: Cell<usize>,
 }
 
-// SAFETY: what is handed out is mapped for it alone, and stays so until it is freed.
+// SAFETY: memory that is handed out is mapped for it alone until it is freed.
 #[allow(unsafe_code)]
 unsafe impl Allocator for Segments {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
@@ -153,7 +153,7 @@ unsafe impl Allocator for Segments {
 #[allow(unsafe_code)]
 fn map(size: usize) -> *mut u8 {
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping, wherever there is room.
+    // SAFETY: a new mapping at any address.
     let place = unsafe { libc::mmap(null_mut(), size, access, kind, -1, 0) };
     if place == libc::MAP_FAILED {
         null_mut()
@@ -164,7 +164,7 @@ fn map(size: usize) -> *mut u8 {
 
 #[allow(unsafe_code)]
 fn unmap(place: *mut u8, size: usize) {
-    // SAFETY: it was mapped here with this size, and its user has done with it. If the system refuses, it is lost.
+    // SAFETY: it was mapped here with this size, and is not used any more. If the system refuses, it leaks.
     unsafe {
         libc::munmap(place.cast(), size);
     }
@@ -173,7 +173,7 @@ fn unmap(place: *mut u8, size: usize) {
 #[allow(unsafe_code)]
 fn remap(place: *mut u8, size: usize, wanted: usize, may_move: bool) -> *mut u8 {
     let flags = if may_move { libc::MREMAP_MAYMOVE } else { 0 };
-    // SAFETY: it was mapped here with this size; where it was, nobody looks any more.
+    // SAFETY: it was mapped here with this size; nothing uses the old address any more.
     let moved = unsafe { libc::mremap(place.cast(), size, wanted, flags) };
     if moved == libc::MAP_FAILED {
         null_mut()
@@ -191,7 +191,7 @@ mod tests {
         unsafe { std::slice::from_raw_parts(piece, size) }.iter().all(|found| *found == byte)
     }
 
-    /// Pieces of all sizes around the bound keep what is in them, however they grow and shrink, and overlap nowhere.
+    /// Pieces of all sizes around the bound keep their contents, however they grow and shrink, and do not overlap.
     #[test]
     fn pieces_keep_what_is_in_them() {
         let heap = ProgramHeap::new();
@@ -232,11 +232,11 @@ mod tests {
         let layout = Layout::from_size_align(1000, 8).unwrap();
         let pieces: Vec<_> = (0..50_000).map(|_| unsafe { heap.alloc(layout) }).collect();
         assert!(heap.small().allocator().mapped.get() >= 50_000 * 1000);
-        // One in the middle stays, and with it its own segment alone.
+        // One in the middle stays, and with it only its own segment.
         let kept = pieces[pieces.len() / 2];
         pieces.iter().filter(|piece| **piece != kept).for_each(|piece| unsafe { heap.dealloc(*piece, layout) });
         heap.give_back();
-        // Beside that segment, dlmalloc keeps the one that it cuts from.
+        // In addition to that segment, dlmalloc keeps the one that it allocates from.
         assert!(heap.small().allocator().mapped.get() <= 2 * SEGMENT);
         unsafe { heap.dealloc(kept, layout) };
         heap.give_back();

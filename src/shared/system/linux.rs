@@ -1,4 +1,4 @@
-//! Linux. Kernels may be older than what is asked of them, and /proc may be missing.
+//! Linux. Kernels may lack newer system calls, and /proc may be missing.
 //!
 //! Owns Linux's own system calls and constants.
 
@@ -24,20 +24,20 @@ mod proc;
 
 pub use proc::*;
 
-/// Opens a folder only to reach what is in it.
+/// Opens a folder only to access its entries.
 pub const O_PATH: OFlag = OFlag::O_PATH;
-/// Lets files have more than 2 GiB where a pointer has 32 bits.
+/// Allows files of more than 2 GiB where a pointer has 32 bits.
 pub const O_LARGEFILE: OFlag = OFlag::O_LARGEFILE;
 /// The limit of a process's address space.
 pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;
 /// Urgent data: a read stops at the urgent mark although more data follows.
 pub const URGENT: Option<Interest> = Some(Interest::PRIORITY);
 
-/// Groups of a peer that are asked for first, and at most.
+/// The number of a peer's groups that are requested first, and the maximum.
 const GROUPS: usize = 32;
 const MAX_GROUPS: usize = 65_536;
 
-/// The time of a clock that also counts while the machine is suspended.
+/// Returns the time of a clock that also counts while the machine is suspended.
 pub fn boot_time() -> Duration {
     // Since Linux 2.6.39.
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
@@ -48,12 +48,12 @@ pub fn is_proc(folder: impl AsFd) -> nix::Result<bool> {
     Ok(fstatfs(folder)?.filesystem_type() == PROC_SUPER_MAGIC)
 }
 
-/// A file without a name, in memory.
+/// Creates a file without a name, in memory.
 pub fn nameless_file() -> io::Result<File> {
     Ok(memfd_create(c"beanpole", MFdFlags::MFD_CLOEXEC)?.into())
 }
 
-/// The user of the process that connected a Unix socket, and its groups, as of that moment.
+/// Returns the user of the process that connected a Unix socket, and its groups at that time.
 pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
     // Process, user and group.
     let mut process = [0; 3];
@@ -73,22 +73,22 @@ pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
     Ok((user, groups))
 }
 
-/// Closes a connection whose peer has not acknowledged data for so long.
+/// Closes a connection whose peer has not acknowledged data for this long.
 pub fn limit_unacknowledged(socket: &SockRef, time: Duration) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(time))
 }
 
-/// The address of a Unix socket that has no file.
+/// Returns the address of a Unix socket that has no file.
 pub fn abstract_address(name: &[u8]) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// Gives up all groups but this one.
+/// Drops all groups but this one.
 pub fn set_groups(group: Gid) -> nix::Result<()> {
     setgroups(&[group])
 }
 
-/// From now on, no program that this process executes has more privileges than it has itself.
+/// Prevents programs that this process executes from gaining privileges.
 pub fn forbid_privileges() -> nix::Result<()> {
     nix::sys::prctl::set_no_new_privs()
 }
@@ -114,10 +114,10 @@ pub fn drop_capabilities() -> nix::Result<()> {
     Errno::result(result).map(drop)
 }
 
-/// A file that becomes readable when this process ends; since Linux 5.3.
+/// Opens a file that becomes readable when this process ends; since Linux 5.3.
 #[allow(unsafe_code)]
 pub fn end_of(process: Pid) -> Option<OwnedFd> {
-    // SAFETY: a system call that takes two numbers and makes a new file, which nobody else has.
+    // SAFETY: a system call that takes two numbers and creates a file that nothing else uses.
     unsafe {
         let file: c_long = libc::syscall(libc::SYS_pidfd_open, process.as_raw(), 0);
         RawFd::try_from(file).ok().filter(|file| *file >= 0).map(|file| OwnedFd::from_raw_fd(file))

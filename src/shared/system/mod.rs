@@ -1,8 +1,8 @@
 //! The differences between operating systems.
 //!
-//! Owns what only Linux has, /proc included, and its replacements on other Unix systems: `linux.rs` and `other.rs` have
-//! the same names. Syncs are no difference: `File::sync_all` and `File::sync_data` use F_FULLFSYNC on macOS. Must not
-//! know what its callers are for.
+//! Owns what only Linux has, including /proc, and its replacements on other Unix systems: `linux.rs` and `other.rs`
+//! have the same names. Syncs do not differ: `File::sync_all` and `File::sync_data` use F_FULLFSYNC on macOS. Must not
+//! know what its callers need it for.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,6 +1,6 @@
 //! Unix systems other than Linux. Type-checked for macOS and FreeBSD.
 //!
-//! Owns replacements for what only Linux has; where there is none, nothing happens or nothing is known.
+//! Owns replacements for what only Linux has; where there is none, nothing is done or known.
 
 use std::fs::{self, File};
 use std::io;
@@ -37,7 +37,7 @@ pub fn is_proc(_folder: impl AsFd) -> nix::Result<bool> {
     Ok(false)
 }
 
-/// A file of the temporary folder that has lost its name.
+/// Creates a file in the temporary folder and removes its name.
 pub fn nameless_file() -> io::Result<File> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -100,7 +100,7 @@ pub fn machine_memory() -> Option<u64> {
     Some(number(libc::_SC_PHYS_PAGES)? * number(libc::_SC_PAGESIZE)?)
 }
 
-/// This is not known, as where there is no procfs.
+/// Unknown, as on systems without procfs.
 pub fn resident_memory() -> u64 {
     0
 }

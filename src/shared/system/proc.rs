@@ -1,4 +1,4 @@
-//! What Linux tells about this process and its machine in /proc.
+//! What Linux reports about this process and its machine in /proc.
 //!
 //! Owns the formats of those files. Where /proc is not mounted, most of it is unknown.
 
@@ -8,33 +8,33 @@ use std::path::{Path, PathBuf};
 use nix::sys::sysinfo::sysinfo;
 use nix::unistd::{sysconf, SysconfVar};
 
-/// Another name for the program that runs, even if its file was replaced or removed.
+/// Returns a path of the running program that is valid even if its file was replaced or removed.
 pub fn own_program() -> PathBuf {
     "/proc/self/exe".into()
 }
 
-/// Open files of this process; zero if that is not known. Since Linux 6.2, the size of the folder is their number; with
-/// older kernels it is read.
+/// Returns the number of open files of this process; zero if it is unknown. Since Linux 6.2, it is the size of the
+/// folder; with older kernels, the folder is read.
 pub fn open_files() -> u64 {
     const FOLDER: &str = "/proc/self/fd";
     let size = fs::metadata(FOLDER).map_or(0, |folder| folder.len());
     if size > 0 {
         return size;
     }
-    // One is that of the folder itself.
+    // One is the folder itself.
     fs::read_dir(FOLDER).map_or(0, |files| files.count().saturating_sub(1) as u64)
 }
 
-/// The limits of memory of the control groups that this process is in.
+/// Returns the memory limits of the control groups that this process is in.
 pub fn group_memory_limits() -> Vec<u64> {
     let own_groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let files = group_limit_files(&own_groups, &mounts);
-    // "max" is no number, and so no limit.
+    // "max" is not a number, and so not a limit.
     files.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok()).collect()
 }
 
-/// Bytes of memory that the machine has; from the kernel itself where /proc is not mounted.
+/// Returns the memory of the machine in bytes; from the kernel itself where /proc is not mounted.
 pub fn machine_memory() -> Option<u64> {
     let told = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_total(&text));
     told.or_else(|| sysinfo().ok().map(|info| info.ram_total()))
@@ -45,13 +45,13 @@ fn meminfo_total(text: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// The files that limit the memory of the groups in `/proc/self/cgroup`, and of all groups above them, as far as the
-/// mounts in `/proc/self/mountinfo` show them. In a container the mount may begin at the container's own group, whose
-/// path is then no part of the files' names.
+/// Returns the files that limit the memory of the groups in `/proc/self/cgroup`, and of all groups above them, as far
+/// as the mounts in `/proc/self/mountinfo` show them. In a container, the mount may begin at the container's own group,
+/// whose path is then not part of the files' names.
 fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     if mounts.is_empty() {
-        // Without /proc, what a container sees is where it usually is.
+        // Without /proc, the files are where containers usually have them.
         files.extend(["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"].map(PathBuf::from));
     }
     for line in groups.lines() {
@@ -73,14 +73,14 @@ fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
     files
 }
 
-/// What a line of `/proc/self/mountinfo` says, see proc_pid_mountinfo(5).
+/// A line of `/proc/self/mountinfo`; see proc_pid_mountinfo(5).
 struct Mount<'a> {
-    /// The folder of the file system that is shown.
+    /// The folder of the file system that is mounted.
     root: &'a str,
-    /// The folder under which the hierarchy is mounted.
+    /// The folder where it is mounted.
     point: &'a str,
     kind: &'a str,
-    /// Options of the file system; in version 1 of control groups they name the controllers.
+    /// Options of the file system; in version 1 of control groups, they name the controllers.
     options: &'a str,
 }
 
@@ -96,7 +96,7 @@ fn has_word(list: &str, word: &str) -> bool {
     list.split(',').any(|one| one == word)
 }
 
-/// Resident memory of this process, in bytes; zero where there is no procfs.
+/// Returns the resident memory of this process in bytes; zero without procfs.
 pub fn resident_memory() -> u64 {
     let page_size = || sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| u64::try_from(size).ok());
     let pages = || fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse::<u64>().ok();
