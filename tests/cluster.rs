@@ -30,7 +30,7 @@ use beanpole::internals::cluster::{
 /// Schedules by default; `BEANPOLE_SCHEDULES` sets another number.
 const SCHEDULES: u64 = 20_000;
 
-/// Steps of one schedule.
+/// The number of steps of one schedule.
 const STEPS: u64 = 60;
 
 struct Random(u64);
@@ -51,11 +51,11 @@ struct Writer {
     head: Head,
     active: bool,
     confirmed: BTreeMap<Seq, Head>,
-    /// Entries behind the end that may be under way.
+    /// Entries after the end that may be in progress.
     ahead: VecDeque<Head>,
 }
 
-/// Entries that are under way at a time.
+/// The maximum number of entries in progress.
 const WINDOW: usize = 4;
 
 impl Writer {
@@ -70,7 +70,7 @@ impl Writer {
         (*found == seq).then(|| Head::open(entry).expect("a whole entry").0)
     }
 
-    /// Begins anew: reads on, and claims what it takes for the end.
+    /// Restarts: reads on, and claims what it believes to be the end.
     fn claim(&mut self, log: &MemoryLog) {
         self.active = false;
         self.ahead.clear();
@@ -89,7 +89,7 @@ impl Writer {
         }
     }
 
-    /// One try to append one of the next entries, of which several may be under way, as the program does it.
+    /// One attempt to append one of the next entries, several of which may be in progress, as in the program.
     fn append(&mut self, log: &MemoryLog, random: &mut Random) {
         if self.ahead.is_empty() || (self.ahead.len() < WINDOW && random.below(2) == 0) {
             let number = self.head.number + 1;
@@ -118,7 +118,7 @@ impl Writer {
     }
 }
 
-/// One schedule; tells how many appends were confirmed.
+/// Runs one schedule. Returns the number of confirmed appends.
 fn schedule(seed: u64) -> usize {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut part = |most| random.below(most) as u8;
@@ -146,7 +146,7 @@ fn schedule(seed: u64) -> usize {
             assert_eq!(entries.get(seq), Some(head), "seed {seed}: what was confirmed is not there");
         }
     }
-    // Between two claims only the first claimer writes: nobody who was fenced comes in.
+    // Between two claims, only the first claimer writes: a fenced writer does not return.
     let mut writer = 0;
     for (seq, head) in &entries {
         match head.kind {
@@ -188,7 +188,7 @@ fn node(log: &Arc<MemoryLog>, folder: &Folder, name: &str) -> Node {
     Node::new(log.clone(), &folder.0, name, "127.0.0.1:11300", &Services::new()).expect("a node")
 }
 
-/// Looks until it is active.
+/// Looks until the node is active.
 fn activate(node: &mut Node) -> Active {
     for _ in 0..1000 {
         match node.look().expect("a log in memory") {
@@ -206,7 +206,7 @@ fn files(folder: &Folder) -> BTreeMap<String, Vec<u8>> {
     segments.map(|(name, path)| (name, std::fs::read(path).expect("a file"))).collect()
 }
 
-/// The last entry of the copy as it is noted in the folder.
+/// Returns the last entry of the copy, as the directory records it.
 fn position(folder: &Folder) -> Option<Seq> {
     std::fs::read_to_string(folder.0.join("journal.position")).ok()?.lines().next()?.parse().ok()
 }
@@ -241,7 +241,7 @@ fn an_answer_that_is_long_under_way_is_no_silence_of_the_active_server() {
     let _active = activate(&mut node(&log, &first, "a"));
     let mut standby = node(&log, &second, "b");
     assert!(matches!(standby.look().expect("a log in memory"), Step::Standby(_)));
-    // The active server renews its lease all the while.
+    // The active server renews its lease throughout.
     log.delay_answers(Duration::from_secs(3));
     assert!(matches!(standby.look().expect("a log in memory"), Step::Standby(_)));
 }
@@ -254,7 +254,7 @@ fn what_was_never_shared_is_gone_when_a_server_comes_back() {
     file.write_at(0, b"shared").expect("a write");
     file.sync().expect("a sync");
     file.write_at(10, b"not shared").expect("a write");
-    // As if the process had ended here: the lock goes with it.
+    // As if the process had ended here, which releases the lock.
     active.lease.end();
     drop((active, file));
     let copy = Folder::new();
@@ -331,7 +331,7 @@ fn a_standby_behind_a_slow_network_catches_up_with_large_bodies() {
     let active = activate(&mut node(&log, &first, "a"));
     let file = active.storage.create("segment.0000000001", 20_000_000).expect("a file");
     for number in 0..40 {
-        // Two of these do not fit into an answer.
+        // Two of these do not fit into a response.
         file.write_at(number * 400_000, &[7; 400_000]).expect("a write");
         file.sync().expect("a sync");
     }
@@ -359,13 +359,13 @@ fn a_binlog_that_was_taken_in_by_half_is_taken_in_again_and_nobody_else_is_activ
     for folder in [&first, &third] {
         std::fs::write(folder.0.join("segment.0000000007"), [3; 1000]).expect("a file");
     }
-    // Server a has claimed, and has ended before its binlog was in.
+    // Server a has claimed, and ended before its binlog was imported.
     let claim = Head { kind: EntryKind::Claim, epoch: 0, writer: 9, number: 0 };
     let epoch = log.claim(0, 0, b"a 127.0.0.1:11300", &claim.seal(b"")).expect("a log in memory");
     let import = Head { kind: EntryKind::Import, epoch, writer: 9, number: 1 };
     log.append(epoch, 1, &import.seal(b"")).expect("a log in memory");
     let _ = node(&log, &second, "b").look().expect("a log in memory");
-    // Started anew, it has all that there is.
+    // After a restart, it has everything.
     let (mut other, mut stranger) = (node(&log, &second, "b"), node(&log, &third, "c"));
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {
@@ -380,7 +380,7 @@ fn a_binlog_that_was_taken_in_by_half_is_taken_in_again_and_nobody_else_is_activ
     assert_eq!(files(&third), BTreeMap::from([("segment.0000000007".to_owned(), vec![3; 1000])]));
 }
 
-/// A log that was restored from a backup with these entries.
+/// Returns a log that was restored from a backup with these entries.
 fn restored(entries: &[(Seq, Vec<u8>)], note: &[u8]) -> Arc<MemoryLog> {
     let copy = MemoryLog::new(Faults::default(), 9);
     let mut epoch = 0;
@@ -421,7 +421,7 @@ fn a_journal_that_was_wiped_or_restored_is_refused_and_the_copies_of_the_one_bef
     let mut standby = node(&log, &second, "b");
     while let Ok(Step::Standby(true)) = standby.look() {}
     standby.save().expect("a position");
-    // The active server ends without shutting down, the other one cleanly.
+    // The active server ends without shutting down, and the other one cleanly.
     drop((file, active, standby));
     let kept = files(&second);
     assert!(kept["segment.0000000001"].starts_with(&[7; 20]));

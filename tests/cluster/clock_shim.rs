@@ -1,8 +1,8 @@
 //! Clocks that a test sets while the program runs.
 //!
-//! A library to be loaded before the C library (`LD_PRELOAD`), which the test compiles by itself: no part of any crate.
-//! Owns `clock_gettime`. `CLOCK_SHIM` is a file of two 64-bit numbers, in nanoseconds: how far the wall clock is ahead,
-//! and for how long the machine was suspended, which `CLOCK_MONOTONIC` does not count.
+//! A library to be loaded before the C library (`LD_PRELOAD`), which the test compiles by itself: not part of any
+//! crate. Owns `clock_gettime`. `CLOCK_SHIM` is a file of two 64-bit numbers, in nanoseconds: how far the wall clock is
+//! ahead, and how long the machine was suspended, which `CLOCK_MONOTONIC` does not count.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::fs::File;

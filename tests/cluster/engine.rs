@@ -1,8 +1,8 @@
-//! What etcd's gateway answers to the requests that beanpole makes, from memory: for tests of the whole program that
-//! need no etcd.
+//! The responses of etcd's gateway to beanpole's requests, from memory: for tests of the whole program that need no
+//! etcd.
 //!
-//! Owns keys with their versions and revisions, and a quota that a test can say is reached. It is one server, so it
-//! cannot disagree with itself; what several do to each other is `tests/cluster/run`'s business.
+//! Owns keys with their versions and revisions, and a quota that a test can declare reached. It is one server, so it
+//! cannot disagree with itself; `tests/cluster/run` tests several servers.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -31,30 +31,30 @@ pub struct Engine {
     revision: u64,
     /// The identifier of its cluster.
     id: u64,
-    /// It takes nothing more until its space has been given back.
+    /// It accepts nothing more until its space has been reclaimed.
     pub is_full: bool,
-    /// It closes every connection without an answer.
+    /// It closes every connection without a response.
     pub is_away: bool,
-    /// While it is full, it refuses transactions that only read, as etcd 3.5.1 does.
+    /// While it is full, it refuses transactions that only read, like etcd 3.5.1.
     pub full_for_reads: bool,
-    /// The paths that were asked for, but for transactions and ranges.
+    /// The requested paths, except for transactions and ranges.
     pub asked: Vec<String>,
-    /// Milliseconds by which the times in beats are shown later than they were written.
+    /// By how many milliseconds the times in heartbeats are shown later than they were written.
     pub ahead: u64,
     /// Appends of this entry wait, unless it is 0, and all entries whose appends have arrived so far.
     pub held: u64,
     pub arrived: Vec<u64>,
-    /// Keys that ranges have visited so far, and the largest number of keys deleted at once.
+    /// The numbers of keys visited by ranges so far, and the largest number of keys deleted at once.
     pub visited: usize,
     pub deleted: usize,
-    /// User and password that it demands, and what it gives for them.
+    /// The user and password that it requires.
     pub login: Option<(String, String)>,
 }
 
-/// The token that whoever logs in is given.
+/// The token that it issues.
 const TOKEN: &str = "let-me.in";
 
-/// One that listens, for as long as the test lasts.
+/// A server that listens for as long as the test lasts.
 pub struct Served {
     pub address: SocketAddr,
     engine: Arc<Mutex<Engine>>,
@@ -80,13 +80,13 @@ impl Served {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The URL of a queue in it.
+    /// Returns the URL of a queue in it.
     pub fn url(&self) -> String {
         format!("etcd://{}/q", self.address)
     }
 }
 
-/// Answers one request after the other; ends with the connection.
+/// Answers one request after the other until the connection ends.
 fn serve(stream: TcpStream, engine: &Mutex<Engine>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     loop {
@@ -129,7 +129,7 @@ fn serve(stream: TcpStream, engine: &Mutex<Engine>) -> Option<()> {
     }
 }
 
-/// The entry that a request appends; none if it is another request.
+/// Returns the entry that a request appends, or `None` for other requests.
 fn appended(request: &Value) -> Option<u64> {
     let put = member(elements(request, "success").first()?, "request_put")?;
     let key = bytes(put, "key");
@@ -181,17 +181,17 @@ impl Engine {
         self.keys.insert(format!("beanpole/q/log/{seq:016x}").into_bytes(), entry);
     }
 
-    /// Loses everything, like an etcd whose data directory was removed.
+    /// Drops everything, like an etcd whose data directory was removed.
     pub fn wipe(&mut self) {
         self.keys.clear();
     }
 
-    /// How many entries of the journal there are.
+    /// Returns the number of entries of the journal.
     pub fn entries(&self) -> usize {
         self.keys.keys().filter(|key| key.starts_with(b"beanpole/q/log/")).count()
     }
 
-    /// How often the active server has renewed its lease.
+    /// Returns how often the active server has renewed its lease.
     pub fn beats(&self) -> u64 {
         let beats = self.keys.iter().filter(|(key, _)| key.ends_with(b"/beat"));
         beats.map(|(_, entry)| entry.version).sum()
@@ -224,7 +224,7 @@ impl Engine {
                         Ok(format!(r#"{{"alarms":[{alarm}]}}"#))
                     }
                     "/v3/maintenance/alarm" => {
-                        // Without space it would be raised again; and it is that of one server.
+                        // Without space, the alarm would be raised again; and it belongs to one server.
                         self.is_full &= text(request, "memberID") != "7"
                             || !self.asked.iter().any(|path| path == "/v3/maintenance/defragment");
                         Ok("{}".to_owned())

@@ -1,6 +1,6 @@
 //! The real program as one of several servers, and the clocks that a test gives to it.
 //!
-//! Owns its folder, its addresses and its process. Must not test anything itself.
+//! Owns its directory, its addresses and its process. Must not test anything itself.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -14,18 +14,18 @@ use std::time::Duration;
 use super::daemon::{command, wait_until, Daemon, Folder, PATIENCE};
 use super::engine::Served;
 
-/// One server of several, with a folder and addresses of its own.
+/// One of several servers, with its own directory and addresses.
 pub struct Member {
     pub daemon: Daemon,
     pub beanstalk: SocketAddr,
     pub http: SocketAddr,
-    /// What it tells systemd.
+    /// The socket on which it notifies systemd.
     manager: UnixDatagram,
     pub folder: Folder,
 }
 
-/// A free port of an address that no other test listens on. Otherwise a server that starts later could find its port
-/// taken by another test.
+/// Returns a free port of an address on which no other test listens. Otherwise, another test could take the port of a
+/// server that starts later.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1 << 8);
     let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -34,7 +34,7 @@ pub fn free_address() -> SocketAddr {
 }
 
 impl Member {
-    /// Starts it; it listens for HTTP when this returns.
+    /// Starts the server, which listens for HTTP when this returns.
     pub fn start(served: &Served, name: &str, more: &[&str]) -> Member {
         Member::start_in(served, name, more, Folder::new())
     }
@@ -77,7 +77,7 @@ impl Member {
         self.client().figure("stats", key).expect("a figure")
     }
 
-    /// The status and the body of an answer over HTTP, as soon as there is one: the server may be beginning anew.
+    /// Returns the status and the body of an HTTP response, as soon as there is one: the server may be restarting.
     pub fn get(&self, path: &str) -> (u16, String) {
         let mut answer = String::new();
         wait_until("it answers over HTTP", || {
@@ -91,7 +91,7 @@ impl Member {
         (status, answer.split_once("\r\n\r\n").expect("a head").1.to_owned())
     }
 
-    /// Everything that it has told systemd since the last call, up to this line.
+    /// Returns its notifications to systemd since the last call, up to this line.
     pub fn told(&self, last: &str) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         let mut buffer = [0; 1000];
@@ -104,7 +104,7 @@ impl Member {
 }
 
 impl Member {
-    /// Starts this server a second time, with these clocks.
+    /// Starts this server again with these clocks.
     pub fn again(self, served: &Served, clocks: &Clocks) -> Member {
         clocks.start_in(served, "a", self.folder)
     }

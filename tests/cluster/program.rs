@@ -1,4 +1,4 @@
-//! The real program as one of several servers, on an etcd of this test: what it tells of its role, and to whom.
+//! The real program as one of several servers, with an etcd of this test: how it reports its role.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,13 +27,13 @@ fn a_machine_that_was_suspended_for_longer_than_its_lease_stops_answering() {
     assert!(member.daemon.log().contains("was stopped for 2."), "{}", member.daemon.log());
 }
 
-/// Without its etcd, a server that stops loses its lease on the way.
+/// Without its etcd, a stopping server loses its lease on the way.
 #[test]
 fn a_server_that_is_told_to_stop_while_etcd_is_away_stops() {
     let served = Served::start();
     let member = Member::start(&served, "a", &[]);
     member.wait_active();
-    // Something that it cannot append any more.
+    // A change that it cannot append any more.
     served.engine().is_away = true;
     let mut stream = TcpStream::connect(member.beanstalk).expect("a server");
     stream.write_all(b"put 0 0 60 1\r\nx\r\n").expect("a command");
@@ -50,7 +50,7 @@ fn a_clock_that_jumps_before_a_take_over_ends_no_delay() {
     let second = clocks.start(&served, "b");
     let held = first.figure("journal-entry");
     wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
-    // Some beats have been seen.
+    // Some heartbeats have been seen.
     let (beats, seen) = (served.engine().beats(), 5);
     wait_until("beats", || served.engine().beats() >= beats + seen);
     first.daemon.signal(Signal::SIGKILL);
@@ -77,7 +77,7 @@ fn each_door_tells_the_role_and_only_the_active_server_is_ready() {
     assert!(first.get("/api/server").1.contains("\"role\":\"active\""));
     let metrics = first.get("/metrics").1;
     assert!(metrics.contains("\nbeanpole_active 1\n") && metrics.contains("\nbeanpole_epoch 1\n"), "{metrics}");
-    // The other one has no queue to speak of.
+    // The other one has no queue.
     assert!(!second.serves());
     assert_eq!(second.get("/healthz").0, 200);
     let (status, reason) = second.get("/readyz");
@@ -118,7 +118,7 @@ fn a_promoted_server_takes_over_and_the_other_goes_on_as_a_standby() {
     for log in ["another server is to take over", "journal: released", "epoch 2"] {
         assert!(first.daemon.log().contains(log), "{}", first.daemon.log());
     }
-    // Ended in order, it tells that it stops, and lets the other in at once.
+    // After a clean stop, it reports that it stops, and lets the other one in at once.
     second.told("STATUS=active, epoch 2");
     second.daemon.signal(Signal::SIGTERM);
     assert_eq!(second.daemon.wait(PATIENCE), 0);
@@ -142,7 +142,7 @@ fn a_copy_belongs_to_the_user_that_the_server_becomes() {
     let second = Member::start(&served, "b", &["-u", "65534"]);
     wait_until("it is known", || run(&["cluster", "status", &served.url()]).out.contains("b\tstandby\t"));
     assert!(second.daemon.status("Uid").starts_with("65534\t65534"), "{}", second.daemon.status("Uid"));
-    // What it does as that user alone: begin anew, and be active again.
+    // What it must do as that user: restart, and become active again.
     for (number, (old, new, name)) in [(&first, &second, "b"), (&second, &first, "a")].into_iter().enumerate() {
         assert_eq!(run(&["cluster", "promote", &served.url(), name]).code, 0);
         new.wait_active();
@@ -166,7 +166,7 @@ fn a_standby_that_relays_hands_clients_to_whoever_is_active() {
     let mut client = second.client();
     let id = client.put(b"x", 0, 0, 60).expect("a job");
     assert_eq!(client.figure("stats", "pid").expect("a figure"), first.daemon.pid().to_string());
-    // A switch ends its connection, as it does those of all others; then it serves itself, at the same address.
+    // A switch closes its connection, like all others; then it serves the queue itself, at the same address.
     first.daemon.signal(Signal::SIGTERM);
     assert_eq!(first.daemon.wait(PATIENCE), 0);
     assert!(client.figure("stats", "pid").is_err());
@@ -232,7 +232,7 @@ fn a_server_that_takes_over_goes_on_with_the_time_of_the_one_before() {
     let served = Served::start();
     let first = Member::start(&served, "a", &[]);
     first.wait_active();
-    // The clock of the first one is an hour ahead, as far as the second one can see.
+    // As far as the second one can see, the clock of the first one is an hour ahead.
     served.engine().ahead = 3_600_000;
     let second = Member::start(&served, "b", &[]);
     second.daemon.wait_log("s ahead of this server's clock");
@@ -264,7 +264,7 @@ fn a_failover_keeps_every_tag_and_setting() {
     assert_eq!(export(&second), before);
 }
 
-/// A put of one byte, whose reply is not awaited.
+/// Sends a put of one byte without waiting for its reply.
 fn begin_put(member: &Member) -> TcpStream {
     let mut stream = TcpStream::connect(member.beanstalk).expect("the active server");
     stream.write_all(b"put 0 0 60 1\r\nx\r\n").expect("a command");
@@ -308,7 +308,7 @@ fn small_entries_are_merged_and_a_server_that_was_killed_reads_few() {
     first.wait_active();
     let mut client = first.client();
     let ids: Vec<u64> = (0..600).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).collect();
-    // Two runs of 256 become an entry each.
+    // Two runs of 256 become one entry each.
     wait_until("they are merged", || served.engine().entries() < 200);
     first.daemon.signal(Signal::SIGKILL);
     let Member { folder, .. } = first;
@@ -322,7 +322,7 @@ fn small_entries_are_merged_and_a_server_that_was_killed_reads_few() {
 #[test]
 fn a_full_etcd_is_tidied_by_who_wants_to_be_active() {
     let served = Served::start();
-    // Somebody else has had it compacted already.
+    // Another server has had it compacted already.
     served.engine().asked.push("/v3/kv/compaction".to_owned());
     served.engine().is_full = true;
     let member = Member::start(&served, "a", &[]);
@@ -392,7 +392,7 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let second = Member::start(&served, "b", &[]);
     let held = first.figure("journal-entry");
     wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
-    // ... and out of it, by a server that never was active.
+    // ... and out of it, by a server that was never active.
     second.daemon.signal(Signal::SIGTERM);
     assert_eq!(second.daemon.wait(PATIENCE), 0);
     let copy = second.folder.file("jobs");
@@ -400,7 +400,7 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let mut client = back.client();
     let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
     assert_eq!(found.map(|job| job.id).collect::<Vec<_>>(), ids[1..]);
-    // What it did alone is in no shared log, so it is not taken for a copy any more.
+    // What it did alone is in no shared log, so it is not accepted as a copy any more.
     back.signal(Signal::SIGTERM);
     assert_eq!(back.wait(PATIENCE), 0);
     let Member { folder, .. } = second;
@@ -432,7 +432,7 @@ fn a_binlog_that_does_not_fit_into_etcd_is_refused_before_anything_is_written() 
     assert_eq!(member.figure("current-jobs-ready"), "20");
 }
 
-/// Beside whatever error a call returns, the log can fail because its files are not where they were.
+/// Besides errors of calls, the log can fail because its files have been moved.
 #[test]
 fn a_server_that_loses_its_directory_stops_answering_and_no_delete_comes_back() {
     let served = Served::start();
@@ -459,11 +459,11 @@ fn a_server_that_loses_its_directory_stops_answering_and_no_delete_comes_back() 
     let mut client = second.client();
     let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
     let left: Vec<u64> = found.map(|job| job.id).collect();
-    // The delete that was under way may have been carried out.
+    // The delete in progress may have been executed.
     assert!(left == ids[deleted.len()..] || left == ids[deleted.len() + 1..], "{} {left:?}", deleted.len());
 }
 
-/// The directory that beanpole-cluster(7) tells to choose when the queue is to be served without etcd.
+/// Returns the directory that beanpole-cluster(7) tells to choose when the queue is served without etcd.
 fn best_copy(members: &[Member]) -> PathBuf {
     let copies = members.iter().map(|member| {
         let jobs = member.folder.file("jobs");
@@ -505,7 +505,7 @@ fn a_queue_outlives_etcd_in_the_directory_that_the_manual_names() {
         client.delete(ids[0]).expect("a job");
         alone.signal(Signal::SIGTERM);
         assert_eq!(alone.wait(PATIENCE), 0);
-        // Shared again, in an etcd that was wiped.
+        // Shared again, with an etcd that was wiped.
         let served = Served::start();
         let Member { folder, .. } = members.swap_remove(0);
         let first = Member::start_in(&served, "a", &[], folder);
@@ -545,7 +545,7 @@ fn a_second_server_of_the_same_name_is_reported() {
 #[test]
 fn a_server_that_was_active_last_does_not_relay_to_itself() {
     let served = Served::start();
-    // What relays take for the address of this server is a listener of the test.
+    // Relays consider a listener of the test to be the address of this server.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let first = Member::start(&served, "a", &["--advertise", &address]);

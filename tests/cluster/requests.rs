@@ -1,10 +1,10 @@
-//! The requests that reach etcd: how much work each of them is.
+//! The requests that reach etcd, and their costs.
 
 use beanpole::internals::cluster::{merge, EntryKind, Etcd, Fail, Head, Location, SharedLog};
 
 use super::engine::Served;
 
-/// A journal with this many entries.
+/// Returns a journal with this many entries.
 fn journal(served: &Served, count: u64) -> Etcd {
     let location = Location::parse(&served.url()).expect("a location");
     let log = Etcd::new(&location).expect("a journal");
@@ -58,7 +58,7 @@ fn an_entry_is_only_taken_behind_the_one_before() {
     assert!(matches!(log.append(1, 4, &entry(5)), Err(Fail::Conflict)));
     log.append(1, 3, &entry(4)).expect("the next one");
     log.append(1, 4, &entry(5)).expect("the next one");
-    // A server that claims the log behind entry 5 ends what is under way behind that.
+    // A server that claims the log after entry 5 ends the appends in progress behind it.
     served.engine().claim("b 127.0.0.1:2");
     assert!(matches!(log.append(1, 6, &entry(7)), Err(Fail::Conflict)));
     assert_eq!(served.engine().entries(), 6);

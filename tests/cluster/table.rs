@@ -1,4 +1,4 @@
-//! What happens to a server in each state at each event: one cell after the other, on the real program.
+//! What each event does to a server in each state: one cell after the other, with the real program.
 
 use std::time::Duration;
 
@@ -30,9 +30,9 @@ enum Event {
 const EVENTS: [Event; 6] =
     [Event::Stop, Event::EtcdSilent, Event::DirectoryLost, Event::Suspended, Event::OtherClaims, Event::EtcdWiped];
 
-/// How a cell ends.
+/// The result of a cell.
 enum Outcome {
-    /// The server exits with status 0, after it has logged this.
+    /// The server exits with status 0 after it has logged this.
     Exits(&'static str),
     /// The server logs this and does not serve clients.
     Refuses(&'static str),
@@ -56,7 +56,7 @@ fn expected(state: State, event: Event) -> Outcome {
         (State::Active, Stop) => Exits("journal: released"),
         (State::Active, EtcdSilent | OtherClaims) => Serves("no longer active"),
         (State::Active, Suspended) => Serves("was stopped for"),
-        // It makes a new directory, and etcd has everything.
+        // It creates a new directory, and etcd has everything.
         (State::Active, DirectoryLost) => Serves("this server stops being active"),
         (State::Active, EtcdWiped) => Refuses("etcd was wiped or restored"),
         (State::Leaving, Stop | EtcdSilent | DirectoryLost | Suspended | OtherClaims | EtcdWiped) => Exits("stopping"),
@@ -67,7 +67,7 @@ fn expected(state: State, event: Event) -> Outcome {
 fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Member, Option<Member>) {
     match state {
         State::Joining if event == Event::EtcdWiped => {
-            // It has a copy from before.
+            // It has an older copy.
             let first = clocks.start(served, "a");
             first.wait_active();
             first.daemon.signal(Signal::SIGTERM);
@@ -127,7 +127,7 @@ fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, o
         }
         Event::EtcdWiped => served.engine().wipe(),
     }
-    // Otherwise the other server would go on.
+    // Otherwise, the other server would continue.
     if let (Some(other), false) = (other, event == Event::Stop) {
         other.daemon.signal(Signal::SIGKILL);
     }

@@ -1,8 +1,8 @@
-//! A disk that does not answer holds up nobody who needs no disk.
+//! A disk that does not answer delays no client that needs no disk.
 //!
 //! The server runs inside this process with one pool thread, on a disk on which one kind of operation blocks until the
-//! test lets it go on. What is judged is the order: who is answered while it blocks, and what comes after it. The only
-//! time is a guard against a test that hangs.
+//! test continues it. The test judges the order: who gets a reply while it blocks, and what comes after it. The only
+//! time limit is a guard against hangs.
 
 use std::io;
 use std::path::Path;
@@ -23,7 +23,7 @@ const SEGMENT: u64 = 64 * 1024;
 /// With syncs, and without.
 const MODES: [SyncMode; 3] = [SyncMode::Always, SyncMode::Every(50), SyncMode::Never];
 
-/// What can block.
+/// The operations that can block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Deed {
     Create,
@@ -35,20 +35,20 @@ pub enum Deed {
 #[derive(Default)]
 struct State {
     shut: Option<Deed>,
-    /// What takes long, which is known before it blocks.
+    /// The operation that takes long, which is known before it blocks.
     slow: Option<Deed>,
-    /// How many operations are blocked.
+    /// The number of blocked operations.
     blocked: usize,
-    /// Writes wait for a sync that is blocked, as they do in many a kernel.
+    /// Writes wait for a blocked sync, as they do in many kernels.
     writes_wait: bool,
 }
 
-/// What every operation passes through.
+/// The gate that every operation passes.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<State>,
     changed: Condvar,
-    /// The error of each new file; zero: none.
+    /// The error of creating a file; 0 for none.
     create_error: AtomicI32,
 }
 
@@ -164,7 +164,7 @@ fn connect(server: &Server) -> Client {
     Client::connect(server.address()).expect("a connection")
 }
 
-/// Runs it beside the test.
+/// Runs this concurrently with the test.
 fn beside<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Receiver<R> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || drop(sender.send(work())));
@@ -177,7 +177,7 @@ fn body(writer: usize, number: usize, length: usize) -> Vec<u8> {
     body
 }
 
-/// Sends puts in one breath, each with a delete of an earlier job behind it if there are such; the ids, in the order of
+/// Sends puts together, each followed by a delete of an earlier job if there are any. Returns the IDs, in the order of
 /// the replies.
 fn pipeline(mut client: Client, bodies: &[Vec<u8>], deletes: &[u64]) -> Vec<u64> {
     let mut text = Vec::new();
@@ -207,7 +207,7 @@ fn put_some(client: &mut Client, count: usize) {
     }
 }
 
-/// What needs no disk.
+/// Executes commands that need no disk.
 fn bystand(client: &mut Client, ready: u64) {
     assert_eq!(client.peek(ready).expect("a job").body, b"ready");
     assert!(number(client, "stats", "current-jobs-ready") > 0);
@@ -226,7 +226,7 @@ fn blocked(mode: SyncMode, deed: Deed, known: bool) {
     bystander.ignore("default").unwrap();
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     bystander.put(b"another", 1, 0, 600).expect("a job");
-    // Jobs to be deleted, so that there are segments to be removed.
+    // Jobs that will be deleted, so that there are segments to remove.
     let old: Vec<Vec<u8>> = (0..40).map(|number| body(9, number, 5000)).collect();
     let old = pipeline(connect(&server), &old, &[]);
     if known {
@@ -247,7 +247,7 @@ fn blocked(mode: SyncMode, deed: Deed, known: bool) {
     gate.wait_until_blocking();
     let done = beside(move || {
         bystand(&mut bystander, ready);
-        // Once more, when nothing is new any longer.
+        // Once more, when nothing is new any more.
         bystand(&mut bystander, ready);
     });
     let answered = done.recv_timeout(PATIENCE);
@@ -318,7 +318,7 @@ fn a_sync_that_blocks_on_a_fast_disk_delays_only_clients_that_wait_for_it() {
     }
 }
 
-/// A large write takes long on any disk, so nobody waits for it who need not, however fast the disk was until then.
+/// A large write takes long on any disk, so only clients that need it wait for it, however fast the disk was before.
 #[test]
 fn a_large_body_that_is_being_written_holds_up_nobody_else() {
     for mode in MODES {
@@ -355,7 +355,7 @@ fn a_large_body_that_is_being_written_holds_up_nobody_else() {
     }
 }
 
-/// With syncs that may come later, a put needs none.
+/// With delayed syncs, a put needs none.
 #[test]
 fn a_put_is_answered_while_a_sync_blocks_if_syncs_may_come_later() {
     let home = Home::new();
@@ -396,7 +396,7 @@ fn a_write_behind_a_sync_that_has_just_begun_holds_up_nobody_else() {
     put.recv_timeout(PATIENCE).expect("an answer");
 }
 
-/// Those who wait for space are told that there is none.
+/// Clients that wait for space are refused when there is none.
 #[test]
 fn who_waits_for_a_segment_is_refused_when_the_disk_turns_out_to_be_full() {
     let home = Home::new();

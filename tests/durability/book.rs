@@ -1,8 +1,8 @@
-//! What a queue may look like after a crash, kept by those who work with it.
+//! What a queue may look like after a crash, according to its clients.
 //!
-//! Owns, for each job, the descriptions that may be true of it: the one that was acknowledged last, and those that
-//! commands without an answer would have made of it since. A command enters its outcome before it is sent; its answer
-//! strikes out all that was before. Must not talk to a server.
+//! Owns, for each job, its possible descriptions: the one that was acknowledged last, and the results of later commands
+//! without a reply. A command enters its result before it is sent; its reply removes all earlier descriptions. Must not
+//! talk to a server.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -10,21 +10,21 @@ pub const READY: u8 = 1;
 pub const DELAYED: u8 = 2;
 pub const BURIED: u8 = 4;
 
-/// A delay that does not end while a test runs.
+/// A delay that does not end during a test.
 pub const LONG: u32 = 1_000_000;
 
-/// One description of a job.
+/// One possible description of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Look {
     number: u64,
-    /// It is not there, either not yet or no more.
+    /// The job does not exist, either not yet or not any more.
     pub absent: bool,
-    /// The states that it may be in.
+    /// The possible states of the job.
     pub states: u8,
     pub pri: u32,
-    /// Reserves, releases, buries, kicks.
+    /// Reserves, releases, buries and kicks.
     pub counts: [u32; 4],
-    /// Its place among the buried.
+    /// Its position among the buried jobs.
     pub order: u64,
 }
 
@@ -44,7 +44,7 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// What a worker does to a job.
+/// What a worker does with a job.
 #[derive(Clone, Copy, Debug)]
 pub enum Deed {
     Delete,
@@ -57,23 +57,23 @@ struct Intent {
     tube: usize,
     pri: u32,
     delay: u32,
-    /// A worker saw it before its producer had the answer.
+    /// A worker saw the job before its producer had the reply.
     id: Option<u64>,
 }
 
-/// See the module's page.
+/// The book; see the module's documentation.
 #[derive(Default)]
 pub struct Book {
     pub jobs: HashMap<u64, Entry>,
-    /// All that were deleted, for certain.
+    /// All jobs that were certainly deleted.
     pub ended: HashSet<u64>,
-    /// Deleted since the last look at the server.
+    /// The jobs deleted since the last look at the server.
     pub ended_now: Vec<u64>,
     intents: HashMap<Vec<u8>, Intent>,
     next: u64,
-    /// No new job may get this id or a smaller one.
+    /// No new job may get this ID or a smaller one.
     pub floor: u64,
-    /// The largest id that was seen.
+    /// The largest ID seen.
     pub newest: u64,
     pub puts: u64,
     pub in_flight: u64,
@@ -98,12 +98,12 @@ impl Book {
         self.problems.push(text);
     }
 
-    /// Before a job is put; its body must be like no other.
+    /// Called before a job is put; its body must be unique.
     pub fn will_put(&mut self, body: &[u8], tube: usize, pri: u32, delay: u32) {
         self.intents.insert(body.to_vec(), Intent { tube, pri, delay, id: None });
     }
 
-    /// A put was answered.
+    /// Enters an acknowledged put.
     pub fn inserted(&mut self, id: u64, body: &[u8]) {
         self.puts += 1;
         let seen = self.intents.get(body).and_then(|intent| intent.id);
@@ -118,7 +118,7 @@ impl Book {
         }
     }
 
-    /// A job is there that nobody has seen before.
+    /// Enters a job that was not seen before.
     pub fn adopt(&mut self, id: u64, body: &[u8]) {
         if self.ended.contains(&id) {
             return self.problem(format!("back: job {id} was deleted and is in somebody's hands"));
@@ -137,7 +137,7 @@ impl Book {
         self.newest = self.newest.max(id);
     }
 
-    /// A job was reserved by somebody who watches these tubes.
+    /// Enters a reservation by a client that watches these tubes.
     pub fn reserved(&mut self, id: u64, body: &[u8], tubes: &[usize]) {
         if !self.jobs.contains_key(&id) {
             self.adopt(id, body);
@@ -156,7 +156,7 @@ impl Book {
         }
     }
 
-    /// Before something is done to a job.
+    /// Called before something is done with a job.
     pub fn will_do(&mut self, id: u64, deed: Deed) -> u64 {
         let number = self.number();
         let Some(entry) = self.jobs.get_mut(&id) else { return number };
@@ -181,7 +181,7 @@ impl Book {
         number
     }
 
-    /// It was acknowledged.
+    /// Enters the acknowledgement.
     pub fn done(&mut self, id: u64, number: u64) {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         entry.looks.retain(|look| look.number >= number);
@@ -196,7 +196,7 @@ impl Book {
         self.ended_now.push(id);
     }
 
-    /// The buried jobs of a tube in which one client buries, in the order of burying.
+    /// Returns the buried jobs of a tube in which one client buries, in the order of burying.
     pub fn buried(&self, tube: usize) -> Vec<u64> {
         let last = |entry: &Entry| entry.looks.back().cloned().expect("a look");
         let mine = self.jobs.iter().filter(|(_, entry)| entry.tube == tube && last(entry).states == BURIED);
@@ -205,17 +205,17 @@ impl Book {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// A job of a tube that is certain to be in this state.
+    /// Returns a job of a tube that is certainly in this state.
     pub fn find(&self, tube: usize, states: u8) -> Option<u64> {
         let certain = |entry: &Entry| entry.looks.len() == 1 && entry.looks[0].states == states;
         self.jobs.iter().find(|(_, entry)| entry.tube == tube && certain(entry)).map(|(&id, _)| id)
     }
 
-    /// After a restart: a job is not there.
+    /// After a restart: the job does not exist.
     pub fn missed(&mut self, id: u64) {
         let entry = self.jobs.remove(&id).expect("a known job");
         if entry.looks[0].number == 0 {
-            // A worker had it, but nothing was promised about it: not even its id.
+            // A worker had it, but nothing was promised about it, not even its ID.
             self.in_flight += 1;
         } else if entry.looks.iter().any(|look| look.absent) {
             self.in_flight += 1;
@@ -225,12 +225,12 @@ impl Book {
         }
     }
 
-    /// After a restart: a job is there, and looks like this.
+    /// After a restart: the job exists and has this description.
     pub fn met(&mut self, id: u64, tube: usize, body: &[u8], state: u8, pri: u32, counts: [u32; 4]) {
         let entry = self.jobs.get_mut(&id).expect("a known job");
         let newest = entry.looks.back().expect("a look").number;
         let fits = |look: &&Look| {
-            // A reservation of which nobody was told may have been written down.
+            // The log may contain a reservation that no client knows of.
             let unheard = look.number == newest && look.states & READY != 0 && state == READY;
             let least = look.counts[0];
             let reserved = counts[0] == least || (unheard && counts[0] == least + 1);
@@ -247,7 +247,7 @@ impl Book {
         entry.looks = found.into_iter().collect();
     }
 
-    /// A round begins, in which jobs get larger ids than this one, that a job had which is gone.
+    /// Begins a round, in which new jobs get larger IDs than this one, which a deleted job had.
     pub fn begin(&mut self, id: u64) {
         if id <= self.floor {
             self.problem(format!("id {id} was used before"));
@@ -255,7 +255,7 @@ impl Book {
         (self.floor, self.newest) = (id, id);
     }
 
-    /// After a restart and all of the above: what is not there by now never will be.
+    /// After a restart and all of the above: a job that does not exist now never will.
     pub fn settle(&mut self) {
         self.intents.clear();
         let ended = self.ended_now.drain(..);

@@ -1,4 +1,4 @@
-//! The disk space that the log takes in the program, in segments so small that commands wait for new ones.
+//! The disk space of the program's log, with segments so small that commands wait for new ones.
 //!
 //! Owns the promise of at most twice the size of the live jobs and two files, while clients send long pipelines.
 
@@ -8,12 +8,12 @@ use super::support::{stop, Home};
 
 const SEGMENT: u64 = 65_536;
 
-/// Jobs that live, and commands in each pipeline.
+/// The number of live jobs, and of commands in each pipeline.
 const JOBS: u64 = 500;
 
 const BODY: [u8; 100] = [b'x'; 100];
 
-/// Bytes for which each job counts by the manual: its fixed part, the tube, the body and the options with the key.
+/// The size of each job according to the manual: its fixed part, the tube, the body and the options with the key.
 const LIVE: u64 = 93 + 7 + 100 + 68 + 6;
 
 /// Puts the jobs with these numbers again, with another priority.

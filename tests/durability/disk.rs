@@ -1,6 +1,6 @@
-//! A disk between the server and a real folder, which can be slow, count, and fail on command.
+//! A disk between the server and a real directory, which can be slow, count, and fail on command.
 //!
-//! Owns no bytes: whatever it lets through is done by the real folder, at once.
+//! Owns no bytes: the real directory executes whatever it lets through, immediately.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use beanpole::internals::binlog::{Folder, LogFile, Storage};
 
-/// See the module's page.
+/// The disk; see the module's documentation.
 pub struct Disk {
     folder: Folder,
     controls: Arc<Controls>,
@@ -19,20 +19,20 @@ pub struct Disk {
 /// How the disk behaves, and what was done to it.
 #[derive(Default)]
 pub struct Controls {
-    /// Milliseconds that each sync takes.
+    /// The duration of each sync in milliseconds.
     pub sync_millis: AtomicU64,
-    /// What takes its time goes on only when this is false again.
+    /// Slow operations continue only when this is `false` again.
     pub stuck: AtomicBool,
-    /// How many wait for that.
+    /// The number of operations that wait for that.
     waiting: AtomicUsize,
-    /// Writes to a file wait for the sync under way, as they do in the kernel when the disk is busy.
+    /// Writes to a file wait for the sync in progress, as they do in the kernel when the disk is busy.
     pub writes_wait: AtomicBool,
-    /// The error of each sync, of each write and of each new file; zero: none.
+    /// The error of each sync, of each write and of each new file; 0 for none.
     pub sync_error: AtomicI32,
     pub write_error: AtomicI32,
     pub create_error: AtomicI32,
     syncs: AtomicUsize,
-    /// When each sync that succeeded began and ended.
+    /// When each successful sync began and ended.
     times: Mutex<Vec<(Instant, Instant)>>,
     last_write: Mutex<Option<Instant>>,
     syncing: Mutex<()>,
@@ -44,7 +44,7 @@ struct File {
 }
 
 impl Disk {
-    /// On a folder, with no faults yet.
+    /// Creates a disk on a directory, without faults.
     pub fn new(path: &Path) -> (Arc<Disk>, Arc<Controls>) {
         let controls = Arc::<Controls>::default();
         (Arc::new(Disk { folder: Folder::new(path), controls: controls.clone() }), controls)
@@ -63,29 +63,29 @@ fn fail(error: &AtomicI32) -> io::Result<()> {
 }
 
 impl Controls {
-    /// Every operation that changes the disk fails with this error from now on; with zero, none.
+    /// Makes every operation that changes the disk fail with this error from now on; 0 for none.
     pub fn fail_all(&self, error: i32) {
         for control in [&self.sync_error, &self.write_error, &self.create_error] {
             control.store(error, Ordering::SeqCst);
         }
     }
 
-    /// Syncs of files that were written to, so far.
+    /// Returns the number of syncs of written files so far.
     pub fn syncs(&self) -> usize {
         self.syncs.load(Ordering::SeqCst)
     }
 
-    /// When each sync that succeeded began and ended.
+    /// Returns when each successful sync began and ended.
     pub fn times(&self) -> Vec<(Instant, Instant)> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// When the last write was done.
+    /// Returns when the last write was done.
     pub fn last_write(&self) -> Option<Instant> {
         *self.last_write.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many wait for a disk that is stuck.
+    /// Returns the number of operations that wait for a stuck disk.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }

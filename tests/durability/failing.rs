@@ -1,7 +1,7 @@
-//! A disk that fails: writes or syncs end in an error, at once or after a while, and later work again.
+//! A disk that fails: writes or syncs return an error, immediately or after a while, and later succeed again.
 //!
-//! The server runs inside this process. What a process killed at some moment would leave behind is a copy of the files
-//! at that moment, on which a second server starts.
+//! The server runs inside this process. A copy of the files shows what a process killed at that moment would leave; a
+//! second server starts on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ struct Stage {
     server: Server,
     controls: Arc<Controls>,
     client: Client,
-    /// The acknowledged ones.
+    /// The acknowledged jobs.
     jobs: BTreeMap<u64, Vec<u8>>,
     copies: usize,
 }
@@ -57,7 +57,7 @@ impl Stage {
         }
     }
 
-    /// A server on what a kill would leave behind has these jobs; those in `either` may be there or not.
+    /// Checks that a server on what a kill would leave has these jobs; those in `either` may exist or not.
     fn compare_after_a_crash(&mut self, either: &BTreeSet<u64>) {
         self.copies += 1;
         let path = self.home.beside(&format!("copy-{}", self.copies));
@@ -76,7 +76,7 @@ impl Stage {
         server.check();
     }
 
-    /// The disk works again: so does everything, by itself.
+    /// The disk recovers, and so does everything else, without intervention.
     fn heal(&mut self) {
         self.controls.fail_all(0);
         wait_until("the state is ok again", || state(&mut self.client) == "ok");
@@ -84,7 +84,8 @@ impl Stage {
     }
 }
 
-/// A put that meets the failure itself may be refused, or wait until the disk is back; a connection of its own waits.
+/// Puts a job on a separate connection: a put that meets the failure itself may be refused, or wait until the disk
+/// recovers.
 fn put_alone(mut client: Client, body: Vec<u8>) -> Option<u64> {
     match client.put(&body, 5, 0, 60) {
         Ok(id) => Some(id),
@@ -93,7 +94,7 @@ fn put_alone(mut client: Client, body: Vec<u8>) -> Option<u64> {
     }
 }
 
-/// Fails in one way and heals, with jobs before, meanwhile and after.
+/// Fails in one way and recovers, with jobs before, meanwhile and after.
 fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
     break_it(&stage.controls);
     let (first, body) = (stage.connect(), body(49));
@@ -107,7 +108,7 @@ fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
         assert!(is_refused(&stage.client.put(b"refused", 0, 0, 60)));
     }
     assert_eq!(total(&mut stage.client), before, "a refused put left something behind");
-    // What the server knows it still hands out, and what was done to it stays done as long as it runs.
+    // The server still hands out the jobs it has, and changes hold as long as it runs.
     let mut gone = BTreeSet::new();
     let own = |client: &mut Client| client.reserve(Some(0)).unwrap().expect("a job");
     for _ in 0..5 {
@@ -127,7 +128,7 @@ fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
         stage.jobs.insert(id, first.clone());
     }
     assert_eq!(total(&mut stage.client), stage.jobs.len() as u64);
-    // The disk is back, and so are all promises, also those that were given meanwhile.
+    // The disk has recovered, and all promises hold, including those made meanwhile.
     stage.compare_after_a_crash(&BTreeSet::new());
 }
 
@@ -145,7 +146,7 @@ fn errors_of_writes_and_syncs_end_well() {
     }
 }
 
-/// A crash while the disk fails: what was acknowledged before is there; what was deleted meanwhile may be there again.
+/// A crash while the disk fails: jobs acknowledged before exist; jobs deleted meanwhile may exist again.
 #[test]
 fn a_crash_while_the_disk_fails_loses_nothing_acknowledged() {
     let mut stage = Stage::new(SyncMode::Always);
@@ -160,8 +161,8 @@ fn a_crash_while_the_disk_fails_loses_nothing_acknowledged() {
     stage.compare_after_a_crash(&BTreeSet::new());
 }
 
-/// A disk that is dying takes its time for each error; meanwhile everything that needs no disk goes on: it is all
-/// answered before whoever tries the disk comes back from it.
+/// A dying disk takes long for each error. Meanwhile, everything that needs no disk continues: it is answered before
+/// the operation that tries the disk returns.
 #[test]
 fn a_disk_that_fails_slowly_delays_nobody() {
     for mode in [SyncMode::Always, SyncMode::Every(20)] {
@@ -189,25 +190,25 @@ fn a_disk_that_fails_slowly_delays_nobody() {
     }
 }
 
-/// Commands that need no disk while it fails.
+/// Commands that need no disk, while it fails.
 fn round_trip(client: &mut Client) {
     let job = client.reserve(Some(0)).unwrap().expect("a job");
     client.release(job.id, 5, 0).unwrap();
     assert!(is_refused(&client.put(b"refused", 0, 0, 60)));
 }
 
-/// With nobody else to remind the server of it.
+/// Without other clients that cause activity.
 #[test]
 fn a_lone_client_is_answered_when_a_slow_disk_is_back() {
     let mut stage = Stage::new(SyncMode::Always);
-    // From now on the log's own thread syncs.
+    // From now on, the log's own thread syncs.
     stage.controls.sync_millis.store(20, Ordering::SeqCst);
     stage.put(20);
     let before = stage.controls.syncs();
     stage.controls.sync_error.store(EIO, Ordering::SeqCst);
     let (client, (answered, answer)) = (stage.connect(), channel());
     std::thread::spawn(move || answered.send(put_alone(client, body(1))));
-    // Once for the answer, and for a try or two that find no better disk.
+    // Once for the reply, and for one or two tries that find the disk unchanged.
     wait_until("the disk is asked again", || stage.controls.syncs() > before + 2);
     stage.controls.sync_error.store(0, Ordering::SeqCst);
     let answer = answer.recv_timeout(PATIENCE).expect("an answer");

@@ -1,4 +1,4 @@
-//! Everything about a job, and about a tube that is paused, is there after a restart, clean or not.
+//! Everything about a job, and about a paused tube, survives a restart, clean or not.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::support::{crash, facts, number, stop, total, Home};
 
 type Facts = BTreeMap<String, String>;
 
-/// Ends the server, one way or the other, and starts it again.
+/// Stops the server in either way, and starts it again.
 fn again(home: &Home, daemon: Daemon, clean: bool, options: &[&str]) -> Daemon {
     if clean {
         stop(daemon);
@@ -20,14 +20,14 @@ fn again(home: &Home, daemon: Daemon, clean: bool, options: &[&str]) -> Daemon {
     home.start(options)
 }
 
-/// Both ways of ending, in a folder of its own each.
+/// Both ways of stopping, each in its own directory.
 fn both(test: impl Fn(&Home, bool)) {
     for clean in [true, false] {
         test(&Home::new(), clean);
     }
 }
 
-/// Takes this very job.
+/// Reserves this job.
 fn take(client: &mut Client, id: u64) {
     client.send(format!("reserve-job {id}\r\n").as_bytes()).unwrap();
     let line = client.line().unwrap();
@@ -40,7 +40,7 @@ fn kick_job(client: &mut Client, id: u64) {
     assert_eq!(client.line().unwrap(), "KICKED");
 }
 
-/// Jobs in every state and with every counter; some stay reserved by `client`.
+/// Jobs in every state and with every counter; `client` keeps some of them reserved.
 fn fill(client: &mut Client) -> Vec<u64> {
     client.use_tube("some").unwrap();
     client.watch("some").unwrap();
@@ -74,12 +74,12 @@ fn fill(client: &mut Client) -> Vec<u64> {
     client.use_tube("default").unwrap();
     let other = client.put(b"body", 1, 0, 60).unwrap();
     take(client, other);
-    // To reserve is no promise of its own, but it stands in front of this one.
+    // A reservation is not promised, but it precedes something that is.
     let last = client.put(b"body", 1, 0, 60).unwrap();
     vec![plain, delayed, short, buried, released, later, kicked, woken, held, other, last]
 }
 
-/// What must be the same, and what must be nearly the same after at most `seconds`.
+/// Compares what must be equal, and what must be nearly equal after at most `seconds`.
 fn compare(id: u64, before: &Facts, after: &Facts, seconds: u64) {
     for (key, value) in before {
         let now = &after[key];
@@ -188,7 +188,7 @@ fn bodies_of_any_size_and_bytes_whatever_the_limit_is_later() {
             assert_eq!((job.id, &job.body), (id, body));
         }
         assert!(client.put(&[0; 101], 0, 0, 60).is_err());
-        // Behind the large ones, new ones are kept as well.
+        // New jobs are stored after the large ones.
         let id = client.put(b"new", 0, 0, 60).unwrap();
         let daemon = again(home, daemon, clean, &[]);
         assert_eq!(total(&mut daemon.client()), ids.len() as u64 + 1);
@@ -279,7 +279,7 @@ fn a_kick_of_more_jobs_than_the_log_has_room_for_at_once_kicks_them_all() {
     for _ in 0..1000 {
         client.put(b"body", 7, 5000, 100).unwrap();
     }
-    // In one breath, so that the rest must come before the next command.
+    // In one packet, so that the rest must be executed before the next command.
     client.send(b"kick 900\r\nkick 1000\r\nkick 1\r\n").unwrap();
     let lines = [client.line().unwrap(), client.line().unwrap(), client.line().unwrap()];
     assert_eq!(lines, ["KICKED 900", "KICKED 100", "KICKED 0"]);

@@ -1,4 +1,4 @@
-//! One server to a folder, whose files are nobody else's business; and folders that are damaged.
+//! One server per directory, which leaves foreign files alone, and damaged directories.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use super::daemon::{run, wait_until, Signal};
 use super::import::beanstalkd;
 use super::support::{crash, number, state, stop, total, Home};
 
-/// beanstalkd's exit code for a folder that is missing or in use.
+/// beanstalkd's exit code for a directory that is missing or in use.
 const NO_FOLDER: i32 = 10;
 
 #[test]
@@ -45,14 +45,14 @@ fn a_lock_file_that_is_removed_or_overwritten_lets_nobody_in() {
     stop(first);
 }
 
-/// The names of the segments, the oldest first.
+/// Returns the names of the segments, the oldest first.
 fn segments(home: &Home) -> Vec<String> {
     let mut names: Vec<String> = home.files().into_keys().filter(|name| name.starts_with("segment.")).collect();
     names.sort_unstable();
     names
 }
 
-/// A folder with several segments that are all needed, and how many jobs are in them.
+/// Returns a directory with several segments, all of which are needed, and the number of jobs in them.
 fn filled() -> (Home, usize) {
     const JOBS: usize = 200;
     let home = Home::new();
@@ -66,7 +66,7 @@ fn filled() -> (Home, usize) {
     (home, JOBS)
 }
 
-/// `--strict` refuses, naming `name`; without it what is there is served, and the next start has nothing to say.
+/// `--strict` refuses and names `name`. Without it, the remaining jobs are served, and the next start reports nothing.
 fn is_noticed(home: &Home, name: &str, jobs: std::ops::Range<usize>) {
     let ended = run(&["-p", "0", "-b", home.name(), "-s", "8192", "--strict"]);
     assert!(ended.code == 1 && ended.err.contains(name), "{name}: {ended:?}");
@@ -95,7 +95,7 @@ fn a_missing_segment_is_noticed_wherever_it_stood() {
         fs::remove_file(home.path().join(&name)).expect("a segment");
         is_noticed(&home, &name, 1..jobs);
     }
-    // The newest one that was written to; behind it there may be one that was made ready.
+    // The newest segment with records; one that was created in advance may follow it.
     let (home, jobs) = filled();
     let is_used = |name: &String| fs::read(home.path().join(name)).expect("a segment").iter().any(|&byte| byte != 0);
     let name = segments(&home).into_iter().rfind(is_used).expect("a segment");
@@ -112,7 +112,7 @@ fn foreign_and_doubled_segments_are_noticed_and_set_aside() {
     let (home, jobs) = filled();
     let (other, _) = filled();
     let names = segments(&home);
-    // One under two names, and one of another log.
+    // One file under two names, and one of another log.
     fs::copy(home.path().join(&names[1]), home.path().join("segment.0000000900")).expect("a copy");
     fs::copy(other.path().join(&names[2]), home.path().join("segment.0000000901")).expect("a copy");
     let ended = run(&["-p", "0", "-b", home.name(), "--strict"]);
@@ -210,8 +210,8 @@ fn the_files_are_for_their_owner_alone() {
     assert!(count >= 3, "{count} files");
 }
 
-/// Jobs in segments of 4 KB, and a byte in the middle of one body is changed. Returns the ids and bodies, and which one
-/// it is.
+/// Jobs in segments of 4 KB, with one changed byte in the middle of a body. Returns the IDs and bodies, and the damaged
+/// one.
 fn damaged() -> (Home, BTreeMap<u64, Vec<u8>>, u64) {
     let home = Home::new();
     let daemon = home.start(&["-f0", "-s", "4096"]);
@@ -256,7 +256,7 @@ fn a_damaged_record_costs_itself_alone_and_its_segment_is_kept() {
         wait_until("the damaged segment is set aside", || {
             fs::read_dir(&aside).is_ok_and(|entries| entries.count() == 1)
         });
-        // What was rewritten must be there after the next crash, too.
+        // Rewritten jobs must also survive the next crash.
         if start == 1 {
             crash(daemon);
         } else {
@@ -276,7 +276,7 @@ fn strictness_refuses_a_damaged_folder_and_leaves_it_alone() {
     }
     let after = home.files();
     for (name, bytes) in before.iter().filter(|(name, _)| name.as_str() != "lock") {
-        // What was never used holds nothing.
+        // Unused segments contain nothing.
         let is_unused = bytes.iter().all(|byte| *byte == 0);
         let same = after.get(name).is_some_and(|now| bytes.starts_with(now) && is_zero_behind(bytes, now.len()));
         assert!(is_unused || same, "{name} was changed");
@@ -290,7 +290,7 @@ fn is_zero_behind(bytes: &[u8], place: usize) -> bool {
     bytes[place..].iter().all(|byte| *byte == 0)
 }
 
-/// A write that the crash cut short is no damage.
+/// A write that a crash interrupted is not damage.
 #[test]
 fn a_torn_tail_is_cut_even_strictly() {
     let home = Home::new();

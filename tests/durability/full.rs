@@ -1,6 +1,6 @@
-//! A disk that is full: new jobs are refused, everything else goes on, and no promise is broken.
+//! A full disk: new jobs are refused, everything else continues, and no promise is broken.
 //!
-//! The disk is a small tmpfs of its own, which only root can mount; elsewhere these tests say that they were skipped.
+//! The disk is a small separate tmpfs, which only root can mount; otherwise, these tests report that they were skipped.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +32,7 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        // A server that still uses it will be gone soon.
+        // A server that still uses it will end soon.
         let _ = Command::new("umount").args(["-l", self.0.name()]).status();
     }
 }
@@ -43,7 +43,7 @@ fn body(number: u64) -> Vec<u8> {
     body
 }
 
-/// Puts jobs until one is refused; the ones that were taken.
+/// Puts jobs until one is refused. Returns the accepted ones.
 fn put_all(client: &mut Client, jobs: &mut BTreeMap<u64, Vec<u8>>) {
     for number in 0..100_000 {
         let body = body(number);
@@ -68,7 +68,7 @@ fn compare(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     assert_eq!(total(client), jobs.len() as u64);
 }
 
-/// While the disk is full, what needs no space works.
+/// On a full disk, whatever needs no space works.
 fn goes_on(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     assert_eq!(state(client), "full");
     for _ in 0..20 {
@@ -80,7 +80,7 @@ fn goes_on(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     compare(client, jobs);
 }
 
-/// Deletes so many jobs, each with an answer of DELETED.
+/// Deletes this many jobs, each of which is acknowledged by DELETED.
 fn delete_some(daemon: &Daemon, client: &mut Client, jobs: &mut BTreeMap<u64, Vec<u8>>, count: usize) {
     for _ in 0..count {
         let (id, _) = jobs.pop_first().expect("a job");
@@ -88,7 +88,7 @@ fn delete_some(daemon: &Daemon, client: &mut Client, jobs: &mut BTreeMap<u64, Ve
     }
 }
 
-/// How often each change of state was told.
+/// Returns how often each change of state was logged.
 fn told(log: &str) -> (usize, usize) {
     let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
     (count(" refused"), count("taken again"))
@@ -108,7 +108,7 @@ fn resumes(client: &mut Client, jobs: &mut BTreeMap<u64, Vec<u8>>) {
     wait_until("the state is ok again", || state(client) == "ok");
 }
 
-/// A server with a full disk.
+/// Returns a server with a full disk.
 fn filled(small: &Small) -> (Daemon, Client, BTreeMap<u64, Vec<u8>>) {
     let daemon = small.0.start(&OPTIONS);
     let mut client = daemon.client();
@@ -127,7 +127,7 @@ fn deletes_are_durable_on_a_full_disk_and_make_space() {
     goes_on(&mut client, &jobs);
     delete_some(&daemon, &mut client, &mut jobs, 20);
     crash(daemon);
-    // It starts on a full disk, and knows what was deleted there.
+    // It starts on a full disk, and the deletions there survive.
     let daemon = small.0.start(&OPTIONS);
     let mut client = daemon.client();
     compare(&mut client, &jobs);
@@ -138,7 +138,7 @@ fn deletes_are_durable_on_a_full_disk_and_make_space() {
     let daemon = small.0.start(&OPTIONS);
     let mut client = daemon.client();
     compare(&mut client, &jobs);
-    // Full once more, and this time everything goes.
+    // The disk is filled again, and then all jobs are deleted.
     put_all(&mut client, &mut jobs);
     let all = jobs.len();
     delete_some(&daemon, &mut client, &mut jobs, all);
@@ -164,7 +164,7 @@ fn service_resumes_by_itself_when_somebody_else_makes_space() {
     daemon.wait_log(" refused");
     assert_eq!(told(&daemon.log()), (1, 0), "{}", daemon.log());
     fs::remove_file(&filler).unwrap();
-    // Nobody says anything meanwhile.
+    // Meanwhile, no client sends anything.
     daemon.wait_log("taken again");
     resumes(&mut client, &mut jobs);
     assert_eq!(told(&daemon.log()), (1, 1), "{}", daemon.log());
@@ -175,7 +175,7 @@ fn service_resumes_by_itself_when_somebody_else_makes_space() {
     stop(daemon);
 }
 
-/// Many threads share the room that is made for each of them, and who comes late waits for more.
+/// Many threads share the space that is prepared for each of them, and a late one waits for more.
 #[test]
 fn nobody_is_refused_while_the_disk_has_space() {
     let home = Home::new();
@@ -193,7 +193,7 @@ fn nobody_is_refused_while_the_disk_has_space() {
     assert_eq!(total(&mut daemon.client()), 8 * 375);
 }
 
-/// Space that was made for a large job is not used up by small ones, however many there are.
+/// Small jobs do not use up the space that was prepared for a large one, however many there are.
 #[test]
 fn small_jobs_do_not_starve_large_ones() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! A folder that is taken away, and files that may not grow, under the real program.
+//! A directory that is removed, and files that may not grow, under the real program.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ fn put(client: &mut Client, jobs: &mut Jobs) -> bool {
 }
 
 fn goes_on(client: &mut Client, jobs: &mut Jobs) {
-    // What space is left may be used up first.
+    // The remaining space may be used up first.
     wait_until("jobs are refused", || match client.put(&[b'x'; 5000], 0, 0, 60) {
         Ok(id) => jobs.insert(id, vec![b'x'; 5000]).is_some(),
         result => is_refused(&result),
@@ -42,13 +42,13 @@ fn goes_on(client: &mut Client, jobs: &mut Jobs) {
     assert!(client.peek(job.id).is_err());
 }
 
-/// After some time everything that lives is in segments that were begun since.
+/// After some time, everything live is in segments that were created since.
 fn resumes(daemon: &Daemon, client: &mut Client, jobs: &mut Jobs) {
     wait_until("jobs are taken again", || put(client, jobs));
     wait_until("the state is ok", || state(client) == "ok");
     let log = daemon.log();
     let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
-    // One line a change of state: it may have been full before it failed.
+    // One line per change of state: the log may have been full before it failed.
     assert!((1..=2).contains(&count(" refused")), "{log}");
     assert!((1..=2).contains(&count("taken again")), "{log}");
 }
@@ -99,7 +99,7 @@ fn files_that_may_not_grow_end_nothing() {
     if !daemon.limit("--fsize=4096:unlimited") {
         return println!("skipped: no prlimit");
     }
-    // The put that meets the limit waits until there is none: another connection hears of it.
+    // The put that meets the limit waits until there is none, which another connection observes.
     let address = daemon.address();
     let first = std::thread::spawn(move || {
         let mut client = Client::connect(address).expect("a connection");
@@ -125,7 +125,7 @@ fn files_that_may_not_grow_end_nothing() {
     assert_eq!(total(&mut client), others);
 }
 
-/// Fills some segments with jobs that live; the server says nothing more by itself then.
+/// Fills some segments with live jobs; after that, the server writes nothing by itself.
 fn fill(home: &Home) -> (Daemon, Client, Jobs) {
     let daemon = home.start(&OPTIONS);
     let mut client = daemon.client();
@@ -146,7 +146,7 @@ fn lost(client: &mut Client) -> u64 {
 fn jobs_of_old_segments_that_were_removed_are_written_again() {
     let home = Home::new();
     let (daemon, mut client, jobs) = fill(&home);
-    // The segments behind it are needed, too: only the last may be the one that is written to.
+    // The segments after it are needed, too: only the last one may be the current one.
     let newest = number(&mut client, "stats", "binlog-current-index");
     assert!(newest > 3);
     for name in &segments(&home)[..2] {
@@ -157,7 +157,7 @@ fn jobs_of_old_segments_that_were_removed_are_written_again() {
     assert_eq!(state(&mut client), "ok");
     assert!(daemon.log().contains("removed under the server"), "{}", daemon.log());
     wait_until("that is synced", || !segments(&home).iter().any(|name| name.ends_with("0001")));
-    // The sync of what was written again may still be under way: with the next reply it is over.
+    // The sync of the rewritten records may still be in progress: it is over with the next reply.
     client.put(b"last", 0, 0, 60).unwrap();
     crash(daemon);
     let daemon = home.start(&OPTIONS);
@@ -177,7 +177,7 @@ fn a_folder_that_is_replaced_is_left_for_the_new_one_if_that_is_empty() {
     wait_until("the loss is noticed", || state(&mut client) == "failing");
     wait_until("the log says why", || daemon.log().contains("has replaced"));
     assert!(segments(&home).is_empty());
-    // Renamed back, it goes on as before.
+    // After it is renamed back, everything continues.
     fs::remove_dir_all(home.path()).unwrap();
     fs::rename(&aside, home.path()).unwrap();
     wait_until("jobs are taken again", || put(&mut client, &mut jobs));

@@ -1,8 +1,7 @@
-//! A folder in which beanstalkd kept its log is taken over, whole and once.
+//! A directory of beanstalkd's binlog is imported, completely and once.
 //!
-//! Debian's beanstalkd does the work and is asked about every job in the end. Each job ends with a deed that beanstalkd
-//! writes down: what it does not write (that a job was reserved or touched, or released without a delay), nobody can
-//! know.
+//! Debian's beanstalkd does the work and is finally asked about every job. The last operation on each job is one that
+//! beanstalkd stores: what it does not store (reservations, touches, and releases without a delay) cannot be known.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +16,7 @@ use beanpole::Client;
 use super::daemon::{command, run, wait_until};
 use super::support::{copy, crash, facts, files, number, stop, total, Dice, Home};
 
-/// The original: what the variable BEANSTALKD names, or where Debian or `make compat` puts it.
+/// Returns the path of beanstalkd: from the variable BEANSTALKD, or where Debian or `make compat` installs it.
 pub fn beanstalkd() -> Option<PathBuf> {
     let named = std::env::var_os("BEANSTALKD").map(PathBuf::from);
     let usual = ["/usr/bin/beanstalkd", "target/compat/beanstalkd/usr/bin/beanstalkd"].map(PathBuf::from);
@@ -40,10 +39,10 @@ pub struct Original {
 type Described = (BTreeMap<String, String>, Vec<u8>);
 
 impl Original {
-    /// Starts it on this folder; none if it is not installed.
+    /// Starts beanstalkd on this directory; `None` if it is not installed.
     pub fn start(path: &Path, options: &[&str]) -> Option<Original> {
         let program = beanstalkd()?;
-        // An address for each: another server that starts meanwhile must not be given the same port.
+        // A separate address for each: another server that starts meanwhile must not get the same port.
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let host = Ipv4Addr::new(127, 78, 0, NEXT.fetch_add(1, Ordering::Relaxed));
         let free = TcpListener::bind((host, 0)).and_then(|listener| listener.local_addr()).expect("a free port");
@@ -55,12 +54,12 @@ impl Original {
         Some(original)
     }
 
-    /// A new connection.
+    /// Returns a new connection.
     pub fn client(&self) -> Client {
         Client::connect(self.address).expect("a connection")
     }
 
-    /// The same, bare.
+    /// Returns a new plain connection.
     pub fn stream(&self) -> TcpStream {
         TcpStream::connect(self.address).expect("a connection")
     }
@@ -73,7 +72,7 @@ impl Drop for Original {
     }
 }
 
-/// Takes a job if it can be had: ready or delayed.
+/// Reserves a job if it is ready or delayed.
 fn take(client: &mut Client, id: u64) -> bool {
     client.send(format!("reserve-job {id}\r\n").as_bytes()).expect("a server");
     let line = client.line().expect("an answer");
@@ -91,7 +90,7 @@ fn kick_job(client: &mut Client, id: u64) {
     client.line().expect("an answer");
 }
 
-/// Some random deeds; the ids of all jobs that were put.
+/// Executes some random operations. Returns the IDs of all jobs that were put.
 fn work(client: &mut Client, dice: &mut Dice, deeds: usize, ids: &mut Vec<u64>) {
     for _ in 0..deeds {
         if ids.len() < 10 || dice.below(3) == 0 {
@@ -118,7 +117,7 @@ fn describe(client: &mut Client, ids: &[u64]) -> BTreeMap<u64, Described> {
     ids.iter().filter_map(one).collect()
 }
 
-/// A folder of beanstalkd after a mixed workload with a restart in it, and what it said of its jobs in the end.
+/// Returns a directory of beanstalkd after a mixed workload with a restart, and its final description of the jobs.
 fn original(home: &Home, seed: u64) -> Option<BTreeMap<u64, Described>> {
     println!("seed {seed}");
     let (mut dice, mut ids) = (Dice::new(seed), Vec::new());
@@ -128,7 +127,7 @@ fn original(home: &Home, seed: u64) -> Option<BTreeMap<u64, Described>> {
     drop(first);
     let second = Original::start(home.path(), &["-f0", "-s", "200000"])?;
     let mut client = second.client();
-    // It would read none of these back, nor what is behind them.
+    // beanstalkd would read back none of these, nor the records behind them.
     for length in [65_533, 65_534, 65_535] {
         client.use_tube("big").expect("a tube");
         ids.push(client.put(&vec![b'B'; length], 1, 0, 60).expect("a large job"));
@@ -139,7 +138,7 @@ fn original(home: &Home, seed: u64) -> Option<BTreeMap<u64, Described>> {
     Some(jobs)
 }
 
-/// The very jobs are there, as far as beanstalkd has written them down.
+/// Checks that exactly these jobs exist, as far as beanstalkd has stored them.
 fn compare(client: &mut Client, jobs: &BTreeMap<u64, Described>) {
     assert_eq!(total(client), jobs.len() as u64);
     for (&id, (before, body)) in jobs {
@@ -149,7 +148,7 @@ fn compare(client: &mut Client, jobs: &BTreeMap<u64, Described>) {
             assert_eq!(before[key], after[key], "job {id}: {key}: {before:?} {after:?}");
         }
         let number = |facts: &BTreeMap<String, String>, key: &str| facts[key].parse::<u64>().expect("a number");
-        // At a start, beanstalkd counts once more that a job is buried, and may not write it down.
+        // At startup, beanstalkd counts buried jobs once more, and may not store it.
         let counted = number(before, "buries") - number(&after, "buries");
         assert!(counted <= u64::from(before["state"] == "buried"), "job {id}: {before:?} {after:?}");
         let aged = number(&after, "age").saturating_sub(number(before, "age"));
@@ -161,7 +160,7 @@ fn compare(client: &mut Client, jobs: &BTreeMap<u64, Described>) {
     }
 }
 
-/// The files of beanstalkd's log.
+/// Returns the files of beanstalkd's log.
 fn logs(path: &Path) -> BTreeMap<String, Vec<u8>> {
     files(path).into_iter().filter(|(name, _)| name.starts_with("binlog.")).collect()
 }
@@ -193,7 +192,7 @@ fn every_job_of_beanstalkd_is_taken_over_once() {
     }
 }
 
-/// One job of each size in every state that there is, as the client leaves it.
+/// Puts one job of each size in every state, as the client leaves it.
 fn every_state(client: &mut Client, sizes: &[usize]) -> Vec<u64> {
     let mut ids = Vec::new();
     for (place, &size) in sizes.iter().enumerate() {
@@ -221,7 +220,7 @@ fn every_state(client: &mut Client, sizes: &[usize]) -> Vec<u64> {
     ids
 }
 
-/// What a job is when its holder is gone.
+/// Changes the expected state of jobs whose holder is gone.
 fn without_holder(jobs: &mut BTreeMap<u64, Described>, reserves: &str) {
     for (facts, _) in jobs.values_mut().filter(|(facts, _)| facts["state"] == "reserved") {
         facts.insert("state".to_owned(), "ready".to_owned());
@@ -229,8 +228,8 @@ fn without_holder(jobs: &mut BTreeMap<u64, Described>, reserves: &str) {
     }
 }
 
-/// beanstalkd moves jobs out of its oldest files and removes these, so that some deletes are of jobs in no file any
-/// more.
+/// beanstalkd moves jobs out of its oldest files and removes these, so that some deletes refer to jobs that are in no
+/// file any more.
 #[test]
 fn jobs_in_every_state_are_taken_over_wherever_they_stand() {
     let home = Home::new();
@@ -268,7 +267,7 @@ fn jobs_in_every_state_are_taken_over_wherever_they_stand() {
     stop(daemon);
 }
 
-/// What beanstalkd does not read at its own start, it forgets, numbers and all.
+/// beanstalkd forgets what it does not read at startup, including the IDs.
 #[test]
 fn jobs_that_beanstalkd_forgot_are_there_beside_those_that_got_their_numbers() {
     let home = Home::new();
@@ -291,7 +290,7 @@ fn jobs_that_beanstalkd_forgot_are_there_beside_those_that_got_their_numbers() {
     let log = daemon.wait_log("imported");
     assert!(log.contains("gave the ids of 2 jobs twice"), "{log}");
     let mut client = daemon.client();
-    // Of number four the old one is left, the new ones of two and three keep their numbers.
+    // The old job with number 4 remains, and the new ones with numbers 2 and 3 keep their numbers.
     let jobs = ["one", "new two", "new three", "old four", "old five", &large, "old three"];
     assert_eq!(total(&mut client), jobs.len() as u64);
     for (id, body) in (1..).zip(jobs) {
@@ -343,7 +342,7 @@ fn a_damaged_log_is_taken_over_but_for_what_is_behind_the_damage() {
     stop(daemon);
 }
 
-/// A record of version 5, in which times are in microseconds: of a job with a body of five bytes.
+/// Returns a record of version 5, in which times are in microseconds, for a job with a body of five bytes.
 fn record_5(tube: &str, id: u64, state: u8, age: u64, delay: u64) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_micros() as u64;
     let mut out = (tube.len() as u64).to_le_bytes().to_vec();
@@ -365,7 +364,7 @@ fn version_5_is_read_as_beanstalkd_reads_it() {
     for (id, state, delay) in [(1, 1, 0), (2, 4, 5000), (3, 3, 0), (4, 1, 0), (5, 1, 0)] {
         bytes.extend([record_5("old.tube", id, state, 3000 + id, delay), body.clone()].concat());
     }
-    // What it says of its birth must be the same.
+    // The creation time in its description must be the same.
     let births: Vec<u8> = bytes[4 + 8 + 8 + 40..][..8].to_vec();
     let mut deleted = record_5("", 1, 0, 0, 0);
     deleted[8 + 40..][..8].copy_from_slice(&births);
@@ -402,7 +401,7 @@ fn ids_that_beanstalkd_gave_twice_are_told() {
     }
 }
 
-/// Kills the server at a moment of its start, again and again, and lets it finish in the end.
+/// Kills the server at a moment of its start, again and again, and finally lets it finish.
 // Promises: P37.
 #[test]
 fn an_interrupted_import_starts_over() {
@@ -440,7 +439,7 @@ fn an_interrupted_import_starts_over() {
     println!("{marks} of 8 kills met an import under way");
 }
 
-/// What an import left unfinished counts for nothing, whatever it is.
+/// The results of an unfinished import are ignored, whatever they are.
 #[test]
 fn the_mark_of_an_unfinished_import_makes_it_start_over() {
     let home = Home::new();

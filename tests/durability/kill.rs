@@ -1,8 +1,8 @@
 //! The server is killed in the middle of its work, again and again.
 //!
-//! Four producers and four workers put, reserve, delete, release, bury, kick and touch; after each kill every job is
-//! held against the [`Book`]. A command that had no answer yet may have happened or not. Processes die here, not
-//! machines: what was written is there, so it must hold with every kind of sync.
+//! Four producers and four workers put, reserve, delete, release, bury, kick and touch. After each kill, every job is
+//! compared with the [`Book`]. A command without a reply may have been executed or not. Only the process dies here:
+//! written bytes survive, so every sync mode must pass.
 
 use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,19 +17,19 @@ use super::support::{ask, crash, parse, stop, total, Dice, Home};
 const PRODUCERS: usize = 4;
 const WORKERS: usize = 4;
 
-/// The tube of all workers; each of the others belongs to one.
+/// The tube of all workers; each of the others belongs to one worker.
 const SHARED: usize = WORKERS;
 
-/// Producers rest when there are so many jobs.
+/// Producers pause when there are this many jobs.
 const ENOUGH: usize = 400;
 
-/// Rounds unless told otherwise.
+/// The default number of rounds.
 const ROUNDS: usize = 4;
 
-/// Seconds to run that no test lasts.
+/// A time to run in seconds that does not end during a test.
 const TTR: u32 = 100_000;
 
-/// Ids behind the newest one known that are looked at as well.
+/// The number of IDs after the largest known one that are checked as well.
 const BEYOND: u64 = 200;
 
 type Done = Result<(), ClientError>;
@@ -127,13 +127,13 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Kicks some buried jobs, and one that sleeps.
+    /// Kicks some buried jobs, and one delayed job.
     fn wake(&self, own: usize, client: &mut Client, dice: &mut Dice) -> Done {
         let mut book = self.book();
         let mut buried = book.buried(own);
         buried.truncate(1 + dice.below(3) as usize);
         let sleeper = book.find(own, DELAYED);
-        // One alone does this, so that nobody else does it in between.
+        // Only one worker does this, so that no other one does it in between.
         let shared = (own == 0).then(|| book.find(SHARED, BURIED).or(book.find(SHARED, DELAYED))).flatten();
         let numbers: Vec<_> = buried.iter().map(|&id| (id, book.will_do(id, Deed::Kick))).collect();
         drop(book);
@@ -154,7 +154,7 @@ impl Site<'_> {
         }
     }
 
-    /// Everybody works until the server is killed.
+    /// All clients work until the server is killed.
     fn load(&self, dice: &mut Dice) {
         let end = dice.millis(50, 300);
         std::thread::scope(|scope| {
@@ -172,7 +172,7 @@ impl Site<'_> {
     }
 }
 
-/// Holds every job against the book.
+/// Compares every job with the book.
 fn verify(daemon: &Daemon, book: &mut Book) {
     let stream = daemon.tcp();
     let mut known: Vec<u64> = book.jobs.keys().copied().collect();
@@ -228,7 +228,7 @@ fn meet(book: &mut Book, id: u64, facts: &str, body: &[u8]) {
     book.met(id, tube, body, state, number("pri"), counts);
 }
 
-/// The order of burying survives.
+/// Checks that the order of burying survives.
 fn first_buried(stream: &TcpStream, book: &mut Book) {
     for tube in 0..WORKERS {
         let answers = ask(stream, &[format!("use {}", tube_name(tube)), "peek-buried".to_owned()]);
@@ -240,8 +240,8 @@ fn first_buried(stream: &TcpStream, book: &mut Book) {
     }
 }
 
-/// The id of a job that was put and deleted: a restart leaves out many, and on a busy machine nobody may hear of one
-/// before the next kill.
+/// Returns the ID of a job that was put and deleted: a restart skips many IDs, and on a busy machine, no client may
+/// receive one before the next kill.
 fn passing(daemon: &Daemon) -> u64 {
     let mut client = daemon.client();
     let id = client.put(b"passing", 0, 0, TTR).expect("a job");

@@ -1,7 +1,7 @@
-//! A reply promises also what somebody else has changed, if it tells of it: it waits until the log has that.
+//! A reply that reports another client's change promises this change too, so it waits until the log contains it.
 //!
-//! The server runs inside this process, on a disk whose syncs block until the test lets them go on. What is judged is
-//! who is answered while they block, and that all are afterwards.
+//! The server runs inside this process, on a disk whose syncs block until the test continues them. The test judges
+//! which clients get replies while they block, and that all do afterwards.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -29,7 +29,7 @@ impl Plain {
         self.0.write_all(bytes.as_ref()).expect("a server that listens");
     }
 
-    /// Whether nothing has come.
+    /// Returns `true` if nothing has arrived.
     fn is_silent(&self) -> bool {
         self.0.set_nonblocking(true).expect("a socket");
         let silent = matches!(self.0.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
@@ -44,7 +44,7 @@ impl Plain {
     }
 }
 
-/// Opens the gate when a test ends, so that the server can.
+/// Opens the gate when a test ends, so that the server can end.
 struct OpenAtEnd(Arc<Gate>);
 
 impl Drop for OpenAtEnd {
@@ -53,7 +53,7 @@ impl Drop for OpenAtEnd {
     }
 }
 
-/// The server's one thread has done what it was sent before: it answers the others in turn.
+/// Waits until the server's only thread has executed what was sent before: it serves its connections in turn.
 fn pass(bystander: &mut Client, job: u64) {
     for _ in 0..5 {
         bystander.peek(job).expect("a job");
@@ -70,7 +70,7 @@ fn serve(home: &Home) -> (Server, Arc<Gate>, Client, u64) {
     let server = Server::with_storage(config, disk).expect("a server");
     let mut bystander = Client::connect(server.address()).expect("a connection");
     let job = bystander.put(b"first", 0, 0, 60).expect("a job");
-    // A disk that is known to be slow: the server's thread does not sync by itself then.
+    // The disk is known to be slow, so the server's thread does not sync by itself.
     gate.set(None, Some(Deed::Sync));
     for _ in 0..10 {
         bystander.put(b"slow", 0, 0, 60).expect("a job");
@@ -78,7 +78,7 @@ fn serve(home: &Home) -> (Server, Arc<Gate>, Client, u64) {
     (server, gate, bystander, job)
 }
 
-/// A background job of a function, with a unique id.
+/// Returns a background job of a function, with a unique ID.
 fn submit(unique: &str) -> Vec<u8> {
     const SUBMIT_JOB_BG: u32 = 18;
     let data = format!("mail\0{unique}\0body");
@@ -103,7 +103,7 @@ fn who_joins_a_job_is_told_when_the_log_has_it() {
         client.0.read_exact(&mut head).expect("an answer");
         assert_eq!((&head[..4], head[7]), (&b"\0RES"[..], 8), "JOB_CREATED");
     }
-    // What is safe is told at once.
+    // Durable changes are reported at once.
     gate.set(Some(Deed::Sync), Some(Deed::Sync));
     let mut third = Plain::to(&server, Wire::Gearman);
     third.send(submit("u1"));
@@ -172,12 +172,12 @@ fn who_waits_for_the_end_of_a_job_is_told_when_the_log_has_it() {
     }
 }
 
-/// A packet of Gearman's.
+/// Returns a Gearman packet.
 fn packet(kind: u32, data: &[u8]) -> Vec<u8> {
     [b"\0REQ", &kind.to_be_bytes()[..], &(data.len() as u32).to_be_bytes(), data].concat()
 }
 
-/// The kind and data of the next packet.
+/// Returns the type and data of the next packet.
 fn hear(client: &mut Plain) -> (u8, Vec<u8>) {
     let mut head = [0; 12];
     client.0.read_exact(&mut head).expect("an answer");

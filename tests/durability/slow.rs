@@ -15,7 +15,7 @@ use super::daemon::wait_until;
 use super::disk::{Controls, Disk};
 use super::support::{number, Home};
 
-/// Milliseconds that a sync takes on the slow disk, which the server has noticed after the first.
+/// The duration of a sync on the slow disk in milliseconds, which the server has noticed after the first one.
 const SLOW: u64 = 50;
 
 fn serve(home: &Home, mode: SyncMode, sync_millis: u64) -> (Server, Arc<Controls>) {
@@ -34,7 +34,7 @@ fn client(server: &Server) -> Client {
     Client::connect(server.address()).expect("a connection")
 }
 
-/// All of these put a job each while syncs are held up; what `meanwhile` does is done before they go on. When each job
+/// Each of these clients puts a job while syncs are held up, and they continue after `meanwhile`. Returns when each job
 /// was sent and acknowledged.
 fn put_at_once(
     clients: &mut [Client],
@@ -132,7 +132,7 @@ fn many_connections_share_a_sync() {
     }
 }
 
-/// Nobody says anything after the burst: the sync comes by time alone.
+/// No client sends anything after the burst: the sync is caused by time alone.
 #[test]
 fn the_last_write_of_a_burst_is_synced() {
     let home = Home::new();
@@ -170,7 +170,7 @@ fn without_syncs_only_files_that_were_left_are_synced() {
     }
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(controls.syncs(), before, "nothing was left");
-    // Several segments. Each may go when all of its jobs are deleted.
+    // Several segments, each of which may be removed when all of its jobs are deleted.
     for _ in 0..20 * few {
         let id = client.put(&body, 0, 0, 60).expect("a job");
         client.delete(id).expect("a job to delete");

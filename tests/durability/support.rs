@@ -1,5 +1,5 @@
-//! What the tests of durability share: a folder with a log, its servers one after the other, chance, and many questions
-//! at a time.
+//! What the tests of durability share: a directory with a log, its servers one after the other, random numbers, and
+//! pipelined requests.
 //!
 //! Must not know what a test is about.
 
@@ -14,17 +14,17 @@ use beanpole::{Client, ClientError};
 
 use super::daemon::{Daemon, Folder, Signal, PATIENCE};
 
-/// Questions asked before their answers are read.
+/// The number of requests that are sent before their replies are read.
 const AT_A_TIME: usize = 200;
 
-/// A folder for a log.
+/// A directory for a log.
 pub struct Home {
     folder: Folder,
     path: PathBuf,
 }
 
 impl Home {
-    /// An empty one.
+    /// Creates an empty one.
     pub fn new() -> Home {
         let folder = Folder::new();
         let path = folder.file("log");
@@ -32,17 +32,17 @@ impl Home {
         Home { folder, path }
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The same as an argument.
+    /// Returns its path as an argument.
     pub fn name(&self) -> &str {
         self.path.to_str().expect("a plain path")
     }
 
-    /// A path beside it.
+    /// Returns a path next to it.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.folder.file(name)
     }
@@ -52,22 +52,22 @@ impl Home {
         Daemon::start(&[&["-b", self.name()], options].concat())
     }
 
-    /// The files in it and what they hold, by name.
+    /// Returns its files and their contents by name.
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         files(&self.path)
     }
 }
 
-/// The files in a folder and what they hold, by name; without its subfolders.
+/// Returns the files of a directory and their contents by name, without subdirectories.
 pub fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(path).expect("a folder").map(|entry| entry.expect("an entry").path());
     let name = |path: &PathBuf| path.file_name().expect("a name").to_string_lossy().into_owned();
     let plain = entries.filter(|path| path.is_file());
-    // One may go while we look.
+    // A file may disappear meanwhile.
     plain.filter_map(|path| Some((name(&path), fs::read(&path).ok()?))).collect()
 }
 
-/// Copies the files of a folder, as they are now, into a new one: what a server killed now would leave behind.
+/// Copies the current files of a directory into a new one: what a kill would leave now.
 pub fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).expect("a new folder");
     for (name, bytes) in files(from) {
@@ -75,13 +75,13 @@ pub fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Ends a server as a service manager does.
+/// Stops a server like a service manager.
 pub fn stop(daemon: Daemon) {
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait(PATIENCE), 0, "{}", daemon.log());
 }
 
-/// Ends a server with no warning; returns what it had said.
+/// Kills a server. Returns its log.
 pub fn crash(daemon: Daemon) -> String {
     daemon.signal(Signal::SIGKILL);
     let log = daemon.log();
@@ -90,18 +90,18 @@ pub fn crash(daemon: Daemon) -> String {
     log
 }
 
-/// How the server says its log is.
+/// Returns the state of the log.
 pub fn state(client: &mut Client) -> String {
     client.figure("stats", "binlog-state").expect("a figure")
 }
 
-/// A number out of statistics.
+/// Returns a number from statistics.
 pub fn number(client: &mut Client, command: &str, key: &str) -> u64 {
     let text = client.figure(command, key).unwrap_or_else(|error| panic!("{command}: {error}"));
     text.parse().unwrap_or_else(|_| panic!("{key}: {text}"))
 }
 
-/// All jobs that there are.
+/// Returns the number of all jobs.
 pub fn total(client: &mut Client) -> u64 {
     let text = client.text("stats").expect("statistics");
     ["ready", "reserved", "delayed", "buried"]
@@ -114,7 +114,7 @@ pub fn total(client: &mut Client) -> u64 {
         .sum()
 }
 
-/// The statistics of a job, if it is there.
+/// Returns the statistics of a job, if it exists.
 pub fn facts(client: &mut Client, id: u64) -> Option<BTreeMap<String, String>> {
     match client.text(&format!("stats-job {id}")) {
         Ok(text) => Some(parse(&text)),
@@ -123,21 +123,21 @@ pub fn facts(client: &mut Client, id: u64) -> Option<BTreeMap<String, String>> {
     }
 }
 
-/// Flat YAML.
+/// Parses flat YAML.
 pub fn parse(text: &str) -> BTreeMap<String, String> {
     let pairs = text.lines().filter_map(|line| line.split_once(": "));
     pairs.map(|(key, value)| (key.to_owned(), value.trim_matches('"').to_owned())).collect()
 }
 
-/// Whether this was refused for want of space.
+/// Returns `true` if the command was refused for lack of space.
 pub fn is_refused<T>(result: &Result<T, ClientError>) -> bool {
     matches!(result, Err(ClientError::Refused(reply)) if reply == "OUT_OF_MEMORY")
 }
 
-/// One answer: its line, and the body behind it if there is one.
+/// A reply: its line, and its body if it has one.
 pub type Answer = (String, Vec<u8>);
 
-/// Asks many questions whose answers are a line, with a body if it begins with OK or FOUND.
+/// Sends many requests whose replies are a line, with a body if it begins with OK or FOUND.
 pub fn ask(stream: &TcpStream, questions: &[String]) -> Vec<Answer> {
     let mut reader = BufReader::new(stream);
     let mut answers = Vec::with_capacity(questions.len());
@@ -163,16 +163,16 @@ fn answer(reader: &mut impl BufRead) -> Answer {
     (line, body)
 }
 
-/// Chance that can be repeated.
+/// Reproducible random numbers.
 pub struct Dice(u64);
 
 impl Dice {
-    /// The same numbers for the same seed.
+    /// Creates a generator. The same seed gives the same numbers.
     pub fn new(seed: u64) -> Dice {
         Dice(seed)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -181,7 +181,7 @@ impl Dice {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    /// A time from `least` to less than `most` milliseconds.
+    /// Returns a duration from `least` to less than `most` milliseconds.
     pub fn millis(&mut self, least: u64, most: u64) -> Duration {
         Duration::from_millis(least + self.below(most - least))
     }

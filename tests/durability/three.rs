@@ -1,7 +1,7 @@
-//! Jobs of all three protocols through the end of the process.
+//! Jobs of all three protocols across the end of the process.
 //!
-//! Owns what a restart leaves of the terms of a job: everything, with moments that go on; and, in a loop of kills, that
-//! no job which was acknowledged is lost, doubled, or back after its end was acknowledged.
+//! Owns what a restart keeps of the options of a job: everything, and times that continue to pass; and, in a loop of
+//! kills, that no acknowledged job is lost, doubled, or back after its end was acknowledged.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Result, Write};
@@ -19,7 +19,7 @@ fn restart(home: &Home, daemon: Daemon, options: &[&str]) -> Daemon {
     home.start(options)
 }
 
-/// So many whole seconds from now, as Workq says it.
+/// Formats a time in whole seconds, as Workq does.
 fn rfc3339(at: SystemTime) -> String {
     humantime::format_rfc3339_seconds(at).to_string()
 }
@@ -76,7 +76,7 @@ fn workq_s_terms_outlive_a_kill_and_its_moments_go_on() -> Result<()> {
             break;
         }
     }
-    // Counted from the beginning, it ends while the server is away.
+    // The lease ends while no server is running.
     crash(daemon);
     std::thread::sleep(Duration::from_millis(2100).saturating_sub(added.elapsed()));
     let daemon = home.start(&options);
@@ -94,7 +94,7 @@ fn workq_s_terms_outlive_a_kill_and_its_moments_go_on() -> Result<()> {
     Ok(())
 }
 
-/// What a short command asks the log to keep may be a long job that it has not had until then.
+/// A short command may require that the log stores a long job that it did not contain before.
 #[test]
 fn foreground_jobs_of_any_size_are_kept_when_somebody_submits_them_in_the_background() -> Result<()> {
     const LARGE: usize = 40_000;
@@ -103,7 +103,8 @@ fn foreground_jobs_of_any_size_are_kept_when_somebody_submits_them_in_the_backgr
     let mut daemon = home.start(&options);
     let (mut client, mut handles) = (Gearman::connect(&daemon)?, Vec::new());
     for number in 0..30 {
-        // Segments of 64 KiB are left with more or less, but the next is not made before half of one is taken.
+        // Segments of 64 KiB are left with varying remainders, but the next one is not created before half of one is
+        // used.
         client.submit(SUBMIT_JOB_BG, &["fill", "", &"f".repeat(number * 997)])?;
         let (unique, body) = (format!("u{number}"), "x".repeat(LARGE));
         let handle = client.submit(SUBMIT_JOB, &["f", &unique, &body])?;
@@ -150,7 +151,7 @@ fn gearman_s_background_jobs_outlive_a_kill_under_their_handles() -> Result<()> 
     other.send(CAN_DO, &["done"])?;
     assert_eq!(other.grab()?, Some((done.clone(), "seven".to_owned())));
     other.send(WORK_COMPLETE, &[&done, "result"])?;
-    // An answer behind it says that it was carried out.
+    // A reply to a later request says that it was executed.
     assert_eq!(other.grab()?, None);
     let mut handles: HashSet<String> =
         [&named, &by_body, &later, &volatile, &joined, &held, &done].into_iter().cloned().collect();
@@ -173,36 +174,36 @@ fn gearman_s_background_jobs_outlive_a_kill_under_their_handles() -> Result<()> 
     let mut late = Gearman::connect(&daemon)?;
     late.send(CAN_DO, &["late"])?;
     wait_until("its moment comes", || late.grab().expect("an answer").is_some());
-    // The protocol tells whole seconds.
+    // The protocol has whole seconds.
     assert!(SystemTime::now() >= moment - Duration::from_secs(1), "it came too early");
     stop(daemon);
     Ok(())
 }
 
-/// Everybody's knowledge of the jobs, which are known by their payloads.
+/// What all clients know about the jobs, which are identified by their payloads.
 #[derive(Default)]
 struct Book {
     sent: HashSet<String>,
     acknowledged: HashSet<String>,
-    /// Somebody said that it is done, and has no answer yet.
+    /// Jobs that were reported as done without an acknowledgement yet.
     ending: HashSet<String>,
     ended: HashSet<String>,
-    /// In which round it was handed out, and when that was asked for, while it is in somebody's hands.
+    /// The round in which each held job was handed out, and when it was requested.
     held: HashMap<String, (usize, Instant)>,
-    /// Of jobs with an id of Workq: what to ask for.
+    /// For jobs with a Workq ID: the ID.
     results: HashMap<String, String>,
-    /// How often it was said to have failed, and how often that was acknowledged.
+    /// How often a job was reported as failed, and how often that was acknowledged.
     fails: HashMap<String, (u32, u32)>,
     problems: Vec<String>,
 }
 
-/// The beginning of a payload, which tells it from others.
+/// Returns the unique prefix of a payload.
 fn name(payload: &str) -> &str {
     payload.split('x').next().unwrap_or_default()
 }
 
 impl Book {
-    /// Somebody who asked then has it in this round.
+    /// Enters that a client that sent its request then has the job in this round.
     fn taken(&mut self, payload: &str, round: usize, asked: Instant) {
         if self.ended.contains(payload) {
             self.problems.push(format!("back: {} was done", name(payload)));
@@ -210,7 +211,7 @@ impl Book {
         if !self.sent.contains(payload) {
             self.problems.push(format!("{} was never submitted", name(payload)));
         }
-        // On a machine that is so busy, a reservation may have come to its end.
+        // On a machine that is this busy, a reservation may have expired.
         let before = self.held.insert(payload.to_owned(), (round, asked));
         if before.is_some_and(|(other, since)| other == round && since.elapsed() < HELD) {
             self.problems.push(format!("doubled: {} is in two hands", name(payload)));
@@ -227,15 +228,15 @@ impl Book {
 struct Site<'a> {
     daemon: &'a Daemon,
     book: &'a Mutex<Book>,
-    /// The next number of a job.
+    /// The number of the next job.
     next: &'a AtomicU64,
     round: usize,
 }
 
-/// How long a reservation lasts.
+/// The duration of a reservation.
 const HELD: Duration = Duration::from_secs(5);
 
-/// Jobs that are not done; producers rest when there are so many.
+/// Producers pause when this many jobs are not done.
 const ENOUGH: usize = 300;
 
 impl Site<'_> {
@@ -243,7 +244,7 @@ impl Site<'_> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next job's number and payload, if there are not enough yet.
+    /// Returns the next job's number and payload, unless there are enough jobs.
     fn new_job(&self, kind: char) -> Option<(u64, String)> {
         let mut book = self.book();
         if book.acknowledged.len() >= book.ended.len() + ENOUGH {
@@ -271,7 +272,7 @@ impl Site<'_> {
                 'w' => {
                     let (id, size) = (uuid(number), payload.len());
                     let line = format!("add {id} q 5000 3600000 {size} -max-fails=255\r\n{payload}\r\n");
-                    // Before anybody may end it otherwise.
+                    // Before another client may end it differently.
                     self.book().results.insert(payload.clone(), id);
                     assert_eq!(workq.ask(&line).ok()?, "+OK");
                 }
@@ -313,7 +314,7 @@ impl Site<'_> {
             let asked = Instant::now();
             let job = client.grab().ok()?;
             if let Some(payload) = before.take() {
-                // The answer says that what stood before it was carried out, and is safe.
+                // The reply says that everything before it was executed, and is durable.
                 self.book().done(&payload);
             }
             let Some((handle, payload)) = job else {
@@ -339,13 +340,13 @@ impl Site<'_> {
             self.book().ending.insert(payload.clone());
             client.delete(job.id).ok()?;
             let mut book = self.book();
-            // A worker of beanstalk has no result to give.
+            // A beanstalk worker has no result.
             book.results.remove(&payload);
             book.done(&payload);
         }
     }
 
-    /// Everybody works until the server is killed.
+    /// All clients work until the server is killed.
     fn load(&self, dice: &mut Dice) {
         let end = dice.millis(50, 300);
         std::thread::scope(|scope| {
@@ -364,7 +365,7 @@ impl Site<'_> {
     }
 }
 
-/// Takes all that is left, and holds it against the book.
+/// Takes all remaining jobs, and compares them with the book.
 fn verify(daemon: &Daemon, book: &mut Book) -> usize {
     let mut client = daemon.client();
     let mut workq = Workq::connect(daemon).expect("a connection");

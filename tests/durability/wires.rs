@@ -1,6 +1,6 @@
-//! Small clients of the two other wires, over plain sockets.
+//! Small clients of the two other protocols, over plain sockets.
 //!
-//! Owns framing and nothing more; a server that is killed is an error, which the caller expects or not.
+//! Owns framing and nothing more; a killed server is an error, which the caller may expect.
 
 use std::io::{BufRead, BufReader};
 use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use super::daemon::{Daemon, PATIENCE};
 
-/// The options of a server that speaks all.
+/// Options of a server that speaks all protocols.
 pub const ALL: [&str; 2] = ["--workq=127.0.0.1:0", "--gearman=127.0.0.1:0"];
 
 fn connect(daemon: &Daemon, wire: &str) -> Result<BufReader<TcpStream>> {
@@ -30,10 +30,10 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A connection that speaks Workq.
+/// A Workq connection.
 pub struct Workq(BufReader<TcpStream>);
 
-/// A job with some number as Workq's id.
+/// Returns a Workq ID with this number.
 pub fn uuid(number: u64) -> String {
     format!("00000000-0000-4000-8000-{number:012x}")
 }
@@ -53,13 +53,13 @@ impl Workq {
         line.strip_suffix("\r\n").map(str::to_owned).ok_or(Error::from(ErrorKind::UnexpectedEof))
     }
 
-    /// Sends a command and takes the first line of its answer.
+    /// Sends a command and reads the first line of its reply.
     pub fn ask(&mut self, text: &str) -> Result<String> {
         self.send(text)?;
         self.line()
     }
 
-    /// The id and the payload of a job of these queues, which is leased; none if there is none for so long.
+    /// Leases a job of these queues. Returns its ID and payload, or `None` if there is none for this long.
     pub fn lease(&mut self, queues: &str, millis: u64) -> Result<Option<(String, String)>> {
         if self.ask(&format!("lease {queues} {millis}\r\n"))? != "+OK 1" {
             return Ok(None);
@@ -71,7 +71,7 @@ impl Workq {
         Ok(Some((id.to_owned(), text(&payload[..size]))))
     }
 
-    /// Whether a job was done, and its result; none if nobody knows yet, or the job is not there.
+    /// Returns whether a job was done, and its result, or `None` if that is not known yet or the job does not exist.
     pub fn result(&mut self, id: &str) -> Result<Option<(bool, String)>> {
         if self.ask(&format!("result {id} 0\r\n"))? != "+OK 1" {
             return Ok(None);
@@ -95,7 +95,7 @@ impl Workq {
     }
 }
 
-/// Kinds of Gearman's packets.
+/// Types of Gearman packets.
 pub const CAN_DO: u32 = 1;
 pub const SUBMIT_JOB: u32 = 7;
 pub const JOB_CREATED: u32 = 8;
@@ -108,7 +108,7 @@ pub const SUBMIT_JOB_BG: u32 = 18;
 pub const STATUS_RES: u32 = 20;
 pub const SUBMIT_JOB_EPOCH: u32 = 36;
 
-/// A connection that speaks Gearman.
+/// A Gearman connection.
 pub struct Gearman(BufReader<TcpStream>);
 
 impl Gearman {
@@ -123,7 +123,7 @@ impl Gearman {
         self.0.get_mut().write_all(&packet)
     }
 
-    /// The next packet: its kind and its arguments.
+    /// Reads the next packet: its type and its arguments.
     pub fn packet(&mut self) -> Result<(u32, Vec<String>)> {
         let head = read(&mut self.0, 12)?;
         let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
@@ -131,7 +131,7 @@ impl Gearman {
         Ok((word(4), body.split(|byte| *byte == 0).map(text).collect()))
     }
 
-    /// Submits a job; its handle.
+    /// Submits a job. Returns its handle.
     pub fn submit(&mut self, kind: u32, args: &[&str]) -> Result<String> {
         self.send(kind, args)?;
         let (kind, mut args) = self.packet()?;
@@ -139,7 +139,7 @@ impl Gearman {
         Ok(args.remove(0))
     }
 
-    /// A job, by its handle and payload, if there is one for this worker.
+    /// Grabs a job for this worker. Returns its handle and payload, if there is one.
     pub fn grab(&mut self) -> Result<Option<(String, String)>> {
         self.send(GRAB_JOB, &[])?;
         match self.packet()? {
@@ -149,7 +149,7 @@ impl Gearman {
         }
     }
 
-    /// Whether the server knows a job.
+    /// Returns `true` if the server knows a job.
     pub fn knows(&mut self, handle: &str) -> Result<bool> {
         self.send(GET_STATUS, &[handle])?;
         let (kind, args) = self.packet()?;
