@@ -195,8 +195,8 @@ impl Import {
                 let can = self.abilities(feed, link)?;
                 let limit = settings.strip_prefix("limit:").filter(|limit| limit.bytes().all(|it| it.is_ascii_digit()));
                 let (command, expected) = match limit {
-                    _ if can.set_tube => (format!("set-tube {tube} {settings}"), "SET"),
-                    Some(limit) if can.limit => (format!("limit-tube {tube} {limit}"), "LIMITED"),
+                    _ if can.has("set-tube") => (format!("set-tube {tube} {settings}"), "SET"),
+                    Some(limit) if can.has("limit-tube") => (format!("limit-tube {tube} {limit}"), "LIMITED"),
                     _ => {
                         self.lose("settings");
                         return Ok(());
@@ -256,11 +256,11 @@ impl Import {
             self.refuse(self.line, "the server has no reserve-job, so nothing can be buried");
             return Ok(());
         }
-        if job.state == State::Scheduled && !self.abilities(feed, link)?.cron {
+        if job.state == State::Scheduled && !self.abilities(feed, link)?.has("cron") {
             self.refuse(self.line, "the server has no schedules");
             return Ok(());
         }
-        let can_bury_dead = job.tags.dead_from().is_some() && self.abilities(feed, link)?.export;
+        let can_bury_dead = job.tags.dead_from().is_some() && self.abilities(feed, link)?.has("export");
         let origin = job.tags.dead_from().filter(|_| can_bury_dead).map(|name| self.origin(name));
         if origin.is_some() && !job.tags.key().is_empty() {
             // A dead letter with the same key uses it until it is buried.

@@ -142,7 +142,7 @@ impl ImportLine {
     /// Reads one; the error says what is wrong with it.
     pub fn parse(line: &[u8]) -> Result<ImportLine, String> {
         let known = ["tube", "tube-base64", "state", "pri", "delay", "ttr", "body", "body-base64", "pause", "settings"];
-        let known = [&known[..], &tags::MEMBERS].concat();
+        let known = [&known[..], &tags::members()].concat();
         let object = Object::parse(line, &known, Strays::Ignored)?;
         let number = |key: &str, default: u32| match object.number(key) {
             Ok(None) => Ok(default),

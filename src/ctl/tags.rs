@@ -13,58 +13,52 @@ use crate::protocol::text::{is_tube_name, push_quoted};
 use crate::shared::base64;
 use crate::shared::json::{Members, Object};
 
-/// Keys whose values are names.
-const NAMES: [&str; 3] = ["idempotency-key", "concurrency-key", "dead-from"];
+/// What the value of a key is.
+enum Value {
+    /// A name, or another member with the name in base64.
+    Name(&'static str),
+    /// The same for any text.
+    Text(&'static str),
+    Number,
+    /// A word, which no tag can express.
+    Word,
+    /// Names of groups with commas between them, perhaps each with a number behind a colon; with this tag.
+    Groups,
+    Cron,
+}
 
-/// Keys whose values are numbers.
-const NUMBERS: [&str; 11] = [
-    "idempotency-ttl",
-    "concurrency-limit",
-    "try",
-    "backoff",
-    "fails",
-    "max-fails",
-    "expires-in",
-    "every",
-    "runs",
-    "skipped",
-    "ttl",
+/// THE table of keys.
+const KEYS: [(&str, Value); 20] = [
+    ("idempotency-key", Value::Name("idempotency-key-base64")),
+    ("idempotency-ttl", Value::Number),
+    ("concurrency-key", Value::Name("concurrency-key-base64")),
+    ("concurrency-limit", Value::Number),
+    ("try", Value::Number),
+    ("backoff", Value::Number),
+    ("fails", Value::Number),
+    ("max-fails", Value::Number),
+    ("expires-in", Value::Number),
+    ("every", Value::Number),
+    ("cron", Value::Cron),
+    ("runs", Value::Number),
+    ("skipped", Value::Number),
+    ("ttl", Value::Number),
+    ("unique", Value::Word),
+    ("protocol", Value::Word),
+    ("dead-from", Value::Name("dead-from-base64")),
+    ("last-error", Value::Text("last-error-base64")),
+    ("group", Value::Groups),
+    ("after-group", Value::Groups),
 ];
-
-/// Keys whose values are names of groups with commas between them, perhaps each with a number behind a colon; and the
-/// tags for them.
-const GROUPS: [(&str, &str); 2] = [("group", "grp"), ("after-group", "aft")];
-
-/// Keys whose values are words, which no tag can express.
-const WORDS: [&str; 2] = ["unique", "protocol"];
 
 /// All members of a line that this reads.
-pub const MEMBERS: [&str; 24] = [
-    "idempotency-key",
-    "idempotency-key-base64",
-    "concurrency-key",
-    "concurrency-key-base64",
-    "idempotency-ttl",
-    "concurrency-limit",
-    "try",
-    "backoff",
-    "fails",
-    "max-fails",
-    "expires-in",
-    "unique",
-    "protocol",
-    "dead-from",
-    "dead-from-base64",
-    "last-error",
-    "last-error-base64",
-    "group",
-    "after-group",
-    "cron",
-    "every",
-    "runs",
-    "skipped",
-    "ttl",
-];
+pub fn members() -> Vec<&'static str> {
+    let encoded = KEYS.iter().filter_map(|(_, value)| match value {
+        Value::Name(encoded) | Value::Text(encoded) => Some(*encoded),
+        _ => None,
+    });
+    KEYS.iter().map(|(key, _)| *key).chain(encoded).collect()
+}
 
 /// Bytes of a line of `put` beside its tags, at most.
 const PUT_LINE: usize = 64;
@@ -80,7 +74,7 @@ impl JobTags {
     /// Takes them from the reply to `stats-job`.
     pub fn of(all: &Figures) -> JobTags {
         let mut figures = Figures::default();
-        for (key, value) in all.iter().filter(|(key, _)| MEMBERS.contains(key)) {
+        for (key, value) in all.iter().filter(|(key, _)| KEYS.iter().any(|(known, _)| known == key)) {
             figures.push(key, value.to_owned());
         }
         JobTags(figures)
@@ -126,53 +120,10 @@ impl JobTags {
 
     pub fn read(object: &Object) -> Result<JobTags, String> {
         let mut figures = Figures::default();
-        let text = |key: &str| object.text(key).map_err(|()| format!("{key}: no text"));
-        for key in NAMES {
-            let encoded = format!("{key}-base64");
-            let bytes = match (text(key)?, text(&encoded)?) {
-                (None, None) => continue,
-                (Some(plain), None) => plain.as_bytes().to_vec(),
-                (None, Some(text)) => base64::decode(text.as_bytes()).ok_or(format!("{encoded}: no base64"))?,
-                _ => return Err(format!("there must be one {key} or {encoded}")),
-            };
-            if bytes.is_empty() {
-                return Err(format!("{key}: it is empty"));
+        for (key, value) in &KEYS {
+            if let Some(text) = read_value(object, key, value)? {
+                figures.push(key, text);
             }
-            figures.push(key, name::written(&bytes));
-        }
-        for key in NUMBERS {
-            let number = object.number(key).map_err(|()| format!("{key}: no whole number from 0 up"))?;
-            if let Some(number) = number {
-                let number = u32::try_from(number).map_err(|_| format!("{key}: {number} is too large"))?;
-                figures.push(key, number.to_string());
-            }
-        }
-        for key in WORDS {
-            if let Some(word) = text(key)? {
-                figures.push(key, word.to_owned());
-            }
-        }
-        for (key, _) in GROUPS {
-            if let Some(groups) = text(key)? {
-                if !groups.split(',').all(is_group) {
-                    return Err(format!("{key}: {}", groups.escape_debug()));
-                }
-                figures.push(key, groups.to_string());
-            }
-        }
-        if let Some(cron) = text("cron")? {
-            if !matches!(Recurrence::parse(cron.as_bytes()), Some(Recurrence::Minutes(_))) {
-                return Err(format!("cron: {}", cron.escape_debug()));
-            }
-            figures.push("cron", cron.to_string());
-        }
-        match (text("last-error")?, text("last-error-base64")?) {
-            (Some(plain), _) => figures.push("last-error", plain.to_string()),
-            (None, Some(encoded)) => {
-                let bytes = base64::decode(encoded.as_bytes()).ok_or("last-error-base64: no base64")?;
-                figures.push("last-error", String::from_utf8_lossy(&bytes).into_owned());
-            }
-            (None, None) => {}
         }
         Ok(JobTags(figures))
     }
@@ -193,54 +144,55 @@ impl JobTags {
         let suffix = |number: u64| if number > 0 { format!(":{number}") } else { String::new() };
         let (key, bound) = (self.key(), text("concurrency-key"));
         if !key.is_empty() {
-            let known = can.idp && (can.export || !is_foreign(key)) && key.len() + 500 < MAX_PUT_LINE - PUT_LINE;
+            let known =
+                can.has("idp") && (can.has("export") || !is_foreign(key)) && key.len() + 500 < MAX_PUT_LINE - PUT_LINE;
             add("idempotency-key", format!(" idp:{key}{}", suffix(number("idempotency-ttl"))), known);
         }
         if !bound.is_empty() {
-            let known = can.con && !is_foreign(bound);
+            let known = can.has("con") && !is_foreign(bound);
             add("concurrency-key", format!(" con:{bound}{}", suffix(number("concurrency-limit"))), known);
         }
         let is_plain = text("protocol").is_empty();
         let (tries, delay, fails) = (number("try"), number("backoff"), number("fails"));
-        if is_plain && (tries > 0 || fails > 0 && can.export) {
-            let more = if fails > 0 && can.export { format!(":{delay}:{fails}") } else { suffix(delay) };
-            add("try", format!(" try:{tries}{more}"), can.tries);
+        if is_plain && (tries > 0 || fails > 0 && can.has("export")) {
+            let more = if fails > 0 && can.has("export") { format!(":{delay}:{fails}") } else { suffix(delay) };
+            add("try", format!(" try:{tries}{more}"), can.has("try"));
         }
-        if is_plain && fails > 0 && !can.export {
+        if is_plain && fails > 0 && !can.has("export") {
             add("fails", String::new(), false);
         }
         let (cron, every, ttl) = (text("cron"), number("every"), number("ttl"));
         if !cron.is_empty() {
-            add("cron", format!(" cron:\"{cron}\""), can.cron);
+            add("cron", format!(" cron:\"{cron}\""), can.has("cron"));
         }
         if every > 0 {
-            add("every", format!(" every:{every}"), can.cron);
+            add("every", format!(" every:{every}"), can.has("every"));
         }
         if ttl > 0 {
-            add("ttl", format!(" ttl:{ttl}"), can.ttl);
+            add("ttl", format!(" ttl:{ttl}"), can.has("ttl"));
         }
         if let Some(left) = self.ttl_left() {
-            add("expires-in", format!(" ttl:{}", left.max(least_ttl)), can.ttl);
+            add("expires-in", format!(" ttl:{}", left.max(least_ttl)), can.has("ttl"));
         }
         let mut reason = Vec::new();
         push_quoted(&mut reason, text("last-error").as_bytes());
         if reason.len() > 2 {
-            add("last-error", format!(" err:{}", String::from_utf8_lossy(&reason)), can.export);
+            add("last-error", format!(" err:{}", String::from_utf8_lossy(&reason)), can.has("export"));
         }
-        if self.dead_from().is_some() && !can.export {
+        if self.dead_from().is_some() && !can.has("export") {
             add("dead-from", String::new(), false);
         }
-        for ((key, tag), known) in
-            GROUPS.into_iter().zip([can.grp, can.aft]).filter(|((key, _), _)| !text(key).is_empty())
-        {
+        for (key, tag) in [("group", "grp"), ("after-group", "aft")] {
             // A job that was held is held even if no member is there yet.
             let written = |group: &str| match (tag, group.contains(':')) {
                 ("aft", false) => format!(" aft:{group}:0"),
                 _ => format!(" {tag}:{group}"),
             };
-            add(key, text(key).split(',').map(written).collect(), known);
+            if !text(key).is_empty() {
+                add(key, text(key).split(',').map(written).collect(), can.has(tag));
+            }
         }
-        for key in WORDS.into_iter().filter(|key| !text(key).is_empty()) {
+        for key in ["unique", "protocol"].into_iter().filter(|key| !text(key).is_empty()) {
             add(key, String::new(), false);
         }
         if !is_plain && (tries, number("max-fails"), fails) != (0, 0, 0) {
@@ -256,62 +208,70 @@ fn is_group(text: &str) -> bool {
     is_tube_name(name.as_bytes()) && count.parse::<u32>().is_ok()
 }
 
-/// What a server can store.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Abilities {
-    idp: bool,
-    con: bool,
-    tries: bool,
-    ttl: bool,
-    grp: bool,
-    aft: bool,
-    /// It knows jobs that recur.
-    pub cron: bool,
-    /// The command `limit-tube` with a single number.
-    pub limit: bool,
-    /// Names in quotes, failed tries and their reasons.
-    pub export: bool,
-    /// Settings of tubes beside their limits.
-    pub set_tube: bool,
+/// Returns a member of a line as the server reports it, if it is there.
+fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String>, String> {
+    let text = |key: &str| object.text(key).map_err(|()| format!("{key}: no text"));
+    let bytes = |encoded: &str| match (text(key)?, text(encoded)?) {
+        (None, None) => Ok(None),
+        (Some(plain), None) => Ok(Some(plain.as_bytes().to_vec())),
+        (None, Some(text)) => base64::decode(text.as_bytes()).map(Some).ok_or(format!("{encoded}: no base64")),
+        _ => Err(format!("there must be one {key} or {encoded}")),
+    };
+    let valid = |is_valid: fn(&str) -> bool| match text(key)? {
+        Some(text) if !is_valid(text) => Err(format!("{key}: {}", text.escape_debug())),
+        text => Ok(text.map(str::to_owned)),
+    };
+    match value {
+        Value::Name(encoded) => match bytes(encoded)? {
+            Some(bytes) if bytes.is_empty() => Err(format!("{key}: it is empty")),
+            bytes => Ok(bytes.map(|bytes| name::written(&bytes))),
+        },
+        Value::Text(encoded) => Ok(bytes(encoded)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())),
+        Value::Number => {
+            let number = object.number(key).map_err(|()| format!("{key}: no whole number from 0 up"))?;
+            match number.filter(|number| *number > u32::MAX.into()) {
+                Some(number) => Err(format!("{key}: {number} is too large")),
+                None => Ok(number.map(|number| number.to_string())),
+            }
+        }
+        Value::Word => valid(|_| true),
+        Value::Groups => valid(|groups| groups.split(',').all(is_group)),
+        Value::Cron => valid(|cron| matches!(Recurrence::parse(cron.as_bytes()), Some(Recurrence::Minutes(_)))),
+    }
 }
+
+/// Extensions that decide what a server can store.
+const ABILITIES: [&str; 11] =
+    ["idp", "con", "try", "ttl", "grp", "aft", "cron", "every", "limit-tube", "export", "set-tube"];
+
+/// What a server can store, as a set of [`ABILITIES`].
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Abilities(u16);
 
 impl Abilities {
     /// Asks the server: by its list of extensions, or if it shows none, by harmless commands.
     pub fn of(link: &mut Link) -> Result<Abilities, Problem> {
-        let words = match link.stats() {
+        let listed = match link.stats() {
             Ok(figures) => figures.text("extensions").to_owned(),
             Err(problem) if problem.code == REFUSED => String::new(),
             Err(problem) => return Err(problem),
         };
-        if !words.is_empty() {
-            let has = |word: &str| words.split(' ').any(|other| other == word);
-            let (idp, con, tries, ttl) = (has("idp"), has("con"), has("try"), has("ttl"));
-            return Ok(Abilities {
-                idp,
-                con,
-                tries,
-                ttl,
-                grp: has("grp"),
-                aft: has("aft"),
-                cron: has("cron") && has("every"),
-                limit: has("limit-tube"),
-                export: has("export"),
-                set_tube: has("set-tube"),
-            });
+        let mut can = Abilities(0);
+        for (place, word) in ABILITIES.into_iter().enumerate() {
+            let is_known = match word {
+                _ if !listed.is_empty() => listed.split(' ').any(|other| other == word),
+                "limit-tube" | "set-tube" => link.ask(&format!("{word} "))?.line != "UNKNOWN_COMMAND",
+                "export" => link.ask("list-keys x")?.line != "UNKNOWN_COMMAND",
+                tag => knows(link, tag)?,
+            };
+            can.0 |= u16::from(is_known) << place;
         }
-        let (limit, export, set_tube) = (link.ask("limit-tube")?, link.ask("list-keys x")?, link.ask("set-tube ")?);
-        Ok(Abilities {
-            idp: knows(link, "idp")?,
-            con: knows(link, "con")?,
-            tries: knows(link, "try")?,
-            ttl: knows(link, "ttl")?,
-            grp: knows(link, "grp")?,
-            aft: knows(link, "aft")?,
-            cron: knows(link, "cron")?,
-            limit: limit.line != "UNKNOWN_COMMAND",
-            export: export.line != "UNKNOWN_COMMAND",
-            set_tube: set_tube.line != "UNKNOWN_COMMAND",
-        })
+        Ok(can)
+    }
+
+    /// Returns `true` if the server has this one of [`ABILITIES`].
+    pub fn has(self, word: &str) -> bool {
+        ABILITIES.iter().position(|known| *known == word).is_some_and(|place| self.0 >> place & 1 == 1)
     }
 }
 
@@ -320,18 +280,7 @@ mod tests {
     use super::*;
     use crate::shared::json::{object, Strays};
 
-    const ALL: Abilities = Abilities {
-        grp: true,
-        aft: true,
-        cron: true,
-        idp: true,
-        con: true,
-        tries: true,
-        ttl: true,
-        limit: true,
-        export: true,
-        set_tube: true,
-    };
+    const ALL: Abilities = Abilities(u16::MAX);
 
     fn of(text: &str) -> JobTags {
         JobTags::of(&Figures::parse(text))
@@ -343,32 +292,32 @@ mod tests {
             fails: 3\nexpires-in: 7\nconcurrency-key: c\nconcurrency-limit: 2\nlast-error: \"no \\\"host\\\"\"\n";
         let all = r#" idp:"a b\xff":60 con:c:2 try:9:5:3 ttl:7 err:"no \"host\"""#;
         let line = object(|json| of(text).write(json));
-        let read = JobTags::read(&Object::parse(line.as_bytes(), &MEMBERS, Strays::Refused).expect("an object"));
+        let read = JobTags::read(&Object::parse(line.as_bytes(), &members(), Strays::Refused).expect("an object"));
         let read = read.expect("tags");
         assert_eq!(read.write_for(&ALL, 1), (all.to_owned(), vec![]));
         assert_eq!(read.write_for(&ALL, 60).0, all.replace("ttl:7", "ttl:60"));
         let none = vec!["idempotency-key", "concurrency-key", "try", "fails", "expires-in", "last-error"];
         assert_eq!(read.write_for(&Abilities::default(), 1), (String::new(), none));
-        let older = Abilities { export: false, ..ALL };
+        let older = Abilities(!(1 << 9));
         let (tags, lost) = read.write_for(&older, 1);
         assert_eq!((tags.as_str(), lost), (" con:c:2 try:9:5 ttl:7", vec!["idempotency-key", "fails", "last-error"]));
         let grouped = of("group: a,b\nafter-group: c,d:3\n");
         let line = object(|json| grouped.write(json));
-        let read = JobTags::read(&Object::parse(line.as_bytes(), &MEMBERS, Strays::Refused).expect("an object"));
+        let read = JobTags::read(&Object::parse(line.as_bytes(), &members(), Strays::Refused).expect("an object"));
         let tags = read.expect("groups").write_for(&ALL, 1);
         assert_eq!(tags, (" grp:a grp:b aft:c:0 aft:d:3".to_owned(), vec![]));
         for wrong in ["", "a,", "a b", "a:x", "a\\r\\nquit"] {
             let line = format!("{{\"after-group\":\"{wrong}\"}}");
-            let object = Object::parse(line.as_bytes(), &MEMBERS, Strays::Refused).expect("an object");
+            let object = Object::parse(line.as_bytes(), &members(), Strays::Refused).expect("an object");
             assert!(JobTags::read(&object).is_err(), "{wrong}");
         }
         let recurs = of("cron: \"0,30 9 * * mon\"\nruns: 7\nskipped: 1\nidempotency-key: k\nttl: 60\n");
         let line = object(|json| recurs.write(json));
-        let read = JobTags::read(&Object::parse(line.as_bytes(), &MEMBERS, Strays::Refused).expect("an object"));
+        let read = JobTags::read(&Object::parse(line.as_bytes(), &members(), Strays::Refused).expect("an object"));
         let tags = read.expect("a schedule").write_for(&ALL, 1);
         assert_eq!(tags, (" idp:k cron:\"0,30 9 * * mon\" ttl:60".to_owned(), vec![]));
         assert_eq!(of("every: 9\nidempotency-key: k\n").write_for(&ALL, 1).0, " idp:k every:9");
-        let wrong = Object::parse(br#"{"cron":"* * * * *\" grp:g"}"#, &MEMBERS, Strays::Refused).expect("an object");
+        let wrong = Object::parse(br#"{"cron":"* * * * *\" grp:g"}"#, &members(), Strays::Refused).expect("an object");
         assert!(JobTags::read(&wrong).is_err());
         let other = of("idempotency-key: u\nunique: id\nprotocol: workq\ntry: 3\n");
         assert_eq!(other.write_for(&ALL, 1), (" idp:u".to_owned(), vec!["unique", "protocol", "try"]));
