@@ -262,16 +262,7 @@ impl Groups {
         }
     }
 
-    /// Removes the waits of the job in `slot` from the queues of their groups.
-    pub fn dequeue(&mut self, slot: u32) {
-        let mut next = self.waiters.get(slot);
-        while next != NIL {
-            let number = next;
-            next = self.waits.0.get(number).next;
-            self.unqueue(number);
-        }
-    }
-
+    /// Removes a wait from the queue of its group, if it is there.
     fn unqueue(&mut self, number: u32) {
         let wait = self.waits.0.get_mut(number);
         if !std::mem::take(&mut wait.queued) {
@@ -286,13 +277,13 @@ impl Groups {
 
     /// Removes all memberships of the job in `slot`, which must not be counted any more. Returns their groups.
     pub fn leave(&mut self, slot: u32) -> Vec<u32> {
-        let groups = self.of_member(slot).collect();
-        let mut next = self.members.get(slot);
+        let (mut groups, mut next) = (Vec::new(), self.members.get(slot));
         while next != NIL {
-            let Membership { group, next: behind } = self.memberships.remove(next);
+            let gone = self.memberships.remove(next);
             self.memory -= MEMBER_COST;
-            self.ends -= end_size(self.groups.get(group).name.length());
-            next = behind;
+            self.ends -= end_size(self.groups.get(gone.group).name.length());
+            groups.push(gone.group);
+            next = gone.next;
         }
         self.members.remove(slot);
         if self.memberships.len() == 0 {
@@ -303,12 +294,13 @@ impl Groups {
 
     /// Removes all waits of the job in `slot`. Returns their groups.
     pub fn stop_waiting(&mut self, slot: u32) -> Vec<u32> {
-        self.dequeue(slot);
-        let groups = self.waits_of(slot).map(|wait| wait.group).collect();
-        let mut next = self.waiters.get(slot);
+        let (mut groups, mut next) = (Vec::new(), self.waiters.get(slot));
         while next != NIL {
-            next = self.waits.0.remove(next).next;
+            self.unqueue(next);
+            let gone = self.waits.0.remove(next);
             self.memory -= WAIT_COST;
+            groups.push(gone.group);
+            next = gone.next;
         }
         self.waiters.remove(slot);
         self.release_table();

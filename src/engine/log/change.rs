@@ -257,7 +257,12 @@ impl Engine {
     /// A change to a job for which nobody has taken the log's room. Without room it is left out, and nothing depends on
     /// it: after a restart the job would come to the same end once more.
     pub(in crate::engine) fn changed_by_itself(&mut self, change: Change) {
-        if self.claim_log_room(0) {
+        self.changed_claimed(change, false);
+    }
+
+    /// The same if the log's room is not `claimed` already.
+    pub(in crate::engine) fn changed_claimed(&mut self, change: Change, claimed: bool) {
+        if claimed || self.claim_log_room(0) {
             self.changed(change);
         }
     }

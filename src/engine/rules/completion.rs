@@ -302,12 +302,7 @@ impl Engine {
             CompletionPolicy::Keep if self.is_last_try(slot) => self.end_run(self.store.extras.of(slot)),
             CompletionPolicy::Keep if self.is_spent(slot) => {
                 self.keep_outcome(slot, false, Body::default());
-                let change = Change::Outcome { slot, result: 0 };
-                if claimed {
-                    self.changed(change);
-                } else {
-                    self.changed_by_itself(change);
-                }
+                self.changed_claimed(Change::Outcome { slot, result: 0 }, claimed);
             }
             CompletionPolicy::Drop | CompletionPolicy::Keep | CompletionPolicy::Tell => return false,
         }

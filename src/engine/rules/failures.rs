@@ -50,23 +50,10 @@ pub enum Failed {
 /// The reason as it is kept: of a longer text, as much as ends with a whole character.
 fn kept(reason: &[u8]) -> &[u8] {
     let Some(cut) = reason.get(..LONGEST_REASON).filter(|cut| cut.len() < reason.len()) else { return reason };
-    // A character that was cut has its first byte among the last three.
-    let begun = cut.iter().rev().take(3).position(|byte| byte & 0xc0 != 0x80);
-    let whole = begun.map_or(cut.len(), |back| {
-        let first = cut.len() - back - 1;
-        let length = match cut[first] {
-            0xf0.. => 4,
-            0xe0.. => 3,
-            0xc0.. => 2,
-            _ => 1,
-        };
-        if first + length > cut.len() {
-            first
-        } else {
-            cut.len()
-        }
-    });
-    &cut[..whole]
+    match std::str::from_utf8(cut) {
+        Err(error) if error.error_len().is_none() => &cut[..error.valid_up_to()],
+        _ => cut,
+    }
 }
 
 impl Engine {
@@ -189,17 +176,13 @@ impl Engine {
                 let result = if claimed { text } else { Body::default() };
                 let change = Change::Outcome { slot, result: result.len() };
                 self.keep_outcome(slot, false, result);
-                return if claimed { self.changed(change) } else { self.changed_by_itself(change) };
+                return self.changed_claimed(change, claimed);
             }
             CompletionPolicy::Tell | CompletionPolicy::Keep => self.tell_outcome(slot, Outcome::Failed(text)),
             CompletionPolicy::Drop => {}
         }
         self.set_aside(slot, cause, pri);
-        if claimed {
-            self.changed(Change::Bury(slot));
-        } else {
-            self.changed_by_itself(Change::Bury(slot));
-        }
+        self.changed_claimed(Change::Bury(slot), claimed);
         self.send_to_dead_tube(slot);
     }
 
