@@ -1,7 +1,8 @@
 # Words for tests and measurements that need more than the Rust toolchain, or minutes. Included by the Makefile.
 
 #   BEANSTALKD, GEARMAND     the original daemons, for `compat`
-#   ROWS, ROUNDS, LONG       of `cluster`: which faults (11 is etcd's quota, 16 a million schedules in memory, tls an etcd with
+#   ROWS, ROUNDS, LONG       of `cluster`: which faults (11 is etcd's quota, 16 a million schedules in memory, lost, wiped and
+#                            restored the ends of etcd, slow a standby behind a slow network, tls an etcd with
 #                            TLS), how often each, and whether they last as long as they should
 #   COSTS, TAKEOVER          of `cluster`, instead of faults: what a put costs, and how long a take-over lasts with 1000,100000 jobs
 #   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off

@@ -260,7 +260,60 @@ def row_15(world, book, lengths):
     active.start()
 
 
+def row_17(world, book, lengths):
+    """the directory of the active server is lost"""
+    node, other = world.active(), world.standby()
+    os.rename(node.folder, node.folder + ".away")
+    begin = time.time()
+    while not (other.serves() or "stops being active" in node.log()):
+        assert time.time() < begin + 20, "it stays active"
+        time.sleep(0.005)
+    world.active()
+    time.sleep(3)
+
+
+def row_18(world, book, lengths):
+    """a bit of a standby's copy is flipped on its disk, and then the active server is killed"""
+    node, other = world.active(), world.standby()
+    time.sleep(2)
+    name = sorted(name for name in os.listdir(other.folder) if name.startswith("segment."))[0]
+    with open(os.path.join(other.folder, name), "r+b") as file:
+        file.seek(300)
+        byte = file.read(1)[0]
+        file.seek(300)
+        file.write(bytes([byte ^ 1]))
+    node.kill()
+    time.sleep(6)
+    assert "is damaged; copying the journal again" in other.log(), "nobody noticed"
+    node.start()
+
+
+def row_19(world, book, lengths):
+    """SIGTERM while etcd is away: it stops, and stays stopped"""
+    node = world.active()
+    for way in node.ways:
+        way.cut = True
+    node.signal(signal.SIGTERM)
+    assert node.process.wait(timeout=20) == 0
+    for way in node.ways:
+        way.cut = False
+
+
+def row_20(world, book, lengths):
+    """SIGKILL the active server, and its successor as soon as it has claimed the journal"""
+    node, other = world.active(), world.standby()
+    seen = len(other.log())
+    node.kill()
+    node.start()
+    end = time.time() + 20
+    while "active as" not in other.log()[seen:] and time.time() < end:
+        time.sleep(0.002)
+    other.kill()
+    time.sleep(4)
+    other.start()
+
+
 # Of each row, the longest stall that is expected, in seconds.
 ROWS = {1: (row_1, 4), 2: (row_2, 8), 3: (row_3, 5), 4: (row_4, 5), 5: (row_5, 6), 6: (row_6, 6), 7: (row_7, 6),
         8: (row_8, 1), 9: (row_9, 6), 10: (row_10, 65), 12: (row_12, 25), 13: (row_13, 6), 14: (row_14, 4),
-        15: (row_15, 4)}
+        15: (row_15, 4), 17: (row_17, 5), 18: (row_18, 4), 19: (row_19, 4), 20: (row_20, 6)}

@@ -42,8 +42,8 @@ class Proxy:
     """A way to one address, for one beanpole or its clients."""
 
     def __init__(self, target):
-        # Nothing passes; no answer passes; the part of all packets that is lost; seconds that each takes.
-        self.cut, self.mute, self.loss, self.delay = False, False, 0.0, 0.0
+        # Nothing passes; no answer passes; the part of all packets that is lost; seconds that each takes, and each byte.
+        self.cut, self.mute, self.loss, self.delay, self.slowness = False, False, 0.0, 0.0, 0.0
         self.target = target
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self.listener.getsockname()[1]
@@ -75,7 +75,7 @@ class Proxy:
                 wait, again = self.delay, 0.2
                 while random.random() < self.loss:
                     wait, again = wait + again, again * 2
-                time.sleep(wait)
+                time.sleep(wait + len(data) * self.slowness)
                 while self.cut or (self.mute and is_answer):
                     time.sleep(0.01)
                 sink.sendall(data)
@@ -101,8 +101,11 @@ class Node:
 
     def start(self):
         hosts = ",".join(f"127.0.0.1:{way.port}" for way in self.ways)
-        command = [self.world.program, "--journal", f"etcd://{hosts}/q{self.world.query}", "--node", self.name,
-                   "-b", self.folder, "-p", str(self.port), *self.world.options]
+        self.run(["--journal", f"etcd://{hosts}/q{self.world.query}", "--node", self.name])
+
+    def run(self, options):
+        """Starts the program with its directory; without further options, it serves without etcd."""
+        command = [self.world.program, *options, "-b", self.folder, "-p", str(self.port), *self.world.options]
         command += [f"--{door}=127.0.0.1:{self.ports[door]}" for door in DOORS[1:]]
         environment = dict(os.environ)
         if self.shift:
@@ -137,9 +140,9 @@ class Node:
 
 
 class World:
-    """The etcd servers, and beanpoles a and b."""
+    """The etcd servers, and beanpoles of these names."""
 
-    def __init__(self, program, etcd, query="", shift=0, options=("-s", "1M"), etcds=3):
+    def __init__(self, program, etcd, query="", shift=0, options=("-s", "1M"), etcds=3, names="ab"):
         self.program, self.etcd, self.query, self.options = program, etcd, query, list(options)
         self.folder = tempfile.mkdtemp(prefix="beanpole-cluster-")
         self.clients, self.peers = [free_port() for _ in range(etcds)], [free_port() for _ in range(etcds)]
@@ -148,7 +151,7 @@ class World:
         for number in range(etcds):
             self.start_etcd(number)
         self.wait_for_etcd()
-        self.nodes = [Node(self, "a"), Node(self, "b", shift)]
+        self.nodes = [Node(self, name, shift if name == "b" else 0) for name in names]
         for node in self.nodes:
             node.start()
             self.active()
@@ -178,6 +181,19 @@ class World:
     def kill_etcd(self, number):
         self.servers[number].kill()
         self.servers[number].wait()
+
+    def etcd_data(self, number):
+        return os.path.join(self.folder, f"e{number}.{self.born[number]}")
+
+    def stop_all_etcds(self, meanwhile):
+        """Kills all etcd servers, and starts them again after `meanwhile` was done with the directory of each."""
+        for number in range(len(self.servers)):
+            self.kill_etcd(number)
+        for number in range(len(self.servers)):
+            meanwhile(self.etcd_data(number))
+        for number in range(len(self.servers)):
+            self.start_etcd(number)
+        self.wait_for_etcd()
 
     def replace_etcd(self, number):
         """A machine is lost with its disk, and another takes its place."""

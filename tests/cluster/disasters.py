@@ -1,0 +1,91 @@
+"""What no cluster survives by itself: etcd is lost, wiped or restored from a backup. The queue must survive in the copies.
+
+Owns the steps that beanpole-cluster(7) describes for this, with one, two and three servers. And a standby behind a slow
+network, which must catch up.
+"""
+
+import os
+import shutil
+import signal
+import time
+
+from load import Client, Load, drain
+from world import World
+
+DISASTERS = ("lost", "wiped", "restored")
+
+
+def best_copy(world):
+    """The server whose directory is to be chosen, by the rules of "Going back"."""
+    def rank(node):
+        place = os.path.join(node.folder, "journal.aside")
+        place = place if os.path.exists(place) else node.folder
+        with open(os.path.join(place, "journal.position")) as file:
+            entry, origin = int(file.readline()), file.readline().split()
+        return int(origin[origin.index("epoch") + 1]), os.path.exists(os.path.join(place, "journal.active")), entry
+    return max(world.nodes, key=rank)
+
+
+def strike(world, kind, backup):
+    if kind == "lost":
+        for number in range(len(world.servers)):
+            world.kill_etcd(number)
+        return
+    world.stop_all_etcds(shutil.rmtree)
+    if kind == "restored":
+        world.stop_all_etcds(lambda data: (shutil.rmtree(data), shutil.copytree(backup + os.path.basename(data), data)))
+
+
+def suffer(program, etcd, kind, names):
+    """One disaster; tells whether nothing was lost."""
+    world = World(program, etcd, names=names)
+    try:
+        load, backup = Load(world), os.path.join(world.folder, "backup-")
+        time.sleep(2)
+        if kind == "restored":
+            world.stop_all_etcds(lambda data: shutil.copytree(data, backup + os.path.basename(data)))
+            world.active()
+            time.sleep(2)
+        strike(world, kind, backup)
+        time.sleep(5)
+        book = load.end()
+        assert not any(node.serves() for node in world.nodes), "a server is active"
+        refused = [node.name for node in world.nodes if "etcd was wiped or restored" in node.log()]
+        assert kind == "lost" or len(refused) == len(world.nodes), f"only {refused} refuse"
+        for node in world.nodes:
+            node.signal(signal.SIGTERM)
+            assert node.process.wait(timeout=20) == 0, node.name
+        node = best_copy(world)
+        world.nodes = [node]
+        node.run([])
+        left = set(drain(world))
+        lost, back = book.put - book.deleted - book.unsure - left, book.deleted & left
+        print(f"etcd {kind}, {len(names)} servers: {len(book.put)} acknowledged, {len(lost)} lost, {len(back)} back, "
+              f"served from the copy of {node.name}", flush=True)
+        return not lost and not back and not book.problems
+    finally:
+        world.close()
+
+
+def slow(program, etcd):
+    """A standby behind 100 Mbit/s catches up with bodies of 1 MiB, and takes over."""
+    world = World(program, etcd, options=("-s", "8M", "-z", "2M"))
+    try:
+        active, standby = world.active(), world.standby()
+        for way in standby.ways:
+            way.slowness = 8 / 100e6
+        client, body, jobs = Client(world, "beanstalk"), b"x" * (1 << 20), 60
+        client.connect(time.time() + 10)
+        for _ in range(jobs):
+            assert client.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body)).startswith("INSERTED")
+        begin = time.time()
+        world.promote(standby)
+        while not standby.serves():
+            assert time.time() < begin + 60, "it does not catch up"
+            time.sleep(0.05)
+        taken = time.time() - begin
+        found = len(drain(world))
+        print(f"a standby behind 100 Mbit/s: {found} of {jobs} jobs of 1 MiB, active {taken:.1f} s after the last put", flush=True)
+        return found == jobs
+    finally:
+        world.close()
