@@ -136,4 +136,5 @@ release: ## make everything that is given to others, in one folder, with notes a
 
 packages: ## use the packages that were made, and the recipes, in roots of their own; needs root, debootstrap and `make deb`
 	pkg/test/deb
+	pkg/test/cluster
 	pkg/test/recipes $(call q,$(STATIC_PROGRAM))
