@@ -1,6 +1,6 @@
-//! Who may do what: the access file, rights by command and protocol, tokens, and what is shown to whom.
+//! Access control: the access file, rights by command and protocol, tokens, and what is shown to whom.
 //!
-//! One module each. The servers run in the test's own process, but where signals or the command line matter.
+//! One module each. The servers run in the test's own process, unless signals or the command line matter.
 
 mod daemon;
 
@@ -21,7 +21,7 @@ mod access {
 
     use super::daemon::{wait_until, Folder, PATIENCE};
 
-    /// The token of somebody who may do everything.
+    /// The token of a client that may do everything.
     const OPERATOR: &str = "the operator's token";
 
     /// A server with an access file, on a Unix socket for each protocol.
@@ -34,18 +34,18 @@ mod access {
         hmac_sha256::Hash::hash(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// What proves that somebody runs this test.
+    /// Returns a proof of the user that runs this test.
     fn user() -> String {
         format!("user:{}", nix::unistd::getuid())
     }
 
     impl Guarded {
-        /// With these lines beside that of the operator.
+        /// Starts a server with these lines and that of the operator.
         fn start(lines: &str) -> Guarded {
             Guarded::start_by(lines, |config| Server::with(config).expect("a server"))
         }
 
-        /// Starts the server on a clock that stands still, so that no delayed job becomes ready during the test.
+        /// Starts the server with a clock that stands still, so that no delayed job becomes ready during the test.
         fn start_frozen(lines: &str) -> Guarded {
             Guarded::start_by(lines, |config| Server::with_manual_clock(config).expect("a server").0)
         }
@@ -66,7 +66,7 @@ mod access {
             Guarded { server: start(config), folder }
         }
 
-        /// Has the server read other lines.
+        /// Makes the server read other lines.
         fn change(&self, lines: &str) {
             write_file(&self.folder, lines);
             self.server.reload().expect("a file that is right");
@@ -118,7 +118,7 @@ mod access {
             self.0.get_mut().write_all(bytes).expect("a peer that reads");
         }
 
-        /// A line without its end; empty at the end of the stream.
+        /// Reads a line without its end; empty at the end of the stream.
         fn line(&mut self) -> String {
             let mut line = String::new();
             self.0.read_line(&mut line).expect("a line");
@@ -131,13 +131,13 @@ mod access {
             bytes
         }
 
-        /// A line and the answer's first.
+        /// Sends a line and returns the first line of the reply.
         fn ask(&mut self, line: &str) -> String {
             self.send(format!("{line}\r\n").as_bytes());
             self.line()
         }
 
-        /// The body of an answer that begins with `OK` and its length.
+        /// Sends a line and returns the body of a reply that begins with `OK` and its length.
         fn body(&mut self, line: &str) -> String {
             let answer = self.ask(line);
             let size = answer.strip_prefix("OK ").unwrap_or_else(|| panic!("{line}: {answer}"));
@@ -145,13 +145,12 @@ mod access {
             String::from_utf8(body).expect("text")
         }
 
-        /// Waits until the server has forgotten all connections but this one, which it may do some time after they
-        /// were closed.
+        /// Waits until the server has closed all connections but this one, which may take some time.
         fn wait_until_alone(&mut self) {
             wait_until("all others are gone", || self.body("stats").contains("\ncurrent-connections: 1\n"));
         }
 
-        /// Whatever else comes until the stream ends.
+        /// Reads the rest of the stream.
         fn rest(mut self) -> String {
             let mut rest = String::new();
             self.0.read_to_string(&mut rest).expect("the end");
@@ -164,7 +163,7 @@ mod access {
     }
 
     impl PeekOne for UnixStream {
-        /// How many bytes are there, if any come in time.
+        /// Returns the number of available bytes, if any arrive in time.
         fn peek_one(&self) -> Option<usize> {
             let mut byte = [0];
             nix::sys::socket::recv(

@@ -1,6 +1,7 @@
-//! The program as its users meet it: options, addresses, signals, service managers, the log; always the real binary.
+//! The program from its users' perspective: options, addresses, signals, service managers, the log; always the real
+//! binary.
 //!
-//! One module each, by what they are about. The words of the protocol are the conversations' business.
+//! One module for each subject. Conversations test the protocol.
 
 mod daemon;
 
@@ -29,11 +30,11 @@ mod cli {
     use super::daemon;
     use daemon::Ended;
 
-    /// The exit code for an address or an inherited socket that cannot be had.
+    /// The exit code for an address or an inherited socket that cannot be used.
     const NO_ADDRESS: i32 = 111;
 
     impl Ended {
-        /// Checks that it failed with this code and with one line on stderr that has all of these words.
+        /// Checks that it failed with this code and with one line on stderr that contains all of these words.
         fn failed(&self, code: i32, words: &[&str]) {
             assert_eq!(self.code, code, "{self:?}");
             assert_eq!(self.out, "", "{self:?}");
@@ -44,14 +45,14 @@ mod cli {
         }
     }
 
-    /// An address of this machine that no other test uses, so that its ports are free.
+    /// Returns a local address that no other test uses, so that its ports are free.
     fn own_host() -> String {
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let [_, _, high, low] = std::process::id().to_be_bytes();
         format!("127.{}.{high}.{low}", 100 + NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A port of 127.0.0.1 that is taken, as long as the listener lives.
+    /// Returns a port of 127.0.0.1 that is in use as long as the listener lives.
     fn taken() -> (TcpListener, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("a bound listener");
@@ -70,7 +71,7 @@ mod cli {
         root
     }
 
-    /// Reads everything until the peer closes, which may be rude.
+    /// Reads everything until the peer closes or resets the connection.
     fn read_all(stream: &mut impl Read) -> Vec<u8> {
         let mut bytes = Vec::new();
         match stream.read_to_end(&mut bytes) {

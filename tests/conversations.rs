@@ -1,4 +1,4 @@
-//! Every golden conversation, in this process on a virtual clock, in other pieces, and over real sockets.
+//! Every golden conversation: in this process on a virtual clock, in other pieces, and over real sockets.
 
 mod script;
 #[path = "script/within.rs"]
@@ -18,10 +18,11 @@ use within::{speech, Pieces, Within};
 /// How long to listen for bytes that must not come.
 const QUIET: Duration = Duration::from_millis(40);
 
-/// When conversations that speak of absolute times begin: 2033-05-18T03:33:20Z, and up to a second later over sockets.
+/// The time at which conversations with absolute times begin: 2033-05-18T03:33:20Z, and up to a second later over
+/// sockets.
 const BEGIN: Duration = Duration::from_secs(2_000_000_000);
 
-/// Those of beanstalk, those of the protocols that have a folder of their own, and those of released versions.
+/// Returns the conversations of beanstalk, of the protocols with their own directory, and of released versions.
 fn all(host: &str) -> Vec<Conversation> {
     let folders = ["", "/extensions", "/gearman", "/workq"].map(|folder| format!("tests/conversations{folder}").into());
     let released = std::fs::read_dir("tests/released").expect("a folder");
@@ -36,10 +37,10 @@ fn check(failures: Vec<String>) {
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// What the options of a conversation say.
+/// Returns the configuration for the options of a conversation.
 fn config(conversation: &Conversation) -> Config {
     let mut options = conversation.options.clone();
-    // The program takes no less than 1M, which would be a long conversation.
+    // The program accepts no less than 1M, which would require a long conversation.
     let memory = options.iter().position(|word| word == "--max-memory").map(|at| {
         let size = options.drain(at..at + 2).next_back();
         size.and_then(|size| size.parse().ok()).expect("a number of bytes")
@@ -84,7 +85,7 @@ fn in_large_pieces() {
     check(run_within(&merged(within::HOST), Pieces::AsSent));
 }
 
-/// All conversations, but what a client sends before another one has a word goes out at once.
+/// Returns all conversations with merged input: what a client sends before another one acts is sent at once.
 fn merged(host: &str) -> Vec<Conversation> {
     let mut conversations = all(host);
     let mut merged = 0;
@@ -105,13 +106,13 @@ fn belong_together(one: &Step, next: &Step) -> bool {
 }
 
 fn sent_at_once(steps: &[Step]) -> Vec<Step> {
-    // What comes before may have to do with what others sent.
+    // Earlier steps may depend on what other clients sent.
     let first = steps.iter().position(|step| matches!(step.what, What::Send(_))).unwrap_or(steps.len());
     let (mut pieces, mut sent, mut got) = (steps[..first].to_vec(), Vec::new(), Vec::new());
     for (place, step) in steps.iter().enumerate().skip(first) {
         match &step.what {
             What::Send(bytes) => sent.extend_from_slice(bytes),
-            // What is sent behind it may be answered already.
+            // What is sent after it may be answered already.
             What::Silence if place + 1 < steps.len() => {}
             _ => got.push(step.clone()),
         }
@@ -174,13 +175,13 @@ fn over_socket(conversation: &Conversation) -> Result<(), String> {
     let (server, clock, before) = loop {
         let before = now();
         let (server, clock) = Server::with_manual_clock(config.clone()).expect("a server");
-        // Its clock stands at a moment in between, which a busy machine may make long.
+        // Its clock stands at a time in between, which may be long on a busy machine.
         if now() - before < Duration::from_millis(500) {
             break (server, clock, before);
         }
     };
     if !conversation.is_all(Wire::Beanstalk) {
-        // Later than that by the moment that it took, which is no whole second.
+        // Later by the time that it took, which is not a whole second.
         clock.advance(BEGIN - before);
     }
     let connect = |wire| match number % 2 {

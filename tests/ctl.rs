@@ -1,8 +1,8 @@
-//! The subcommands of the command line, as a user meets them: the real program against the real server, and against
-//! beanstalkd where it is there.
+//! The subcommands from their users' perspective: the real program with the real server, and with beanstalkd if it is
+//! installed.
 //!
-//! Owns the two servers that everything is tried on. `BEANSTALKD` names the other one, as `make compat` does; else
-//! Debian's place and that of `make compat` are looked at. Without it, its half is left out, and that is said.
+//! Owns the two servers. `BEANSTALKD` names the other one, as in `make compat`; otherwise, the paths of Debian and of
+//! `make compat` are tried. Without it, its half is skipped, with a message.
 
 mod daemon;
 
@@ -19,7 +19,7 @@ mod ctl {
 }
 
 mod support {
-    //! Servers to try everything on, and the program as a shell would call it.
+    //! The servers, and the program as a shell would call it.
 
     use std::io::{BufRead, BufReader, Write};
     use std::net::{SocketAddr, TcpListener};
@@ -28,10 +28,10 @@ mod support {
 
     use super::daemon::{command, run_command, Daemon, Ended};
 
-    /// Where beanstalkd may be.
+    /// Possible paths of beanstalkd.
     const PLACES: [&str; 2] = ["/usr/bin/beanstalkd", "target/compat/beanstalkd/usr/bin/beanstalkd"];
 
-    /// A server that runs.
+    /// A running server.
     pub struct Server {
         pub daemon: Daemon,
     }
@@ -41,7 +41,7 @@ mod support {
             Server { daemon: Daemon::start(arguments) }
         }
 
-        /// None, said so, if it is not on this machine.
+        /// Returns `None`, with a message, if it is not installed.
         pub fn beanstalkd(arguments: &[&str]) -> Option<Server> {
             let told = std::env::var("BEANSTALKD").ok();
             let found = PLACES.iter().map(|path| (*path).to_owned()).find(|path| Path::new(path).exists());
@@ -59,41 +59,41 @@ mod support {
             self.daemon.address()
         }
 
-        /// A command line for it.
+        /// Returns a command line for it.
         pub fn command(&self, arguments: &[&str]) -> Command {
             ctl(&self.address().to_string(), arguments)
         }
 
-        /// Runs a subcommand, which is to end by itself.
+        /// Runs a subcommand that ends by itself.
         pub fn run(&self, arguments: &[&str]) -> Ended {
             run_command(self.command(arguments))
         }
 
-        /// The same with these bytes on its stdin.
+        /// Like `run`, with these bytes on stdin.
         pub fn feed(&self, arguments: &[&str], input: &[u8]) -> Ended {
             feed(self.command(arguments), input)
         }
 
-        /// Runs a subcommand that must do what it was told; what it printed.
+        /// Runs a subcommand that must succeed. Returns its output.
         pub fn ok(&self, arguments: &[&str]) -> String {
             let ended = self.run(arguments);
             assert_eq!(ended.code, 0, "{arguments:?}: {}{}", ended.out, ended.err);
             ended.out
         }
 
-        /// A figure of the server, a tube or a job.
+        /// Returns a figure of the server, a tube or a job.
         pub fn figure(&self, command: &str, key: &str) -> String {
             self.daemon.client().figure(command, key).unwrap_or_else(|error| panic!("{command} {key}: {error}"))
         }
 
         pub fn count(&self, tube: &str, state: &str) -> u64 {
             let figure = self.daemon.client().figure(&format!("stats-tube {tube}"), &format!("current-jobs-{state}"));
-            // Without a job there may be no tube.
+            // Without a job, the tube may not exist.
             figure.map_or(0, |text| text.parse().expect("a number"))
         }
     }
 
-    /// The program with a subcommand, and nothing of this machine's settings.
+    /// Returns the program with a subcommand, without any settings of this machine.
     pub fn ctl(server: &str, arguments: &[&str]) -> Command {
         let mut command = command(arguments);
         for name in ["BEANSTALKD_URL", "BEANSTALKD_HOST", "BEANSTALKD_PORT"] {
@@ -105,7 +105,7 @@ mod support {
 
     /// Runs a command with these bytes on its stdin.
     pub fn feed(mut command: Command, input: &[u8]) -> Ended {
-        // The program must not hold the end that is written to.
+        // The program must not hold the writing end.
         let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
         let mut writer = std::fs::File::from(writer);
         command.stdin(reader);
@@ -116,14 +116,13 @@ mod support {
         ended
     }
 
-    /// Does the same with each server that there is.
+    /// Calls `each` with every available server.
     pub fn with_both(mut each: impl FnMut(&Server)) {
         each(&Server::beanpole(&[]));
         Server::beanstalkd(&[]).iter().for_each(each);
     }
 
-    /// A server that says to each line what it is told to say, and nothing if that is nothing; for one connection
-    /// after the other.
+    /// Starts a fake server that sends `reply` to each line, or nothing, for one connection after the other.
     pub fn pretender(reply: impl Fn(&str) -> Option<&'static str> + Send + 'static) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -136,7 +135,7 @@ mod support {
                         if stream.get_mut().write_all(reply.as_bytes()).is_err() {
                             break;
                         }
-                        // What ends in the middle, ends with the connection.
+                        // An incomplete reply ends with the connection.
                         if !reply.ends_with("\r\n") {
                             break;
                         }

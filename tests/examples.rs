@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use beanpole::Client;
 use daemon::{wait_until, Daemon, Folder, PROGRAM};
 
-/// Where tests/compat/examples has put libraries, if it runs this test.
+/// Returns where tests/compat/examples has put libraries, if it runs this test.
 fn tools() -> Option<PathBuf> {
     std::env::var_os("EXAMPLES_TOOLS").map(PathBuf::from)
 }
@@ -20,7 +20,8 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
 }
 
-/// A command in the directory of an example, with this program first in the path and everything fetched before.
+/// Returns a command in the directory of an example, with this program first in the path and everything downloaded
+/// before.
 fn command(folder: &str, words: &[&str]) -> Command {
     let mut path = vec![Path::new(PROGRAM).parent().expect("a directory").to_owned()];
     path.extend(tools().map(|tools| tools.join("venv/bin")));
@@ -33,7 +34,7 @@ fn command(folder: &str, words: &[&str]) -> Command {
     command
 }
 
-/// Returns whether a command succeeds, and so whether what it needs is installed.
+/// Returns `true` if a command succeeds, that is, if what it needs is installed.
 fn is_installed(name: &str, words: &[&str]) -> bool {
     let run = command("", words).output().expect("env");
     if !run.status.success() {
@@ -51,7 +52,7 @@ fn passes(command: &mut Command) -> Output {
     run
 }
 
-/// A worker, which is killed when it is dropped.
+/// A worker, which is killed when dropped.
 struct Worker(Child);
 
 impl Drop for Worker {
@@ -109,7 +110,7 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
     wait_until(&format!("{name}: job 1 is done"), || client.peek(1).is_err());
     assert_eq!(put("welcome-7", "alice@example.org"), "1", "{name}: the key outlives the job");
 
-    // However slow this machine is, the second try does not begin before the job has been looked at.
+    // However slow this machine is, the second try does not begin before the job has been inspected.
     client.set_tube("mail", "try:5:3600 dead:mail-dead").unwrap();
     assert_eq!(put("welcome-8", "nobody"), "2", "{name}");
     wait_until(&format!("{name}: job 2 fails"), || reads(&mut client, 2, "fails") == "1");

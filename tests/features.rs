@@ -1,14 +1,14 @@
-//! Every tag of `put` and every setting of a tube, in each part of the project that has to know it.
+//! Every tag of `put` and every setting of a tube, in each part of the project that must support it.
 //!
 //! Owns the list of these parts. A tag or setting that is missing from one of them fails, unless the list says why it
-//! is not needed there. Searches the sources as text; whether a part is right is for its own tests.
+//! is not needed there. Searches the sources as text; the parts have their own tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use beanpole::internals::protocol::beanstalk::{SETTINGS, TAGS};
 
-/// What a part has to have: the words of tags or of settings as clients write them, or the fields they are stored in.
+/// What a part must contain: the words of tags or of settings as clients write them, or the fields that store them.
 enum Needs {
     Tags,
     Settings,
@@ -17,7 +17,7 @@ enum Needs {
 
 use Needs::{Fields, Settings, Tags};
 
-/// A part, where it is, what it needs to have, and what it may lack.
+/// A part, its location, what it must contain, and what it may lack.
 struct Part {
     name: &'static str,
     paths: &'static [&'static str],
@@ -27,7 +27,7 @@ struct Part {
 
 #[rustfmt::skip]
 const PARTS: &[Part] = &[
-    // `limit` is also a command, which worlds use; `err` belongs to exports. The model knows no calendar.
+    // `limit` is also a command, which worlds use; `err` belongs to exports. The model has no calendar.
     Part { name: "conversations", paths: &["tests/conversations"], needs: &[Tags, Settings], lacks: &[] },
     Part { name: "simulated worlds", paths: &["tests/sim"], needs: &[Tags, Settings], lacks: &["err", "limit", "cron"] },
     Part { name: "model", paths: &["src/engine/tests"], needs: &[Fields], lacks: &[] },
@@ -40,7 +40,7 @@ const PARTS: &[Part] = &[
     Part { name: "first screen of the README", paths: &["README.md"], needs: &[Settings], lacks: &[] },
 ];
 
-/// The fields of the engine that hold a tag or a setting.
+/// The fields of the engine that store a tag or a setting.
 const FIELDS: [(&str, &str); 14] = [
     ("con", "concurrency"),
     ("idp", "key"),
@@ -68,7 +68,7 @@ fn text_of(path: &Path) -> String {
     paths.iter().map(|path| text_of(path)).collect()
 }
 
-/// Returns `true` if a command with this word, and a value behind a colon, is in the text.
+/// Returns `true` if the text contains a command with this word, and a value after a colon.
 fn has_word(text: &str, word: &str) -> bool {
     let word = format!("{word}:");
     let is_start = |before: Option<char>| before.is_none_or(|before| !before.is_ascii_alphanumeric() && before != '-');

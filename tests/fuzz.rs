@@ -1,7 +1,7 @@
-//! What fuzzers have found and what they begin with, once more: each file of the corpus goes to its target.
+//! Runs what fuzzers have found and start from: each file of the corpus goes to its target.
 //!
-//! Owns nothing but the way there. `tests/fuzz/targets.rs` has the targets, which panic if something is wrong;
-//! `tests/fuzz/cargo-fuzz` is the package by which cargo-fuzz calls the same functions (`make fuzz`).
+//! Owns nothing but the link. `tests/fuzz/targets.rs` has the targets, which panic on an error; `tests/fuzz/cargo-fuzz`
+//! is the package through which cargo-fuzz calls the same functions (`make fuzz`).
 
 #[path = "fuzz/calls.rs"]
 mod calls;
@@ -27,7 +27,7 @@ mod reference;
 use std::fs;
 use std::path::Path;
 
-/// Files that a corpus has at least: a folder that is not found must not count as one without a fault.
+/// The minimum number of files of a corpus: a directory that is not found must not count as one without errors.
 const LEAST: usize = 3;
 
 #[test]
@@ -41,7 +41,7 @@ fn every_file_of_the_corpus_passes_its_target() {
         files.sort();
         assert!(files.len() >= LEAST, "{name} has {} files", files.len());
         for file in files {
-            // The name of the file stands before what a target says of it.
+            // The name of the file precedes the messages of a target.
             println!("{}", file.display());
             target(&fs::read(&file).expect("a file"));
         }

@@ -1,7 +1,7 @@
-//! HTTP: guards, framing, the API, metrics, and what they cost the others.
+//! HTTP: guards, framing, the API, metrics, and their cost for others.
 //!
-//! Owns the library's server and the real program under requests that are right, wrong and hostile. What a user sees of
-//! the page is tested in a browser, by `make browser`.
+//! Owns the library's server and the real program under correct, wrong and hostile requests. `make browser` tests the
+//! page in a browser.
 
 #[path = "http/api.rs"]
 mod api;

@@ -1,7 +1,7 @@
-//! The Makefile as a newcomer and a packager meet it: what is missing is told in one line, and odd paths are no
-//! trouble.
+//! The Makefile from the perspective of newcomers and packagers: a missing program is reported in one line, and unusual
+//! paths work.
 //!
-//! Owns the promise that `pkg/toolchain` names what to do, and that `install` and `uninstall` mirror each other.
+//! Owns the promise that `pkg/toolchain` says what to do, and that `install` and `uninstall` mirror each other.
 //! Compiles nothing.
 
 mod daemon;
@@ -18,7 +18,7 @@ fn script(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// `pkg/toolchain` with these programs in the PATH beside the usual ones; what it says.
+/// Returns the output of `pkg/toolchain` with these programs in the PATH, in addition to the usual ones.
 fn toolchain(cargo: &str, tools: &[(&str, &str)], path: &str) -> (bool, String) {
     let folder = Folder::new();
     tools.iter().for_each(|(name, text)| script(&folder.file(name), text));
@@ -76,7 +76,7 @@ fn what_is_installed_is_uninstalled_wherever_that_is() {
     let program = odd.join("beanpole");
     assert!(Command::new("cp").arg(PROGRAM).arg(&program).status().expect("cp").success());
     let root = odd.join("root");
-    // make takes a dollar sign for its own.
+    // make interprets a dollar sign.
     let escaped = |path: &Path| path.display().to_string().replace('$', "$$");
     let arguments = |word: &str| {
         vec![
@@ -124,7 +124,7 @@ fn a_debian_package_is_built_in_its_own_folder() {
     assert_eq!(String::from_utf8_lossy(&run.stdout), shown, "{}", String::from_utf8_lossy(&run.stderr));
 }
 
-/// The advice names where the server will really be.
+/// The advice names the server's actual path.
 #[test]
 fn run_advises_the_right_address() {
     for (given, advice) in [

@@ -1,6 +1,7 @@
-//! What the man pages, the README and the Makefile say, held against what the program does.
+//! Compares the man pages, the README and the Makefile with the program.
 //!
-//! Owns the promise that no option is undocumented, no documented one missing, and that what a reader can paste works.
+//! Owns the promise that every option is documented and every documented option exists, and that readers can paste the
+//! examples.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +21,7 @@ use beanpole::{Client, Config, Server};
 #[path = "../benches/picture/drawing.rs"]
 mod drawing;
 
-/// The README is for a first look; more than this nobody reads at a stretch.
+/// The README is for a first look; few people read more than this at once.
 const README_LINES: usize = 150;
 
 fn read(path: &str) -> String {
@@ -31,7 +32,7 @@ fn complain(problems: Vec<String>) {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
-/// How the man page must head what it says about an option: `Fl p Ar PORT , Fl -port Ar PORT`.
+/// Returns how the man page must write the heading of an option: `Fl p Ar PORT , Fl -port Ar PORT`.
 fn heading(opt: &Opt) -> String {
     let value = opt.value.map_or(String::new(), |value| format!(" Ar {value}"));
     if let Some(value) = opt.value.filter(|_| opt.optional) {
@@ -41,14 +42,14 @@ fn heading(opt: &Opt) -> String {
     format!("{short}Fl -{}{value}", opt.long)
 }
 
-/// The options of the man page: the heading of each, and its text without macros.
+/// Returns the options of the man page: the heading of each, and its text without macros.
 fn documented(page: &str) -> Vec<(String, String)> {
     let section = page.split(".Sh OPTIONS").nth(1).and_then(|rest| rest.split("\n.Sh ").next()).expect("OPTIONS");
     let items = section.split("\n.It ").skip(1).map(|item| item.split_once('\n').expect("a text behind a heading"));
     items.map(|(heading, text)| (heading.to_owned(), text.to_owned())).collect()
 }
 
-/// Whether `option`, as it is typed, is one of the program's.
+/// Returns `true` if the program has this option.
 fn exists(option: &str) -> bool {
     let name = option.split('=').next().unwrap_or_default();
     OPTIONS.iter().any(|opt| match name.strip_prefix("--") {
@@ -74,14 +75,14 @@ fn the_man_page_has_every_option_and_no_other() {
     };
     let mut problems = of(&expected, &found, "not in the man page");
     problems.extend(of(&found, &expected, "only in the man page"));
-    // Wherever else an option is spoken of, it must exist as well.
+    // Every option that is mentioned elsewhere must exist as well.
     for line in page.lines().filter(|line| line.starts_with('.')) {
         let mut words = line.split(' ').peekable();
         while let Some(word) = words.next() {
             if word.trim_start_matches('.') != "Fl" {
                 continue;
             }
-            // "Fl h | v" names two.
+            // "Fl h | v" names two options.
             let mut names = vec![words.next().unwrap_or_default()];
             while words.next_if_eq(&"|").is_some() {
                 names.push(words.next().unwrap_or_default());
@@ -102,7 +103,7 @@ fn the_man_page_has_every_default_and_bound() {
         let figures = words(opt.help).filter(|word| word.starts_with(|letter: char| letter.is_ascii_digit()));
         problems
             .extend(figures.filter(|figure| !told.contains(figure)).map(|figure| format!("--{}: {figure}", opt.long)));
-        // A default in words must be there in the same words.
+        // A default in words must occur in the same words.
         if let Some((_, rest)) = opt.help.split_once("(default") {
             let default = rest.trim_start_matches(':').split([',', ';', ')']).next().unwrap_or_default().trim();
             if !text.replace('\n', " ").contains(default) {
@@ -179,7 +180,7 @@ fn the_help_is_the_table() {
     }
 }
 
-/// What stands in backquotes, and in indented or fenced blocks, line by line.
+/// Returns the text in backquotes, and in indented or fenced blocks, line by line.
 fn code(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut fenced = false;
@@ -209,7 +210,7 @@ fn the_readme_is_short_and_speaks_of_what_exists() {
         let row =
             beanpole::internals::ctl::SUBCOMMANDS.iter().find(|row| words.peek().is_some_and(|word| *word == row.name));
         if let Some(row) = row {
-            // What stands behind `--` is another program's.
+            // Words after `--` belong to another program.
             let own = words.take_while(|word| *word != "--").filter(|word| word.starts_with('-'));
             let known = |word: &&str| {
                 let names = row
@@ -261,7 +262,7 @@ fn the_documents_speak_of_files_that_exist() {
     complain(problems);
 }
 
-/// The rules of the Makefile that `make help` lists.
+/// Returns the targets of the Makefile that `make help` lists.
 fn make_words() -> BTreeSet<String> {
     let makefile = read("Makefile") + &read("pkg/packages.mk") + &read("pkg/tests.mk");
     let rules = makefile.lines().filter(|line| line.contains(" ## ")).filter_map(|line| line.split_once(':'));
@@ -305,7 +306,7 @@ fn no_unit_stops_the_one_that_has_the_jobs() {
     }
 }
 
-/// Trying again mends none of these, and would only fill the log.
+/// Restarting fixes none of these errors, and would only fill the log.
 #[test]
 fn the_units_do_not_try_again_what_must_be_mended_first() {
     let page = read("man/beanpole.8");
@@ -319,7 +320,7 @@ fn the_units_do_not_try_again_what_must_be_mended_first() {
     }
 }
 
-/// Every place that knows the settings and the user of the service says the same.
+/// All files with the settings and the user of the service must agree.
 #[test]
 fn the_services_agree() {
     for file in ["pkg/systemd/beanpole.service", "pkg/sysv/beanpole", "pkg/openrc/beanpole", "pkg/beanpole.default"] {
@@ -377,7 +378,7 @@ fn the_page_of_http_has_every_path_and_every_metric() {
     complain(problems);
 }
 
-/// The bytes of the segment that beanpole-binlog(5) shows.
+/// Returns the bytes of the segment that beanpole-binlog(5) shows.
 fn shown_segment() -> Vec<u8> {
     let page = read("man/beanpole-binlog.5");
     let block = page.split(".Bd -literal\n").nth(1).and_then(|rest| rest.split(".Ed").next()).expect("an example");
@@ -386,7 +387,7 @@ fn shown_segment() -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] * 16 + pair[1]).collect()
 }
 
-/// A folder that goes when it is dropped.
+/// A directory that is removed when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -419,7 +420,7 @@ fn the_segment_shown_is_one() {
     assert_eq!(client.figure("stats", "binlog-state").expect("statistics"), "ok");
     assert_eq!(client.figure("stats", "binlog-records-skipped").expect("statistics"), "0");
     let next = client.put(b"next", 0, 0, 60).expect("a job");
-    // It was not left in order: the ids that it speaks of may have been given.
+    // The log was not closed cleanly: the IDs that it mentions may have been assigned.
     assert_eq!(next, (1 << 20) + 1);
     assert!(read("man/beanpole-binlog.5").contains("IDs up to 1048576 may be assigned"));
     let begun = fs::read(folder.0.join("segment.0000000002")).expect("a second segment");
@@ -464,7 +465,7 @@ fn the_pages_tell_of_the_binlog() {
     }
 }
 
-/// The conversations in `text`: what the reader types, and what the server must reply.
+/// Returns the conversations in `text`: what the reader types, and the server's required replies.
 fn conversations(text: &str) -> Vec<Vec<(bool, String)>> {
     let is_command = |line: &str| COMMANDS.iter().any(|row| line.starts_with(row.word));
     let has_body = |line: &str| line.starts_with("put ") || line.starts_with("fail ");
@@ -529,7 +530,7 @@ fn the_readme_s_program_runs() {
     assert!(squeezed(body).ends_with(&squeezed(&shown)), "the README shows another program:\n{shown}");
 }
 
-/// How the page of the protocol must head what it says about a command.
+/// Returns how the page of the protocol must write the heading of a command.
 fn command_heading(row: &CommandRow) -> String {
     let mut heading = format!(".It Ic {}", row.word.trim());
     let arguments = row.arguments.replace(['<', '>'], "");
@@ -567,7 +568,7 @@ fn the_page_of_the_protocol_has_every_command_and_extension_and_no_other() {
     }
 }
 
-/// `make picture` brings it up to date.
+/// `make picture` updates it.
 #[test]
 fn the_picture_shows_the_figures_of_the_results() {
     let drawn = drawing::draw(&read("benches/RESULTS.md")).expect("figures");

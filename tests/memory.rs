@@ -1,6 +1,6 @@
-//! Memory of the real program: everything that it reads, half finished and held by many connections, is on its account.
+//! Memory of the real program: everything that it reads, unfinished and held by many connections, is on its account.
 //!
-//! A protocol that is added needs its inputs in [`inputs`]. Those of TLS are in `tests/tls/memory.rs`.
+//! A new protocol needs its inputs in [`inputs`]. Those of TLS are in `tests/tls/memory.rs`.
 
 mod daemon;
 
@@ -14,21 +14,21 @@ use beanpole::internals::protocol::Wire;
 use daemon::{wait_until, Daemon, Folder, Signal, PATIENCE};
 use growth::Growth;
 
-/// What a client sends and does not finish.
+/// Something unfinished that a client sends.
 struct Input {
     name: &'static str,
     bytes: Vec<u8>,
     connections: usize,
-    /// Whether the server keeps what has come, so that the account must show at least half of it.
+    /// The server keeps received bytes, so the account must show at least half of them.
     is_kept: bool,
 }
 
-/// The half of a text, which leaves out its end.
+/// Returns a text without its end.
 fn half(name: &'static str, connections: usize, bytes: impl Into<Vec<u8>>) -> Input {
     Input { name, bytes: bytes.into(), connections, is_kept: true }
 }
 
-/// Something that is whole, which is answered or refused.
+/// Returns a complete text, which is answered or refused.
 fn whole(name: &'static str, connections: usize, bytes: impl Into<Vec<u8>>) -> Input {
     Input { name, bytes: bytes.into(), connections, is_kept: false }
 }
@@ -37,12 +37,12 @@ fn joined(head: &str, filling: &str, count: usize) -> Vec<u8> {
     format!("{head}{}", filling.repeat(count)).into_bytes()
 }
 
-/// A packet that announces more than comes.
+/// Returns a packet that announces more than it contains.
 fn packet(kind: u32, announced: u32, data: &[u8]) -> Vec<u8> {
     [&b"\0REQ"[..], &kind.to_be_bytes(), &announced.to_be_bytes(), data].concat()
 }
 
-/// Everything that the server reads from clients of a protocol.
+/// Returns everything that the server reads from clients of a protocol.
 fn inputs(wire: Wire) -> Vec<Input> {
     const ID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c4";
     let filling = vec![b'x'; 500_000];
@@ -95,7 +95,7 @@ fn start() -> Daemon {
     Daemon::start(&[&["-t", "2", "--max-memory", "256M", "--max-job-size", "1M"], &places[..]].concat())
 }
 
-/// Where it serves this protocol.
+/// Connects to the address of this protocol.
 fn connect(daemon: &Daemon, wire: Wire) -> TcpStream {
     let sign = match wire {
         Wire::Beanstalk => return daemon.tcp(),
@@ -111,7 +111,7 @@ fn connect(daemon: &Daemon, wire: Wire) -> TcpStream {
     stream
 }
 
-/// All that was sent has been read.
+/// Returns `true` if all sent bytes have been read.
 fn has_read(stream: &TcpStream) -> bool {
     let mut unsent = 0;
     // SAFETY: the descriptor is open, and the kernel writes one number.
@@ -131,7 +131,7 @@ fn every_input_is_on_the_account_as_it_comes() {
             let growth = Growth::begin(&daemon);
             let streams: Vec<TcpStream> = (0..input.connections).map(|_| connect(&daemon, wire)).collect();
             for mut stream in &streams {
-                // One that is refused may be closed before all of it was sent.
+                // A refused connection may be closed before everything was sent.
                 let sent = stream.write_all(&input.bytes);
                 assert!(sent.is_ok() || !input.is_kept, "{what}: {sent:?}");
             }
@@ -162,7 +162,7 @@ fn an_access_file_that_is_read_again_takes_no_more() {
     std::fs::write(&path, &right).expect("a file");
     let daemon = Daemon::start(&["-t", "2", "--access", path.to_str().expect("a name")]);
     let growth = Growth::begin(&daemon);
-    // Wrong from some line on, as one is that is half written, and long.
+    // Invalid from some line on, like an incomplete file, and long.
     let wrong = right.clone() + &"half a line\n".repeat(100_000);
     for round in 1..=10 {
         for (text, answer) in [(&wrong, "still counts"), (&right, "configuration files read again")] {

@@ -1,4 +1,4 @@
-//! beanpole-migrate(7): its commands, run as they stand there, beside the original where that is on the machine.
+//! Runs the commands of beanpole-migrate(7) verbatim, with the original if it is installed.
 
 mod daemon;
 
@@ -11,7 +11,7 @@ use daemon::{wait_until, Daemon, Folder, Signal, PROGRAM};
 
 const BEANSTALKD: &str = "/usr/bin/beanstalkd";
 
-/// The commands of a section, block by block.
+/// Returns the commands of a section, block by block.
 fn commands(section: &str) -> Vec<String> {
     let page = std::fs::read_to_string("man/beanpole-migrate.7").expect("the page");
     let text = page.split(&format!(".Sh {section}\n")).nth(1).expect("the section").split("\n.Sh ").next().unwrap();
@@ -23,7 +23,7 @@ fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// Runs a block; what it starts last runs on until [`Run`] is dropped.
+/// A block; its last command continues until [`Run`] is dropped.
 struct Run(Child);
 
 impl Run {
@@ -77,7 +77,7 @@ fn in_place_every_job_is_kept_and_the_way_back_has_them_as_they_were() {
     let variables = |pid: u32| [("DIR", dir.clone()), ("PORT", address.port().to_string()), ("OLD", pid.to_string())];
     let block = &commands("FROM BEANSTALKD, IN PLACE")[0];
     let ours = Run::new(block, &variables(old.pid()));
-    // The commands wait until it is gone, and so until we, who started it, have taken note of its end.
+    // The commands wait until it is gone, and so until its parent, this test, has waited for it.
     wait_until("the old one has ended", || !old.runs());
     let mut moved = client(address);
     assert_eq!(moved.peek(id).unwrap().body, b"hello");

@@ -20,13 +20,13 @@ use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use script::{load, run, Connection, Conversation, Sockets, Wire};
 
-/// Conversations at a time; most of their time is sleep.
+/// The number of parallel conversations, which mostly sleep.
 const THREADS: usize = 16;
 
-/// What gearmand is told to call the machine in its handles.
+/// The host name that gearmand uses in its handles.
 const HOST: &str = "h";
 
-/// A daemon of its own for one conversation, ended with it.
+/// A separate daemon for one conversation, which ends with it.
 struct Daemon {
     child: Child,
     door: Door,
@@ -60,7 +60,7 @@ impl Daemon {
         }
     }
 
-    /// None if the daemon ends at once: its port was taken meanwhile.
+    /// Returns `None` if the daemon ends at once because its port was taken meanwhile.
     fn begin(mut command: Command, door: Door) -> Option<Daemon> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let mut daemon = Daemon { child: child.expect("the daemon starts"), door };
@@ -72,13 +72,13 @@ impl Daemon {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // What listens there may be somebody else.
+        // Another program may listen there.
         let ended = daemon.child.try_wait().expect("our own child").is_some();
         (!ended).then_some(daemon)
     }
 }
 
-/// Which protocol the daemon speaks.
+/// Returns the protocol of the daemon.
 fn wire(program: &str) -> Wire {
     if program.ends_with("gearmand") {
         Wire::Gearman
@@ -97,9 +97,9 @@ fn beanstalkd(program: &str, folder: &Path, number: usize, max_job_size: Option<
     (command, Door::Socket(socket))
 }
 
-/// It is told to wake one worker for a job, as beanpole does by itself.
+/// It is started with one wakeup per job, which is beanpole's default.
 fn gearmand(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> (Command, Door) {
-    // An address for each: another daemon that starts meanwhile must not be given the same port.
+    // A separate address for each: another daemon that starts meanwhile must not get the same port.
     let host = Ipv4Addr::new(127, 77, (number / 250) as u8, (number % 250) as u8 + 1);
     let free = TcpListener::bind((host, 0)).and_then(|listener| listener.local_addr()).expect("a free port");
     let mut command = Command::new(program);
@@ -137,7 +137,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Of Gearman, each conversation is held twice: the second time, what is sent comes byte by byte.
+/// Gearman conversations are played twice: the second time, the input arrives byte by byte.
 fn converse(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> Result<(), String> {
     converse_in(program, folder, number, conversation, false)?;
     match wire(program) {
@@ -165,11 +165,11 @@ fn converse_in(
     run(conversation, &mut world)
 }
 
-/// What is wrong if the daemon did that, and the list has this reason for a difference.
+/// Returns the error if the daemon did that, and the list has this reason for a difference.
 fn judge(conversation: &Conversation, result: Result<(), String>, reason: Option<&String>) -> Result<(), String> {
     let Conversation { title, place, .. } = conversation;
     match (result, reason) {
-        // A daemon that answers by luck is held to nothing.
+        // A daemon whose reply depends on chance is not judged.
         (_, Some(reason)) if reason.starts_with("Sometimes") => Ok(()),
         (Ok(()), None) | (Err(_), Some(_)) => Ok(()),
         (Ok(()), Some(_)) => Err(format!("{title} ({place}): a listed difference is none")),

@@ -1,7 +1,7 @@
-//! The walls of the house, and its style, as far as a program can see them.
+//! The structure and style of the code, as far as a program can check them.
 //!
-//! Owns the rules of ARCHITECTURE.md: which room may import which, that no files of a room import each other in a
-//! circle, what the pure rooms must not name, and how long a function or file may be. A rule that has to give is
+//! Owns the rules of ARCHITECTURE.md: which module may import which, that no files of a module import each other in a
+//! cycle, what the pure modules must not name, and the length of functions and files. A rule that is too strict is
 //! changed here, with its reason, not worked around.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,22 +11,22 @@ use std::path::{Path, PathBuf};
 #[path = "tidy/prose.rs"]
 mod prose;
 
-/// Lines of a function, signature and all.
+/// Maximum lines of a function, including the signature.
 const MAX_FUNCTION: usize = 70;
 
-/// Lines of a file before its tests.
+/// Maximum lines of a file before its tests.
 const MAX_FILE: usize = 600;
 
-/// Columns of a line of comment; rustfmt sees to the code.
+/// Maximum columns of a comment; rustfmt formats the code.
 const MAX_COLUMNS: usize = 120;
 
-/// A doc comment of so few words says what the name says already.
+/// A doc comment of at most this many words only repeats the name.
 const IDLE_DOC: usize = 4;
 
-/// Where code is.
+/// The directories with code.
 const FOLDERS: [&str; 4] = ["src", "tests", "benches", "examples"];
 
-/// What code without effects cannot name.
+/// Names that code without effects must not use.
 const IMPURE: [&str; 19] = [
     "std::net",
     "std::fs",
@@ -49,10 +49,10 @@ const IMPURE: [&str; 19] = [
     "log::",
 ];
 
-/// Folders whose files are rooms of their own.
+/// Directories whose files are modules of their own.
 const GROUPS: [&str; 3] = ["process", "settings", "shared"];
 
-/// Of each room, the other rooms that it may import. ARCHITECTURE.md says what they are for.
+/// For each module, the other modules that it may import. ARCHITECTURE.md describes them.
 const ROOMS: [(&str, &[&str]); 29] = [
     ("access", &[]),
     ("engine", &[]),
@@ -118,7 +118,7 @@ const ROOMS: [(&str, &[&str]); 29] = [
     ("main", &["*"]),
 ];
 
-/// Of each directory of the engine, the others that it may import. Each may also name what `engine/mod.rs` declares.
+/// For each directory of the engine, the others that it may import. Each may also use what `engine/mod.rs` declares.
 const ENGINE: [(&str, &[&str]); 5] = [
     ("data", &[]),
     ("log", &["data"]),
@@ -127,12 +127,12 @@ const ENGINE: [(&str, &[&str]); 5] = [
     ("verbs", &["data", "log", "rules", "figures"]),
 ];
 
-/// The owners of all that an engine has, which are its fields.
+/// The engine's owners, which are its fields.
 const OWNERS: [&str; 6] = ["agenda", "clients", "limits", "news", "store", "tubes"];
 
 struct Source {
     path: PathBuf,
-    /// Before its tests.
+    /// The text before its tests.
     code: String,
     text: String,
 }
@@ -156,19 +156,19 @@ fn sources(folder: &str) -> Vec<Source> {
     found
 }
 
-/// The room that a file belongs to: the folder or file below `src`, or below a group.
+/// Returns the module of a file: the directory or file below `src`, or below a group.
 fn room(path: &Path) -> String {
     let below = path.strip_prefix("src").expect("a source of the crate").to_string_lossy().replace(".rs", "");
     room_of(&below.split('/').collect::<Vec<_>>())
 }
 
-/// The room that this path of modules leads to.
+/// Returns the module to which this path leads.
 fn room_of(path: &[&str]) -> String {
     let segments = if path.first().is_some_and(|first| GROUPS.contains(first)) { 2 } else { 1 };
     path.iter().take(segments).copied().collect::<Vec<_>>().join("/")
 }
 
-/// Code without comments, which may speak of anything.
+/// Returns code without comments, which may mention anything.
 fn statements(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = code.lines().enumerate().map(|(number, line)| (number + 1, line.trim()));
     lines.filter(|(_, line)| !line.starts_with("//"))
@@ -221,7 +221,7 @@ fn a_public_type_has_a_name_of_its_own() {
                 && words.next().is_some_and(|word| ["struct", "enum", "trait", "type"].contains(&word));
             let Some(name) = words.next().filter(|_| is_type) else { continue };
             let owner = owners.entry(name.to_owned()).or_insert_with(|| source.path.clone());
-            // Protocols are alike on purpose: each has its Decoder and its Request.
+            // Protocols are similar on purpose: each has its Decoder and its Request.
             if room(owner) != room(&source.path) {
                 problems.push(format!("{}:{number}: {name} is also in {}", source.path.display(), owner.display()));
             }
@@ -236,7 +236,7 @@ fn pure_rooms_name_nothing_impure() {
     let mut problems = Vec::new();
     for source in pure {
         for (number, line) in statements(&source.code) {
-            // The engine has a directory of the name of a crate.
+            // The engine has a directory with the name of a crate.
             let line = line.replace("::log::", "::");
             if let Some(word) = IMPURE.iter().find(|word| line.contains(*word)) {
                 problems.push(format!("{}:{number}: {word} in a pure room", source.path.display()));
@@ -246,7 +246,7 @@ fn pure_rooms_name_nothing_impure() {
     complain(problems);
 }
 
-/// Processors of small machines have none: mips, armv5, powerpc.
+/// Processors of small machines lack them: mips, armv5, powerpc.
 #[test]
 fn nothing_needs_atomics_of_64_bits() {
     let mut problems = Vec::new();
@@ -263,7 +263,7 @@ fn nothing_needs_atomics_of_64_bits() {
     complain(problems);
 }
 
-/// `File::sync_all` and `File::sync_data` also empty the cache of the disk on macOS; the plain calls do not.
+/// `File::sync_all` and `File::sync_data` also flush the cache of the disk on macOS; the plain calls do not.
 #[test]
 fn only_one_room_knows_operating_systems() {
     const LINUX: [&str; 11] = [
@@ -336,14 +336,14 @@ fn architecture_tells_what_each_room_may_import() {
     complain(problems);
 }
 
-/// The module that a source is: its path below `src`, a folder's own file as the folder.
+/// Returns the module of a source: its path below `src`, without the file name for a directory's own file.
 fn module(path: &Path) -> String {
     let below = path.strip_prefix("src").expect("a source of the crate").with_extension("");
     let name = if below.ends_with("mod") { below.parent().expect("a folder").to_owned() } else { below };
     name.to_string_lossy().into_owned()
 }
 
-/// What a `use` or a path in an expression names: every path that begins with `super`, `crate` or `self`, written out.
+/// Returns the paths in `use` items and expressions: every path that begins with `super`, `crate` or `self`, in full.
 fn named_paths(module: &str, code: &str) -> Vec<String> {
     let code: String = statements(code).map(|(_, line)| line.to_owned() + "\n").collect();
     let mut named = Vec::new();
@@ -377,8 +377,8 @@ fn named_paths(module: &str, code: &str) -> Vec<String> {
     named
 }
 
-/// Of each file, the files of its room that it imports. The file of a folder is left out: it names what is in the
-/// folder, and what is there builds on it.
+/// Returns, for each file, the files of its module that it imports. A directory's own file is omitted: it names the
+/// contents of the directory, which builds on it.
 fn imports_within_rooms() -> BTreeMap<String, BTreeSet<String>> {
     let sources = sources("src");
     let modules: BTreeSet<String> = sources.iter().map(|source| module(&source.path)).collect();
@@ -453,7 +453,7 @@ fn files_of_the_engine_name_the_owners_they_touch() {
         let touched: Vec<&str> = OWNERS.into_iter().filter(touches).collect();
         let named = source.text.lines().find_map(|line| line.strip_prefix("//! Touches: ")?.strip_suffix('.'));
         let named: Vec<&str> = named.into_iter().flat_map(|names| names.split(", ")).collect();
-        // The data are those fields, and the engine's own file has them all.
+        // The fields are the data, and the engine's own file has all of them.
         let name = module(&source.path);
         if name != "engine" && !name.starts_with("engine/data") && touched != named {
             problems.push(format!("{}: touches {touched:?} and names {named:?}", source.path.display()));
@@ -511,7 +511,7 @@ fn every_function_fits_a_screen() {
             if !words.split(' ').any(|word| word == "fn") || words.starts_with("//") || line.ends_with(';') {
                 continue;
             }
-            // Formatted code ends a function with a brace at the depth at which it began.
+            // In formatted code, a function ends with a brace at the depth at which it began.
             let is_end =
                 |line: &&&str| line.trim_end().ends_with('}') && line.len() - line.trim_start().len() == indent;
             let length = lines[start..].iter().take_while(|line| !is_end(line)).count() + 1;
@@ -523,7 +523,7 @@ fn every_function_fits_a_screen() {
     complain(problems);
 }
 
-/// The lock file has more: what other systems, tests and features need.
+/// The lock file has more packages: those that other systems, tests and features need.
 #[test]
 fn the_program_is_made_of_few_packages() {
     let mut cargo = std::process::Command::new(env!("CARGO"));

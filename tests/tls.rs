@@ -1,7 +1,8 @@
-//! TLS as clients meet it: versions, certificates of both sides, bytes in any pieces, and peers that mean ill.
+//! TLS from the clients' perspective: versions, certificates of both sides, bytes in arbitrary pieces, and hostile
+//! peers.
 //!
-//! Certificates are made by openssl, which must be there; its `s_client` is the foreign client, rustls the one that can
-//! be told to misbehave. The server is the real program.
+//! Certificates are made by openssl, which is required; its `s_client` is the foreign client, and rustls the one that
+//! can misbehave. The server is the real program.
 
 mod daemon;
 
@@ -28,24 +29,24 @@ mod tls {
 
     use super::daemon::{Daemon, Folder, PATIENCE};
 
-    /// Runs openssl in a folder.
+    /// Runs openssl in a directory.
     fn openssl(folder: &Folder, arguments: &[&str]) {
         let done = Command::new("openssl").args(arguments).current_dir(folder.file("")).output().expect("openssl");
         assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// How a certificate is made.
+    /// The parameters of a certificate.
     #[derive(Clone, Copy)]
     struct Wish<'a> {
-        /// Of its files: `NAME.pem` and `NAME.key`.
+        /// The name of its files: `NAME.pem` and `NAME.key`.
         name: &'a str,
-        /// Who signs it: the name of another, or its own.
+        /// The signer: another name, or its own.
         by: &'a str,
         subject: &'a str,
-        /// As in `DNS:localhost`; an authority has none.
+        /// For example `DNS:localhost`; an authority has none.
         alternative: &'a str,
         rsa: bool,
-        /// It was good for a day, long ago.
+        /// It was valid for a day, long ago.
         expired: bool,
     }
 
@@ -70,7 +71,7 @@ mod tls {
         let (ca, ca_key) = (format!("{by}.pem"), format!("{by}.key"));
         let mut sign = vec!["x509", "-req", "-in", &request, "-out", &pem, "-extfile", "extensions"];
         if expired {
-            // openssl 3.0 has no way to say from when; a day that has not begun is as bad.
+            // openssl 3.0 cannot set the start; a validity in the future is equally invalid.
             sign.extend(["-days", "-1"]);
         } else {
             sign.extend(["-days", "3"]);
@@ -83,7 +84,7 @@ mod tls {
         openssl(folder, &sign);
     }
 
-    /// An authority and a server's certificate by it.
+    /// Creates an authority and a server's certificate by it.
     fn folder() -> Folder {
         let folder = Folder::new();
         make(&folder, Wish { name: "ca", by: "ca", subject: "/CN=authority", alternative: "", ..EC });
@@ -95,14 +96,14 @@ mod tls {
         folder.file(name).to_str().expect("a name").to_owned()
     }
 
-    /// A server with TLS, and more options.
+    /// Starts a server with TLS, and more options.
     fn start(folder: &Folder, more: &[&str]) -> Daemon {
         let (certificate, key) = (path(folder, "server.pem"), path(folder, "server.key"));
         let own = ["-l", "tls:127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key];
         Daemon::start(&[&own, more].concat())
     }
 
-    /// The address of the first listener of this protocol.
+    /// Returns the address of the first listener of this protocol.
     fn address(daemon: &Daemon, protocol: &str) -> String {
         let names = daemon.names();
         let fits = |name: &&String| {
@@ -112,7 +113,7 @@ mod tls {
         name.trim_start_matches("tls:").split(' ').next().expect("an address").to_owned()
     }
 
-    /// What rustls takes for a connection to the server, with a certificate of its own if one is named.
+    /// Returns rustls's configuration for a connection to the server, with a client certificate if one is named.
     fn config(folder: &Folder, own: Option<&str>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(folder.file("ca.pem")).expect("it")).expect("an authority");
@@ -140,7 +141,7 @@ mod tls {
         StreamOwned::new(ClientConnection::new(config(folder, own), name).expect("a session"), stream)
     }
 
-    /// A line and the answer's first, without its end; or why there is none.
+    /// Sends a line. Returns the first line of the reply without its end, or the error.
     fn ask(link: &mut (impl Read + Write), line: &str) -> Result<String, std::io::Error> {
         link.write_all(format!("{line}\r\n").as_bytes())?;
         read_line(link)
@@ -158,7 +159,7 @@ mod tls {
         Ok(String::from_utf8_lossy(&answer).trim_end().to_owned())
     }
 
-    /// What `openssl s_client` prints when it is given this; a line of its own quits.
+    /// Returns the output of `openssl s_client` with this input; a line `Q` ends it.
     fn s_client(folder: &Folder, address: &str, arguments: &[&str], input: &str) -> String {
         let mut command = Command::new("openssl");
         command.args(["s_client", "-connect", address, "-servername", "localhost"]).args(arguments);
@@ -172,8 +173,8 @@ mod tls {
         [output.stdout, output.stderr].iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
     }
 
-    /// What it prints while it is given this, a line at a time when what stands beside the line before has come. The
-    /// line `R` or `K` by itself is an order to openssl.
+    /// Returns its output with this input, one line at a time, when the expected text of the line before has arrived.
+    /// The line `R` or `K` alone is a command to openssl.
     fn s_client_steps(folder: &Folder, address: &str, version: &str, steps: &[(&str, &str)]) -> String {
         let mut command = Command::new("sh");
         command.args(["-c", r#"exec openssl s_client -connect "$0" "$1" 2>&1"#, address, version]);
@@ -187,7 +188,7 @@ mod tls {
                 said.push(char::from(byte[0]));
             }
         };
-        // It reads what it is told when the handshake is over.
+        // It reads its input when the handshake is over.
         hear(if version == "-tls1_2" { "Extended master secret" } else { "Verification" });
         for (line, answer) in steps {
             let _ = pipe.write_all(line.as_bytes());

@@ -24,7 +24,7 @@ pub enum AccessProblem {
     SameName(usize),
     /// An earlier line, given by its number, has the same proof, which would be ambiguous.
     SameProof(usize),
-    /// Unknown kind of proof.
+    /// The kind of the proof is unknown.
     UnknownProof(String),
     /// A proof of this kind has nothing after its colon.
     EmptyProof(&'static str),
@@ -36,7 +36,7 @@ pub enum AccessProblem {
     NameWithoutProof,
     /// A proof follows a right.
     LateProof,
-    /// Unknown right.
+    /// There is no such right.
     UnknownRight(String),
     /// A right with a colon has no pattern after it, or there are two consecutive commas.
     EmptyPattern,
@@ -50,9 +50,9 @@ pub enum AccessProblem {
     BehindEnd,
     /// The file has no line with words.
     Nobody,
-    /// Unknown user.
+    /// The system has no such user.
     UnknownUser(String),
-    /// Unknown group.
+    /// The system has no such group.
     UnknownGroup(String),
 }
 

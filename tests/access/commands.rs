@@ -1,4 +1,4 @@
-//! Each right and each command of each protocol: allowed, or refused without a trace.
+//! Each right and each command of each protocol: allowed, or refused without an effect.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ const RIGHTS: [&str; 4] = ["put", "take", "look", "admin"];
 /// The tube of all commands.
 pub const TUBE: &str = "t";
 
-/// A name of a tube for which nobody has a right.
+/// The name of a tube to which no client has a right.
 pub const OTHER: &str = "o";
 
-/// The rights of each command, one of which is enough.
+/// The rights of each command, one of which is sufficient.
 const BEANSTALK: [(&str, &[&str]); 49] = [
     ("put", &["put"]),
     ("peek", &["look"]),
@@ -25,7 +25,7 @@ const BEANSTALK: [(&str, &[&str]); 49] = [
     ("reserve-with-abort", &["take"]),
     ("reserve-job", &["take"]),
     ("reserve", &["take"]),
-    // Of a job that another has put.
+    // For a job that another client has put.
     ("delete", &["admin"]),
     ("release", &["take"]),
     ("bury", &["take"]),
@@ -65,13 +65,13 @@ const BEANSTALK: [(&str, &[&str]); 49] = [
     // These need the right for every tube.
     ("drain", &[]),
     ("undrain", &[]),
-    // To a tube for which nobody has a right.
+    // To a tube to which no client has a right.
     ("move-job", &[]),
     ("move-tube", &[]),
 ];
 
-/// What the figures of the whole server show that no command of the client under test may change, once that client and
-/// those before it are gone.
+/// Returns the figures of the whole server that no command of the client under test may change, once that client and
+/// earlier ones are gone.
 fn figures(operator: &mut Talk) -> Vec<String> {
     operator.wait_until_alone();
     let passing = ["cmd-stats:", "rusage", "uptime", "current-connections", "total-connections", "current-workers"];
@@ -82,14 +82,14 @@ fn figures(operator: &mut Talk) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// The id of a new job.
+/// Returns the ID of a new job.
 fn new_job(operator: &mut Talk) -> u64 {
     assert_eq!(operator.ask(&format!("use {TUBE}")), format!("USING {TUBE}"));
     operator.send(b"put 0 0 60 1\r\nx\r\n");
     operator.line().strip_prefix("INSERTED ").expect("an id").parse().expect("a number")
 }
 
-/// Walks all commands with one right after the other. `one` gives a command; whether it was refused.
+/// Tries all commands with one right after the other. `one` executes a command, and returns whether it was refused.
 pub fn walk(rows: &[(&str, &[&str])], mut one: impl FnMut(&Guarded, &str, u64) -> bool) {
     let guarded = Guarded::start_frozen("");
     for right in RIGHTS {
@@ -140,7 +140,7 @@ fn of_beanstalk() {
             "move-tube" => format!("move-tube {TUBE} {OTHER} ready 1"),
             _ => command.to_owned(),
         };
-        // What it takes to give the command at all; it may be refused.
+        // What the command needs in order to be executed at all; it may be refused.
         client.ask(&format!("use {TUBE}"));
         if command.starts_with("reserve") && client.ask(&format!("watch {TUBE}")) != "FORBIDDEN" {
             assert_eq!(client.ask("ignore default"), "WATCHING 1");
@@ -200,7 +200,7 @@ fn a_job_is_made_a_dead_letter_only_of_a_tube_that_the_client_may_take_from() {
     assert_eq!(client.ask("bury 1 0 from:mine"), "BURIED");
 }
 
-/// The answer to a packet, up to that to an echo behind it.
+/// Returns the reply to a packet, up to the reply to a following echo.
 fn packets(client: &mut Talk, kind: u32, arguments: &[&str], data: &str) -> Vec<u8> {
     let mut body = arguments.join("\0");
     if !data.is_empty() {
@@ -264,7 +264,7 @@ fn of_gearman_s_text() {
         ("verbose", &["open"]),
         ("status", &["look"]),
         ("prioritystatus", &["look"]),
-        // It shows the addresses of all.
+        // It shows the addresses of all clients.
         ("workers", &[]),
         ("show unique jobs", &["look"]),
         ("show jobs", &["look"]),
@@ -272,7 +272,7 @@ fn of_gearman_s_text() {
         ("create function", &["admin"]),
         ("drop function", &["admin"]),
         ("maxqueue", &["admin"]),
-        // Admin on every tube would be needed.
+        // It needs the right admin on every tube.
         ("shutdown", &[]),
     ];
     let named: BTreeSet<&str> = rows.iter().map(|(name, _)| *name).collect();
@@ -374,7 +374,7 @@ fn who_has_reserved_a_job_may_end_it() {
     assert_eq!(client.line(), "x");
     assert_eq!(client.ask(&format!("delete {other}")), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete {mine}")), "DELETED");
-    // Nobody has it, so nobody has a secret.
+    // No client has reserved it, so its holder is not a secret.
     assert_eq!(client.ask(&format!("delete {mine}")), "NOT_FOUND");
 }
 
@@ -395,7 +395,7 @@ fn a_list_of_jobs_is_deleted_as_a_whole_or_not_at_all() {
     assert_eq!(client.ask(&format!("delete-batch {one} {held} {free} {two}")), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete-batch {one} {held} 99 {two}")), "DELETED_BATCH 3 1");
     assert!(guarded.operator().ask(&format!("peek {free}")).starts_with("FOUND "));
-    // More than a turn can look at.
+    // More than one turn can check.
     let ids: Vec<String> = (0..1000).map(|_| new_job(&mut guarded.operator()).to_string()).collect();
     assert_eq!(client.ask(&format!("delete-batch {} {free}", ids[1..].join(" "))), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete-batch {}", ids.join(" "))), "DELETED_BATCH 1000 0");

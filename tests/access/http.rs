@@ -1,4 +1,4 @@
-//! HTTP: each right and each path, by whoever is at the socket or by a token, and what is shown to whom.
+//! HTTP: each right and each path, for Unix users and tokens, and what is shown to whom.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -14,7 +14,7 @@ use super::shown::put;
 use super::{digest, user, Guarded, Talk, OPERATOR};
 use crate::daemon::{run, Folder, PATIENCE};
 
-/// The rights of each path, one of which is enough.
+/// The rights of each path, one of which is sufficient.
 const ROWS: [(&str, &[&str]); 30] = [
     ("GET /", &["open"]),
     ("GET /healthz", &["open"]),
@@ -33,7 +33,7 @@ const ROWS: [(&str, &[&str]); 30] = [
     ("POST /api/tubes/{tube}/pause", &["admin"]),
     ("POST /api/tubes/{tube}/settings", &["admin"]),
     ("POST /api/tubes/{tube}/clear", &["admin"]),
-    // To a tube for which nobody has a right.
+    // To a tube to which no client has a right.
     ("POST /api/tubes/{tube}/move", &[]),
     ("GET /api/connections", &["look"]),
     ("GET /api/failed", &["look"]),
@@ -55,7 +55,7 @@ struct Reply {
     body: String,
 }
 
-/// The next reply of a connection.
+/// Reads the next reply of a connection.
 fn reply<S: std::io::Read + Write>(talk: &mut Talk<S>) -> Reply {
     let status = talk.line();
     let mut head = String::new();
@@ -71,7 +71,7 @@ fn reply<S: std::io::Read + Write>(talk: &mut Talk<S>) -> Reply {
     Reply { status: status.expect("a status"), head, body: String::from_utf8_lossy(&body).into_owned() }
 }
 
-/// A request for a path, as in `GET /metrics`; with a body if it is a change, and a token if there is one.
+/// Returns a request for a path, such as `GET /metrics`, with a body if it is a change, and a token if there is one.
 fn request(line: &str, token: &str, body: &str) -> String {
     let authorization = if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") };
     let head = format!("{line} HTTP/1.1\r\nHost: localhost\r\n{authorization}");
@@ -87,7 +87,7 @@ fn ask(talk: &mut Talk, line: &str, token: &str, body: &str) -> Reply {
     reply(talk)
 }
 
-/// What a path takes as its body.
+/// Returns a body for a path.
 fn body(route: &str) -> String {
     match route.rsplit('/').next() {
         Some("put") => r#"{"body":"x"}"#.to_owned(),
@@ -116,7 +116,7 @@ fn each_path_with_each_right() {
     });
 }
 
-/// Somebody who may look at some tubes, somebody who may put, and nobody else.
+/// Returns a server with a client that may look at some tubes, and one that may put.
 fn two() -> Guarded {
     Guarded::start(&format!(
         "eye token:sha256:{} look:mail*\nhand token:sha256:{} put:mail*",
@@ -177,7 +177,7 @@ fn a_body_is_read_only_from_somebody_who_is_known() {
     let found = ask(&mut client, "POST /api/tubes/mail/put", "hand", &long);
     assert_eq!(found.status, 200, "the first request of a connection: {}", found.body);
     let mut client = guarded.connect("http");
-    // Also behind a request whose token was right.
+    // Also after a request with a valid token.
     assert_eq!(ask(&mut client, "GET /api/tubes", "eye", "").status, 200);
     assert_eq!(ask(&mut client, "POST /api/tubes/mail/put", "", "").status, 401);
     assert_eq!(ask(&mut client, "GET /api/tubes", "eye", "").status, 200);
@@ -186,7 +186,7 @@ fn a_body_is_read_only_from_somebody_who_is_known() {
     let found = reply(&mut client);
     assert!(found.status == 401 && found.head.contains("Connection: close"), "{}", found.head);
     assert_eq!(client.rest(), "");
-    // A client that is known and has no right hears so before the last byte, and goes on.
+    // A known client without the right is refused before the last byte, and the connection continues.
     let mut client = guarded.connect("http");
     let whole = request("POST /api/tubes/push/put", "hand", &long);
     let (most, last) = whole.split_at(whole.len() - 1);
@@ -194,7 +194,7 @@ fn a_body_is_read_only_from_somebody_who_is_known() {
     assert_eq!(reply(&mut client).status, 403);
     client.send(last.as_bytes());
     assert_eq!(ask(&mut client, "GET /healthz", "", "").status, 200);
-    // Who waits for a word before the body is told at once.
+    // A client that waits for permission to send the body is refused at once.
     let whole = request("POST /api/tubes/mail/put", "hand", &long);
     let (head, _) = whole.split_once("\r\n\r\n").expect("a head");
     let mut client = guarded.connect("http");
@@ -314,7 +314,7 @@ fn one_file_has_the_tokens() {
     let ended = run(&["-p", "0", "--http", "--access", &path("access"), "--http-token", &path("token")]);
     assert_eq!((ended.code, ended.err.lines().count()), (1, 1), "{ended:?}");
     assert!(ended.err.contains("--http-token cannot be used with --access"), "{ended:?}");
-    // With names, strangers may connect.
+    // With access control, remote clients may connect.
     let socket = folder.file("socket");
     let options = ["--http=0.0.0.0:0", "--access", &path("access")];
     let listen = format!("unix:{}", socket.display());

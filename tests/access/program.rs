@@ -1,4 +1,4 @@
-//! The option, the file that is wrong, the file that changes, and the word that checks it.
+//! The option, the invalid file, the changing file, and the subcommand that checks it.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{digest, user, Guarded, Talk};
 use crate::daemon::{run, Daemon, Folder, Signal, PATIENCE};
 
-/// A folder with an access file.
+/// Returns a directory with an access file.
 fn folder(text: &str) -> (Folder, String) {
     let folder = Folder::new();
     fs::write(folder.file("access"), text).expect("a file");
@@ -37,7 +37,7 @@ fn a_hang_up_reads_it_again() {
     let (mut me, mut you) = (connect(), connect());
     assert_eq!(me.ask("use x"), "FORBIDDEN");
     assert_eq!(you.ask("auth t"), "AUTHENTICATED");
-    // More rights for one, another proof for the other.
+    // More rights for one client, another proof for the other.
     fs::write(&path, format!("me {} take put\nyou token:sha256:{} all\n", user(), digest("u"))).expect("a file");
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("configuration files read again");
@@ -46,11 +46,12 @@ fn a_hang_up_reads_it_again() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(me.ask("reserve-with-timeout 0"), "TIMED_OUT", "it never noticed");
-    // A file that is wrong changes nothing.
+    // An invalid file changes nothing.
     fs::write(&path, "me user:0\n").expect("a file");
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("a right must follow the proof");
-    // Fewer rights end a connection, also one that waits: the server has read both commands when it answers the first.
+    // Fewer rights close a connection, also one that waits: the server has read both commands when it replies to the
+    // first.
     assert_eq!(me.ask("use y\r\nreserve"), "USING y");
     fs::write(&path, format!("me {} take:a* put\n", user())).expect("a file");
     daemon.signal(Signal::SIGHUP);
@@ -58,7 +59,7 @@ fn a_hang_up_reads_it_again() {
     assert_eq!(connect().ask("watch a"), "WATCHING 2");
 }
 
-/// What may be there while somebody writes the file changes nothing, and holds up nothing.
+/// A file that is being written changes nothing and blocks nothing.
 #[test]
 fn a_file_that_is_not_ready_leaves_the_old_one_in_force() {
     let (folder, path) = folder(&format!("me {} take put\n", user()));
@@ -76,7 +77,7 @@ fn a_file_that_is_not_ready_leaves_the_old_one_in_force() {
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("not a regular file");
     assert_eq!(me.ask("use x"), "USING x");
-    // Nobody is let in if the file says so.
+    // A file can admit no client.
     fs::remove_file(&path).expect("a pipe");
     fs::write(&path, "begin\nend\n").expect("a file");
     daemon.signal(Signal::SIGHUP);
@@ -129,7 +130,7 @@ fn a_word_tells_what_is_allowed_and_why() {
     assert!(ended.out.starts_with(&format!("{wrong}:1:2: a proof must follow")), "{ended:?}");
 }
 
-/// A client's keys neither hold up nor use up those of clients with other tubes.
+/// The keys of a client neither block nor use up those of clients with other tubes.
 // Promises: P26.
 #[test]
 fn keys_are_those_of_a_tube() {
@@ -152,10 +153,10 @@ fn keys_are_those_of_a_tube() {
         assert_eq!(talk.ask("reserve-with-timeout 0"), reserved);
         talk.line();
     }
-    // In one tube they count as ever.
+    // Within one tube, they count as before.
     assert_eq!(b.ask("put 0 0 60 1 con:k\r\nz"), "INSERTED 3");
     assert_eq!(b.ask("reserve-with-timeout 0"), "TIMED_OUT");
-    // In more tubes than a key can be in without names.
+    // In more tubes than a key can be in without access control.
     for tube in 0..100 {
         assert_eq!(b.ask(&format!("put 0 0 60 1 con:j tub:t{tube}\r\nx")), format!("INSERTED {}", 4 + tube));
     }

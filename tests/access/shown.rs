@@ -1,4 +1,4 @@
-//! Lists and figures show no more than one may see.
+//! Lists and figures show only what the client may see.
 
 use super::{user, Guarded};
 
@@ -46,7 +46,7 @@ fn connections_that_have_to_do_with_these_tubes() {
         assert_eq!(talk.ask("ignore default"), "WATCHING 1");
         assert_eq!(talk.ask(&format!("name {name}")), "NAMED");
     }
-    // A job of a tube that the client must not know of, though it may know of its holder.
+    // The client may see the holder, but not the tube of its job.
     assert_eq!(own.ask("watch secret"), "WATCHING 2");
     put(&guarded, &["secret"]);
     own.send(b"reserve\r\n");
@@ -56,7 +56,7 @@ fn connections_that_have_to_do_with_these_tubes() {
     assert!(list.contains("client: \"mailer\"") && list.contains("watches: \"mail\"\n"), "{list}");
     assert!(list.contains("state: working\n") && !list.contains("job:"), "{list}");
     assert!(!list.contains("secret") && !list.contains("spy"), "{list}");
-    // Nor that it is there.
+    // Nor that it exists.
     assert_eq!(list.matches("- number:").count(), 1, "{list}");
     let all = guarded.operator().body("list-connections");
     assert!(all.contains("client: \"spy\"") && all.contains("job: 1\n  job-tube: secret\n"), "{all}");

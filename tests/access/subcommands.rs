@@ -1,4 +1,4 @@
-//! Subcommands with no more rights than the man page says that they need, and only for the tube that they are about.
+//! Subcommands with only the rights that the man page lists, and only for their tube.
 
 use std::process::Stdio;
 
@@ -32,7 +32,7 @@ const LINES: [(&str, &[&str]); 23] = [
     ("work", &["t", "--once", "--", "true"]),
 ];
 
-/// The table of the man page: subcommands and their rights.
+/// Returns the table of the man page: subcommands and their rights.
 fn table() -> Vec<(String, Vec<String>)> {
     let page = std::fs::read_to_string("man/beanpole-ctl.1").expect("the man page");
     let part = page.split("\n.Sh RIGHTS\n").nth(1).expect("the section");

@@ -1,4 +1,4 @@
-//! Names by token: right, wrong, long, empty, repeated, slow, in pieces, and where none are taken.
+//! Names by token: right, wrong, long, empty, repeated, slow, in pieces, and where tokens are not accepted.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use beanpole::{Address, Client, Config, Server};
 use super::{digest, user, Guarded, OPERATOR};
 use crate::daemon::{Folder, PATIENCE};
 
-/// A server that knows nobody without a token.
+/// Returns a server that admits no client without a token.
 fn guarded() -> Guarded {
     Guarded::start(&format!("web token:sha256:{} token:sha256:{} put:w*", digest("secret"), digest("second")))
 }
@@ -86,7 +86,7 @@ fn a_wrong_token_is_counted_and_answered_late() {
         let stats = guarded.operator().body("stats");
         assert!(stats.contains(&format!("failed-auths: {}\n", number + 1)), "{stats}");
     }
-    // The others do not wait meanwhile.
+    // Meanwhile, the others do not wait.
     let mut late = guarded.connect("beanstalk");
     let begin = Instant::now();
     late.send(b"auth wrong\r\n");

@@ -1,5 +1,4 @@
-//! The binlog's options: jobs outlive the program, and a folder that cannot be used ends it with beanstalkd's exit
-//! code.
+//! The binlog's options: jobs outlive the program, and an unusable directory ends it with beanstalkd's exit code.
 
 use std::fs;
 use std::os::unix::fs::{chown, MetadataExt, PermissionsExt};
@@ -9,7 +8,7 @@ use super::daemon::{run, Daemon, Folder, Signal, PATIENCE};
 use super::is_root;
 use super::user::nobody;
 
-/// beanstalkd's exit code for a folder that is not there, or in use.
+/// beanstalkd's exit code for a directory that is missing or in use.
 const NO_FOLDER: i32 = 10;
 
 fn stops(daemon: &Daemon) {
@@ -60,7 +59,7 @@ fn a_folder_that_is_none_ends_with_10() {
     assert_eq!(fs::read(&file).unwrap(), b"precious");
 }
 
-/// The last folder of the path is made, for its owner alone.
+/// The last directory of the path is created, for its owner alone.
 #[test]
 fn a_folder_that_is_missing_is_made() {
     let folder = Folder::new();
@@ -97,14 +96,14 @@ fn a_folder_that_is_in_use_ends_with_10() {
         run(&["-p", "0", "-b", name(&folder)]).failed(NO_FOLDER, &[" ERROR ", name(&folder)]);
     }
     first.client().put(b"x", 0, 0, 60).unwrap();
-    // Neither a crash is in the way of the next.
+    // A crash does not prevent the next start either.
     first.signal(Signal::SIGKILL);
     drop(first);
     let second = Daemon::start(&["-b", name(&folder)]);
     assert!(second.client().put(b"x", 0, 0, 60).unwrap() > 1);
 }
 
-/// The files belong to who writes them on, after the next start as well.
+/// The files belong to the user that continues them, after the next start as well.
 #[test]
 fn the_files_are_the_user_s() {
     if !is_root() {

@@ -11,14 +11,14 @@ use beanpole::Client;
 /// Each of the three alone, and all of them.
 const CLOSED: [&str; 4] = ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"];
 
-/// Waits until it serves, and ends it.
+/// Waits until it serves, and stops it.
 fn serves(mut child: Child, path: &Path) {
     wait_until("it listens or has ended", || {
         assert_eq!(child.try_wait().expect("a child of ours"), None, "it has ended");
         UnixStream::connect(path).is_ok()
     });
     let mut client = Client::connect_unix(path).expect("a connection");
-    // Whatever it logs must not come here.
+    // Its log must not arrive here.
     assert_eq!(client.put(b"x", 0, 0, 60).expect("a job"), 1);
     assert_eq!(client.reserve(Some(0)).expect("a reply").expect("the job").body, b"x");
     child.kill().expect("a child of ours");
@@ -39,7 +39,7 @@ fn closed_standard_files_are_no_hindrance() {
     }
 }
 
-/// As in a container that has no devices: an empty file system is mounted over /dev, for the one process only.
+/// As in a container without devices: an empty file system is mounted over /dev, for this process only.
 #[test]
 fn closed_standard_files_are_no_hindrance_without_dev_null() {
     if !is_root() {

@@ -1,4 +1,4 @@
-//! TCP addresses: which are listened on, which cannot be had, and what is said then.
+//! TCP addresses: which are listened on, which cannot be used, and the messages about them.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,12 +8,13 @@ use beanpole::Client;
 use super::daemon::{run, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::{is_root, own_host, taken, NO_ADDRESS};
 
-/// Whether it means every address of the machine.
+/// Returns `true` if the host means every address of the machine.
 fn is_any(host: &str) -> bool {
     host.bytes().all(|digit| digit == b'0')
 }
 
-/// Every address and port on which some program of this machine listens; the addresses in the kernel's notation.
+/// Returns every address and port on which some program of this machine listens; the addresses in the kernel's
+/// notation.
 fn listening() -> Vec<(String, u16)> {
     let mut found = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -95,7 +96,7 @@ fn all_addresses_of_both_kinds_can_be_given_together() {
         println!("skipped: no IPv6");
         return;
     }
-    // Below the ports that the system gives out, so that no other test gets it meanwhile.
+    // Below the ephemeral ports, so that no other test gets it meanwhile.
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let taken: Vec<u16> = listening().into_iter().map(|(_, port)| port).collect();
     let port = (first..first + 1000).find(|port| !taken.contains(port)).expect("a free port");
@@ -136,7 +137,7 @@ fn a_port_for_root_only_ends_with_111_and_the_way_out() {
     ended.failed(NO_ADDRESS, &[" ERROR ", ":80", "below 1024", "-u USER"]);
 }
 
-/// The address of a server that has just ended can be used at once, though connections of it linger in the kernel.
+/// The address of a server that has just stopped can be used immediately, although connections linger in the kernel.
 #[test]
 fn a_restart_finds_its_address_free() {
     let host = own_host();
@@ -151,7 +152,7 @@ fn a_restart_finds_its_address_free() {
     }
 }
 
-/// More clients come than there are files, go again, and the next ones are served as the first were.
+/// More clients connect than there are descriptors, and disconnect; the next ones are served like the first.
 #[test]
 fn a_server_with_few_open_files_serves_again_once_some_are_free() {
     for files in ["16", "20"] {
@@ -160,7 +161,7 @@ fn a_server_with_few_open_files_serves_again_once_some_are_free() {
         for _ in 0..3 {
             let crowd: Vec<_> = (0..40).map(|_| daemon.tcp()).collect();
             drop(crowd);
-            // Those that are turned away hear so, or are cut off.
+            // Refused clients get a reply or are disconnected.
             wait_until("somebody is served", || {
                 Client::connect(daemon.address()).is_ok_and(|mut client| client.put(b"x", 0, 0, 60).is_ok())
             });

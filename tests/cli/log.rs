@@ -1,4 +1,4 @@
-//! The log: the form of its lines, and which there are.
+//! The log: the form of its lines, and which lines there are.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use super::daemon::{command, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::read_all;
 
-/// The group of a token may exist for just this purpose.
+/// A group may exist just to protect the token.
 #[test]
 fn a_token_that_all_users_can_read_is_reported() {
     let folder = Folder::new();
@@ -28,7 +28,7 @@ fn a_token_that_all_users_can_read_is_reported() {
     }
 }
 
-/// A server that does some of everything and ends; its log, and the address of one of its clients.
+/// Returns the log of a server that does a bit of everything and stops, and the address of one of its clients.
 fn lived(arguments: &[&str]) -> (String, String) {
     let daemon = Daemon::start(arguments);
     let mut client = daemon.client();
@@ -56,7 +56,7 @@ fn level(line: &str) -> &str {
 
 #[test]
 fn a_line_is_a_time_a_level_and_a_text() {
-    // To the millisecond, as the log is.
+    // To the millisecond, like the log.
     let before = SystemTime::now() - Duration::from_millis(1);
     let (log, _) = lived(&["-VV", "-c"]);
     let after = SystemTime::now();
@@ -112,7 +112,7 @@ fn twice_verbose_is_commands_too() {
     }
 }
 
-/// What a waiting client is told later has a line of its own.
+/// A later notification of a waiting client has its own line.
 #[test]
 fn twice_verbose_is_what_waiting_clients_are_told_too() {
     let daemon = Daemon::start(&["-VV"]);
@@ -157,7 +157,7 @@ fn slow_commands_are_told_of_and_others_are_not() {
     let folder = Folder::new();
     let path = folder.file("");
     let path = path.to_str().expect("text");
-    // Everything takes that long.
+    // Everything counts as slow.
     let (log, _) = lived(&["--slow", "0", "-b", path, "-f0"]);
     let slow =
         |with: &str| log.lines().any(|line| level(line) == "WARN" && line.contains(" slow ") && line.contains(with));
@@ -196,7 +196,7 @@ fn dead_letters_that_stay_are_reported_once_a_second() {
     let lines = log.matches("cannot take it").count();
     assert!((1..=1 + begun.elapsed().as_secs() as usize).contains(&lines), "{lines} lines: {log}");
     assert!(log.contains("job 2: buried"), "{log}");
-    // Each has its own reply, so it is in a turn of its own.
+    // Each has its own reply, so each is in its own turn.
     std::thread::sleep(Duration::from_secs(1));
     client.put(b"x", 0, 0, 60).unwrap();
     client.reserve(Some(0)).unwrap().expect("the job");
@@ -206,12 +206,13 @@ fn dead_letters_that_stay_are_reported_once_a_second() {
     assert_eq!(others.sum::<usize>() + log.matches("cannot take it").count(), JOBS + 1, "{log}");
 }
 
-/// systemd sets the variable to the stream that it made; it stamps lines itself and reads levels in its own notation.
+/// systemd sets the variable to the stream that it created; it adds timestamps itself and reads levels in its own
+/// notation.
 #[test]
 fn the_journal_gets_lines_without_time_and_with_its_levels() {
     let script = "export JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2); exec \"$0\" \"$@\"";
     let daemon = Daemon::spawn(shell(script, &["-p", "0", "-VVc"]));
-    // It stays until the end: its leaving might be the last line.
+    // It stays until the end: otherwise, its disconnection might be the last line.
     let mut client = daemon.client();
     client.put(b"x", 0, 0, 60).unwrap();
     daemon.signal(Signal::SIGTERM);
@@ -227,7 +228,7 @@ fn the_journal_gets_lines_without_time_and_with_its_levels() {
     assert!(log.contains("\n<7>"), "{log}");
 }
 
-/// Inherited from a parent that is under systemd, it does not speak of this stderr.
+/// If the variable is inherited from a parent that runs under systemd, it does not refer to this stderr.
 #[test]
 fn another_stream_than_the_journal_s_gets_lines_with_time() {
     for stream in ["1:1", "", "x", "8:12:3"] {
@@ -244,7 +245,7 @@ fn a_log_that_cannot_be_written_is_no_reason_to_end() {
     let mut command = command(&["-VV", "-l", &format!("unix:{}", path.display())]);
     command.stderr(File::options().write(true).open("/dev/full").expect("a device that is full"));
     let mut child = command.spawn().expect("a program that starts");
-    // It must be ended whatever happens here.
+    // It must be stopped whatever happens here.
     let result = std::panic::catch_unwind(|| {
         wait_until("it serves", || path.exists() && Client::connect_unix(&path).is_ok());
         let mut client = Client::connect_unix(&path).expect("a connection");
@@ -256,12 +257,12 @@ fn a_log_that_cannot_be_written_is_no_reason_to_end() {
     assert!(result.is_ok() && runs);
 }
 
-/// A server whose log goes to a socket that is full; killed when it is dropped.
+/// A server that logs to a full socket; killed when dropped.
 struct Deaf {
     child: Child,
     folder: Folder,
     reader: UnixStream,
-    /// What stands before its log.
+    /// The number of bytes before its log.
     filled: usize,
 }
 
@@ -300,7 +301,7 @@ impl Drop for Deaf {
     }
 }
 
-/// Neither clients nor signals wait for whoever should read the log.
+/// Neither clients nor signals wait for the reader of the log.
 #[test]
 fn a_log_that_nobody_reads_holds_up_nobody() {
     let mut server = Deaf::start(&["-V"]);

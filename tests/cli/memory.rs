@@ -1,11 +1,11 @@
-//! Memory: the limits that the system sets, which the default of `--max-memory` must fit.
+//! Memory: limits of the system, below which the default of `--max-memory` must be.
 
 use super::daemon::{shell, Daemon};
 
 /// 400 MiB, in the shell's unit.
 const LIMIT: u64 = 409_600;
 
-/// What `--max-memory` may be by default under that limit.
+/// The default of `--max-memory` must not exceed this under that limit.
 const MOST: u64 = LIMIT * 1024 / 4 * 3;
 
 fn limited(option: char, arguments: &[&str]) -> Daemon {
@@ -25,7 +25,7 @@ fn a_limit_of_the_address_space_or_of_data_is_seen() {
     }
 }
 
-/// Under such a limit a job is refused, and the server lives.
+/// Under such a limit, a job is refused, and the server continues.
 #[test]
 fn jobs_are_refused_before_the_system_refuses_memory() {
     for (option, size) in [('v', 60_000), ('v', 500), ('d', 60_000)] {

@@ -1,4 +1,4 @@
-//! The words of the command line: what is refused, with which exit code and message; what only makes for a notice.
+//! The command line: what is refused, with which exit code and message, and what only causes a warning.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,7 +11,7 @@ use super::daemon::{command, run, run_command, Daemon, Folder, Signal, PATIENCE}
 /// The exit code for bad usage.
 const BAD_USAGE: i32 = 5;
 
-/// What is wrong, and what would be right.
+/// Errors, and the words that their messages must contain.
 const REFUSED: [(&str, &[&str]); 44] = [
     ("-x", &["unknown flag: -x"]),
     ("-Vx", &["unknown flag: -x"]),
@@ -70,7 +70,7 @@ fn bad_usage_ends_with_five_and_one_line_that_helps() {
     run(&[""]).failed(BAD_USAGE, &["unknown argument: "]);
 }
 
-/// A path is bytes; one that is no text is taken as it is or refused, but never another path made of it.
+/// A path is bytes; a path that is not text is used unchanged or refused, but never altered.
 #[test]
 fn an_argument_that_is_no_text_is_not_changed() {
     let folder = Folder::new();
@@ -105,7 +105,7 @@ fn the_version_goes_to_stdout() {
     }
 }
 
-/// Who reads the words may be gone, or the disk full: no reason for a panic.
+/// The reader of the output may be gone, or the disk full, without a panic.
 #[test]
 fn words_that_cannot_be_written_change_no_exit_code() {
     let full = || File::options().write(true).open("/dev/full").expect("a device that is full");
@@ -168,7 +168,7 @@ fn threads_are_as_many_as_asked_for() {
     assert_eq!(threads("5") - threads("2"), 3);
 }
 
-/// All the limits are taken and the server runs with them.
+/// All the limits are accepted, and the server runs with them.
 #[test]
 fn limits_are_taken() {
     let limits = ["--max-memory=50%", "--max-output=64K", "--max-tubes=2", "--max-watched=1", "--max-connections=9"];

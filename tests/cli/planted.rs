@@ -1,5 +1,5 @@
-//! Root starts the program, which creates files in a folder of the user that it becomes: that user must not lead root
-//! to files of its own choice. Only root can try it.
+//! Root starts the program, which creates files in a directory of the user that it becomes: that user must not be able
+//! to redirect root to other files. Only root can run these tests.
 
 use std::fs;
 use std::os::unix::fs::{chown, symlink, MetadataExt, PermissionsExt};
@@ -11,7 +11,7 @@ use super::gearmand::gearmand;
 use super::is_root;
 use super::user::{as_nobody, nobody};
 
-/// A folder of nobody's, and root's folder with a file that only root may read.
+/// A directory of the user nobody, and root's directory with a file that only root may read.
 struct Planted {
     theirs: Folder,
     ours: Folder,
@@ -32,7 +32,7 @@ impl Planted {
         self.ours.file("secret")
     }
 
-    /// Each of these is a way to the file: a link, and a second name.
+    /// Returns the ways to the file: a link, and a second name.
     fn ways(&self) -> [PathBuf; 2] {
         let (soft, hard) = (self.theirs.file("soft"), self.theirs.file("hard"));
         symlink(self.secret(), &soft).expect("a link");
@@ -40,7 +40,7 @@ impl Planted {
         [soft, hard]
     }
 
-    /// A link to root's folder.
+    /// Returns a link to root's directory.
     fn detour(&self) -> PathBuf {
         let link = self.theirs.file("detour");
         symlink(self.ours.file(""), &link).expect("a link");
@@ -59,7 +59,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path that is text")
 }
 
-/// gearmand as this user, with these options.
+/// Returns a command that runs gearmand as this user, with these options.
 fn gearmand_as_nobody(options: &[&str]) -> Command {
     let mut program = gearmand(&["-u", "nobody", "-L", "127.0.0.1", "-p", "0"]);
     program.args(options);
@@ -116,7 +116,7 @@ fn no_folder_for_the_binlog_is_made_in_root_s_folder() {
     planted.is_untouched();
 }
 
-/// Its name while it is written can be guessed.
+/// The temporary name can be guessed.
 #[test]
 fn the_port_file_is_no_file_of_root_s() {
     if !is_root() {
@@ -133,8 +133,8 @@ fn the_port_file_is_no_file_of_root_s() {
     planted.is_untouched();
 }
 
-/// The rule is about links that others can place: all files can be in a folder of the user's, and links of root's are
-/// followed.
+/// The rule concerns links that others can place: all files can be in a directory of the user's, and root's own links
+/// are followed.
 #[test]
 fn files_are_where_the_administrator_wants_them() {
     if !is_root() {
@@ -169,8 +169,8 @@ fn files_are_where_the_administrator_wants_them() {
     child.wait().expect("our child");
 }
 
-/// A power cut must not take a new folder away with the jobs in it. Whether its entry is synced shows in a parent
-/// folder that cannot be opened for that.
+/// A power failure must not remove a new directory and its jobs. A parent directory that cannot be opened for syncing
+/// shows whether its entry is synced.
 #[test]
 fn the_entry_of_a_new_folder_for_the_binlog_is_synced() {
     if !is_root() {

@@ -48,7 +48,7 @@ fn usr1_cannot_be_taken_back() {
 fn a_job_whose_body_is_on_its_way_is_refused_too() {
     let daemon = Daemon::start(&[]);
     let mut client = daemon.client();
-    // The answer to what comes before it tells that the half has arrived.
+    // The reply to the command before it shows that the half has arrived.
     client.send(b"list-tube-used\r\nput 0 0 60 5\r\nhel").unwrap();
     assert_eq!(client.line().unwrap(), "USING default");
     drain(&daemon);
@@ -58,7 +58,7 @@ fn a_job_whose_body_is_on_its_way_is_refused_too() {
     assert_eq!(client.figure("stats", "total-jobs").unwrap(), "0");
 }
 
-/// A worker that waits while the server drains goes on waiting, for delayed jobs and released ones.
+/// A worker that waits while the server drains continues to wait, for delayed jobs and released ones.
 #[test]
 fn a_worker_waits_on_while_the_server_drains() {
     let daemon = Daemon::start(&[]);
@@ -71,7 +71,7 @@ fn a_worker_waits_on_while_the_server_drains() {
     assert_eq!(worker.line().unwrap(), "RESERVED 1 1");
 }
 
-/// What nohup and background jobs of shells rely on: a signal that was ignored at the start stays ignored.
+/// nohup and background jobs of shells rely on this: a signal that was ignored at startup stays ignored.
 #[test]
 fn a_server_under_nohup_survives_the_end_of_its_terminal() {
     let daemon = Daemon::spawn(shell("trap '' HUP; exec \"$0\" \"$@\"", &["-p", "0"]));
@@ -91,7 +91,7 @@ fn a_client_that_vanishes_or_a_stop_and_continue_ends_nothing() {
         daemon.signal(signal);
     }
     for _ in 0..20 {
-        // Replies to nobody.
+        // Replies that nobody reads.
         daemon.client().send(b"stats\r\nstats\r\nstats\r\n").unwrap();
     }
     client.put(b"x", 0, 0, 60).unwrap();

@@ -1,4 +1,4 @@
-//! What ties a server to whoever started it: the port file, the ready line, the end of the parent.
+//! What ties a server to its parent process: the port file, the ready line, the end of the parent.
 
 use std::fs;
 use std::net::TcpListener;
@@ -22,7 +22,7 @@ fn the_port_file_is_there_while_the_server_listens() {
     assert_eq!(fs::read_dir(folder.file("")).unwrap().count(), 0);
 }
 
-/// A second server may have taken the name meanwhile; its file is not ours to remove.
+/// A second server may have replaced the file meanwhile, and the first one must not remove it.
 #[test]
 fn the_port_file_of_another_stays() {
     let folder = Folder::new();
@@ -48,7 +48,8 @@ fn a_port_file_that_cannot_be_is_told() {
     assert!(!path.exists());
 }
 
-/// The line comes when connections are taken, and its reader sees the end behind it though the server runs on.
+/// The line is written when connections are accepted, and its reader sees the end of the file although the server
+/// continues.
 #[test]
 fn the_ready_line_has_the_addresses() {
     let folder = Folder::new();
@@ -64,12 +65,12 @@ fn the_ready_line_has_the_addresses() {
     daemon.client().put(b"x", 0, 0, 60).unwrap();
 }
 
-/// The number may be used again, for something else.
+/// Returns `true` if the number was used again for something else.
 fn is_other(daemon: &Daemon, path: &std::path::Path) -> bool {
     fs::read_link(format!("/proc/{}/fd/7", daemon.pid())).is_ok_and(|target| target != path)
 }
 
-/// Stdout is what every language can read of a program that it starts.
+/// Every language can read the standard output of a program that it starts.
 #[test]
 fn the_ready_line_may_go_to_stdout() {
     let folder = Folder::new();
@@ -92,13 +93,13 @@ fn a_ready_file_that_is_none_ends_with_5() {
     run_command(command).failed(5, &["--ready-fd", "socket"]);
 }
 
-/// However the parent ends, the server stops in order.
+/// However the parent ends, the server stops cleanly.
 #[test]
 fn the_server_stops_when_its_parent_has_ended() {
     for signal in ["TERM", "KILL"] {
         let folder = Folder::new();
         let path = folder.file("port");
-        // A grandchild of the test, whose end the test sees by the file that goes with it.
+        // A grandchild of the test, which removes a file at its end.
         let script = "\"$0\" \"$@\" & while :; do sleep 0.1; done";
         let arguments = ["-p0", "--exit-with-parent", "--port-file", path.to_str().unwrap()];
         let mut parent = shell(script, &arguments).stderr(Stdio::null()).spawn().unwrap();
@@ -117,7 +118,7 @@ fn the_server_stops_when_its_parent_has_ended() {
 fn the_server_stops_if_its_parent_has_ended_before_it_starts() {
     let folder = Folder::new();
     let path = folder.file("log");
-    // In a session of its own, the shell starts a child that becomes the server when the shell has ended.
+    // In its own session, the shell starts a child that becomes the server after the shell has ended.
     let script =
         "setsid sh -c 'shell=$$; { while kill -0 $shell; do sleep 0.01; done; exec \"$0\" \"$@\"; } &' \"$0\" \"$@\"";
     let arguments = ["-p0", "--exit-with-parent", "-VV"];

@@ -1,4 +1,4 @@
-//! The end: in order, by itself, and with the replies that were due.
+//! Stopping: cleanly, without waiting, and with the outstanding replies.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +15,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// A body that makes replies long.
 const BODY: usize = 60_000;
 
-/// The signals that end it. One that is ignored where the tests run, as under nohup, it ignores as well.
+/// Returns the signals that stop it. A signal that is ignored where the tests run, as under nohup, is ignored by the
+/// program as well.
 pub fn ends() -> impl Iterator<Item = Signal> {
     let status = fs::read_to_string("/proc/self/status").expect("our own status");
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("the signals that are ignored");
@@ -24,7 +25,7 @@ pub fn ends() -> impl Iterator<Item = Signal> {
     ends.into_iter().filter(move |signal| mask >> (*signal as u32 - 1) & 1 == 0)
 }
 
-/// It ends by itself, whatever its clients do meanwhile: they are there until it has.
+/// Checks that the server stops, whatever its clients do meanwhile: they are connected until it has.
 fn stops(daemon: &Daemon, signal: Signal) {
     daemon.signal(signal);
     assert_eq!(daemon.wait(PATIENCE), 0, "after {signal}");
@@ -33,7 +34,7 @@ fn stops(daemon: &Daemon, signal: Signal) {
     assert!(!log.contains("panicked") && !log.contains(" WARN "), "after {signal}:\n{log}");
 }
 
-/// Puts a long job, and has the server carry out this many commands that are answered with it, while nobody reads.
+/// Puts a long job, and makes the server execute this many commands whose replies contain it, while nobody reads.
 fn owe(daemon: &Daemon, stream: &mut impl Write, replies: usize, last: &str) {
     let mut other = daemon.client();
     assert_eq!(other.put(&vec![b'x'; BODY], 0, 0, 3600).unwrap(), 1);
@@ -41,11 +42,11 @@ fn owe(daemon: &Daemon, stream: &mut impl Write, replies: usize, last: &str) {
     stream.write_all(("peek 1\r\n".repeat(replies) + last).as_bytes()).unwrap();
     let mut peeked = || other.figure("stats", "cmd-peek").unwrap().parse::<usize>().unwrap();
     wait_until("the commands are carried out", || peeked() == replies);
-    // The job stays reserved, and nothing of it is given to anybody who waits, as long as this connection lives.
+    // The job stays reserved, and is given to no waiting client, as long as this connection lives.
     std::mem::forget(other);
 }
 
-/// The length of the replies that are owed.
+/// Returns the length of the outstanding replies.
 fn owed(replies: usize) -> usize {
     replies * (format!("FOUND 1 {BODY}\r\n").len() + BODY + 2)
 }
@@ -110,21 +111,21 @@ fn a_client_that_never_reads_is_not_waited_for_without_end() {
 fn a_client_that_never_reads_over_tcp_is_not_waited_for_without_end() {
     let daemon = Daemon::start(&["--max-output", "100M"]);
     let mut stream = daemon.tcp();
-    // More than the kernel takes.
+    // More than the kernel accepts.
     owe(&daemon, &mut stream, 400, "");
     stops(&daemon, Signal::SIGTERM);
 }
 
-/// Reads to the end, like [`read_all`], but begins only when the server has looked at its connections for the last time
-/// if it does not wait for them.
+/// Reads to the end, like [`read_all`], but starts only when a server that does not wait has checked its connections
+/// for the last time.
 fn read_late(daemon: &Daemon, stream: &mut impl Read) -> Vec<u8> {
     wait_until("nobody is let in any more", || !daemon.path().exists());
     std::thread::sleep(Duration::from_millis(50));
     read_all(stream)
 }
 
-/// Whether all that was due had come. Less is a fault if it was read within the time that the server gives its clients;
-/// on a machine so busy that it was not, another try must tell.
+/// Checks that all outstanding bytes have arrived. Less is an error if it was read within the time that the server
+/// gives its clients; on a machine too busy for that, another try must decide.
 fn is_whole(whole: bool, signalled: Instant) -> bool {
     let took = signalled.elapsed();
     assert!(whole || took >= LAST_WORDS, "replies are missing that were read in {took:?}");
@@ -146,7 +147,7 @@ fn arrive(last: &str) {
     });
 }
 
-/// What was answered before the signal arrives whole, though it did not fit into the socket.
+/// Replies to commands before the signal arrive completely, although they did not fit into the socket.
 #[test]
 fn replies_on_their_way_arrive() {
     arrive("");
@@ -158,7 +159,7 @@ fn replies_on_their_way_to_a_waiting_worker_arrive() {
     arrive("reserve\r\n");
 }
 
-/// The same over TCP, where an end with commands unread would throw away what the other side has not received yet.
+/// The same over TCP, where closing with unread commands would discard what the peer has not received yet.
 #[test]
 fn replies_on_their_way_arrive_though_more_commands_do_not() {
     wait_until("replies are read in time", arrive_though_more_commands_do_not);
@@ -206,7 +207,7 @@ fn a_second_signal_while_stopping_changes_nothing() {
     assert!(!is_socket(daemon.path()));
 }
 
-/// A client that goes on asking gets no more service, and does not hold up the end.
+/// A client that continues to send commands is not served any more, and does not delay the end.
 #[test]
 fn a_client_that_goes_on_asking_does_not_hold_up_the_end() {
     let daemon = Daemon::start(&[]);

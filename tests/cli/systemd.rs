@@ -1,5 +1,5 @@
-//! What systemd hands over and is told. A shell stands in for it: the sockets come as its standard files, and it moves
-//! them to where systemd puts them.
+//! What systemd passes and is notified of. A shell replaces it: the sockets are its standard files, and it moves them
+//! to where systemd puts them.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -33,9 +33,9 @@ fn stops(daemon: &Daemon) {
 fn an_inherited_tcp_socket_is_served() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // systemd's are.
+    // Like systemd's.
     listener.set_nonblocking(true).unwrap();
-    // Somebody came before the server did.
+    // A client connects before the server starts.
     let mut early = Client::connect(address).unwrap();
     let daemon = Daemon::spawn(inherits(ONE, &[], listener));
     assert_eq!(daemon.names(), [address.to_string()]);
@@ -72,7 +72,7 @@ fn two_inherited_sockets_are_one_queue() {
     stops(&daemon);
 }
 
-/// The socket is systemd's: it listens there on for whoever starts the server again, so the end must not shut it down.
+/// The socket is systemd's: it continues to listen there for the next server, so the server must not shut it down.
 #[test]
 fn inherited_sockets_listen_on_when_the_server_ends() {
     let folder = Folder::new();
@@ -87,7 +87,7 @@ fn inherited_sockets_listen_on_when_the_server_ends() {
         early[0].put(b"x", 0, 0, 60).unwrap();
         early[1].delete(1).unwrap();
         stops(&daemon);
-        // They come while no server runs, and are served by the next.
+        // They connect while no server runs, and are served by the next one.
         early = [
             Client::connect(address).expect("a TCP socket that listens on"),
             Client::connect_unix(&path).expect("a Unix socket that listens on"),
@@ -95,7 +95,7 @@ fn inherited_sockets_listen_on_when_the_server_ends() {
     }
 }
 
-/// While a new server takes over, two have the socket: each ends when it is told to, whoever accepts what comes
+/// While a new server takes over, two have the socket: each stops when it is told to, whichever accepts new clients
 /// meanwhile.
 #[test]
 fn servers_that_share_a_socket_end_one_by_one() {
@@ -137,7 +137,7 @@ fn addresses_beside_inherited_sockets_are_ignored_and_said_to_be() {
     assert_eq!(daemon.client().figure("stats", "max-job-size").unwrap(), "7");
 }
 
-/// The variables were meant for another process, a parent for example.
+/// The variables were meant for another process, for example a parent.
 #[test]
 fn sockets_for_another_process_are_ignored() {
     for pid in ["1", "$PPID", "", "x", "-1"] {
@@ -169,7 +169,7 @@ fn inherited_files_that_are_no_listeners_end_with_111() {
 #[test]
 fn counts_of_sockets_that_make_no_sense_end_with_111() {
     for count in ["0", "", "x", "-1", "1", "2147483647", "4294967295", "4294967296"] {
-        // None is open, whatever is said.
+        // None is open, whatever the variable says.
         let script = format!("exec 3<&- 4<&-; export LISTEN_PID=$$ LISTEN_FDS={count}; exec \"$0\" \"$@\"");
         let ended = run_command(shell(&script, &["-p", "0", "-l", "127.0.0.1"]));
         assert_eq!(ended.code, NO_ADDRESS, "LISTEN_FDS={count}: {ended:?}");
@@ -199,7 +199,7 @@ fn tells(name: &str, socket: &UnixDatagram) {
     assert!(socket.recv(&mut [0; 8]).is_err(), "it has more to say");
 }
 
-/// What `systemctl reload` sends to a service without certificates or an access file.
+/// `systemctl reload` sends this signal to a service without certificates or an access file.
 #[test]
 fn a_service_ignores_a_hangup_without_anything_to_read_again() {
     let folder = Folder::new();
@@ -246,7 +246,7 @@ fn nobody_to_tell_is_no_reason_to_end() {
     }
 }
 
-/// A service manager that does not listen holds up neither the start nor the end for long.
+/// A service manager that does not listen delays neither the start nor the end for long.
 #[test]
 fn readiness_that_nobody_takes_is_told_no_more() {
     let folder = Folder::new();
@@ -261,7 +261,7 @@ fn readiness_that_nobody_takes_is_told_no_more() {
     stops(&daemon);
 }
 
-/// A server that cannot start does not say that it is ready.
+/// A server that cannot start does not report that it is ready.
 #[test]
 fn readiness_is_not_told_by_a_server_that_failed() {
     let folder = Folder::new();
@@ -275,13 +275,13 @@ fn readiness_is_not_told_by_a_server_that_failed() {
     assert!(socket.recv(&mut [0; 8]).is_err(), "it said something");
 }
 
-/// systemd's own judgement over the unit, of 10, times ten; most of it is that a server may use the network.
+/// systemd's own rating of the unit, out of 10, times ten; most of it is that a server may use the network.
 const EXPOSURE: &str = "--threshold=12";
 
 #[test]
 fn the_unit_takes_away_what_the_server_does_not_need() {
     let unit = std::fs::read_to_string("pkg/systemd/beanpole.service").expect("the unit");
-    // Users must be seen by --access, and the memory that there is by --max-memory.
+    // --access must be able to see users, and --max-memory the available memory.
     let stands = |text: &str| unit.lines().any(|line| line.starts_with(text));
     assert!(!stands("PrivateUsers=") && !stands("ProcSubset="), "{unit}");
     let folder = Folder::new();
@@ -290,7 +290,7 @@ fn the_unit_takes_away_what_the_server_does_not_need() {
     let judge = |threshold: &str| {
         let mut command = Command::new("systemd-analyze");
         let output = command.args(["security", "--offline=true", threshold]).arg(&file).output().ok()?;
-        // It can do that since 250.
+        // It supports this since version 250.
         let judged = String::from_utf8_lossy(&output.stdout).contains("Overall exposure level");
         judged.then(|| output.status.success())
     };

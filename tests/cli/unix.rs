@@ -1,4 +1,4 @@
-//! Unix sockets: their files are replaced when dead, never when alive, and do not stay behind.
+//! Unix sockets: dead socket files are replaced, live ones never are, and none remain.
 
 use std::fs;
 use std::os::unix::fs::{symlink, PermissionsExt};
@@ -26,8 +26,8 @@ fn serves(path: &Path) {
     client.put(b"x", 0, 0, 60).expect("a job");
 }
 
-/// Makes a socket file that nobody listens on. Nobody ever has: a listener that is dropped may live on for a moment, in
-/// a child of another test that is about to begin.
+/// Creates a socket file without a listener. There never was one: a dropped listener may live on for a moment, in a
+/// child of another test.
 fn leave_behind(path: &Path) {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
     socket.bind(&SockAddr::unix(path).expect("a path")).expect("a free path");
@@ -41,7 +41,7 @@ fn a_unix_socket_works_and_its_port_option_is_idle() {
     serves(&folder.file("s"));
 }
 
-/// A script may hold the folder's lock while it starts the server.
+/// A script may hold the directory's lock while it starts the server.
 #[test]
 fn a_folder_that_somebody_else_has_locked_is_used_all_the_same() {
     let folder = Folder::new();
@@ -62,7 +62,7 @@ fn a_socket_file_of_a_dead_server_is_replaced() {
     let daemon = start(&path);
     assert!(daemon.log().contains(&format!("removing the socket file {}", path.display())), "{}", daemon.log());
     serves(&path);
-    // Neither a clean end nor a crash is in the way of the next one.
+    // Neither a clean end nor a crash prevents the next start.
     daemon.signal(Signal::SIGKILL);
     drop(daemon);
     assert!(is_socket(&path));
@@ -84,7 +84,7 @@ fn a_living_server_keeps_its_socket() {
     assert_eq!(first.client().figure("stats", "total-jobs").unwrap(), "2");
 }
 
-/// One that is stopped, or too busy to accept anybody, is alive as well, and asking it must not block.
+/// A server that is stopped, or too busy to accept clients, is alive as well, and the check must not block.
 #[test]
 fn a_busy_server_keeps_its_socket() {
     let folder = Folder::new();
@@ -105,7 +105,7 @@ fn a_busy_server_keeps_its_socket() {
     assert!(is_socket(&path));
 }
 
-/// Not being let in does not mean that nobody is there.
+/// A refused connection does not mean that there is no server.
 #[test]
 fn a_living_server_of_another_user_keeps_its_socket() {
     if !is_root() {
@@ -120,7 +120,7 @@ fn a_living_server_of_another_user_keeps_its_socket() {
     serves(first.path());
 }
 
-/// A socket of another kind is somebody else's: `-l unix:/dev/log` must not take the system's log away.
+/// A socket of another type belongs to another program: `-l unix:/dev/log` must not replace the system's log.
 #[test]
 fn a_socket_of_another_kind_is_left_alone() {
     let folder = Folder::new();
@@ -157,7 +157,7 @@ fn a_path_that_is_too_long_ends_with_111() {
     assert!(!path.exists());
 }
 
-/// The advice must fit: a folder that may not be written to has nothing to do with ports.
+/// The advice must fit: a directory without write permission has nothing to do with ports.
 #[test]
 fn a_path_that_may_not_be_written_ends_with_111() {
     if !is_root() {
@@ -183,7 +183,7 @@ fn the_socket_file_goes_with_the_server() {
     }
 }
 
-/// Somebody removed the file and started another server there: its file is not the first one's to remove.
+/// The file was removed, and another server was started there: the first one must not remove its file.
 #[test]
 fn the_socket_file_of_a_successor_stays() {
     let folder = Folder::new();
@@ -213,7 +213,7 @@ fn the_mode_of_the_socket_file_is_as_asked_for() {
     assert_eq!(mode(&["--socket-mode=0660"]), 0o660);
 }
 
-/// The mode does not depend on the umask of whoever starts the server.
+/// The mode does not depend on the umask of the parent.
 #[test]
 fn the_mode_of_the_socket_file_is_not_masked() {
     let folder = Folder::new();

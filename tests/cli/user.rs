@@ -1,4 +1,4 @@
-//! Becoming another user, and running as one who may little. Only root can try it.
+//! Changing the user, and running as an unprivileged one. Only root can run these tests.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,16 +14,16 @@ use super::{is_root, NO_ADDRESS};
 const NO_SUCH_USER: i32 = 33;
 const CANNOT_BECOME: i32 = 34;
 
-/// The user that may little.
+/// Returns the unprivileged user.
 pub fn nobody() -> User {
     User::from_name("nobody").expect("a list of users").expect("the user nobody")
 }
 
-/// The program started by nobody, out of a folder that everybody can read. For root.
+/// Returns a command that runs the program as nobody, in a directory that everyone can read. For root.
 pub fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
     let copy = folder.file("beanpole");
-    // By a program of its own: a file that is open for writing anywhere, if only in a child of another test that is
-    // about to begin, cannot be run.
+    // Using another program: a file that is open for writing anywhere, if only in a starting child of another test,
+    // cannot be executed.
     assert!(Command::new("cp").arg(PROGRAM).arg(&copy).status().expect("cp").success());
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("our copy");
     fs::set_permissions(folder.file(""), fs::Permissions::from_mode(0o755)).expect("our folder");
@@ -33,13 +33,13 @@ pub fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
     command
 }
 
-/// The same, to its end.
+/// Runs the program as nobody, until it ends.
 pub fn run_as_nobody(arguments: &[&str]) -> Ended {
     let folder = Folder::new();
     run_command(as_nobody(&folder, arguments))
 }
 
-/// Checks that it is nobody, and nothing else, in every thread.
+/// Checks that the process is nobody, and nothing else, in every thread.
 fn is_nobody(daemon: &Daemon) {
     let (uid, gid) = (nobody().uid.to_string(), nobody().gid.to_string());
     for thread in fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("a running process") {
@@ -61,7 +61,7 @@ fn is_nobody(daemon: &Daemon) {
     }
 }
 
-/// A line of what the system says about its process.
+/// Returns a line of the system's status of its process.
 fn status(daemon: &Daemon, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("a running process");
     status.lines().find_map(|line| line.strip_prefix(name)).expect("a line").trim().to_owned()
@@ -69,7 +69,7 @@ fn status(daemon: &Daemon, name: &str) -> String {
 
 #[test]
 fn it_can_gain_nothing_and_hides_its_files_from_others() {
-    // Whoever starts it may hide more.
+    // The parent may mask more.
     for (before, after) in [("022", 0o027), ("0", 0o027), ("077", 0o077)] {
         let folder = Folder::new();
         let binlog = folder.file("jobs");
@@ -93,7 +93,7 @@ fn root_becomes_the_user_once_the_addresses_are_bound() {
     if !is_root() {
         return;
     }
-    // A folder where only root may make a socket file, and a port that only root may take.
+    // A directory in which only root may create a socket file, and a port that only root may use.
     let (folder, host) = (Folder::new(), super::own_host());
     let unix = format!("unix:{}", folder.file("s").display());
     let daemon = Daemon::start(&["-u", "nobody", "-l", &format!("{host}:81"), "-l", &unix]);
@@ -129,8 +129,7 @@ fn who_is_not_root_cannot_become_another_user() {
     run_as_nobody(&["-p", "0", "-u", "root"]).failed(CANNOT_BECOME, &[" ERROR ", "root", "permitted"]);
 }
 
-/// A service manager may have changed the user already; the option in a shared file of options is no reason to fail
-/// then.
+/// A service manager may have changed the user already; the option in a shared file of options must then not fail.
 #[test]
 fn becoming_who_one_is_already_works_without_root() {
     if !is_root() {
@@ -144,7 +143,7 @@ fn becoming_who_one_is_already_works_without_root() {
 
 #[test]
 fn capabilities_that_somebody_else_gave_are_given_up() {
-    // setpriv is a part of util-linux; where it cannot give a capability, there is none to give up.
+    // setpriv is a part of util-linux; where it cannot grant a capability, there is none to drop.
     let give = ["--ambient-caps", "+net_bind_service", "--inh-caps", "+net_bind_service", "--clear-groups"];
     let mut try_it = Command::new("setpriv");
     if !is_root() || !try_it.args(give).arg("true").status().is_ok_and(|status| status.success()) {

@@ -1,4 +1,4 @@
-//! Whole queues: `put --lines`, `export`, `import`, between the two servers, and from a folder at rest.
+//! Whole queues: `put --lines`, `export`, `import`, between the two servers, and from a directory that is not in use.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::daemon::everything::{self, fields};
 use crate::daemon::{Daemon, Folder, Signal, PATIENCE};
 use crate::support::{with_both, Server};
 
-/// What must be the same before and after: of each job everything but its id, age and counts.
+/// Returns what must be equal before and after: everything about each job but its ID, age and counts.
 fn essence(export: &str) -> BTreeMap<String, u64> {
     let mut jobs = BTreeMap::new();
     for line in export.lines() {
@@ -19,7 +19,7 @@ fn essence(export: &str) -> BTreeMap<String, u64> {
             rest.split_once(to).map_or(rest, |(part, _)| part).to_owned()
         };
         let delay: u64 = part("\"delay\":", ",").parse().expect("a delay");
-        // Time goes by; delays that are long enough stay long.
+        // Time passes; delays that are long enough stay long.
         let delay = if delay > 10_000 { "long" } else { "none" };
         let (head, body) = (part("\"tube\":", ",\"delay\""), part("\"kicks\":", "\n"));
         let body = body.split_once(",\"").expect("a body").1.to_owned();
@@ -28,7 +28,7 @@ fn essence(export: &str) -> BTreeMap<String, u64> {
     jobs
 }
 
-/// Jobs of every kind: in all states, with bodies of text and of bytes, in several tubes.
+/// Puts jobs of every kind: in all states, with text and binary bodies, in several tubes.
 fn fill(server: &Server) {
     let lines: String =
         (0..2000).map(|number| format!("job {number} \"quoted\" \\ \u{e9}\u{1f980}\t\u{1}\n")).collect();
@@ -49,7 +49,7 @@ fn fill(server: &Server) {
     }
 }
 
-/// One job is held by somebody while all is exported; it becomes ready elsewhere.
+/// A client holds one job during the export; it becomes ready in the target.
 fn export_of(server: &Server) -> String {
     let mut holder = server.daemon.client();
     holder.watch("many").expect("a tube");
@@ -69,11 +69,11 @@ fn import_into(server: &Server, export: &str) {
     assert!(!ended.err.contains("others use it"), "{}", ended.err);
 }
 
-/// Through `from`, `to` and back to a fresh `from`, nothing is lost.
+/// Nothing is lost from `from` through `to` to a fresh `back`.
 fn round_trip(from: &Server, to: &Server, back: &Server) {
     fill(from);
     let first = export_of(from);
-    // It changed nothing.
+    // The export changed nothing.
     assert_eq!(from.count("many", "ready"), 1300);
     assert_eq!(from.figure("stats", "current-jobs-reserved"), "0");
     let told = first.replace("\"state\":\"reserved\"", "\"state\":\"ready\"");
@@ -82,7 +82,7 @@ fn round_trip(from: &Server, to: &Server, back: &Server) {
     assert_eq!(essence(&second), essence(&told));
     import_into(back, &second);
     assert_eq!(essence(&back.ok(&["export"])), essence(&told));
-    // Priorities of buried jobs, and their order, which kicking shows.
+    // The priorities of buried jobs, and their order, which kicking shows.
     let mut client = back.daemon.client();
     client.use_tube("many").expect("a tube");
     assert_eq!(client.peek_buried().expect("a job").body, b"job 0 \"quoted\" \\ \xc3\xa9\xf0\x9f\xa6\x80\t\x01");
@@ -126,7 +126,7 @@ fn a_folder_at_rest_is_exported() {
     assert_eq!(crate::daemon::run(&["export", "-b", "/nowhere/at/all"]).code, 1);
 }
 
-/// Ids far apart: a server without `list-jobs` is searched until all jobs are found, and a draining one as well.
+/// With IDs far apart, a server without `list-jobs` is searched until all jobs are found, and a draining one as well.
 #[test]
 fn old_jobs_are_found_and_drained_servers_too() {
     with_both(|server| {
@@ -167,7 +167,7 @@ fn bad_lines_are_told_and_the_rest_goes_in() {
     });
 }
 
-/// A server that dies in the middle: what to go on with is told, and then nothing is missing.
+/// A server that dies during an import: the message says how to continue, and then nothing is missing.
 #[test]
 fn an_import_that_is_cut_off_can_be_gone_on_with() {
     let folder = Folder::new();
@@ -185,7 +185,7 @@ fn an_import_that_is_cut_off_can_be_gone_on_with() {
     drop(server);
     let server = Server { daemon: Daemon::start(&["-b", &binlog]) };
     if cut.code == 0 {
-        // It was quicker than the signal.
+        // The import was faster than the signal.
         assert_eq!(server.count("t", "ready"), 200_000);
         return;
     }
@@ -225,7 +225,7 @@ fn what_was_not_buried_is_not_skipped() {
     );
 }
 
-/// Sends whole commands, and returns the first line of each of `count` replies without bodies.
+/// Sends complete commands, and returns the first line of each of `count` replies without bodies.
 fn say(server: &Server, commands: &str, count: usize) -> Vec<String> {
     let mut stream = server.daemon.tcp();
     stream.write_all(commands.as_bytes()).expect("a connection");
@@ -233,7 +233,7 @@ fn say(server: &Server, commands: &str, count: usize) -> Vec<String> {
     lines.take(count).map(|line| line.expect("a reply")).collect()
 }
 
-/// Everything that beanstalk's extensions have, and a job of Gearman.
+/// Puts everything that beanstalk's extensions offer, and a Gearman job.
 fn fill_with_everything(server: &Server, gearman: &Path) {
     everything::fill(server.daemon.tcp());
     let mut stream = UnixStream::connect(gearman).expect("a socket");
@@ -277,7 +277,7 @@ fn everything_that_extensions_keep_is_exported_and_comes_back() {
     ] {
         assert!(first.out.contains(part), "{part}: {}", first.out);
     }
-    // A server that starts after a kill has the same, and so has the folder at rest.
+    // A server that starts after a kill has the same, and so has the directory that is not in use.
     drop(server);
     let (server, _) = with_gearman(&Folder::new(), &["-b", &name]);
     assert_eq!(fields(&server.ok(&["export"])), fields(&first.out));
@@ -285,12 +285,12 @@ fn everything_that_extensions_keep_is_exported_and_comes_back() {
     assert_eq!(server.daemon.wait(PATIENCE), 0);
     let rest = crate::daemon::run(&["export", "--binlog", &name]);
     assert_eq!((rest.code, fields(&rest.out)), (0, fields(&first.out)), "{}", rest.err);
-    // A job that waits is imported before a worker can finish what it waits for.
+    // A waiting job is imported before a worker can finish what it waits for.
     for export in [&first.out, &rest.out] {
         let line = |part: &str| export.lines().position(|line| line.contains(part)).expect("a line");
         assert!(line(r#""after-group":"batch""#) < line(r#""group":"batch""#), "{export}");
     }
-    // A fresh server has the same, but for what a Gearman job is beside its name.
+    // A fresh server has the same, except for the Gearman-specific parts of a job.
     let (fresh, _) = with_gearman(&Folder::new(), &[]);
     let ended = fresh.feed(&["import"], first.out.as_bytes());
     assert_eq!(ended.code, 1, "{}", ended.err);
@@ -303,7 +303,7 @@ fn everything_that_extensions_keep_is_exported_and_comes_back() {
     assert!(ended.err.contains("not stored by the server: protocol, 1 times"), "{}", ended.err);
     let second = fresh.ok(&["export"]);
     assert_eq!(fields(&second), fields(&first.out.replace(r#","protocol":"gearman""#, "")));
-    // What is there already by its key is not put again.
+    // A job whose key exists is not put again.
     let again = fresh.feed(&["import"], first.out.as_bytes());
     assert!(again.err.contains("4 jobs were not put: the server has jobs with their keys"), "{}", again.err);
     assert!(again.err.contains("2 schedules replaced others with their names"), "{}", again.err);

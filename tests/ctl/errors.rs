@@ -1,4 +1,4 @@
-//! What goes wrong: one line on stderr, and the right exit code.
+//! Errors: one line on stderr, and the right exit code.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ fn failed(ended: &Ended, code: i32, words: &[&str]) {
     words.iter().for_each(|word| assert!(ended.err.contains(word), "{word}: {}", ended.err));
 }
 
-/// Command lines of all subcommands that talk to a server.
+/// Command lines of all subcommands that contact a server.
 const ALL: [&[&str]; 21] = [
     &["stats"],
     &["tubes"],
@@ -47,7 +47,7 @@ fn without_a_server_all_end_with_three() {
     failed(&run_command(ctl("no-such-host.invalid", &["stats"])), 3, &["no-such-host.invalid:11300"]);
 }
 
-/// `reserve` and `work` wait for a job, and a server says nothing meanwhile; all others give up.
+/// `reserve` and `work` wait for a job, and a server sends nothing meanwhile; all others give up.
 #[test]
 fn a_server_that_hangs_is_given_up() {
     let server = pretender(|_| None);
@@ -57,7 +57,7 @@ fn a_server_that_hangs_is_given_up() {
             let split = arguments.iter().position(|word| *word == "--").unwrap_or(arguments.len());
             let mut line = arguments[..split].to_vec();
             line.extend(["--timeout", "1"]);
-            // One that only accepts, for each: the pretender serves one connection after the other.
+            // A separate listener for each, because the fake server handles one connection after the other.
             let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
             let address = listener.local_addr().expect("an address").to_string();
             scope.spawn(move || {
@@ -91,7 +91,7 @@ fn half_replies_and_nonsense_are_noticed() {
     failed(&run_command(ctl(&endless, &["stats"])), 3, &["no reply of a beanstalk server"]);
 }
 
-/// A server of 2010 knows less, and says so in its way.
+/// A server of 2010 supports less, and replies in its own way.
 #[test]
 fn what_an_old_server_does_not_know_is_told() {
     let old = |line: &str| match line.split(' ').next().unwrap_or_default() {
@@ -123,7 +123,7 @@ fn a_tube_that_vanishes_meanwhile_is_no_error() {
     }
 }
 
-/// The reader of a pipe goes away: `| head` ends quietly, and what writes much ends at once.
+/// The reader of a pipe closes it: `| head` ends without an error, and a command with much output ends at once.
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let server = Server::beanpole(&[]);
@@ -211,7 +211,7 @@ fn servers_are_found_in_the_environment_and_on_unix_sockets() {
     assert_eq!(run(&["put", "-s", &name, "a"]).out, "1\n");
 }
 
-/// Output that cannot be written is told, and is no panic.
+/// Output that cannot be written is reported, without a panic.
 #[test]
 fn a_full_disk_is_told() {
     let server = Server::beanpole(&[]);

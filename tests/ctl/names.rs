@@ -1,4 +1,4 @@
-//! Names of tubes that beanstalkd cannot express, tubes that a server refuses, and servers that are hostile.
+//! Tube names that beanstalkd cannot express, tubes that a server refuses, and hostile servers.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,7 +9,7 @@ use nix::pty::{openpty, Winsize};
 use crate::daemon::{run_command, wait_until, Folder};
 use crate::support::{ctl, pretender, Server};
 
-/// Names as operands, and as they are printed.
+/// Names as operands, and in printed form.
 const NAMES: [(&str, &str); 6] = [
     ("My::Func", "\"My::Func\""),
     ("two words", "\"two words\""),
@@ -19,13 +19,14 @@ const NAMES: [(&str, &str); 6] = [
     (LONG, LONG),
 ];
 
-/// As long as a name can be in beanstalkd.
+/// The longest name that beanstalkd allows.
 const LONG: &str = concat!(
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
 );
 
-/// A server with a ready and a buried job in each of these tubes, and in one of 512 bytes, every one of them escaped.
+/// Returns a server with a ready and a buried job in each of these tubes, and in one with a name of 512 bytes, all of
+/// them escaped.
 fn filled() -> Server {
     let server = Server::beanpole(&[]);
     let longest = format!("\"{}\"", "\\xfe".repeat(512));
@@ -36,7 +37,7 @@ fn filled() -> Server {
     server
 }
 
-/// Tube, state and body of each job.
+/// Returns tube, state and body of each job.
 fn essence(export: &str) -> Vec<String> {
     let rest = |line: &str| {
         let (head, tail) =
@@ -113,7 +114,7 @@ fn a_binlog_with_such_names_is_exported_and_imported() {
     assert!(ended.out.contains("\"tube\":\"My::Func\"") && ended.out.contains("\"tube-base64\":\"/w==\""));
 }
 
-/// A server that lists a tube and then does not take its name: beanstalkd would not, nor would an older version.
+/// A server that lists a tube and then refuses its name, as beanstalkd or an older version would.
 #[test]
 fn a_tube_that_is_refused_hides_no_other() {
     let server = |line: &str| match line.split(' ').next().unwrap_or_default() {
@@ -145,7 +146,7 @@ fn a_tube_that_is_refused_hides_no_other() {
     }
 }
 
-/// Lines of the import whose tubes the server refuses are not put anywhere else.
+/// Imported jobs whose tubes the server refuses are not put anywhere else.
 #[test]
 fn an_import_puts_nothing_into_another_tube() {
     let Some(server) = Server::beanstalkd(&[]) else { return };
@@ -158,7 +159,7 @@ fn an_import_puts_nothing_into_another_tube() {
     assert_eq!(server.count("a", "ready"), 2);
 }
 
-/// What no server may send to a terminal.
+/// Characters that must not reach a terminal.
 const EVIL: &str = "\u{1b}]0;x\u{7}\u{1b}[2J\u{9b}31m\u{7f}\u{202e}\u{2066}\u{200f}\u{200b}\u{feff}";
 
 fn hostile() -> String {
@@ -186,7 +187,7 @@ fn hostile() -> String {
     })
 }
 
-/// All that a command shows on a terminal.
+/// Returns everything that a command writes to a terminal.
 fn on_a_terminal(mut command: Command) -> String {
     let pair = openpty(&Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 }, None).expect("a terminal");
     let end = || Stdio::from(pair.slave.try_clone().expect("a file"));
@@ -195,7 +196,7 @@ fn on_a_terminal(mut command: Command) -> String {
     let mut master = File::from(pair.master);
     let reading = std::thread::spawn(move || {
         let mut seen = Vec::new();
-        // The terminal ends with an error when nobody has it any more.
+        // Reading the terminal ends with an error when its last user closes it.
         let _ = master.read_to_end(&mut seen);
         seen
     });
@@ -248,7 +249,7 @@ fn nothing_that_a_hostile_server_says_reaches_a_terminal() {
         let seen = on_a_terminal(command);
         let evil = seen.chars().find(|letter| EVIL.contains(*letter) && !letter.is_ascii_graphic());
         assert_eq!(evil, None, "{arguments:?}: {seen:?}");
-        // The jobs are in another tube than the one that is listed.
+        // The jobs are in another tube than the listed one.
         assert!(!seen.is_empty() || ["import", "list", "schedules"].contains(&arguments[0]), "{arguments:?}");
     }
     // Tables and messages are safe for a pager as well.

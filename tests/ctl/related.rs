@@ -1,4 +1,4 @@
-//! Subcommands about jobs that wait for others, and about jobs that recur: `put`, `wait`, `schedules`.
+//! Subcommands about jobs that wait for others, and about recurring jobs: `put`, `wait`, `schedules`.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Subcommands that steer: `put`, `reserve`, `delete`, `kick`, `bury`, `release`, `wait`, `pause`, `resume`,
+//! Subcommands that change something: `put`, `reserve`, `delete`, `kick`, `bury`, `release`, `wait`, `pause`, `resume`,
 //! `move`, `clear`.
 
 use std::fs;
@@ -63,7 +63,7 @@ fn a_reserved_job_is_given_back_unless_told_otherwise() {
         let job = server.ok(&["reserve", "other", "mail", "--delete", "--json"]);
         assert!(job.contains("\"state\":\"reserved\"") && job.contains("\"body\":\"two\""), "{job}");
         assert_eq!(server.run(&["reserve", "mail", "-w", "0"]).code, 2);
-        // `default` is not watched beside others, and is if there are none.
+        // `default` is not watched in addition to named tubes, but is without any.
         server.ok(&["put", "three"]);
         assert_eq!(server.run(&["reserve", "mail", "-w", "0"]).code, 2);
         assert_eq!(server.ok(&["reserve", "-w", "0"]), "three");
@@ -71,7 +71,7 @@ fn a_reserved_job_is_given_back_unless_told_otherwise() {
     });
 }
 
-/// A body that cannot be delivered is not deleted.
+/// A body that cannot be written is not deleted.
 #[test]
 fn a_job_that_cannot_be_printed_stays() {
     with_both(|server| {
@@ -172,7 +172,7 @@ fn a_tube_is_cleared() {
         assert_eq!(server.ok(&["clear", "mail", "--yes"]), "999\n");
         assert_eq!((server.count("mail", "ready"), server.count("mail", "delayed")), (0, 0));
         assert_eq!(server.count("other", "ready"), 1);
-        // A paused tube gives out no job, and is emptied nevertheless.
+        // A paused tube gives out no job, but can be cleared.
         server.ok(&["put", "-t", "mail", "a", "b"]);
         server.ok(&["pause", "mail", "1000"]);
         assert_eq!(server.ok(&["clear", "mail", "-y"]), "2\n");
@@ -211,7 +211,7 @@ fn a_put_may_be_unique_and_have_bounds_of_tries_and_time() {
     assert_eq!(server.count("default", "ready"), 0);
 }
 
-/// The body would be taken for commands.
+/// The body would be read as commands.
 #[test]
 fn tags_are_not_sent_to_a_server_that_does_not_know_them() {
     let servers = [Some(Server::beanpole(&["--no-extensions"])), Server::beanstalkd(&[])];

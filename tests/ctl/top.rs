@@ -1,4 +1,4 @@
-//! `top` on a terminal of its own: what it shows, what keys do, and that the terminal is given back.
+//! `top` on its own terminal: what it shows, what keys do, and that the terminal is restored.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,11 +14,11 @@ use nix::unistd::Pid;
 use crate::daemon::wait_until;
 use crate::support::{with_both, Server};
 
-/// A terminal, and `top` on it.
+/// A terminal with `top`.
 struct Screen {
     child: Child,
     keys: File,
-    /// Its own view of the terminal, to look at the settings.
+    /// Its own view of the terminal, for reading the settings.
     slave: OwnedFd,
     seen: Arc<Mutex<String>>,
 }
@@ -44,10 +44,10 @@ impl Screen {
         Screen { child, keys, slave: pair.slave, seen }
     }
 
-    /// The last frame.
+    /// Returns the last frame.
     fn frame(&self) -> String {
         let seen = self.seen.lock().expect("text");
-        // The one before may be the last that is whole.
+        // The previous one may be the last complete one.
         let mut frames = seen.rsplit("\x1b[H");
         let last = frames.next().unwrap_or_default();
         frames
@@ -70,7 +70,7 @@ impl Screen {
         settings.local_flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
     }
 
-    /// Waits for the end; the exit code.
+    /// Waits for the end. Returns the exit code.
     fn end(mut self) -> Option<i32> {
         let mut status = None;
         wait_until("it ends", || {

@@ -9,7 +9,7 @@ use crate::support::{ctl, with_both, Server};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
-/// A worker that runs beside the test, and is killed at its end.
+/// A worker that runs during the test, and is killed at its end.
 struct Running(Child);
 
 impl Running {
@@ -107,7 +107,7 @@ fn what_fails_is_tried_again_and_then_buried() {
         assert!(told[0].contains("exit 3 after") && told[0].ends_with("try 2 in 0 s"), "{}", told[0]);
         assert!(told[2].ends_with("buried after try 3"), "{}", told[2]);
         assert_eq!((server.count("default", "buried"), server.figure("stats-job 1", "pri")), (1, "77".to_owned()));
-        // Kicked, it has all its tries again.
+        // After a kick, it has all of its tries again.
         server.ok(&["kick", "1"]);
         let again = server.run(&line);
         assert_eq!(again.err.lines().count(), 3, "{}", again.err);
@@ -223,7 +223,7 @@ fn a_killed_command_loses_no_job() {
     });
 }
 
-/// The worker dies by SIGKILL, again and again, and all jobs are done in the end.
+/// The worker dies by SIGKILL again and again, and all jobs are finally done.
 #[test]
 fn a_killed_worker_loses_no_job() {
     let folder = Folder::new();
@@ -243,7 +243,7 @@ fn a_killed_worker_loses_no_job() {
         wait_until("the server has noticed", || server.figure("stats", "current-jobs-reserved") == "0");
         let mut line = line.to_vec();
         line.splice(1..1, ["-w", "0"]);
-        // A server that notices a dead worker late gives its jobs back when another has found none.
+        // A server that notices a dead worker late returns its jobs when another worker has found none.
         wait_until("each was done, some perhaps twice", || {
             assert_eq!(server.run(&line).code, 0);
             lines(&done).into_iter().collect::<std::collections::BTreeSet<String>>().len() == 60
@@ -252,7 +252,7 @@ fn a_killed_worker_loses_no_job() {
     });
 }
 
-/// The server dies by SIGKILL while a job runs; the worker finds it again, and the job is done again.
+/// The server dies by SIGKILL while a job runs; the worker reconnects, and the job is executed again.
 #[test]
 fn a_killed_server_loses_no_job() {
     let folder = Folder::new();
@@ -288,7 +288,7 @@ fn a_killed_server_loses_no_job() {
     assert_eq!(server.wait(PATIENCE), 0);
 }
 
-/// A command that cannot be started any more costs no try of a job.
+/// A command that cannot be started any more uses no try of a job.
 #[test]
 fn a_command_that_vanishes_ends_the_worker() {
     let folder = Folder::new();

@@ -1,7 +1,7 @@
-//! Any bytes as calls of the engine's verbs, beside the engine's naive model.
+//! Arbitrary bytes as calls of the engine's verbs, compared with the engine's naive model.
 //!
-//! Owns how bytes become calls, those of what beanstalkd has not included. `src/engine/tests` has the verbs, what both
-//! answer, and the comparing of all that can be seen after each.
+//! Owns the translation of bytes to calls, including extensions. `src/engine/tests` has the verbs, both answers, and
+//! the comparison of the visible state after each call.
 
 use beanpole::internals::engine::{ClientId, Engine, JobId, Limits, Span, State, Time};
 
@@ -9,10 +9,10 @@ use crate::reference::calls::Call;
 use crate::reference::comparing::{step, Stage};
 use crate::reference::model::{JobTags, Model, Name};
 
-/// All tubes that there may be; keys have the same names.
+/// All possible tubes; keys have the same names.
 const TUBES: [Name; 4] = ["default", "f", "g", "h"];
 
-/// More clients do not come, nor more jobs: what they cost to compare is no find.
+/// The maximum number of clients, and of jobs: comparing more only costs time.
 const CLIENTS: usize = 5;
 const JOBS: usize = 30;
 
@@ -25,7 +25,7 @@ impl Bytes<'_> {
         Some(byte)
     }
 
-    /// The next one, or zero at the end.
+    /// Returns the next byte, or zero at the end.
     fn byte(&mut self) -> u8 {
         self.next().unwrap_or_default()
     }

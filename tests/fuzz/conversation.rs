@@ -1,8 +1,8 @@
-//! Any bytes as what a few clients send: each protocol's decoder and sessions, on connections that are real.
+//! Arbitrary bytes sent by a few clients: each protocol's decoder and sessions, on real connections.
 //!
-//! Owns how bytes become a conversation, and the promise that nothing depends on where they are cut: the same bytes in
-//! pieces are answered with the same bytes. The engine's invariants are checked at the end. No log, no threads, and a
-//! clock that is moved by hand.
+//! Owns the translation of bytes to a conversation, and the promise that nothing depends on where they are cut: the
+//! same bytes in pieces have the same replies. The engine's invariants are checked at the end. No log, no threads, and
+//! a manual clock.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -15,19 +15,19 @@ use beanpole::Config;
 
 use crate::random::Random;
 
-/// Clients at once: two of the protocol that is tried, and two of beanstalk.
+/// The number of clients: two of the protocol under test, and two of beanstalk.
 const CLIENTS: usize = 4;
 
-/// Bytes that mean something else than themselves: the client with this number goes on.
+/// Special bytes: the client with this number continues.
 const CLIENT: u8 = 0xf8;
-/// So many tenths of a second pass, as the next byte says.
+/// This many tenths of a second pass, given by the next byte.
 const PASS: u8 = 0xfc;
-/// The client sends no more, but reads on.
+/// The client half-closes its connection.
 const HALF_CLOSE: u8 = 0xfd;
-/// The client goes away, and another one comes.
+/// The client disconnects, and another one connects.
 const CLOSE: u8 = 0xfe;
 
-/// Rounds after which a server that still finds something to do is held to spin.
+/// A server that still finds something to do after this many rounds is considered to spin.
 const ROUNDS: usize = 10_000;
 
 /// One server and its clients.
@@ -36,16 +36,16 @@ struct Stage {
     wires: [Wire; CLIENTS],
     clients: [Option<UnixStream>; CLIENTS],
     received: [Vec<u8>; CLIENTS],
-    /// Where to cut; nowhere without it.
+    /// Chooses where to cut; `None` for no cuts.
     cuts: Option<Random>,
-    /// Who spoke last.
+    /// The client that sent last.
     speaker: usize,
-    /// A client spoke while another one had sent commands behind one that waits. These may come after what is said now
-    /// or, if it has many pieces, amid it: the replies need not be the same.
+    /// A client sent bytes while another one had commands behind one that waits. These may run after the new bytes or,
+    /// if there are many pieces, in between: the replies may differ.
     raced: bool,
 }
 
-/// Holds the conversation twice: each stretch at once, and in pieces. The first byte says where the pieces end.
+/// Plays the conversation twice: each part at once, and in pieces. The first byte decides where the pieces end.
 pub fn hold(wire: Wire, bytes: &[u8]) {
     let Some((seed, bytes)) = bytes.split_first() else { return };
     let whole = replies(wire, bytes, None);
@@ -63,10 +63,10 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Lines that may differ: what the process took, what its buffers held when it looked, and what is drawn at its start.
+/// Lines that may differ: resources of the process, the contents of its buffers, and random values.
 const LOOSE: [&[u8]; 5] = [b"rusage-", b"OK ", b"id: ", b"current-memory: ", b"memory-"];
 
-/// What must be the same.
+/// Returns what must be equal.
 fn comparable(wire: Wire, bytes: &[u8]) -> Vec<u8> {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     let kept = |line: &&[u8]| match wire {
@@ -76,7 +76,7 @@ fn comparable(wire: Wire, bytes: &[u8]) -> Vec<u8> {
     lines.filter(kept).flatten().copied().collect()
 }
 
-/// What each client is answered; none if that depends on whose commands come first.
+/// Returns the replies to each client, or `None` if they depend on the order of clients.
 fn replies(wire: Wire, bytes: &[u8], cuts: Option<Random>) -> Option<[Vec<u8>; CLIENTS]> {
     let mut config = Config::embedded().with(|config| config.max_memory = 1 << 30);
     config.handle_prefix = Some("H:h".to_owned());
@@ -99,7 +99,7 @@ fn replies(wire: Wire, bytes: &[u8], cuts: Option<Random>) -> Option<[Vec<u8>; C
 }
 
 impl Stage {
-    /// The server takes it before anybody says more, since statistics count connections.
+    /// The server accepts the connection before any client sends more, because statistics count connections.
     fn connect(&mut self, who: usize) {
         self.clients[who] = Some(self.server.connect(self.wires[who]).expect("a pair of sockets"));
         self.settle();
@@ -147,7 +147,7 @@ impl Stage {
             let most = said.len() as u64;
             let length = self.cuts.as_mut().map_or(most, |cuts| 1 + cuts.below(most.min(24))) as usize;
             if let Some(client) = &mut self.clients[who] {
-                // A server that has closed, or reads no more, gets nothing more.
+                // A server that has closed the connection, or reads no more, gets nothing more.
                 let _ = client.write(&said[..length]);
             }
             said = &said[length..];
@@ -155,7 +155,7 @@ impl Stage {
         }
     }
 
-    /// Lets the server do all that it can do, and reads what it says.
+    /// Lets the server do all that it can, and reads its replies.
     fn settle(&mut self) {
         let rounds = (0..ROUNDS).take_while(|_| self.server.round()).count();
         assert!(rounds < ROUNDS, "the server spins");

@@ -1,7 +1,7 @@
-//! Any bytes as a folder that a server starts from: a log of ours, or one of beanstalkd.
+//! Arbitrary bytes as a directory that a server starts from: a log of ours, or one of beanstalkd.
 //!
-//! Owns how bytes become files, and what must be true whatever they say: a start ends, the queue is in order, and what
-//! was taken over is there again at the next start, without a problem.
+//! Owns the translation of bytes to files, and what must be true whatever they contain: a start ends, the queue is
+//! consistent, and everything recovered exists at the next start, without a problem.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use beanpole::internals::engine::{Engine, JobView, Limits, Time};
 use crate::disk::Disk;
 use crate::format;
 
-/// Bytes of a segment.
+/// The size of a segment.
 const SEGMENT: u64 = 4096;
 
 /// A time before which nothing is due.
@@ -24,7 +24,7 @@ type Kept = (u64, Vec<u8>, String, Vec<u8>);
 /// Rounds of the log's threads, in which damaged segments are emptied and set aside.
 const ROUNDS: usize = 100;
 
-/// The journal and the engine, as they are behind one lock in the server.
+/// The journal and the engine, which share one lock in the server.
 struct Access(RefCell<(Journal, Engine)>);
 
 impl JournalAccess for Access {
@@ -34,7 +34,7 @@ impl JournalAccess for Access {
     }
 }
 
-/// Starts on this disk; none if it cannot. Also tells what was wrong there.
+/// Starts on this disk. Returns `None` if that is not possible, and the problems otherwise.
 fn start(disk: &Disk) -> Option<(Access, Wal, Vec<String>)> {
     let settings = BinlogSettings::new(SEGMENT, SyncMode::Always);
     let mut engine = Engine::new(Limits { max_watched: 1000, largest_leased: 40, ..Limits::NONE });
@@ -66,7 +66,7 @@ fn start_twice(disk: &Disk) {
     assert_eq!(kept(&again), kept(&access));
 }
 
-/// A stretch of bytes in front of the others: a byte says how long it is.
+/// Splits off a piece of bytes; a byte contains its length.
 fn piece<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
     let Some((&length, rest)) = bytes.split_first() else { return &[] };
     let (piece, rest) = rest.split_at(rest.len().min(length.into()));
@@ -74,8 +74,8 @@ fn piece<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
     piece
 }
 
-/// A log of ours. The first byte chooses: a segment as it stands there, or records whose checksums are right, each a
-/// kind and a payload; a record of kind zero begins the next segment.
+/// A log of ours. The first byte chooses: a literal segment, or records with valid checksums, each a kind and a
+/// payload; a record of kind zero begins the next segment.
 pub fn log(bytes: &[u8]) {
     let Some((form, mut bytes)) = bytes.split_first() else { return };
     let disk = Disk::new(1);
@@ -101,7 +101,7 @@ pub fn log(bytes: &[u8]) {
     start_twice(&disk);
 }
 
-/// A folder of beanstalkd: up to three files. Two bytes say where the first two end, in sixteenths of the whole.
+/// A directory of beanstalkd: up to three files. Two bytes give the ends of the first two, in sixteenths of the whole.
 pub fn import(bytes: &[u8]) {
     let Some((&[first, second], bytes)) = bytes.split_first_chunk::<2>() else { return };
     let part = |sixteenths: u8| bytes.len() * usize::from(sixteenths & 15) / 16;

@@ -1,7 +1,7 @@
-//! The targets: what each does with any bytes, by name.
+//! The targets: what each does with arbitrary bytes, by name.
 //!
-//! Owns the list, and the targets that are one call. A target panics if something is wrong, and does nothing else that
-//! can be seen: it touches no files, sends nothing, and is the same each time.
+//! Owns the list, and the targets that are one call. A target panics on an error, and has no other visible effect: it
+//! touches no files, sends nothing, and is deterministic.
 
 use beanpole::internals::access::{self, Accounts, Right};
 use beanpole::internals::protocol::Wire;
@@ -9,7 +9,7 @@ use beanpole::internals::{gearmand, options};
 
 use crate::{calls, conversation, files};
 
-/// A name, and what takes the bytes.
+/// A name, and the function that takes the bytes.
 pub type Target = (&'static str, fn(&[u8]));
 
 pub const TARGETS: [Target; 9] = [
@@ -24,14 +24,14 @@ pub const TARGETS: [Target; 9] = [
     ("engine", calls::make),
 ];
 
-/// Words with zeros between them, as the command line of both programs.
+/// Words separated by zero bytes, as the command line of both programs.
 fn command_line(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let words: Vec<String> = text.split('\0').map(str::to_owned).collect();
     if let Err(problem) = options::parse(&words) {
         assert!(!problem.is_empty());
     }
-    // Names of machines are looked up, and files of options read: not by a fuzzer.
+    // A fuzzer must not look up host names or read files of options.
     if !text.contains('L') && !text.contains("--l") && !text.contains("--c") {
         if let Err(problem) = gearmand::parse(&words, None) {
             assert!(!problem.is_empty());
@@ -39,7 +39,7 @@ fn command_line(bytes: &[u8]) {
     }
 }
 
-/// The access file: what is right in it holds, and what is wrong in it has a place.
+/// The access file: its valid parts apply, and its errors have a position.
 fn access_file(bytes: &[u8]) {
     let number = |name: &str| name.strip_prefix('u').and_then(|number| number.parse().ok());
     let lines = bytes.split(|&byte| byte == b'\n').count();

@@ -1,4 +1,4 @@
-//! What the API shows and does, beside a client of the queue.
+//! What the API shows and does, compared with a client of the queue.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -9,13 +9,13 @@ use beanpole::{Address, Config};
 
 use crate::visitor::{serve, Visited};
 
-/// The value of a key that stands in `json` once, as it is written.
+/// Returns the literal value of a key that occurs once in `json`.
 fn value<'a>(json: &'a str, key: &str) -> &'a str {
     let (_, rest) = json.split_once(&format!("\"{key}\":")).unwrap_or_else(|| panic!("no {key} in {json}"));
     rest.split([',', '}', ']']).next().expect("a value")
 }
 
-/// How many jobs of a tube are ready, delayed, reserved and buried.
+/// Returns the numbers of ready, delayed, reserved and buried jobs of a tube.
 fn counts(visited: &Visited, tube: &str) -> [u64; 4] {
     let figures = visited.get(&format!("/api/tubes/{tube}"));
     ["ready", "delayed", "reserved", "buried"]
@@ -59,7 +59,7 @@ fn jobs_are_put_and_seen() {
 fn a_large_body_is_shown_in_part_and_given_whole() {
     let visited = serve(|config| config.max_job_size = 300_000);
     let mut client = visited.client();
-    // Cut in the middle of a letter of two bytes.
+    // Cut in the middle of a character of two bytes.
     let body = format!("x{}", "\u{e9}".repeat(100_000));
     client.put(body.as_bytes(), 0, 0, 60).expect("a job");
     let shown = visited.get("/api/jobs/1");
@@ -73,7 +73,7 @@ fn a_large_body_is_shown_in_part_and_given_whole() {
 
 #[test]
 fn tubes_are_kicked_paused_cleared_and_moved() {
-    // Steps are few, so that all of this takes several turns.
+    // There are few steps, so all of this takes several turns.
     let visited = serve(|config| config.turn_steps = 40);
     let mut client = visited.client();
     client.use_tube("a").expect("a tube");
@@ -358,7 +358,7 @@ fn speak(visited: &Visited) -> impl FnMut(&str) -> String {
 fn failed_jobs_are_grouped_by_reason_and_dealt_with() {
     let visited = serve(|_| ());
     let mut talk = speak(&visited);
-    // Of each tube every third job fails for one reason, and the others for another one.
+    // Every third job of each tube fails for one reason, and the others for another one.
     for id in 1..=1800 {
         let tube = if id % 2 == 0 { "mail" } else { "web" };
         assert_eq!(talk(&format!("put 0 0 60 0 tub:{tube}\r\n")), format!("INSERTED {id}"));

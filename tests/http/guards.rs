@@ -1,4 +1,4 @@
-//! Who is let in: hosts, origins, the header of changes, tokens, and what browsers are told.
+//! Admission: hosts, origins, the header of changes, tokens, and headers for browsers.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use crate::visitor::{serve, Visitor};
 
 const RIGHT: &str = "Host: 127.0.0.1:11380\r\nX-Beanpole: 1\r\nContent-Type: application/json\r\n";
 
-/// The status of a put with these headers.
+/// Returns the status of a put with these headers.
 fn put(visitor: &mut Visitor, headers: &str) -> u16 {
     let body = r#"{"body":"x"}"#;
     let length = body.len();
@@ -100,7 +100,7 @@ fn every_reply_tells_browsers_what_it_is_for() {
     }
 }
 
-/// As `sha256sum` and `base64` of every Linux system have it.
+/// As `sha256sum` and `base64` of every Linux system compute it.
 fn hash(text: &str) -> String {
     let line = "sha256sum | cut -c1-64 | tr a-f A-F | fold -w2 | while read -r byte; do printf \"\\\\$(printf %o 0x$byte)\"; done";
     let run = format!("{line} | base64");
@@ -128,8 +128,8 @@ fn the_page_s_policy_names_its_one_style_and_its_one_script() {
     }
 }
 
-/// Runs the program with these options until it listens or ends; then ends it. What it logged first, and its exit code
-/// if it ended by itself; `visit` gets the port of HTTP.
+/// Runs the program with these options until it listens or ends, and then stops it. Returns the beginning of its log,
+/// and its exit code if it ended by itself; `visit` gets the HTTP port.
 fn program(options: &[&str], visit: impl FnOnce(&str)) -> (String, Option<i32>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_beanpole"))
         .args(["-p", "0"])

@@ -1,4 +1,4 @@
-//! What Prometheus is told.
+//! The metrics for Prometheus.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use beanpole::{Address, Server};
 
 use crate::visitor::serve;
 
-/// The samples of a text, by name and labels; checks its form on the way.
+/// Parses the samples of a text by name and labels, and checks its form.
 fn samples(text: &str) -> BTreeMap<&str, f64> {
     let (mut found, mut family, mut seen) = (BTreeMap::new(), "", Vec::new());
     for line in text.lines() {
@@ -44,7 +44,7 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
     let visited = serve(|_| ());
     let mut client = visited.client();
     let pass = |seconds| visited.clock.advance(Duration::from_secs(seconds));
-    // Put for 10 s later and taken 14 s after that: 14 s. Done 3 s after its last touch.
+    // Put with a delay of 10 s and reserved 14 s after that: 14 s. Done 3 s after its last touch.
     let late = client.put(b"x", 0, 10, 60).expect("a job");
     pass(24);
     assert_eq!(client.reserve(Some(0)).expect("a reply").expect("a job").id, late);
@@ -52,7 +52,7 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
     client.touch(late).expect("it is held");
     pass(3);
     client.delete(late).expect("it is held");
-    // Taken twice: the first wait counts. Kicked before: none does. Deleted by nobody in particular: no run.
+    // Reserved twice: the first wait counts. Kicked before: no wait counts. Deleted by another client: no run.
     let twice = client.put(b"x", 0, 0, 60).expect("a job");
     client.reserve(Some(0)).expect("a reply").expect("a job");
     client.release(twice, 0, 0).expect("it is held");
@@ -165,7 +165,7 @@ fn commands_of_all_protocols_are_counted() {
         let counted = (0..10_000).any(|_| told(wire.name(), command) == Some(1.0));
         assert!(counted, "{command}");
     }
-    // Of protocols that are not spoken, there is nothing.
+    // There is nothing about protocols that are not enabled.
     assert!(!serve(|_| ()).get("/metrics").contains("protocol=\"workq\",command"));
 }
 
@@ -251,7 +251,7 @@ fn a_buried_job_is_told_of_among_very_many_tubes() {
     };
     assert_eq!((counts("buried"), counts("ready")), (1.0, 1.0), "tubes with jobs come first");
     assert_eq!(found["beanpole_tubes_omitted"], 2001.0 - 20.0);
-    // What is asked for, and no other.
+    // The requested tubes, and no others.
     assert!(has("/metrics?filter=t199", "t1990") && has("/metrics?filter=t199", "t199"));
     assert!(!has("/metrics?filter=t199", "t1700") && has("/metrics?names=native&filter=1999", "t1999"));
     assert!(has("/metrics?state=buried", "t1700") != has("/metrics?state=buried", "t1990"));
@@ -278,7 +278,7 @@ fn of_very_many_tubes_some_are_left_out_and_any_can_be_asked_for() {
     assert_eq!((told, found["beanpole_tubes_omitted"]), (300, 1701.0));
     assert_eq!(samples(&visited.get("/metrics?tube=t1999"))["beanpole_tube_jobs{tube=\"t1999\",state=\"ready\"}"], 1.0);
     assert_eq!(visited.visitor().get("/metrics?tube=none").status, 404);
-    // All of them, in as many turns as that takes, with the queue in use meanwhile.
+    // All of them, in as many turns as necessary, with the queue in use meanwhile.
     let all = serve(|config| {
         config.protocols.http.metrics_tubes = 1_000_000;
         config.turn_steps = 100;

@@ -1,6 +1,6 @@
-//! A server to visit, and an HTTP client that sends whatever it is told.
+//! A server for tests, and an HTTP client that sends arbitrary bytes.
 //!
-//! Owns the reading of replies. Knows the server's addresses and nothing else of it.
+//! Owns the reading of replies. Knows only the server's addresses.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use beanpole::{Address, Client, Config, ManualClock, Server};
 /// How long a reply may take before the test fails rather than hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A server whose time is moved by hand.
+/// A server with a manual clock.
 pub struct Visited {
     pub server: Server,
     pub clock: ManualClock,
@@ -27,7 +27,7 @@ pub struct Reply {
 
 pub struct Visitor(BufReader<TcpStream>);
 
-/// Where changes are allowed; `change` has the last word.
+/// Starts a server that allows changes; `change` has the last word.
 pub fn serve(change: impl FnOnce(&mut Config)) -> Visited {
     let mut config = Config::embedded().with(|config| config.http = vec![Address::Tcp(None, None)]);
     config.protocols.http.admin = true;
@@ -41,8 +41,8 @@ impl Visited {
         Visitor::to(self.server.address_of(Wire::Http).expect("an address"))
     }
 
-    /// Returns `true` if the server answers a check of its health. While all its places are taken, it may refuse or
-    /// reset the connection.
+    /// Returns `true` if the server answers a health check. While all its places are in use, it may refuse or reset the
+    /// connection.
     pub fn is_healthy(&self) -> bool {
         let address = self.server.address_of(Wire::Http).expect("an address");
         let Ok(mut stream) = TcpStream::connect(address) else { return false };
@@ -56,14 +56,14 @@ impl Visited {
         Client::connect(self.server.address()).expect("a connection")
     }
 
-    /// The body that a path gives, which must be there.
+    /// Returns the body of a path, which must exist.
     pub fn get(&self, path: &str) -> String {
         let reply = self.visitor().get(path);
         assert_eq!(reply.status, 200, "{path}: {reply:?}");
         reply.body
     }
 
-    /// A change: its status, and its body.
+    /// Sends a change. Returns the status and the body.
     pub fn post(&self, path: &str, body: &str) -> (u16, String) {
         let reply = self.visitor().post(path, body);
         (reply.status, reply.body)
@@ -78,7 +78,7 @@ impl Visitor {
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
-        // A server that has given up may have closed.
+        // A server that has given up may have closed the connection.
         let _ = self.0.get_mut().write_all(bytes);
     }
 
@@ -99,7 +99,7 @@ impl Visitor {
         self.reply_of(true)
     }
 
-    /// The same; a reply to HEAD has no body, whatever length it tells.
+    /// Like `reply`; a reply to HEAD has no body, whatever its length header says.
     pub fn reply_of(&mut self, has_body: bool) -> Reply {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -113,7 +113,7 @@ impl Visitor {
         Reply { status, head, body: String::from_utf8_lossy(&body).into_owned() }
     }
 
-    /// Whether the server has closed, with nothing more said.
+    /// Returns `true` if the server has closed the connection without sending more.
     pub fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {

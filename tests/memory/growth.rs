@@ -1,4 +1,4 @@
-//! How much the real program grows while clients hold something half finished, beside what its account shows.
+//! How much the real program grows while clients hold something unfinished, compared with its account.
 //!
 //! Owns the measurement. Must not know what the clients send.
 
@@ -9,16 +9,16 @@ use beanpole::Client;
 use crate::daemon::{wait_until, Daemon};
 
 /// Bytes by which resident memory may grow beyond the account: pages that are touched for the first time, buffers of
-/// the threads, and holes between pieces of memory.
+/// the threads, and gaps between pieces of memory.
 pub const BEYOND: u64 = 4 << 20;
 
-/// Bytes that may stay after everybody has left: the allocator is not asked to give back less than eight megabytes.
+/// Bytes that may stay after all clients have left: the allocator is not asked to return less than eight megabytes.
 const STAYS: u64 = BEYOND + (9 << 20);
 
-/// How often in a row a figure must be the same before nothing more is expected to come.
+/// How often in a row a figure must be equal before nothing more is expected.
 const LOOKS: usize = 10;
 
-/// A program at rest: its resident memory, and what its account showed then.
+/// An idle program: its resident memory, and the account at that time.
 pub struct Growth<'a> {
     daemon: &'a Daemon,
     observer: Client,
@@ -41,7 +41,7 @@ impl Growth<'_> {
         if least == 0 {
             settled(self.daemon, &mut self.observer);
         }
-        // In this order: what comes meanwhile is in the account alone.
+        // In this order: what arrives meanwhile is only in the account.
         let resident = self.daemon.rss().saturating_sub(self.resident);
         let account = figure(&mut self.observer, "current-memory").saturating_sub(self.account);
         println!("{what}: {} connections, account +{account}, resident +{resident}", connections.len());
@@ -52,9 +52,9 @@ impl Growth<'_> {
         wait_until("their memory is given back", || self.daemon.rss() <= self.resident + STAYS);
     }
 
-    // The tests of TLS have no use for it.
+    // The TLS tests do not use it.
     #[allow(dead_code)]
-    /// Checks the most that the program had, which nothing stays of.
+    /// Checks the maximum memory of the program, none of which remains.
     pub fn check_peak(self, what: &str) {
         let peak = self.daemon.peak_rss().saturating_sub(self.resident);
         println!("{what}: at most +{peak}");
@@ -62,12 +62,12 @@ impl Growth<'_> {
     }
 }
 
-/// A figure of `stats`.
+/// Returns a figure of `stats`.
 pub fn figure(client: &mut Client, key: &str) -> u64 {
     client.figure("stats", key).expect("a reply").parse().expect("a number")
 }
 
-/// What the account shows when it no longer changes and the program has done all that it was sent.
+/// Returns the account when it is constant and the program has executed everything that was sent.
 fn settled(daemon: &Daemon, observer: &mut Client) -> u64 {
     let (mut last, mut same) = ((0, 0), 0);
     wait_until("the account is the same several times", || {

@@ -25,8 +25,8 @@ const PLACES: [&str; 14] = [
     "src/server",
 ];
 
-/// Phrases, each with what to write in its place. Words are separated by one space and match in any case, also
-/// across a line break. A word may list alternatives, as in `is|are`. Marks such as `,` and `.` are words.
+/// Phrases and their replacements. Words are separated by one space and match in any case, also across a line break. A
+/// word may list alternatives, as in `is|are`. Marks such as `,` and `.` are words.
 const PHRASES: [(&str, &str); 24] = [
     ("has|have|had not a|an|the|any|.|,|;|is|are", "does not have"),
     ("is|are|was|were|be|been told", "receives, is notified, is configured"),

@@ -1,4 +1,4 @@
-//! Certificates of servers and of clients, and what a client may do by its own.
+//! Certificates of servers and of clients, and the rights of a client by its certificate.
 
 use std::fs;
 

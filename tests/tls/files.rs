@@ -1,4 +1,4 @@
-//! Files that are missing, wrong, or changed while the server runs.
+//! Files that are missing, invalid, or changed while the server runs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -71,7 +71,8 @@ fn a_hang_up_takes_a_new_certificate_and_drops_nobody() {
     let at = address(&daemon, "");
     let mut old = connect(&folder, &at, None);
     assert_eq!(ask(&mut old, "watch x").expect("an answer"), "WATCHING 2");
-    // Another authority: who trusts the first one alone is refused from now on, and who is connected goes on.
+    // Another authority: a client that trusts only the first one is refused from now on, and existing connections
+    // continue.
     make(&folder, Wish { name: "new", by: "new", subject: "/CN=new", alternative: "", ..EC });
     make(&folder, Wish { name: "fresh", by: "new", ..EC });
     replace(&folder.file("fresh.pem"), &folder.file("server.pem"));

@@ -1,5 +1,5 @@
-//! Memory of the real program while TLS is half finished: records and handshakes are on its account as they come, and
-//! those who hold them go when others need the memory.
+//! Memory of the real program with incomplete TLS: records and handshakes count as they arrive, and the connections
+//! that hold them are closed when others need the memory.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -11,12 +11,12 @@ use crate::growth::{figure, Growth};
 /// Connections that hold something.
 const HOLDERS: usize = 500;
 
-/// A server that observers reach without TLS.
+/// Returns a server that observers reach without TLS.
 fn observed(folder: &Folder, memory: &str) -> Daemon {
     start(folder, &["-l", "127.0.0.1:0", "-t", "2", "--max-memory", memory])
 }
 
-/// Has shaken hands, and sent a record but for its last byte.
+/// Completes a handshake, and sends a record without its last byte.
 fn half_record(folder: &Folder, at: &str) -> TcpStream {
     let mut client = connect(folder, at, None);
     assert_eq!(ask(&mut client, "use a").expect("an answer"), "USING a");
@@ -27,7 +27,7 @@ fn half_record(folder: &Folder, at: &str) -> TcpStream {
     client.sock
 }
 
-/// Has sent a greeting of sixty thousand bytes but for its last ones, in as many records as that needs.
+/// Sends a ClientHello of sixty thousand bytes without its last ones, in as many records as necessary.
 fn half_hello(at: &str) -> TcpStream {
     let mut message = vec![0; 60_000];
     message[..4].copy_from_slice(&[1, 0, 0xea, 0x60]);
@@ -42,7 +42,7 @@ fn half_hello(at: &str) -> TcpStream {
     stream
 }
 
-/// Has sent a whole greeting, and nothing after the server's answer.
+/// Sends a complete ClientHello, and nothing after the server's reply.
 fn hello(folder: &Folder, at: &str) -> TcpStream {
     let mut client = connect(folder, at, None);
     client.conn.write_tls(&mut client.sock).expect("a peer that reads");
@@ -74,7 +74,7 @@ fn holders_of_half_records_go_when_others_need_the_memory() {
     let daemon = observed(&folder, "16M");
     let at = address(&daemon, "");
     let mut observer = daemon.client();
-    // One that holds little stays, whatever becomes of the others.
+    // A connection that holds little stays, whatever happens to the others.
     let mut light = connect(&folder, &at, None);
     assert_eq!(ask(&mut light, "use a").expect("an answer"), "USING a");
     let holders: Vec<TcpStream> = (0..HOLDERS).map(|_| half_record(&folder, &at)).collect();

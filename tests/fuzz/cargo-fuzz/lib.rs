@@ -1,6 +1,6 @@
 //! The targets of `tests/fuzz`, for the fuzzer.
 //!
-//! Owns nothing but the way there: the same files as those of the ordinary test `tests/fuzz.rs`.
+//! Owns nothing but the link: the same files as those of the ordinary test `tests/fuzz.rs`.
 
 #[path = "../calls.rs"]
 mod calls;
@@ -23,7 +23,7 @@ mod random;
 #[path = "../../crash/reference.rs"]
 mod reference;
 
-/// Runs the target of this name.
+/// Runs the target with this name.
 pub fn run(name: &str, bytes: &[u8]) {
     let (_, target) = targets::TARGETS.iter().find(|(known, _)| *known == name).expect("a target");
     target(bytes);

@@ -1,4 +1,4 @@
-//! The fuzzer's way to the target of this name.
+//! Connects the fuzzer with the target of this name.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| beanpole_fuzz::run("import", bytes));
