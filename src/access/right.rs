@@ -38,7 +38,7 @@ pub enum Scope {
     /// Any tube; the command then shows or does only what the client's rights allow.
     AnyTube,
     AllTubes,
-    /// The tube in use.
+    /// The tube that the client uses.
     Used,
     /// The tubes that the command names.
     Named,
@@ -46,7 +46,7 @@ pub enum Scope {
     Job,
     /// Like `Job`, but the right to take jobs is sufficient for the client that holds the job.
     OwnJob,
-    /// All watched tubes.
+    /// All tubes that the client watches.
     Watched,
 }
 
@@ -59,7 +59,7 @@ pub struct Need {
 }
 
 impl Need {
-    /// No right.
+    /// No right; every admitted client may do this.
     pub const OPEN: Need = Need { rights: &[], scope: Scope::Open };
 
     /// Putting into the tube in use.
@@ -92,7 +92,7 @@ impl Need {
     pub const ADMIN_ALL: Need = Need::any_of(&[Right::Admin], Scope::AllTubes);
     /// Changing the tube in use.
     pub const ADMIN_USED: Need = Need::any_of(&[Right::Admin], Scope::Used);
-    /// Changing the named tubes.
+    /// Changing the tubes that the command names.
     pub const ADMIN_NAMED: Need = Need::any_of(&[Right::Admin], Scope::Named);
     /// Changing a job of any client.
     pub const ADMIN_JOB: Need = Need::any_of(&[Right::Admin], Scope::Job);
