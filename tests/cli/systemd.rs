@@ -275,17 +275,26 @@ fn readiness_is_not_told_by_a_server_that_failed() {
     assert!(socket.recv(&mut [0; 8]).is_err(), "it said something");
 }
 
-/// systemd's own rating of the unit, out of 10, times ten; most of it is that a server may use the network.
-const EXPOSURE: &str = "--threshold=12";
+/// systemd's own rating of the units, out of 10, times ten; most of it is that a server may use the network. In place of
+/// gearmand, other users may read logs and process ID files.
+const EXPOSURES: [(&str, &str); 3] = [
+    ("beanpole.service", "--threshold=12"),
+    ("beanstalkd.service", "--threshold=12"),
+    ("gearman-job-server.service", "--threshold=13"),
+];
 
 #[test]
-fn the_unit_takes_away_what_the_server_does_not_need() {
-    let unit = std::fs::read_to_string("pkg/systemd/beanpole.service").expect("the unit");
+fn the_units_take_away_what_the_server_does_not_need() {
+    EXPOSURES.into_iter().for_each(|(name, threshold)| judge_unit(name, threshold));
+}
+
+fn judge_unit(name: &str, threshold: &str) {
+    let unit = std::fs::read_to_string(format!("pkg/systemd/{name}")).expect("the unit");
     // --access must be able to see users, and --max-memory the available memory.
     let stands = |text: &str| unit.lines().any(|line| line.starts_with(text));
     assert!(!stands("PrivateUsers=") && !stands("ProcSubset="), "{unit}");
     let folder = Folder::new();
-    let file = folder.file("beanpole.service");
+    let file = folder.file(name);
     std::fs::write(&file, unit.replace("@BINDIR@", "/usr/bin")).expect("a file");
     let judge = |threshold: &str| {
         let mut command = Command::new("systemd-analyze");
@@ -294,8 +303,8 @@ fn the_unit_takes_away_what_the_server_does_not_need() {
         let judged = String::from_utf8_lossy(&output.stdout).contains("Overall exposure level");
         judged.then(|| output.status.success())
     };
-    if let Some(good) = judge(EXPOSURE) {
-        assert!(good, "the unit allows more than before");
+    if let Some(good) = judge(threshold) {
+        assert!(good, "{name} allows more than before");
         assert_eq!(judge("--threshold=1"), Some(false), "it judges nothing");
     }
 }
