@@ -53,7 +53,10 @@ fn inputs(wire: Wire) -> Vec<Input> {
             half("tags", 500, joined("put 0 0 60 5 idp:", "k", 150)),
             half("groups", 500, joined("put 0 0 60 5 grp:a aft:b:2 aft:", "g", 150)),
             half("schedule", 500, joined("put 0 0 60 5 every:9 cron:", "*", 150)),
+            half("quoted tube", 500, joined("put 0 0 60 5 tub:\"", r"\xff", 500)),
+            half("settings", 500, joined("set-tube t dead:\"", r"\xff", 400)),
             half("body", 400, joined("put 0 0 60 65535\r\n", "x", 60_000)),
+            half("reason", 400, joined("fail 1 0 65535\r\n", "x", 60_000)),
             whole("waiting commands", 50, joined("reserve\r\n", "use some.tube\r\n", 2000)),
         ],
         Wire::Gearman => vec![
