@@ -3,21 +3,17 @@
 //! Owns reading the file, at startup and on request; what the kernel reports about the peer of a Unix socket; and the
 //! log lines about wrong tokens. Must not decide who may do what: `access` does.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::libc;
 use parking_lot::{Mutex, RwLock};
 
 use super::socket::{PeerAddress, Stream};
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Proof};
-use crate::shared::machine;
-use crate::shared::system;
+use crate::shared::{files, machine, system};
 
 /// Maximum number of unauthenticated clients. At that limit, listeners wait a moment before they accept, then reject
 /// clients.
@@ -93,13 +89,7 @@ impl Gate {
 fn read(path: &Path) -> Result<AccessTable, String> {
     let name = path.display();
     let unreadable = |error: io::Error| format!("the access file {name} cannot be read: {error}");
-    // Opening a pipe without a writer would block, and with it the handling of signals.
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(unreadable)?;
-    if !file.metadata().map_err(unreadable)?.is_file() {
-        return Err(format!("the access file {name} is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    (&file).read_to_end(&mut bytes).map_err(unreadable)?;
+    let bytes = files::read(path).map_err(unreadable)?;
     let accounts = Accounts { user: &machine::user_number, group: &machine::group_number };
     let (mut told, mut more) = (Vec::new(), 0);
     let table = access::parse(&bytes, &accounts, |error| {

@@ -9,9 +9,7 @@ use super::hub::{Hub, TurnScratch};
 use crate::engine::{NotSet, TubeSettings, NOBODY};
 use crate::protocol::beanstalk::{read_settings, SETTINGS_OVERHEAD};
 use crate::protocol::text::{is_tube_name, unquote_name};
-
-/// Maximum number of bytes read from the file.
-const MOST: u64 = 16 << 20;
+use crate::shared::files;
 
 /// The name of a tube, and its settings.
 pub type TubeLine = (Box<[u8]>, TubeSettings);
@@ -19,11 +17,7 @@ pub type TubeLine = (Box<[u8]>, TubeSettings);
 /// Reads the file. The error is one line.
 pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     let fail = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
-    let length = std::fs::metadata(path).map_err(|error| fail(&error))?.len();
-    if length > MOST {
-        return Err(fail(&format!("{length} bytes are more than {MOST}")));
-    }
-    let text = std::fs::read(path).map_err(|error| fail(&error))?;
+    let text = files::read(path).map_err(|error| fail(&error))?;
     let mut tubes = Vec::new();
     for (place, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.trim_ascii();

@@ -1,5 +1,5 @@
-//! Files that the program creates outside of its binlog: log files, process ID files, port files, socket files, and the
-//! folder of the binlog.
+//! Files outside of the binlog. The program creates log files, process ID files, port files, socket files, and the
+//! folder of the binlog; it reads files of settings, also while it serves.
 //!
 //! Owns one rule: what runs as root acts only on the entry that the administrator named. The folder of that entry may
 //! belong to another user, who can replace the entry at any time. Therefore each path is resolved once, to an open
@@ -8,8 +8,9 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
@@ -195,6 +196,24 @@ impl FileEntry {
             _ => Ok(()),
         }
     }
+}
+
+/// The largest file that is read as a whole, in bytes.
+const MOST: u64 = 64 << 20;
+
+/// Reads a file of settings. It must be a regular file: a pipe without a writer would block the caller, who handles
+/// signals as well.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(MOST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST {
+        return Err(io::Error::other(format!("larger than {MOST} bytes")));
+    }
+    Ok(bytes)
 }
 
 /// Opens a log file for appending. A file that root creates belongs to `owner`, who must be able to open it again.

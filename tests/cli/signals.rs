@@ -115,8 +115,15 @@ fn a_file_of_tubes_is_read_at_the_start_and_at_a_hang_up() {
     std::fs::write(&file, "mail ttl:0\n").unwrap();
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("line 1: invalid settings: mail ttl:0; what was read before still counts");
+    // Nobody writes to the pipe, so reading it would end neither by itself nor by a signal.
+    std::fs::remove_file(&file).unwrap();
+    nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    daemon.signal(Signal::SIGHUP);
+    daemon.wait_log("not a regular file");
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait(PATIENCE), 0);
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&file, "mail ttl:0\n").unwrap();
     let ended = run(&["-p", "0", "--tubes", &name]);
     assert!(ended.code == 1 && ended.err.contains("line 1: invalid settings"), "{ended:?}");
     // Without the file, the settings are those of the binlog.
