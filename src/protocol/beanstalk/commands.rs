@@ -20,6 +20,9 @@ pub const MAX_LINE: usize = 224;
 /// a name of 200 bytes, and a reason in quotes.
 pub const MAX_PUT_LINE: usize = 1024 + 2 * 4 * MAX_QUOTED_NAME + 256 * MOST_TIES + 4 * LONGEST_REASON;
 
+/// The longest name of a connection, for which what each connection is charged is enough.
+const MAX_CLIENT_NAME: usize = 200;
+
 /// The longest list of ids of a delete of many jobs: a thousand ids of twenty digits, and more.
 const MAX_BATCH_LINE: usize = 24 * 1024;
 
@@ -158,7 +161,7 @@ pub const COMMANDS: [CommandRow; 49] = [
     ours(Extension::ListJobs, row(CommandName::ListJobs, Need::LOOK_NAMED, "list-jobs ", "<tube> <state> [<above>] [<count>]", list_jobs, "list ids of jobs of a tube")),
     ours(Extension::Export, row(CommandName::ListKeys, Need::LOOK_ANY, "list-keys", " [<from>]", list_keys, "list keys that outlive their jobs")),
     ours(Extension::Connections, row(CommandName::ListConnections, Need::LOOK_ANY, "list-connections", " [<above>] [<count>]", list_connections, "list connections, and what they do")),
-    ours(Extension::Connections, row(CommandName::Name, Need::OPEN, "name ", "<tube>", |args, on| tube(args, on).map(Command::Name), "name the connection, for others to see")),
+    ours(Extension::Connections, row(CommandName::Name, Need::OPEN, "name ", "<tube>", |args, on| tube(args, on).filter(|name| name.len() <= MAX_CLIENT_NAME).map(Command::Name), "name the connection, for others to see")),
     ours(Extension::Revoke, row(CommandName::Revoke, Need::ADMIN_JOB, "revoke ", "<id> <pri>", revoke, "take a reserved job from its holder, and bury it")),
     ours(Extension::Move, row(CommandName::MoveJob, Need::ADMIN_JOB, "move-job ", "<id> <tube> <pri> <delay>", move_job, "put a job into another tube")),
     ours(Extension::Move, row(CommandName::MoveTube, Need::ADMIN_NAMED, "move-tube ", "<tube> <tube> <state> <bound>", move_tube, "put up to so many jobs into another tube")),
