@@ -291,7 +291,7 @@ impl World {
 type WorldChange = (&'static str, fn(&mut World));
 
 /// What may happen between two turns of a command.
-const CHANGES: [WorldChange; 24] = [
+const CHANGES: [WorldChange; 25] = [
     ("nothing", |_| {}),
     ("all jobs are deleted", World::end_all),
     ("two ready jobs are left", |world| world.end_all_but_two(State::Ready)),
@@ -334,6 +334,10 @@ const CHANGES: [WorldChange; 24] = [
         world.other("set-tube t try:1 dead:away limit:1\r\nset-tube away limit:3\r\n");
         let ids: String = world.ids(State::Reserved).iter().map(|id| format!("fail {id} 3 2\r\nno\r\n")).collect();
         world.say_held(&ids);
+    }),
+    ("jobs are revoked", |world| {
+        let ids = world.ids(State::Reserved);
+        world.other(&ids.iter().map(|id| format!("revoke {id} 1\r\n")).collect::<String>());
     }),
     ("a group ends and a schedule is due", |world| {
         world.other("put 0 0 10 1 tub:t grp:g\r\nx\r\nput 0 0 10 1 tub:t idp:s every:1\r\nx\r\n");
