@@ -63,7 +63,7 @@ pub fn schedules(trial: &mut Trial) {
 }
 
 /// Puts so many jobs with tags into a tube; returns the first ID.
-fn put_each(daemon: &Daemon, count: u64, tube: &str, tags: impl Fn(u64) -> String + Send) -> u64 {
+fn put_each(daemon: &Daemon, count: u64, tube: &str, tags: impl Fn(u64) -> String + Sync) -> u64 {
     let stream = daemon.tcp();
     let put = |number| format!("put 0 0 3600 1 tub:{tube} {}\r\nx\r\n", tags(number)).into_bytes();
     let mut first = None;
