@@ -40,7 +40,7 @@ thread_local! {
     pub(super) static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// A proof of identity.
+/// Something that proves the identity of a client.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Proof {
     Nothing,

@@ -27,7 +27,7 @@ enum Value {
     Cron,
 }
 
-/// THE table of keys.
+/// Each key with its tag and its place in exports.
 const KEYS: [(&str, Value); 20] = [
     ("idempotency-key", Value::Name("idempotency-key-base64")),
     ("idempotency-ttl", Value::Number),

@@ -23,7 +23,7 @@ use signal_hook::iterator::Signals;
 /// The exit status if an address cannot be used, as in the server.
 const NO_ADDRESS: u8 = 111;
 
-/// How standing by ended.
+/// How the time as a standby ended.
 pub enum Turn {
     /// This server is active from now on.
     Active(Box<Active>),

@@ -5,7 +5,7 @@
 /// The state of the log, as `stats` and the log of events show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Health {
-    /// Acknowledged changes are stored.
+    /// All acknowledged changes are stored as promised.
     #[default]
     Ok,
     /// No space for another segment: new jobs are refused once the remaining space is used; deletes are still durable.
