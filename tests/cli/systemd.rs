@@ -5,11 +5,13 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use beanpole::Client;
+use nix::sys::signal::{signal, SigHandler};
 
-use super::daemon::{run, run_command, shell, Daemon, Folder, Signal, PATIENCE};
+use super::daemon::{command, run, run_command, shell, Daemon, Folder, Signal, PATIENCE};
 use super::{is_socket, NO_ADDRESS};
 
 /// One socket, from stdin.
@@ -205,7 +207,15 @@ fn a_service_ignores_a_hangup_without_anything_to_read_again() {
     let folder = Folder::new();
     let path = folder.file("notify");
     let _manager = UnixDatagram::bind(&path).unwrap();
-    let daemon = Daemon::start_with(&[("NOTIFY_SOCKET", path.to_str().expect("a plain path"))], &[]);
+    let mut command = command(&["-p", "0"]);
+    command.env("NOTIFY_SOCKET", &path);
+    // Under nohup, these tests ignore the signal, and so would the program.
+    // SAFETY: the call is allowed between fork and exec.
+    #[allow(unsafe_code)]
+    unsafe {
+        command.pre_exec(|| signal(Signal::SIGHUP, SigHandler::SigDfl).map(drop).map_err(Into::into));
+    }
+    let daemon = Daemon::spawn(command);
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("SIGHUP ignored");
     daemon.client().put(b"x", 0, 0, 60).unwrap();
