@@ -36,7 +36,12 @@ const PARTS: &[Part] = &[
     Part { name: "HTTP", paths: &["tests/http"], needs: &[Tags, Settings], lacks: &["err"] },
     Part { name: "page", paths: &["src/protocol/http/page.html"], needs: &[Settings], lacks: &[] },
     Part { name: "memory account", paths: &["tests/memory.rs", "tests/memory"], needs: &[Tags], lacks: &["try", "ttl", "err", "tub", "con"] },
-    Part { name: "clients that know no tags", paths: &["tests/compat"], needs: &[Settings], lacks: &["limit"] },
+    // Clients that know no tags. Every job of Workq has a time to live of its own.
+    Part { name: "greenstalk", paths: &["tests/compat/settings_greenstalk.py"], needs: &[Settings], lacks: &["limit"] },
+    Part { name: "beaneater", paths: &["tests/compat/settings_beaneater.rb"], needs: &[Settings], lacks: &["limit"] },
+    Part { name: "Pheanstalk", paths: &["tests/compat/settings_pheanstalk.php"], needs: &[Settings], lacks: &["limit"] },
+    Part { name: "libgearman", paths: &["tests/compat/settings_gearman.php"], needs: &[Settings], lacks: &["limit"] },
+    Part { name: "Workq", paths: &["tests/compat/workq"], needs: &[Settings], lacks: &["limit", "ttl"] },
     Part { name: "first screen of the README", paths: &["README.md"], needs: &[Settings], lacks: &[] },
 ];
 
