@@ -57,7 +57,7 @@ fn serves(server: &Daemon) {
     client.delete(id).expect("a job of ours");
 }
 
-/// Does something bad, and looks whether all is as before.
+/// Does something bad, and checks that everything is as before.
 fn survives(server: &Daemon, what: &str, misfortune: impl FnOnce()) {
     serves(server);
     let before = health(server);
@@ -127,7 +127,7 @@ fn flood(server: &Daemon) {
         }
     }
     println!("{} of {FLOOD} connections", streams.len());
-    // Those that it has refused are told so; the rest say half a command.
+    // Refused clients get a reply; the rest send half a command.
     streams.iter_mut().for_each(|stream| send_all(stream, b"put 0 0"));
 }
 
@@ -311,7 +311,7 @@ fn faketime() -> Option<String> {
     folders.filter(|path| path.exists()).find_map(|path| path.to_str().map(str::to_owned))
 }
 
-/// The time of day is set far ahead and back; no deadline heeds it, and neither does a start after kill -9.
+/// The time of day is set far ahead and back; no deadline depends on it, not even at a start after kill -9.
 // Promises: P11.
 #[test]
 #[ignore = "see make chaos"]

@@ -4,7 +4,7 @@
 //! process, the power or the disk; and the bound of what the log takes on the disk. Everything runs in memory and
 //! follows from seeds, so each failure can be repeated. `disk` is the disk, `driver` the server (`options` has its
 //! verbs for jobs with options, `tagged_lives` those for jobs with tags), `model` and `snapshots` what must come back,
-//! `lines` what an operator is told.
+//! `lines` the log lines for operators.
 
 #[path = "crash/disk.rs"]
 mod disk;

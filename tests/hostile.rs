@@ -1,7 +1,7 @@
 //! Clients that behave badly, by malice or by accident, and a system that has run out of something.
 //!
-//! Owns what the server promises about them: its processor comes to rest, its memory stays bounded, nobody is told a
-//! lie, no job is lost, and everybody else is served as if nothing had happened. Every case runs against the real
+//! Owns what the server promises about them: its processor comes to rest, its memory stays bounded, no reply is
+//! wrong, no job is lost, and everyone else is served as if nothing had happened. Every case runs against the real
 //! program over loopback. The cases are grouped by what the client does; `wire` has what they share.
 
 mod daemon;

@@ -1,7 +1,7 @@
 //! Clients of all three protocols at once on one real server, who say many things in one breath about the same few
 //! jobs.
 //!
-//! Nothing is known of their answers, but: the queue is in order after each step, and in the end everybody is still
+//! Nothing is known of their answers, but: the queue is in order after each step, and in the end everyone is still
 //! served, whichever thread that is up to, and let go of.
 
 use std::io::{ErrorKind, Read, Write};

@@ -1,9 +1,9 @@
-//! The golden conversations against the original daemons: what we say they do, they do.
+//! The golden conversations with the original daemons, whose behavior they describe.
 //!
 //! `cargo test --test oracle -- /usr/bin/beanstalkd`, or `-- /usr/sbin/gearmand`: which conversations there are goes by
 //! the program's name. Each has a fresh daemon, on a Unix socket or a port of its own. One that the daemon does not
 //! satisfy must be listed in the `differences.txt` of its folder with the reason; one that is listed and is satisfied
-//! all the same fails, so that the list stays true. A reason that begins with "Sometimes" allows both. Here real time
+//! anyway fails, so that the list stays true. A reason that begins with "Sometimes" allows both. Here real time
 //! passes, and ages are in whole seconds: what is not as it should be is tried again when nothing else runs, and must
 //! then be right twice.
 

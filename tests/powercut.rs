@@ -1,11 +1,11 @@
-//! The power is cut under the real program, again and again, and the queue that comes back is held against what its
-//! clients were told.
+//! Cuts the power under the real program, again and again, and compares the recovered queue with the replies that its
+//! clients received.
 //!
 //! `make powercut` runs it, with the words `SEED=` and `RESTARTS=`; without a program it does nothing. A history is the
-//! program under a shim (`shim.rs`) that writes down each call which touches the log; what the clients say and are told
+//! program under a shim (`shim.rs`) that writes down each call which touches the log; what the clients send and receive
 //! stands in the same record. It is cut at many places: a simulated disk (`disk.rs`) has what might be left, the
 //! program is started on that, and its queue is read back (`look.rs`) and judged (`check.rs`, with the switches). Some
-//! cuts are kills. On what some of them leave the next generation goes on, whose recovery is cut as well.
+//! cuts are kills. The next generation continues on what some of them leave, and its recovery is cut as well.
 
 mod daemon;
 #[allow(dead_code)] // of its kinds of chance, not all are needed

@@ -1,7 +1,7 @@
 //! The whole server in one seed: real connections, sessions, turns and log, and around them a world that follows from
 //! chance.
 //!
-//! Owns which seeds are played, and how a failure is told. Nothing waits and nothing depends on the machine: the
+//! Owns which seeds are played, and how a failure is reported. Nothing waits and nothing depends on the machine: the
 //! server has no threads (`Stepped`), time stands still until it is moved, the disk and its clock are simulated, and
 //! sockets are pairs that somebody cuts. So the same seed gives the same hash. `world` has the server and its clients,
 //! `action` what may happen, `chance` draws it, `predicted` says what beanstalk clients must be answered, `books`
@@ -145,7 +145,7 @@ fn what_falls_due_at_one_moment_may_go_in_any_order() {
 
 /// For `make sim`: one seed, or fresh ones for this many seconds.
 #[test]
-#[ignore = "takes as long as it is told to; see make sim"]
+#[ignore = "takes a configurable time; see make sim"]
 fn seeds_as_asked() {
     let steps = steps();
     let start = Instant::now();

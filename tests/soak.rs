@@ -1,4 +1,4 @@
-//! The real program under a steady mixture of all protocols, with a log, for as long as it is told to.
+//! The real program under a steady mixture of all protocols, with a log, for a configurable time.
 //!
 //! Owns what must not grow: memory, descriptors, threads, the log; and that each job which was acknowledged is done
 //! once it is all over. For `make soak MINUTES=n`; the time only says how long, never whether it passes.
@@ -108,7 +108,7 @@ fn start(folder: &Folder, log: &Path) -> Daemon {
 }
 
 #[test]
-#[ignore = "takes as long as it is told to; see make soak"]
+#[ignore = "takes a configurable time; see make soak"]
 fn nothing_grows_and_nothing_is_lost() {
     let minutes = std::env::var("MINUTES").ok().filter(|text| !text.is_empty());
     let minutes: f64 = minutes.map_or(1.0, |text| text.parse().expect("a number of minutes"));

@@ -44,7 +44,7 @@ pub fn parse(arguments: &[String], ours: &str) -> Result<Wish, String> {
     options.optmulti("", "scenario", "run only these", "NAME,...");
     options.optflag("", "list", "list the scenarios");
     options.optflag("", "pin", "run servers and clients on one CPU (with taskset)");
-    options.optopt("", "runs", "repetitions, of which the medians are told (default 3)", "N");
+    options.optopt("", "runs", "repetitions, of which the medians count (default 3)", "N");
     if let Some([variable, usual]) = PEER {
         options.optopt("", "peer", &format!("the server to compare with (default ${variable} or {usual})"), "PATH");
     }

@@ -107,7 +107,7 @@ pub fn fill_mixed(server: &Server, count: usize, mut bodies: Vec<Bodies>) -> Res
     Ok(puts)
 }
 
-/// Puts by so many connections, in batches of so many.
+/// Puts on this many connections, in batches of this size.
 pub fn puts(bench: Bench, connections: usize, batch: usize) -> Result<Outcome, String> {
     puts_of(bench, connections, batch, 64)
 }

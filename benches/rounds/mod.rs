@@ -1,6 +1,6 @@
 //! Measuring code without effects: nanoseconds, and instructions where valgrind is at hand, for each operation.
 //!
-//! Owns rounds and medians. A case is prepared anew for every round, and neither that nor the clearing away is counted.
+//! Owns rounds and medians. A case is prepared for every round, and neither this nor the cleanup is counted.
 //! Instructions are the difference of two runs under callgrind, one with the operations and one without, so they are
 //! the same on a busy machine; valgrind counts every repetition of a string instruction, so large copies look dearer
 //! than they are. Must not know what is measured.

@@ -448,7 +448,7 @@ impl Node {
         let (member, path) = (self.member.clone(), self.path.clone());
         let active = Active::begin(member, shipper, lease, storage.clone(), path, &origin)?;
         if is_foreign {
-            log::info!("journal: it is empty; taking in the binlog of {}", self.path.display());
+            log::info!("journal: it is empty; importing the binlog of {}", self.path.display());
             storage.ship_all()?;
             // Not earlier: until now, the folder was the only place that had the queue.
             self.mirror.note_active(after + 1, origin)?;

@@ -240,16 +240,16 @@ pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) 
 }
 
 /// Replaces this process with a fresh one with the same command line, which closes its sockets and files. A process
-/// that was told to stop exits instead.
+/// that has to stop exits instead.
 fn begin_anew(stops: &StopRequests) -> ! {
     if stops.last_check() {
         std::process::exit(0);
     }
-    log::info!("beginning anew");
+    log::info!("restarting the process");
     let mut words = std::env::args_os();
     let name = words.next().unwrap_or_else(|| "beanpole".into());
     let error = Command::new(system::own_program()).arg0(name).args(words).exec();
-    log::error!("cannot begin anew: {error}");
+    log::error!("cannot restart the process: {error}");
     std::process::exit(1);
 }
 

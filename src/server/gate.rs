@@ -13,7 +13,9 @@ use parking_lot::{Mutex, RwLock};
 
 use super::socket::{PeerAddress, Stream};
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Proof};
-use crate::shared::{files, machine, system};
+use crate::shared::files;
+use crate::shared::machine;
+use crate::shared::system;
 
 /// Maximum number of unauthenticated clients. At that limit, listeners wait a moment before they accept, then reject
 /// clients.

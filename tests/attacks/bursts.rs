@@ -109,7 +109,7 @@ pub fn expiry_beside_touches(trial: &mut Trial) {
     let held = Jobs::ready("held", 1).put(&daemon);
     let attacker = daemon.tcp();
     reserve_all(&attacker, "held", 1);
-    // So many that the last are reserved before the first have expired.
+    // A number of which the last are reserved before the first have expired.
     Jobs { ttr: TTR, ..Jobs::ready("attack", EXPIRING) }.put(&daemon);
     reserve_all(&attacker, "attack", EXPIRING);
     let reserved = tube_figure(&daemon, "attack", "current-jobs-reserved");

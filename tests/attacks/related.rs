@@ -62,7 +62,7 @@ pub fn schedules(trial: &mut Trial) {
     trial.same("schedules", stat(&daemon, "current-jobs-scheduled"), SCHEDULES);
 }
 
-/// Puts so many jobs with tags into a tube; returns the first ID.
+/// Puts this many jobs with tags into a tube. Returns the first ID.
 fn put_each(daemon: &Daemon, count: u64, tube: &str, tags: impl Fn(u64) -> String + Sync) -> u64 {
     let stream = daemon.tcp();
     let put = |number| format!("put 0 0 3600 1 tub:{tube} {}\r\nx\r\n", tags(number)).into_bytes();

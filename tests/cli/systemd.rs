@@ -97,7 +97,7 @@ fn inherited_sockets_listen_on_when_the_server_ends() {
     }
 }
 
-/// While a new server takes over, two have the socket: each stops when it is told to, whichever accepts new clients
+/// While a new server takes over, two have the socket: each stops on request, whichever accepts clients
 /// meanwhile.
 #[test]
 fn servers_that_share_a_socket_end_one_by_one() {
@@ -285,8 +285,8 @@ fn readiness_is_not_told_by_a_server_that_failed() {
     assert!(socket.recv(&mut [0; 8]).is_err(), "it said something");
 }
 
-/// systemd's own rating of the units, out of 10, times ten; most of it is that a server may use the network. In place of
-/// gearmand, other users may read logs and process ID files.
+/// systemd's own rating of the units, out of 10, times ten; most of it is that a server may use the network. In place
+/// of gearmand, other users may read logs and process ID files.
 const EXPOSURES: [(&str, &str); 3] = [
     ("beanpole.service", "--threshold=12"),
     ("beanstalkd.service", "--threshold=12"),

@@ -386,7 +386,7 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let served = Served::start();
     let first = Member::start_in(&served, "a", &[], folder);
     first.wait_active();
-    assert!(first.daemon.log().contains("taking in the binlog"), "{}", first.daemon.log());
+    assert!(first.daemon.log().contains("importing the binlog"), "{}", first.daemon.log());
     assert_eq!(first.figure("current-jobs-ready"), ids.len().to_string());
     first.client().delete(ids[0]).expect("it is there");
     let second = Member::start(&served, "b", &[]);

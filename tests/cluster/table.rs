@@ -13,7 +13,7 @@ enum State {
     /// It follows another server.
     Standby,
     Active,
-    /// It was told to stop and still has to release the journal, but etcd does not answer.
+    /// It has to stop and still has to release the journal, but etcd does not answer.
     Leaving,
 }
 
@@ -141,7 +141,7 @@ fn check(state: State, event: Event) {
     let is_awaited = event == Event::EtcdSilent || event == Event::Suspended && state == State::Joining;
     match expected(state, event) {
         Outcome::Exits(log) => {
-            // A server that was told to stop may reach etcd again.
+            // A server that has to stop may reach etcd again.
             served.engine().is_away &= event == Event::EtcdSilent || event == Event::Stop;
             assert_eq!(member.daemon.wait(PATIENCE), 0, "{state:?}, {event:?}");
             member.daemon.wait_log(log);

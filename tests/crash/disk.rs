@@ -1,6 +1,6 @@
 //! A disk in memory that does what bad disks do.
 //!
-//! Owns, for each file, what is on the disk for good and what was only written; it forgets, tears, fills up and fails
+//! Owns, for each file, what is durable and what was only written; it forgets, tears, fills up and fails
 //! on command, always the same way for the same seed. Creating, renaming and removing are durable when they return, as
 //! the `Storage` trait has it. Must not know what the bytes mean.
 

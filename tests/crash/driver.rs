@@ -326,7 +326,7 @@ impl Life {
         self.advance();
     }
 
-    /// Tells the model what is durable.
+    /// Updates what is durable in the model.
     fn advance(&mut self) {
         self.model.advance(if self.counts_syncs { self.wal.synced() } else { self.wal.durable() });
     }

@@ -1,7 +1,7 @@
 //! The whole queue after each turn, as the log should have it.
 //!
 //! Owns what of jobs with tags, keys that outlive their jobs and limits of tubes must come back. [`Snapshots::compare`]
-//! tells whether a queue that came back is as it was after one turn, or within one that the crash has cut. Unlike the
+//! checks whether a queue that came back is as it was after one turn, or within one that the crash has cut. Unlike the
 //! model it knows nothing of single records, so a log that lacks room, which leaves some out, is none of its matters.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -34,7 +34,7 @@ fn stats_are_lines_or_objects() {
         );
         let missing = server.run(&["stats", "mail", "nosuch", "--job", "77"]);
         assert_eq!(missing.code, 1);
-        assert!(missing.out.contains("current-jobs-ready\t1"), "what is there is told: {}", missing.out);
+        assert!(missing.out.contains("current-jobs-ready\t1"), "existing tubes are shown: {}", missing.out);
         assert!(missing.err.contains("no tube nosuch") && missing.err.contains("job 77"), "{}", missing.err);
     });
 }

@@ -1,7 +1,7 @@
 //! A queue with every tag, key, limit, pause and setting that can be stored, and what an export contains of it.
 //!
-//! Owns the commands that fill it. A tag or setting that is missing here fails `tests/features.rs`. All times are so
-//! long that none ends during a test.
+//! Owns the commands that fill it. A tag or setting that is missing here fails `tests/features.rs`. No time
+//! ends during a test.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

@@ -65,7 +65,7 @@ pub struct Daemon {
     collector: Option<JoinHandle<()>>,
     names: Vec<String>,
     folder: Option<Folder>,
-    /// Tells the watchdog, by being dropped, that it may go.
+    /// Ends the watchdog when dropped.
     watched: Option<Sender<()>>,
 }
 
@@ -187,7 +187,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Starts any server, which need not say where it listens: it was told to listen on this address.
+    /// Starts any server, which need not report its address: it must listen on this one.
     pub fn spawn_at(command: Command, address: SocketAddr) -> Daemon {
         let mut daemon = Daemon::begin(command);
         daemon.names = vec![address.to_string()];
@@ -345,7 +345,7 @@ impl Daemon {
         wait_until("all threads are stopped", || self.states().chars().all(|state| state == 'T'));
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub fn thaw(&self) {
         self.signal(Signal::SIGCONT);
     }
@@ -355,7 +355,7 @@ impl Daemon {
         fs::read_dir(format!("/proc/{}/fd", self.pid)).expect("a running process").count()
     }
 
-    /// Lets it live for longer than [`LIFETIME`]: for tests that last as long as they are told to.
+    /// Lets it live for longer than [`LIFETIME`]: for tests of configurable length.
     #[allow(dead_code)] // few tests do
     pub fn live_on(&mut self) {
         self.watched = None;

@@ -215,7 +215,7 @@ fn bystand(client: &mut Client, ready: u64) {
     assert!(client.reserve(Some(0)).expect("an answer").is_some());
 }
 
-/// `known`: that the disk is slow shows before it blocks; otherwise it blocks whoever writes or syncs.
+/// `known`: that the disk is slow shows before it blocks; otherwise, it blocks the thread that writes or syncs.
 fn blocked(mode: SyncMode, deed: Deed, known: bool) {
     let home = Home::new();
     let (disk, gate) = Gated::new(home.path());
@@ -372,8 +372,8 @@ fn a_put_is_answered_while_a_sync_blocks_if_syncs_may_come_later() {
     assert!(shut && answered.is_ok(), "a put waits for a sync");
 }
 
-/// A write waits for a sync that has just begun, and nobody could know yet that the disk is slow. Whoever shares the
-/// pool thread with the one that writes is answered all the same.
+/// A write waits for a sync that has just begun, and it is not known yet that the disk is slow. A client that
+/// shares the pool thread with the one that writes still gets its reply.
 #[test]
 fn a_write_behind_a_sync_that_has_just_begun_holds_up_nobody_else() {
     let home = Home::new();
@@ -383,7 +383,7 @@ fn a_write_behind_a_sync_that_has_just_begun_holds_up_nobody_else() {
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     gate.state.lock().unwrap().writes_wait = true;
     gate.set(Some(Deed::Sync), None);
-    // The sync that is held up may be that of the job before, and then this put waits for it as well.
+    // The blocked sync may be that of the job before, and then this put waits for it as well.
     let first = beside(move || put_some(&mut client, 1));
     gate.wait_until_blocking();
     let put = beside(move || put_some(&mut other, 1));

@@ -77,7 +77,7 @@ fn is_noticed(home: &Home, name: &str, jobs: std::ops::Range<usize>) {
     assert!(jobs.contains(&found), "{found} jobs");
     assert_ne!(client.figure("stats", "binlog-records-skipped").expect("statistics"), "0");
     client.put(b"more", 0, 0, 60).expect("a job");
-    wait_until("it is mended", || {
+    wait_until("it is repaired", || {
         client.figure("stats", "binlog-oldest-index").expect("statistics").parse::<u64>().expect("a number") > 2
     });
     stop(daemon);

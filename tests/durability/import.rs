@@ -409,7 +409,7 @@ fn an_interrupted_import_starts_over() {
     let Some(mut jobs) = original(&source, 4) else { return };
     let again = Original::start(source.path(), &["-f0", "-z", "100000"]).expect("it is there");
     let mut client = again.client();
-    // So many that it takes a while.
+    // A number that takes a while.
     let more: Vec<u64> = (0..600).map(|_| client.put(&[b'm'; 500], 0, 0, 60).expect("a job")).collect();
     let ids: Vec<u64> = jobs.keys().copied().chain(more).collect();
     jobs = describe(&mut client, &ids);

@@ -1,7 +1,7 @@
 //! A slow disk delays only those whom it must, and syncs are neither too many nor left out.
 //!
 //! The server runs inside this process, on a disk whose syncs are counted, take as long as the test says, and can be
-//! held up. What is judged is the order: who is answered while a sync is held up, and which sync came before which
+//! blocked. The test judges the order: who gets a reply while a sync is blocked, and which sync came before which
 //! answer.
 
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ fn client(server: &Server) -> Client {
     Client::connect(server.address()).expect("a connection")
 }
 
-/// Each of these clients puts a job while syncs are held up, and they continue after `meanwhile`. Returns when each job
+/// Each of these clients puts a job while syncs are blocked, and they continue after `meanwhile`. Returns when each job
 /// was sent and acknowledged.
 fn put_at_once(
     clients: &mut [Client],
@@ -50,9 +50,9 @@ fn put_at_once(
             sent
         })
         .collect();
-    wait_until("a sync is held up", || controls.waiting() > 0);
+    wait_until("a sync is blocked", || controls.waiting() > 0);
     meanwhile();
-    assert!(controls.waiting() > 0, "no sync was held up all the time");
+    assert!(controls.waiting() > 0, "no sync was blocked throughout");
     controls.stuck.store(false, Ordering::SeqCst);
     let acknowledged: Vec<Instant> = clients
         .iter_mut()
@@ -106,9 +106,9 @@ fn a_slow_disk_delays_nobody_if_syncs_may_come_later() {
     for _ in 0..3 {
         controls.stuck.store(true, Ordering::SeqCst);
         client.put(b"x", 0, 0, 60).expect("a job");
-        wait_until("a sync is held up", || controls.waiting() > 0);
+        wait_until("a sync is blocked", || controls.waiting() > 0);
         (0..30).for_each(|_| assert!(client.put(b"x", 0, 0, 60).is_ok()));
-        assert!(controls.waiting() > 0, "no sync was held up all the time");
+        assert!(controls.waiting() > 0, "no sync was blocked throughout");
         let before = controls.times().len();
         controls.stuck.store(false, Ordering::SeqCst);
         wait_until("all is synced", || controls.times().len() > before + 1);

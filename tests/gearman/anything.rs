@@ -152,7 +152,7 @@ fn orderly_run(seed: u64) {
     for (client, book) in clients.iter().zip(&mut books) {
         book.read(&world.receive(client, Patience::Must));
         assert!(!world.ended(client), "seed {seed}: {client} was closed");
-        assert_eq!(book.created, book.ended, "seed {seed}: {client} waits for ever, or was told twice");
+        assert_eq!(book.created, book.ended, "seed {seed}: {client} waits forever, or was notified twice");
     }
     let (_, lines) = parse(&world.receive("admin", Patience::Must)).expect("whole packets and lines");
     assert!(lines.iter().all(|line| line.ends_with(b"\n")));

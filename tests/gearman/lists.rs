@@ -72,7 +72,7 @@ fn the_list_of_many_workers_is_whole() {
     }
 }
 
-/// Names stay listed up to a bound; whoever makes up so many must not hide a function that has a worker.
+/// Names stay listed up to a bound; a client that invents very many must not hide a function with a worker.
 #[test]
 fn no_number_of_names_hides_a_function_with_a_worker() {
     let config = Config::embedded().with(|config| config.gearman = vec![Address::Tcp(None, None)]);

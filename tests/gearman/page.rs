@@ -1,4 +1,4 @@
-//! The man page against the two tables: what is taken is told, in the same words.
+//! The man page, compared with the two tables: it describes all that is accepted, in the same words.
 
 use beanpole::internals::gearmand::OPTIONS;
 use beanpole::internals::protocol::gearman::{PACKETS, TEXT_COMMANDS};

@@ -135,7 +135,7 @@ fn bodies_are_on_account_as_they_arrive() {
     calm(&daemon);
 }
 
-/// The system may have less memory than the server was told. beanstalkd then replies OUT_OF_MEMORY.
+/// The system may have less memory than the server assumes. beanstalkd then replies OUT_OF_MEMORY.
 #[test]
 fn a_body_that_the_system_has_no_memory_for() {
     let arguments = ["-p", "0", "-t", "1", "-z", "1073741824", "--max-memory", "4G"];

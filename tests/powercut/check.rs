@@ -67,7 +67,7 @@ pub const SWITCHES: [(Check, bool, &str); 21] = [
     (Check::PrefixNever, true, "with -F, what survives a power cut is a prefix"),
     (Check::PrefixFailing, true, "after the disk has failed, what survives is a prefix"),
     (Check::PrefixKill, true, "what survives a kill is a prefix"),
-    (Check::Hearsay, true, "with -f0, who joins a job is told when it is safe"),
+    (Check::Hearsay, true, "with -f0, a client that joins a job gets its reply when the job is safe"),
     (Check::Strict, true, "--strict starts after a power cut"),
     (Check::StrictKill, true, "--strict starts after a kill"),
     (Check::StrictFailing, true, "--strict starts also if the disk had failed"),
@@ -245,7 +245,7 @@ impl Case<'_> {
             let count = it.matches.last().copied().unwrap_or(0);
             if count < it.span.heard {
                 let (step, change) = it.span.changes[it.span.heard - 1];
-                let text = format!("lane {lane}: a client was told of {} ({step}), and it is lost", change.write());
+                let text = format!("lane {lane}: a reply reported {} ({step}), and it is lost", change.write());
                 verdict.problems.push((Check::Hearsay, text));
             }
         }

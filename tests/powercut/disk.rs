@@ -3,7 +3,7 @@
 //! Owns what a sync makes safe and what is at the mercy of the cut without one. Bytes of a file that were not synced
 //! may be there, in part or not at all, whatever was written before or after them, and so may its length; an entry of a
 //! folder that was made, renamed or removed may be as before until that folder is synced, each by itself. A file whose
-//! entry is safe may lack its bytes. What a sync has lost by failing is lost for good, or safe. Must not know what the
+//! entry is safe may lack its bytes. What a sync has lost by failing is lost, or safe. Must not know what the
 //! bytes mean.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

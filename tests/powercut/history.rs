@@ -372,7 +372,7 @@ fn steps(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result
     Ok(())
 }
 
-/// While a sync is held up, a second client refers to what the first has just done.
+/// While a sync is blocked, a second client refers to what the first has just done.
 fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for number in 0..plan.steps {
         // So that syncs are known to be slow, and only the thread that makes them waits for one.

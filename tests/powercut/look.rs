@@ -207,7 +207,7 @@ fn join(daemon: &Daemon, books: &[Book]) -> Result<Option<Problem>> {
         let (kind, arguments) = talk.packet()?;
         let handle = String::from_utf8_lossy(&arguments[0]).into_owned();
         if kind != JOB_CREATED || handle.rsplit(':').next() != Some(key) {
-            return Ok(Some((Check::ExtrasStore, format!("who joins job {key} is told {kind} {handle}"))));
+            return Ok(Some((Check::ExtrasStore, format!("joining job {key} returns {kind} {handle}"))));
         }
     }
     Ok(None)
@@ -225,7 +225,7 @@ fn repeat(daemon: &Daemon, books: &[Book]) -> Result<Option<Problem>> {
         talk.send(format!("add {id} {} 1000 1000 1\r\nx\r\n", job.tube).as_bytes())?;
         let line = talk.line()?;
         if line != "-CLIENT-ERROR Duplicate job" {
-            return Ok(Some((Check::ExtrasStore, format!("who adds {id} again is told {line}"))));
+            return Ok(Some((Check::ExtrasStore, format!("adding {id} again returns {line}"))));
         }
     }
     Ok(None)

@@ -6,7 +6,7 @@
 //! says: what it would do is simulated. Owns no bytes of the log; must not change what the program sees, but for syncs.
 //!
 //! `POWERCUT_FOLDER` is the folder that is watched, `POWERCUT_TRACE` the file of the records, and `POWERCUT_CONTROL` a
-//! file of numbers by which the test steers; without them every call is just passed on.
+//! file of numbers by which the test controls it; without them every call is just passed on.
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::os::unix::ffi::OsStringExt;

@@ -12,7 +12,7 @@
 //! A.                    A must have got nothing more                  A eof           the server must have closed
 //! A open                A connects (else with its first step)         A close         A closes
 //! A half-close          A sends no more, but reads on
-//! +1.5                  time passes, in seconds                       drain           the server is told to drain
+//! +1.5                  time passes, in seconds                       drain           the server starts to drain
 //! A! ECHO_REQ text      A sends a Gearman packet                      A= ECHO_RES text A must get this packet, whole
 //! ```
 //!

@@ -350,7 +350,7 @@ impl World {
                 let early = |(safe, end)| safe <= client.asked_at && end > client.asked_at;
                 if promised.is_some_and(early) && is_promise(line) {
                     let line = String::from_utf8_lossy(line);
-                    return Err(format!("client {who} was told {line:?} before the log had what that says"));
+                    return Err(format!("client {who} received {line:?} before the log had the change"));
                 }
                 client.read = end;
             }

@@ -274,7 +274,7 @@ fn deadlines_reach_the_timer() {
     timer.join().expect("a thread");
 }
 
-/// The timer ends when it is told to, whatever it does at that moment.
+/// The timer ends on request, whatever it does at that moment.
 fn the_timer_stops() {
     let hub = Arc::new(Hub::new(false));
     let timer = {

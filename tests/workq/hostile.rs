@@ -86,7 +86,7 @@ fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
     }
 }
 
-/// One connection after the other sends nonsense; tells how many were not closed for it.
+/// One connection after the other sends nonsense. Returns how many of them stayed open.
 pub fn nonsense(seed: u64, connections: usize) -> usize {
     let mut random = Random::new(seed);
     let mut world = Within::new(&beanpole::Config::embedded(), Pieces::AsSent);

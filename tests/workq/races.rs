@@ -246,7 +246,7 @@ impl Race {
     }
 }
 
-/// Tells how many commands agreed.
+/// Returns the number of equal commands.
 pub fn race(seed: u64, steps: usize) -> usize {
     let mut race = Race::new(seed);
     race.history.push(format!("seed {seed}"));

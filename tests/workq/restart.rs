@@ -1,4 +1,4 @@
-//! What outlives the server, with a log; the original's clocks began anew.
+//! What outlives the server, with a log; the original's clocks started again.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -124,7 +124,7 @@ fn times_go_on_while_the_server_is_away() {
 }
 
 /// A result is logged with its job, whose payload may be long: no space that can be had may be missing for it.
-/// Whoever leased it is gone for good, and the operator has shortened what such leases last.
+/// The client that leased it is gone permanently, and the operator has shortened such leases.
 #[test]
 fn a_lease_of_a_job_without_a_time_to_run_has_its_new_limit_after_a_restart() {
     let folder = Scratch::new("lease-limit");
