@@ -79,17 +79,18 @@ struct Latency {
     /// When the one that is under way began, in nanoseconds since `start`; zero if there is none.
     began: AtomicU64,
     start: Instant,
-    clock: Arc<dyn Storage>,
+    clock: Box<dyn Fn() -> Instant + Send + Sync>,
 }
 
 impl Latency {
-    fn new(first: Duration, clock: Arc<dyn Storage>) -> Latency {
-        let start = clock.now();
-        Latency { average: AtomicU64::new(first.as_nanos() as u64), began: AtomicU64::new(0), start, clock }
+    fn new(first: Duration, clock: impl Fn() -> Instant + Send + Sync + 'static) -> Latency {
+        let start = clock();
+        let average = AtomicU64::new(first.as_nanos() as u64);
+        Latency { average, began: AtomicU64::new(0), start, clock: Box::new(clock) }
     }
 
     fn now(&self) -> u64 {
-        (self.clock.now().duration_since(self.start).as_nanos() as u64).max(1)
+        ((self.clock)().duration_since(self.start).as_nanos() as u64).max(1)
     }
 
     /// Does it, and takes the time, of which one part in `parts` counts.
@@ -119,9 +120,10 @@ impl Wal {
     /// Of a log that was just opened. `first_sync`: how long the disk took for the first sync; none if it failed.
     pub fn new(writer: Writer, mode: SyncMode, first_sync: Option<Duration>) -> Wal {
         let storage = writer.storage();
+        let [clock, other] = [(); 2].map(|()| storage.clone()).map(|storage| move || storage.now());
         Wal {
-            writes: Latency::new(Duration::ZERO, storage.clone()),
-            syncs: Latency::new(first_sync.unwrap_or_default(), storage.clone()),
+            writes: Latency::new(Duration::ZERO, clock),
+            syncs: Latency::new(first_sync.unwrap_or_default(), other),
             sync_times: Arc::new(LeafMutex::new(Histogram::new(&SYNC_BOUNDS))),
             storage,
             mode,
@@ -496,10 +498,9 @@ pub fn is_no_space(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::storage::LogFile;
     use super::*;
 
-    /// A disk of which only the clock matters.
+    /// What a test's operations take.
     struct Clock(LeafMutex<Instant>);
 
     impl Clock {
@@ -508,39 +509,10 @@ mod tests {
         }
     }
 
-    impl Storage for Clock {
-        fn lock(&self) -> io::Result<()> {
-            unreachable!("no file is touched")
-        }
-        fn list(&self) -> io::Result<Vec<String>> {
-            unreachable!("no file is touched")
-        }
-        fn length(&self, _: &str) -> io::Result<u64> {
-            unreachable!("no file is touched")
-        }
-        fn read_at(&self, _: &str, _: u64, _: &mut [u8]) -> io::Result<usize> {
-            unreachable!("no file is touched")
-        }
-        fn create(&self, _: &str, _: u64) -> io::Result<Arc<dyn LogFile>> {
-            unreachable!("no file is touched")
-        }
-        fn open(&self, _: &str) -> io::Result<Arc<dyn LogFile>> {
-            unreachable!("no file is touched")
-        }
-        fn rename(&self, _: &str, _: &str) -> io::Result<()> {
-            unreachable!("no file is touched")
-        }
-        fn remove(&self, _: &str) -> io::Result<()> {
-            unreachable!("no file is touched")
-        }
-        fn now(&self) -> Instant {
-            *self.0.lock()
-        }
-    }
-
     fn latency() -> (Latency, Arc<Clock>) {
         let clock = Arc::new(Clock(LeafMutex::new(Instant::now())));
-        let latency = Latency::new(Duration::ZERO, clock.clone());
+        let other = clock.clone();
+        let latency = Latency::new(Duration::ZERO, move || *other.0.lock());
         clock.pass(Duration::from_secs(1));
         (latency, clock)
     }

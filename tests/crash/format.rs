@@ -219,7 +219,10 @@ impl Job {
             return;
         }
         let count = || u32::from_le_bytes(payload[8..12].try_into().expect("four bytes"));
-        self.leased = None;
+        // A reason or a priority leaves the job in its state.
+        if !b"WU".contains(&kind) {
+            self.leased = None;
+        }
         match kind {
             b'A' => (self.reserves, self.leased) = (count(), Some(number(payload, 12))),
             b'R' => self.reserves = count(),
