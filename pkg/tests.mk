@@ -4,7 +4,8 @@
 #   ROWS, ROUNDS, LONG       of `cluster`: which faults (11 is etcd's quota, 16 a million schedules in memory, lost, wiped and
 #                            restored the ends of etcd, slow a standby behind a slow network, tls an etcd with
 #                            TLS), how often each, and whether they last as long as they should
-#   COSTS, TAKEOVER          of `cluster`, instead of faults: what a put costs, and how long a take-over lasts with 1000,100000 jobs
+#   COSTS, TAKEOVER, RESTART of `cluster`, instead of faults: what a put costs, how long a take-over lasts with 1000,100000 jobs,
+#                            and how long the restart of a lone server with 200000 entries
 #   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off
 #   KILLS, CRASHES           of `crash`: how often the program is killed with each kind of sync, and the power cut
 #   SEED, STEPS, SECONDS     of `sim`: one seed, the steps of each, and for how long fresh seeds are played if none is given
@@ -18,7 +19,7 @@
 
 SEED =
 RESTARTS =
-ROWS = 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16$(if $(TLS),$(comma)tls)
+ROWS = 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,lost,wiped,restored,slow$(if $(TLS),$(comma)tls)
 ROUNDS = 1
 LONG =
 COSTS =
@@ -105,7 +106,8 @@ cluster: build $(if $(ETCD),,fetch-etcd) ## lose parts of a shared queue on thre
 	$(if $(findstring 16,$(ROWS)),BEANPOLE_SCHEDULES=1000000 $(CARGO) test --profile sim $(CARGOFLAGS) --test cluster \
 	    what_was_confirmed -- --nocapture)
 	tests/cluster/run '$(PROGRAM)' --rows '$(ROWS)' --rounds '$(ROUNDS)' --etcd '$(ETCD)' \
-	    $(if $(LONG),--long) $(if $(COSTS),--costs) $(if $(TAKEOVER),--takeover '$(TAKEOVER)')
+	    $(if $(LONG),--long) $(if $(COSTS),--costs) $(if $(TAKEOVER),--takeover '$(TAKEOVER)') \
+	    $(if $(RESTART),--restart '$(RESTART)')
 
 powercut: build ## cut the power under it at thousands of moments; takes minutes; SEED=1000 tries others, TRACE= and CUT= one again
 	$(CARGO) test $(CARGOFLAGS) --test powercut -- '--program=$(PROGRAM)' '--seed=$(SEED)' '--restarts=$(RESTARTS)' \
