@@ -157,6 +157,11 @@ impl Wal {
         self.writer.lock().synced_to().position
     }
 
+    /// The position up to which the log is written.
+    pub fn written(&self) -> u64 {
+        self.writer.lock().written()
+    }
+
     /// Whether the disk refuses the log.
     pub fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Acquire)

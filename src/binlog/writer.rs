@@ -110,6 +110,11 @@ impl Writer {
         }
     }
 
+    /// The position up to which the log is written.
+    pub fn written(&self) -> u64 {
+        self.written.position
+    }
+
     /// How far the log would survive a power cut.
     pub fn synced_to(&self) -> Synced {
         self.synced

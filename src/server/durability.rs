@@ -303,8 +303,10 @@ impl Durability {
 
     /// Runs one round of a syncer thread. Returns the number of replies that it has released.
     pub fn sync(&self, access: &impl JournalAccess, spare: &mut Output) -> usize {
-        self.begun.fetch_max(self.appended.load(Ordering::Acquire), Ordering::AcqRel);
-        let _ = self.wal.write(access) && self.wal.sync(access);
+        let is_written = self.wal.write(access);
+        // Others may have appended records since this sync became due.
+        self.begun.fetch_max(self.wal.written(), Ordering::AcqRel);
+        let _ = is_written && self.wal.sync(access);
         self.wal.check(access);
         let released = self.release(spare);
         // Segments that waited for this sync can be removed, and a failed disk is retried even without client activity.

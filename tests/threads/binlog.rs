@@ -5,6 +5,7 @@
 use crate::shims::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 pub use beanpole::internals::binlog::Required;
+use beanpole::internals::engine::Time;
 pub use beanpole::SyncMode;
 
 /// The engine's side: the position after everything that was appended.
@@ -68,6 +69,10 @@ impl Wal {
         1
     }
 
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
     pub fn is_slow(&self) -> bool {
         self.refuses()
     }
@@ -105,7 +110,7 @@ impl Wal {
 
     pub fn check(&self, _: &impl JournalAccess) {}
 
-    pub fn close(&self, hub: &impl JournalAccess) {
+    pub fn close(&self, hub: &impl JournalAccess, _: Time) {
         let _ = self.write(hub) && self.sync(hub);
     }
 }

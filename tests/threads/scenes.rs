@@ -178,10 +178,10 @@ fn a_wait_ends() {
 /// Pool threads whose replies wait for the log, and the syncer. Each reply is the position that it promises.
 fn replies_wait_for_the_log(fails: bool) {
     let hub = Arc::new(Hub::new(true));
-    let (_, run) = log_threads::threads(hub.log()).into_iter().find(|(name, _)| *name == "syncer").expect("a syncer");
+    let (_, run) = log_threads::threads(hub.durability()).into_iter().find(|(name, _)| *name == "syncer").expect("a syncer");
     let syncer = {
         let hub = hub.clone();
-        thread::spawn(move || run(&hub, hub.log()))
+        thread::spawn(move || run(&hub, hub.durability()))
     };
     let pools: Vec<_> = (0..2)
         .map(|place| {
@@ -190,14 +190,14 @@ fn replies_wait_for_the_log(fails: bool) {
         })
         .collect();
     if fails {
-        hub.log().wal().fail(true);
+        hub.durability().wal().fail(true);
         thread::yield_now();
-        hub.log().wal().fail(false);
+        hub.durability().wal().fail(false);
         // Like the segments thread when the disk has recovered.
-        hub.log().sync(&*hub, &mut Output::new());
+        hub.durability().sync(&*hub, &mut Output::new());
     }
     let streams: Vec<Stream> = pools.into_iter().map(|pool| pool.join().expect("a thread")).collect();
-    hub.log().stop();
+    hub.durability().stop();
     syncer.join().expect("a thread");
     // The thread that releases a reply may still be writing it when the owner continues, but not when all threads have
     // ended.
@@ -224,16 +224,16 @@ fn pool_thread(hub: &Arc<Hub>, lesser: bool) -> Stream {
         }
         let after = core.journal.required;
         let mut out = output(&[position as u8]);
-        let sends = match hub.log().promise(before, after) {
-            Some(promise) => hub.log().hold(promise, &outbox, &mut out, false, None),
+        let sends = match hub.durability().promise(before, after) {
+            Some(promise) => hub.durability().hold(promise, &outbox, &mut out, false, None),
             None => outbox.reply(&mut out, false, false),
         };
-        hub.log().appended(position, false);
+        hub.durability().appended(position, false);
         drop(core);
         if sends {
             outbox.flush(&mut Output::new());
         }
-        hub.log().commit(&**hub, true, &mut Output::new());
+        hub.durability().commit(&**hub, true, &mut Output::new());
         while matches!(outbox.write_state(1 << 20, false, true), WriteState::AwaitingDurability) {
             owner.next();
         }
@@ -256,7 +256,7 @@ fn deadlines_reach_the_timer() {
             thread::spawn(move || {
                 for nanos in [5000 + place, 500 + place] {
                     let due = Time::from_nanos(nanos);
-                    hub.turn(&mut TurnScratch, |core, _, _| {
+                    hub.turn(&mut TurnScratch::default(), |core, _, _| {
                         core.due = Some(core.due.map_or(due, |other| other.min(due)))
                     });
                 }

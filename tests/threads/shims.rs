@@ -74,6 +74,11 @@ impl Condvar {
         self.0.notify_one();
     }
 
+    pub fn notify_all(&self) {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.notify_all();
+    }
+
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let inner = guard.0.take().expect("the lock");
         guard.0 = Some(self.0.wait(inner).expect("no thread panics with it"));

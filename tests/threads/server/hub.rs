@@ -5,6 +5,7 @@
 use std::time::Instant;
 
 use beanpole::internals::engine::Time;
+use beanpole::internals::protocol::Output;
 
 use super::alarm::Alarm;
 use super::durability::Durability;
@@ -14,7 +15,9 @@ use crate::shared::lock_order::{Mutex, ENGINE};
 use crate::shims::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
-pub struct TurnScratch;
+pub struct TurnScratch {
+    pub out: Output,
+}
 
 /// What the lock protects.
 #[derive(Debug, Default)]
@@ -94,7 +97,11 @@ impl Hub {
         result
     }
 
-    pub fn log(&self) -> &Durability {
+    pub fn log(&self) -> Option<&Durability> {
+        Some(&self.log)
+    }
+
+    pub fn durability(&self) -> &Durability {
         &self.log
     }
 
