@@ -136,10 +136,8 @@ impl Gateway {
         let stream = self.connected(end)?;
         let endpoint = &self.endpoints[self.current];
         let token = self.token.as_ref().map_or(String::new(), |token| format!("Authorization: {token}\r\n"));
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: {endpoint}\r\n{token}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
+        let request =
+            format!("POST {path} HTTP/1.1\r\nHost: {endpoint}\r\n{token}Content-Length: {}\r\n\r\n{body}", body.len());
         let mut reader = Reader { stream, end, bytes: Vec::new() };
         reader.left()?;
         reader.stream.write_all(request.as_bytes())?;

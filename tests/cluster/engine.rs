@@ -41,6 +41,8 @@ pub struct Engine {
     pub asked: Vec<String>,
     /// By how many milliseconds the times in heartbeats are shown later than they were written.
     pub ahead: u64,
+    /// The length of the last append's request, without its head.
+    pub appended_bytes: usize,
     /// Appends of this entry wait, unless it is 0, and all entries whose appends have arrived so far.
     pub held: u64,
     pub arrived: Vec<u64>,
@@ -111,6 +113,7 @@ fn serve(stream: TcpStream, engine: &Mutex<Engine>) -> Option<()> {
         let lock = || engine.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seq) = appended(&request) {
             lock().arrived.push(seq);
+            lock().appended_bytes = length;
             while lock().held == seq {
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
@@ -253,11 +256,10 @@ impl Engine {
     fn transact(&mut self, request: &Value) -> Answer {
         let holds = elements(request, "compare").iter().all(|compare| {
             let entry = self.keys.get(&bytes(compare, "key")).cloned().unwrap_or_default();
-            let wanted = |name| text(compare, name).parse::<u64>().expect("a number");
-            match (text(compare, "target"), text(compare, "result")) {
-                ("VERSION", "") => entry.version == wanted("version"),
-                ("CREATE", "") => entry.created == wanted("create_revision"),
-                ("CREATE", "GREATER") => entry.created > wanted("create_revision"),
+            let version = text(compare, "version").parse().unwrap_or(0);
+            match text(compare, "result") {
+                "" => entry.version == version,
+                "GREATER" => entry.version > version,
                 other => panic!("{other:?}"),
             }
         });

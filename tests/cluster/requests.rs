@@ -65,6 +65,17 @@ fn an_entry_is_only_taken_behind_the_one_before() {
 }
 
 #[test]
+fn an_append_takes_few_bytes_besides_its_entry() {
+    let served = Served::start();
+    let log = journal(&served, 2);
+    let head = Head { kind: EntryKind::Operations, epoch: 1, writer: 1, number: 3 };
+    let entry = head.seal(&[7; 3000]);
+    log.append(1, 2, &entry).expect("the next one");
+    let (bytes, encoded) = (served.engine().appended_bytes, entry.len().div_ceil(3) * 4);
+    assert!(bytes < encoded + 350, "{} more", bytes - encoded);
+}
+
+#[test]
 fn a_merged_journal_is_read_in_linear_time_too() {
     let (served, count, most) = (Served::start(), 6000, 32);
     let log = journal(&served, count);
