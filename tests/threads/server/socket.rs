@@ -82,7 +82,7 @@ pub fn anything() -> Look {
 /// A check that allows a byte only when the log is durable up to it.
 pub fn only_durable(hub: Arc<super::hub::Hub>) -> Look {
     Arc::new(move |byte| {
-        let durable = hub.log().wal().durable();
+        let durable = hub.durability().wal().durable();
         let may = u64::from(byte) <= durable || hub.lesser.load(Ordering::Acquire) >> byte & 1 == 1;
         assert!(may, "the reply to position {byte} leaves while the log is durable up to {durable}");
     })
