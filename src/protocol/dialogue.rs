@@ -17,7 +17,7 @@ pub enum Dialogue {
     Beanstalk(beanstalk::Decoder),
     /// In the Gearman protocol; apart, so that those who speak another need no room for it.
     Gearman(Box<(gearman::Decoder, gearman::Session)>),
-    Workq(workq::Decoder),
+    Workq(Box<workq::Decoder>),
     /// In HTTP; apart for the same reason.
     Http(Box<http::Decoder>),
 }
@@ -91,7 +91,7 @@ impl Dialogue {
         match wire {
             Wire::Beanstalk => Dialogue::Beanstalk(beanstalk::Decoder::default()),
             Wire::Gearman => Dialogue::Gearman(Box::default()),
-            Wire::Workq => Dialogue::Workq(workq::Decoder::default()),
+            Wire::Workq => Dialogue::Workq(Box::default()),
             Wire::Http => Dialogue::Http(Box::default()),
         }
     }

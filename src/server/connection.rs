@@ -61,8 +61,8 @@ pub struct ThreadScratch {
     /// Buffers for turns of the engine.
     pub turn: TurnScratch,
     buffer: Vec<u8>,
-    /// An empty queue whose allocation the next connection reuses.
-    pending: VecDeque<Request>,
+    /// An empty backlog, which the next connection reuses.
+    backlog: Option<Box<Backlog>>,
     /// `true` if other connections have work queued.
     pub others: bool,
     /// `true` if the last turn of the current connection used up its steps.
@@ -72,7 +72,7 @@ pub struct ThreadScratch {
 impl Default for ThreadScratch {
     fn default() -> ThreadScratch {
         let (turn, buffer) = (TurnScratch::default(), vec![0; FIRST_BUFFER]);
-        ThreadScratch { turn, buffer, pending: VecDeque::new(), others: false, is_turn_spent: false }
+        ThreadScratch { turn, buffer, backlog: None, others: false, is_turn_spent: false }
     }
 }
 
@@ -81,19 +81,8 @@ pub struct Connection {
     outbox: Arc<Outbox>,
     client: ClientId,
     dialogue: Dialogue,
-    /// Bytes that are not a complete request yet, or that follow an unfinished request.
-    rest: Rest,
-    /// Requests that follow an unfinished request.
-    pending: VecDeque<Request>,
-    /// Bytes charged to the memory account for input: unfinished requests and a partially received body.
-    ahead: u64,
-    uploading: u64,
-    /// When the client last sent something, if input is charged to the account.
-    heard: Option<Instant>,
-    /// `true` if the client has sent something since the last charge.
-    spoke: bool,
-    /// Log space that the next command waits for.
-    claim: Claim,
+    /// Unprocessed input; `None` while there is none and the connection is not being served.
+    backlog: Option<Box<Backlog>>,
     /// The poller reported unread bytes.
     readable: bool,
     /// The peer has half-closed the connection; bytes sent before that may still be unread.
@@ -112,7 +101,7 @@ pub struct Connection {
     /// The client's rights, or `None` without access control.
     access: Option<Box<ClientAccess>>,
     /// The deadline for authentication, if the client still has to authenticate.
-    probation: Option<(Instant, Stranger)>,
+    probation: Option<Box<(Instant, Stranger)>>,
     /// The last reply is being held back, and the thread has not been notified yet.
     punished: bool,
     /// The client's wait ends when it sends anything.
@@ -158,9 +147,34 @@ struct Batch {
     is_spent: bool,
 }
 
-/// Undecoded input that a connection keeps while its thread serves others.
+/// Input that a connection keeps while its thread serves others.
 #[derive(Debug, Default)]
-struct Rest(Box<[u8]>);
+struct Backlog {
+    /// Bytes that are not a complete request yet, or that follow an unfinished request.
+    rest: Box<[u8]>,
+    /// Requests that follow an unfinished request.
+    pending: VecDeque<Request>,
+    /// Bytes charged to the memory account for input: unfinished requests and a partially received body.
+    ahead: u64,
+    uploading: u64,
+    /// When the client last sent something, if input is charged to the account.
+    heard: Option<Instant>,
+    /// `true` if the client has sent something since the last charge.
+    spoke: bool,
+    /// Log space that the next command waits for.
+    claim: Claim,
+}
+
+impl Backlog {
+    /// Bytes charged to the memory account.
+    fn charged(&self) -> u64 {
+        self.ahead + self.uploading
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.rest.is_empty() && self.charged() == 0 && self.claim == Claim::default()
+    }
+}
 
 /// The range of the thread's buffer that has been read but not decoded.
 struct Input {
@@ -175,13 +189,7 @@ impl Connection {
             outbox,
             client,
             dialogue: Dialogue::new(wire),
-            rest: Rest::default(),
-            pending: VecDeque::new(),
-            ahead: 0,
-            uploading: 0,
-            heard: None,
-            spoke: false,
-            claim: Claim::default(),
+            backlog: None,
             readable: false,
             half_closed: false,
             gone: false,
@@ -229,7 +237,7 @@ impl Connection {
     /// Returns `true` if the client has sent commands after one that waits for a job or for the log.
     #[cfg(any(test, feature = "test-support"))]
     pub fn has_commands_behind(&self) -> bool {
-        let sent = !self.pending.is_empty() || !self.rest.0.is_empty() || self.readable;
+        let sent = self.has_pending() || self.has_rest() || self.readable;
         let waits = || self.outbox.write_state(usize::MAX, self.closing, true);
         sent && matches!(waits(), WriteState::Waiting | WriteState::AwaitingDurability | WriteState::AwaitingSpace)
     }
@@ -238,10 +246,10 @@ impl Connection {
     pub fn standing(&self) -> (u64, Standing) {
         let (count, has_body) = self.dialogue.progress().unwrap_or_default();
         let standing = match self.outbox.unread() {
-            _ if self.queued || !self.pending.is_empty() => Standing::Server,
+            _ if self.queued || self.has_pending() => Standing::Server,
             None => Standing::Server,
             Some(0) if has_body => Standing::Body,
-            Some(0) if !self.rest.0.is_empty() => Standing::Head,
+            Some(0) if self.has_rest() => Standing::Head,
             Some(unread) => Standing::Client(unread),
         };
         (count, standing)
@@ -265,9 +273,27 @@ impl Connection {
         let mut input = self.take_up(thread);
         let next = self.work_through(&mut input, hub, thread);
         self.put_down(&input, thread);
-        let pending = if self.pending.is_empty() { 0 } else { self.pending.iter().map(Request::footprint).sum() };
-        self.charge(self.rest.0.len() as u64 + pending + self.outbox.encryption(), hub);
+        let backlog = self.backlog();
+        let pending = if backlog.pending.is_empty() { 0 } else { backlog.pending.iter().map(Request::footprint).sum() };
+        let rest = backlog.rest.len() as u64;
+        self.charge(rest + pending + self.outbox.encryption(), hub);
+        if self.backlog().is_empty() {
+            (self.backlog().spoke, self.backlog().heard) = (false, None);
+            thread.backlog = self.backlog.take();
+        }
         next
+    }
+
+    fn backlog(&mut self) -> &mut Backlog {
+        self.backlog.get_or_insert_default()
+    }
+
+    fn has_pending(&self) -> bool {
+        self.backlog.as_ref().is_some_and(|backlog| !backlog.pending.is_empty())
+    }
+
+    fn has_rest(&self) -> bool {
+        self.backlog.as_ref().is_some_and(|backlog| !backlog.rest.is_empty())
     }
 
     fn work_through(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> Next {
@@ -289,7 +315,7 @@ impl Connection {
                 }
                 WriteState::Drained | WriteState::Broken => return Next::Close,
             }
-            if self.gone && matches!(self.pending.front(), Some(Request::Continue(_))) {
+            if self.gone && matches!(self.backlog().pending.front(), Some(Request::Continue(_))) {
                 // Nobody would see the rest of a long command, or the engine completes it by itself.
                 return Next::Close;
             }
@@ -316,7 +342,7 @@ impl Connection {
 
     /// Returns whether the client has sent anything that is not carried out yet, or has closed its end.
     fn has_spoken(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
-        let has_input = |it: &Connection, input: &Input| input.from < input.to || !it.pending.is_empty();
+        let has_input = |it: &Connection, input: &Input| input.from < input.to || it.has_pending();
         if self.readable && !has_input(self, input) {
             // What the poller reported may have been read before.
             self.read(input, hub, thread);
@@ -336,34 +362,27 @@ impl Connection {
 
     /// Returns `true` if there is work before the peer sends more.
     fn has_more(&self, input: &Input) -> bool {
-        input.from < input.to || !self.pending.is_empty() || self.readable || self.half_closed
+        input.from < input.to || self.has_pending() || self.readable || self.half_closed
     }
 
     /// Copies the input saved last time into the thread's buffer.
     fn take_up(&mut self, thread: &mut ThreadScratch) -> Input {
-        if thread.buffer.len() < self.rest.0.len() {
+        if self.backlog.is_none() {
+            self.backlog = thread.backlog.take();
+        }
+        let rest = std::mem::take(&mut self.backlog().rest);
+        let to = rest.len();
+        if thread.buffer.len() < to {
             thread.buffer.resize(LAST_BUFFER, 0);
         }
-        let to = self.rest.0.len();
-        thread.buffer[..to].copy_from_slice(&self.rest.0);
-        self.rest = Rest::default();
-        if self.pending.is_empty() {
-            std::mem::swap(&mut self.pending, &mut thread.pending);
-        }
+        thread.buffer[..to].copy_from_slice(&rest);
         Input { from: 0, to }
     }
 
-    /// Saves remaining input, and releases what an idle connection does not need.
+    /// Saves remaining input.
     fn put_down(&mut self, input: &Input, thread: &mut ThreadScratch) {
         if input.from < input.to {
-            self.rest = Rest(thread.buffer[input.from..input.to].into());
-        }
-        if self.pending.is_empty() {
-            std::mem::swap(&mut self.pending, &mut thread.pending);
-            // The connection's own queue, which is empty now.
-            if self.pending.capacity() > 0 {
-                self.pending = VecDeque::new();
-            }
+            self.backlog().rest = thread.buffer[input.from..input.to].into();
         }
     }
 
@@ -393,7 +412,7 @@ impl Connection {
         match result {
             Ok(0) => self.end_input(),
             Ok(count) => {
-                self.spoke = true;
+                self.backlog().spoke = true;
                 if gap_length > 0 {
                     self.dialogue.filled(count.min(gap_length));
                 }
@@ -429,7 +448,7 @@ impl Connection {
     /// Decodes the next request, and queues the others of the same batch behind it. Most requests come alone and skip
     /// the queue.
     fn decode(&mut self, input: &mut Input, hub: &Hub, thread: &ThreadScratch) -> Option<Request> {
-        let mut first = self.pending.pop_front();
+        let mut first = self.backlog().pending.pop_front();
         // There is nothing new, unless bytes bypassed the buffer on the way to an upload.
         if input.from == input.to && !self.dialogue.is_uploading() {
             return first;
@@ -442,13 +461,13 @@ impl Connection {
             limits.room = 0;
         }
         let mut bytes = &thread.buffer[input.from..input.to];
-        while self.pending.len() + 1 < BATCH {
+        while self.backlog().pending.len() + 1 < BATCH {
             let plain = self.dialogue.next_plain(&mut bytes, &limits);
             let Some(request) = plain.or_else(|| self.dialogue.next(&mut bytes, &limits)) else { break };
             if first.is_none() {
                 first = Some(request);
             } else {
-                self.pending.push_back(request);
+                self.backlog().pending.push_back(request);
             }
             if bytes.is_empty() || is_stranger {
                 break;
@@ -476,7 +495,7 @@ impl Connection {
             batch.lacking = core.engine().take_lacking().max(batch.lacking);
             has_output = self.hand_over(batch, before, core, hub, &mut out, &turn_log);
         });
-        self.pending.iter_mut().for_each(|request| request.own(bytes));
+        self.backlog().pending.iter_mut().for_each(|request| request.own(bytes));
         turn_log.tell(thread.turn.locked);
         thread.is_turn_spent = is_spent;
         self.notice_access(hub);
@@ -502,10 +521,11 @@ impl Connection {
     ) -> Batch {
         let mut is_first = true;
         loop {
-            if !core.admits(hub, &mut self.claim, &request, self.client, is_first) {
+            let client = self.client;
+            if !core.admits(hub, &mut self.backlog().claim, &request, client, is_first) {
                 // Not the sum with the requests behind it: their maximum is far more than most of them need.
                 let lacking = core.log_size(&request, self.client);
-                self.pending.push_front(request);
+                self.backlog().pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, is_spent: false };
             }
             let mut context = core.context(hub, self.client, now, self.half_closed);
@@ -514,8 +534,8 @@ impl Connection {
             let flow = self.dialogue.execute(request, &mut context, out);
             turn_log.after(&flow, &context, out, &mut scratch.notes);
             let is_spent = core.spend(COMMAND);
-            let goes_on = matches!(flow, Flow::Next) && !is_spent && !self.pending.is_empty();
-            let next = if goes_on && out.len() <= hub.max_output() { self.pending.pop_front() } else { None };
+            let goes_on = matches!(flow, Flow::Next) && !is_spent && self.has_pending();
+            let next = if goes_on && out.len() <= hub.max_output() { self.backlog().pending.pop_front() } else { None };
             let Some(next) = next else { return Batch { flow, lacking: 0, is_spent } };
             now = hub.clock().after(now);
             is_first = false;
@@ -543,9 +563,9 @@ impl Connection {
             Flow::WaitForInput => self.abortable = true,
             Flow::Close => {
                 self.closing = true;
-                self.pending.clear();
+                self.backlog().pending.clear();
             }
-            Flow::Continue(rest) => self.pending.push_front(Request::Continue(rest)),
+            Flow::Continue(rest) => self.backlog().pending.push_front(Request::Continue(rest)),
             Flow::Stop { graceful } => core.request_stop(graceful),
         }
         let promise = hub.log().and_then(|log| log.promise(before, core.required()).map(|promise| (log, promise)));
@@ -562,7 +582,7 @@ impl Connection {
             None => self.outbox.reply(out, waits, false),
         };
         if let (1.., Some(log)) = (batch.lacking, hub.log()) {
-            log.space().wait(&mut self.claim, batch.lacking, &self.outbox);
+            log.space().wait(&mut self.backlog.get_or_insert_default().claim, batch.lacking, &self.outbox);
         }
         has_output
     }

@@ -62,7 +62,8 @@ pub struct Outbox {
 
 #[derive(Debug, Default)]
 struct OutboxState {
-    output: Output,
+    /// `None` while nothing is pending, as it mostly is.
+    unsent: Option<Box<Unsent>>,
     /// The client waits for an event; its commands stay unread until then.
     waiting: bool,
     /// Number of promises that the log has not kept yet. Until it is 0, nothing is sent and no command is read.
@@ -79,6 +80,11 @@ struct OutboxState {
     broken: bool,
     /// The connection was dropped because the client did not read its events.
     overflown: bool,
+}
+
+#[derive(Debug, Default)]
+struct Unsent {
+    output: Output,
     /// Bytes of output that are charged, and how many of them are being freed because the connection was dropped.
     charged: u64,
     leaving: u64,
@@ -86,28 +92,56 @@ struct OutboxState {
     stuck: Option<Instant>,
 }
 
+impl Unsent {
+    /// Bytes that it takes, including those that it shares.
+    fn burden(&self) -> u64 {
+        self.charged + self.output.shared() as u64
+    }
+
+    /// Marks the charged bytes as about to be freed.
+    fn leave(&mut self, memory: &Memory) {
+        memory.leave(self.leaving, self.charged);
+        self.leaving = self.charged;
+    }
+}
+
 impl OutboxState {
+    fn unsent(&mut self) -> &mut Unsent {
+        self.unsent.get_or_insert_default()
+    }
+
+    /// The number of pending bytes.
+    fn length(&self) -> usize {
+        self.unsent.as_ref().map_or(0, |unsent| unsent.output.len())
+    }
+
+    fn stuck(&self) -> Option<Instant> {
+        self.unsent.as_ref().and_then(|unsent| unsent.stuck)
+    }
+
     /// Charges the current output, unless a thread is writing: that thread charges when it has finished. Nothing is
     /// charged up to the base amount that is counted for every connection.
     fn charge(&mut self, memory: &Memory) {
-        if self.flushing || self.charged == 0 && self.output.is_empty() {
-            return;
-        }
-        let mut footprint = self.output.footprint();
-        if footprint > CONNECTION_COST && footprint / 4 > self.output.len() as u64 {
+        let Some(unsent) = self.unsent.as_mut().filter(|_| !self.flushing) else { return };
+        let mut footprint = unsent.output.footprint();
+        if footprint > CONNECTION_COST && footprint / 4 > unsent.output.len() as u64 {
             // A thread's large buffer, passed on with a short reply.
-            self.output.shrink();
-            footprint = self.output.footprint();
+            unsent.output.shrink();
+            footprint = unsent.output.footprint();
         }
         let charged = footprint.saturating_sub(CONNECTION_COST);
-        memory.charge(self.charged, charged);
-        self.charged = charged;
+        memory.charge(unsent.charged, charged);
+        unsent.charged = charged;
+        if unsent.output.is_empty() && unsent.charged + unsent.leaving == 0 {
+            self.unsent = None;
+        }
     }
 
     /// Records that the socket is full. `some`: it accepted part of the output before.
     fn block(&mut self, some: bool) {
-        if some || self.stuck.is_none() {
-            self.stuck = Some(Instant::now());
+        let stuck = &mut self.unsent().stuck;
+        if some || stuck.is_none() {
+            *stuck = Some(Instant::now());
         }
     }
 
@@ -115,14 +149,8 @@ impl OutboxState {
     /// until the connection is freed, since freeing it takes long.
     fn overflow(&mut self, memory: &Memory) -> bool {
         self.overflown |= !self.broken;
-        self.leave(memory);
+        self.unsent.iter_mut().for_each(|unsent| unsent.leave(memory));
         !std::mem::replace(&mut self.broken, true)
-    }
-
-    /// Marks the charged bytes as about to be freed.
-    fn leave(&mut self, memory: &Memory) {
-        memory.leave(self.leaving, self.charged);
-        self.leaving = self.charged;
     }
 }
 
@@ -243,26 +271,27 @@ impl Outbox {
         }
         // Otherwise the thread's buffer would stay with a waiting client.
         if !out.is_empty() {
-            state.output.append(out);
+            state.unsent().output.append(out);
         }
         state.waiting = waits;
         state.holds += u32::from(held);
         state.charge(&self.owner.memory);
-        !state.output.is_empty() && state.holds == 0
+        state.length() > 0 && state.holds == 0
     }
 
     /// Returns the bytes of pending output, shared bytes included, and since when none of them was sent.
     pub fn burden(&self) -> (u64, Option<Instant>) {
         let state = self.state.lock();
-        (state.charged + state.output.shared() as u64, state.stuck)
+        state.unsent.as_ref().map_or((0, None), |unsent| (unsent.burden(), unsent.stuck))
     }
 
     /// Marks the charged bytes as being freed, since nobody sends any more. Returns `true` if there are enough that
     /// freeing them takes long.
     pub fn leave(&self) -> bool {
         let mut state = self.state.lock();
-        state.leave(&self.owner.memory);
-        state.charged + state.output.shared() as u64 > DISCARDED
+        let Some(unsent) = &mut state.unsent else { return false };
+        unsent.leave(&self.owner.memory);
+        unsent.burden() > DISCARDED
     }
 
     /// Holds the following events until [`Outbox::release`], because they promise what the log does not contain yet.
@@ -304,12 +333,12 @@ impl Outbox {
     /// or not.
     pub fn tell(&self, out: &mut Output, limits: NewsLimits) -> bool {
         let mut state = self.state.lock();
-        let most = if state.stuck.is_some() { limits.stuck } else { limits.reading };
-        if state.broken || state.output.len() > most {
+        let most = if state.stuck().is_some() { limits.stuck } else { limits.reading };
+        if state.broken || state.length() > most {
             *out = Output::new();
             return state.overflow(&self.owner.memory);
         }
-        state.output.append(out);
+        state.unsent().output.append(out);
         state.charge(&self.owner.memory);
         state.waiting = false;
         std::mem::take(&mut state.resume)
@@ -328,7 +357,7 @@ impl Outbox {
     /// Bytes of replies that the peer has not accepted yet, or `None` if they wait for the log.
     pub fn unread(&self) -> Option<usize> {
         let state = self.state.lock();
-        (state.holds == 0 && !state.awaiting_space).then(|| state.output.len() + self.stream.unsent())
+        (state.holds == 0 && !state.awaiting_space).then(|| state.length() + self.stream.unsent())
     }
 
     /// Makes the owner check the connection again.
@@ -344,15 +373,15 @@ impl Outbox {
             WriteState::Broken
         } else if state.holds > 0 {
             WriteState::AwaitingDurability
-        } else if state.waiting && !(closing && (state.flushing || !state.output.is_empty())) {
+        } else if state.waiting && !(closing && (state.flushing || state.length() > 0)) {
             WriteState::Waiting
-        } else if closing && state.output.is_empty() && !state.flushing {
+        } else if closing && state.length() == 0 && !state.flushing {
             WriteState::Drained
-        } else if closing || state.output.len() > max_output {
+        } else if closing || state.length() > max_output {
             WriteState::Full
         } else if state.awaiting_space {
             WriteState::AwaitingSpace
-        } else if state.flushing || !state.output.is_empty() {
+        } else if state.flushing || state.length() > 0 {
             WriteState::Open
         } else {
             WriteState::Clear
@@ -374,10 +403,10 @@ impl Outbox {
             return true;
         };
         let mut state = self.state.lock();
-        debug_assert!(state.output.is_empty() && !state.flushing, "somebody else has something to send");
+        debug_assert!(state.length() == 0 && !state.flushing, "somebody else has something to send");
         let rest = std::mem::take(out);
         if error.kind() == ErrorKind::WouldBlock {
-            state.output = rest;
+            state.unsent().output = rest;
             state.block(true);
             state.charge(&self.owner.memory);
         } else {
@@ -390,7 +419,7 @@ impl Outbox {
     /// does.
     pub fn flush_news(&self, spare: &mut Output) {
         let state = self.state.lock();
-        if state.stuck.is_none() || state.flushing {
+        if state.stuck().is_none() || state.flushing {
             self.flush_locked(state, spare);
         }
     }
@@ -402,7 +431,8 @@ impl Outbox {
 
     /// Handles a peer that is gone. Pending output stays until the connection is freed, since freeing it takes long.
     fn break_off(&self, mut state: MutexGuard<'_, OutboxState>, output: Output) -> Flushed {
-        (state.output, state.broken, state.flushing) = (output, true, false);
+        state.unsent().output = output;
+        (state.broken, state.flushing) = (true, false);
         state.charge(&self.owner.memory);
         drop(state);
         self.wake_owner();
@@ -418,12 +448,12 @@ impl Outbox {
             state.again = true;
             return Flushed::Later;
         }
-        if state.broken || state.output.is_empty() {
+        if state.broken || state.length() == 0 {
             return if state.broken { Flushed::Broken } else { Flushed::Done };
         }
         state.flushing = true;
         for _ in 0..ROUNDS {
-            let mut output = std::mem::take(&mut state.output);
+            let mut output = std::mem::take(&mut state.unsent().output);
             drop(state);
             let before = output.len();
             let sent = self.transmit(&mut output);
@@ -431,10 +461,10 @@ impl Outbox {
             let some = output.len() < before;
             let again = std::mem::take(&mut state.again);
             if sent.is_ok() {
-                state.stuck = None;
+                state.unsent().stuck = None;
             }
             match sent {
-                Ok(()) if state.output.is_empty() => {
+                Ok(()) if state.length() == 0 => {
                     state.flushing = false;
                     state.charge(&self.owner.memory);
                     let resume = !state.waiting && std::mem::take(&mut state.resume);
@@ -455,8 +485,9 @@ impl Outbox {
                 }
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    output.append(&mut state.output);
-                    state.output = output;
+                    let unsent = state.unsent();
+                    output.append(&mut unsent.output);
+                    unsent.output = output;
                     state.block(some);
                     if !again || state.holds > 0 {
                         state.flushing = false;
@@ -465,7 +496,7 @@ impl Outbox {
                     }
                 }
                 Err(_) => {
-                    output.append(&mut state.output);
+                    output.append(&mut state.unsent().output);
                     return self.break_off(state, output);
                 }
             }
@@ -480,9 +511,10 @@ impl Outbox {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        let state = self.state.get_mut();
-        self.owner.memory.charge(state.charged, 0);
-        self.owner.memory.leave(state.leaving, 0);
+        if let Some(unsent) = &self.state.get_mut().unsent {
+            self.owner.memory.charge(unsent.charged, 0);
+            self.owner.memory.leave(unsent.leaving, 0);
+        }
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
             self.owner.memory.charge(SESSION_COST, 0);

@@ -29,7 +29,7 @@ const KEPT: Duration = Duration::from_millis(100);
 const WAITS: u8 = 64;
 
 /// The space that a connection waits for, or has waited for and not used yet.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Claim {
     bytes: u64,
     /// How often it has waited for the same command.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
 use slab::Slab;
+use smallvec::SmallVec;
 
 use super::handle::{ClientHandle, ClientId, Handle, TubeHandle};
 use super::heap::Heap;
@@ -126,8 +127,8 @@ pub struct ClientState {
     /// The tube it uses; [`NIL`] if its commands name a tube.
     pub(in crate::engine) used: u32,
     pub(in crate::engine) watched: WatchList,
-    /// The reserved jobs, ordered by the end of their time to run.
-    pub(in crate::engine) reserved: Heap<(Time, JobId)>,
+    /// See [`ClientState::reserved`]; `None` before the first one.
+    held: Option<Box<Heap<(Time, JobId)>>>,
     pub(in crate::engine) waiting: Option<Waiting>,
     /// The number of the current wait or idle period. The client is queued in the tubes whose watches have this number.
     pub(in crate::engine) wait: u32,
@@ -173,9 +174,19 @@ impl ClientState {
         self.waiting.is_some_and(Waiting::is_for_job)
     }
 
+    /// The reserved jobs, ordered by the end of their time to run.
+    pub(in crate::engine) fn reserved(&self) -> &Heap<(Time, JobId)> {
+        const NONE: &Heap<(Time, JobId)> = &Heap::new();
+        self.held.as_deref().unwrap_or(NONE)
+    }
+
+    pub(in crate::engine) fn reserved_mut(&mut self) -> &mut Heap<(Time, JobId)> {
+        self.held.get_or_insert_default()
+    }
+
     /// When the first of its reservations ends.
     pub(in crate::engine) fn nearest_end(&self) -> Time {
-        self.reserved.first().map_or(Time::NEVER, |((end, _), _)| end)
+        self.reserved().first().map_or(Time::NEVER, |((end, _), _)| end)
     }
 
     /// Returns `true` if a reservation is in its last second.
@@ -385,9 +396,10 @@ const INDEXED_FROM: usize = 32;
 /// replaces a removed one, as in beanstalkd.
 #[derive(Debug, Default)]
 pub struct WatchList {
-    numbers: Vec<u32>,
+    /// Nearly all lists are short and need no allocation.
+    numbers: SmallVec<[u32; 4]>,
     /// Maps a tube to its position in `numbers`; only for long lists.
-    index: Option<BTreeMap<u32, u32>>,
+    index: Option<Box<BTreeMap<u32, u32>>>,
 }
 
 impl WatchList {
@@ -431,7 +443,7 @@ impl WatchList {
             }
             None if self.numbers.len() >= INDEXED_FROM => {
                 let tubes = self.numbers.iter().map(|&number| watches.get(number).tube);
-                self.index = Some(tubes.zip(0..).collect());
+                self.index = Some(Box::new(tubes.zip(0..).collect()));
             }
             None => {}
         }

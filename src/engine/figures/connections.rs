@@ -63,7 +63,8 @@ impl Engine {
     /// The figures of the client with this number, if it is connected, or those of the leases, if there are any.
     pub fn client_stats(&self, number: u32, now: Time) -> Option<ClientStats<'_>> {
         let state = self.clients.get(number).filter(|state| state.leaving.is_none())?;
-        let ClientState { connection, used, watched, reserved, connected, heard, .. } = state;
+        let ClientState { connection, used, watched, connected, heard, .. } = state;
+        let reserved = state.reserved();
         if *connection == 0 && reserved.len() == 0 {
             return None;
         }

@@ -44,7 +44,7 @@ impl Engine {
     fn client_due(&mut self, client: ClientId, now: Time) {
         let state = &self.clients[client];
         let waiting = state.waiting;
-        match state.reserved.first() {
+        match state.reserved().first() {
             Some(((end, _), slot)) if end <= now => return self.expire(slot, now),
             _ => {}
         }
@@ -78,7 +78,7 @@ impl Engine {
     /// Lets expire what `client` holds beyond its time, as far as the turn's steps go. A tick does so for everybody,
     /// but only a part at a time when very much is due at once, and nobody must be warned of what is over.
     pub(in crate::engine) fn catch_up(&mut self, client: ClientId, now: Time) -> Progress {
-        while let Some(((end, _), slot)) = self.clients[client].reserved.first() {
+        while let Some(((end, _), slot)) = self.clients[client].reserved().first() {
             if end > now {
                 break;
             }

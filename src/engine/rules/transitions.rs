@@ -102,7 +102,7 @@ impl Engine {
                 tube.counts.reserved += 1;
                 self.store.counts.reserved += 1;
                 let client = &mut self.clients[ClientId(holder)];
-                client.reserved.push(key, slot, &mut self.store.jobs);
+                client.reserved_mut().push(key, slot, &mut self.store.jobs);
                 self.retime_client(holder);
                 if let Some(lane) = lane {
                     self.count_reserved(lane, slot, true);
@@ -205,7 +205,7 @@ impl Engine {
                 let client = &mut self.clients[ClientId(holder)];
                 match &mut client.leaving {
                     Some(leaving) if is_leaving => drop(leaving.remove(place, &mut self.store.jobs)),
-                    _ => drop(client.reserved.remove(place, &mut self.store.jobs)),
+                    _ => drop(client.reserved_mut().remove(place, &mut self.store.jobs)),
                 }
                 let job = self.store.jobs.get_mut(slot);
                 job.holder = NIL;

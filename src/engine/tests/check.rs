@@ -234,12 +234,12 @@ impl Engine {
                 (client.waits_for_job() || client.idle_state == IdleState::Idle) && client.search.is_none();
             assert!(!must_stand || client.stands(watched), "{number:?} waits in all its tubes or none");
         }
-        client.reserved.check(|slot| self.store.jobs.get(slot).place());
+        client.reserved().check(|slot| self.store.jobs.get(slot).place());
         if let Some(waiting) = client.waiting.filter(|waiting| !waiting.is_for_job()) {
             let attached = self.store.extras.find_attached(waiting.outcome, &client.attached);
             assert!(attached.is_some(), "{number:?} waits for the outcome of a job that does not know");
         }
-        for (key, slot) in client.reserved.iter() {
+        for (key, slot) in client.reserved().iter() {
             let job = self.store.jobs.get(slot);
             assert_eq!((job.state(), job.holder, job.due_key()), (State::Reserved, number.0, key));
             assert!(!job.is_leaving(), "{:?} is with a client that stays", job.id);
@@ -319,7 +319,7 @@ impl Engine {
         memory.jobs += self.store.jobs.spare();
         assert_eq!(self.memory(), memory, "the account of memory");
         let leaving = |client: &ClientState| client.leaving.as_ref().map_or(0, |leaving| leaving.len());
-        let held: usize = self.clients.iter().map(|(_, client)| client.reserved.len() + leaving(client)).sum();
+        let held: usize = self.clients.iter().map(|(_, client)| client.reserved().len() + leaving(client)).sum();
         assert_eq!(self.clients.leaving, self.clients.iter().filter(|(_, client)| client.leaving.is_some()).count());
         assert_eq!(held as u64, counts.reserved, "every reserved job is with its holder");
         let count = |test: fn(&ClientState) -> bool| self.clients.iter().filter(|(_, client)| test(client)).count();

@@ -56,17 +56,17 @@ impl Engine {
         if self.catch_up(client, now) == Progress::More {
             return (Progress::More, 0);
         }
-        if self.clients[client].reserved.len() != touch.held {
+        if self.clients[client].reserved().len() != touch.held {
             touch.at = 0;
         }
         let mut progress = Progress::Done;
-        while touch.at < self.clients[client].reserved.len() {
+        while touch.at < self.clients[client].reserved().len() {
             if self.agenda.steps.are_used_up() {
                 progress = Progress::More;
                 break;
             }
             self.agenda.steps.take(1);
-            let slot = self.clients[client].reserved.member_at(touch.at);
+            let slot = self.clients[client].reserved().member_at(touch.at);
             let job = self.store.jobs.get_mut(slot);
             let due = touch.begin + job.ttr();
             if job.due >= due {
@@ -76,10 +76,10 @@ impl Engine {
             // It sinks, and what rises into its place is looked at next.
             job.due = due;
             let (place, key) = (job.place(), job.due_key());
-            self.clients[client].reserved.change(place, key, &mut self.store.jobs);
+            self.clients[client].reserved_mut().change(place, key, &mut self.store.jobs);
         }
         self.retime_client(client.0);
-        touch.held = self.clients[client].reserved.len();
+        touch.held = self.clients[client].reserved().len();
         (progress, touch.held)
     }
 

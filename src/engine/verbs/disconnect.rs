@@ -48,7 +48,7 @@ impl Engine {
                 let extras = self.detach(member, client);
                 self.orphaned(extras);
                 self.agenda.steps.take(MOVE);
-            } else if let Some(slot) = state.reserved.pop_last() {
+            } else if let Some(slot) = state.reserved_mut().pop_last() {
                 let job = self.store.jobs.get_mut(slot);
                 job.set_leaving(true);
                 let key = (job.pri, job.id);
@@ -87,7 +87,7 @@ impl Engine {
     ) -> Progress {
         let tube = tube.map(|name| self.tubes.find(name).unwrap_or(NIL));
         let is_meant = |job: &Job| tube.is_none_or(|tube| tube == job.tube);
-        let held = &self.clients[client].reserved;
+        let held = self.clients[client].reserved();
         if place.is_none() && held.len() as u64 * MOVE <= self.agenda.steps.left() {
             let jobs = held.iter().map(|(_, slot)| self.store.jobs.get(slot)).filter(|job| is_meant(job));
             let mut ids: Vec<JobId> = jobs.map(|job| job.id).collect();
@@ -106,12 +106,12 @@ impl Engine {
         let mut at = same.map_or(held.len(), |place| place.at);
         while at > 0 {
             if self.agenda.steps.are_used_up() {
-                *place = Some(GiveBack { at, held: self.clients[client].reserved.len() });
+                *place = Some(GiveBack { at, held: self.clients[client].reserved().len() });
                 return Progress::More;
             }
             at -= 1;
             self.agenda.steps.take(1);
-            let held = &self.clients[client].reserved;
+            let held = self.clients[client].reserved();
             let slot = held.member_at(at);
             if is_meant(self.store.jobs.get(slot)) {
                 // Then some that were not looked at move behind this place.
@@ -119,7 +119,7 @@ impl Engine {
                 self.end_reservation(slot, Cause::HangUp, now);
                 self.agenda.steps.take(MOVE);
                 if again {
-                    at = self.clients[client].reserved.len();
+                    at = self.clients[client].reserved().len();
                 }
             }
         }
@@ -130,7 +130,7 @@ impl Engine {
     /// outcome.
     pub fn is_engaged(&self, client: ClientId) -> bool {
         let state = &self.clients[client];
-        let holds = state.reserved.first().is_some() || !state.attached.is_empty();
+        let holds = state.reserved().first().is_some() || !state.attached.is_empty();
         holds || state.waiting.is_some() || state.idle_state == IdleState::Idle
     }
 }

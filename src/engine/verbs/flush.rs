@@ -4,7 +4,6 @@
 //!
 //! Touches: agenda, clients, store, tubes.
 
-use crate::engine::data::client::ClientState;
 use crate::engine::data::event::Outcome;
 use crate::engine::data::handle::ClientId;
 use crate::engine::data::job::{JobId, JobView, State};
@@ -150,9 +149,9 @@ impl Engine {
 
     /// The same, found in one go among all that clients hold.
     fn first_reserved(&self, number: u32) -> Option<u32> {
-        let held = self.clients.iter().flat_map(|(_, ClientState { reserved, leaving, .. })| {
-            let leaving = leaving.iter().flat_map(|leaving| leaving.iter());
-            reserved.iter().map(|(_, slot)| slot).chain(leaving.map(|(_, slot)| slot))
+        let held = self.clients.iter().flat_map(|(_, client)| {
+            let leaving = client.leaving.iter().flat_map(|leaving| leaving.iter());
+            client.reserved().iter().map(|(_, slot)| slot).chain(leaving.map(|(_, slot)| slot))
         });
         held.filter(|&slot| self.store.jobs.get(slot).tube == number)
             .min_by_key(|&slot| self.store.jobs.get(slot).due_key())

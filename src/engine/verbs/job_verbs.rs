@@ -140,7 +140,7 @@ impl Engine {
         let job = self.store.jobs.get_mut(slot);
         job.due = now + job.ttr();
         let (place, key) = (job.place(), job.due_key());
-        self.clients[client].reserved.change(place, key, &mut self.store.jobs);
+        self.clients[client].reserved_mut().change(place, key, &mut self.store.jobs);
         self.retime_client(client.0);
         true
     }

@@ -175,7 +175,15 @@ enum Reading {
     /// The body of a command.
     Body(Box<Arriving>),
     /// A body that nobody wants, and what is answered behind it.
-    Skip { left: u64, answer: &'static [u8], counts_producer: bool, name: CommandName },
+    Skip(Box<Skip>),
+}
+
+#[derive(Debug)]
+struct Skip {
+    left: u64,
+    answer: &'static [u8],
+    counts_producer: bool,
+    name: CommandName,
 }
 
 /// The numbers of a put but for the last.
@@ -224,10 +232,10 @@ impl Decoder {
                     let Reading::Body(arriving) = std::mem::take(&mut self.state) else { unreachable!() };
                     return Some(with_body(arriving.line, whole, arriving.body.finish()));
                 }
-                Reading::Skip { left, answer, counts_producer, name } => {
-                    swallow(left, input)?;
-                    let command = Command::PutRefused { answer, counts_producer: *counts_producer };
-                    let counts = Some(*name);
+                Reading::Skip(skip) => {
+                    swallow(&mut skip.left, input)?;
+                    let Skip { answer, counts_producer, name, .. } = **skip;
+                    let (counts, command) = (Some(name), Command::PutRefused { answer, counts_producer });
                     self.state = Reading::Line;
                     return Some(Request { counts, command });
                 }
@@ -359,7 +367,7 @@ impl Decoder {
 
     /// Passes over the body that follows, behind which this is answered.
     fn skip(&mut self, size: u32, answer: &'static [u8], counts_producer: bool, name: CommandName) -> Option<Request> {
-        self.state = Reading::Skip { left: u64::from(size) + 2, answer, counts_producer, name };
+        self.state = Reading::Skip(Box::new(Skip { left: u64::from(size) + 2, answer, counts_producer, name }));
         None
     }
 

@@ -23,7 +23,7 @@ impl Connection {
 
     /// Requires the client to authenticate by `until`.
     pub fn put_on_probation(&mut self, until: Instant, place: Stranger) {
-        self.probation = Some((until, place));
+        self.probation = Some(Box::new((until, place)));
     }
 
     /// Returns `true` if the client has not authenticated yet.
@@ -33,7 +33,7 @@ impl Connection {
 
     /// Returns `true` if the client had to authenticate by `until` and did not.
     pub fn must_prove_by(&self, until: Instant) -> bool {
-        self.probation.as_ref().is_some_and(|(at, _)| *at == until)
+        self.probation.as_ref().is_some_and(|probation| probation.0 == until)
     }
 
     /// Applies a new access file. Returns `false` if the connection must be closed.

@@ -16,7 +16,7 @@ const DISCARDED: u64 = 1 << 20;
 impl Connection {
     /// Takes the command in progress that is completed although the client is gone, if there is one.
     pub fn take_operation(&mut self) -> Option<LongCommand> {
-        match self.pending.pop_front()? {
+        match self.backlog.as_mut()?.pending.pop_front()? {
             Request::Continue(rest) => rest.into_operation(),
             _ => None,
         }
@@ -31,13 +31,15 @@ impl Connection {
         if is_heavy || Arc::strong_count(&self.outbox) > 1 {
             let _ = self.outbox.stream().deregister(registry);
         }
-        hub.memory().charge(self.ahead, 0);
-        hub.memory().charge_upload(self.uploading, 0);
-        if self.ahead + self.uploading > DISCARDED {
-            hub.discard((self.dialogue, self.pending));
-        }
-        if let Some(log) = hub.log() {
-            log.space().forget(self.claim, &self.outbox);
+        if let Some(backlog) = self.backlog {
+            hub.memory().charge(backlog.ahead, 0);
+            hub.memory().charge_upload(backlog.uploading, 0);
+            if let Some(log) = hub.log() {
+                log.space().forget(backlog.claim, &self.outbox);
+            }
+            if backlog.charged() > DISCARDED {
+                hub.discard((self.dialogue, backlog));
+            }
         }
         if is_heavy {
             hub.discard(self.outbox);
@@ -49,14 +51,15 @@ impl Connection {
     /// Charges `ahead` bytes of unprocessed input, including a partially received body.
     pub(super) fn charge(&mut self, ahead: u64, hub: &Hub) {
         let uploading = self.dialogue.uploading();
-        if ahead + uploading + self.ahead + self.uploading == 0 {
+        let backlog = self.backlog();
+        if ahead + uploading + backlog.charged() == 0 {
             return;
         }
-        hub.memory().charge(self.ahead, ahead);
-        hub.memory().charge_upload(self.uploading, uploading);
-        (self.ahead, self.uploading) = (ahead, uploading);
-        if ahead + uploading > 0 && std::mem::take(&mut self.spoke) {
-            self.heard = Some(Instant::now());
+        hub.memory().charge(backlog.ahead, ahead);
+        hub.memory().charge_upload(backlog.uploading, uploading);
+        (backlog.ahead, backlog.uploading) = (ahead, uploading);
+        if ahead + uploading > 0 && std::mem::take(&mut backlog.spoke) {
+            backlog.heard = Some(Instant::now());
         }
     }
 
@@ -64,7 +67,8 @@ impl Connection {
     /// any of it.
     pub fn burden(&self) -> (u64, Option<Instant>) {
         let (unread, stuck) = self.outbox.burden();
-        let own = self.ahead + self.uploading;
-        (unread + own, stuck.max(self.heard.filter(|_| own > 0)))
+        let Some(backlog) = &self.backlog else { return (unread, stuck) };
+        let own = backlog.charged();
+        (unread + own, stuck.max(backlog.heard.filter(|_| own > 0)))
     }
 }

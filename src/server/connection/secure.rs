@@ -39,7 +39,7 @@ impl Connection {
         }
         match arrived {
             Ok(arrived) => {
-                self.spoke = true;
+                self.backlog().spoke = true;
                 self.readable = arrived.more || self.half_closed || self.urgent;
                 if arrived.ended {
                     self.end_input();
