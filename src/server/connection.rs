@@ -14,6 +14,7 @@ mod secure;
 
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, IoSliceMut};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -209,6 +210,11 @@ impl Connection {
     /// The client's number in the engine.
     pub fn client(&self) -> ClientId {
         self.client
+    }
+
+    /// The number of its file.
+    pub fn file(&self) -> usize {
+        self.outbox.stream().as_raw_fd() as usize
     }
 
     /// The address of the peer.

@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 use nix::libc::{EMFILE, ENFILE};
 
 use super::admission::Refusal;
-use super::handle::ThreadHandle;
+use super::arrivals::{Arrival, Arrivals};
 use super::hub::Hub;
-use super::message::Message;
 use super::socket::{Listener, PeerAddress, Stream};
 use crate::protocol::Wire;
 
@@ -31,7 +30,7 @@ const QUIET: Duration = Duration::from_secs(60);
 /// The pool as seen by listeners.
 #[derive(Debug)]
 pub struct Threads {
-    pub owners: Vec<Arc<ThreadHandle>>,
+    pub arrivals: Vec<Arc<Arrivals>>,
     /// Number of connections, for distribution in turn.
     pub next: AtomicUsize,
 }
@@ -95,8 +94,11 @@ impl Acceptor<'_> {
         match permit {
             Ok(permit) => {
                 let turn = self.threads.next.fetch_add(1, Ordering::Relaxed);
-                let owner = &self.threads.owners[turn % self.threads.owners.len()];
-                owner.send(Message::Adopt(stream, peer, self.wire, permit));
+                let arrivals = &self.threads.arrivals[turn % self.threads.arrivals.len()];
+                if let Err(error) = arrivals.add(Arrival { stream, peer, wire: self.wire, permit }) {
+                    log::warn!("{peer}: cannot be served: {error}");
+                    admission.leave(permit);
+                }
             }
             Err(refusal) => self.turn_away(&stream, peer, refusal),
         }

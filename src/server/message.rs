@@ -6,16 +6,11 @@ use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 
-use super::admission::Permit;
-use super::socket::{PeerAddress, Stream};
 use crate::access::AccessTable;
-use crate::protocol::Wire;
 
 /// A message from another thread to a pool thread.
 #[derive(Debug)]
 pub enum Message {
-    /// Take over this connection, with its peer, its protocol and its admission permit.
-    Adopt(Stream, PeerAddress, Wire, Permit),
     /// Check this connection again. The connection may have ended and its number may be reused, which is harmless.
     Resume(usize),
     /// Apply a new access file.

@@ -7,6 +7,7 @@
 
 mod admission;
 mod alarm;
+mod arrivals;
 mod clock;
 mod command_log;
 mod connection;

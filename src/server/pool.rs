@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::ControlFlow;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
 use super::admission::Permit;
+use super::arrivals::{Arrival, Arrivals};
 use super::connection::{Connection, Next, Seen, ThreadScratch};
 use super::delivery::Outbox;
 use super::durability::Durability;
@@ -31,8 +33,11 @@ use super::tls::TlsSession;
 use crate::access::AccessTable;
 use crate::protocol::{Output, Wire};
 
-/// The token of the waker; connections are numbered from zero.
+/// The token of the waker; that of a connection is the number of its file.
 const WAKER: Token = Token(usize::MAX);
+
+/// No connection has this number.
+const VACANT: u32 = u32::MAX;
 
 /// Maximum number of readiness events per poll.
 const EVENTS: usize = 256;
@@ -75,7 +80,10 @@ pub struct PoolThread {
     poll: Poll,
     owner: Arc<ThreadHandle>,
     inbox: Receiver<Message>,
+    arrivals: Arc<Arrivals>,
     connections: Slab<Connection>,
+    /// The number of each connection, by the number of its file, which the poller reports; [`VACANT`] without one.
+    numbers: Vec<u32>,
     /// The admission permit of each connection, by its number.
     seats: Vec<Permit>,
     /// Connections with more work, in the order of their turns.
@@ -122,6 +130,7 @@ impl PoolThread {
     pub fn new(hub: Arc<Hub>, number: usize) -> io::Result<(PoolThread, Arc<ThreadHandle>)> {
         let poll = Poll::new()?;
         let (sender, inbox) = unbounded();
+        let arrivals = Arc::new(Arrivals::new(poll.registry().try_clone()?));
         let waker = Waker::new(poll.registry(), WAKER)?;
         let owner = Arc::new(ThreadHandle::new(sender, waker, hub.memory().clone(), hub.config().lease.clone()));
         let thread = PoolThread {
@@ -131,7 +140,9 @@ impl PoolThread {
             poll,
             owner: owner.clone(),
             inbox,
+            arrivals,
             connections: Slab::new(),
+            numbers: Vec::new(),
             seats: Vec::new(),
             again: VecDeque::new(),
             turns: 0,
@@ -144,6 +155,11 @@ impl PoolThread {
             quiescing: Vec::new(),
         };
         Ok((thread, owner))
+    }
+
+    /// Where listeners leave connections for this thread.
+    pub fn arrivals(&self) -> Arc<Arrivals> {
+        self.arrivals.clone()
     }
 
     /// Serves connections until told to stop, or until the spare thread has taken over. Between two polls only one
@@ -216,7 +232,10 @@ impl PoolThread {
         let count = events.iter().count();
         self.scratch.turn.sharers = (count / CROWD) as u64;
         for event in events {
-            if event.token() != WAKER {
+            if event.token() == WAKER {
+                continue;
+            }
+            if let Some(number) = self.number_of(event.token()) {
                 let closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
                 let seen = Seen {
                     readable: event.is_readable(),
@@ -226,9 +245,9 @@ impl PoolThread {
                     gone: event.is_read_closed() && event.is_write_closed() || event.is_error(),
                 };
                 if let Some(idle) = &mut self.idle {
-                    idle.heard(event.token().0);
+                    idle.heard(number);
                 }
-                self.look(event.token().0, seen, count > CROWD);
+                self.look(number, seen, count > CROWD);
             }
         }
         // Only as many as there are now: other connections must be served, and replies brought to the log.
@@ -237,7 +256,6 @@ impl PoolThread {
         for _ in 0..notes.min(CROWD) {
             let Ok(note) = self.inbox.try_recv() else { break };
             match note {
-                Message::Adopt(stream, peer, wire, permit) => self.adopt(stream, peer, wire, permit),
                 Message::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }, false),
                 Message::Renew(table) => self.renewal = Some((table, 0)),
                 Message::Quiesce(waiting) => self.quiescing.push(waiting),
@@ -347,13 +365,29 @@ impl PoolThread {
         }
     }
 
-    fn adopt(&mut self, mut stream: Stream, peer: PeerAddress, wire: Wire, permit: Permit) {
+    /// Returns the number of the connection with this token, and takes it from the arrivals if it is new. `None` if it
+    /// is gone.
+    fn number_of(&mut self, token: Token) -> Option<usize> {
+        loop {
+            if let Some(number) = self.numbers.get(token.0).filter(|number| **number != VACANT) {
+                return Some(*number as usize);
+            }
+            // Those that came before are taken first, which are reported as well.
+            loop {
+                let (arrival, is_it) = self.arrivals.take(token)?;
+                self.adopt(arrival);
+                if is_it {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn adopt(&mut self, arrival: Arrival) {
+        let Arrival { stream, peer, wire, permit } = arrival;
         let entry = self.connections.vacant_entry();
         let number = entry.key();
-        if let Err(error) = stream.register(self.poll.registry(), Token(number)) {
-            log::warn!("{peer}: cannot be served: {error}");
-            return self.hub.admission().leave(permit);
-        }
+        let file = stream.as_raw_fd() as usize;
         let is_tls = matches!(peer, PeerAddress::Tls(_));
         // With TLS, the end of the handshake identifies the client.
         let gate = self.hub.gate().filter(|_| !is_tls);
@@ -382,6 +416,10 @@ impl PoolThread {
         if wire == Wire::Http {
             self.operators.enter(number);
         }
+        if self.numbers.len() <= file {
+            self.numbers.resize(file + 1, VACANT);
+        }
+        self.numbers[file] = number as u32;
     }
 
     /// Handles readiness of a connection. In a crowd, a connection not known as light joins the queue of those with
@@ -492,6 +530,7 @@ impl PoolThread {
     fn close(&mut self, number: usize) {
         self.operators.leave(number);
         let mut connection = self.connections.remove(number);
+        self.numbers[connection.file()] = VACANT;
         let operation = connection.take_operation();
         if connection.queued {
             self.again.retain(|&other| other != number);
@@ -547,7 +586,7 @@ mod tests {
     fn thread_with_clients(count: usize) -> (PoolThread, Vec<UnixStream>) {
         let config = Config { max_memory: MAX, ..Config::embedded() };
         let hub = Arc::new(Hub::new(config, Clock::system(), None, None, 0).expect("a queue in memory"));
-        let (mut thread, owner) = PoolThread::new(hub.clone(), 0).expect("a poller");
+        let (mut thread, _) = PoolThread::new(hub.clone(), 0).expect("a poller");
         let mut clients = Vec::new();
         for _ in 0..count {
             let (ours, theirs) = UnixStream::pair().expect("two sockets");
@@ -555,7 +594,8 @@ mod tests {
             theirs.set_nonblocking(true).expect("a socket");
             let Ok(permit) = hub.admission().admit(&PeerAddress::Unix) else { panic!("no room for a connection") };
             let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
-            owner.send(Message::Adopt(stream, PeerAddress::Unix, Wire::Beanstalk, permit));
+            let arrival = Arrival { stream, peer: PeerAddress::Unix, wire: Wire::Beanstalk, permit };
+            thread.arrivals.add(arrival).expect("it can be polled");
             clients.push(theirs);
         }
         while thread.round() {}

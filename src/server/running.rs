@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::arrivals::Arrivals;
 use super::clock::Clock;
 use super::handle::ThreadHandle;
 use super::hub::Hub;
@@ -40,6 +41,7 @@ pub struct Running {
     inherited: bool,
     owners: Vec<Arc<ThreadHandle>>,
     relief: Arc<Relief<PoolThread>>,
+    arrivals: Vec<Arc<Arrivals>>,
     listener_threads: Vec<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
     log_threads: Vec<JoinHandle<()>>,
@@ -54,6 +56,7 @@ impl Running {
             inherited,
             owners: Vec::new(),
             relief,
+            arrivals: Vec::new(),
             listener_threads: Vec::new(),
             threads: Vec::new(),
             log_threads: Vec::new(),
@@ -66,6 +69,7 @@ impl Running {
         for number in 0..self.hub.config().threads.max(1) {
             let (thread, owner) = PoolThread::new(self.hub.clone(), number)?;
             self.owners.push(owner);
+            self.arrivals.push(thread.arrivals());
             self.start_in_pool(format!("pool-{number}"), Some(Box::new(thread)))?;
         }
         if self.hub.log().is_some() {
@@ -79,7 +83,7 @@ impl Running {
             let hub = self.hub.clone();
             self.log_threads.push(spawn(name.to_owned(), move || run(&hub, hub.log().expect("a log")))?);
         }
-        let threads = Arc::new(Threads { owners: self.owners.clone(), next: AtomicUsize::new(0) });
+        let threads = Arc::new(Threads { arrivals: std::mem::take(&mut self.arrivals), next: AtomicUsize::new(0) });
         for (listener, wire) in &self.listeners {
             let (listener, wire, hub, threads) = (listener.clone(), *wire, self.hub.clone(), threads.clone());
             let run = move || listener::run(&listener, wire, &hub, &threads);

@@ -8,10 +8,9 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use super::arrivals::Arrival;
 use super::clock::Clock;
-use super::handle::ThreadHandle;
 use super::hub::{Hub, TurnScratch};
-use super::message::Message;
 use super::pool::PoolThread;
 use super::segments;
 use super::socket::{PeerAddress, Stream};
@@ -25,7 +24,6 @@ use crate::shared::atomic::AtomicU64;
 pub struct Stepped {
     hub: Arc<Hub>,
     pool: PoolThread,
-    owner: Arc<ThreadHandle>,
     scratch: TurnScratch,
 }
 
@@ -41,9 +39,9 @@ impl Stepped {
         let at = AtomicU64::new(now.nanos());
         let clock = if whole { Clock::Manual(at) } else { Clock::Stepped(at) };
         let hub = Arc::new(Hub::new(config, clock, storage, None, 1)?);
-        let (pool, owner) =
+        let (pool, _) =
             PoolThread::new(hub.clone(), 0).map_err(|error| OpenError::File("a poller".to_owned(), error))?;
-        Ok(Stepped { hub, pool, owner, scratch: TurnScratch::default() })
+        Ok(Stepped { hub, pool, scratch: TurnScratch::default() })
     }
 
     /// Creates a connection, which the server sees in its next round. Returns the non-blocking client end.
@@ -54,7 +52,7 @@ impl Stepped {
         let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
         let peer = PeerAddress::Unix;
         let permit = self.hub.admission().admit(&peer).map_err(|refusal| io::Error::other(refusal.reason()))?;
-        self.owner.send(Message::Adopt(stream, peer, wire, permit));
+        self.pool.arrivals().add(Arrival { stream, peer, wire, permit })?;
         Ok(theirs)
     }
 

@@ -1,0 +1,63 @@
+//! Accepted connections on their way to a pool thread.
+//!
+//! Owns the hand-over: the listener registers a connection with the thread's poller, whose report of the new connection
+//! makes the thread take it. So nobody wakes the thread, and a first request that has arrived meanwhile comes with the
+//! same report. Must not serve connections.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use mio::{Registry, Token};
+use parking_lot::Mutex;
+
+use super::admission::Permit;
+use super::socket::{PeerAddress, Stream};
+use crate::protocol::Wire;
+
+/// A connection, with its peer, its protocol and its admission permit.
+#[derive(Debug)]
+pub struct Arrival {
+    pub stream: Stream,
+    pub peer: PeerAddress,
+    pub wire: Wire,
+    pub permit: Permit,
+}
+
+impl Arrival {
+    /// The token under which the poller reports it: the number of its file.
+    fn token(&self) -> Token {
+        Token(self.stream.as_raw_fd() as usize)
+    }
+}
+
+/// The connections that one pool thread has not taken yet.
+#[derive(Debug)]
+pub struct Arrivals {
+    registry: Registry,
+    waiting: Mutex<VecDeque<Arrival>>,
+}
+
+impl Arrivals {
+    /// Creates the queue of the thread with this poller.
+    pub fn new(registry: Registry) -> Arrivals {
+        Arrivals { registry, waiting: Mutex::default() }
+    }
+
+    /// Hands a connection to the thread, which finds it here when the poller reports it. A new connection is writable,
+    /// so that is at once.
+    pub fn add(&self, mut arrival: Arrival) -> io::Result<()> {
+        let mut waiting = self.waiting.lock();
+        let token = arrival.token();
+        arrival.stream.register(&self.registry, token)?;
+        waiting.push_back(arrival);
+        Ok(())
+    }
+
+    /// Takes the first connection, and returns whether it is the one with this token.
+    pub fn take(&self, token: Token) -> Option<(Arrival, bool)> {
+        let arrival = self.waiting.lock().pop_front()?;
+        let is_it = arrival.token() == token;
+        Some((arrival, is_it))
+    }
+}
