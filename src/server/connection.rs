@@ -12,12 +12,12 @@ mod farewell;
 #[cfg(feature = "tls")]
 mod secure;
 
-use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use self::account::Backlog;
 use super::command_log::TurnLog;
 use super::delivery::{Flushed, Outbox, WriteState};
 use super::gate::Stranger;
@@ -25,7 +25,6 @@ use super::hub::{Core, Hub, TurnScratch};
 use super::memory::LEAST_READ;
 use super::operators::Standing;
 use super::socket::PeerAddress;
-use super::space::Claim;
 use crate::access::ClientAccess;
 use crate::binlog::Required;
 use crate::engine::{ClientId, Time};
@@ -148,35 +147,6 @@ struct Batch {
     is_spent: bool,
 }
 
-/// Input that a connection keeps while its thread serves others.
-#[derive(Debug, Default)]
-struct Backlog {
-    /// Bytes that are not a complete request yet, or that follow an unfinished request.
-    rest: Box<[u8]>,
-    /// Requests that follow an unfinished request.
-    pending: VecDeque<Request>,
-    /// Bytes charged to the memory account for input: unfinished requests and a partially received body.
-    ahead: u64,
-    uploading: u64,
-    /// When the client last sent something, if input is charged to the account.
-    heard: Option<Instant>,
-    /// `true` if the client has sent something since the last charge.
-    spoke: bool,
-    /// Log space that the next command waits for.
-    claim: Claim,
-}
-
-impl Backlog {
-    /// Bytes charged to the memory account.
-    fn charged(&self) -> u64 {
-        self.ahead + self.uploading
-    }
-
-    fn is_empty(&self) -> bool {
-        self.pending.is_empty() && self.rest.is_empty() && self.charged() == 0 && self.claim == Claim::default()
-    }
-}
-
 /// The range of the thread's buffer that has been read but not decoded.
 struct Input {
     from: usize,
@@ -290,18 +260,6 @@ impl Connection {
         next
     }
 
-    fn backlog(&mut self) -> &mut Backlog {
-        self.backlog.get_or_insert_default()
-    }
-
-    fn has_pending(&self) -> bool {
-        self.backlog.as_ref().is_some_and(|backlog| !backlog.pending.is_empty())
-    }
-
-    fn has_rest(&self) -> bool {
-        self.backlog.as_ref().is_some_and(|backlog| !backlog.rest.is_empty())
-    }
-
     fn work_through(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> Next {
         let mut read = 0;
         let mut turns = if thread.others { TURNS_BESIDE_OTHERS } else { TURNS };
@@ -385,7 +343,7 @@ impl Connection {
         Input { from: 0, to }
     }
 
-    /// Saves remaining input.
+    /// Keeps the input that is not decoded yet until the connection is served again.
     fn put_down(&mut self, input: &Input, thread: &mut ThreadScratch) {
         if input.from < input.to {
             self.backlog().rest = thread.buffer[input.from..input.to].into();

@@ -3,17 +3,60 @@
 //! Owns the number of bytes read and not yet processed; pending output belongs to the outbox. Must not close
 //! connections.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Connection, Hub};
 use crate::engine::LongCommand;
 use crate::protocol::Request;
+use crate::server::space::Claim;
 
 /// A connection with more than this charged to it is freed on another thread when it ends.
 const DISCARDED: u64 = 1 << 20;
 
+/// Input that a connection keeps while its thread serves others.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    /// Bytes that are not a complete request yet, or that follow an unfinished request.
+    pub(super) rest: Box<[u8]>,
+    /// Requests that follow an unfinished request.
+    pub(super) pending: VecDeque<Request>,
+    /// Bytes charged to the memory account for input: unfinished requests and a partially received body.
+    ahead: u64,
+    uploading: u64,
+    /// When the client last sent something, if input is charged to the account.
+    pub(super) heard: Option<Instant>,
+    /// `true` if the client has sent something since the last charge.
+    pub(super) spoke: bool,
+    /// Log space that the next command waits for.
+    pub(super) claim: Claim,
+}
+
+impl Backlog {
+    /// Bytes charged to the memory account.
+    fn charged(&self) -> u64 {
+        self.ahead + self.uploading
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.rest.is_empty() && self.charged() == 0 && self.claim == Claim::default()
+    }
+}
+
 impl Connection {
+    pub(super) fn backlog(&mut self) -> &mut Backlog {
+        self.backlog.get_or_insert_default()
+    }
+
+    pub(super) fn has_pending(&self) -> bool {
+        self.backlog.as_ref().is_some_and(|backlog| !backlog.pending.is_empty())
+    }
+
+    pub(super) fn has_rest(&self) -> bool {
+        self.backlog.as_ref().is_some_and(|backlog| !backlog.rest.is_empty())
+    }
+
     /// Takes the command in progress that is completed although the client is gone, if there is one.
     pub fn take_operation(&mut self) -> Option<LongCommand> {
         match self.backlog.as_mut()?.pending.pop_front()? {
@@ -51,10 +94,10 @@ impl Connection {
     /// Charges `ahead` bytes of unprocessed input, including a partially received body.
     pub(super) fn charge(&mut self, ahead: u64, hub: &Hub) {
         let uploading = self.dialogue.uploading();
-        let backlog = self.backlog();
-        if ahead + uploading + backlog.charged() == 0 {
+        if ahead + uploading + self.backlog.as_ref().map_or(0, |backlog| backlog.charged()) == 0 {
             return;
         }
+        let backlog = self.backlog();
         hub.memory().charge(backlog.ahead, ahead);
         hub.memory().charge_upload(backlog.uploading, uploading);
         (backlog.ahead, backlog.uploading) = (ahead, uploading);
