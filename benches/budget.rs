@@ -3,16 +3,17 @@
 //! Owns the workloads of `make budget` and the comparison with `benches/budget.txt`. Counts and never times:
 //! instructions outside the kernel come from callgrind, as the difference of a short and a long run of the same work,
 //! so the start of the program and its first allocations cancel out. Memory is the growth of the resident set.
-//! Must not judge anything that depends on how busy the machine is.
+//! Only the static program is timed, relative to the dynamic one in runs that alternate: callgrind counts a copy as
+//! one instruction. Must not judge anything else that depends on how busy the machine is.
 //!
-//! `make budget`, or `cargo bench --bench budget -- PROGRAM` with the path of an optimized program; `--update` after it
-//! writes the measured values into the table. Needs valgrind and Linux.
+//! `make budget`, or `cargo bench --bench budget -- PROGRAM [STATIC]` with the paths of optimized programs; `--update`
+//! after them writes the measured values into the table. Needs valgrind and Linux.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitCode, Stdio};
 use std::{env, fs};
 
@@ -28,19 +29,31 @@ const OTHER_COMPILER: f64 = 10.0;
 /// Operations of the short and of the long run.
 const RUNS: [usize; 2] = [1_000, 5_000];
 
+/// Runs of each program that is timed, of which the shortest counts, and the operations of each.
+const TIMED_RUNS: usize = 9;
+const TIMED: usize = 20_000;
+
+/// A static program is as fast as the dynamic one if it takes this many percent of its time; less is noise.
+const PARITY: u64 = 103;
+
 /// The numbers of jobs and connections whose memory is measured.
 const JOBS: usize = 200_000;
 const CONNECTIONS: usize = 2_000;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let Some(program) = arguments.first().map(PathBuf::from) else {
-        println!("cargo bench --bench budget -- PROGRAM [--update]");
+    let programs: Vec<&Path> = arguments.iter().filter(|argument| *argument != "--update").map(Path::new).collect();
+    let Some(program) = programs.first() else {
+        println!("cargo bench --bench budget -- PROGRAM [STATIC] [--update]");
         return ExitCode::SUCCESS;
     };
-    let measured = measure(&program);
+    let mut measured = measure(program);
+    if let Some(other) = programs.get(1) {
+        measured.extend(STATIC.map(|(name, work)| (name, relative_time(other, program, work))));
+        measured.push(("size of the static program in KiB", size(other)));
+    }
     let table = Path::new(env!("CARGO_MANIFEST_DIR")).join(TABLE);
-    if arguments.iter().any(|argument| argument == "--update") {
+    if programs.len() < arguments.len() {
         fs::write(&table, written(&measured)).expect("the table can be written");
         println!("wrote {TABLE}");
         return ExitCode::SUCCESS;
@@ -48,7 +61,11 @@ fn main() -> ExitCode {
     compare(&measured, &fs::read_to_string(&table).expect("the table can be read"))
 }
 
-/// Returns all values by their names in the table, in its order.
+fn size(program: &Path) -> u64 {
+    fs::metadata(program).expect("the program exists").len() / 1024
+}
+
+/// All values by their names in the table, in its order.
 fn measure(program: &Path) -> Vec<(&'static str, u64)> {
     let each = |log, work: Work| {
         // With a log, a run sometimes contains additional work of the segments thread.
@@ -64,7 +81,7 @@ fn measure(program: &Path) -> Vec<(&'static str, u64)> {
     }
     rows.push(("bytes per job with a body of 64 bytes", bytes_per_job(program)));
     rows.push(("bytes per idle connection", bytes_per_connection(program)));
-    rows.push(("size of the program in KiB", fs::metadata(program).expect("the program exists").len() / 1024));
+    rows.push(("size of the program in KiB", size(program)));
     rows
 }
 
@@ -81,6 +98,28 @@ const WORKLOADS: [(&str, bool, Work); 7] = [
     ("instructions of a put with a log", true, |client, count| puts(client, count, 1)),
     ("instructions of put, reserve and delete with a log", true, cycles),
 ];
+
+/// The rows of the static program: its processor time, in percent of that of the dynamic one.
+const STATIC: [(&str, Work); 2] = [
+    ("% of time for puts in the static program, pipelined 64", |client, count| puts(client, count, 64)),
+    ("% of time for puts and a drain in the static program", drain),
+];
+
+/// The processor time of `program` for some work, in percent of that of `other`.
+fn relative_time(program: &Path, other: &Path, work: Work) -> u64 {
+    let mut least = [u64::MAX; 2];
+    for _ in 0..TIMED_RUNS {
+        for (least, program) in least.iter_mut().zip([program, other]) {
+            let server = Server::start(Command::new(program));
+            let mut client = server.client();
+            work(&mut client, TIMED / 4);
+            let before = server.nanos();
+            work(&mut client, TIMED);
+            *least = (*least).min(server.nanos() - before);
+        }
+    }
+    (least[0] * 100).div_ceil(least[1]).max(PARITY)
+}
 
 const PUT: &str = "put 1024 0 60 64\r\n";
 
@@ -219,6 +258,14 @@ impl Server {
         line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
     }
 
+    /// The processor time of all threads, in nanoseconds.
+    fn nanos(&self) -> u64 {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the server runs");
+        let files = threads.map(|thread| thread.expect("a folder").path().join("schedstat"));
+        let first = |text: String| text.split_whitespace().next().and_then(|nanos| nanos.parse::<u64>().ok());
+        files.filter_map(|file| first(fs::read_to_string(file).ok()?)).sum()
+    }
+
     /// Stops the server as a service manager does, and returns the rest of its log.
     fn stop(mut self) -> String {
         let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
@@ -291,8 +338,8 @@ fn compiler() -> String {
 
 fn written(measured: &[(&str, u64)]) -> String {
     let mut text = format!(
-        "# What `make budget` allows, x86-64 with glibc. A commit that exceeds a row by more than {TOLERANCE} % changes it \
-         and says why.\n# {}\n",
+        "# What `make budget` allows, x86-64 with glibc, and the static program with musl. A commit that exceeds a row \
+         by more than\n# {TOLERANCE} % changes it and says why.\n# {}\n",
         compiler()
     );
     for (name, value) in measured {

@@ -217,8 +217,9 @@ bench-tls: ## what TLS costs: memory, processor time, handshakes, and bytes of t
 	$(CARGO) bench --locked --features tls --bench tls -- $(ARGS)
 	@echo "program: $$(wc -c <$(call q,$(PROGRAM))) bytes with TLS, $$(wc -c <$(call q,$(TARGET_DIR)/without-tls)) without"
 
-budget: build ## compare instructions, memory and file size with benches/budget.txt; ARGS=--update changes it; needs valgrind
-	$(CARGO) bench $(CARGOFLAGS) --bench budget -- $(call q,$(abspath $(PROGRAM))) $(ARGS)
+budget: build $(if $(HAS_MUSL),static) ## compare instructions, memory and file size with benches/budget.txt; ARGS=--update changes it; needs valgrind
+	$(CARGO) bench $(CARGOFLAGS) --bench budget -- $(call q,$(abspath $(PROGRAM))) \
+	    $(if $(HAS_MUSL),$(call q,$(abspath $(STATIC_PROGRAM)))) $(ARGS)
 
 bench-quick: ## the same roughly, in a minute at most
 	$(CARGO) bench $(CARGOFLAGS) --bench load -- --quick $(ARGS)
