@@ -1,30 +1,54 @@
-//! Draws the figures of a run of the load benchmark: `cargo bench --bench picture -- RESULTS PICTURE`.
+//! Draws the figures of a run of the load benchmark: `cargo bench --bench picture -- RESULTS PICTURE`; or publishes
+//! them: `cargo bench --bench picture -- MEASURED RESULTS CSV COMMIT`.
 //!
-//! `make bench` does this with the figures that it has just measured; `make picture` with those of RESULTS.md, for the
-//! README. Owns the files; `picture/` draws.
+//! `make bench` draws the figures that it has just measured, and `make picture` those of RESULTS.md, for the README;
+//! `make results` publishes. Owns the files; `picture/` has the drawing and the tables.
 
 use std::fs;
 use std::process::ExitCode;
 
 #[path = "picture/drawing.rs"]
 mod drawing;
+#[path = "picture/publish.rs"]
+mod publish;
 
 fn main() -> ExitCode {
     // cargo adds --bench.
     let paths: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
-    let [results, picture] = paths.as_slice() else {
-        eprintln!("usage: cargo bench --bench picture -- RESULTS PICTURE");
-        return ExitCode::from(2);
+    let done = match paths.as_slice() {
+        [results, picture] => draw(results, picture),
+        [measured, results, csv, commit] => publish(measured, results, csv, commit),
+        _ => {
+            eprintln!("usage: cargo bench --bench picture -- RESULTS PICTURE, or MEASURED RESULTS CSV COMMIT");
+            return ExitCode::from(2);
+        }
     };
-    let text = fs::read_to_string(results).map_err(|error| format!("{results}: {error}"));
-    let drawn =
-        text.and_then(|text| drawing::draw(&text).ok_or(format!("{results} has no figures beside beanstalkd's")));
-    match drawn.and_then(|svg| fs::write(picture, svg).map_err(|error| format!("{picture}: {error}"))) {
-        Ok(()) => println!("the picture: {picture}"),
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             eprintln!("no picture: {problem}");
-            return ExitCode::FAILURE;
+            ExitCode::FAILURE
         }
     }
-    ExitCode::SUCCESS
+}
+
+fn draw(results: &str, picture: &str) -> Result<(), String> {
+    let drawn = drawing::draw(&read(results)?).ok_or(format!("{results} has no figures beside beanstalkd's"));
+    write(picture, &drawn?)
+}
+
+fn publish(measured: &str, results: &str, csv: &str, commit: &str) -> Result<(), String> {
+    let (figures, lacking) = (read(measured)?, || format!("{measured} or {results} has no tables"));
+    write(csv, &publish::csv(&figures, commit).ok_or_else(lacking)?)?;
+    write(results, &publish::published(&read(results)?, &figures, commit).ok_or_else(lacking)?)
+}
+
+fn read(path: &str) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))
+}
+
+fn write(path: &str, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|error| format!("{path}: {error}"))?;
+    println!("wrote {path}");
+    Ok(())
 }

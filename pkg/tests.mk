@@ -36,7 +36,7 @@ MINUTES =
 FILES = src/engine/** src/binlog/** src/protocol/**
 SHARD =
 
-.PHONY: compat tls hostile crash cluster judge powercut sim worlds mutants tsan memory chaos soak bench budget picture bench-quick bench-tls
+.PHONY: compat tls hostile crash cluster judge powercut sim worlds mutants tsan memory chaos soak bench results budget picture bench-quick bench-tls
 
 compat: build oracle ## hold it against the original beanstalkd and gearmand and real clients; brings in what is missing if root
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
@@ -196,6 +196,12 @@ bench: ## measure, against beanstalkd and gearmand if they are there; ARGS=--pin
 	@$(if $(filter-out $(SHARED),$(ARGS)),,$(CARGO) bench $(CARGOFLAGS) --bench picture -- '$(FIGURES).md' '$(FIGURES).svg'; \
 	    $(MAKE) --no-print-directory bench-doors)
 FIGURES = $(abspath $(TARGET_DIR))/figures
+
+results: ## measure on a quiet machine, and write benches/RESULTS.md, its figures as CSV and the picture, with the commit
+	$(MAKE) --no-print-directory bench ARGS='--pin'
+	$(CARGO) bench $(CARGOFLAGS) --bench picture -- '$(FIGURES).md' '$(abspath benches)/RESULTS.md' \
+	    '$(abspath benches)/results.csv' "$$(git describe --always --dirty)"
+	$(MAKE) --no-print-directory picture
 
 picture: ## draw the figures that benches/RESULTS.md tells, for the README
 	$(CARGO) bench $(CARGOFLAGS) --bench picture -- $(abspath benches)/RESULTS.md $(abspath benches)/figures.svg

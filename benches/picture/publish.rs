@@ -1,0 +1,61 @@
+//! The figures of a run of the load benchmark, as they are published.
+//!
+//! Owns the two tables of RESULTS.md that are measured, the commit above them, and the same figures as CSV. The text
+//! around the tables is left alone. Must not measure anything.
+
+use std::fmt::Write;
+
+/// The beginning of each table, in both files, and its number of columns in RESULTS.md.
+const TABLES: [(&str, usize); 2] = [("| scenario | what |", 10), ("| scenario | figure |", 6)];
+
+/// The beginning of the line that names the commit.
+const COMMIT: &str = "Measured at commit ";
+
+/// Returns `results` with the figures of `measured`, or `None` if either has no tables.
+pub fn published(results: &str, measured: &str, commit: &str) -> Option<String> {
+    let mut text = results.to_owned();
+    for (head, columns) in TABLES {
+        let rows = rows(measured, head)?.map(|row| {
+            let cells = cells(row).into_iter().take(columns).map(|cell| if cell.is_empty() { "–" } else { cell });
+            format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+        });
+        let begin = text.find(&format!("\n{head}"))? + 1;
+        let table = &text[begin..][..text[begin..].find("\n\n").map_or(text.len() - begin, |end| end + 1)];
+        let kept: String = table.split_inclusive('\n').take(2).collect();
+        let new = kept + &rows.collect::<String>();
+        text = text.replacen(table, &new, 1);
+    }
+    let line = format!("{COMMIT}{commit}.");
+    let before = text.lines().find(|line| line.starts_with(COMMIT)).map(str::to_owned);
+    Some(match before {
+        Some(before) => text.replacen(&before, &line, 1),
+        None => text.replacen(TABLES[0].0, &format!("{line}\n\n{}", TABLES[0].0), 1),
+    })
+}
+
+/// Returns all figures of both servers, one a line.
+pub fn csv(measured: &str, commit: &str) -> Option<String> {
+    let mut text = format!("# {commit}\nscenario,figure,beanstalkd,beanpole\n");
+    for row in rows(measured, TABLES[0].0)? {
+        let cells = cells(row);
+        for (figure, column) in [("operations a second", 2), ("CPU, microseconds an operation", 6)] {
+            let _ = writeln!(text, "{},\"{figure}\",{},{}", cells[0], cells[column], cells[column + 1]);
+        }
+    }
+    for row in rows(measured, TABLES[1].0)? {
+        let cells = cells(row);
+        let _ = writeln!(text, "{},\"{}\",{},{}", cells[0], cells[1], cells[2], cells[3]);
+    }
+    Some(text)
+}
+
+/// The rows of the table that begins with `head`, without its two lines of heading.
+fn rows<'a>(text: &'a str, head: &str) -> Option<impl Iterator<Item = &'a str>> {
+    let begin = text.lines().position(|line| line.starts_with(head))?;
+    Some(text.lines().skip(begin + 2).take_while(|line| line.starts_with('|')))
+}
+
+/// The cells of a row.
+fn cells(line: &str) -> Vec<&str> {
+    line.trim().trim_start_matches('|').trim_end_matches('|').split('|').map(str::trim).collect()
+}
