@@ -74,10 +74,24 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number: u64 = 0;
     let mut rest = bytes;
     while let [byte @ b'0'..=b'9', behind @ ..] = rest {
-        number = number.checked_mul(10)?.checked_add((byte - b'0').into())?;
+        number = number.wrapping_mul(10).wrapping_add((byte - b'0').into());
         rest = behind;
     }
-    (rest.len() < bytes.len()).then_some((number, rest))
+    match bytes.len() - rest.len() {
+        0 => None,
+        // Of so many digits, none is lost.
+        1..=19 => Some((number, rest)),
+        _ => long_number(bytes),
+    }
+}
+
+/// The same for any number of digits.
+#[cold]
+fn long_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let length = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = bytes.split_at(length);
+    let add = |number: u64, byte: &u8| number.checked_mul(10)?.checked_add((byte - b'0').into());
+    digits.iter().try_fold(0, add).map(|number| (number, rest))
 }
 
 /// The longest run of bytes that a tube name may hold, and what is left.

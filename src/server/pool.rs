@@ -277,12 +277,12 @@ impl PoolThread {
     /// They must have neither sent nor read for a while; if that has not been enough for long, and connections exceed
     /// their share, activity no longer protects them. Returns when to check again.
     fn relieve(&mut self) -> Option<Duration> {
-        let memory = self.hub.memory().clone();
-        if !memory.is_tight() {
+        if !self.hub.memory().is_tight() {
             self.tight_since = None;
             // Another thread may cause the shortage with lighter connections than ours.
-            return memory.has_burden().then_some(PATIENCE);
+            return self.hub.memory().has_burden().then_some(PATIENCE);
         }
+        let memory = self.hub.memory().clone();
         let now = Instant::now();
         if self.relieved.is_some_and(|at| now.duration_since(at) < RELIEF) {
             return Some(RELIEF);
