@@ -40,6 +40,11 @@ class Op:
         return self.reply.split(" ", 1)[0]
 
     @property
+    def is_whole(self):
+        """Whether a put has as many bytes as its line announces."""
+        return len(self.body) == int(self.words[4])
+
+    @property
     def job(self):
         """The ID of the job that the command names, or that its reply names."""
         if self.verb in NAMES_JOB:

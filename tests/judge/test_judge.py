@@ -96,6 +96,8 @@ VIOLATIONS = [
 ]
 
 CORRECT = [
+    # A put that was cut off has the same body, and so has one that is answered later.
+    'p 0.0 - put 5 0 2 9 ""\nq 0.2 0.6 put 5 0 2 0 "" => INSERTED 1\nw 0.3 0.4 reserve => RESERVED 1 0 ""',
     TAKEN + "w 0.4 0.5 delete 1 => DELETED\nw 0.6 0.7 peek 1 => NOT_FOUND",
     # A worker that waited has the job before its producer has the reply.
     'w 0.0 0.4 reserve => RESERVED 1 1 "a"\np 0.3 0.5 put 5 0 2 1 "a" => INSERTED 1\n'
@@ -142,6 +144,10 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(rules(PUT + "-- 3.0 down power\n-- 3.5 up\n" + GONE.replace("2.", "4."), 0.05), ["job lost"])
         self.assertEqual(rules(PUT + CUT + GONE, NEVER), [])
         self.assertEqual(rules(PUT + KILLED + GONE, NEVER), ["job lost"])
+        # A kick without a reply made the job ready.
+        kicked = TAKEN + "w 0.3 0.4 bury 1 5 => BURIED\nm 0.5 - kick 1\n"
+        kicked += 'w 0.6 0.9 reserve-with-timeout 1 => RESERVED 1 1 "a"\n'
+        self.assertEqual(rules(kicked + CUT + 'x 5.0 5.1 stats-job 1 => OK 9 "state: buried;"'), [])
 
     def test_an_excerpt_has_the_job_and_nothing_else(self):
         other = "".join(f'q 0.{n} 0.{n} put 5 0 2 1 "x" => INSERTED {n + 10}\n' for n in range(3, 9))

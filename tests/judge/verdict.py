@@ -166,9 +166,11 @@ class Judge:
         job = self.jobs.get(op.job)
         if job or op.outcome not in ("RESERVED", "FOUND"):
             return job
-        for put in self.puts_by_body.get(op.data, ()):
-            if put.sent <= op.done and (put.job == op.job or not put.reply):
-                return self.create(op.job, put)
+        puts = [put for put in self.puts_by_body.get(op.data, ()) if put.sent <= op.done]
+        # A put that was cut off before the end of its body makes no job.
+        puts = [put for put in puts if put.job == op.job] or [put for put in puts if not put.reply and put.is_whole]
+        if puts:
+            return self.create(op.job, puts[0])
         if any(put.job == op.job for put in self.by_job[op.job] if put.verb == "put" and put.sent <= op.done):
             put = next(put for put in self.by_job[op.job] if put.verb == "put")
             return self.create(op.job, put)
@@ -358,6 +360,11 @@ class Judge:
         """The command may have been executed or not."""
         if op.verb == "kick":
             self.kicked(op)
+            for job in self.jobs.values():
+                # It may be reserved because of this kick, which a power cut may undo.
+                if job.tube == op.used and job.state == "reserved" and job.since >= op.sent:
+                    self.leave(job, op.sent)
+                    self.forget(job)
         job = self.jobs.get(op.job)
         if job and op.verb in CHANGED and op.end <= self.reused.get(op.job, NEVER):
             self.leave(job, op.sent)
