@@ -92,9 +92,12 @@ program=$$($(MAKE) -s --no-print-directory cross TARGET=$(or $(TARGET),$(TARGET_
     $(if $(filter rpm,$(1)),SYSTEMDUNITDIR=/usr/lib/systemd/system SYSUSERSDIR=/usr/lib/sysusers.d DEFAULTSDIR=/defaults)
 pkg/licences '$(CARGO)' >'$(STAGE)/doc/third-party-licences'
 cp LICENSE README.md CHANGELOG.md '$(STAGE)/doc'
+cp pkg/beanpole.default '$(STAGE)/settings' && cp pkg/openrc/beanpole '$(STAGE)/script'
 STAGE='$(STAGE)' ARCH=$(ARCH) VERSION=$(VERSION) MAINTAINER='$(MAINTAINER)' HOMEPAGE='$(HOMEPAGE)' \
     envsubst '$$STAGE $$ARCH $$VERSION $$MAINTAINER $$HOMEPAGE' <pkg/nfpm.yaml >'$(STAGE)/nfpm.yaml'
-SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(NFPM) package --config '$(STAGE)/nfpm.yaml' --packager $(1) --target '$(OUT)'
+# The package contains the times of its files.
+date=$$(git log -1 --format=%ct) && find '$(STAGE)' -exec touch -h -d "@$$date" {} + && \
+    SOURCE_DATE_EPOCH=$$date $(NFPM) package --config '$(STAGE)/nfpm.yaml' --packager $(1) --target '$(OUT)'
 endef
 
 rpm: ## make an rpm package with a static program; needs nfpm
