@@ -47,9 +47,13 @@ fn main() -> ExitCode {
         answer(cases, "reply with a job of 4 KiB", 4096, || Command::Peek(JobId(1)));
         answer(cases, "reply with a shared job of 60 KB", 60_000, || Command::Peek(JobId(1)));
         answer(cases, "reply NOT_FOUND", 64, || Command::PeekNext(State::Buried));
-        answer(cases, "reply to stats", 64, || Command::Stats);
+        answer(cases, "reply to stats", 64, stats);
         answer(cases, "reply to stats-job", 64, || Command::StatsJob(JobId(1)));
     })
+}
+
+fn stats() -> Command {
+    Decoder::default().next(&mut b"stats\r\n".as_slice(), &INTAKE).expect("a whole request").command
 }
 
 fn put(length: usize) -> Vec<u8> {

@@ -15,7 +15,7 @@ use beanpole::internals::config::CONNECTION_COST;
 use beanpole::internals::engine::{JOB_COST, TIMES_COST, TUBE_COST, WATCH_COST};
 use beanpole::internals::options::{usage, Opt, OPTIONS};
 use beanpole::internals::protocol::beanstalk::{CommandRow, COMMANDS, EXTENSIONS, MAX_LINE, SETTINGS, TAGS};
-use beanpole::internals::protocol::http::{FAMILIES, ROUTES};
+use beanpole::internals::protocol::http::{metrics, ROUTES};
 use beanpole::{Client, Config, Server};
 
 #[path = "../benches/picture/drawing.rs"]
@@ -371,9 +371,8 @@ fn the_page_of_http_has_every_path_and_every_metric() {
     let unknown = paths.filter(|path| *path != "/api/" && !ROUTES.iter().any(|route| route.path == *path));
     problems.extend(unknown.map(|path| format!("there is no such path: {path}")));
     let heads = page.lines().filter(|line| line.starts_with(".It Sy ") && line.contains(" Pq ")).count();
-    assert_eq!(heads, FAMILIES.len());
-    let rows =
-        FAMILIES.iter().map(|(name, kind, help)| format!(".It Sy {name} Pq {kind}\n{}\n", help.trim_end_matches('.')));
+    assert_eq!(heads, metrics().count());
+    let rows = metrics().map(|it| format!(".It Sy {} Pq {}\n{}\n", it.name, it.kind, it.help.trim_end_matches('.')));
     problems.extend(rows.filter(|row| !page.contains(row)).map(|row| format!("missing: {row}")));
     complain(problems);
 }

@@ -3,13 +3,17 @@
 //! Owns the choice of the room: what the server does with a connection, it does with this. Must not know any protocol's
 //! words.
 
-use super::guard::{self, Guarded};
+use super::guard;
+use super::text::MAX_QUOTED_NAME;
 use super::upload::Upload;
 use super::{
     beanstalk, gearman, http, workq, ClientRegistry, CommandPlace, Context, DecodeLimits, Flow, Host, LogSubject,
     Output, Wire,
 };
 use crate::engine::{ClientId, Engine, Event, LongCommand, NoJob, ReservePolicy};
+
+/// Upper bound of the bytes of log that a request takes beside what it takes of memory: a name of a tube, and numbers.
+const RECORD_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
 
 /// What a connection remembers of what it was told.
 #[derive(Debug)]
@@ -29,28 +33,26 @@ pub enum Request {
     Gearman(gearman::Request),
     Workq(Box<workq::Request>),
     Http(Box<http::Request>),
-    /// The rest of one that was too much for a turn.
-    Continue(Box<Continuation>),
+    /// One that has begun in an earlier turn.
+    Continue(Box<Begun>),
 }
 
-/// The rest of a command that was too much for one turn.
+/// A request that needs another turn.
 #[derive(Debug)]
-pub enum Continuation {
-    Beanstalk(beanstalk::Continuation),
-    Gearman(gearman::Continuation),
-    Workq(workq::Continuation),
-    Http(http::Continuation),
-    /// The decision whether the client may give a command.
-    Guard(Box<Guarded>),
+pub struct Begun {
+    pub request: Request,
+    /// If it has not been decided whether the client may give it: where its unchecked names begin.
+    pub unchecked: Option<usize>,
 }
 
-impl Continuation {
-    /// What is completed although the client hangs up, if anything.
+impl Begun {
+    /// Returns the command to complete although the client has hung up, if it is one.
     pub fn into_operation(self) -> Option<LongCommand> {
-        match self {
-            Continuation::Beanstalk(rest) => rest.into_operation(),
-            Continuation::Http(rest) => rest.into_operation(),
-            Continuation::Gearman(_) | Continuation::Workq(_) | Continuation::Guard(_) => None,
+        match self.request {
+            _ if self.unchecked.is_some() => None,
+            Request::Beanstalk(request) => request.into_operation(),
+            Request::Http(request) => request.into_operation(),
+            _ => None,
         }
     }
 }
@@ -189,6 +191,10 @@ impl Dialogue {
         if let Some(place) = request.place() {
             context.counters.count(place);
         }
+        let request = match request {
+            Request::Continue(begun) => begun.request,
+            request => request,
+        };
         match (self, request) {
             (Dialogue::Beanstalk(_), Request::Beanstalk(request)) => beanstalk::execute(request, context, out),
             (Dialogue::Gearman(both), Request::Gearman(request)) => {
@@ -196,13 +202,6 @@ impl Dialogue {
             }
             (Dialogue::Workq(_), Request::Workq(request)) => workq::execute(*request, context, out),
             (Dialogue::Http(decoder), Request::Http(request)) => http::execute(*request, decoder, context, out),
-            (_, Request::Continue(rest)) => match *rest {
-                Continuation::Beanstalk(rest) => beanstalk::go_on(rest, context, out),
-                Continuation::Gearman(rest) => gearman::go_on(rest, context, out),
-                Continuation::Workq(rest) => workq::go_on(rest, context, out),
-                Continuation::Http(rest) => http::go_on(rest, context, out),
-                Continuation::Guard(guarded) => unreachable!("{guarded:?} was allowed or refused before"),
-            },
             (dialogue, request) => unreachable!("{request:?} in {dialogue:?}"),
         }
     }
@@ -221,28 +220,24 @@ impl Request {
     pub fn own(&mut self, input: &[u8]) {
         match self {
             Request::Beanstalk(request) => request.own(input),
-            Request::Continue(rest) => {
-                if let Continuation::Guard(guarded) = &mut **rest {
-                    guarded.request.own(input);
-                }
-            }
+            Request::Continue(begun) => begun.request.own(input),
             Request::Gearman(_) | Request::Workq(_) | Request::Http(_) => {}
         }
     }
 
-    /// Bytes that its records may take in the log.
+    /// Upper bound of the bytes that its records take in the log; 0 if it has none.
     pub fn log_size(&self) -> u64 {
-        match self {
-            Request::Beanstalk(request) => request.command.log_size(),
-            Request::Gearman(request) => request.command.log_size(),
-            Request::Workq(request) => request.log_size(),
-            Request::Http(request) => request.log_size(),
-            Request::Continue(rest) => match &**rest {
-                Continuation::Beanstalk(rest) => rest.log_size(),
-                Continuation::Http(rest) => rest.log_size(),
-                Continuation::Gearman(_) | Continuation::Workq(_) => 0,
-                Continuation::Guard(guarded) => guarded.request.log_size(),
-            },
+        let is_logged = match self {
+            Request::Beanstalk(request) => request.command.is_logged(),
+            Request::Gearman(request) => request.command.is_logged(),
+            Request::Workq(request) => request.command.is_logged(),
+            Request::Http(request) => request.is_logged(),
+            Request::Continue(begun) => return begun.request.log_size(),
+        };
+        if is_logged {
+            self.footprint() + RECORD_OVERHEAD
+        } else {
+            0
         }
     }
 
@@ -256,10 +251,7 @@ impl Request {
             Request::Gearman(gearman::Request { command: gearman::Command::Submit(job), .. }) if job.background => {
                 engine.adoption_of(&job.function, &job.unique, job.body.len())
             }
-            Request::Continue(rest) => match &**rest {
-                Continuation::Guard(guarded) => guarded.request.adoption_size(engine, client),
-                _ => 0,
-            },
+            Request::Continue(begun) => begun.request.adoption_size(engine, client),
             Request::Http(request) => request.tags().map_or(0, |tags| engine.adoption_of_tagged(client, tags)),
             Request::Beanstalk(_) | Request::Gearman(_) | Request::Workq(_) => 0,
         }
@@ -273,13 +265,7 @@ impl Request {
             Request::Gearman(request) => request.command.footprint(),
             Request::Workq(request) => request.footprint(),
             Request::Http(request) => request.footprint(),
-            Request::Continue(rest) => match &**rest {
-                Continuation::Beanstalk(rest) => rest.footprint(),
-                Continuation::Gearman(rest) => rest.footprint(),
-                Continuation::Workq(rest) => rest.footprint(),
-                Continuation::Http(rest) => rest.footprint(),
-                Continuation::Guard(guarded) => guarded.request.footprint(),
-            },
+            Request::Continue(begun) => begun.request.footprint(),
         }
     }
 

@@ -7,7 +7,7 @@
 //! Promises: P25.
 
 use super::text::past;
-use super::{beanstalk, gearman, http, workq, CommandPlace, Context, Continuation, Flow, Output, Request, Wire};
+use super::{beanstalk, gearman, http, workq, Begun, CommandPlace, Context, Flow, Output, Request, Wire};
 use crate::access::{ClientAccess, Denied, Need, Right, Scope};
 use crate::engine::{ClientId, Engine, JobId, Progress};
 
@@ -27,13 +27,6 @@ pub enum Subject<'a> {
     JobAndTube(JobId, &'a [u8]),
 }
 
-/// A command whose many tubes are looked at in several turns.
-#[derive(Debug)]
-pub struct Guarded {
-    pub request: Request,
-    from: usize,
-}
-
 /// How far a decision is.
 enum Decision {
     Made(Result<(), Denied>),
@@ -46,9 +39,9 @@ const NAMES: usize = 16;
 /// Gives the request back if the client may give it; else what happens instead.
 pub fn check(request: Request, context: &mut Context, out: &mut Output) -> Result<Request, Flow> {
     let (request, mut from) = match request {
-        Request::Continue(rest) => match *rest {
-            Continuation::Guard(guarded) => (guarded.request, guarded.from),
-            rest => return Ok(Request::Continue(Box::new(rest))),
+        Request::Continue(begun) => match begun.unchecked {
+            Some(from) => (begun.request, from),
+            None => return Ok(Request::Continue(begun)),
         },
         request => (request, 0),
     };
@@ -57,7 +50,7 @@ pub fn check(request: Request, context: &mut Context, out: &mut Output) -> Resul
     }
     match decide(&request, &mut from, context) {
         Decision::Made(Ok(())) => Ok(request),
-        Decision::More => Err(Flow::Continue(Box::new(Continuation::Guard(Box::new(Guarded { request, from }))))),
+        Decision::More => Err(Flow::Continue(Box::new(Begun { request, unchecked: Some(from) }))),
         Decision::Made(Err(denied)) => {
             match &request {
                 Request::Beanstalk(_) | Request::Continue(_) => beanstalk::deny(denied, out),

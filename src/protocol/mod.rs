@@ -29,7 +29,7 @@ pub mod workq;
 pub use buffer::{Chunk, Output};
 pub use client_registry::{ClientInfo, ClientRegistry};
 pub use counters::{CommandCounters, CommandPlace};
-pub use dialogue::{hang_up, tell, Continuation, Dialogue, Request};
+pub use dialogue::{hang_up, tell, Begun, Dialogue, Request};
 pub use guard::needs;
 
 use crate::access::ClientAccess;
@@ -282,13 +282,20 @@ pub enum Flow {
     WaitForInput,
     /// Close the connection when its replies are sent.
     Close,
-    /// The rest of the command, in another turn, before any other of this client: it was too much for one.
-    Continue(Box<Continuation>),
+    /// Carry out this request again in another turn, before any other of this client: it was too much for one.
+    Continue(Box<Begun>),
     /// The server stops: at once, or when no job is left.
     Stop {
         /// When no job is left.
         graceful: bool,
     },
+}
+
+impl Flow {
+    /// Carries out a request again, which remembers its progress.
+    fn again(request: Request) -> Flow {
+        Flow::Continue(Box::new(Begun { request, unchecked: None }))
+    }
 }
 
 /// What a decoder must know of the server while it reads.

@@ -220,7 +220,7 @@ fn decode(bytes: &[u8], most: usize, chance: &mut Chance) -> Vec<String> {
 fn whatever_comes_means_the_same_in_any_pieces() {
     let parts: [&[u8]; 12] = [
         b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"GET /metrics?names=pypi HTTP/1.0\r\n\r\n",
+        b"GET /metrics?filter=t HTTP/1.0\r\n\r\n",
         b"POST /api/tubes/t/put HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n{\"body\":\"x\"}",
         b"POST /api/tubes/t/kick HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
         b"Host: localhost\r\n",

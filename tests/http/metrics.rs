@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use beanpole::internals::protocol::http::{FAMILIES, JOURNAL};
+use beanpole::internals::protocol::http::metrics;
 use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Server};
 
@@ -32,8 +32,8 @@ fn each_metric_of_the_table_is_told_and_no_other() {
     let text = visited.get("/metrics");
     samples(&text);
     let told: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
-    let alone = FAMILIES.iter().enumerate().filter(|(place, _)| !JOURNAL.contains(place));
-    let wanted: Vec<String> = alone.map(|(_, (name, kind, _))| format!("{name} {kind}")).collect();
+    let alone = metrics().filter(|metric| !metric.shared);
+    let wanted: Vec<String> = alone.map(|metric| format!("{} {}", metric.name, metric.kind)).collect();
     assert_eq!(told[..told.len() - 1], wanted, "gearman_up stands behind them");
     assert!(text.ends_with("gearman_up 1\n"));
     assert!(!serve(|_| ()).get("/metrics").contains("\ngearman"));
@@ -102,34 +102,6 @@ fn syncs_are_counted_and_the_binlog_is_told_of() {
     assert!(found["process_resident_memory_bytes"] > 1e6 && found["beanpole_binlog_bytes"] > 0.0);
     drop(visited);
     std::fs::remove_dir_all(folder).expect("a folder");
-}
-
-#[test]
-fn older_names_tell_the_same() {
-    let visited = serve(|_| ());
-    let mut client = visited.client();
-    client.use_tube("mail").expect("a tube");
-    client.put(b"x", 0, 0, 60).expect("a job");
-    for (names, server, tube, puts) in [
-        ("messagebird", "current_jobs_ready", "tube_current_jobs_ready{tube=\"mail\"}", "cmd_put"),
-        (
-            "davidtannock",
-            "beanstalkd_current_jobs_ready_count",
-            "beanstalkd_tube_current_jobs_ready_count{tube=\"mail\"}",
-            "beanstalkd_cmd_put_total",
-        ),
-        (
-            "pypi",
-            "beanstalk_current_jobs_ready",
-            "beanstalk_tube_current_jobs_ready{tube=\"mail\"}",
-            "beanstalk_cmd_put",
-        ),
-    ] {
-        let text = visited.get(&format!("/metrics?names={names}"));
-        let found = samples(&text);
-        assert_eq!((found[server], found[tube], found[puts]), (1.0, 1.0, 1.0), "{names}");
-        assert_eq!(found.contains_key("beanstalk_up"), names == "pypi", "{names}");
-    }
 }
 
 #[test]
@@ -253,7 +225,7 @@ fn a_buried_job_is_told_of_among_very_many_tubes() {
     assert_eq!(found["beanpole_tubes_omitted"], 2001.0 - 20.0);
     // The requested tubes, and no others.
     assert!(has("/metrics?filter=t199", "t1990") && has("/metrics?filter=t199", "t199"));
-    assert!(!has("/metrics?filter=t199", "t1700") && has("/metrics?names=native&filter=1999", "t1999"));
+    assert!(!has("/metrics?filter=t199", "t1700") && has("/metrics?filter=1999", "t1999"));
     assert!(has("/metrics?state=buried", "t1700") != has("/metrics?state=buried", "t1990"));
     assert!(has("/metrics?state=ready", "t1700") != has("/metrics?state=ready", "t1990"));
     assert!(visited.get("/metrics?filter=t19").contains("\nbeanpole_tubes_omitted 91\n"));

@@ -50,7 +50,7 @@ pub enum LongCommand {
 #[derive(Debug)]
 pub struct Flush {
     /// The name of the tube.
-    pub(in crate::engine) tube: Box<[u8]>,
+    pub tube: Box<[u8]>,
     /// The states of the jobs to delete.
     pub(in crate::engine) states: Box<[State]>,
     /// The last ID at the beginning; `None` before the command begins.
@@ -80,11 +80,11 @@ impl Flush {
 /// Jobs of one state that are moved to another tube.
 #[derive(Debug)]
 pub struct MoveJobs {
-    pub(in crate::engine) from: Box<[u8]>,
-    pub(in crate::engine) to: Box<[u8]>,
+    pub from: Box<[u8]>,
+    pub to: Box<[u8]>,
     pub(in crate::engine) state: State,
     /// The maximum number of jobs still to be moved.
-    pub(in crate::engine) left: u64,
+    pub left: u64,
     /// The source tube, once the command has begun: a tube opened later with the same name has none of the jobs.
     pub(in crate::engine) origin: Option<TubeHandle>,
     /// The number of jobs that stay, because the destination has their keys.

@@ -23,6 +23,11 @@ impl<K: Ord + Clone> Smallest<K> {
         Smallest { skip, take: take.min(1000), floor: None, best: BinaryHeap::new() }
     }
 
+    /// Bytes of memory besides the value itself.
+    pub fn footprint(&self) -> u64 {
+        (self.best.capacity() * size_of::<K>()) as u64
+    }
+
     pub fn offer(&mut self, key: K) {
         if self.floor.as_ref().is_some_and(|floor| key <= *floor) {
             return;

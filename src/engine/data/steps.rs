@@ -69,3 +69,13 @@ pub enum Progress {
     /// The steps are used up: the same verb must be called again in another turn, before any other of this client.
     More,
 }
+
+impl Progress {
+    /// Calls `reply` if it is done.
+    pub fn then(self, reply: impl FnOnce()) -> Progress {
+        if self == Progress::Done {
+            reply();
+        }
+        self
+    }
+}

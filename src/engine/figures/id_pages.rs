@@ -16,7 +16,7 @@ const SHORT: u64 = 512;
 /// A page that is being found.
 #[derive(Debug)]
 pub struct IdPage {
-    tube: Box<[u8]>,
+    pub tube: Box<[u8]>,
     state: State,
     /// Ids above this one, which grows as the table of ids is gone through.
     above: u64,

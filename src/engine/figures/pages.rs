@@ -53,12 +53,22 @@ impl JobPage {
     pub fn new(state: State, offset: usize, limit: usize) -> JobPage {
         JobPage { state, offset, limit, smallest: Smallest::new(offset, limit), from: 0 }
     }
+
+    /// Bytes of memory besides the value itself.
+    pub fn footprint(&self) -> u64 {
+        self.smallest.footprint()
+    }
 }
 
 impl NamePage {
     /// The names without the first `offset`, at most `limit`.
     pub fn new(offset: usize, limit: usize) -> NamePage {
         NamePage { smallest: Smallest::new(offset, limit), from: 0 }
+    }
+
+    /// Bytes of memory besides the value itself.
+    pub fn footprint(&self) -> u64 {
+        self.smallest.footprint()
     }
 }
 

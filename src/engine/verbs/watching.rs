@@ -31,7 +31,7 @@ pub enum Dropped {
 #[derive(Debug)]
 pub struct WantedTubes {
     /// The names, with a space between each two.
-    names: Box<[u8]>,
+    pub names: Box<[u8]>,
     /// Where the next name begins, or how many watches are still to be looked at.
     at: usize,
     mark: u32,
@@ -51,11 +51,6 @@ impl WantedTubes {
     /// Of these names, with a space between each two.
     pub fn new(names: Box<[u8]>) -> WantedTubes {
         WantedTubes { names, at: 0, mark: 0, pass: Pass::Mark }
-    }
-
-    /// Bytes of memory beside itself.
-    pub fn footprint(&self) -> u64 {
-        self.names.len() as u64
     }
 
     fn next(&self) -> Option<&[u8]> {

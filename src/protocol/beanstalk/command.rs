@@ -1,13 +1,11 @@
 //! What a line asks for.
 //!
-//! Owns the parsed form, and what it costs in memory and in the binlog. Must not know how it is framed.
+//! Owns the parsed form, and what it costs in memory. Must not know how it is framed.
 
+use super::long::Long;
 use crate::access::Digest;
-use crate::engine::{Body, JobId, NewJob, Priority, ReserveMode, Span, State, Tags, TubeSettings, LONGEST_REASON};
+use crate::engine::{Body, JobId, NewJob, Priority, ReserveMode, Span, State, Tags, TubeSettings};
 use crate::protocol::text::{past, upto, MAX_QUOTED_NAME};
-
-/// Upper bound of the bytes of a job's record beside its body: the longest name of a tube, and some numbers.
-const PUT_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
 
 /// Upper bound of the bytes that the tags of a job take beside that.
 pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
@@ -17,9 +15,6 @@ pub fn tags_size(tags: &Tags) -> u64 {
     let groups: usize = tags.groups.iter().map(|tag| tag.logged_size()).sum();
     TAGS_OVERHEAD + groups as u64 + tags.reason.as_ref().map_or(0, |reason| reason.len() as u64)
 }
-
-/// Upper bound of the bytes of the record of a change to a job.
-pub const CHANGE_OVERHEAD: u64 = 50;
 
 /// A body within the input of a turn.
 #[derive(Clone, Copy, Debug)]
@@ -71,67 +66,32 @@ pub enum Command {
         /// The tube that it is a dead letter of.
         dead_from: Option<Box<[u8]>>,
     },
-    Kick(u32),
     KickJob(JobId),
     /// With the progress that its worker reports.
     Touch(JobId, Option<(u32, u32)>),
-    Stats,
     StatsJob(JobId),
-    StatsTube(Box<[u8]>),
     StatsGroup(Box<[u8]>),
-    StatsTubes,
     Use(Box<[u8]>),
     Watch(Box<[u8]>, Option<u16>),
     Ignore(Box<[u8]>),
-    ListTubes,
     ListTubeUsed,
-    ListTubesWatched,
     PauseTube {
         tube: Box<[u8]>,
         length: Span,
     },
     ReserveBatch(usize, Option<Span>),
-    DeleteBatch(Box<[JobId]>),
-    TouchAll,
     Wait(JobId, Span),
-    Flush {
-        tube: Box<[u8]>,
-        /// Of the jobs that go.
-        states: &'static [State],
-    },
-    PeekReserved,
     Drain(bool),
-    ListJobs {
-        tube: Box<[u8]>,
-        state: State,
-        above: u64,
-        limit: usize,
-    },
     MoveJob {
         id: JobId,
         tube: Box<[u8]>,
         pri: Priority,
         delay: Span,
     },
-    MoveTube {
-        from: Box<[u8]>,
-        to: Box<[u8]>,
-        state: State,
-        bound: u64,
-    },
     LimitTube {
         tube: Box<[u8]>,
         /// By priority class, the highest first; `None` for any number of jobs.
         most: [Option<u32>; 3],
-    },
-    /// Keys that outlive their jobs, from this number on.
-    ListKeys {
-        from: u32,
-    },
-    /// Connections with numbers above this one.
-    ListConnections {
-        above: u32,
-        limit: usize,
     },
     Name(Box<[u8]>),
     Revoke(JobId, Priority),
@@ -147,32 +107,29 @@ pub enum Command {
     ReserveMode(ReserveMode),
     /// The SHA-256 of the token, which itself is kept nowhere.
     Auth(Digest),
+    /// A command that may take several turns.
+    Long(Box<Long>),
     Quit,
     BadFormat,
     UnknownCommand,
 }
 
 impl Command {
-    /// The most bytes that its records take in the binlog; for a kick of many jobs, those of the first.
-    pub fn log_size(&self) -> u64 {
+    /// Returns `true` if it may have records in the log.
+    pub fn is_logged(&self) -> bool {
+        use Command::*;
         match self {
-            Command::Put { job, tags } => {
-                let tags = tags.as_ref().map_or(0, |tags| tags_size(tags));
-                job.body.len() as u64 + PUT_OVERHEAD + tags
-            }
-            Command::PutInPlace { job } => job.body.length as u64 + PUT_OVERHEAD,
-            Command::Delete(_) => 1,
-            Command::Bury { dead_from: Some(from), .. } => 2 * (from.len() as u64 + CHANGE_OVERHEAD),
-            Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) | Command::Kick(_) => CHANGE_OVERHEAD,
-            Command::Revoke(..) => 3 * CHANGE_OVERHEAD,
-            Command::PauseTube { tube, .. } | Command::LimitTube { tube, .. } | Command::MoveJob { tube, .. } => {
-                tube.len() as u64 + CHANGE_OVERHEAD
-            }
-            Command::SetTube { tube, settings } => (tube.len() + settings.dead_length()) as u64 + 2 * CHANGE_OVERHEAD,
-            Command::Fail { reason, .. } => reason.len().min(LONGEST_REASON) as u64 + 3 * CHANGE_OVERHEAD,
-            Command::MoveTube { to, .. } => to.len() as u64 + CHANGE_OVERHEAD,
-            Command::DeleteBatch(_) | Command::Flush { .. } => 1,
-            _ => 0,
+            Put { .. }
+            | PutInPlace { .. }
+            | Delete(_)
+            | Release { .. }
+            | Bury { .. }
+            | KickJob(_)
+            | Revoke(..)
+            | Fail { .. } => true,
+            PauseTube { .. } | LimitTube { .. } | SetTube { .. } | MoveJob { .. } => true,
+            Long(long) => long.is_logged(),
+            _ => false,
         }
     }
 }

@@ -6,9 +6,13 @@
 
 use super::command::Command;
 use super::extensions::{Extension, Extensions};
+use super::long::{Long, PartialList};
 use super::tube_settings;
 use crate::access::{Digest, Need};
-use crate::engine::{JobId, ReserveMode, Span, State, LONGEST_REASON, MOST_TIES};
+use crate::engine::{
+    FindOldest, FindReserved, Flush, IdPage, JobId, Kick, MoveJobs, ReserveMode, Span, State, LONGEST_REASON, MOST_TIES,
+};
+use crate::protocol::connections::ConnectionPage;
 use crate::protocol::text::{
     is_tube_name, name_run, next_word, number, number32, past, strtoul32, unquote_name, MAX_QUOTED_NAME,
 };
@@ -138,7 +142,7 @@ pub const COMMANDS: [CommandRow; 49] = [
     row(CommandName::PeekReady, Need::LOOK_USED, "peek-ready", "", |args, _| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
     row(CommandName::PeekDelayed, Need::LOOK_USED, "peek-delayed", "", |args, _| alone(args, Command::PeekNext(State::Delayed)), "show its delayed job that is due next"),
     row(CommandName::PeekBuried, Need::LOOK_USED, "peek-buried", "", |args, _| alone(args, Command::PeekNext(State::Buried)), "show its longest buried job"),
-    ours(Extension::PeekReserved, row(CommandName::PeekReserved, Need::LOOK_USED, "peek-reserved", "", |args, _| alone(args, Command::PeekReserved), "show its reserved job whose time to run ends first")),
+    ours(Extension::PeekReserved, row(CommandName::PeekReserved, Need::LOOK_USED, "peek-reserved", "", |args, _| alone(args, Long::PeekReserved(FindReserved::default())), "show its reserved job whose time to run ends first")),
     row(CommandName::ReserveWithTimeout, Need::TAKE_WATCHED, "reserve-with-timeout ", "<seconds>", reserve_with_timeout, "reserve a job, waiting so long at most"),
     row(CommandName::ReserveJob, Need::TAKE_JOB, "reserve-job ", "<id>", |args, _| only_id(args).map(Command::ReserveJob), "reserve the job with this id"),
     ours(Extension::Batch, row(CommandName::ReserveBatch, Need::TAKE_WATCHED, "reserve-batch ", "<count> [<seconds>]", reserve_batch, "reserve up to so many jobs")),
@@ -149,9 +153,9 @@ pub const COMMANDS: [CommandRow; 49] = [
     row(CommandName::Delete, Need::DELETE_JOB, "delete ", "<id>", |args, _| only_id(args).map(Command::Delete), "delete a job"),
     row(CommandName::Release, Need::TAKE_JOB, "release ", "<id> <pri> <delay>", release, "give a reserved job back"),
     row(CommandName::Bury, Need::TAKE_JOB, "bury ", "<id> <pri> [from:<tube>]", bury, "set a reserved job aside"),
-    row(CommandName::Kick, Need::ADMIN_USED, "kick ", "<bound>", |args, _| strtoul32(args).map(Command::Kick), "make so many buried, or delayed, jobs ready"),
+    row(CommandName::Kick, Need::ADMIN_USED, "kick ", "<bound>", |args, _| strtoul32(args).map(|bound| Command::from(Long::Kick(Kick::new(bound.into())))), "make so many buried, or delayed, jobs ready"),
     row(CommandName::KickJob, Need::ADMIN_JOB, "kick-job ", "<id>", |args, _| only_id(args).map(Command::KickJob), "make this buried, delayed or leased job ready"),
-    ours(Extension::Batch, row(CommandName::TouchAll, Need::TAKE_ANY, "touch-all", "", |args, _| alone(args, Command::TouchAll), "start the times to run of all reserved jobs again")),
+    ours(Extension::Batch, row(CommandName::TouchAll, Need::TAKE_ANY, "touch-all", "", |args, _| alone(args, Long::TouchAll(None)), "start the times to run of all reserved jobs again")),
     row(CommandName::Touch, Need::TAKE_JOB, "touch ", "<id> [<n/m>]", touch, "start the time to run of a reserved job again, and say how far it is"),
     ours(Extension::Wait, row(CommandName::Wait, Need::FOLLOW_JOB, "wait ", "<id> <seconds>", wait, "wait until a job is gone or set aside")),
     ours(Extension::Flush, row(CommandName::FlushTube, Need::ADMIN_NAMED, "flush-tube ", "<tube>", |args, on| flush(args, on, &State::UNFINISHED), "delete all jobs of a tube")),
@@ -170,15 +174,15 @@ pub const COMMANDS: [CommandRow; 49] = [
     CommandRow { name: CommandName::Fail, need: Need::TAKE_JOB, word: "fail ", arguments: "<id> <pri> <bytes>", parse: None, summary: "try a reserved job again later, or bury it; the reason follows", extension: Some(Extension::Fail) },
     row(CommandName::StatsJob, Need::LOOK_OWN_JOB, "stats-job ", "<id>", |args, _| only_id(args).map(Command::StatsJob), "statistics of a job"),
     ours(Extension::Grp, row(CommandName::StatsGroup, Need::LOOK_NAMED, "stats-group ", "<group>", |args, _| is_tube_name(args).then(|| Command::StatsGroup(args.into())), "statistics of a group of jobs")),
-    ours(Extension::StatsTubes, row(CommandName::StatsTubes, Need::LOOK_ANY, "stats-tubes", "", |args, _| alone(args, Command::StatsTubes), "statistics of all tubes")),
-    row(CommandName::StatsTube, Need::LOOK_NAMED, "stats-tube ", "<tube>", |args, on| tube(args, on).map(Command::StatsTube), "statistics of a tube"),
-    row(CommandName::Stats, Need::LOOK_ANY, "stats", "", |args, _| alone(args, Command::Stats), "statistics of the server"),
+    ours(Extension::StatsTubes, row(CommandName::StatsTubes, Need::LOOK_ANY, "stats-tubes", "", |args, _| alone(args, Long::StatsTubes(PartialList::new(0))), "statistics of all tubes")),
+    row(CommandName::StatsTube, Need::LOOK_NAMED, "stats-tube ", "<tube>", |args, on| tube(args, on).map(|tube| Command::from(Long::StatsTube(FindOldest::new(tube)))), "statistics of a tube"),
+    row(CommandName::Stats, Need::LOOK_ANY, "stats", "", |args, _| alone(args, Long::Stats(None)), "statistics of the server"),
     row(CommandName::Use, Need::USE_NAMED, "use ", "<tube>", |args, on| tube(args, on).map(Command::Use), "choose the tube that jobs are put into"),
     row(CommandName::Watch, Need::TAKE_NAMED, "watch ", "<tube> [<weight>]", watch, "add a tube to those that jobs are reserved from"),
     row(CommandName::Ignore, Need::OPEN, "ignore ", "<tube>", |args, on| tube(args, on).map(Command::Ignore), "take a tube from those"),
-    row(CommandName::ListTubesWatched, Need::OPEN, "list-tubes-watched", "", |args, _| alone(args, Command::ListTubesWatched), "name the tubes that are watched"),
+    row(CommandName::ListTubesWatched, Need::OPEN, "list-tubes-watched", "", |args, _| alone(args, Long::ListTubesWatched(PartialList::new(0))), "name the tubes that are watched"),
     row(CommandName::ListTubeUsed, Need::OPEN, "list-tube-used", "", |args, _| alone(args, Command::ListTubeUsed), "name the tube that is used"),
-    row(CommandName::ListTubes, Need::LOOK_ANY, "list-tubes", "", |args, _| alone(args, Command::ListTubes), "name all tubes"),
+    row(CommandName::ListTubes, Need::LOOK_ANY, "list-tubes", "", |args, _| alone(args, Long::ListTubes(None)), "name all tubes"),
     row(CommandName::Quit, Need::OPEN, "quit", "", |_, _| Some(Command::Quit), "close the connection"),
     row(CommandName::PauseTube, Need::ADMIN_NAMED, "pause-tube", " <tube> <seconds>", pause_tube, "give out no job of a tube for so long"),
     row(CommandName::Auth, Need::OPEN, "auth ", "<token>", |token, _| Some(Command::Auth(Digest::of(token))), "prove with a token who one is, under --access"),
@@ -269,8 +273,14 @@ impl CommandRow {
     }
 }
 
-fn alone(args: &[u8], command: Command) -> Option<Command> {
-    args.is_empty().then_some(command)
+fn alone(args: &[u8], command: impl Into<Command>) -> Option<Command> {
+    args.is_empty().then(|| command.into())
+}
+
+impl From<Long> for Command {
+    fn from(long: Long) -> Command {
+        Command::Long(Box::new(long))
+    }
 }
 
 /// The last argument must end the line.
@@ -313,7 +323,9 @@ fn delete_batch(args: &[u8], _: Extensions) -> Option<Command> {
         ids.push(JobId(id));
         rest = if behind.is_empty() { behind } else { spaced(behind).filter(|next| !next.is_empty())? };
     }
-    (1..=BATCH as usize).contains(&ids.len()).then(|| Command::DeleteBatch(ids.into()))
+    (1..=BATCH as usize)
+        .contains(&ids.len())
+        .then(|| Command::from(Long::DeleteBatch { ids: ids.into(), at: 0, deleted: 0 }))
 }
 
 /// What stands behind a space, which must be there.
@@ -346,7 +358,7 @@ fn wait(args: &[u8], _: Extensions) -> Option<Command> {
 }
 
 fn flush(args: &[u8], extensions: Extensions, states: &'static [State]) -> Option<Command> {
-    tube(args, extensions).map(|tube| Command::Flush { tube, states })
+    tube(args, extensions).map(|tube| Command::from(Long::Flush(Flush::new(tube, states))))
 }
 
 fn list_jobs(args: &[u8], extensions: Extensions) -> Option<Command> {
@@ -355,18 +367,19 @@ fn list_jobs(args: &[u8], extensions: Extensions) -> Option<Command> {
     let (above, args) = if args.is_empty() { (0, args) } else { number(args)? };
     let limit = if args.is_empty() { BATCH } else { number32(args).and_then(last)? };
     let limit = (1..=BATCH).contains(&limit).then_some(limit as usize)?;
-    Some(Command::ListJobs { tube, state, above, limit })
+    Some(Command::from(Long::ListJobs(IdPage::new(tube, state, above, limit))))
 }
 
 fn list_keys(args: &[u8], _: Extensions) -> Option<Command> {
     let from = if args.is_empty() { 0 } else { spaced(args).and_then(number32).and_then(last)? };
-    Some(Command::ListKeys { from })
+    Some(Command::from(Long::ListKeys(PartialList::new(from))))
 }
 
 fn list_connections(args: &[u8], _: Extensions) -> Option<Command> {
     let (above, args) = if args.is_empty() { (0, args) } else { spaced(args).and_then(number32)? };
     let limit = if args.is_empty() { BATCH } else { number32(args).and_then(last)? };
-    (1..=BATCH).contains(&limit).then_some(Command::ListConnections { above, limit: limit as usize })
+    let page = || ConnectionPage::new(above, limit as usize, PartialList::new(0).text);
+    (1..=BATCH).contains(&limit).then(|| Command::from(Long::ListConnections(page().into())))
 }
 
 fn revoke(args: &[u8], _: Extensions) -> Option<Command> {
@@ -399,7 +412,7 @@ fn move_tube(args: &[u8], extensions: Extensions) -> Option<Command> {
     let (state, args) = next_state(args)?;
     let bound = number(args).and_then(last)?;
     let moves = matches!(state, State::Ready | State::Delayed | State::Buried);
-    moves.then_some(Command::MoveTube { from, to, state, bound })
+    moves.then(|| Command::from(Long::MoveTube(MoveJobs::new(from, to, state, bound))))
 }
 
 fn limit_tube(args: &[u8], extensions: Extensions) -> Option<Command> {

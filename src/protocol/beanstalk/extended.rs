@@ -2,13 +2,10 @@
 //!
 //! Owns what becomes of them. Must not know how bytes arrive or leave.
 
-use std::sync::Arc;
-
-use super::continuation::Continuation;
+use super::long::PartialList;
 use super::{reply, yaml};
 use crate::engine::{
-    ClientId, Engine, Failed, JobEnd, JobId, NotSet, Priority, Progress, Report, Reserve, ReserveMode, Span, Time,
-    TubeSettings,
+    ClientId, Engine, Failed, JobEnd, JobId, NotSet, Priority, Progress, Reserve, ReserveMode, Span, Time, TubeSettings,
 };
 use crate::protocol::connections::{offer_connections, ConnectionPage, Connections};
 use crate::protocol::{self, guard, Context, Flow, Output};
@@ -71,24 +68,24 @@ pub fn reserve_batch(count: usize, timeout: Option<Span>, context: &mut Context,
 }
 
 pub fn delete_batch(
-    ids: Box<[JobId]>,
-    mut at: usize,
-    mut deleted: u64,
+    ids: &[JobId],
+    at: &mut usize,
+    deleted: &mut u64,
     context: &mut Context,
     out: &mut Output,
-) -> Flow {
+) -> Progress {
     // From the last one on: jobs that were reserved together stand in that order, so none moves into a gap.
-    while let Some(id) = ids.iter().rev().nth(at).copied() {
+    while let Some(id) = ids.iter().rev().nth(*at).copied() {
         let may = guard::may_delete(context, id);
-        deleted += u64::from(may && context.engine.delete(context.client, id, context.now));
+        *deleted += u64::from(may && context.engine.delete(context.client, id, context.now));
         context.engine.take_steps(DELETE_STEPS);
-        at += 1;
-        if context.engine.steps().are_used_up() && at < ids.len() {
-            return Continuation::Delete(ids, at, deleted).later();
+        *at += 1;
+        if context.engine.steps().are_used_up() && *at < ids.len() {
+            return Progress::More;
         }
     }
-    reply::pair(out, b"DELETED_BATCH", deleted, ids.len() as u64 - deleted);
-    Flow::Next
+    reply::pair(out, b"DELETED_BATCH", *deleted, ids.len() as u64 - *deleted);
+    Progress::Done
 }
 
 pub fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -> Flow {
@@ -115,7 +112,7 @@ pub fn stats_job(id: JobId, asker: Option<ClientId>, engine: &Engine, now: Time)
 }
 
 /// Lists connections, and goes on with the list in another turn if there is memory for more.
-pub fn list_connections(mut it: Box<ConnectionPage>, context: &mut Context, out: &mut Output) -> Flow {
+pub fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mut Output) -> Progress {
     if it.page.is_open() && offer_connections(&mut it.page, &mut it.from, context, |_| true) == Progress::Done {
         context.engine.take_steps(it.page.close());
     }
@@ -124,7 +121,7 @@ pub fn list_connections(mut it: Box<ConnectionPage>, context: &mut Context, out:
     while steps > 0 && !it.page.is_open() {
         let Some((_, handle)) = it.page.next() else {
             reply::list(out, std::mem::take(&mut it.list));
-            return Flow::Next;
+            return Progress::Done;
         };
         let stats =
             context.engine.client_at(handle).and_then(|client| context.engine.client_stats(client.0, context.now));
@@ -135,32 +132,9 @@ pub fn list_connections(mut it: Box<ConnectionPage>, context: &mut Context, out:
     }
     context.engine.take_steps(context.engine.steps().left() - steps);
     if context.engine.has_memory(it.footprint()) {
-        return Continuation::ListConnections(it).later();
+        return Progress::More;
     }
-    reply::words(out, reply::OUT_OF_MEMORY);
-    Flow::Next
-}
-
-/// Starts the time to run of a job again, and tells the clients that wait for its outcome how far it is.
-pub fn progress(id: JobId, (done, total): (u32, u32), context: &mut Context, out: &mut Output) -> Flow {
-    let Context { engine, client, now, .. } = context;
-    let touched = engine.touch(*client, id, *now);
-    reply::found(out, touched, reply::TOUCHED);
-    if !touched {
-        return Flow::Next;
-    }
-    // As Gearman's clients expect it.
-    let text = format!("{done}\0{total}").into_bytes().into();
-    let report_text = Arc::new(Report::Progress { text, done, total });
-    engine.report(*client, id, &report_text, *now);
-    report(id, report_text, context)
-}
-
-pub fn report(id: JobId, report: Arc<Report>, context: &mut Context) -> Flow {
-    match context.engine.report_on(context.client, id, &report, context.now) {
-        Progress::More => Continuation::Report(id, report).later(),
-        Progress::Done => Flow::Next,
-    }
+    Progress::Done.then(|| reply::words(out, reply::OUT_OF_MEMORY))
 }
 
 /// Sets how the client chooses among its watched tubes.
@@ -203,26 +177,19 @@ pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out:
 }
 
 /// Lists keys that outlive their jobs, and goes on with the list in another turn if there is memory for more.
-pub fn list_keys(mut from: u32, mut count: usize, mut text: Output, context: &mut Context, out: &mut Output) -> Flow {
+pub fn list_keys(list: &mut PartialList, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
-    while count < KEYS {
-        let (progress, found) = engine.next_ended_key(&mut from);
+    while list.count < KEYS {
+        let (progress, found) = engine.next_ended_key(&mut list.from);
         if progress == Progress::More {
-            return match engine.has_memory(text.footprint()) {
-                true => Continuation::ListKeys(from, count, text).later(),
-                false => {
-                    reply::words(out, reply::OUT_OF_MEMORY);
-                    Flow::Next
-                }
-            };
+            return list.send(progress, context, out);
         }
         let Some(number) = found else { break };
         let ended = engine.ended_key(number);
         if ended.until > *now && protocol::sees(access, &ended.tube) {
-            yaml::ended_key(&mut text, number, ended, *now);
-            count += 1;
+            yaml::ended_key(&mut list.text, number, ended, *now);
+            list.count += 1;
         }
     }
-    reply::list(out, text);
-    Flow::Next
+    list.send(Progress::Done, context, out)
 }

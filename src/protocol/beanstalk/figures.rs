@@ -1,7 +1,6 @@
 //! THE tables of figures: what the server and a tube tell of themselves, in beanstalkd's order and under its names.
 //!
-//! Owns the keys. The bodies of `stats` and `stats-tube` are made of them, as are HTTP's API and the older names of
-//! metrics. Must not format.
+//! Owns the keys. The bodies of `stats` and `stats-tube` are made of them, as is HTTP's API. Must not format.
 
 use super::commands::{CommandName, CommandRow, COMMANDS};
 use crate::engine::{History, Latency, Span, Stats, TubeStats};

@@ -5,10 +5,10 @@
 
 mod command;
 mod commands;
-mod continuation;
 mod extended;
 mod extensions;
 mod figures;
+mod long;
 mod reply;
 mod request;
 mod session;
@@ -18,14 +18,15 @@ mod yaml;
 
 pub use command::{tags_size, Command};
 pub use commands::{CommandName, CommandRow, COMMANDS, MAX_LINE, MAX_PUT_LINE};
-pub use continuation::Continuation;
 pub use extended::{stats_job, SETTINGS_OVERHEAD};
 pub use extensions::{Extension, Extensions, EXTENSIONS};
 pub use figures::{
     extended_counts, server_figures, tube_times, FigureValue, QueueFigures, JOB_COUNTS, SERVER_FIGURES, TUBE_FIGURES,
 };
+#[cfg(test)]
+pub use long::Long;
 pub use request::{Decoder, Request};
-pub use session::{deny, execute, go_on, tell};
+pub use session::{deny, execute, tell};
 pub use tags::{read as read_tags, Tagging, TAGS};
 pub use tube_settings::{read as read_settings, written as tube_settings, SETTINGS};
 pub use yaml::{job_marks, JobMark};

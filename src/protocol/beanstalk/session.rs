@@ -2,19 +2,19 @@
 //!
 //! Owns which verb a command becomes and which reply its answer gets. Must not know how bytes arrive or leave.
 
+use std::sync::Arc;
+
 use super::command::{Command, InPlace};
-use super::continuation::Continuation;
 use super::extensions::Extension;
 use super::figures::QueueFigures;
+use super::long::{Long, PartialList};
 use super::request::Request;
 use super::{extended, reply, yaml};
 use crate::access::{Denied, Digest};
 use crate::engine::{
-    Engine, Event, FindOldest, FindReserved, Flush, IdPage, JobId, JobView, Kick, MoveJobs, Name, NewBody, NewJob,
-    Progress, Refused, Reserve, Span, State, Tagged, Tags, TouchAll,
+    Engine, Event, JobId, JobView, Name, NewBody, NewJob, Progress, Refused, Report, Reserve, Span, State, Tagged,
+    Tags, TouchAll,
 };
-use crate::protocol::connections::ConnectionPage;
-use crate::protocol::sums::VisibleSums;
 use crate::protocol::{self, Context, Flow, Output};
 
 /// Carries out one request and appends its reply, unless the client waits for it from now on.
@@ -37,9 +37,8 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         Command::Release { id, pri, delay } => release(id, engine.release(client, id, pri, delay, now), engine, out),
         Command::Bury { id, pri, dead_from } => extended::bury(id, pri, dead_from.as_deref(), context, out),
         Command::KickJob(id) => reply::found(out, engine.kick_job(id, now), reply::KICKED),
-        Command::Kick(bound) => return go_on(Continuation::Kick(Kick::new(bound.into())), context, out),
         Command::Touch(id, None) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
-        Command::Touch(id, Some(progress)) => return extended::progress(id, progress, context, out),
+        Command::Touch(id, Some(progress)) => return touch_with(id, progress, context, out),
         Command::Peek(id) => reply::job(out, b"FOUND", engine.job(id)),
         Command::PeekNext(state) => reply::job(out, b"FOUND", engine.peek(client, state)),
         Command::Use(tube) => use_tube(&tube, context, out),
@@ -47,66 +46,33 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         Command::Ignore(tube) => ignore(&tube, context, out),
         Command::PauseTube { tube, length } => pause_tube(&tube, length, context, out),
         Command::ListTubeUsed => reply::using(out, engine.used(client)),
-        Command::ListTubes => return list_tubes(context, out),
-        Command::ListTubesWatched => return list_watched(0, yaml::list(), context, out),
-        Command::Stats => return stats(Box::default(), context, out),
         Command::StatsJob(id) => {
             let asker = Some(client).filter(|_| context.settings.extensions.has(Extension::Connections));
             reply::yaml(out, extended::stats_job(id, asker, engine, now));
-        }
-        Command::StatsTube(tube) if context.settings.extensions.has(Extension::Times) => {
-            return go_on(Continuation::StatsTube(FindOldest::new(tube)), context, out);
-        }
-        Command::StatsTube(tube) => reply::yaml(out, engine.tube_stats(&tube, now).map(|tube| yaml::tube(&tube))),
-        Command::StatsTubes => return stats_tubes(0, yaml::list(), context, out),
-        Command::Auth(digest) => return auth(digest, context, out),
-        Command::Quit => return Flow::Close,
-        Command::BadFormat => reply::words(out, reply::BAD_FORMAT),
-        Command::UnknownCommand => reply::words(out, reply::UNKNOWN_COMMAND),
-        extension => return execute_extension(extension, context, out),
-    }
-    Flow::Next
-}
-
-/// Carries out a command that beanstalkd does not have.
-fn execute_extension(command: Command, context: &mut Context, out: &mut Output) -> Flow {
-    let (client, now) = (context.client, context.now);
-    let engine = &mut *context.engine;
-    match command {
-        Command::StatsGroup(group) => {
-            let name = Name::from(&*group);
-            reply::yaml(out, engine.group_stats(&name).map(|figures| yaml::group(&group, &figures)));
         }
         Command::Revoke(id, pri) => reply::found(out, engine.revoke(id, pri, now), reply::REVOKED),
         Command::Name(name) => {
             context.registry.name(client, &name);
             reply::words(out, reply::NAMED);
         }
-        Command::ListConnections { above, limit } => {
-            let page = ConnectionPage::new(above, limit, yaml::list());
-            return go_on(Continuation::ListConnections(page.into()), context, out);
+        Command::StatsGroup(group) => {
+            let name = Name::from(&*group);
+            reply::yaml(out, engine.group_stats(&name).map(|figures| yaml::group(&group, &figures)));
         }
         Command::ReserveWithAbort(timeout) => return reserve_with_abort(timeout, context, out),
         Command::ReserveBatch(count, timeout) => return extended::reserve_batch(count, timeout, context, out),
         Command::ReserveMode(mode) => extended::reserve_mode(mode, context, out),
-        Command::DeleteBatch(ids) => return go_on(Continuation::Delete(ids, 0, 0), context, out),
-        Command::TouchAll => return go_on(Continuation::TouchAll(TouchAll::new(now)), context, out),
         Command::Wait(id, timeout) => return extended::wait(id, timeout, context, out),
-        Command::Flush { tube, states } => return go_on(Continuation::Flush(Flush::new(tube, states)), context, out),
-        Command::PeekReserved => return go_on(Continuation::FindReserved(FindReserved::default()), context, out),
         Command::Drain(drains) => extended::drain(drains, context, out),
-        Command::ListJobs { tube, state, above, limit } => {
-            return go_on(Continuation::ListJobs(IdPage::new(tube, state, above, limit)), context, out);
-        }
-        Command::ListKeys { from } => return go_on(Continuation::ListKeys(from, 0, yaml::list()), context, out),
         Command::MoveJob { id, tube, pri, delay } => extended::move_job(id, &tube, (pri, delay), context, out),
-        Command::MoveTube { from, to, state, bound } => {
-            return go_on(Continuation::Move(MoveJobs::new(from, to, state, bound)), context, out);
-        }
         Command::SetTube { tube, settings } => extended::set_tube(&tube, *settings, context, out),
         Command::Fail { id, pri, reason } => extended::fail(id, pri, reason.bytes(), context, out),
         Command::LimitTube { tube, most } => extended::limit_tube(&tube, most, context, out),
-        other => unreachable!("{other:?} is beanstalkd's"),
+        Command::Auth(digest) => return auth(digest, context, out),
+        Command::Long(long) => return begin(long, context, out),
+        Command::Quit => return Flow::Close,
+        Command::BadFormat => reply::words(out, reply::BAD_FORMAT),
+        Command::UnknownCommand => reply::words(out, reply::UNKNOWN_COMMAND),
     }
     Flow::Next
 }
@@ -139,14 +105,6 @@ fn ignore(tube: &[u8], context: &mut Context, out: &mut Output) {
     }
 }
 
-/// Figures of the server; those of jobs and tubes are about what the client may see.
-fn stats(mut sums: Box<VisibleSums>, context: &mut Context, out: &mut Output) -> Flow {
-    let Some(figures) = sums.go_on(context) else { return Continuation::Stats(sums).later() };
-    let figures = QueueFigures::of(figures, context);
-    reply::yaml(out, Some(yaml::stats(&figures, context.settings.extensions)));
-    Flow::Next
-}
-
 /// Without an access file there are no names, and the word is unknown, as it is to beanstalkd.
 fn auth(digest: Digest, context: &mut Context, out: &mut Output) -> Flow {
     let Some(access) = &mut context.access else {
@@ -170,67 +128,104 @@ pub fn deny(denied: Denied, out: &mut Output) {
     }
 }
 
-/// Goes on with a command, in its first turn or in another.
-pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flow {
+/// Starts the time to run of a job again, and tells the clients that wait for its outcome how far it is.
+fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: &mut Output) -> Flow {
     let Context { engine, client, now, .. } = context;
-    let (client, now) = (*client, *now);
-    match rest {
-        Continuation::Kick(mut kick) => match engine.kick(client, &mut kick, now) {
-            Progress::More => return Continuation::Kick(kick).later(),
-            Progress::Done => reply::numbered(out, b"KICKED", kick.done),
+    let touched = engine.touch(*client, id, *now);
+    reply::found(out, touched, reply::TOUCHED);
+    if !touched {
+        return Flow::Next;
+    }
+    // As Gearman's clients expect it.
+    let text = format!("{done}\0{total}").into_bytes().into();
+    let report = Arc::new(Report::Progress { text, done, total });
+    engine.report(*client, id, &report, *now);
+    begin(Box::new(Long::Report(id, report)), context, out)
+}
+
+/// Starts a long command, and leaves the rest of it to another turn if need be.
+fn begin(mut long: Box<Long>, context: &mut Context, out: &mut Output) -> Flow {
+    match go_on(&mut long, context, out) {
+        Progress::Done => Flow::Next,
+        Progress::More => Flow::again(protocol::Request::Beanstalk(Request::wrong(Command::Long(long)))),
+    }
+}
+
+/// Starts a long command, or continues it in another turn.
+fn go_on(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress {
+    let (client, now) = (context.client, context.now);
+    let engine = &mut *context.engine;
+    match long {
+        Long::Kick(kick) => engine.kick(client, kick, now).then(|| reply::numbered(out, b"KICKED", kick.done)),
+        Long::ListTubes(list) => list_tubes(list, context, out),
+        Long::StatsTubes(list) => stats_tubes(list, context, out),
+        Long::Stats(sums) => {
+            // Figures of jobs and tubes include those that the client may see.
+            let Some(figures) = sums.get_or_insert_default().go_on(context) else { return Progress::More };
+            let figures = QueueFigures::of(figures, context);
+            reply::yaml(out, Some(yaml::stats(&figures, context.settings.extensions)));
+            Progress::Done
+        }
+        Long::ListTubesWatched(list) => {
+            let mut from = list.from as usize;
+            let progress = engine.walk_watched(client, &mut from, |name| yaml::item(&mut list.text, name));
+            list.from = from as u32;
+            list.send(progress, context, out)
+        }
+        Long::ListKeys(list) => extended::list_keys(list, context, out),
+        Long::ListConnections(page) => extended::list_connections(page, context, out),
+        Long::Report(id, report) => engine.report_on(client, *id, report, now),
+        Long::DeleteBatch { ids, at, deleted } => extended::delete_batch(ids, at, deleted, context, out),
+        Long::TouchAll(touch) => {
+            let (progress, held) = engine.touch_all(client, touch.get_or_insert(TouchAll::new(now)), now);
+            progress.then(|| reply::numbered(out, b"TOUCHED_ALL", held as u64))
+        }
+        Long::Flush(flush) => engine.flush(flush, now).then(|| reply::numbered(out, b"FLUSHED", flush.done)),
+        Long::PeekReserved(find) => {
+            let (progress, found) = engine.peek_reserved(client, find);
+            progress.then(|| reply::job(out, b"FOUND", found))
+        }
+        Long::ListJobs(page) => match engine.list_ids(page) {
+            None => Progress::Done.then(|| reply::words(out, reply::NOT_FOUND)),
+            Some((progress, ids)) => progress.then(|| reply::list(out, yaml::ids(&ids))),
         },
-        Continuation::Stats(sums) => return stats(sums, context, out),
-        Continuation::ListTubes(from, text) => return list_more_tubes(from, text, context, out),
-        Continuation::ListWatched(from, text) => return list_watched(from, text, context, out),
-        Continuation::Delete(ids, at, deleted) => return extended::delete_batch(ids, at, deleted, context, out),
-        Continuation::TouchAll(mut touch) => match engine.touch_all(client, &mut touch, now) {
-            (Progress::More, _) => return Continuation::TouchAll(touch).later(),
-            (Progress::Done, held) => reply::numbered(out, b"TOUCHED_ALL", held as u64),
+        Long::MoveTube(moving) => match engine.move_jobs(client, moving, now) {
+            Ok(progress) => progress.then(|| reply::numbered(out, b"MOVED", moving.done)),
+            Err(_) => Progress::Done.then(|| reply::words(out, reply::OUT_OF_MEMORY)),
         },
-        Continuation::Flush(mut flush) => match engine.flush(&mut flush, now) {
-            Progress::More => return Continuation::Flush(flush).later(),
-            Progress::Done => reply::numbered(out, b"FLUSHED", flush.done),
-        },
-        Continuation::FindReserved(mut find) => match engine.peek_reserved(client, &mut find) {
-            (Progress::More, _) => return Continuation::FindReserved(find).later(),
-            (Progress::Done, found) => reply::job(out, b"FOUND", found),
-        },
-        Continuation::ListJobs(mut page) => match engine.list_ids(&mut page) {
-            None => reply::words(out, reply::NOT_FOUND),
-            Some((Progress::More, _)) => return Continuation::ListJobs(page).later(),
-            Some((Progress::Done, ids)) => reply::list(out, yaml::ids(&ids)),
-        },
-        Continuation::ListConnections(page) => return extended::list_connections(page, context, out),
-        Continuation::Report(id, report) => return extended::report(id, report, context),
-        Continuation::StatsTubes(from, text) => return stats_tubes(from, text, context, out),
-        Continuation::ListKeys(from, count, text) => return extended::list_keys(from, count, text, context, out),
-        Continuation::Move(mut moving) => match engine.move_jobs(client, &mut moving, now) {
-            Ok(Progress::More) => return Continuation::Move(moving).later(),
-            Ok(Progress::Done) => reply::numbered(out, b"MOVED", moving.done),
-            Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
-        },
-        Continuation::StatsTube(mut find) => match engine.find_oldest(&mut find) {
-            Progress::More => return Continuation::StatsTube(find).later(),
-            Progress::Done => {
+        Long::StatsTube(find) if context.settings.extensions.has(Extension::Times) => {
+            engine.find_oldest(find).then(|| {
                 let tube = engine.tube_stats(find.tube(), now);
                 reply::yaml(out, tube.map(|tube| yaml::tube_with_times(&tube, find.ages(now))));
-            }
-        },
+            })
+        }
+        Long::StatsTube(find) => {
+            reply::yaml(out, engine.tube_stats(find.tube(), now).map(|tube| yaml::tube(&tube)));
+            Progress::Done
+        }
     }
-    Flow::Next
 }
 
 /// Lists all tubes in beanstalkd's order if they fit into one turn. A turn that earlier commands have nearly used up
 /// leaves the list to the next turn, so that the order does not depend on what the client sent before.
-fn list_tubes(context: &mut Context, out: &mut Output) -> Flow {
-    match list_few_tubes(context, out) {
-        true => Flow::Next,
-        false => Continuation::ListTubes(0, yaml::list()).later(),
+fn list_tubes(list: &mut Option<PartialList>, context: &mut Context, out: &mut Output) -> Progress {
+    if list.as_ref().is_none_or(|list| list.from == 0) && list_few_tubes(context, out) {
+        return Progress::Done;
     }
+    let Some(list) = list else {
+        *list = Some(PartialList::new(0));
+        return Progress::More;
+    };
+    let Context { engine, access, now, .. } = context;
+    let progress = engine.walk_tubes(&mut list.from, *now, |tube| match protocol::sees(access, tube.name) {
+        true => yaml::item(&mut list.text, tube.name),
+        false => 0,
+    });
+    list.send(progress, context, out)
 }
 
 fn list_few_tubes(context: &mut Context, out: &mut Output) -> bool {
-    let mut text = yaml::list();
+    let mut text = PartialList::new(0).text;
     let Context { engine, access, .. } = context;
     let listed = engine.walk_few_tubes(|name| {
         if protocol::sees(access, name) {
@@ -243,46 +238,13 @@ fn list_few_tubes(context: &mut Context, out: &mut Output) -> bool {
     listed
 }
 
-fn list_more_tubes(mut from: u32, mut text: Output, context: &mut Context, out: &mut Output) -> Flow {
-    if from == 0 && list_few_tubes(context, out) {
-        return Flow::Next;
-    }
+fn stats_tubes(list: &mut PartialList, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
-    let progress = engine.walk_tubes(&mut from, *now, |tube| match protocol::sees(access, tube.name) {
-        true => yaml::item(&mut text, tube.name),
+    let progress = engine.walk_tubes(&mut list.from, *now, |tube| match protocol::sees(access, tube.name) {
+        true => yaml::tube_item(&mut list.text, tube),
         false => 0,
     });
-    listed(progress, text, |text| Continuation::ListTubes(from, text), context, out)
-}
-
-fn stats_tubes(mut from: u32, mut text: Output, context: &mut Context, out: &mut Output) -> Flow {
-    let Context { engine, access, now, .. } = context;
-    let progress = engine.walk_tubes(&mut from, *now, |tube| match protocol::sees(access, tube.name) {
-        true => yaml::tube_item(&mut text, tube),
-        false => 0,
-    });
-    listed(progress, text, |text| Continuation::StatsTubes(from, text), context, out)
-}
-
-fn list_watched(mut from: usize, mut text: Output, context: &mut Context, out: &mut Output) -> Flow {
-    let progress = context.engine.walk_watched(context.client, &mut from, |name| yaml::item(&mut text, name));
-    listed(progress, text, |text| Continuation::ListWatched(from, text), context, out)
-}
-
-/// Answers with a list, or goes on with it, if there is memory for more.
-fn listed(
-    progress: Progress,
-    text: Output,
-    rest: impl FnOnce(Output) -> Continuation,
-    context: &Context,
-    out: &mut Output,
-) -> Flow {
-    match progress {
-        Progress::Done => reply::list(out, text),
-        Progress::More if context.engine.has_memory(text.footprint()) => return rest(text).later(),
-        Progress::More => reply::words(out, reply::OUT_OF_MEMORY),
-    }
-    Flow::Next
+    list.send(progress, context, out)
 }
 
 fn put(job: NewJob<impl NewBody>, context: &mut Context, out: &mut Output) {

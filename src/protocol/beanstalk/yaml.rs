@@ -11,6 +11,7 @@ use super::extensions::Extensions;
 use super::figures::{
     extended_counts, server_figures, tube_times, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES,
 };
+use super::long::PartialList;
 use super::tube_settings::written;
 use crate::engine::{
     CompletionPolicy, EndedKey, GroupStats, JobId, JobStats, Span, State, StoredKey, StoredOptions, Time, TubeStats,
@@ -85,13 +86,6 @@ impl Yaml {
     }
 }
 
-/// An empty list of names.
-pub fn list() -> Output {
-    let mut list = Output::new();
-    list.text().extend_from_slice(b"---\n");
-    list
-}
-
 /// One more name in a list; tells how many bytes it takes.
 pub fn item(list: &mut Output, name: &[u8]) -> usize {
     let text = list.text();
@@ -104,7 +98,7 @@ pub fn item(list: &mut Output, name: &[u8]) -> usize {
 
 /// The list that answers `list-jobs`.
 pub fn ids(ids: &[JobId]) -> Output {
-    let mut list = list();
+    let mut list = PartialList::new(0).text;
     let text = list.text();
     for id in ids {
         text.extend_from_slice(b"- ");

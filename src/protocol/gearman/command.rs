@@ -1,17 +1,16 @@
 //! What a packet or a line of text asks for.
 //!
-//! Owns the parsed form, and what it costs in memory and in the binlog. Must not know how it is framed.
+//! Owns the parsed form, and what it costs in memory. Must not know how it is framed.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
-use super::admin::AdminCommand;
+use super::admin::{AdminCommand, ListKind};
 use super::kind::Kind;
+use super::listing::Cursor;
 use super::names::MAX_LINE;
 use super::reply::Fault;
-use crate::engine::{Body, DedupKey, Fingerprint, Minutes, Priority, Time};
-
-/// Upper bound of the bytes of a job's record beside its body and its names.
-const SUBMIT_OVERHEAD: u64 = 200;
+use crate::engine::{Body, DedupKey, Fingerprint, GiveBack, JobId, Minutes, Priority, Report, Time};
 
 /// What a request asks for.
 #[derive(Debug)]
@@ -39,6 +38,12 @@ pub enum Command {
     Refused(Fault),
     /// No Gearman at all: the connection closes without an answer.
     Lost,
+    /// The list that a line asked for, and its progress.
+    List(ListKind, Cursor),
+    /// Gives back the jobs of this function, or of all, that the worker has and does not want; where to go on.
+    GiveBack(Option<Box<[u8]>>, Option<GiveBack>),
+    /// A report of a worker on a job for which very many clients wait.
+    Report(JobId, Arc<Report>),
 }
 
 /// Arguments and data of any of the SUBMIT packets.
@@ -97,34 +102,9 @@ impl Command {
         }
     }
 
-    /// The most bytes that its records take in the binlog. Only a background job and the end of a job have any.
-    pub fn log_size(&self) -> u64 {
-        match self {
-            Command::Submit(submission) if submission.background => {
-                let reducer = submission.reducer.as_ref().map_or(0, |reducer| reducer.len());
-                let unique = if let DedupKey::Name(name) = &submission.unique { name.length() } else { 0 };
-                let names = submission.function.len() + unique + reducer;
-                (names + submission.body.len()) as u64 + SUBMIT_OVERHEAD
-            }
-            Command::Work(work) if matches!(work.kind, Kind::WorkComplete | Kind::WorkException) => {
-                work.body.len() as u64 + SUBMIT_OVERHEAD
-            }
-            Command::Work(_) => 1,
-            Command::Submit(_)
-            | Command::CanDo { .. }
-            | Command::CantDo(_)
-            | Command::ResetAbilities
-            | Command::PreSleep
-            | Command::Grab(_)
-            | Command::GetStatus(_)
-            | Command::GetStatusUnique(_)
-            | Command::Echo(_)
-            | Command::Option(_)
-            | Command::SetClientId(_)
-            | Command::Text(_)
-            | Command::Refused(_)
-            | Command::Lost => 0,
-        }
+    /// Returns `true` if it may have records in the log.
+    pub fn is_logged(&self) -> bool {
+        matches!(self, Command::Work(_)) || matches!(self, Command::Submit(submission) if submission.background)
     }
 
     /// Bytes of memory beside the command itself.
@@ -142,7 +122,9 @@ impl Command {
             | Command::Option(text)
             | Command::SetClientId(text) => text.len(),
             Command::Text(_) => MAX_LINE,
-            Command::ResetAbilities | Command::PreSleep | Command::Grab(_) | Command::Refused(_) | Command::Lost => 0,
+            Command::GiveBack(Some(function), _) => function.len(),
+            // The engine counts what a worker reports.
+            _ => 0,
         };
         bytes as u64
     }

@@ -25,7 +25,7 @@ pub use packets::{Packet, Parse, PACKETS};
 pub use reply::packet_length;
 pub use reply::Fault;
 pub use request::{Decoder, Request, MAX_HEAD};
-pub use session::{deny, execute, go_on, tell, Continuation, Session};
+pub use session::{deny, execute, tell, Session};
 
 /// What a client is told that connects when there is no room for it: an ERROR `QUEUE_ERROR`, `Too many connections`.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"\0RES\0\0\0\x13\0\0\0\x20QUEUE_ERROR\0Too many connections";

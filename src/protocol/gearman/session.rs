@@ -28,32 +28,6 @@ pub struct Session {
     excepted: Option<JobId>,
 }
 
-/// The rest of a command that was too much for one turn.
-#[derive(Debug)]
-pub enum Continuation {
-    /// A list of the text protocol, and how far it is.
-    List(ListKind, Cursor),
-    /// A search for a job in very many functions, and what it is to be answered with.
-    Grab(Kind),
-    /// A worker can do nothing any more.
-    Reset,
-    /// The jobs of this function, or of all, that a worker holds and does not want; where to go on.
-    GiveBack(Option<Box<[u8]>>, Option<GiveBack>),
-    /// Something that a worker says about a job for which very many wait.
-    Report(JobId, Arc<Report>),
-}
-
-impl Continuation {
-    /// Bytes of memory beside itself.
-    pub fn footprint(&self) -> u64 {
-        match self {
-            Continuation::GiveBack(Some(function), _) => function.len() as u64,
-            // What a worker says, the engine has on account.
-            _ => 0,
-        }
-    }
-}
-
 /// Steps of a search for a unique id in all functions, which may pass thousands.
 const SEARCH: u64 = 64;
 
@@ -88,7 +62,13 @@ pub fn execute(request: Request, session: &mut Session, context: &mut Context, o
             context.engine.ignore(context.client, &function, context.now);
             return give_back(Some(function), None, context);
         }
-        Command::ResetAbilities => return reset(context),
+        Command::ResetAbilities => match context.engine.unwatch_all(context.client, context.now) {
+            Progress::More => return unless_done(Progress::More, || Command::ResetAbilities),
+            Progress::Done => return give_back(None, None, context),
+        },
+        Command::GiveBack(function, place) => return give_back(function, place, context),
+        Command::Report(id, report) => return tell_report(id, report, context),
+        Command::List(kind, place) => return list(kind, place, context, out),
         Command::CanDo { function, limit } => can_do(&function, limit, context, out),
         Command::PreSleep => {
             if context.engine.sleep(context.client, context.now) {
@@ -118,47 +98,26 @@ pub fn deny(command: &Command, denied: Denied, out: &mut Output) {
     }
 }
 
-/// Goes on with a command in another turn.
-pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flow {
-    match rest {
-        Continuation::List(kind, place) => list(kind, place, context, out),
-        Continuation::Grab(kind) => grab(kind, context, out),
-        Continuation::Reset => reset(context),
-        Continuation::GiveBack(function, place) => give_back(function, place, context),
-        Continuation::Report(id, report) => tell_report(id, report, context),
+/// Carries out a command again in another turn, if it needs one.
+fn unless_done(progress: Progress, command: impl FnOnce() -> Command) -> Flow {
+    match progress {
+        Progress::Done => Flow::Next,
+        Progress::More => Flow::again(protocol::Request::Gearman(Request { command: command(), place: None })),
     }
-}
-
-fn later(rest: Continuation) -> Flow {
-    Flow::Continue(Box::new(protocol::Continuation::Gearman(rest)))
 }
 
 fn list(kind: ListKind, mut place: Cursor, context: &mut Context, out: &mut Output) -> Flow {
-    match listing::list(kind, &mut place, context, out) {
-        Progress::More => later(Continuation::List(kind, place)),
-        Progress::Done => Flow::Next,
-    }
-}
-
-fn reset(context: &mut Context) -> Flow {
-    match context.engine.unwatch_all(context.client, context.now) {
-        Progress::More => later(Continuation::Reset),
-        Progress::Done => give_back(None, None, context),
-    }
+    unless_done(listing::list(kind, &mut place, context, out), || Command::List(kind, place))
 }
 
 fn give_back(function: Option<Box<[u8]>>, mut place: Option<GiveBack>, context: &mut Context) -> Flow {
-    match context.engine.give_back(context.client, function.as_deref(), &mut place, context.now) {
-        Progress::More => later(Continuation::GiveBack(function, place)),
-        Progress::Done => Flow::Next,
-    }
+    let progress = context.engine.give_back(context.client, function.as_deref(), &mut place, context.now);
+    unless_done(progress, || Command::GiveBack(function, place))
 }
 
 fn tell_report(id: JobId, report: Arc<Report>, context: &mut Context) -> Flow {
-    match context.engine.report_on(context.client, id, &report, context.now) {
-        Progress::More => later(Continuation::Report(id, report)),
-        Progress::Done => Flow::Next,
-    }
+    let progress = context.engine.report_on(context.client, id, &report, context.now);
+    unless_done(progress, || Command::Report(id, report))
 }
 
 fn can_do(function: &[u8], limit: Option<NonZeroU64>, context: &mut Context, out: &mut Output) {
@@ -230,7 +189,7 @@ fn submit(submission: Submission, context: &mut Context, out: &mut Output) {
 
 fn grab(kind: Kind, context: &mut Context, out: &mut Output) -> Flow {
     match context.engine.grab(context.client, context.now) {
-        Grab::More => return later(Continuation::Grab(kind)),
+        Grab::More => return unless_done(Progress::More, || Command::Grab(kind)),
         Grab::NoJob => reply::packet(out, Kind::NoJob, &[], None),
         Grab::Job(job) => {
             let id = job.id();

@@ -1,141 +1,127 @@
 //! Figures for Prometheus, in its text format 0.0.4.
 //!
-//! Owns the names of metrics: the server's own, and those of exporters that were written for beanstalkd and gearmand,
-//! which dashboards know. Tubes are written in several turns, each metric apart, since the format wants all of one
+//! Owns THE table of metrics. Tubes are written in several turns, each metric apart, since the format wants all of one
 //! together. Must not measure anything.
 
 use std::collections::BTreeSet;
 
-use super::types::Failure;
-use super::HttpSettings;
-use crate::engine::{FindOldest, JobCounts, Progress, Span, State, Stats, TubeStats};
-use crate::protocol::beanstalk::{extended_counts, FigureValue, QueueFigures, SERVER_FIGURES, TUBE_FIGURES};
+use super::reply::{not_found, HttpAnswer, Kind};
+use crate::engine::{FindOldest, Histogram, JobCounts, JobTimes, Latency, Progress, Span, State, Stats, TubeStats};
+use crate::protocol::beanstalk::QueueFigures;
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::text::{has_part, metric_label};
-use crate::protocol::{sees, CommandPlace, Context, Output, Wire};
-use crate::shared::log_figures::Health;
+use crate::protocol::{sees, CommandPlace, Context, Latencies, Output, Wire};
+use crate::shared::log_figures::{Health, LogFigures};
 use crate::shared::role::{Role, RoleFigures};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Names {
-    Native,
-    /// Those of messagebird's exporter: keys of beanstalkd with nothing before them, all gauges.
-    Messagebird,
-    Davidtannock,
-    /// Those of the one in PyPI.
-    Pypi,
+/// A metric: its name, its type, what it tells, and its samples.
+#[derive(Clone, Copy)]
+pub struct Metric<W> {
+    pub name: &'static str,
+    pub kind: &'static str,
+    pub help: &'static str,
+    /// Only one of several servers has it.
+    pub shared: bool,
+    write: W,
 }
 
-impl Names {
-    pub fn read(text: &[u8]) -> Option<Names> {
-        match text {
-            b"native" => Some(Names::Native),
-            b"messagebird" => Some(Names::Messagebird),
-            b"davidtannock" => Some(Names::Davidtannock),
-            b"pypi" => Some(Names::Pypi),
-            _ => None,
-        }
-    }
+type OfServer = fn(&Server, &mut Samples);
+type OfTube = fn(&TubeStats, &mut Samples);
 
-    /// What a key of beanstalkd's statistics is called, and what it is.
-    fn of(self, key: &str, is_tube: bool) -> (String, &'static str) {
-        let tube = if is_tube { "tube_" } else { "" };
-        let plain = format!("{tube}{}", key.replace('-', "_"));
-        match self {
-            Names::Native | Names::Messagebird => (plain, "gauge"),
-            Names::Pypi => (format!("beanstalk_{plain}"), "gauge"),
-            Names::Davidtannock if key.starts_with("cmd-") => (format!("beanstalkd_{plain}_total"), "counter"),
-            Names::Davidtannock if key.starts_with("pause") => (format!("beanstalkd_{plain}_seconds_total"), "gauge"),
-            Names::Davidtannock => (format!("beanstalkd_{plain}_count"), "gauge"),
-        }
-    }
+const fn metric<W: Copy>(name: &'static str, kind: &'static str, help: &'static str, write: W) -> Metric<W> {
+    Metric { name, kind, help, shared: false, write }
 }
 
-/// A metric: its name, its type, what it tells.
-pub type Family = (&'static str, &'static str, &'static str);
-
-/// The server's own metrics, in the order in which they are told; those of tubes come behind the histograms.
 #[rustfmt::skip]
-pub const FAMILIES: [Family; 65] = [
-    ("beanpole_build_info", "gauge", "Version of the running server."),
-    ("beanpole_jobs", "gauge", "Number of jobs by state."),
-    ("beanpole_jobs_urgent", "gauge", "Number of ready jobs with a priority below 1024."),
-    ("beanpole_oldest_job_age_seconds", "gauge", "Time since the oldest ready, delayed and buried jobs were put."),
-    ("beanpole_tubes", "gauge", "Number of tubes."),
-    ("beanpole_connections", "gauge", "Number of connections by protocol."),
-    ("beanpole_workers", "gauge", "Number of connections that have requested a job."),
-    ("beanpole_producers", "gauge", "Number of connections that have put a job."),
-    ("beanpole_waiting", "gauge", "Number of connections that are waiting for a job."),
-    ("beanpole_memory_bytes", "gauge", "Memory that clients cause, by purpose."),
-    ("beanpole_memory_limit_bytes", "gauge", "Limit for the total memory that clients cause."),
-    ("beanpole_draining", "gauge", "1 if the server does not accept new jobs."),
-    ("beanpole_jobs_total", "counter", "Number of jobs put."),
-    ("beanpole_commands_total", "counter", "Number of commands by protocol."),
-    ("beanpole_job_timeouts_total", "counter", "Number of reservations that ended with the time to run."),
-    ("beanpole_jobs_expired_total", "counter", "Number of jobs whose time to live ended."),
-    ("beanpole_schedule_runs_total", "counter", "Number of copies that schedules have put."),
-    ("beanpole_schedule_skips_total", "counter", "Number of runs skipped because the last copy still existed."),
-    ("beanpole_schedule_delay_seconds", "gauge", "Time for which a run has been overdue."),
-    ("beanpole_connections_total", "counter", "Number of accepted connections, without HTTP."),
-    ("beanpole_connections_rejected_total", "counter", "Number of rejected connections."),
-    ("beanpole_connections_dropped_total", "counter", "Number of connections closed because memory was short."),
-    ("beanpole_connections_limit", "gauge", "Maximum number of connections."),
-    ("beanpole_auth_failures_total", "counter", "Number of failed authentications."),
-    ("beanpole_binlog_up", "gauge", "1 if the binlog can be written."),
-    ("beanpole_binlog_bytes", "gauge", "Size of the binlog on disk."),
-    ("beanpole_binlog_records_total", "counter", "Number of records written to the binlog, including those copied by compaction."),
-    ("beanpole_binlog_lost_segments_total", "counter", "Number of binlog files removed by something other than the server."),
-    ("beanpole_binlog_skipped_records", "gauge", "Number of records that could not be read at startup."),
-    ("beanpole_active", "gauge", "1 if this server is the active one of several."),
-    ("beanpole_epoch", "gauge", "Epoch of the active server."),
-    ("beanpole_journal_entry", "gauge", "Number of the last journal entry that this server has."),
-    ("beanpole_journal_entries_total", "counter", "Number of entries that this server has appended to the journal."),
-    ("beanpole_journal_written_bytes_total", "counter", "Bytes that this server has appended to the journal."),
-    ("beanpole_journal_retries_total", "counter", "Number of journal appends whose result was unknown at first."),
-    ("beanpole_journal_bytes", "gauge", "Size of the journal in etcd."),
-    ("beanpole_journal_quota_bytes", "gauge", "Maximum size of the journal in etcd."),
-    ("beanpole_journal_lag_seconds", "gauge", "Time since this standby last had all entries of the journal."),
-    ("beanpole_lease_renewal_failures_total", "counter", "Number of failed renewals of this active server's lease."),
-    ("process_cpu_seconds_total", "counter", "CPU time of the process."),
-    ("process_resident_memory_bytes", "gauge", "Resident memory of the process."),
-    ("process_start_time_seconds", "gauge", "Start time of the process since the Unix epoch."),
-    ("process_open_fds", "gauge", "Number of open file descriptors."),
-    ("process_max_fds", "gauge", "Maximum number of open file descriptors."),
-    ("beanpole_job_wait_seconds", "histogram", "Time from the put, or the end of the delay, to the first reservation."),
-    ("beanpole_job_run_seconds", "histogram", "Time from the reservation, or the last touch, to completion."),
-    ("beanpole_binlog_sync_seconds", "histogram", "Duration of binlog syncs."),
-    ("beanpole_turn_seconds", "histogram", "Time for which a turn holds the queue."),
-    ("beanpole_tubes_omitted", "gauge", "Number of tubes omitted because of --metrics-tubes."),
-    ("beanpole_tube_jobs", "gauge", "Number of jobs of a tube by state."),
-    ("beanpole_tube_jobs_total", "counter", "Number of jobs put into a tube."),
-    ("beanpole_tube_deleted_total", "counter", "Number of jobs deleted from a tube, completed or not."),
-    ("beanpole_tube_waiting", "gauge", "Number of connections that watch a tube and are waiting for a job."),
-    ("beanpole_tube_watching", "gauge", "Number of connections that watch a tube."),
-    ("beanpole_tube_pause_left_seconds", "gauge", "Remaining time of a tube's pause."),
-    ("beanpole_tube_oldest_job_age_seconds", "gauge", "Like beanpole_oldest_job_age_seconds, for one tube."),
-    ("beanpole_tube_timeouts_total", "counter", "Number of reservations in a tube that ended with the time to run."),
-    ("beanpole_tube_releases_total", "counter", "Number of jobs of a tube that workers released."),
-    ("beanpole_tube_buries_total", "counter", "Number of jobs of a tube that were buried."),
-    ("beanpole_tube_job_wait_seconds", "histogram", "Like beanpole_job_wait_seconds, for one tube."),
-    ("beanpole_tube_job_run_seconds", "histogram", "Like beanpole_job_run_seconds, for one tube."),
-    ("gearman_jobs", "gauge", "Number of jobs of a function, queued or running."),
-    ("gearman_jobs_running", "gauge", "Number of running jobs of a function."),
-    ("gearman_jobs_waiting", "gauge", "Number of queued jobs of a function."),
-    ("gearman_workers", "gauge", "Number of workers that can execute a function."),
+const SERVER: [Metric<OfServer>; 49] = [
+    metric("beanpole_build_info", "gauge", "Version of the running server.", |of, it| it.one("version", [(&*of.figures.facts.version, 1)])),
+    metric("beanpole_jobs", "gauge", "Number of jobs by state.", |of, it| it.one("state", states(&of.stats().jobs))),
+    metric("beanpole_jobs_urgent", "gauge", "Number of ready jobs with a priority below 1024.", |of, it| it.number(of.stats().jobs.urgent)),
+    metric("beanpole_oldest_job_age_seconds", "gauge", "Time since the oldest ready, delayed and buried jobs were put.", |of, it| it.ages(of.ages)),
+    metric("beanpole_tubes", "gauge", "Number of tubes.", |of, it| it.number(of.stats().tubes as u64)),
+    metric("beanpole_connections", "gauge", "Number of connections by protocol.", |of, it| it.one("protocol", Wire::ALL.iter().map(|wire| wire.name()).zip(of.figures.connections))),
+    metric("beanpole_workers", "gauge", "Number of connections that have requested a job.", |of, it| it.number(of.stats().workers as u64)),
+    metric("beanpole_producers", "gauge", "Number of connections that have put a job.", |of, it| it.number(of.stats().producers as u64)),
+    metric("beanpole_waiting", "gauge", "Number of connections that are waiting for a job.", |of, it| it.number(of.stats().waiting as u64)),
+    metric("beanpole_memory_bytes", "gauge", "Memory that clients cause, by purpose.", |of, it| it.one("kind", memory(of.stats()))),
+    metric("beanpole_memory_limit_bytes", "gauge", "Limit for the total memory that clients cause.", |of, it| it.number(of.stats().max_memory)),
+    metric("beanpole_draining", "gauge", "1 if the server does not accept new jobs.", |of, it| it.number(of.stats().draining.into())),
+    metric("beanpole_jobs_total", "counter", "Number of jobs put.", |of, it| it.number(of.stats().total_jobs)),
+    metric("beanpole_commands_total", "counter", "Number of commands by protocol.", |of, it| commands(of, it)),
+    metric("beanpole_job_timeouts_total", "counter", "Number of reservations that ended with the time to run.", |of, it| it.number(of.stats().timeouts)),
+    metric("beanpole_jobs_expired_total", "counter", "Number of jobs whose time to live ended.", |of, it| it.number(of.stats().evicted)),
+    metric("beanpole_schedule_runs_total", "counter", "Number of copies that schedules have put.", |of, it| it.number(of.context.engine.schedule_totals().0)),
+    metric("beanpole_schedule_skips_total", "counter", "Number of runs skipped because the last copy still existed.", |of, it| it.number(of.context.engine.schedule_totals().1)),
+    metric("beanpole_schedule_delay_seconds", "gauge", "Time for which a run has been overdue.", |of, it| it.number(of.context.engine.schedule_delay(of.context.now).secs())),
+    metric("beanpole_connections_total", "counter", "Number of accepted connections, without HTTP.", |of, it| it.number(of.stats().total_connections)),
+    metric("beanpole_connections_rejected_total", "counter", "Number of rejected connections.", |of, it| it.number(of.figures.usage.rejected_connections)),
+    metric("beanpole_connections_dropped_total", "counter", "Number of connections closed because memory was short.", |of, it| it.number(of.figures.usage.dropped_connections)),
+    metric("beanpole_connections_limit", "gauge", "Maximum number of connections.", |of, it| it.number(of.figures.facts.max_connections as u64)),
+    metric("beanpole_auth_failures_total", "counter", "Number of failed authentications.", |of, it| it.number(of.figures.usage.failed_auths)),
+    metric("beanpole_binlog_up", "gauge", "1 if the binlog can be written.", |of, it| it.number(of.figures.log.is_some_and(|log| log.health == Health::Ok).into())),
+    metric("beanpole_binlog_bytes", "gauge", "Size of the binlog on disk.", |of, it| it.number(of.figures.log.map_or(0, |log| log.disk))),
+    metric("beanpole_binlog_records_total", "counter", "Number of records written to the binlog, including those copied by compaction.", |of, it| it.one("kind", records(of.figures.log))),
+    metric("beanpole_binlog_lost_segments_total", "counter", "Number of binlog files removed by something other than the server.", |of, it| it.number(of.figures.log.map_or(0, |log| log.lost))),
+    metric("beanpole_binlog_skipped_records", "gauge", "Number of records that could not be read at startup.", |of, it| it.number(of.figures.log.map_or(0, |log| log.skipped))),
+    Metric { shared: true, ..metric("beanpole_active", "gauge", "1 if this server is the active one of several.", |of, it| it.number((of.role().role == Role::Active).into())) },
+    Metric { shared: true, ..metric("beanpole_epoch", "gauge", "Epoch of the active server.", |of, it| it.number(of.role().epoch)) },
+    Metric { shared: true, ..metric("beanpole_journal_entry", "gauge", "Number of the last journal entry that this server has.", |of, it| it.number(of.role().entry)) },
+    Metric { shared: true, ..metric("beanpole_journal_entries_total", "counter", "Number of entries that this server has appended to the journal.", |of, it| it.number(of.role().written)) },
+    Metric { shared: true, ..metric("beanpole_journal_written_bytes_total", "counter", "Bytes that this server has appended to the journal.", |of, it| it.number(of.role().bytes)) },
+    Metric { shared: true, ..metric("beanpole_journal_retries_total", "counter", "Number of journal appends whose result was unknown at first.", |of, it| it.number(of.role().retries)) },
+    Metric { shared: true, ..metric("beanpole_journal_bytes", "gauge", "Size of the journal in etcd.", |of, it| it.number(of.role().used)) },
+    Metric { shared: true, ..metric("beanpole_journal_quota_bytes", "gauge", "Maximum size of the journal in etcd.", |of, it| it.number(of.role().quota)) },
+    Metric { shared: true, ..metric("beanpole_journal_lag_seconds", "gauge", "Time since this standby last had all entries of the journal.", |of, it| it.value(&seconds(of.role().lag().as_nanos()))) },
+    Metric { shared: true, ..metric("beanpole_lease_renewal_failures_total", "counter", "Number of failed renewals of this active server's lease.", |of, it| it.number(of.role().failed_renewals)) },
+    metric("process_cpu_seconds_total", "counter", "CPU time of the process.", |of, it| it.value(&seconds(u128::from(of.figures.usage.user_micros + of.figures.usage.system_micros) * 1000))),
+    metric("process_resident_memory_bytes", "gauge", "Resident memory of the process.", |of, it| it.number(of.figures.usage.resident)),
+    metric("process_start_time_seconds", "gauge", "Start time of the process since the Unix epoch.", |of, it| it.value(&seconds(of.figures.facts.started.nanos().into()))),
+    metric("process_open_fds", "gauge", "Number of open file descriptors.", |of, it| it.number(of.figures.usage.open_files)),
+    metric("process_max_fds", "gauge", "Maximum number of open file descriptors.", |of, it| it.number(of.figures.facts.max_files as u64)),
+    metric("beanpole_job_wait_seconds", "histogram", "Time from the put, or the end of the delay, to the first reservation.", |of, it| it.histogram(of.job_times().map(|times| &times.wait))),
+    metric("beanpole_job_run_seconds", "histogram", "Time from the reservation, or the last touch, to completion.", |of, it| it.histogram(of.job_times().map(|times| &times.run))),
+    metric("beanpole_binlog_sync_seconds", "histogram", "Duration of binlog syncs.", |of, it| it.histogram(of.latencies.syncs.as_ref())),
+    metric("beanpole_turn_seconds", "histogram", "Time for which a turn holds the queue.", |of, it| it.histogram(of.latencies.turns.as_ref())),
+    metric("beanpole_tubes_omitted", "gauge", "Number of tubes omitted because of --metrics-tubes.", |of, it| it.number(of.omitted as u64)),
 ];
 
-/// The families that only one of several servers has.
-pub const JOURNAL: std::ops::Range<usize> = 29..39;
+#[rustfmt::skip]
+const TUBES: [Metric<OfTube>; 12] = [
+    metric("beanpole_tube_jobs", "gauge", "Number of jobs of a tube by state.", |of, it| it.one("state", states(&of.jobs))),
+    metric("beanpole_tube_jobs_total", "counter", "Number of jobs put into a tube.", |of, it| it.number(of.total_jobs)),
+    metric("beanpole_tube_deleted_total", "counter", "Number of jobs deleted from a tube, completed or not.", |of, it| it.number(of.deletes)),
+    metric("beanpole_tube_waiting", "gauge", "Number of connections that watch a tube and are waiting for a job.", |of, it| it.number(of.waiting as u64)),
+    metric("beanpole_tube_watching", "gauge", "Number of connections that watch a tube.", |of, it| it.number(of.watching.into())),
+    metric("beanpole_tube_pause_left_seconds", "gauge", "Remaining time of a tube's pause.", |of, it| it.value(&seconds(of.pause_left.nanos().into()))),
+    metric("beanpole_tube_oldest_job_age_seconds", "gauge", "Like beanpole_oldest_job_age_seconds, for one tube.", |_, _| ()),
+    metric("beanpole_tube_timeouts_total", "counter", "Number of reservations in a tube that ended with the time to run.", |of, it| it.if_any(of.times.map(|times| times.events.timeouts))),
+    metric("beanpole_tube_releases_total", "counter", "Number of jobs of a tube that workers released.", |of, it| it.if_any(of.times.map(|times| times.events.releases))),
+    metric("beanpole_tube_buries_total", "counter", "Number of jobs of a tube that were buried.", |of, it| it.if_any(of.times.map(|times| times.events.buries))),
+    metric("beanpole_tube_job_wait_seconds", "histogram", "Like beanpole_job_wait_seconds, for one tube.", |of, it| it.latency(of.times.map(|times| &times.wait))),
+    metric("beanpole_tube_job_run_seconds", "histogram", "Like beanpole_job_run_seconds, for one tube.", |of, it| it.latency(of.times.map(|times| &times.run))),
+];
 
-/// The first family of tubes in the table, the first of Gearman's, and where those end.
-const TUBES: usize = 49;
-const GEARMAN: usize = 61;
+/// What Gearman's tools call the figures of tubes.
+#[rustfmt::skip]
+const GEARMAN: [Metric<OfTube>; 4] = [
+    metric("gearman_jobs", "gauge", "Number of jobs of a function, queued or running.", |of, it| it.number(of.jobs.ready + of.jobs.delayed + of.jobs.reserved)),
+    metric("gearman_jobs_running", "gauge", "Number of running jobs of a function.", |of, it| it.number(of.jobs.reserved)),
+    metric("gearman_jobs_waiting", "gauge", "Number of queued jobs of a function.", |of, it| it.number(of.jobs.ready + of.jobs.delayed)),
+    metric("gearman_workers", "gauge", "Number of workers that can execute a function.", |of, it| it.number(of.watching.into())),
+];
 
-/// Places among the metrics of tubes.
-const AGES: usize = 6;
-const EVENTS: usize = 7;
-const WAIT: usize = 10;
-const RUN: usize = 11;
+/// The metric of tubes whose samples are found after all others.
+const AGES: &str = "beanpole_tube_oldest_job_age_seconds";
+
+/// Returns all metrics in the order of a scrape, without their samples.
+pub fn metrics() -> impl Iterator<Item = Metric<()>> {
+    let [server, tubes, gearman] = [SERVER.map(plain).to_vec(), TUBES.map(plain).to_vec(), GEARMAN.map(plain).to_vec()];
+    server.into_iter().chain(tubes).chain(gearman)
+}
+
+fn plain<W>(Metric { name, kind, help, shared, .. }: Metric<W>) -> Metric<()> {
+    Metric { name, kind, help, shared, write: () }
+}
 
 /// How many passes over the tubes there are, if not all can be shown.
 const RANKS: u8 = 3;
@@ -177,9 +163,8 @@ fn rank(tube: &TubeStats) -> u8 {
 }
 
 /// Figures on their way out.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Scrape {
-    names: Names,
     choice: TubeChoice,
     sums: VisibleSums,
     /// What the client may see of the server's figures, once that is known.
@@ -198,34 +183,18 @@ pub struct Scrape {
     /// Of the queue, and then of the tubes, one after the other.
     oldest: FindOldest,
     ages: Option<[Span; 3]>,
-    most: usize,
-    gearman: bool,
     /// The samples of each metric of tubes.
-    samples: Vec<Output>,
+    samples: [Output; TUBES.len() + GEARMAN.len()],
 }
 
 impl Scrape {
-    pub fn new(names: Names, choice: TubeChoice, settings: &HttpSettings) -> Scrape {
-        let count = if names == Names::Native { FAMILIES.len() - TUBES } else { TUBE_FIGURES.len() };
-        let samples = std::iter::repeat_with(Output::new).take(count).collect();
-        Scrape {
-            names,
-            choice,
-            sums: VisibleSums::default(),
-            stats: None,
-            next: 0,
-            pass: 0,
-            is_ranked: false,
-            matching: 0,
-            shown: BTreeSet::new(),
-            shown_count: 0,
-            names_size: 0,
-            oldest: FindOldest::default(),
-            ages: None,
-            most: settings.metrics_tubes,
-            gearman: settings.spoken.contains(&Wire::Gearman),
-            samples,
-        }
+    pub fn new(choice: TubeChoice) -> Scrape {
+        Scrape { choice, ..Scrape::default() }
+    }
+
+    /// The only tube to show, if there is one; empty once it is shown.
+    pub fn only(&self) -> Option<&[u8]> {
+        self.choice.only.as_deref()
     }
 
     /// Bytes of memory that it takes.
@@ -234,20 +203,37 @@ impl Scrape {
         own + self.samples.iter().map(|samples| samples.footprint()).sum::<u64>()
     }
 
+    /// Goes on, and returns the reply when all is written.
+    pub fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+        if self.stats.is_none() && !context.sees_all() {
+            self.stats = Some(self.sums.go_on(context)?);
+        }
+        if let Some(only) = self.choice.only.take() {
+            let Some(tube) = context.engine.tube_stats(&only, context.now) else { return Some(Err(not_found("tube"))) };
+            self.show(&tube, context.settings.http.spoken.contains(&Wire::Gearman));
+            (self.matching, self.pass) = (1, RANKS);
+        }
+        if self.show_tubes(context) == Progress::More || self.find_ages(context) == Progress::More {
+            return None;
+        }
+        Some(Ok((Kind::Metrics, std::mem::take(self).finish(context))))
+    }
+
     /// Shows a tube, unless its name was shown before; how many bytes came of it.
-    fn show(&mut self, tube: &TubeStats) -> usize {
+    fn show(&mut self, tube: &TubeStats, gearman: bool) -> usize {
         if !self.shown.insert(tube.name.into()) {
             return 0;
         }
         self.shown_count += 1;
         self.names_size += SHOWN_COST + tube.name.len() as u64;
-        self.add(tube)
+        self.add(tube, gearman)
     }
 
     /// Goes on with the passes over the tubes.
     fn show_tubes(&mut self, context: &mut Context) -> Progress {
-        let Context { engine, access, now, .. } = context;
-        self.is_ranked |= self.pass == 0 && self.next == 0 && engine.stats().tubes > self.most;
+        let Context { engine, access, now, settings, .. } = context;
+        let (most, gearman) = (settings.http.metrics_tubes, settings.http.spoken.contains(&Wire::Gearman));
+        self.is_ranked |= self.pass == 0 && self.next == 0 && engine.stats().tubes > most;
         while self.pass < RANKS {
             let mut next = self.next;
             let progress = engine.walk_tubes(&mut next, *now, |tube| {
@@ -256,13 +242,13 @@ impl Scrape {
                 }
                 self.matching += usize::from(self.pass == 0);
                 let is_due = !self.is_ranked || rank(tube) == self.pass;
-                if is_due && self.shown_count < self.most {
-                    self.show(tube)
+                if is_due && self.shown_count < most {
+                    self.show(tube, gearman)
                 } else {
                     0
                 }
             });
-            let is_over = self.pass > 0 && self.shown_count >= self.most;
+            let is_over = self.pass > 0 && self.shown_count >= most;
             if progress == Progress::More && !is_over {
                 self.next = next;
                 return Progress::More;
@@ -274,23 +260,18 @@ impl Scrape {
     }
 
     /// Goes on with the ages of the oldest jobs.
-    #[expect(clippy::indexing_slicing, reason = "there are samples for each row of tubes")]
     fn find_ages(&mut self, context: &mut Context) -> Progress {
         let Context { engine, now, .. } = context;
         loop {
             if engine.find_oldest(&mut self.oldest) == Progress::More {
                 return Progress::More;
             }
-            let ages = self.oldest.ages(*now);
+            let ages = Some(self.oldest.ages(*now));
             if self.ages.is_none() {
-                self.ages = Some(ages);
-            } else {
-                let (name, family) = (metric_label(self.oldest.tube()), FAMILIES[TUBES + AGES].0);
-                for (state, age) in AGED.iter().zip(ages) {
-                    let age = seconds(age.nanos().into());
-                    let line = format!("{family}{{tube=\"{name}\",state=\"{state}\"}} {age}\n");
-                    self.samples[AGES].text().extend_from_slice(line.as_bytes());
-                }
+                self.ages = ages;
+            } else if let Some((_, out)) = TUBES.iter().zip(&mut self.samples).find(|(row, _)| row.name == AGES) {
+                let labels = format!("tube=\"{}\",", metric_label(self.oldest.tube()));
+                Samples { text: out.text(), name: AGES, labels: &labels }.ages(ages);
             }
             engine.take_steps(LINES);
             let Some(name) = self.shown.pop_first() else { return Progress::Done };
@@ -298,281 +279,160 @@ impl Scrape {
         }
     }
 
-    #[expect(clippy::indexing_slicing, reason = "there are samples for each row of tubes, and the places are theirs")]
-    fn add(&mut self, tube: &TubeStats) -> usize {
+    fn add(&mut self, tube: &TubeStats, gearman: bool) -> usize {
         let name = metric_label(tube.name);
+        let (tube_label, function_label) = (format!("tube=\"{name}\","), format!("function=\"{name}\","));
+        let of_tubes = TUBES.iter().map(|row| (row, &tube_label));
+        let of_functions = GEARMAN.iter().filter(|_| gearman).map(|row| (row, &function_label));
         let mut bytes = 0;
-        let names = self.names;
-        let mut line = |place: usize, key: &str, more: &str, value: &str| {
-            let family = match names {
-                Names::Native => FAMILIES[TUBES + place].0,
-                names => &names.of(TUBE_FIGURES[place].name, true).0,
-            };
-            let line = format!("{family}{{{key}=\"{name}\"{more}}} {value}\n");
-            self.samples[place].text().extend_from_slice(line.as_bytes());
-            bytes += line.len();
-        };
-        if names != Names::Native {
-            for (place, key) in TUBE_FIGURES.iter().enumerate() {
-                line(place, "tube", "", &(key.of)(tube).to_string());
-            }
-            return bytes;
-        }
-        for (state, count) in states(&tube.jobs) {
-            line(0, "tube", &format!(",state=\"{state}\""), &count.to_string());
-        }
-        let values = [tube.total_jobs, tube.deletes, tube.waiting as u64, tube.watching.into()];
-        for (place, value) in (1..).zip(values) {
-            line(place, "tube", "", &value.to_string());
-        }
-        line(5, "tube", "", &seconds(tube.pause_left.nanos().into()));
-        if self.gearman {
-            let waiting = tube.jobs.ready + tube.jobs.delayed;
-            let values = [waiting + tube.jobs.reserved, tube.jobs.reserved, waiting, tube.watching.into()];
-            for (place, value) in (GEARMAN - TUBES..).zip(values) {
-                line(place, "function", "", &value.to_string());
-            }
-        }
-        if let Some(times) = tube.times {
-            let events = times.events;
-            for (place, value) in (EVENTS..).zip([events.timeouts, events.releases, events.buries]) {
-                line(place, "tube", "", &value.to_string());
-            }
-            for (place, latency) in [(WAIT, &times.wait), (RUN, &times.run)] {
-                let text = self.samples[place].text();
-                let before = text.len();
-                let (whole, labels) = ((latency.samples(), latency.sum_nanos()), format!("tube=\"{name}\","));
-                push_histogram(text, FAMILIES[TUBES + place].0, &labels, &mut latency.buckets(), whole);
-                bytes += text.len() - before;
-            }
+        for ((row, labels), out) in of_tubes.chain(of_functions).zip(&mut self.samples) {
+            let text = out.text();
+            let before = text.len();
+            (row.write)(tube, &mut Samples { text, name: row.name, labels });
+            bytes += text.len() - before;
         }
         bytes
     }
-}
 
-/// Goes on with the tubes; when that is done, the whole text, or why there is none.
-pub fn go_on(mut scrape: Box<Scrape>, context: &mut Context) -> Result<Result<Output, Failure>, Box<Scrape>> {
-    if scrape.stats.is_none() && !context.sees_all() {
-        scrape.stats = scrape.sums.go_on(context);
-        if scrape.stats.is_none() {
-            return Err(scrape);
-        }
-    }
-    if let Some(only) = scrape.choice.only.take() {
-        let Some(tube) = context.engine.tube_stats(&only, context.now) else {
-            return Ok(Err(Failure::new(404, "there is no such tube")));
+    /// The text: what concerns the whole server, then tubes.
+    fn finish(self, context: &Context) -> Output {
+        let mut out = Output::new();
+        let text = out.text();
+        let gearman = context.settings.http.spoken.contains(&Wire::Gearman);
+        let server = Server {
+            figures: QueueFigures::of(self.stats.unwrap_or_else(|| context.stats()), context),
+            context,
+            ages: self.ages.filter(|_| context.sees_all()),
+            latencies: context.host.latencies(),
+            omitted: self.matching.saturating_sub(self.shown_count),
         };
-        scrape.show(&tube);
-        (scrape.matching, scrape.pass) = (1, RANKS);
-    }
-    if scrape.show_tubes(context) == Progress::More {
-        return Err(scrape);
-    }
-    // The older names have no ages.
-    if scrape.names == Names::Native && scrape.find_ages(context) == Progress::More {
-        return Err(scrape);
-    }
-    Ok(Ok(finish(*scrape, context)))
-}
-
-/// The text: what concerns the whole server, then tubes.
-fn finish(scrape: Scrape, context: &Context) -> Output {
-    let mut out = Output::new();
-    let Scrape { names, gearman, samples, stats, ages, matching, shown_count, .. } = scrape;
-    let figures = QueueFigures::of(stats.unwrap_or_else(|| context.stats()), context);
-    if names != Names::Native {
-        older(names, &figures, out.text());
-        for (key, mut samples) in TUBE_FIGURES.iter().zip(samples) {
-            let (name, kind) = names.of(key.name, true);
-            family(out.text(), &name, kind, key.name);
+        for row in SERVER.iter().filter(|row| !row.shared || server.figures.role.is_some()) {
+            family(text, row.name, row.kind, row.help);
+            (row.write)(&server, &mut Samples { text, name: row.name, labels: "" });
+        }
+        let tubes = TUBES.iter().chain(GEARMAN.iter().filter(|_| gearman));
+        for (row, mut samples) in tubes.zip(self.samples) {
+            family(out.text(), row.name, row.kind, row.help);
             out.append(&mut samples);
         }
-        return out;
-    }
-    let mut page = Page { text: out.text(), next: 0 };
-    let ages = ages.filter(|_| context.sees_all());
-    whole_server(&mut page, &figures, ages, context);
-    histograms(&mut page, context);
-    page.number(matching.saturating_sub(shown_count) as u64);
-    for ((name, kind, help), mut samples) in FAMILIES[TUBES..].iter().zip(samples) {
-        if gearman || !name.starts_with("gearman") {
-            family(out.text(), name, kind, help);
-            out.append(&mut samples);
+        if gearman {
+            family(out.text(), "gearman_up", "gauge", "Gearman is spoken here.");
+            out.text().extend_from_slice(b"gearman_up 1\n");
         }
-    }
-    if gearman {
-        family(out.text(), "gearman_up", "gauge", "Gearman is spoken here.");
-        out.text().extend_from_slice(b"gearman_up 1\n");
-    }
-    out
-}
-
-/// The server's figures under older names.
-fn older(names: Names, figures: &QueueFigures, text: &mut Vec<u8>) {
-    let mut one = |key: &str, value: u64| {
-        let (name, kind) = names.of(key, false);
-        family(text, &name, kind, key);
-        text.extend_from_slice(format!("{name} {value}\n").as_bytes());
-    };
-    for row in &SERVER_FIGURES {
-        if let FigureValue::Number(number) = (row.of)(figures) {
-            one(row.name, number);
-        }
-    }
-    extended_counts(figures, |_| true).for_each(|(key, count)| one(&key, count));
-    if names == Names::Pypi {
-        family(text, "beanstalk_up", "gauge", "The server answers.");
-        text.extend_from_slice(b"beanstalk_up 1\n");
+        out
     }
 }
 
-/// The native metrics in the order of the table.
-struct Page<'a> {
+/// What the metrics of the server are about.
+struct Server<'a> {
+    figures: QueueFigures<'a>,
+    context: &'a Context<'a>,
+    /// Ages of the oldest jobs, if the client may see all tubes.
+    ages: Option<[Span; 3]>,
+    latencies: Latencies,
+    /// The number of tubes that are not shown.
+    omitted: usize,
+}
+
+impl Server<'_> {
+    fn stats(&self) -> &Stats {
+        &self.figures.stats
+    }
+
+    fn role(&self) -> RoleFigures {
+        self.figures.role.unwrap_or_default()
+    }
+
+    /// The times of all jobs, which cannot be told apart by tubes.
+    fn job_times(&self) -> Option<&JobTimes> {
+        self.context.sees_all().then(|| self.context.engine.job_times())
+    }
+}
+
+/// The samples of a metric.
+struct Samples<'a> {
     text: &'a mut Vec<u8>,
-    next: usize,
+    name: &'static str,
+    /// The labels that all of them have, each with a comma behind it.
+    labels: &'a str,
 }
 
-impl Page<'_> {
-    /// Begins the next metric; tells its name.
-    #[expect(clippy::indexing_slicing, reason = "a test scrapes, and finds each row of the table")]
-    fn begin(&mut self) -> &'static str {
-        let (name, kind, help) = FAMILIES[self.next];
-        self.next += 1;
-        family(self.text, name, kind, help);
-        name
+impl Samples<'_> {
+    fn line(&mut self, suffix: &str, labels: &str, value: &str) {
+        let (name, both) = (self.name, format!("{}{labels}", self.labels));
+        let labels = match both.trim_end_matches(',') {
+            "" => String::new(),
+            labels => format!("{{{labels}}}"),
+        };
+        self.text.extend_from_slice(format!("{name}{suffix}{labels} {value}\n").as_bytes());
     }
 
     fn value(&mut self, value: &str) {
-        let name = self.begin();
-        self.text.extend_from_slice(format!("{name} {value}\n").as_bytes());
+        self.line("", "", value);
     }
 
     fn number(&mut self, value: u64) {
         self.value(&value.to_string());
     }
 
-    /// Nothing but the head, if the client may not see all.
-    fn ages(&mut self, ages: Option<[Span; 3]>) {
-        let name = self.begin();
-        for (state, age) in AGED.iter().zip(ages.into_iter().flatten()) {
-            let age = seconds(age.nanos().into());
-            self.text.extend_from_slice(format!("{name}{{state=\"{state}\"}} {age}\n").as_bytes());
+    fn if_any(&mut self, value: Option<u64>) {
+        value.into_iter().for_each(|value| self.number(value));
+    }
+
+    /// One sample for each value of a label.
+    fn one<'l>(&mut self, key: &str, samples: impl IntoIterator<Item = (&'l str, u64)>) {
+        for (value, number) in samples {
+            self.line("", &format!("{key}=\"{value}\""), &number.to_string());
         }
     }
 
-    fn labelled<'l>(&mut self, key: &str, samples: impl IntoIterator<Item = (&'l str, u64)>) {
-        let name = self.begin();
-        for (value, number) in samples {
-            self.text.extend_from_slice(format!("{name}{{{key}=\"{value}\"}} {number}\n").as_bytes());
+    fn ages(&mut self, ages: Option<[Span; 3]>) {
+        for (state, age) in ["ready", "delayed", "buried"].iter().zip(ages.into_iter().flatten()) {
+            self.line("", &format!("state=\"{state}\""), &seconds(age.nanos().into()));
         }
+    }
+
+    fn histogram(&mut self, times: Option<&Histogram>) {
+        times.into_iter().for_each(|it| self.buckets(it.buckets(), it.count(), it.sum_nanos()));
+    }
+
+    fn latency(&mut self, times: Option<&Latency>) {
+        times.into_iter().for_each(|it| self.buckets(it.buckets(), it.samples(), it.sum_nanos()));
+    }
+
+    /// How many times were shorter than each bound, how many there are, and their sum.
+    fn buckets(&mut self, buckets: impl Iterator<Item = (u64, u64)>, count: u64, sum: u128) {
+        for (bound, shorter) in buckets {
+            self.line("_bucket", &format!("le=\"{}\"", seconds(bound.into())), &shorter.to_string());
+        }
+        self.line("_bucket", "le=\"+Inf\"", &count.to_string());
+        self.line("_sum", "", &seconds(sum));
+        self.line("_count", "", &count.to_string());
     }
 }
-
-/// Of the oldest jobs in which states the ages are told.
-const AGED: [&str; 3] = ["ready", "delayed", "buried"];
 
 /// Steps of the lines of ages of a tube.
 const LINES: u64 = 4;
 
-fn whole_server(page: &mut Page, figures: &QueueFigures, ages: Option<[Span; 3]>, context: &Context) {
-    let (stats, facts) = (&figures.stats, figures.facts);
-    page.labelled("version", [(&*facts.version, 1)]);
-    page.labelled("state", states(&stats.jobs));
-    page.number(stats.jobs.urgent);
-    page.ages(ages);
-    page.number(stats.tubes as u64);
-    page.labelled("protocol", Wire::ALL.iter().map(|wire| wire.name()).zip(figures.connections));
-    page.number(stats.workers as u64);
-    page.number(stats.producers as u64);
-    page.number(stats.waiting as u64);
+fn memory(stats: &Stats) -> [(&'static str, u64); 4] {
     let memory = &stats.memory;
-    let kinds =
-        [("jobs", memory.jobs), ("tubes", memory.tubes), ("watches", memory.watches), ("buffers", memory.buffers)];
-    page.labelled("kind", kinds);
-    page.number(stats.max_memory);
-    page.number(stats.draining.into());
-    page.number(stats.total_jobs);
-    let name = page.begin();
+    [("jobs", memory.jobs), ("tubes", memory.tubes), ("watches", memory.watches), ("buffers", memory.buffers)]
+}
+
+fn records(log: Option<LogFigures>) -> [(&'static str, u64); 2] {
+    let (written, migrated) = log.map_or((0, 0), |log| (log.written, log.migrated));
+    [("written", written), ("migrated", migrated)]
+}
+
+fn commands(of: &Server, samples: &mut Samples) {
     for place in CommandPlace::all().filter(|place| place.is_taken()) {
         let (wire, word, second) = place.name();
-        if context.settings.http.spoken.contains(&wire) {
+        if of.context.settings.http.spoken.contains(&wire) {
             let (protocol, space) = (wire.name(), if second.is_empty() { "" } else { " " });
-            let count = figures.counters.of(place);
-            let line = format!("{name}{{protocol=\"{protocol}\",command=\"{word}{space}{second}\"}} {count}\n");
-            page.text.extend_from_slice(line.as_bytes());
+            let labels = format!("protocol=\"{protocol}\",command=\"{word}{space}{second}\"");
+            samples.line("", &labels, &of.figures.counters.of(place).to_string());
         }
     }
-    page.number(stats.timeouts);
-    page.number(stats.evicted);
-    let (runs, skips) = context.engine.schedule_totals();
-    page.number(runs);
-    page.number(skips);
-    page.number(context.engine.schedule_delay(context.now).secs());
-    page.number(stats.total_connections);
-    page.number(figures.usage.rejected_connections);
-    page.number(figures.usage.dropped_connections);
-    page.number(facts.max_connections as u64);
-    page.number(figures.usage.failed_auths);
-    let log = figures.log;
-    page.number(log.is_some_and(|log| log.health == Health::Ok).into());
-    page.number(log.map_or(0, |log| log.disk));
-    let (written, migrated) = log.map_or((0, 0), |log| (log.written, log.migrated));
-    page.labelled("kind", [("written", written), ("migrated", migrated)]);
-    page.number(log.map_or(0, |log| log.lost));
-    page.number(log.map_or(0, |log| log.skipped));
-    journal(page, context.host.role());
-    page.value(&seconds(u128::from(figures.usage.user_micros + figures.usage.system_micros) * 1000));
-    page.number(figures.usage.resident);
-    page.value(&seconds(facts.started.nanos().into()));
-    page.number(figures.usage.open_files);
-    page.number(facts.max_files as u64);
-}
-
-/// How one of several servers does; nothing of a server that is alone.
-fn journal(page: &mut Page, figures: Option<RoleFigures>) {
-    let Some(figures) = figures else {
-        page.next = JOURNAL.end;
-        return;
-    };
-    page.number((figures.role == Role::Active).into());
-    let RoleFigures { epoch, entry, written, bytes, retries, used, quota, .. } = figures;
-    [epoch, entry, written, bytes, retries, used, quota].into_iter().for_each(|number| page.number(number));
-    page.value(&seconds(figures.lag().as_nanos()));
-    page.number(figures.failed_renewals);
-}
-
-fn histograms(page: &mut Page, context: &Context) {
-    let times = context.engine.job_times();
-    let latencies = context.host.latencies();
-    // Those of jobs cannot be told apart by tubes.
-    let (wait, run) = (Some(&times.wait), Some(&times.run));
-    let [wait, run] = [wait, run].map(|times| times.filter(|_| context.sees_all()));
-    for histogram in [wait, run, latencies.syncs.as_ref(), latencies.turns.as_ref()] {
-        let name = page.begin();
-        if let Some(histogram) = histogram {
-            let whole = (histogram.count(), histogram.sum_nanos());
-            push_histogram(page.text, name, "", &mut histogram.buckets(), whole);
-        }
-    }
-}
-
-/// The samples of a histogram: how many times were shorter than each bound, how many there are, and their sum. Each of
-/// its labels has a comma behind it.
-fn push_histogram(
-    text: &mut Vec<u8>,
-    name: &str,
-    labels: &str,
-    buckets: &mut dyn Iterator<Item = (u64, u64)>,
-    (count, sum): (u64, u128),
-) {
-    for (bound, shorter) in buckets {
-        let bound = seconds(bound.into());
-        text.extend_from_slice(format!("{name}_bucket{{{labels}le=\"{bound}\"}} {shorter}\n").as_bytes());
-    }
-    let (sum, of) = (seconds(sum), labels.strip_suffix(',').map_or(String::new(), |labels| format!("{{{labels}}}")));
-    let rest =
-        format!("{name}_bucket{{{labels}le=\"+Inf\"}} {count}\n{name}_sum{of} {sum}\n{name}_count{of} {count}\n");
-    text.extend_from_slice(rest.as_bytes());
 }
 
 fn states(jobs: &JobCounts) -> [(&'static str, u64); 6] {
@@ -598,20 +458,12 @@ mod tests {
     use crate::protocol::{ClientRegistry, ProtocolSettings};
 
     #[test]
-    fn the_table_is_where_it_is_said_to_be() {
-        assert_eq!((FAMILIES[TUBES].0, FAMILIES[GEARMAN].0), ("beanpole_tube_jobs", "gearman_jobs"));
-        let of_tubes = [AGES, EVENTS, WAIT, RUN].map(|place| FAMILIES[TUBES + place].0);
-        assert_eq!(of_tubes[0], "beanpole_tube_oldest_job_age_seconds");
-        assert_eq!(of_tubes[1], "beanpole_tube_timeouts_total");
-        assert_eq!(of_tubes[2..], ["beanpole_tube_job_wait_seconds", "beanpole_tube_job_run_seconds"]);
-        assert_eq!(
-            (FAMILIES[JOURNAL.start].0, FAMILIES[JOURNAL.end].0),
-            ("beanpole_active", "process_cpu_seconds_total")
-        );
-        for (name, kind, help) in FAMILIES {
+    fn counters_end_in_total_and_helps_in_a_period() {
+        for Metric { name, kind, help, .. } in metrics() {
             assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
             assert!(help.ends_with('.'), "{name}");
         }
+        assert!(TUBES.iter().any(|row| row.name == AGES));
     }
 
     #[test]
@@ -646,21 +498,20 @@ mod tests {
             engine.put_into(client, format!("tube-{tube}").as_bytes(), job, Time::default()).expect("room for a job");
         }
         let (mut counters, mut registry) = (Default::default(), ClientRegistry::new(false));
-        let (settings, host) = (ProtocolSettings::default(), SomeHost(Default::default()));
-        let http = HttpSettings { metrics_tubes: most, ..HttpSettings::default() };
-        let mut scrape = Box::new(Scrape::new(Names::Native, TubeChoice::default(), &http));
+        let (mut settings, host) = (ProtocolSettings::default(), SomeHost(Default::default()));
+        settings.http.metrics_tubes = most;
+        let mut scrape = Scrape::default();
         let (mut turns, mut before) = (0, scrape.footprint());
         let text = loop {
             engine.grant_steps(STEPS);
             let books = (&mut counters, &mut registry);
             let mut context = Context::plain(&mut engine, books, (&settings, &host), client, Time::default());
-            let rest = go_on(scrape, &mut context);
+            let answer = scrape.go_on(&mut context);
             turns += 1;
             // One tube more than there were steps for.
             assert!(engine.steps().used() <= STEPS + 160, "{} steps in one turn", engine.steps().used());
-            match rest {
-                Ok(text) => break text.expect("figures"),
-                Err(rest) => scrape = rest,
+            if let Some(answer) = answer {
+                break answer.expect("figures").1;
             }
             let footprint = scrape.footprint();
             assert!(footprint - before <= (1 << 20) + 64 * STEPS, "{footprint} bytes after {before}");
@@ -680,20 +531,5 @@ mod tests {
         let (turns, bytes, lines) = scrape_many(1000);
         assert_eq!(lines, 1000);
         assert!(turns < 400 && bytes < 1 << 20, "{bytes} bytes in {turns} turns: the rest is counted");
-    }
-
-    #[test]
-    fn older_names_are_those_of_their_exporters() {
-        let names =
-            |key, is_tube| [Names::Messagebird, Names::Davidtannock, Names::Pypi].map(|names| names.of(key, is_tube).0);
-        assert_eq!(
-            names("current-jobs-ready", false),
-            ["current_jobs_ready", "beanstalkd_current_jobs_ready_count", "beanstalk_current_jobs_ready"]
-        );
-        assert_eq!(names("cmd-put", false), ["cmd_put", "beanstalkd_cmd_put_total", "beanstalk_cmd_put"]);
-        assert_eq!(
-            names("pause-time-left", true)[..2],
-            ["tube_pause_time_left", "beanstalkd_tube_pause_time_left_seconds_total"]
-        );
     }
 }

@@ -16,14 +16,14 @@ mod same_site;
 mod session;
 mod types;
 
-pub use metrics::{FAMILIES, JOURNAL};
+pub use metrics::{metrics, Metric};
 pub use page::{PAGE, SCRIPT_HASH, STYLE_HASH};
 pub use request::{Decoder, Request, MAX_BODY, MAX_HEAD};
+#[cfg(test)]
+pub use routes::Command;
 pub use routes::{Route, ROUTES};
 pub use same_site::{deny, introduce};
-#[cfg(test)]
-pub use session::KINDS;
-pub use session::{execute, go_on, Continuation};
+pub use session::execute;
 
 use super::Wire;
 use crate::access::Digest;

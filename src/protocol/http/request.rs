@@ -3,11 +3,10 @@
 //! Owns the framing. What could be read in two ways is refused, and the connection closed: nobody may smuggle a request
 //! behind another. Must not know the queue.
 
-use super::metrics::TubeChoice;
 use super::routes::{self, Command, RequestTarget, Route, Routed, ROUTES};
 use super::types::{Failure, Method, RequestHead};
 use crate::access::{Digest, Need};
-use crate::engine::Tags;
+use crate::engine::{LongCommand, Tags};
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{past, upto};
 use crate::protocol::upload::{swallow, Upload};
@@ -40,11 +39,6 @@ pub struct Request {
 }
 
 impl Request {
-    /// Bytes that it may take in a log.
-    pub fn log_size(&self) -> u64 {
-        self.command.as_ref().map_or(0, Command::log_size)
-    }
-
     /// Returns the tags of the job that it puts, if it has any.
     pub fn tags(&self) -> Option<&Tags> {
         match &self.command {
@@ -80,6 +74,11 @@ impl Request {
         self.route().is_some_and(|route| route.method == Method::Post)
     }
 
+    /// Returns `true` if it may have records in the log.
+    pub fn is_logged(&self) -> bool {
+        self.changes() && self.command.is_ok() && !self.introduces
+    }
+
     /// Whether it is answered whoever sends it: with what everybody may see, or that it cannot be framed.
     pub fn is_for_strangers(&self) -> bool {
         self.is_last || self.route().is_some_and(|route| route.need == Need::OPEN)
@@ -89,7 +88,7 @@ impl Request {
     pub fn need(&self) -> Need {
         match (&self.command, self.route()) {
             // The metrics of one tube are its own.
-            (Ok(Command::Metrics(_, TubeChoice { only: Some(_), .. })), _) => Need::LOOK_NAMED,
+            (Ok(Command::Metrics(scrape)), _) if scrape.only().is_some() => Need::LOOK_NAMED,
             (_, Some(route)) => route.need,
             (_, None) => Need::OPEN,
         }
@@ -98,6 +97,15 @@ impl Request {
     /// As what it is counted; what comes again with its body is counted then.
     pub fn counted(&self) -> Option<usize> {
         self.place.filter(|_| !self.introduces)
+    }
+
+    /// Returns the command to complete although the client has hung up, if it is one.
+    pub fn into_operation(self) -> Option<LongCommand> {
+        match self.command {
+            Ok(Command::Clear(flush)) => Some(LongCommand::Flush(flush)),
+            Ok(Command::Move(moving)) => Some(LongCommand::Move(moving)),
+            _ => None,
+        }
     }
 
     fn new(head: RequestHead, found: Routed) -> Request {
@@ -404,17 +412,18 @@ mod tests {
 
     #[test]
     fn only_a_command_that_is_understood_takes_space_in_the_log() {
-        let size = |body: &str, path: &str| {
+        let is_logged = |body: &str, path: &str| {
             let head = "Host: a\r\nContent-Type: application/json\r\nContent-Length";
             let bytes = format!("POST {path} HTTP/1.1\r\n{head}: {}\r\n\r\n{body}", body.len());
             let (mut decoder, mut bytes) = (Decoder::default(), bytes.as_bytes());
             let introduction = decoder.next(&mut bytes, &LIMITS).expect("a whole head");
-            assert!(introduction.introduces && introduction.log_size() == 0);
+            assert!(introduction.introduces && !introduction.is_logged());
             assert!(decoder.next(&mut bytes, &LIMITS).is_none(), "nothing is read before the answer");
             decoder.answer(introduction.command.is_ok());
-            decoder.next(&mut bytes, &LIMITS).map_or(0, |request| request.log_size())
+            decoder.next(&mut bytes, &LIMITS).is_some_and(|request| request.is_logged())
         };
-        assert_eq!(size(r#"{"body":"abc"}"#, "/api/tubes/t/put"), 304);
-        assert_eq!(size(r#"{"body":"abc"}"#, "/api/tubes/t/nothing"), 0);
+        assert!(is_logged(r#"{"body":"abc"}"#, "/api/tubes/t/put"));
+        assert!(!is_logged(r#"{"body":7}"#, "/api/tubes/t/put"));
+        assert!(!is_logged(r#"{"body":"abc"}"#, "/api/tubes/t/nothing"));
     }
 }

@@ -5,21 +5,20 @@
 
 use super::failed::{FailedGroup, FailedGroups, FailedJobs, Remedy, Sweep};
 use super::lists::{connection_order, tube_order, Filter, JobList, Listed, PagedList, SortedList, TubeList};
-use super::metrics::{Names, TubeChoice};
+use super::metrics::{Scrape, TubeChoice};
 use super::objects::TubeValues;
 use super::types::{Failure, Method};
 use crate::access::{Need, Scope};
-use crate::engine::{Body, ClientHandle, JobId, NewJob, Priority, Span, State, Tags, TubeSettings};
+use crate::engine::{
+    Body, ClientHandle, FindOldest, Flush, JobId, Kick, MoveJobs, NewJob, Priority, Span, State, Tags, TubeSettings,
+};
 use crate::protocol::beanstalk::{read_settings, read_tags, tags_size, Tagging};
 use crate::protocol::guard::Subject;
 use crate::protocol::sorted::{Mark, Order, SortedPage};
+use crate::protocol::sums::VisibleSums;
 use crate::protocol::text::{is_any_name, past, whole_number, MAX_QUOTED_NAME};
 use crate::protocol::{DecodeLimits, LogSubject};
 use crate::shared::json::{Object, Strays};
-
-/// What a change to a job takes in a log at most, and a new job beside its body.
-pub const CHANGE: u64 = 50;
-const PUT: u64 = 300;
 
 /// The priority of a job that names none, and its time to run.
 const USUAL_PRIORITY: Priority = 1024;
@@ -34,14 +33,13 @@ pub enum Command {
     Page,
     Health,
     Ready,
-    /// Figures for Prometheus: in which names, and of which tubes.
-    Metrics(Names, TubeChoice),
-    Server,
+    Metrics(Box<Scrape>),
+    Server(Box<VisibleSums>),
     /// A page of a list.
     List(Box<dyn PagedList>),
     /// Figures of the tube with this name, in a list.
     NamedTube(Box<[u8]>),
-    Tube(Box<[u8]>),
+    Tube(FindOldest),
     /// The job with this id, in a list.
     FindJob(JobId),
     /// The next job of a tube in this state.
@@ -57,20 +55,13 @@ pub enum Command {
     Sweep(Box<Sweep>),
     /// Put a buried job into the tube with this name.
     MoveJob(JobId, Box<[u8]>),
-    Kick(Box<[u8]>, u64),
+    Kick(Box<[u8]>, Kick),
     /// Pause a tube for so long.
     Pause(Box<[u8]>, Span),
     /// Give a tube these settings.
     Set(Box<[u8]>, Box<TubeSettings>),
-    /// Delete the jobs in these states.
-    Clear(Box<[u8]>, &'static [State]),
-    /// Put so many jobs of one tube into another.
-    Move {
-        tube: Box<[u8]>,
-        to: Box<[u8]>,
-        state: State,
-        count: u64,
-    },
+    Clear(Flush),
+    Move(MoveJobs),
     KickJob(JobId),
     DeleteJob(JobId),
     BuryJob(JobId),
@@ -93,23 +84,6 @@ enum About {
 }
 
 impl Command {
-    /// Bytes that it may take in a log before it stops once more.
-    pub fn log_size(&self) -> u64 {
-        use Command::*;
-        match self {
-            Put(tube, job) => PUT + (tube.len() + job.body.len()) as u64,
-            PutTagged(job, tags) => PUT + job.body.len() as u64 + tags_size(tags),
-            Sweep(sweep) => CHANGE + sweep.target().len() as u64,
-            MoveJob(_, tube) => CHANGE + tube.len() as u64,
-            Move { to: tube, .. } | Pause(tube, _) => CHANGE + tube.len() as u64,
-            Set(tube, settings) => 2 * CHANGE + (tube.len() + settings.dead_length()) as u64,
-            Kick(..) | KickJob(_) | BuryJob(_) => CHANGE,
-            RevokeJob(_) => 3 * CHANGE,
-            Clear(..) | DeleteJob(_) => 1,
-            _ => 0,
-        }
-    }
-
     /// Bytes of memory beside itself.
     pub fn footprint(&self) -> u64 {
         use Command::*;
@@ -118,11 +92,13 @@ impl Command {
             PutTagged(job, tags) => return job.body.len() as u64 + tags_size(tags),
             Sweep(sweep) => return size_of_val(&**sweep) as u64 + sweep.footprint(),
             MoveJob(_, tube) => tube.len(),
-            Move { tube, to, .. } => tube.len() + to.len(),
-            Metrics(_, choice) => choice.footprint(),
+            Move(moving) => return moving.footprint(),
+            Clear(flush) => return flush.footprint(),
+            Metrics(scrape) => return scrape.footprint(),
+            Tube(find) => return find.footprint(),
             List(list) => return list.footprint(),
-            Tube(tube) | NamedTube(tube) | Peek(tube, _) => tube.len(),
-            Kick(tube, _) | Pause(tube, _) | Clear(tube, _) => tube.len(),
+            Server(sums) => size_of_val(&**sums),
+            NamedTube(tube) | Peek(tube, _) | Kick(tube, _) | Pause(tube, _) => tube.len(),
             Set(tube, settings) => size_of_val(&**settings) + tube.len() + settings.dead_length(),
             Introduction(introduction) => match &introduction.about {
                 About::Tube(tube) => tube.len(),
@@ -146,8 +122,9 @@ impl Command {
     pub fn subject(&self) -> Subject<'_> {
         use Command::*;
         match self {
-            Tube(tube) | Peek(tube, _) => Subject::Tube(tube),
-            Metrics(_, TubeChoice { only: Some(tube), .. }) => Subject::Tube(tube),
+            Peek(tube, _) => Subject::Tube(tube),
+            Tube(find) => Subject::Tube(find.tube()),
+            Metrics(scrape) => scrape.only().map_or(Subject::Nothing, Subject::Tube),
             List(list) => list.tube().map_or(Subject::Nothing, Subject::Tube),
             PutTagged(_, tags) => Subject::Tube(tags.tube.as_deref().unwrap_or_default()),
             Sweep(sweep) => match sweep.target() {
@@ -155,8 +132,8 @@ impl Command {
                 to => Subject::TwoTubes(&sweep.group.tube, to),
             },
             MoveJob(id, to) => Subject::JobAndTube(*id, to),
-            Put(tube, _) | Kick(tube, _) | Pause(tube, _) | Clear(tube, _) => Subject::Tube(tube),
-            Move { tube, to, .. } => Subject::TwoTubes(tube, to),
+            Put(tube, _) | Kick(tube, _) | Pause(tube, _) | Clear(Flush { tube, .. }) => Subject::Tube(tube),
+            Move(MoveJobs { from, to, .. }) => Subject::TwoTubes(from, to),
             Set(tube, settings) => match &settings.dead {
                 Some(dead) => Subject::TwoTubes(tube, dead),
                 None => Subject::Tube(tube),
@@ -168,7 +145,7 @@ impl Command {
                 About::Tube(tube) => Subject::Tube(tube),
                 About::Job(id) => Subject::Job(Some(*id)),
             },
-            Page | Health | Ready | Metrics(..) | Server | NamedTube(_) => Subject::Nothing,
+            Page | Health | Ready | Server(_) | NamedTube(_) => Subject::Nothing,
         }
     }
 }
@@ -222,17 +199,17 @@ pub const ROUTES: [Route; 30] = [
     row(("page", Method::Get, "/"), &[], Need::OPEN, "the page", |_| Ok(Command::Page)),
     row(("healthz", Method::Get, "/healthz"), &[], Need::OPEN, "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
     row(("readyz", Method::Get, "/readyz"), &[], Need::OPEN, "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
-    row(("metrics", Method::Get, "/metrics"), &["names", "tube", "filter", "state"], Need::LOOK_ANY, "figures for Prometheus", metrics),
-    row(("server", Method::Get, "/api/server"), &[], Need::LOOK_ANY, "figures of the server", |_| Ok(Command::Server)),
+    row(("metrics", Method::Get, "/metrics"), &["tube", "filter", "state"], Need::LOOK_ANY, "figures for Prometheus", metrics),
+    row(("server", Method::Get, "/api/server"), &[], Need::LOOK_ANY, "figures of the server", |_| Ok(Command::Server(Box::default()))),
     row(("tubes", Method::Get, "/api/tubes"), &["sort", "order", "filter", "limit", "after", "name"], Need::LOOK_ANY, "figures of tubes, a page at a time", tubes),
-    row(("tube", Method::Get, "/api/tubes/{tube}"), &[], Need::LOOK_NAMED, "figures of a tube, with the times and ages of its jobs", |it| Ok(Command::Tube(it.part(0)))),
+    row(("tube", Method::Get, "/api/tubes/{tube}"), &[], Need::LOOK_NAMED, "figures of a tube, with the times and ages of its jobs", |it| Ok(Command::Tube(FindOldest::new(it.part(0))))),
     row(("jobs", Method::Get, "/api/tubes/{tube}/jobs"), &["state", "limit", "from"], Need::LOOK_NAMED, "jobs of a tube, a page at a time", jobs),
     row(("find-job", Method::Get, "/api/jobs"), &["id"], Need::LOOK_JOB, "the job with an id, in a list that is empty if there is none", |it| it.query("id").and_then(whole_number).map(JobId).map(Command::FindJob).ok_or_else(|| wrong("id"))),
     row(("peek", Method::Get, "/api/tubes/{tube}/peek/{state}"), &[], Need::LOOK_NAMED, "the next job of a tube that is ready, delayed or buried", |it| Ok(Command::Peek(it.part(0), queued(&it.part(1))?))),
     row(("job", Method::Get, "/api/jobs/{id}"), &[], Need::LOOK_JOB, "a job, with up to 64 KiB of its body", |it| it.id().map(Command::Job)),
     row(("body", Method::Get, "/api/jobs/{id}/body"), &[], Need::LOOK_JOB, "the body of a job, as it is", |it| it.id().map(Command::Body)),
     row(("put", Method::Post, "/api/tubes/{tube}/put"), &["body", "body-base64", "pri", "delay", "ttr", "tags"], Need::PUT_NAMED, "put a job", put),
-    row(("kick", Method::Post, "/api/tubes/{tube}/kick"), &["count"], Need::ADMIN_NAMED, "make buried, or delayed, jobs ready", |it| Ok(Command::Kick(it.part(0), it.number("count", u64::MAX)?))),
+    row(("kick", Method::Post, "/api/tubes/{tube}/kick"), &["count"], Need::ADMIN_NAMED, "make buried, or delayed, jobs ready", |it| Ok(Command::Kick(it.part(0), Kick::new(it.number("count", u64::MAX)?)))),
     row(("pause", Method::Post, "/api/tubes/{tube}/pause"), &["seconds"], Need::ADMIN_NAMED, "give out no job of a tube for so long; 0 ends a pause", |it| Ok(Command::Pause(it.part(0), it.seconds("seconds", 3600)?))),
     row(("settings", Method::Post, "/api/tubes/{tube}/settings"), &["settings"], Need::ADMIN_NAMED, "give a tube its settings, and take away those that are not named", settings),
     row(("clear", Method::Post, "/api/tubes/{tube}/clear"), &["state"], Need::ADMIN_NAMED, "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
@@ -368,11 +345,10 @@ fn queued(text: &[u8]) -> Result<State, Failure> {
 }
 
 fn metrics(it: &mut Arguments) -> Result<Command, Failure> {
-    let names = it.query("names").map_or(Ok(Names::Native), |text| Names::read(text).ok_or_else(|| wrong("names")))?;
     let only = it.query("tube").map(Into::into);
     let filter = it.query("filter").unwrap_or_default().into();
     let state = it.query("state").map(state).transpose()?;
-    Ok(Command::Metrics(names, TubeChoice { only, filter, state }))
+    Ok(Command::Metrics(Scrape::new(TubeChoice { only, filter, state }).into()))
 }
 
 fn tubes(it: &mut Arguments) -> Result<Command, Failure> {
@@ -476,7 +452,7 @@ fn clear(it: &mut Arguments) -> Result<Command, Failure> {
         // What somebody has reserved stays.
         None => &[State::Held, State::Buried, State::Delayed, State::Ready],
     };
-    Ok(Command::Clear(it.part(0), states))
+    Ok(Command::Clear(Flush::new(it.part(0), states)))
 }
 
 fn move_jobs(it: &mut Arguments) -> Result<Command, Failure> {
@@ -485,7 +461,7 @@ fn move_jobs(it: &mut Arguments) -> Result<Command, Failure> {
     if *to == *it.part(0) {
         return Err(Failure::new(400, SAME_TUBE));
     }
-    Ok(Command::Move { tube: it.part(0), to, state, count: it.number("count", u64::MAX)? })
+    Ok(Command::Move(MoveJobs::new(it.part(0), to, state, it.number("count", u64::MAX)?)))
 }
 
 /// What the braces of a row's path stand for, if it is this path.
@@ -561,7 +537,7 @@ mod tests {
     #[test]
     fn paths_are_decoded_part_by_part() {
         let Ok(Command::Tube(tube)) = read(Method::Get, "/api/tubes/a%2Fb+c%00", "{}") else { panic!("no tube") };
-        assert_eq!(*tube, *b"a/b+c\0");
+        assert_eq!(tube.tube(), b"a/b+c\0");
         let Ok(Command::NamedTube(name)) = read(Method::Get, "/api/tubes?name=a+b%2B", "{}") else { panic!("no tube") };
         assert_eq!(*name, *b"a b+");
         for wrong in

@@ -3,23 +3,17 @@
 //! Owns which verb a request becomes and what its reply tells. What may be long goes on in other turns, and a list that
 //! grows is on the account of memory. Must not know how bytes arrive or leave.
 
-use super::failed::Sweep;
-use super::lists::{named_tube, numbered_job, PagedList};
-use super::metrics::{self, Scrape};
+use super::lists::{named_tube, numbered_job};
 use super::objects::{figure, job_members, time_members, tube_members, tube_values, SHOWN};
 use super::page::PAGE;
 use super::reply::{self, not_found, HttpAnswer, Kind};
 use super::request::{Decoder, Request};
-use super::routes::{Command, CHANGE};
+use super::routes::Command;
 use super::same_site;
 use super::types::{Failure, RequestHead};
 use crate::access::{ClientAccess, Right};
-use crate::engine::{
-    FindOldest, Flush, JobId, Kick, LongCommand, MoveJobs, NewJob, NotSet, Progress, Refused, State, Stats, Tagged,
-    Tags, TubeSettings,
-};
+use crate::engine::{FindOldest, JobId, NewJob, NotSet, Progress, Refused, State, Stats, Tagged, Tags, TubeSettings};
 use crate::protocol::beanstalk::{extended_counts, server_figures, QueueFigures, SETTINGS_OVERHEAD};
-use crate::protocol::sums::VisibleSums;
 use crate::protocol::{self, Context, Flow, Output, Wire};
 use crate::shared::json::Members;
 use crate::shared::log_figures::Health;
@@ -31,104 +25,11 @@ const STANDING_BY: &str = "this server stands by; another one is active";
 /// What is not there when one cannot be changed.
 const FREE_JOB: &str = "job that nobody has reserved";
 
-/// The rest of a request that was too much for one turn.
-#[derive(Debug)]
-pub struct Continuation {
-    head: Box<RequestHead>,
-    rest: Rest,
-}
-
-#[derive(Debug)]
-enum Rest {
-    Metrics(Box<Scrape>),
-    Server(Box<VisibleSums>),
-    /// A page of a list.
-    List(Box<dyn PagedList>),
-    Tube(FindOldest),
-    Sweep(Box<Sweep>),
-    /// A kick of many jobs.
-    Kick(Box<[u8]>, Kick),
-    /// The deletion of many jobs.
-    Clear(Flush),
-    /// A move of many jobs.
-    Move(MoveJobs),
-}
-
-/// Every kind of it; tests go through all of them.
-#[cfg(test)]
-pub const KINDS: [&str; 13] = [
-    "http metrics",
-    "http server",
-    "http tubes",
-    "http sorted tubes",
-    "http tube",
-    "http jobs",
-    "http kick",
-    "http clear",
-    "http move",
-    "http failed",
-    "http failed jobs",
-    "http sweep",
-    "http connections",
-];
-
-#[cfg(test)]
-impl Continuation {
-    pub fn kind(&self) -> &'static str {
-        match &self.rest {
-            Rest::Metrics(_) => KINDS[0],
-            Rest::Server(_) => KINDS[1],
-            Rest::List(list) => list.kind(),
-            Rest::Tube(_) => KINDS[4],
-            Rest::Kick(..) => KINDS[6],
-            Rest::Clear(_) => KINDS[7],
-            Rest::Move(_) => KINDS[8],
-            Rest::Sweep(_) => KINDS[11],
-        }
-    }
-}
-
-impl Continuation {
-    /// What is completed although the client hangs up, if anything.
-    pub fn into_operation(self) -> Option<LongCommand> {
-        match self.rest {
-            Rest::Clear(flush) => Some(LongCommand::Flush(flush)),
-            Rest::Move(moving) => Some(LongCommand::Move(moving)),
-            _ => None,
-        }
-    }
-
-    /// Bytes that it may take in a log before it stops once more.
-    pub fn log_size(&self) -> u64 {
-        match &self.rest {
-            Rest::Kick(..) => CHANGE,
-            Rest::Clear(_) => 1,
-            Rest::Move(moving) => CHANGE + moving.footprint(),
-            Rest::Sweep(sweep) => CHANGE + sweep.target().len() as u64,
-            Rest::Metrics(_) | Rest::Server(_) | Rest::List(_) | Rest::Tube(_) => 0,
-        }
-    }
-
-    /// Bytes of memory beside itself.
-    pub fn footprint(&self) -> u64 {
-        match &self.rest {
-            Rest::Metrics(scrape) => scrape.footprint(),
-            Rest::Server(_) => size_of::<VisibleSums>() as u64,
-            Rest::List(list) => list.footprint(),
-            Rest::Tube(find) => find.footprint(),
-            Rest::Sweep(sweep) => size_of::<Sweep>() as u64 + sweep.footprint(),
-            Rest::Kick(tube, _) => tube.len() as u64,
-            Rest::Clear(flush) => flush.footprint(),
-            Rest::Move(moving) => moving.footprint(),
-        }
-    }
-}
-
 /// Carries out one request and appends its reply.
 pub fn execute(request: Request, decoder: &mut Decoder, context: &mut Context, out: &mut Output) -> Flow {
     // What cannot be framed is not guarded: nothing of it is known.
     let allowed = if request.is_last { Ok(()) } else { same_site::check(&request, &context.settings.http) };
-    let Request { head, command, introduces, .. } = request;
+    let Request { head, command, introduces, place, .. } = request;
     let command = match allowed.and(command) {
         Ok(command) if is_asleep(&command, context) => Err(Failure::new(503, STANDING_BY)),
         command => command,
@@ -137,7 +38,7 @@ pub fn execute(request: Request, decoder: &mut Decoder, context: &mut Context, o
         decoder.answer(command.is_ok());
     }
     match command {
-        Ok(command) => carry_out(command, head, context, out),
+        Ok(command) => go_on(command, (head, place), context, out),
         Err(failure) => reply::failure(out, &failure, &head),
     }
 }
@@ -149,59 +50,86 @@ fn is_asleep(command: &Command, context: &Context) -> bool {
     !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby)
 }
 
-/// Goes on with a request in another turn.
-pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flow {
-    let Continuation { head, rest } = rest;
-    let step = advance(rest, context);
-    conclude(step, head, context, out)
+/// Replies, or leaves the rest of the work to another turn.
+fn go_on(
+    command: Command,
+    (head, place): (Box<RequestHead>, Option<usize>),
+    context: &mut Context,
+    out: &mut Output,
+) -> Flow {
+    if let Command::Introduction(introduction) = command {
+        if introduction.expects {
+            reply::go_ahead(out);
+        }
+        return Flow::Next;
+    }
+    match carry_out(command, context) {
+        Ok(Ok((kind, body))) => reply::whole(out, 200, kind, body, &head),
+        Ok(Err(failure)) => reply::failure(out, &failure, &head),
+        Err(rest) if context.engine.has_memory(rest.footprint()) => {
+            let request = Request { head, command: Ok(rest), place, introduces: false, is_last: false };
+            Flow::again(protocol::Request::Http(request.into()))
+        }
+        Err(_) => reply::failure(out, &Failure::new(503, "there is no memory for this"), &head),
+    }
 }
 
-fn carry_out(command: Command, head: Box<RequestHead>, context: &mut Context, out: &mut Output) -> Flow {
+/// Returns the answer, or the command with its progress if it needs another turn.
+fn carry_out(command: Command, context: &mut Context) -> Result<HttpAnswer, Command> {
+    use Command::*;
     let now = context.now;
-    let step = match command {
-        Command::Introduction(introduction) => {
-            if introduction.expects {
-                reply::go_ahead(out);
-            }
-            return Flow::Next;
-        }
-        Command::Page => Step::Done(bytes(Kind::Page, PAGE)),
-        Command::Health => Step::Done(health(unhealthy(context))),
-        Command::Ready => Step::Done(health(unhealthy(context).or_else(|| unready(context)))),
-        Command::Metrics(names, choice) => {
-            let scrape = Scrape::new(names, choice, &context.settings.http);
-            advance(Rest::Metrics(scrape.into()), context)
-        }
-        Command::Server => advance(Rest::Server(Box::default()), context),
-        Command::List(list) => advance(Rest::List(list), context),
-        Command::NamedTube(name) => Step::Done(named_tube(&name, context)),
-        Command::Tube(name) => advance(Rest::Tube(FindOldest::new(name)), context),
-        Command::FindJob(id) => Step::Done(numbered_job(id, context)),
-        Command::Peek(tube, state) => Step::Done(peek(&tube, state, context)),
-        Command::Job(id) => Step::Done(job(id, context)),
-        Command::Body(id) => Step::Done(body(id, context)),
-        Command::Put(tube, job) => Step::Done(put(&tube, job, context)),
-        Command::PutTagged(job, tags) => Step::Done(put_tagged(job, *tags, context)),
-        Command::Sweep(sweep) => advance(Rest::Sweep(sweep), context),
-        Command::MoveJob(id, to) => Step::Done(move_job(id, &to, context)),
-        Command::Kick(tube, count) => advance(Rest::Kick(tube, Kick::new(count)), context),
-        Command::Set(tube, settings) => Step::Done(set_tube(&tube, *settings, context)),
-        Command::Pause(tube, length) => {
-            Step::Done(change(context, Some(tube.len()), "tube", |it| it.engine.pause(&tube, length, now)))
-        }
-        Command::Clear(tube, states) => advance(Rest::Clear(Flush::new(tube, states)), context),
-        Command::Move { tube, to, state, count } => move_jobs(MoveJobs::new(tube, to, state, count), context),
-        Command::KickJob(id) => {
+    Ok(match command {
+        Page => bytes(Kind::Page, PAGE),
+        Health => health(unhealthy(context)),
+        Ready => health(unhealthy(context).or_else(|| unready(context))),
+        Metrics(mut scrape) => return scrape.go_on(context).ok_or(Metrics(scrape)),
+        Server(mut sums) => match sums.go_on(context) {
+            Some(stats) => server(stats, context),
+            None => return Err(Server(sums)),
+        },
+        List(mut list) => return list.go_on(context).ok_or(List(list)),
+        NamedTube(name) => named_tube(&name, context),
+        Tube(mut find) => match context.engine.find_oldest(&mut find) {
+            Progress::More => return Err(Tube(find)),
+            Progress::Done => tube(&find, context),
+        },
+        FindJob(id) => numbered_job(id, context),
+        Peek(tube, state) => peek(&tube, state, context),
+        Job(id) => job(id, context),
+        Body(id) => body(id, context),
+        Put(tube, job) => put(&tube, job, context),
+        PutTagged(job, tags) => put_tagged(job, *tags, context),
+        Sweep(mut sweep) => return sweep.go_on(context).ok_or(Sweep(sweep)),
+        MoveJob(id, to) => move_job(id, &to, context),
+        Kick(tube, mut kick) => match context.engine.kick_in(&tube, &mut kick, now) {
+            Some(Progress::More) => return Err(Kick(tube, kick)),
+            // A tube that existed is gone with its last job.
+            None if kick.of.is_none() => Err(not_found("tube")),
+            None | Some(Progress::Done) => object(|members| members.number("kicked", kick.done)),
+        },
+        Set(tube, settings) => set_tube(&tube, *settings, context),
+        Pause(tube, length) => change(context, Some(tube.len()), "tube", |it| it.engine.pause(&tube, length, now)),
+        Clear(mut flush) => match context.engine.flush(&mut flush, now) {
+            Progress::More => return Err(Clear(flush)),
+            Progress::Done => object(|members| members.number("deleted", flush.done)),
+        },
+        Move(mut moving) => match context.engine.move_jobs(context.client, &mut moving, now) {
+            Ok(Progress::More) => return Err(Move(moving)),
+            Ok(Progress::Done) => object(|members| members.number("moved", moving.done)),
+            Err(_) => object(|members| {
+                members.number("moved", moving.done);
+                members.text("stopped", refusal(Refused::OutOfMemory).text.as_bytes());
+            }),
+        },
+        KickJob(id) => {
             let what = "job that is buried, delayed or leased";
-            Step::Done(change(context, Some(0), what, |it| it.engine.kick_job(id, now)))
+            change(context, Some(0), what, |it| it.engine.kick_job(id, now))
         }
-        Command::DeleteJob(id) => {
-            Step::Done(change(context, None, FREE_JOB, |it| it.engine.delete(it.client, id, now)))
-        }
-        Command::RevokeJob(id) => Step::Done(change(context, Some(0), "reserved job", |it| revoke(id, it))),
-        Command::BuryJob(id) => Step::Done(change(context, Some(0), FREE_JOB, |it| bury(id, it))),
-    };
-    conclude(step, head, context, out)
+        DeleteJob(id) => change(context, None, FREE_JOB, |it| it.engine.delete(it.client, id, now)),
+        BuryJob(id) => change(context, Some(0), FREE_JOB, |it| bury(id, it)),
+        RevokeJob(id) => change(context, Some(0), "reserved job", |it| revoke(id, it)),
+        Introduction(_) => unreachable!("it was answered"),
+    })
 }
 
 fn bytes(kind: Kind, bytes: &[u8]) -> HttpAnswer {
@@ -275,17 +203,17 @@ fn set_tube(tube: &[u8], settings: TubeSettings, context: &mut Context) -> HttpA
     }
 }
 
-/// Takes a job from its holder, and buries it with its own priority.
-fn revoke(id: JobId, context: &mut Context) -> bool {
-    let pri = context.engine.job(id).map_or(0, |job| job.priority());
-    context.engine.revoke(id, pri, context.now)
-}
-
 /// Only who has a job may bury it, so it is reserved first.
 fn bury(id: JobId, context: &mut Context) -> bool {
     let Some(pri) = context.engine.job(id).map(|job| job.priority()) else { return false };
     let reserved = context.engine.reserve_job(context.client, id, context.now).is_some();
     reserved && context.engine.bury(context.client, id, pri, context.now)
+}
+
+/// Takes a job from its holder, and buries it with its own priority.
+fn revoke(id: JobId, context: &mut Context) -> bool {
+    let pri = context.engine.job(id).map_or(0, |job| job.priority());
+    context.engine.revoke(id, pri, context.now)
 }
 
 fn put(tube: &[u8], job: NewJob, context: &mut Context) -> HttpAnswer {
@@ -380,75 +308,4 @@ fn may_change(context: &Context) -> bool {
     let rights =
         |access: &ClientAccess| access.rights().is_some_and(|it| it.allow_somewhere(&[Right::Put, Right::Admin]));
     context.access.as_deref().is_none_or(rights)
-}
-
-/// Does the next part of something long.
-fn advance(rest: Rest, context: &mut Context) -> Step {
-    match rest {
-        Rest::Metrics(scrape) => metrics::go_on(scrape, context).map_or_else(
-            |scrape| Step::More(Rest::Metrics(scrape)),
-            |found| Step::Done(found.map(|body| (Kind::Metrics, body))),
-        ),
-        Rest::Server(mut sums) => match sums.go_on(context) {
-            Some(stats) => Step::Done(server(stats, context)),
-            None => Step::More(Rest::Server(sums)),
-        },
-        Rest::List(mut list) => list.go_on(context).map_or_else(|| Step::More(Rest::List(list)), Step::Done),
-        Rest::Tube(mut find) => match context.engine.find_oldest(&mut find) {
-            Progress::More => Step::More(Rest::Tube(find)),
-            Progress::Done => Step::Done(tube(&find, context)),
-        },
-        Rest::Sweep(mut sweep) => sweep.go_on(context).map_or_else(|| Step::More(Rest::Sweep(sweep)), Step::Done),
-        Rest::Kick(tube, mut kick) => match context.engine.kick_in(&tube, &mut kick, context.now) {
-            // One that was there is gone with its last job.
-            None if kick.of.is_some() => kicked(&kick),
-            None => Step::Done(Err(not_found("tube"))),
-            Some(Progress::More) => Step::More(Rest::Kick(tube, kick)),
-            Some(Progress::Done) => kicked(&kick),
-        },
-        Rest::Clear(mut flush) => match context.engine.flush(&mut flush, context.now) {
-            Progress::More => Step::More(Rest::Clear(flush)),
-            Progress::Done => Step::Done(object(|members| members.number("deleted", flush.done))),
-        },
-        Rest::Move(moving) => move_jobs(moving, context),
-    }
-}
-
-fn kicked(kick: &Kick) -> Step {
-    Step::Done(object(|members| members.number("kicked", kick.done)))
-}
-
-/// Tells what has come of it, or leaves the rest to another turn.
-fn conclude(step: Step, head: Box<RequestHead>, context: &mut Context, out: &mut Output) -> Flow {
-    match step {
-        Step::Done(Ok((kind, body))) => reply::whole(out, 200, kind, body, &head),
-        Step::Done(Err(failure)) => reply::failure(out, &failure, &head),
-        Step::More(rest) => {
-            let rest = Continuation { head, rest };
-            if context.engine.has_memory(rest.footprint()) {
-                return Flow::Continue(Box::new(protocol::Continuation::Http(rest)));
-            }
-            reply::failure(out, &Failure::new(503, "there is no memory for this"), &rest.head)
-        }
-    }
-}
-
-/// How far it has come.
-enum Step {
-    Done(HttpAnswer),
-    More(Rest),
-}
-
-fn move_jobs(mut moving: MoveJobs, context: &mut Context) -> Step {
-    let stopped = match context.engine.move_jobs(context.client, &mut moving, context.now) {
-        Ok(Progress::More) => return Step::More(Rest::Move(moving)),
-        Ok(Progress::Done) => None,
-        Err(_) => Some(refusal(Refused::OutOfMemory).text),
-    };
-    Step::Done(object(|members| {
-        members.number("moved", moving.done);
-        if let Some(why) = stopped {
-            members.text("stopped", why.as_bytes());
-        }
-    }))
 }

@@ -1,16 +1,10 @@
 //! What a line asks for.
 //!
-//! Owns the parsed form, and what it costs in memory and in the binlog. Must not know how it is framed.
+//! Owns the parsed form, and what it costs in memory. Must not know how it is framed.
 
 use super::reply::Words;
 use super::uuid::Uuid;
-use crate::engine::{Priority, Span};
-
-/// Upper bound of the bytes of a job's record beside its payload: the longest name, and some numbers.
-const ADD_OVERHEAD: u64 = 500;
-
-/// Upper bound of the bytes of an outcome's record beside the result.
-const RESULT_OVERHEAD: u64 = 100;
+use crate::engine::{JobPage, NamePage, Priority, Span, WantedTubes};
 
 /// What a request asks for.
 #[derive(Debug)]
@@ -28,9 +22,8 @@ pub enum Command {
         id: Uuid,
         wait: Span,
     },
-    /// The names have a space between them.
     Lease {
-        names: Box<[u8]>,
+        names: WantedTubes,
         wait: Span,
     },
     Complete {
@@ -39,12 +32,11 @@ pub enum Command {
     },
     Delete(Uuid),
     InspectServer,
-    InspectQueues(PageBounds),
+    InspectQueues(Box<NamePage>),
     InspectQueue(Box<[u8]>),
     InspectJobs {
         name: Box<[u8]>,
-        scheduled: bool,
-        page: PageBounds,
+        page: Box<JobPage>,
     },
     InspectJob(Uuid),
     /// Wrong by itself; this is the answer.
@@ -74,49 +66,21 @@ pub struct Submission {
     pub max_fails: u8,
 }
 
-/// A stretch of a list.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PageBounds {
-    /// Items in front of the page, which are not shown.
-    pub offset: u32,
-    /// The most items to show.
-    pub limit: usize,
-}
-
 impl Command {
-    /// The most bytes that its records take in the binlog, with a payload or result of `data` bytes.
-    pub fn log_size(&self, data: u64) -> u64 {
-        match self {
-            Command::Add(_) => data + ADD_OVERHEAD,
-            Command::Complete { .. } => data + RESULT_OVERHEAD,
-            Command::Delete(_) => 1,
-            Command::Run { .. }
-            | Command::Result { .. }
-            | Command::Lease { .. }
-            | Command::InspectServer
-            | Command::InspectQueues(_)
-            | Command::InspectQueue(_)
-            | Command::InspectJobs { .. }
-            | Command::InspectJob(_)
-            | Command::Refused(_)
-            | Command::Close(_) => 0,
-        }
+    /// Returns `true` if it may have records in the log.
+    pub fn is_logged(&self) -> bool {
+        matches!(self, Command::Add(_) | Command::Complete { .. } | Command::Delete(_))
     }
 
     /// Bytes of memory beside the command itself.
     pub fn footprint(&self) -> usize {
         match self {
             Command::Add(submission) => size_of::<Submission>() + submission.name.len(),
-            Command::Lease { names, .. } => names.len(),
-            Command::Run { name, .. } | Command::InspectQueue(name) | Command::InspectJobs { name, .. } => name.len(),
-            Command::Result { .. }
-            | Command::Complete { .. }
-            | Command::Delete(_)
-            | Command::InspectServer
-            | Command::InspectQueues(_)
-            | Command::InspectJob(_)
-            | Command::Refused(_)
-            | Command::Close(_) => 0,
+            Command::Lease { names, .. } => names.names.len(),
+            Command::Run { name, .. } | Command::InspectQueue(name) => name.len(),
+            Command::InspectJobs { name, page } => size_of::<JobPage>() + name.len() + page.footprint() as usize,
+            Command::InspectQueues(page) => size_of::<NamePage>() + page.footprint() as usize,
+            _ => 0,
         }
     }
 }

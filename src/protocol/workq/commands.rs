@@ -4,11 +4,12 @@
 //! data, number of flags, fields. Each row's function checks the fields in the order of the original too, because a
 //! client sees only the first error.
 
-use super::command::{Command, PageBounds, Submission};
+use super::command::{Command, Submission};
 use super::fields;
 use super::reply::{self, Words};
 use super::time;
 use crate::access::Need;
+use crate::engine::{JobPage, NamePage, State, WantedTubes};
 
 /// A command, by its place in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,8 +103,8 @@ pub const COMMANDS: [CommandRow; 14] = [
     row((CommandName::InspectServer, Need::LOOK_ANY), ("inspect", "server"), "", (0, 0, 0), None, |_| Ok(Command::InspectServer), "show the server"),
     row((CommandName::InspectQueues, Need::LOOK_ANY), ("inspect", "queues"), "<cursor-offset> <limit>", (2, 2, 0), None, inspect_queues, "show the queues in the order of their names"),
     row((CommandName::InspectQueue, Need::LOOK_NAMED), ("inspect", "queue"), "<name>", (1, 1, 0), None, inspect_queue, "show a queue"),
-    row((CommandName::InspectJobs, Need::LOOK_NAMED), ("inspect", "jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, false), "show the jobs of a queue in the order in which they will be leased"),
-    row((CommandName::InspectScheduledJobs, Need::LOOK_NAMED), ("inspect", "scheduled-jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, true), "show the jobs of a queue whose time has not come"),
+    row((CommandName::InspectJobs, Need::LOOK_NAMED), ("inspect", "jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, State::Ready), "show the jobs of a queue in the order in which they will be leased"),
+    row((CommandName::InspectScheduledJobs, Need::LOOK_NAMED), ("inspect", "scheduled-jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, State::Delayed), "show the jobs of a queue whose time has not come"),
     row((CommandName::InspectJob, Need::LOOK_JOB), ("inspect", "job"), "<id>", (1, 1, 0), None, inspect_job, "show a job"),
 ];
 
@@ -220,7 +221,7 @@ fn lease(line: &Line) -> Result<Command, Words> {
         }
         names.extend_from_slice(fields::name(word)?);
     }
-    Ok(Command::Lease { names: names.into(), wait })
+    Ok(Command::Lease { names: WantedTubes::new(names.into()), wait })
 }
 
 fn complete_job(line: &Line, done: bool) -> Result<Command, Words> {
@@ -235,7 +236,8 @@ fn delete(line: &Line) -> Result<Command, Words> {
 
 fn inspect_queues(line: &Line) -> Result<Command, Words> {
     let [offset, limit] = line.take();
-    Ok(Command::InspectQueues(PageBounds { offset: fields::offset(offset)?, limit: fields::limit(limit)? }))
+    let page = NamePage::new(fields::offset(offset)? as usize, fields::limit(limit)?);
+    Ok(Command::InspectQueues(page.into()))
 }
 
 fn inspect_queue(line: &Line) -> Result<Command, Words> {
@@ -243,11 +245,11 @@ fn inspect_queue(line: &Line) -> Result<Command, Words> {
     Ok(Command::InspectQueue(fields::name(name)?.into()))
 }
 
-fn inspect_jobs(line: &Line, scheduled: bool) -> Result<Command, Words> {
+fn inspect_jobs(line: &Line, state: State) -> Result<Command, Words> {
     let [name, offset, limit] = line.take();
     let name = fields::name(name)?.into();
-    let page = PageBounds { offset: fields::offset(offset)?, limit: fields::limit(limit)? };
-    Ok(Command::InspectJobs { name, scheduled, page })
+    let page = JobPage::new(state, fields::offset(offset)? as usize, fields::limit(limit)?);
+    Ok(Command::InspectJobs { name, page: page.into() })
 }
 
 /// Unlike the others it only looks, so it finds no job by an id that none can have, and says no more.
@@ -285,7 +287,7 @@ mod tests {
         let (row, line) = read(line.as_bytes()).expect("a command");
         assert_eq!((line.count, line.arguments.len(), line.arguments.capacity()), (500_001, KEPT_ARGUMENTS, 8));
         let Ok(Command::Lease { names: found, wait }) = (row.parse)(&line) else { panic!("no lease") };
-        assert_eq!((&*found, wait), (names.trim_end().as_bytes(), crate::engine::Span::from_millis(10)));
+        assert_eq!((&*found.names, wait), (names.trim_end().as_bytes(), crate::engine::Span::from_millis(10)));
         let flags = |count: usize| (0..count).map(|flag| format!(" -{flag}=x")).collect::<String>();
         assert_eq!(name(&format!("delete x{}", flags(MAX_FLAGS))), Ok(CommandName::Delete));
         assert!(name(&format!("delete x{}", flags(MAX_FLAGS + 1))).is_err());

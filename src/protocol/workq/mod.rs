@@ -14,11 +14,11 @@ mod session;
 mod time;
 mod uuid;
 
-pub use command::{Command, PageBounds, Submission};
+pub use command::{Command, Submission};
 pub use commands::{CommandName, CommandRow, Line, COMMANDS};
 pub use fields::{MAX_DATA, MAX_LIMIT, MAX_NAME, MAX_TTR, MAX_WAIT};
 pub use request::{Decoder, Request, MAX_LINE};
-pub use session::{deny, execute, go_on, tell, Continuation};
+pub use session::{deny, execute, tell};
 pub use uuid::{derive, underive, Uuid};
 
 /// What a client is told that connects when there is no room for it.

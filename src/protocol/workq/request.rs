@@ -29,11 +29,6 @@ pub struct Request {
 }
 
 impl Request {
-    /// The most bytes that its records take in the binlog.
-    pub fn log_size(&self) -> u64 {
-        self.command.log_size(self.data.len() as u64)
-    }
-
     /// Bytes of memory beside the request itself.
     pub fn footprint(&self) -> u64 {
         (size_of::<Request>() + self.command.footprint() + self.data.len()) as u64

@@ -10,40 +10,46 @@ use super::uuid::Uuid;
 use super::{inspect, reply};
 use crate::access::Denied;
 use crate::engine::{
-    Awaited, Body, CompletionPolicy, DedupKey, Engine, Event, JobId, JobOptions, JobPage, NamePage, NewJob,
-    NotCompleted, Outcome, Progress, Refused, Reserve, Span, State, Time, WantedTubes,
+    Awaited, Body, CompletionPolicy, DedupKey, Engine, Event, JobId, JobOptions, NewJob, NotCompleted, Outcome,
+    Progress, Refused, Reserve, Span, State, Time,
 };
 use crate::protocol::guard::Subject;
 use crate::protocol::{self, ClientInfo, Context, Flow, Output};
 
 /// Carries out one request and appends its reply, unless the client waits for it from now on.
-pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flow {
-    match request.command {
-        Command::Add(job) => add(*job, request.data, context, out),
+pub fn execute(mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
+    match &mut request.command {
+        Command::Add(job) => add(job, request.data, context, out),
         Command::Run { id, name, ttr, pri, wait } => {
-            let job = NewJob { pri, delay: Span::ZERO, ttr, body: request.data };
-            return run(id, &name, job, wait, context, out);
+            let job = NewJob { pri: *pri, delay: Span::ZERO, ttr: *ttr, body: request.data };
+            return run(*id, name, job, *wait, context, out);
         }
-        Command::Result { id, wait } => return result(id, wait, context, out),
-        Command::Lease { names, wait } => return lease(WantedTubes::new(names), wait, context, out),
-        Command::Complete { id, done } => {
-            complete_job(id, done, request.data, context, out);
+        Command::Result { id, wait } => return result(*id, *wait, context, out),
+        Command::Lease { names, wait } => {
+            match context.engine.watch_only(context.client, names, context.now) {
+                Ok(Progress::Done) => return lease(*wait, context, out),
+                Ok(Progress::More) => return again(request),
+                Err(_) => reply::words(out, reply::TOO_MANY_NAMES),
+            };
         }
+        Command::Complete { id, done } => complete_job(*id, *done, request.data, context, out),
         Command::Delete(id) => {
-            let gone =
-                find(context.engine, &id).is_some_and(|job| context.engine.delete_in_any_state(job, context.now));
+            let gone = find(context.engine, id).is_some_and(|job| context.engine.delete_in_any_state(job, context.now));
             reply::words(out, if gone { reply::OK } else { reply::NOT_FOUND });
         }
         Command::InspectServer => inspect::server(context, out),
         Command::InspectQueues(page) => {
-            return queues(NamePage::new(page.offset as usize, page.limit), context, out);
+            if inspect::queues(context, page, out) == Progress::More {
+                return again(request);
+            }
         }
-        Command::InspectQueue(name) => inspect::queue(context, &name, out),
-        Command::InspectJobs { name, scheduled, page } => {
-            let state = if scheduled { State::Delayed } else { State::Ready };
-            return jobs(name, JobPage::new(state, page.offset as usize, page.limit), context, out);
+        Command::InspectQueue(name) => inspect::queue(context, name, out),
+        Command::InspectJobs { name, page } => {
+            if inspect::jobs(context, name, page, out) == Progress::More {
+                return again(request);
+            }
         }
-        Command::InspectJob(id) => inspect::job(context, &id, out),
+        Command::InspectJob(id) => inspect::job(context, id, out),
         Command::Refused(answer) => reply::words(out, answer),
         Command::Close(answer) => {
             reply::words(out, answer.unwrap_or_default());
@@ -53,6 +59,10 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
     Flow::Next
 }
 
+fn again(request: Request) -> Flow {
+    Flow::again(protocol::Request::Workq(Box::new(request)))
+}
+
 impl Request {
     pub fn subject(&self, context: &Context) -> Subject<'_> {
         match &self.command {
@@ -60,7 +70,7 @@ impl Request {
             Command::Run { name, .. } | Command::InspectQueue(name) | Command::InspectJobs { name, .. } => {
                 Subject::Tube(name)
             }
-            Command::Lease { names, .. } => Subject::Tubes(names),
+            Command::Lease { names, .. } => Subject::Tubes(&names.names),
             Command::Result { id, .. }
             | Command::Complete { id, .. }
             | Command::Delete(id)
@@ -77,57 +87,7 @@ pub fn deny(denied: Denied, out: &mut Output) {
     }
 }
 
-/// The rest of a command that was too much for one turn.
-#[derive(Debug)]
-pub enum Continuation {
-    /// A lease of very many names.
-    Lease(WantedTubes, Span),
-    Queues(NamePage),
-    /// A list of the jobs of this queue.
-    Jobs(Box<[u8]>, JobPage),
-}
-
-impl Continuation {
-    /// Bytes of memory beside itself, at most.
-    pub fn footprint(&self) -> u64 {
-        match self {
-            Continuation::Lease(lease, _) => lease.footprint(),
-            Continuation::Queues(_) | Continuation::Jobs(..) => PAGE,
-        }
-    }
-}
-
-/// Bytes that the search for a page of a list takes at most.
-const PAGE: u64 = 128 * 1024;
-
-/// Goes on with a command in another turn.
-pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flow {
-    match rest {
-        Continuation::Lease(names, wait) => lease(names, wait, context, out),
-        Continuation::Queues(page) => queues(page, context, out),
-        Continuation::Jobs(name, page) => jobs(name, page, context, out),
-    }
-}
-
-fn later(rest: Continuation) -> Flow {
-    Flow::Continue(Box::new(protocol::Continuation::Workq(rest)))
-}
-
-fn queues(mut page: NamePage, context: &mut Context, out: &mut Output) -> Flow {
-    if inspect::queues(context, &mut page, out) == Progress::More {
-        return later(Continuation::Queues(page));
-    }
-    Flow::Next
-}
-
-fn jobs(name: Box<[u8]>, mut page: JobPage, context: &mut Context, out: &mut Output) -> Flow {
-    if inspect::jobs(context, &name, &mut page, out) == Progress::More {
-        return later(Continuation::Jobs(name, page));
-    }
-    Flow::Next
-}
-
-fn add(job: Submission, payload: Body, context: &mut Context, out: &mut Output) {
+fn add(job: &Submission, payload: Body, context: &mut Context, out: &mut Output) {
     let start = match job.time.map(|time| start(time, job.ttl, context.now)) {
         None => None,
         Some(Some(start)) => Some(start),
@@ -219,15 +179,7 @@ fn known(id: Uuid, job: JobId, engine: &Engine, out: &mut Output) {
     reply::part(out, body, body.len() - result.len()..body.len());
 }
 
-fn lease(mut names: WantedTubes, wait: Span, context: &mut Context, out: &mut Output) -> Flow {
-    match context.engine.watch_only(context.client, &mut names, context.now) {
-        Ok(Progress::Done) => {}
-        Ok(Progress::More) => return later(Continuation::Lease(names, wait)),
-        Err(_) => {
-            reply::words(out, reply::TOO_MANY_NAMES);
-            return Flow::Next;
-        }
-    }
+fn lease(wait: Span, context: &mut Context, out: &mut Output) -> Flow {
     let wait = context.patience(wait);
     match context.engine.reserve(context.client, Some(wait), context.now) {
         Reserve::Job(job) => {

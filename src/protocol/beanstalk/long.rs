@@ -1,0 +1,134 @@
+//! Commands that may take several turns.
+//!
+//! Owns their progress, and what that costs in memory. `session` executes them.
+
+use std::sync::Arc;
+
+use super::reply;
+use crate::engine::{
+    FindOldest, FindReserved, Flush, IdPage, JobId, Kick, LongCommand, MoveJobs, Progress, Report, TouchAll,
+};
+use crate::protocol::connections::ConnectionPage;
+use crate::protocol::guard::Subject;
+use crate::protocol::sums::VisibleSums;
+use crate::protocol::{Context, Output};
+
+/// A command that may take several turns, and its progress.
+#[derive(Debug)]
+#[allow(missing_docs)] // each is the command of its name
+pub enum Long {
+    Kick(Kick),
+    /// The list is `None` until all tubes did not fit into the first turn.
+    ListTubes(Option<PartialList>),
+    StatsTubes(PartialList),
+    /// `None` until its first turn: a client can send thousands of these in one packet.
+    Stats(Option<Box<VisibleSums>>),
+    ListTubesWatched(PartialList),
+    ListKeys(PartialList),
+    ListConnections(Box<ConnectionPage>),
+    /// A progress report about a job, for the clients that wait for its outcome.
+    Report(JobId, Arc<Report>),
+    DeleteBatch {
+        ids: Box<[JobId]>,
+        /// The number of IDs processed so far, from the last one on.
+        at: usize,
+        deleted: u64,
+    },
+    TouchAll(Option<TouchAll>),
+    Flush(Flush),
+    PeekReserved(FindReserved),
+    ListJobs(IdPage),
+    MoveTube(MoveJobs),
+    StatsTube(FindOldest),
+}
+
+/// A list that is written in several turns.
+#[derive(Debug)]
+pub struct PartialList {
+    /// The number of the next item to look at, and of those written.
+    pub from: u32,
+    pub count: usize,
+    pub text: Output,
+}
+
+impl PartialList {
+    /// Returns an empty list of the items from this number on.
+    pub fn new(from: u32) -> PartialList {
+        let mut text = Output::new();
+        text.text().extend_from_slice(b"---\n");
+        PartialList { from, count: 0, text }
+    }
+
+    /// Returns `More` if there are further items and memory for them. Otherwise, replies.
+    pub fn send(&mut self, progress: Progress, context: &Context, out: &mut Output) -> Progress {
+        match progress {
+            Progress::Done => reply::list(out, std::mem::take(&mut self.text)),
+            Progress::More if context.engine.has_memory(self.text.footprint()) => return Progress::More,
+            Progress::More => reply::words(out, reply::OUT_OF_MEMORY),
+        }
+        Progress::Done
+    }
+}
+
+impl Long {
+    /// Returns the command to complete although the client has hung up, if it is one.
+    pub fn into_operation(self) -> Option<LongCommand> {
+        match self {
+            Long::Flush(flush) => Some(LongCommand::Flush(flush)),
+            Long::MoveTube(moving) => Some(LongCommand::Move(moving)),
+            _ => None,
+        }
+    }
+
+    pub fn subject(&self) -> Subject<'_> {
+        match self {
+            Long::Flush(flush) => Subject::Tube(&flush.tube),
+            Long::ListJobs(page) => Subject::Tube(&page.tube),
+            Long::StatsTube(find) => Subject::Tube(find.tube()),
+            Long::MoveTube(moving) => Subject::TwoTubes(&moving.from, &moving.to),
+            Long::DeleteBatch { ids, .. } => Subject::Jobs(ids),
+            _ => Subject::Nothing,
+        }
+    }
+
+    /// Returns `true` if it may have records in the log.
+    pub fn is_logged(&self) -> bool {
+        matches!(self, Long::Kick(_) | Long::DeleteBatch { .. } | Long::Flush(_) | Long::MoveTube(_))
+    }
+
+    /// Bytes of memory besides the value itself.
+    pub fn footprint(&self) -> u64 {
+        match self {
+            Long::ListTubes(Some(list)) => list.text.footprint(),
+            Long::StatsTubes(list) | Long::ListTubesWatched(list) | Long::ListKeys(list) => list.text.footprint(),
+            Long::DeleteBatch { ids, .. } => size_of_val(&**ids) as u64,
+            Long::Flush(flush) => flush.footprint(),
+            Long::ListJobs(page) => page.footprint(),
+            Long::MoveTube(moving) => moving.footprint(),
+            Long::StatsTube(find) => find.footprint(),
+            Long::PeekReserved(find) => find.footprint(),
+            Long::ListConnections(page) => size_of_val(&**page) as u64 + page.footprint(),
+            Long::Stats(Some(_)) => size_of::<VisibleSums>() as u64,
+            Long::Kick(_) | Long::ListTubes(None) | Long::Stats(None) | Long::TouchAll(_) | Long::Report(..) => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_in_progress_counts_what_it_owns() {
+        let list = PartialList::new(0);
+        let size = list.text.footprint();
+        assert!(size > 0);
+        assert_eq!(Long::ListTubes(Some(list)).footprint(), size);
+        let ids = vec![JobId(7); 100].into_boxed_slice();
+        assert_eq!(Long::DeleteBatch { ids, at: 3, deleted: 2 }.footprint(), 800);
+        assert!(size_of::<Long>() <= 128, "{}", size_of::<Long>());
+        let page = IdPage::new(b"tube".as_slice().into(), crate::engine::State::Ready, 0, 10);
+        assert_eq!(Long::ListJobs(page).footprint(), 4 + 8 * 10);
+        assert_eq!(Long::PeekReserved(FindReserved::default()).footprint(), 16 * 16);
+    }
+}
