@@ -12,8 +12,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use beanpole::internals::config::CONNECTION_COST;
+use beanpole::internals::ctl::Flag;
 use beanpole::internals::engine::{JOB_COST, TIMES_COST, TUBE_COST, WATCH_COST};
-use beanpole::internals::options::{usage, Opt, OPTIONS};
+use beanpole::internals::options::{usage, OPTIONS};
 use beanpole::internals::protocol::beanstalk::{CommandRow, COMMANDS, EXTENSIONS, MAX_LINE, SETTINGS, TAGS};
 use beanpole::internals::protocol::http::{metrics, ROUTES};
 use beanpole::{Client, Config, Server};
@@ -33,7 +34,7 @@ fn complain(problems: Vec<String>) {
 }
 
 /// Returns how the man page must write the heading of an option: `Fl p Ar PORT , Fl -port Ar PORT`.
-fn heading(opt: &Opt) -> String {
+fn heading<A>(opt: &Flag<A>) -> String {
     let value = opt.value.map_or(String::new(), |value| format!(" Ar {value}"));
     if let Some(value) = opt.value.filter(|_| opt.optional) {
         return format!("Fl -{} Ns Op = Ns Ar {value}", opt.long);
@@ -158,7 +159,7 @@ fn the_man_page_has_every_figure() {
 fn the_synopsis_has_every_option_that_does_something() {
     let page = read("man/beanpole.8");
     let synopsis = page.split(".Sh SYNOPSIS").nth(1).and_then(|rest| rest.split(".Sh ").next()).expect("SYNOPSIS");
-    let idle = |opt: &&Opt| !opt.help.contains("ignored");
+    let idle = |opt: &&Flag<_>| !opt.help.contains("ignored");
     for opt in OPTIONS.iter().filter(idle) {
         let name = opt.short.map_or(format!("-{}", opt.long), |letter| letter.to_string());
         assert!(synopsis.split([' ', '\n']).any(|word| word == name), "{name} is not in the synopsis");

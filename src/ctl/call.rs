@@ -4,13 +4,13 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use getopts::{HasArg, Matches, Options};
+use getopts::{Fail, HasArg, Matches, Occur, Options};
 
 use super::name;
 use super::opts::{Flag, HELP, REACH, SERVER};
 use super::out::Out;
 use super::problem::Problem;
-use crate::settings::options::{self, complaint};
+use crate::settings::options;
 
 /// What operands are, for those who complete them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,8 +65,9 @@ impl Call {
     pub fn parse(row: &Subcommand, arguments: &[String]) -> Result<Option<Call>, Problem> {
         let mut parser = Options::new();
         for opt in row.options().into_iter().chain([&HELP]) {
+            let short = opt.short.map_or(String::new(), |letter| letter.to_string());
             let has = if opt.value.is_some() { HasArg::Yes } else { HasArg::No };
-            options::add(&mut parser, opt.short, opt.long, has);
+            parser.opt(&short, opt.long, "", "", has, Occur::Multi);
         }
         // What stands behind is not for this program to read.
         let own = match arguments.iter().position(|word| word == "--") {
@@ -131,6 +132,17 @@ impl Call {
     #[inline(never)]
     pub fn ids(&self) -> Result<Vec<u64>, Problem> {
         self.operands.iter().map(|text| number("a job", text, 1, u64::MAX)).collect()
+    }
+}
+
+/// What is wrong with a command line.
+fn complaint(fail: Fail) -> String {
+    let dashed = |name: &str| if name.chars().count() == 1 { format!("-{name}") } else { format!("--{name}") };
+    match fail {
+        Fail::ArgumentMissing(name) => format!("flag requires an argument: {}", dashed(&name)),
+        Fail::UnrecognizedOption(name) => format!("unknown flag: {}", dashed(&name)),
+        Fail::UnexpectedArgument(name) => format!("flag takes no argument: {}", dashed(&name)),
+        other => other.to_string(),
     }
 }
 

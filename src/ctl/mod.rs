@@ -65,11 +65,7 @@ impl Subcommand {
     /// Its options and operands, for people.
     pub fn usage(&self) -> String {
         let mut text = format!("Usage: beanpole {} [OPTIONS] {}\n\n{}.\n\n", self.name, self.operands, self.help);
-        for opt in self.options().into_iter().chain([&opts::HELP]) {
-            let short = opt.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
-            let value = opt.value.map_or(String::new(), |value| format!(" {value}"));
-            text += &format!("  {:24} {}\n", format!("{short}--{}{value}", opt.long), opt.help);
-        }
+        self.options().into_iter().chain([&opts::HELP]).for_each(|opt| text += &opt.usage(24));
         text + "\nSee beanpole-ctl(1).\n"
     }
 }

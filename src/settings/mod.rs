@@ -7,3 +7,5 @@ pub mod config;
 pub mod gearmand;
 #[allow(missing_docs)]
 pub mod options;
+#[allow(missing_docs)]
+pub mod words;

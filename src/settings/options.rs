@@ -5,13 +5,12 @@
 
 use std::path::PathBuf;
 
-use getopts::HasArg;
-
 use crate::binlog::SyncMode;
 use crate::cluster::Location;
 use crate::settings::config::{
     most_connections, Address, Config, Extensions, TlsFiles, LEAST_MEMORY, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING,
 };
+use crate::settings::words::{self, flag, Flag};
 use crate::shared::machine;
 
 /// The exit code for bad usage; beanstalkd's.
@@ -80,141 +79,91 @@ pub struct Starter {
 
 type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 
-pub struct Opt {
-    /// Its letter, if it has one.
-    pub short: Option<char>,
-    pub long: &'static str,
-    /// What its value is called, if it takes one.
-    pub value: Option<&'static str>,
-    /// What it does, in one line.
-    pub help: &'static str,
-    /// The value may be left out.
-    pub optional: bool,
-    /// Carries out what it says; the error tells what would be right.
-    apply: Apply,
-}
-
-const fn flag(short: char, long: &'static str, help: &'static str, apply: Apply) -> Opt {
-    Opt { short: Some(short), long, value: None, help, optional: false, apply }
-}
-
-const fn with(short: char, long: &'static str, value: &'static str, help: &'static str, apply: Apply) -> Opt {
-    Opt { short: Some(short), long, value: Some(value), help, optional: false, apply }
-}
-
-const fn long(long: &'static str, value: &'static str, help: &'static str, apply: Apply) -> Opt {
-    Opt { short: None, long, value: Some(value), help, optional: false, apply }
-}
-
-const fn word(long: &'static str, help: &'static str, apply: Apply) -> Opt {
-    Opt { short: None, long, value: None, help, optional: false, apply }
-}
-
-const fn maybe(long: &'static str, value: &'static str, help: &'static str, apply: Apply) -> Opt {
-    Opt { short: None, long, value: Some(value), help, optional: true, apply }
-}
-
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 57] = [
-    with('l', "listen", "ADDR", "listen on ADDR[:PORT] or unix:PATH; repeatable (default 127.0.0.1)", listen),
-    with('p', "port", "PORT", "TCP port; 0 means any free port (default 11300)", port),
-    long("port-file", "FILE", "write the TCP port to FILE when the server listens", |settings, text| { settings.starter.port_file = Some(PathBuf::from(text)); Ok(()) }),
-    long("ready-fd", "N", "write the addresses to file descriptor N when the server listens", |settings, text| number(text, 1, 1 << 20).map(|n| settings.starter.ready_fd = Some(n as i32))),
-    word("exit-with-parent", "stop when the parent process exits", |settings, _| { settings.starter.exit_with_parent = true; Ok(()) }),
-    with('u', "user", "USER", "run as USER, a name, UID or UID:GID, after binding the addresses", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
-    long("access", "FILE", "accept only the clients listed in FILE; SIGHUP reloads it", |settings, path| { settings.config.access = Some(PathBuf::from(path)); Ok(()) }),
-    long("tubes", "FILE", "read the settings of tubes from FILE; SIGHUP reloads it", |settings, path| { settings.config.tubes = Some(PathBuf::from(path)); Ok(()) }),
-    long("tls-cert", "FILE", "certificate chain of tls: addresses; SIGHUP reloads it", |settings, path| tls(settings).map(|files| files.certificate = PathBuf::from(path))),
-    long("tls-key", "FILE", "private key of the certificate (default: in the same file)", |settings, path| tls(settings).map(|files| files.key = PathBuf::from(path))),
-    long("tls-client-ca", "FILE", "require client certificates signed by an authority in FILE", |settings, path| tls(settings).map(|files| files.client_authority = Some(PathBuf::from(path)))),
-    with('z', "max-job-size", "SIZE", "largest job body in bytes (default 65535, at most 1073741824)", max_job_size),
-    with('t', "threads", "N", "number of worker threads (default: half the CPUs, 1 to 4)", |settings, text| count(text, 1, 1024).map(|n| settings.config.threads = n)),
-    long("max-connections", "N", "connections at a time (default: the limit of open files, minus 64)", max_connections),
-    long("max-connections-per-address", "N", "TCP connections per address (default: no limit)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_connections_per_address = Some(n))),
-    long("max-memory", "SIZE", "refuse jobs beyond SIZE bytes, or SIZE% of memory (default 75%)", max_memory),
-    long("max-output", "SIZE", "stop reading a client with SIZE bytes of unread replies (default 1M)", max_output),
-    long("max-tubes", "N", "tubes at a time (default 1000000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_tubes = n)),
-    long("max-watched", "N", "tubes that a client can watch (default 100000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_watched = n)),
-    long("idle-timeout", "SECONDS", "drop a client that is silent for SECONDS; 0: never (default 0)", |settings, text| seconds(text, 0, u32::MAX).map(|n| settings.config.idle_timeout = Some(n).filter(|n| *n > 0))),
-    long("keepalive-idle", "SECONDS", "probe a TCP peer after SECONDS of silence; 0: never (default 60)", |settings, text| seconds(text, 0, 32_767).map(|n| settings.config.keepalive.idle = n)),
-    long("keepalive-interval", "SECONDS", "seconds between probes (default 10)", |settings, text| seconds(text, 1, 32_767).map(|n| settings.config.keepalive.interval = n)),
-    long("keepalive-count", "N", "drop the peer after N unanswered probes (default 3)", |settings, text| seconds(text, 1, 127).map(|n| settings.config.keepalive.count = n)),
-    long("socket-mode", "MODE", "octal mode of Unix sockets (default 666)", socket_mode),
-    with('b', "binlog", "DIR", "store jobs in DIR", |settings, text| { settings.config.log_folder = Some(PathBuf::from(text)); Ok(()) }),
-    with('f', "sync-interval", "MS", "sync at most MS ms after a write; 0: before each reply (default 50)", sync_interval),
-    flag('F', "no-sync", "leave syncing to the operating system", |settings, _| { settings.config.log.mode = SyncMode::Never; Ok(()) }),
-    long("journal", "URL", "share the binlog through etcd://A,B,C/NAME; requires -b", |settings, text| Location::parse(text).map(|location| settings.cluster = Some(Cluster::new(location)))),
-    long("node", "NAME", "with --journal: name of this server (default: the host name)", |settings, text| { clustered(settings)?.node = node_name(text)?; Ok(()) }),
-    long("advertise", "ADDR", "with --journal: address for clients (default: the first TCP address)", |settings, text| { clustered(settings)?.advertise = Some(advertised(text)?); Ok(()) }),
-    word("relay", "with --journal: forward clients to the active server", |settings, _| { clustered(settings)?.relay = true; Ok(()) }),
-    with('s', "segment-size", "SIZE", "size of a binlog file in bytes (default 10485760)", segment_size),
-    word("strict", "refuse to start if the binlog is damaged", |settings, _| { settings.config.log.strict = true; Ok(()) }),
-    maybe("gearman", "ADDR", "also speak Gearman; repeatable (default 127.0.0.1:4730)", |settings, text| side_door(text).map(|address| settings.config.gearman.push(address))),
-    maybe("workq", "ADDR", "also speak Workq; repeatable (default 127.0.0.1:9922)", |settings, text| side_door(text).map(|address| settings.config.workq.push(address))),
-    maybe("http", "ADDR", "serve metrics and the web page; repeatable (default 127.0.0.1:11380)", |settings, text| side_door(text).map(|address| settings.config.http.push(address))),
-    word("http-admin", "allow changes over HTTP", |settings, _| { settings.config.protocols.http.admin = true; Ok(()) }),
-    long("http-token", "FILE", "require the token in FILE from HTTP clients", |settings, text| { settings.config.http_token = Some(PathBuf::from(text)); Ok(()) }),
-    long("http-host", "NAME", "additional host name of the HTTP server; repeatable", http_host),
-    long("metrics-tubes", "N", "largest number of tubes in /metrics (default 1000)", |settings, text| count(text, 0, 1_000_000).map(|n| settings.config.protocols.http.metrics_tubes = n)),
-    long("job-retries", "N", "tries of Gearman jobs that lose workers; 0: unlimited (default 0)", |settings, text| seconds(text, 0, 255).map(|n| settings.config.job_retries = Some(n).filter(|n| *n > 0))),
-    long("job-handle-prefix", "TEXT", "prefix of Gearman job handles (default: H: and the host name)", handle_prefix),
-    long("timeout-unit", "UNIT", "unit of Gearman's CAN_DO_TIMEOUT, ms or s (default ms)", |settings, text| is_first("unit", ["s", "ms"], text).map(|it| settings.config.protocols.timeouts_in_seconds = it)),
-    long("worker-wakeup", "N", "sleeping Gearman workers to wake for a job; 0: all (default 1)", |settings, text| number(text, 0, 1 << 20).map(|n| settings.config.worker_wakeup = n as u32)),
-    long("lease-limit", "SECONDS", "longest Workq lease of a job without a time to run (default 3600)", |settings, text| seconds(text, 1, 86_400).map(|n| settings.config.lease_limit = n)),
-    long("max-packet", "SIZE", "largest Gearman packet in bytes (default 64M)", |settings, text| size(text).map(|n| settings.config.protocols.max_packet = n.min(1 << 30) as u32)),
-    word("exceptions", "send the reasons of failures to all Gearman clients", |settings, _| { settings.config.protocols.exceptions = true; Ok(()) }),
-    word("allow-shutdown", "allow Gearman clients to shut down the server", |settings, _| { settings.config.protocols.allow_shutdown = true; Ok(()) }),
-    long("extensions", "LIST", "beanstalk extensions to offer, separated by commas (default: all)", extensions),
-    word("no-extensions", "offer no extensions: commands and replies are beanstalkd's", |settings, _| { settings.config.protocols.extensions = Extensions::NONE; Ok(()) }),
-    flag('c', "compact", "ignored: the binlog is always compacted", ignored),
-    flag('n', "no-compact", "ignored: the binlog is always compacted", ignored),
-    flag('V', "verbose", "log connections; twice: also commands", |settings, _| { settings.verbosity += 1; Ok(()) }),
-    long("log-format", "FORM", "log format, text or json (default text)", |settings, text| is_first("form", ["text", "json"], text).map(|it| settings.json_log = !it)),
-    long("slow", "MS", "log commands that take at least MS ms", |settings, text| seconds(text, 0, 3_600_000).map(|n| settings.config.slow = Some(n))),
-    flag('v', "version", "print the version and exit", |_, _| Ok(())),
-    flag('h', "help", "print this help and exit", |_, _| Ok(())),
+pub const OPTIONS: [Flag<Apply>; 57] = [
+    flag("l,listen", "ADDR", "listen on ADDR[:PORT] or unix:PATH; repeatable (default 127.0.0.1)", listen),
+    flag("p,port", "PORT", "TCP port; 0 means any free port (default 11300)", port),
+    flag("port-file", "FILE", "write the TCP port to FILE when the server listens", |settings, text| { settings.starter.port_file = Some(PathBuf::from(text)); Ok(()) }),
+    flag("ready-fd", "N", "write the addresses to file descriptor N when the server listens", |settings, text| number(text, 1, 1 << 20).map(|n| settings.starter.ready_fd = Some(n as i32))),
+    flag("exit-with-parent", "", "stop when the parent process exits", |settings, _| { settings.starter.exit_with_parent = true; Ok(()) }),
+    flag("u,user", "USER", "run as USER, a name, UID or UID:GID, after binding the addresses", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
+    flag("access", "FILE", "accept only the clients listed in FILE; SIGHUP reloads it", |settings, path| { settings.config.access = Some(PathBuf::from(path)); Ok(()) }),
+    flag("tubes", "FILE", "read the settings of tubes from FILE; SIGHUP reloads it", |settings, path| { settings.config.tubes = Some(PathBuf::from(path)); Ok(()) }),
+    flag("tls-cert", "FILE", "certificate chain of tls: addresses; SIGHUP reloads it", |settings, path| tls(settings).map(|files| files.certificate = PathBuf::from(path))),
+    flag("tls-key", "FILE", "private key of the certificate (default: in the same file)", |settings, path| tls(settings).map(|files| files.key = PathBuf::from(path))),
+    flag("tls-client-ca", "FILE", "require client certificates signed by an authority in FILE", |settings, path| tls(settings).map(|files| files.client_authority = Some(PathBuf::from(path)))),
+    flag("z,max-job-size", "SIZE", "largest job body in bytes (default 65535, at most 1073741824)", max_job_size),
+    flag("t,threads", "N", "number of worker threads (default: half the CPUs, 1 to 4)", |settings, text| count(text, 1, 1024).map(|n| settings.config.threads = n)),
+    flag("max-connections", "N", "connections at a time (default: the limit of open files, minus 64)", max_connections),
+    flag("max-connections-per-address", "N", "TCP connections per address (default: no limit)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_connections_per_address = Some(n))),
+    flag("max-memory", "SIZE", "refuse jobs beyond SIZE bytes, or SIZE% of memory (default 75%)", max_memory),
+    flag("max-output", "SIZE", "stop reading a client with SIZE bytes of unread replies (default 1M)", max_output),
+    flag("max-tubes", "N", "tubes at a time (default 1000000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_tubes = n)),
+    flag("max-watched", "N", "tubes that a client can watch (default 100000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_watched = n)),
+    flag("idle-timeout", "SECONDS", "drop a client that is silent for SECONDS; 0: never (default 0)", |settings, text| seconds(text, 0, u32::MAX).map(|n| settings.config.idle_timeout = Some(n).filter(|n| *n > 0))),
+    flag("keepalive-idle", "SECONDS", "probe a TCP peer after SECONDS of silence; 0: never (default 60)", |settings, text| seconds(text, 0, 32_767).map(|n| settings.config.keepalive.idle = n)),
+    flag("keepalive-interval", "SECONDS", "seconds between probes (default 10)", |settings, text| seconds(text, 1, 32_767).map(|n| settings.config.keepalive.interval = n)),
+    flag("keepalive-count", "N", "drop the peer after N unanswered probes (default 3)", |settings, text| seconds(text, 1, 127).map(|n| settings.config.keepalive.count = n)),
+    flag("socket-mode", "MODE", "octal mode of Unix sockets (default 666)", socket_mode),
+    flag("b,binlog", "DIR", "store jobs in DIR", |settings, text| { settings.config.log_folder = Some(PathBuf::from(text)); Ok(()) }),
+    flag("f,sync-interval", "MS", "sync at most MS ms after a write; 0: before each reply (default 50)", sync_interval),
+    flag("F,no-sync", "", "leave syncing to the operating system", |settings, _| { settings.config.log.mode = SyncMode::Never; Ok(()) }),
+    flag("journal", "URL", "share the binlog through etcd://A,B,C/NAME; requires -b", |settings, text| Location::parse(text).map(|location| settings.cluster = Some(Cluster::new(location)))),
+    flag("node", "NAME", "with --journal: name of this server (default: the host name)", |settings, text| { clustered(settings)?.node = node_name(text)?; Ok(()) }),
+    flag("advertise", "ADDR", "with --journal: address for clients (default: the first TCP address)", |settings, text| { clustered(settings)?.advertise = Some(advertised(text)?); Ok(()) }),
+    flag("relay", "", "with --journal: forward clients to the active server", |settings, _| { clustered(settings)?.relay = true; Ok(()) }),
+    flag("s,segment-size", "SIZE", "size of a binlog file in bytes (default 10485760)", segment_size),
+    flag("strict", "", "refuse to start if the binlog is damaged", |settings, _| { settings.config.log.strict = true; Ok(()) }),
+    flag("gearman", "=ADDR", "also speak Gearman; repeatable (default 127.0.0.1:4730)", |settings, text| side_door(text).map(|address| settings.config.gearman.push(address))),
+    flag("workq", "=ADDR", "also speak Workq; repeatable (default 127.0.0.1:9922)", |settings, text| side_door(text).map(|address| settings.config.workq.push(address))),
+    flag("http", "=ADDR", "serve metrics and the web page; repeatable (default 127.0.0.1:11380)", |settings, text| side_door(text).map(|address| settings.config.http.push(address))),
+    flag("http-admin", "", "allow changes over HTTP", |settings, _| { settings.config.protocols.http.admin = true; Ok(()) }),
+    flag("http-token", "FILE", "require the token in FILE from HTTP clients", |settings, text| { settings.config.http_token = Some(PathBuf::from(text)); Ok(()) }),
+    flag("http-host", "NAME", "additional host name of the HTTP server; repeatable", http_host),
+    flag("metrics-tubes", "N", "largest number of tubes in /metrics (default 1000)", |settings, text| count(text, 0, 1_000_000).map(|n| settings.config.protocols.http.metrics_tubes = n)),
+    flag("job-retries", "N", "tries of Gearman jobs that lose workers; 0: unlimited (default 0)", |settings, text| seconds(text, 0, 255).map(|n| settings.config.job_retries = Some(n).filter(|n| *n > 0))),
+    flag("job-handle-prefix", "TEXT", "prefix of Gearman job handles (default: H: and the host name)", handle_prefix),
+    flag("timeout-unit", "UNIT", "unit of Gearman's CAN_DO_TIMEOUT, ms or s (default ms)", |settings, text| is_first("unit", ["s", "ms"], text).map(|it| settings.config.protocols.timeouts_in_seconds = it)),
+    flag("worker-wakeup", "N", "sleeping Gearman workers to wake for a job; 0: all (default 1)", |settings, text| number(text, 0, 1 << 20).map(|n| settings.config.worker_wakeup = n as u32)),
+    flag("lease-limit", "SECONDS", "longest Workq lease of a job without a time to run (default 3600)", |settings, text| seconds(text, 1, 86_400).map(|n| settings.config.lease_limit = n)),
+    flag("max-packet", "SIZE", "largest Gearman packet in bytes (default 64M)", |settings, text| size(text).map(|n| settings.config.protocols.max_packet = n.min(1 << 30) as u32)),
+    flag("exceptions", "", "send the reasons of failures to all Gearman clients", |settings, _| { settings.config.protocols.exceptions = true; Ok(()) }),
+    flag("allow-shutdown", "", "allow Gearman clients to shut down the server", |settings, _| { settings.config.protocols.allow_shutdown = true; Ok(()) }),
+    flag("extensions", "LIST", "beanstalk extensions to offer, separated by commas (default: all)", extensions),
+    flag("no-extensions", "", "offer no extensions: commands and replies are beanstalkd's", |settings, _| { settings.config.protocols.extensions = Extensions::NONE; Ok(()) }),
+    flag("c,compact", "", "ignored: the binlog is always compacted", ignored),
+    flag("n,no-compact", "", "ignored: the binlog is always compacted", ignored),
+    flag("V,verbose", "", "log connections; twice: also commands", |settings, _| { settings.verbosity += 1; Ok(()) }),
+    flag("log-format", "FORM", "log format, text or json (default text)", |settings, text| is_first("form", ["text", "json"], text).map(|it| settings.json_log = !it)),
+    flag("slow", "MS", "log commands that take at least MS ms", |settings, text| seconds(text, 0, 3_600_000).map(|n| settings.config.slow = Some(n))),
+    flag("v,version", "", "print the version and exit", |_, _| Ok(())),
+    flag("h,help", "", "print this help and exit", |_, _| Ok(())),
 ];
 
 impl Settings {
-    /// Does what the option with this long name does.
+    /// Applies the option with this long name. An error begins with its first name.
     pub fn set(&mut self, long: &str, value: &str) -> Result<(), String> {
-        match OPTIONS.iter().find(|opt| opt.long == long) {
-            Some(opt) => (opt.apply)(self, value),
-            None => Err(format!("unknown option: --{long}")),
-        }
+        let Some(opt) = OPTIONS.iter().find(|opt| opt.long == long) else {
+            return Err(format!("unknown flag: --{long}"));
+        };
+        let name = || opt.names().next().unwrap_or_default();
+        (opt.apply)(self, value).map_err(|problem| format!("{}: {problem}", name()))
     }
 }
 
 /// Reads a command line, which is without the program's name. The error is one line.
 pub fn parse(arguments: &[String]) -> Result<Action, String> {
-    let mut parser = getopts::Options::new();
-    for opt in &OPTIONS {
-        let has = match opt.value {
-            Some(_) if opt.optional => HasArg::Maybe,
-            Some(_) => HasArg::Yes,
-            None => HasArg::No,
-        };
-        add(&mut parser, opt.short, opt.long, has);
+    let (given, free) =
+        words::read(arguments.iter().cloned(), |name, is_letter, _| Flag::find(&OPTIONS, name, is_letter))?;
+    // beanstalkd reads from left to right and ends at the first of the two, in a bundle as well.
+    match given.iter().find(|given| given.long == "help" || given.long == "version") {
+        Some(given) => return Ok(if given.long == "help" { Action::Help } else { Action::Version }),
+        None if !free.is_empty() => return Err(stray_argument(&free[0], arguments)),
+        None => {}
     }
-    let matches = parser.parse(arguments).map_err(complaint)?;
-    if let Some(command) = first_of_help_and_version(&matches, arguments) {
-        return Ok(command);
-    }
-    if let Some(stray) = matches.free.first() {
-        return Err(stray_argument(stray, arguments));
-    }
-    // In the order in which they were given: the last of two that contradict each other counts.
-    let mut given: Vec<(usize, &Opt, String)> = Vec::new();
-    for opt in &OPTIONS {
-        let places = matches.opt_positions(opt.long).into_iter();
-        given.extend(places.map(|at| (at, opt, value_at(&matches, opt.long, at))));
-    }
-    // They are few, and a sort of their own would be 20 KB of program.
-    let place = |(at, opt, _): &(usize, &Opt, String)| (*at, place_in(arguments, *at, opt.short.unwrap_or(' ')));
     let mut settings = Settings::default();
-    while let Some(next) = (0..given.len()).min_by_key(|next| place(&given[*next])) {
-        let (_, opt, value) = given.remove(next);
-        (opt.apply)(&mut settings, &value).map_err(|problem| format!("{}: {problem}", opt.name()))?;
+    for given in &given {
+        settings.set(given.long, &given.value)?;
     }
     finish(&mut settings)?;
     Ok(Action::Run(Box::new(settings)))
@@ -222,77 +171,19 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
 
 /// What is wrong with an argument that is no option. Behind an option whose value may be left out, it was meant as
 /// that.
-fn stray_argument(stray: &str, arguments: &[String]) -> String {
+pub fn stray_argument(stray: &str, arguments: &[String]) -> String {
     let before =
         arguments.iter().position(|argument| argument == stray).and_then(|at| arguments.get(at.checked_sub(1)?));
-    let meant = OPTIONS.iter().filter(|opt| opt.optional);
-    match before.and_then(|before| meant.into_iter().find(|opt| *before == format!("--{}", opt.long))) {
+    let mut meant = OPTIONS.iter().filter(|opt| opt.optional);
+    match before.and_then(|before| meant.find(|opt| *before == format!("--{}", opt.long))) {
         Some(opt) => format!("unknown argument: {stray}; an address for --{0} is joined by =: --{0}={stray}", opt.long),
         None => format!("unknown argument: {stray}; options begin with a hyphen"),
     }
 }
 
-/// Adds an option that may be given several times to those that a command line may have.
-pub fn add(parser: &mut getopts::Options, short: Option<char>, long: &str, has: HasArg) {
-    let short = short.map_or(String::new(), |letter| letter.to_string());
-    parser.opt(&short, long, "", "", has, getopts::Occur::Multi);
-}
-
-/// The value of an option where it was given; empty if it takes none, or if it was left out.
-fn value_at(matches: &getopts::Matches, long: &str, at: usize) -> String {
-    let values = matches.opt_strs_pos(long).into_iter();
-    values.filter(|(place, _)| *place == at).map(|(_, value)| value).next().unwrap_or_default()
-}
-
-impl Opt {
-    /// The name to speak of it: the letter if it has one.
-    fn name(&self) -> String {
-        self.short.map_or(format!("--{}", self.long), |letter| format!("-{letter}"))
-    }
-}
-
-/// What is wrong with a command line.
-pub fn complaint(fail: getopts::Fail) -> String {
-    let dashed = |name: &str| if name.chars().count() == 1 { format!("-{name}") } else { format!("--{name}") };
-    match fail {
-        getopts::Fail::ArgumentMissing(name) => format!("flag requires an argument: {}", dashed(&name)),
-        getopts::Fail::UnrecognizedOption(name) => format!("unknown flag: {}", dashed(&name)),
-        getopts::Fail::UnexpectedArgument(name) => format!("flag takes no argument: {}", dashed(&name)),
-        other => other.to_string(),
-    }
-}
-
-/// beanstalkd reads from left to right and ends at the first of the two, in a bundle as well.
-fn first_of_help_and_version(matches: &getopts::Matches, arguments: &[String]) -> Option<Action> {
-    let place = |long: &str, letter: char| {
-        let argument = *matches.opt_positions(long).first()?;
-        Some((argument, place_in(arguments, argument, letter)))
-    };
-    match (place("help", 'h'), place("version", 'v')) {
-        (None, None) => None,
-        (Some(help), version) if version.is_none_or(|version| help < version) => Some(Action::Help),
-        _ => Some(Action::Version),
-    }
-}
-
-/// Where in a bundle of flags a letter stands.
-fn place_in(arguments: &[String], argument: usize, letter: char) -> usize {
-    let text = arguments.get(argument).map_or("", String::as_str);
-    if text.starts_with("--") {
-        0
-    } else {
-        text.find(letter).unwrap_or(0)
-    }
-}
-
 pub fn usage() -> String {
     let mut text = String::from("Usage: beanpole [OPTIONS]\n\nA work queue, compatible with beanstalkd.\n\n");
-    for opt in &OPTIONS {
-        let short = opt.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
-        let shown = |value| if opt.optional { format!("[={value}]") } else { format!(" {value}") };
-        let value = opt.value.map_or(String::new(), shown);
-        text += &format!("  {:29} {}\n", format!("{short}--{}{value}", opt.long), opt.help);
-    }
+    OPTIONS.iter().for_each(|opt| text += &opt.usage(29));
     text + "\nSIZE may end in K, M or G. SIGUSR1 enters drain mode, SIGTERM stops the server. See beanpole(8).\n"
 }
 

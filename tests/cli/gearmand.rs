@@ -93,7 +93,7 @@ fn words_that_are_wrong_are_told_in_one_line() {
     for (arguments, words) in [
         (["-q", "libsqlite3"], "--binlog=DIR, which is -b DIR of beanpole"),
         (["-r", "http"], "there is no http here"),
-        (["--bogus", "x"], "unknown option: --bogus"),
+        (["--bogus", "x"], "unknown flag: --bogus"),
         (["--config-file", "/nowhere"], "/nowhere"),
     ] {
         run_command(gearmand(&arguments)).failed(1, &["gearmand: ", words]);

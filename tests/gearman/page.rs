@@ -31,7 +31,7 @@ fn every_option_of_gearmand_is_told() {
     let section = section.expect("the section");
     for opt in &OPTIONS {
         let short = opt.short.map_or(String::new(), |letter| format!("Fl {letter} , "));
-        let value = if opt.value { " Ar ARG" } else { "" };
+        let value = if opt.value.is_some() { " Ar ARG" } else { "" };
         let item = format!("\n.It {short}Fl -{}{value}\n{}\n", opt.long, sentence(opt.help));
         assert!(section.contains(&item), "{item}");
     }

@@ -3,7 +3,7 @@
 //! Owns gearmand's options and what becomes of each here; everything else that has a long name is beanpole's own
 //! option. An init script for gearmand goes on working. Must not act on what it reads.
 
-mod words;
+mod file;
 
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
@@ -12,6 +12,7 @@ use log::LevelFilter;
 
 use crate::settings::config::{most_connections, Address, GEARMAN_PORT};
 use crate::settings::options::Settings;
+use crate::settings::words::{flag, Flag, Given};
 use crate::shared::machine;
 
 /// The exit code for bad usage; gearmand's.
@@ -63,61 +64,41 @@ pub struct Gearmand {
 
 type Apply = fn(&mut Gearmand, &str) -> Result<(), String>;
 
-pub struct GearmandOpt {
-    /// Its letter, if it has one.
-    pub short: Option<char>,
-    pub long: &'static str,
-    /// Whether it takes a value.
-    pub value: bool,
-    /// What it does here, in one line.
-    pub help: &'static str,
-    /// Carries out what it says; the error tells what is wrong.
-    apply: Apply,
-}
-
-const fn row(short: char, long: &'static str, value: bool, help: &'static str, apply: Apply) -> GearmandOpt {
-    GearmandOpt { short: Some(short), long, value, help, apply }
-}
-
-const fn long(long: &'static str, value: bool, help: &'static str, apply: Apply) -> GearmandOpt {
-    GearmandOpt { short: None, long, value, help, apply }
-}
-
 #[rustfmt::skip]
-pub const OPTIONS: [GearmandOpt; 33] = [
-    row('b', "backlog", true, "no effect: the system's maximum is used", |it, _| it.has_no_effect("--backlog")),
-    row('d', "daemon", false, "run in the background", |it, _| { it.daemon = true; Ok(()) }),
-    long("exceptions", false, "send the reason of a failure to every client", |it, _| it.settings.set("exceptions", "")),
-    row('f', "file-descriptors", true, "maximum number of connections, less 64 or half of them", file_descriptors),
-    row('h', "help", false, "print this help and exit", |_, _| Ok(())),
-    row('j', "job-retries", true, "maximum number of tries; 0 or -1: no limit (default 0)", |it, text| it.settings.set("job-retries", if text == "-1" { "0" } else { text })),
-    long("job-handle-prefix", true, "prefix of job handles", |it, text| it.settings.set("job-handle-prefix", text)),
-    long("hashtable-buckets", true, "no effect: tables grow automatically", |it, _| it.has_no_effect("--hashtable-buckets")),
-    long("keepalive", false, "no effect: always enabled", |it, _| it.has_no_effect("--keepalive")),
-    long("keepalive-idle", true, "probe a peer after this many seconds of silence (default 60)", |it, text| it.keepalive("keepalive-idle", text)),
-    long("keepalive-interval", true, "seconds between unanswered probes (default 10)", |it, text| it.keepalive("keepalive-interval", text)),
-    long("keepalive-count", true, "close a connection after this many probes (default 3)", |it, text| it.keepalive("keepalive-count", text)),
-    row('l', "log-file", true, "log to this file, stderr or none; SIGHUP reopens it", log_file),
-    row('L', "listen", true, "listen on this address (default 127.0.0.1)", |it, text| { it.hosts.push(text.to_owned()); Ok(()) }),
-    row('p', "port", true, "listen on this port (default 4730)", port),
-    row('P', "pid-file", true, "write the process ID to this file", |it, text| { it.pid_file = Some(PathBuf::from(text)); Ok(()) }),
-    row('r', "protocol", true, "rejected: HTTP is not supported", |_, text| Err(format!("there is no {text} here, Gearman only"))),
-    long("http-port", true, "no effect", |it, _| it.has_no_effect("--http-port")),
-    row('R', "round-robin", false, "no effect: functions always take turns", |_, _| Ok(())),
-    row('q', "queue-type", true, "builtin; others are rejected: --binlog=DIR stores jobs", queue_type),
-    long("config-file", true, "read options from this file (default /etc/gearmand.conf, if it exists)", |_, _| Ok(())),
-    long("syslog", false, "log to syslog", |it, _| { (it.log, it.log_given) = (Log::Syslog, true); Ok(()) }),
-    long("coredump", false, "no effect: the system controls core dumps", |it, _| it.has_no_effect("--coredump")),
-    row('t', "threads", true, "number of threads; 0: half the CPUs, 1 to 4", threads),
-    row('u', "user", true, "switch to this user after binding the addresses", |it, text| it.settings.set("user", text)),
-    row('v', "verbose", true, "log level, FATAL to DEBUG (default NOTICE); -v raises it", verbose),
-    row('V', "version", false, "print the version and exit", |_, _| Ok(())),
-    row('w', "worker-wakeup", true, "sleeping workers to wake for a job; 0: all (default 1)", |it, text| it.settings.set("worker-wakeup", text)),
-    long("check-args", false, "check the options and exit", |_, _| Ok(())),
-    long("ssl", false, "rejected: use --gearman=tls:ADDR, in a build with TLS", |_, _| Err(NO_TLS.to_owned())),
-    long("ssl-ca-file", true, "rejected", |_, _| Err(NO_TLS.to_owned())),
-    long("ssl-certificate", true, "rejected", |_, _| Err(NO_TLS.to_owned())),
-    long("ssl-key", true, "rejected", |_, _| Err(NO_TLS.to_owned())),
+pub const OPTIONS: [Flag<Apply>; 33] = [
+    flag("b,backlog", "ARG", "no effect: the system's maximum is used", |it, _| it.has_no_effect("--backlog")),
+    flag("d,daemon", "", "run in the background", |it, _| { it.daemon = true; Ok(()) }),
+    flag("exceptions", "", "send the reason of a failure to every client", |it, _| it.settings.set("exceptions", "")),
+    flag("f,file-descriptors", "ARG", "maximum number of connections, less 64 or half of them", file_descriptors),
+    flag("h,help", "", "print this help and exit", |_, _| Ok(())),
+    flag("j,job-retries", "ARG", "maximum number of tries; 0 or -1: no limit (default 0)", |it, text| it.settings.set("job-retries", if text == "-1" { "0" } else { text })),
+    flag("job-handle-prefix", "ARG", "prefix of job handles", |it, text| it.settings.set("job-handle-prefix", text)),
+    flag("hashtable-buckets", "ARG", "no effect: tables grow automatically", |it, _| it.has_no_effect("--hashtable-buckets")),
+    flag("keepalive", "", "no effect: always enabled", |it, _| it.has_no_effect("--keepalive")),
+    flag("keepalive-idle", "ARG", "probe a peer after this many seconds of silence (default 60)", |it, text| it.keepalive("keepalive-idle", text)),
+    flag("keepalive-interval", "ARG", "seconds between unanswered probes (default 10)", |it, text| it.keepalive("keepalive-interval", text)),
+    flag("keepalive-count", "ARG", "close a connection after this many probes (default 3)", |it, text| it.keepalive("keepalive-count", text)),
+    flag("l,log-file", "ARG", "log to this file, stderr or none; SIGHUP reopens it", log_file),
+    flag("L,listen", "ARG", "listen on this address (default 127.0.0.1)", |it, text| { it.hosts.push(text.to_owned()); Ok(()) }),
+    flag("p,port", "ARG", "listen on this port (default 4730)", port),
+    flag("P,pid-file", "ARG", "write the process ID to this file", |it, text| { it.pid_file = Some(PathBuf::from(text)); Ok(()) }),
+    flag("r,protocol", "ARG", "rejected: HTTP is not supported", |_, text| Err(format!("there is no {text} here, Gearman only"))),
+    flag("http-port", "ARG", "no effect", |it, _| it.has_no_effect("--http-port")),
+    flag("R,round-robin", "", "no effect: functions always take turns", |_, _| Ok(())),
+    flag("q,queue-type", "ARG", "builtin; others are rejected: --binlog=DIR stores jobs", queue_type),
+    flag("config-file", "ARG", "read options from this file (default /etc/gearmand.conf, if it exists)", |_, _| Ok(())),
+    flag("syslog", "", "log to syslog", |it, _| { (it.log, it.log_given) = (Log::Syslog, true); Ok(()) }),
+    flag("coredump", "", "no effect: the system controls core dumps", |it, _| it.has_no_effect("--coredump")),
+    flag("t,threads", "ARG", "number of threads; 0: half the CPUs, 1 to 4", threads),
+    flag("u,user", "ARG", "switch to this user after binding the addresses", |it, text| it.settings.set("user", text)),
+    flag("v,verbose", "ARG", "log level, FATAL to DEBUG (default NOTICE); -v raises it", verbose),
+    flag("V,version", "", "print the version and exit", |_, _| Ok(())),
+    flag("w,worker-wakeup", "ARG", "sleeping workers to wake for a job; 0: all (default 1)", |it, text| it.settings.set("worker-wakeup", text)),
+    flag("check-args", "", "check the options and exit", |_, _| Ok(())),
+    flag("ssl", "", "rejected: use --gearman=tls:ADDR, in a build with TLS", |_, _| Err(NO_TLS.to_owned())),
+    flag("ssl-ca-file", "ARG", "rejected", |_, _| Err(NO_TLS.to_owned())),
+    flag("ssl-certificate", "ARG", "rejected", |_, _| Err(NO_TLS.to_owned())),
+    flag("ssl-key", "ARG", "rejected", |_, _| Err(NO_TLS.to_owned())),
 ];
 
 const NO_TLS: &str =
@@ -131,7 +112,7 @@ pub fn is_meant(name: &std::ffi::OsStr) -> bool {
 /// Reads a command line, which is without the program's name, and the file of options that it names. `port` is that of
 /// the environment, `GEARMAND_PORT`. The error is one line.
 pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction, String> {
-    let given = words::read(arguments.iter().cloned().collect())?;
+    let given = file::read(arguments.to_vec())?;
     let asks = |long: &str| given.iter().any(|it| it.long == long);
     if asks("help") || asks("version") {
         return Ok(if asks("help") { GearmandAction::Help } else { GearmandAction::Version });
@@ -141,7 +122,7 @@ pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction,
         self::port(&mut gearmand, port).map_err(|problem| format!("GEARMAND_PORT: {problem}"))?;
     }
     let named = given.iter().rfind(|it| it.long == "config-file").map(|it| it.value.as_str());
-    for option in words::read_file(named)? {
+    for option in file::read_file(named)? {
         gearmand.take(&option).map_err(|problem| format!("{}: {problem}", named.unwrap_or(CONFIG_FILE)))?;
     }
     // What the command line says takes the place of what the file says.
@@ -172,13 +153,11 @@ impl Gearmand {
         }
     }
 
-    fn take(&mut self, given: &words::Given) -> Result<(), String> {
-        let row = OPTIONS.iter().find(|row| row.long == given.long);
-        let done = match row {
-            Some(row) => (row.apply)(self, &given.value),
-            None => self.settings.set(&given.long, &given.value),
-        };
-        done.map_err(|problem| format!("{}: {problem}", given.shown))
+    fn take(&mut self, given: &Given) -> Result<(), String> {
+        match OPTIONS.iter().find(|row| row.long == given.long) {
+            Some(row) => (row.apply)(self, &given.value).map_err(|problem| format!("{}: {problem}", given.shown)),
+            None => self.settings.set(given.long, &given.value),
+        }
     }
 
     fn has_no_effect(&mut self, long: &'static str) -> Result<(), String> {
@@ -278,18 +257,14 @@ fn verbose(it: &mut Gearmand, text: &str) -> Result<(), String> {
     it.level = match text {
         "" if it.level < LevelFilter::Debug => LevelFilter::Debug,
         "" => LevelFilter::Trace,
-        name => words::level(name).ok_or_else(wrong)?,
+        name => file::level(name).ok_or_else(wrong)?,
     };
     Ok(())
 }
 
 pub fn usage() -> String {
     let mut text = String::from("Usage: gearmand [OPTIONS]\n\nbeanpole in the place of gearmand.\n\n");
-    for opt in &OPTIONS {
-        let short = opt.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
-        let value = if opt.value { " ARG" } else { "" };
-        text += &format!("  {:29} {}\n", format!("{short}--{}{value}", opt.long), opt.help);
-    }
+    OPTIONS.iter().for_each(|opt| text += &opt.usage(29));
     text + "\nThe other options of beanpole are taken by their long names. See beanpole-gearman(7) and beanpole(8).\n"
 }
 
@@ -368,13 +343,13 @@ mod tests {
             ("-r http", "no http here"),
             ("--ssl", "TLS is --gearman=tls:ADDR"),
             ("--verbose=LOUD", "invalid level: LOUD"),
-            ("--bogus", "unknown option: --bogus"),
-            ("--libsqlite3-db=x", "unknown option: --libsqlite3-db"),
+            ("--bogus", "unknown flag: --bogus"),
+            ("--libsqlite3-db=x", "unknown flag: --libsqlite3-db"),
             ("-p 65536", "-p: invalid port"),
-            ("-x", "unknown option: -x"),
+            ("-x", "unknown flag: -x"),
             ("stray", "unknown argument: stray"),
-            ("-P", "-P: an argument is missing"),
-            ("--daemon=yes", "--daemon: takes no argument"),
+            ("-P", "flag requires an argument: -P"),
+            ("--daemon=yes", "flag takes no argument: --daemon"),
         ] {
             let problem = problem(line);
             assert!(problem.contains(part) && !problem.contains('\n'), "{line}: {problem}");

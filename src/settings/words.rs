@@ -1,0 +1,145 @@
+//! From the words of a command line to options with their values.
+//!
+//! Owns the row of an option, its line of the usage, and the forms in which it is given: letters in bundles,
+//! `--long value` and `--long=value`. Must not know what an option does.
+
+use std::collections::VecDeque;
+
+/// A row of a table of options.
+#[derive(Debug)]
+pub struct Flag<A = ()> {
+    /// Its letter, if it has one.
+    pub short: Option<char>,
+    pub long: &'static str,
+    /// What its value is called, if it takes one.
+    pub value: Option<&'static str>,
+    /// What it does, in one line.
+    pub help: &'static str,
+    /// The value may be left out, and only stands behind an equals sign.
+    pub optional: bool,
+    /// Applies the value.
+    pub apply: A,
+}
+
+/// Creates a row. `name` is the long name, after the letter and a comma if there is one, as in `p,port`; `value` may be
+/// empty, and begins with an equals sign if it may be left out.
+pub const fn flag<A: Copy>(name: &'static str, value: &'static str, help: &'static str, apply: A) -> Flag<A> {
+    let (short, long) = match name.as_bytes() {
+        [letter, b',', ..] => (Some(*letter as char), name.split_at(2).1),
+        _ => (None, name),
+    };
+    let (value, optional) = match value.as_bytes() {
+        [] => (None, false),
+        [b'=', ..] => (Some(value.split_at(1).1), true),
+        _ => (Some(value), false),
+    };
+    Flag { short, long, value, help, optional, apply }
+}
+
+impl<A> Flag<A> {
+    /// Returns the names with their hyphens, the letter first.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        let short = self.short.map(|letter| format!("-{letter}"));
+        short.into_iter().chain([format!("--{}", self.long)])
+    }
+
+    /// Returns its line of the usage. Names and value have at least `width` columns.
+    pub fn usage(&self, width: usize) -> String {
+        let short = self.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
+        let shown = |value| if self.optional { format!("[={value}]") } else { format!(" {value}") };
+        let value = self.value.map_or(String::new(), shown);
+        format!("  {:width$} {}\n", format!("{short}--{}{value}", self.long), self.help)
+    }
+
+    fn shape(&self) -> Shape {
+        Shape { long: self.long, takes_value: self.value.is_some(), optional: self.optional }
+    }
+
+    /// Returns the shape of the option with this name, a letter or a long one.
+    pub fn find(table: &[Flag<A>], name: &str, is_letter: bool) -> Option<Shape> {
+        let is_it = |row: &&Flag<A>| match is_letter {
+            true => row.short.is_some_and(|letter| name.starts_with(letter)),
+            false => row.long == name,
+        };
+        table.iter().find(is_it).map(Flag::shape)
+    }
+}
+
+/// What must be known of an option to read it.
+pub struct Shape {
+    pub long: &'static str,
+    pub takes_value: bool,
+    pub optional: bool,
+}
+
+/// An option as it was given.
+#[derive(Debug)]
+pub struct Given {
+    pub long: &'static str,
+    /// Its value; empty if it has none.
+    pub value: String,
+    /// Its name as it was given.
+    pub shown: String,
+}
+
+/// Reads the options in these words, in order, and the words that are none. `find` returns the shape of the option with
+/// this name, which is a letter if the second argument is `true`; the third one is what follows it.
+pub fn read(
+    words: impl IntoIterator<Item = String>,
+    find: impl Fn(&str, bool, &str) -> Option<Shape>,
+) -> Result<(Vec<Given>, Vec<String>), String> {
+    let mut words: VecDeque<String> = words.into_iter().collect();
+    let (mut all, mut free) = (Vec::new(), Vec::new());
+    while let Some(word) = words.pop_front() {
+        match word.strip_prefix('-') {
+            None | Some("") => free.push(word),
+            Some("-") => free.extend(words.drain(..)),
+            Some(letters) => match letters.strip_prefix('-') {
+                Some(long) => all.push(read_long(long, &mut words, &find)?),
+                None => read_letters(letters, &mut words, &mut all, &find)?,
+            },
+        }
+    }
+    Ok((all, free))
+}
+
+fn read_long(
+    text: &str,
+    words: &mut VecDeque<String>,
+    find: &impl Fn(&str, bool, &str) -> Option<Shape>,
+) -> Result<Given, String> {
+    let (long, value) = text.split_once('=').map_or((text, None), |(long, value)| (long, Some(value.to_owned())));
+    let shown = format!("--{long}");
+    let shape = find(long, false, "").ok_or_else(|| format!("unknown flag: {shown}"))?;
+    let value = match value {
+        Some(_) if !shape.takes_value => return Err(format!("flag takes no argument: {shown}")),
+        Some(value) => value,
+        None if !shape.takes_value || shape.optional => String::new(),
+        None => words.pop_front().ok_or_else(|| format!("flag requires an argument: {shown}"))?,
+    };
+    Ok(Given { long: shape.long, value, shown })
+}
+
+fn read_letters(
+    letters: &str,
+    words: &mut VecDeque<String>,
+    all: &mut Vec<Given>,
+    find: &impl Fn(&str, bool, &str) -> Option<Shape>,
+) -> Result<(), String> {
+    for (at, letter) in letters.char_indices() {
+        let shown = format!("-{letter}");
+        let (name, rest) = letters[at..].split_at(letter.len_utf8());
+        let behind = if rest.is_empty() { words.front().map_or("", String::as_str) } else { rest };
+        let Shape { long, takes_value, .. } =
+            find(name, true, behind).ok_or_else(|| format!("unknown flag: {shown}"))?;
+        if !takes_value {
+            all.push(Given { long, value: String::new(), shown });
+            continue;
+        }
+        let value = if rest.is_empty() { words.pop_front() } else { Some(rest.to_owned()) };
+        let value = value.ok_or_else(|| format!("flag requires an argument: {shown}"))?;
+        all.push(Given { long, value, shown });
+        break;
+    }
+    Ok(())
+}
