@@ -72,8 +72,9 @@ const ROOMS: [(&str, &[&str]); 30] = [
     ("client", &["shared/pem"]),
     ("cluster", &["binlog", "client", "shared/base64", "shared/json", "shared/lease", "shared/role"]),
     ("settings/config", &["binlog", "protocol", "shared/lease", "shared/machine", "shared/role"]),
-    ("settings/options", &["binlog", "cluster", "settings/config", "shared/machine"]),
-    ("settings/gearmand", &["settings/config", "settings/options", "shared/machine"]),
+    ("settings/options", &["binlog", "cluster", "settings/config", "settings/words", "shared/machine"]),
+    ("settings/gearmand", &["settings/config", "settings/options", "settings/words", "shared/machine"]),
+    ("settings/words", &[]),
     (
         "server",
         &[
@@ -103,6 +104,7 @@ const ROOMS: [(&str, &[&str]); 30] = [
             "engine",
             "protocol",
             "settings/options",
+            "settings/words",
             "shared/base64",
             "shared/json",
             "shared/machine",

@@ -163,12 +163,10 @@ impl Etcd {
         })
     }
 
-    #[inline(never)]
     fn key(&self, name: &str) -> String {
         encode(format!("{}{name}", self.prefix).as_bytes())
     }
 
-    #[inline(never)]
     fn entry_key(&self, seq: Seq) -> String {
         self.key(&format!("log/{seq:016x}"))
     }
@@ -177,12 +175,10 @@ impl Etcd {
     // if that equals what it names, or else 0: etcd's defaults make requests short.
 
     /// The key of the epoch was put so often; that it was never put is epoch 0.
-    #[inline(never)]
     fn is_epoch(&self, epoch: Epoch) -> String {
         format!(r#"{{"key":"{}","version":"{epoch}"}}"#, self.key("epoch"))
     }
 
-    #[inline(never)]
     fn is_free(&self, seq: Seq) -> String {
         format!(r#"{{"key":"{}"}}"#, self.entry_key(seq))
     }
@@ -192,7 +188,6 @@ impl Etcd {
         format!(r#"{{"key":"{}","result":"GREATER"}}"#, self.entry_key(seq))
     }
 
-    #[inline(never)]
     fn put(&self, key: &str, value: &[u8]) -> String {
         format!(r#"{{"request_put":{{"key":"{key}","value":"{}"}}}}"#, encode(value))
     }
@@ -203,7 +198,6 @@ impl Etcd {
     }
 
     /// Does the operations if all comparisons hold.
-    #[inline(never)]
     fn transact(
         &self,
         mut by: MutexGuard<Gateway>,
@@ -231,7 +225,6 @@ impl Etcd {
     }
 
     /// The operation that reads one key.
-    #[inline(never)]
     fn get(&self, name: &str) -> String {
         format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key(name))
     }
@@ -305,7 +298,6 @@ fn refusal(body: &[u8]) -> Fail {
 }
 
 /// That the request was carried out.
-#[inline(never)]
 fn done(answer: Answer) -> io::Result<()> {
     match answer.status {
         200 => Ok(()),

@@ -54,7 +54,6 @@ impl Gateway {
     }
 
     /// Sends the request to a server and reads its answer. After an error it may have been done or not.
-    #[inline(never)]
     pub fn ask(&mut self, path: &str, body: &str) -> io::Result<Answer> {
         self.cluster.check()?;
         self.log_in(Instant::now() + self.timeout.max(LOGIN))?;
@@ -75,7 +74,6 @@ impl Gateway {
         self.endpoints.len()
     }
 
-    #[inline(never)]
     fn log_in(&mut self, end: Instant) -> io::Result<()> {
         let (None, Some((user, password))) = (&self.token, &self.login) else { return Ok(()) };
         let body = json::object(|members| {
@@ -90,7 +88,6 @@ impl Gateway {
         Ok(())
     }
 
-    #[inline(never)]
     fn ask_by(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Answer> {
         let answer = self.try_ask(path, body, end).map_err(|error| {
             let endpoint = self.endpoints[self.current].clone();
@@ -131,7 +128,6 @@ impl Gateway {
         }
     }
 
-    #[inline(never)]
     fn try_ask(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Answer> {
         let stream = self.connected(end)?;
         let endpoint = &self.endpoints[self.current];

@@ -110,7 +110,6 @@ impl Mirror {
 
     /// Starts a new copy, with the entry after `done` as the first one. The files are kept aside, unless the older ones
     /// of an earlier attempt already are: then these belong to a copy that never was complete.
-    #[inline(never)]
     pub fn start_over(&mut self, done: Seq) -> io::Result<()> {
         self.dirty.clear();
         let segments = self.segments()?;
@@ -219,7 +218,6 @@ impl Mirror {
     }
 
     /// Syncs what was applied, then saves the position.
-    #[inline(never)]
     pub fn save(&mut self) -> io::Result<()> {
         for file in std::mem::take(&mut self.dirty).into_values() {
             file.sync_all()?;
@@ -303,7 +301,6 @@ fn allow_missing(done: io::Result<()>) -> io::Result<()> {
 }
 
 impl Position {
-    #[inline(never)]
     fn write(&self, folder: &Path) -> io::Result<()> {
         let Origin { journal, epoch, last } = self.origin;
         let mut text = format!("{}\njournal {journal:016x} epoch {epoch}", self.done);

@@ -169,7 +169,6 @@ impl Shipper {
 
     /// Returns when all entries up to the newest are in the shared log. Every thread that waits here sends the next one
     /// that nobody has sent.
-    #[inline(never)]
     fn ship(&self, mut place: MutexGuard<Position>) -> io::Result<()> {
         let goal = place.newest();
         while place.end < goal {
@@ -189,7 +188,6 @@ impl Shipper {
     }
 
     /// Appends an entry, again and again until it is certain that the shared log has it.
-    #[inline(never)]
     fn send(&self, entry: &Entry) -> io::Result<()> {
         let Entry { seq, head, bytes } = entry;
         loop {
@@ -258,7 +256,6 @@ impl Shipper {
     }
 
     /// Who made the entry at this place, if there is one and it can be read.
-    #[inline(never)]
     fn find(&self, seq: Seq) -> Option<Head> {
         let (entries, _) = self.log.read(seq, 1).ok()?;
         let (found, entry) = entries.first()?;

@@ -89,13 +89,11 @@ impl Call {
     }
 
     /// Whether an option without a value was given.
-    #[inline(never)]
     pub fn has(&self, opt: &Flag) -> bool {
         self.matches.opt_present(opt.long)
     }
 
     /// The last value of an option.
-    #[inline(never)]
     pub fn value(&self, opt: &Flag) -> Option<String> {
         // Other subcommands share the function that asks.
         if !self.matches.opt_defined(opt.long) {
@@ -105,31 +103,26 @@ impl Call {
     }
 
     /// All values of an option.
-    #[inline(never)]
     pub fn values(&self, opt: &Flag) -> Vec<String> {
         self.matches.opt_strs(opt.long)
     }
 
     /// The value of an option that is a number.
-    #[inline(never)]
     pub fn number(&self, opt: &Flag, least: u64, most: u64) -> Result<Option<u64>, Problem> {
         self.value(opt).map(|text| number(&format!("--{}", opt.long), &text, least, most)).transpose()
     }
 
     /// The same in 32 bits, as priorities and seconds have them.
-    #[inline(never)]
     pub fn short_number(&self, opt: &Flag) -> Result<Option<u32>, Problem> {
         Ok(self.number(opt, 0, u32::MAX.into())?.map(|number| number as u32))
     }
 
     /// The operands, which are names of tubes.
-    #[inline(never)]
     pub fn tubes(&self) -> Result<Vec<String>, Problem> {
         self.operands.iter().map(|name| tube(name)).collect()
     }
 
     /// The operands, which are ids.
-    #[inline(never)]
     pub fn ids(&self) -> Result<Vec<u64>, Problem> {
         self.operands.iter().map(|text| number("a job", text, 1, u64::MAX)).collect()
     }
@@ -151,7 +144,6 @@ pub fn number(what: &str, text: &str, least: u64, most: u64) -> Result<u64, Prob
 }
 
 /// The name of a tube in its written form, which goes into commands. A name in quotes is the name between them.
-#[inline(never)]
 pub fn tube(name: &str) -> Result<String, Problem> {
     let written = name::read(name.as_bytes());
     if !name::is_legal(&written) {
@@ -161,7 +153,6 @@ pub fn tube(name: &str) -> Result<String, Problem> {
 }
 
 /// Asks people whether to do something that cannot be undone; who cannot be asked must have said so.
-#[inline(never)]
 pub fn confirm(question: &str, is_sure: bool) -> Result<(), Problem> {
     if is_sure {
         return Ok(());

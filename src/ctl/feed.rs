@@ -53,7 +53,6 @@ impl<T> Feed<T> {
         self.push(link, each)
     }
 
-    #[inline(never)]
     fn push(&mut self, link: &mut Link, each: Hear<T>) -> Result<(), Problem> {
         if !self.bytes.is_empty() {
             link.send(&self.bytes)?;

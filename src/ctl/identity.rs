@@ -38,7 +38,6 @@ impl fmt::Debug for Identity {
 
 impl Identity {
     /// What the command line says, for this server.
-    #[inline(never)]
     pub fn of(call: &Call, server: &ServerName) -> Result<Identity, Problem> {
         let is_tls = matches!(server, ServerName::Tls(..));
         let files = [&AUTHORITY, &CERTIFICATE, &KEY].map(|opt| call.value(opt).map(PathBuf::from));
@@ -61,14 +60,12 @@ impl Identity {
     }
 
     /// Proves who one is, as far as a token does.
-    #[inline(never)]
     pub fn prove(&self, client: &mut Client) -> Result<(), ClientError> {
         self.token.as_ref().map_or(Ok(()), |token| client.authenticate(token.as_bytes()))
     }
 
     /// Connects with TLS, and shows the certificate if the server wants one.
     #[cfg(feature = "tls")]
-    #[inline(never)]
     pub fn connect(&self, host: &str, port: u16, limit: Option<Duration>) -> std::io::Result<Client> {
         let tls = self.tls.as_ref().ok_or(std::io::ErrorKind::Unsupported)?;
         Client::connect_tls(host, port, tls, limit.unwrap_or(HANDSHAKE))

@@ -28,7 +28,6 @@ pub fn each_input(names: &[String], each: &mut dyn FnMut(Input) -> Result<(), Pr
 }
 
 impl Input<'_> {
-    #[inline(never)]
     fn of(name: &str, file: io::Result<File>) -> Result<Input<'_>, Problem> {
         let file = file.map_err(|error| Problem::file(name, &error))?;
         let size = file.metadata().ok().filter(|about| about.is_file()).map(|about| about.len());
@@ -44,7 +43,6 @@ impl Input<'_> {
     }
 
     /// Reads the next line, of at most so many bytes, with its end; false if there is none. So many jobs are `done`.
-    #[inline(never)]
     pub fn line(&mut self, line: &mut Vec<u8>, most: u64, done: u64) -> Result<bool, Problem> {
         self.progress.tell(done, self.size.map(|size| (self.read, size)));
         line.clear();

@@ -34,7 +34,6 @@ pub struct Link {
 
 impl Reach {
     /// What the command line and the environment say.
-    #[inline(never)]
     pub fn of(call: &Call) -> Result<Reach, Problem> {
         let server = ServerName::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
         let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
@@ -46,7 +45,6 @@ impl Reach {
         self.server.name()
     }
 
-    #[inline(never)]
     pub fn connect(&self) -> Result<Link, Problem> {
         let limit = self.limit();
         let connected = match &self.server {
@@ -71,7 +69,6 @@ impl Reach {
         self.timeout.map(Duration::from_secs)
     }
 
-    #[inline(never)]
     fn failed(&self, error: &std::io::Error) -> Problem {
         Problem::connection(&self.name(), error, self.timeout)
     }
@@ -79,13 +76,11 @@ impl Reach {
 
 impl Link {
     /// Connects to the server that the command line means.
-    #[inline(never)]
     pub fn open(call: &Call) -> Result<Link, Problem> {
         Reach::of(call)?.connect()
     }
 
     /// Sends bytes: whole commands, whose replies are read later.
-    #[inline(never)]
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Problem> {
         self.client.send(bytes).map_err(|error| match error {
             ClientError::Io(error) => self.reach.failed(&error),
@@ -93,20 +88,17 @@ impl Link {
         })
     }
 
-    #[inline(never)]
     pub fn reply(&mut self) -> Result<Reply, Problem> {
         self.client.reply().map_err(|error| self.reach.failed(&error))
     }
 
     /// Sends one command, without its CR LF, and reads its reply, whatever that is.
-    #[inline(never)]
     pub fn ask(&mut self, command: &str) -> Result<Reply, Problem> {
         self.send(format!("{command}\r\n").as_bytes())?;
         self.reply()
     }
 
     /// The same; the server may take so many seconds, or as long as it likes, beside its time-out.
-    #[inline(never)]
     pub fn ask_patiently(&mut self, command: &str, seconds: Option<u64>) -> Result<Reply, Problem> {
         let limit = self.reach.limit().zip(seconds).map(|(limit, seconds)| limit + Duration::from_secs(seconds));
         self.client.set_timeout(limit).map_err(|error| self.reach.failed(&error))?;
@@ -116,7 +108,6 @@ impl Link {
     }
 
     /// Sends one command, whose reply must begin with this word.
-    #[inline(never)]
     pub fn expect(&mut self, command: &str, word: &str) -> Result<Reply, Problem> {
         let reply = self.ask(command)?;
         match first_word(&reply.line) == word {
@@ -127,7 +118,6 @@ impl Link {
 
     /// Reserves a job of the tubes that are watched, waiting for so many seconds, or without end; none if the time is
     /// over.
-    #[inline(never)]
     pub fn reserve(&mut self, wait: Option<u64>) -> Result<Option<IdAndBody>, Problem> {
         let command = wait.map_or("reserve".to_owned(), |seconds| format!("reserve-with-timeout {seconds}"));
         let reply = self.ask_patiently(&command, wait)?;
@@ -135,7 +125,6 @@ impl Link {
     }
 
     /// Looks at the next job of the used tube in this state; none if there is none.
-    #[inline(never)]
     pub fn peek_next(&mut self, state: &str) -> Result<Option<IdAndBody>, Problem> {
         let command = format!("peek-{state}");
         let reply = self.ask(&command)?;
@@ -143,7 +132,6 @@ impl Link {
     }
 
     /// Gives back a job that this connection has reserved. False if that was its last try, and it is buried now.
-    #[inline(never)]
     pub fn release(&mut self, id: u64, pri: u64, delay: u64) -> Result<bool, Problem> {
         let command = format!("release {id} {pri} {delay}");
         let reply = self.ask(&command)?;
@@ -155,14 +143,12 @@ impl Link {
     }
 
     /// The figures that this command asks for; none if what they are about is not there.
-    #[inline(never)]
     pub fn figures(&mut self, command: &str) -> Result<Option<Figures>, Problem> {
         let reply = self.ask(command)?;
         figures_of(command, &reply)
     }
 
     /// The same, but empty figures for a client that may not see them.
-    #[inline(never)]
     pub fn visible_figures(&mut self, command: &str) -> Result<Option<Figures>, Problem> {
         let reply = self.ask(command)?;
         match reply.line.as_str() {
@@ -172,13 +158,11 @@ impl Link {
     }
 
     /// The figures of the server.
-    #[inline(never)]
     pub fn stats(&mut self) -> Result<Figures, Problem> {
         self.figures("stats")?.ok_or_else(|| refusal("stats", "NOT_FOUND"))
     }
 
     /// The names of all tubes, sorted.
-    #[inline(never)]
     pub fn tubes(&mut self) -> Result<Vec<String>, Problem> {
         let list = self.expect("list-tubes", "OK")?;
         let mut tubes = super::yaml::list(&list.body);
@@ -193,7 +177,6 @@ impl Link {
 }
 
 /// The figures in the reply to this command; none if what they are about is not there.
-#[inline(never)]
 pub fn figures_of(command: &str, reply: &Reply) -> Result<Option<Figures>, Problem> {
     match first_word(&reply.line) {
         "OK" => Ok(Some(Figures::parse(&String::from_utf8_lossy(&reply.body)))),
@@ -203,7 +186,6 @@ pub fn figures_of(command: &str, reply: &Reply) -> Result<Option<Figures>, Probl
 }
 
 /// The job in the reply to this command; none if there is none.
-#[inline(never)]
 pub fn job_of(command: &str, reply: Reply) -> Result<Option<IdAndBody>, Problem> {
     match (reply.line.as_str(), reply.number("FOUND").or(reply.number("RESERVED"))) {
         (_, Some(id)) => Ok(Some((id, reply.body))),
@@ -227,7 +209,6 @@ fn named_in(command: &str) -> String {
 }
 
 /// What it means that the server answered this to a command.
-#[inline(never)]
 pub fn refusal(command: &str, line: &str) -> Problem {
     let verb = first_word(command);
     let object = command.split(' ').nth(1).unwrap_or_default();

@@ -23,7 +23,6 @@ impl Out {
         Out { file: BufWriter::new(io::stdout()), is_terminal: io::stdout().is_terminal() }
     }
 
-    #[inline(never)]
     pub fn line(&mut self, text: &str) -> Result<(), Problem> {
         let done = match self.is_terminal {
             true => writeln!(self.file, "{}", shown(text.as_bytes())),
@@ -33,7 +32,6 @@ impl Out {
     }
 
     /// A body: as it is, and on a terminal escaped and with an end of line.
-    #[inline(never)]
     pub fn body(&mut self, body: &[u8]) -> Result<(), Problem> {
         if self.is_terminal {
             return self.line(&shown(body));
@@ -42,7 +40,6 @@ impl Out {
     }
 
     /// Hands on what is written.
-    #[inline(never)]
     pub fn flush(&mut self) -> Result<(), Problem> {
         self.file.flush().map_err(|error| Problem::output(&error))
     }
@@ -77,7 +74,6 @@ impl Out {
 
 /// The places 0 to `count`, in this order. There is one sort for all lists, since each of its own takes 8 KB of
 /// program.
-#[inline(never)]
 pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut places: Vec<usize> = (0..count).collect();
     places.sort_unstable_by(|left, right| compare(*left, *right));
@@ -108,7 +104,6 @@ pub fn on_one_line(bytes: &[u8]) -> String {
 }
 
 /// The beginning of a body, on one line.
-#[inline(never)]
 pub fn excerpt(body: &[u8]) -> String {
     // A letter has at most four bytes.
     let some = &body[..body.len().min(EXCERPT * 4)];

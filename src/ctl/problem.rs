@@ -38,7 +38,6 @@ impl Deref for Problem {
 }
 
 impl Problem {
-    #[inline(never)]
     pub fn new(code: u8, text: String) -> Problem {
         Problem(Box::new(Reason { code, text }))
     }
@@ -59,7 +58,6 @@ impl Problem {
     }
 
     /// The output cannot be written. That its reader has gone is nothing to speak of.
-    #[inline(never)]
     pub fn output(error: &io::Error) -> Problem {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Problem::new(DONE, String::new()),
@@ -68,13 +66,11 @@ impl Problem {
     }
 
     /// A file cannot be read or written.
-    #[inline(never)]
     pub fn file(name: &str, error: &io::Error) -> Problem {
         Problem::refused(format!("{name}: {}", plain(error)))
     }
 
     /// The connection to a server of this name failed.
-    #[inline(never)]
     pub fn connection(server: &str, error: &io::Error, seconds: Option<u64>) -> Problem {
         let text = match (error.kind(), seconds) {
             (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, Some(seconds)) => {

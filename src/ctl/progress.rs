@@ -21,7 +21,6 @@ pub struct ProgressBar {
 
 impl ProgressBar {
     /// Begins; `what` is counted, in the plural.
-    #[inline(never)]
     pub fn new(what: &'static str) -> ProgressBar {
         let now = Instant::now();
         // What is over at once needs no bar.
@@ -29,7 +28,6 @@ impl ProgressBar {
     }
 
     /// So many are done, and of all the work so much of so much, if that is known.
-    #[inline(never)]
     pub fn tell(&mut self, count: u64, part: Option<(u64, u64)>) {
         if !self.is_shown {
             return;
@@ -44,7 +42,6 @@ impl ProgressBar {
         let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
     }
 
-    #[inline(never)]
     pub fn end(&mut self) {
         if std::mem::take(&mut self.is_written) {
             let _ = write!(std::io::stderr(), "\r\x1b[K");

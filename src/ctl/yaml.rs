@@ -50,13 +50,11 @@ impl Figures {
     }
 
     /// The value of a key; empty if there is none.
-    #[inline(never)]
     pub fn text(&self, key: &str) -> &str {
         self.0.iter().find(|(found, _)| found == key).map_or("", |(_, value)| value)
     }
 
     /// The value of a key as a number; 0 if it is none.
-    #[inline(never)]
     pub fn number(&self, key: &str) -> u64 {
         self.text(key).parse().unwrap_or(0)
     }

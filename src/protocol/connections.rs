@@ -2,7 +2,7 @@
 //!
 //! Owns what is shown of a connection, under which keys, and who may see it. Must not look for connections.
 
-use super::beanstalk::JobMark;
+use super::beanstalk::FigureValue;
 use super::sorted::{Mark, Order, SortedPage};
 use super::text::push_tube_name;
 use super::{ClientRegistry, Context, Output, Peers, Wire};
@@ -85,9 +85,8 @@ impl<'a> Connections<'a> {
         let mut found = false;
         self.show(engine, it, |_, mark| {
             found |= match mark {
-                JobMark::Number(_) => false,
-                JobMark::Word(text) => is_meant(&text),
-                JobMark::Name(text) | JobMark::Text(text) => is_meant(text),
+                FigureValue::Word(text) | FigureValue::Name(text) | FigureValue::Text(text) => is_meant(text),
+                _ => false,
             };
         });
         found
@@ -115,13 +114,13 @@ impl<'a> Connections<'a> {
     }
 
     /// Shows a connection, by keys. Tubes that the client may not see, and jobs in them, are left out.
-    pub fn show(&self, engine: &Engine, it: &ClientStats, mut show: impl FnMut(&'static str, JobMark)) {
-        use JobMark::{Name, Number, Text, Word};
+    pub fn show(&self, engine: &Engine, it: &ClientStats, mut show: impl FnMut(&'static str, FigureValue)) {
+        use FigureValue::{Name, Number, Text, Word};
         let info = self.registry.get(it.client);
         for (key, figure) in &CONNECTION_FIGURES[..5] {
             show(key, Number(figure(it, self.now)));
         }
-        show("protocol", Word(self.wire(it).name().as_bytes().into()));
+        show("protocol", Word(self.wire(it).name().as_bytes()));
         if let Some(name) = info.map(|info| &*info.name).filter(|name| !name.is_empty() && *name != b"-") {
             show("client", Text(name));
         }
@@ -133,7 +132,7 @@ impl<'a> Connections<'a> {
             _ if it.waits => b"waiting",
             _ => b"idle",
         };
-        show("state", Word(state.into()));
+        show("state", Word(state));
         it.used.filter(|tube| self.sees(tube)).into_iter().for_each(|tube| show("using", Name(tube)));
         let mut watched = Vec::new();
         for tube in it.watched.iter().filter(|tube| self.sees(tube)) {
@@ -151,7 +150,7 @@ impl<'a> Connections<'a> {
             show("job-age", Number(job.taken_for(self.now).secs()));
             show("time-left", Number(job.due().since(self.now).secs()));
             if let Some((done, total)) = engine.progress(&job) {
-                show("progress", Word(format!("{done}/{total}").into_bytes().into()));
+                show("progress", Word(format!("{done}/{total}").as_bytes()));
             }
         }
         if let Some(address) = self.peers.address(it.client) {

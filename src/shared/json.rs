@@ -23,7 +23,6 @@ pub fn is_hostile(letter: char) -> bool {
 }
 
 /// Appends a quoted text. Bytes that are not UTF-8 are replaced, and hostile characters are escaped.
-#[inline(never)]
 fn quote(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for letter in String::from_utf8_lossy(text).chars() {
@@ -63,7 +62,6 @@ impl<'a> Members<'a> {
         Members { out, first: true }
     }
 
-    #[inline(never)]
     fn key(&mut self, key: &str) {
         if !std::mem::replace(&mut self.first, false) {
             self.out.push(b',');
@@ -76,14 +74,12 @@ impl<'a> Members<'a> {
         self.raw(key, itoa::Buffer::new().format(number));
     }
 
-    #[inline(never)]
     pub fn text(&mut self, key: &str, text: &[u8]) {
         self.key(key);
         quote(self.out, text);
     }
 
     /// Appends a value that is JSON already.
-    #[inline(never)]
     pub fn raw(&mut self, key: &str, json: &str) {
         self.key(key);
         self.out.extend_from_slice(json.as_bytes());
@@ -137,7 +133,6 @@ pub struct Part<'d>(&'d Read<'d>);
 
 impl<'d> Part<'d> {
     /// Returns the member of an object with this name.
-    #[inline(never)]
     pub fn get(self, name: &str) -> Part<'d> {
         Part(match self.0 {
             Value::Object(members) => find(members, name).unwrap_or(&Value::Null),
@@ -164,13 +159,11 @@ impl<'d> Part<'d> {
     }
 
     /// Returns the bytes of a base64 text, or `None` if the part is not one.
-    #[inline(never)]
     pub fn bytes(self) -> Vec<u8> {
         self.text().and_then(|text| base64::decode(text.as_bytes())).unwrap_or_default()
     }
 
     /// Returns a whole number, which may be written as text.
-    #[inline(never)]
     pub fn number(self) -> Option<u64> {
         match self.0 {
             Value::Number((number, _)) => number.parse().ok(),
@@ -225,7 +218,6 @@ impl<'a> Object<'a> {
     }
 
     /// Returns a member that is a text, or an error if it is something else.
-    #[inline(never)]
     pub fn text(&self, key: &str) -> Result<Option<&str>, ()> {
         match find(&self.0, key) {
             None => Ok(None),
@@ -244,7 +236,6 @@ impl<'a> Object<'a> {
     }
 
     /// Returns a member that is a nonnegative whole number, or an error if it is something else.
-    #[inline(never)]
     pub fn number(&self, key: &str) -> Result<Option<u64>, ()> {
         match find(&self.0, key) {
             None => Ok(None),

@@ -49,8 +49,10 @@ pub enum FigureValue<'a> {
     Micros(u64),
     Truth(bool),
     /// Text that needs no quotes.
-    Word(&'a str),
-    Text(&'a str),
+    Word(&'a [u8]),
+    /// A name that may need quotes.
+    Name(&'a [u8]),
+    Text(&'a [u8]),
 }
 
 /// A figure: its key, and where it is found.
@@ -118,7 +120,7 @@ pub const SERVER_FIGURES: [Figure<OfServer>; 68] = [
     row("current-waiting", |it| Number(it.stats.waiting as u64)),
     row("total-connections", |it| Number(it.stats.total_connections)),
     row("pid", |it| Number(it.facts.pid.into())),
-    row("version", |it| Text(&it.facts.version)),
+    row("version", |it| Text(it.facts.version.as_bytes())),
     row("rusage-utime", |it| Micros(it.usage.user_micros)),
     row("rusage-stime", |it| Micros(it.usage.system_micros)),
     row("uptime", |it| Number(it.uptime)),
@@ -128,17 +130,17 @@ pub const SERVER_FIGURES: [Figure<OfServer>; 68] = [
     row("binlog-records-written", |it| Number(it.log.map_or(0, |log| log.written))),
     row("binlog-max-size", |it| Number(it.log.map_or(10_485_760, |log| log.segment_size))),
     row("draining", |it| Truth(it.stats.draining)),
-    row("id", |it| Word(&it.facts.id)),
-    row("hostname", |it| Text(&it.facts.hostname)),
-    row("os", |it| Text(&it.facts.os)),
-    row("platform", |it| Text(&it.facts.platform)),
+    row("id", |it| Word(it.facts.id.as_bytes())),
+    row("hostname", |it| Text(it.facts.hostname.as_bytes())),
+    row("os", |it| Text(it.facts.os.as_bytes())),
+    row("platform", |it| Text(it.facts.platform.as_bytes())),
     row("cmd-reserve-job", |it| count(it, CommandName::ReserveJob)),
     row("cmd-kick-job", |it| count(it, CommandName::KickJob)),
     row("current-memory", |it| Number(it.stats.memory.total())),
     row("max-memory", |it| Number(it.stats.max_memory)),
     row("max-connections", |it| Number(it.facts.max_connections as u64)),
     row("rejected-connections", |it| Number(it.usage.rejected_connections)),
-    row("binlog-state", |it| Word(it.log.map_or("off", |log| log.health.word()))),
+    row("binlog-state", |it| Word(it.log.map_or("off", |log| log.health.word()).as_bytes())),
     row("binlog-records-skipped", |it| Number(it.log.map_or(0, |log| log.skipped))),
     row("binlog-segments-lost", |it| Number(it.log.map_or(0, |log| log.lost))),
     row("binlog-size", |it| Number(it.log.map_or(0, |log| log.disk))),
@@ -153,7 +155,7 @@ pub const SERVER_FIGURES: [Figure<OfServer>; 68] = [
 
 /// What a server says that is one of several; behind those of every server.
 pub const ROLE_FIGURES: [Figure<OfRole>; 8] = [
-    row("role", |it| Word(it.role.word())),
+    row("role", |it| Word(it.role.word().as_bytes())),
     row("epoch", |it| Number(it.epoch)),
     row("journal-entry", |it| Number(it.entry)),
     row("journal-entries-written", |it| Number(it.written)),

@@ -29,7 +29,7 @@ pub use request::{Decoder, Request};
 pub use session::{deny, execute, tell};
 pub use tags::{read as read_tags, Tagging, TAGS};
 pub use tube_settings::{read as read_settings, written as tube_settings, SETTINGS};
-pub use yaml::{job_marks, JobMark};
+pub use yaml::job_figures;
 
 /// What a client is told that connects when there is no room for it.
 pub const TOO_MANY_CONNECTIONS: &[u8] = reply::OUT_OF_MEMORY;

@@ -4,8 +4,6 @@
 //! keys. Clients compare whole dictionaries, so the statistics of jobs have no other keys, nor those of tubes if nobody
 //! wants the extension.
 
-use std::borrow::Cow;
-
 use super::commands::CommandRow;
 use super::extensions::Extensions;
 use super::figures::{
@@ -41,8 +39,9 @@ impl Yaml {
             FigureValue::Number(number) => self.number(key, number),
             FigureValue::Micros(micros) => self.micros(key, micros),
             FigureValue::Truth(value) => self.word(key, if value { b"true" } else { b"false" }),
-            FigureValue::Word(word) => self.word(key, word.as_bytes()),
-            FigureValue::Text(text) => self.quoted(key, text.as_bytes()),
+            FigureValue::Word(word) => self.word(key, word),
+            FigureValue::Name(name) => self.name(key, name),
+            FigureValue::Text(text) => self.quoted(key, text),
         }
     }
 
@@ -69,15 +68,6 @@ impl Yaml {
         self.0.extend_from_slice(b": ");
         push_tube_name(&mut self.0, name);
         self.0.push(b'\n');
-    }
-
-    fn mark(&mut self, key: &str, mark: JobMark) {
-        match mark {
-            JobMark::Number(number) => self.number(key, number),
-            JobMark::Word(word) => self.word(key, &word),
-            JobMark::Name(name) => self.name(key, name),
-            JobMark::Text(text) => self.quoted(key, text),
-        }
     }
 
     fn micros(&mut self, key: &str, micros: u64) {
@@ -111,80 +101,82 @@ pub fn ids(ids: &[JobId]) -> Output {
 /// What `stats-job` answers: beanstalkd's keys, and behind them what the job has beside them.
 pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8> {
     let mut yaml = Yaml::new(320);
-    yaml.number("id", job.id.0);
-    yaml.quoted("tube", job.tube);
-    yaml.word("state", job.state.word().as_bytes());
-    yaml.number("pri", job.pri.into());
-    yaml.number("age", job.age.secs());
-    yaml.number("delay", job.delay.secs());
-    yaml.number("ttr", job.ttr.secs());
-    yaml.number("time-left", job.left.secs());
-    yaml.number("file", 0);
-    JOB_COUNTS.iter().for_each(|row| yaml.number(row.name, (row.of)(&job.history).into()));
-    job_marks(job, options, now, |key, mark| yaml.mark(key, mark));
+    job_figures(job, options, now, |key, value| {
+        yaml.figure(key, value);
+        if key == "time-left" {
+            yaml.number("file", 0);
+        }
+    });
     yaml.0
 }
 
 /// Adds a connection, which `fill` shows, to the list that answers `list-connections`, and returns the number of bytes
 /// added.
-pub fn connection(list: &mut Output, fill: impl FnOnce(&mut dyn FnMut(&'static str, JobMark))) -> usize {
+pub fn connection(list: &mut Output, fill: impl FnOnce(&mut dyn FnMut(&'static str, FigureValue))) -> usize {
     let mut lines = Yaml::new(512);
-    fill(&mut |key, mark| lines.mark(key, mark));
+    fill(&mut |key, mark| lines.figure(key, mark));
     push_item(list, &lines.0)
 }
 
-/// Something that only some jobs have.
-#[derive(Debug)]
-pub enum JobMark<'a> {
-    Number(u64),
-    /// A word, or names of groups with commas between them.
-    Word(Cow<'a, [u8]>),
-    /// A name that may need quotes.
-    Name(&'a [u8]),
-    /// It is written on one line.
-    Text(&'a [u8]),
-}
-
-/// Shows what only some jobs have, by its key: by their tags, by the protocol that they came by, and by their failures.
-pub fn job_marks(
+/// Shows the figures of a job by their keys, and behind them what only some jobs have: by their tags, by the protocol
+/// that they came by, and by their failures.
+pub fn job_figures(
     job: &JobStats,
     options: Option<&StoredOptions>,
     now: Time,
-    mut show: impl FnMut(&'static str, JobMark),
+    mut show: impl FnMut(&'static str, FigureValue),
 ) {
-    use JobMark::{Name, Number, Text, Word};
-    let positive = |key, number: u64, show: &mut dyn FnMut(&'static str, JobMark)| {
+    use FigureValue::{Number, Text, Word};
+    show("id", Number(job.id.0));
+    show("tube", Text(job.tube));
+    show("state", Word(job.state.word().as_bytes()));
+    show("pri", Number(job.pri.into()));
+    let times = [("age", job.age), ("delay", job.delay), ("ttr", job.ttr), ("time-left", job.left)];
+    times.into_iter().for_each(|(key, time)| show(key, Number(time.secs())));
+    JOB_COUNTS.iter().for_each(|row| show(row.name, Number((row.of)(&job.history).into())));
+    job_marks(job, options, now, &mut show);
+}
+
+/// Shows what only some jobs have.
+fn job_marks(
+    job: &JobStats,
+    options: Option<&StoredOptions>,
+    now: Time,
+    show: &mut impl FnMut(&'static str, FigureValue),
+) {
+    use FigureValue::{Name, Number, Text, Word};
+    let positive = |key, number: u64, show: &mut dyn FnMut(&'static str, FigureValue)| {
         if number > 0 {
             show(key, Number(number));
         }
     };
-    schedule_marks(options, &mut show);
+    schedule_marks(options, show);
     if let Some(options) = options {
         match options.dedup_key {
             StoredKey::Kept(name) => show("idempotency-key", Name(&name.text())),
             StoredKey::Name(name) => show("idempotency-key", Name(name)),
-            StoredKey::Body => show("unique", Word(b"body"[..].into())),
-            StoredKey::Id(_) => show("unique", Word(b"id"[..].into())),
+            StoredKey::Body => show("unique", Word(b"body")),
+            StoredKey::Id(_) => show("unique", Word(b"id")),
             StoredKey::None => {}
         }
-        positive("idempotency-ttl", options.keep.into(), &mut show);
+        positive("idempotency-ttl", options.keep.into(), show);
         if let (StoredKey::Kept(name), most) = options.concurrency {
             show("concurrency-key", Name(&name.text()));
             show("concurrency-limit", Number(most.into()));
         }
         for (key, groups) in [("group", groups(options, true)), ("after-group", groups(options, false))] {
             if !groups.is_empty() {
-                show(key, Word(groups.into()));
+                show(key, Word(&groups));
             }
         }
-        positive("try", options.max_attempts.into(), &mut show);
+        positive("try", options.max_attempts.into(), show);
     }
     if let Some(left) = job.tries_left {
         show("tries-left", Number(left.into()));
     }
     if let Some(options) = options {
-        positive("backoff", options.backoff.into(), &mut show);
-        positive("max-fails", options.max_fails.into(), &mut show);
+        positive("backoff", options.backoff.into(), show);
+        positive("max-fails", options.max_fails.into(), show);
         if options.schedule.is_some() && options.ttl != Span::MAX {
             show("ttl", Number(options.ttl.secs()));
         }
@@ -192,10 +184,10 @@ pub fn job_marks(
             show("expires-in", Number(options.expires.since(now).nanos().div_ceil(1_000_000_000)));
         }
     }
-    positive("fails", job.fails.into(), &mut show);
+    positive("fails", job.fails.into(), show);
     match options.map(|options| options.completion) {
-        Some(CompletionPolicy::Tell) => show("protocol", Word(b"gearman"[..].into())),
-        Some(CompletionPolicy::Keep) => show("protocol", Word(b"workq"[..].into())),
+        Some(CompletionPolicy::Tell) => show("protocol", Word(b"gearman")),
+        Some(CompletionPolicy::Keep) => show("protocol", Word(b"workq")),
         Some(CompletionPolicy::Drop) | None => {}
     }
     if let Some(tube) = job.dead_from {
@@ -205,7 +197,7 @@ pub fn job_marks(
         show("holder", Number(holder.into()));
     }
     if let Some((done, total)) = job.progress {
-        show("progress", Word(format!("{done}/{total}").into_bytes().into()));
+        show("progress", Word(format!("{done}/{total}").as_bytes()));
     }
     if let Some(reason) = options.map(|options| options.reason).filter(|reason| !reason.is_empty()) {
         show("last-error", Text(reason));
@@ -213,8 +205,8 @@ pub fn job_marks(
 }
 
 /// Shows what only schedules have.
-fn schedule_marks(options: Option<&StoredOptions>, show: &mut impl FnMut(&'static str, JobMark)) {
-    use JobMark::{Number, Text};
+fn schedule_marks(options: Option<&StoredOptions>, show: &mut impl FnMut(&'static str, FigureValue)) {
+    use FigureValue::{Number, Text};
     let Some(schedule) = options.and_then(|options| options.schedule) else { return };
     match whole_number(schedule.when) {
         Some(seconds) => show("every", Number(seconds)),

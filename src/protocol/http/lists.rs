@@ -6,7 +6,7 @@
 
 use std::fmt::Debug;
 
-use super::objects::{job_members, mark_member, tube_members, tube_values, TubeValues, GLIMPSE};
+use super::objects::{figure, job_members, tube_members, tube_values, TubeValues, GLIMPSE};
 use super::reply::{not_found, HttpAnswer, Kind};
 use crate::engine::{ClientHandle, Engine, IdPage, JobId, JobView, Progress, State};
 use crate::protocol::beanstalk::TUBE_FIGURES;
@@ -239,7 +239,7 @@ impl Listed for ClientHandle {
         let (engine, connections) = (&*context.engine, Connections::of(context));
         let stats = engine.client_at(self).and_then(|client| engine.client_stats(client.0, context.now));
         stats.map_or(0, |stats| {
-            list.add(|members| connections.show(engine, &stats, |key, mark| mark_member(members, key, mark)))
+            list.add(|members| connections.show(engine, &stats, |key, mark| figure(members, key, mark)))
         })
     }
 }

@@ -4,9 +4,7 @@
 
 use super::metrics;
 use crate::engine::{Engine, JobView, Span, State, Time, TubeStats};
-use crate::protocol::beanstalk::{
-    job_marks, tube_settings, tube_times, FigureValue, JobMark, JOB_COUNTS, TUBE_FIGURES,
-};
+use crate::protocol::beanstalk::{job_figures, tube_settings, tube_times, FigureValue, TUBE_FIGURES};
 use crate::protocol::text::upto;
 use crate::shared::json::Members;
 
@@ -48,45 +46,25 @@ pub fn figure(members: &mut Members, key: &str, value: FigureValue) {
         FigureValue::Number(number) => members.number(key, number),
         FigureValue::Micros(micros) => members.raw(key, &metrics::seconds(u128::from(micros) * 1000)),
         FigureValue::Truth(value) => members.truth(key, value),
-        FigureValue::Word(text) | FigureValue::Text(text) => members.text(key, text.as_bytes()),
+        FigureValue::Word(text) => members.text(key, text),
+        FigureValue::Name(text) | FigureValue::Text(text) => members.bytes(key, text),
     }
 }
 
 pub fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown: usize, now: Time) {
-    let history = job.history();
-    let left = match job.state() {
-        State::Reserved | State::Delayed | State::Scheduled => job.due().since(now),
-        State::Ready | State::Buried | State::Held | State::Finished => Span::ZERO,
-    };
-    members.number("id", job.id().0);
-    members.bytes("tube", engine.tube_of(job));
-    members.text("state", job.state().word().as_bytes());
-    members.number("pri", job.priority().into());
-    members.number("age", now.since(job.created()).secs());
-    members.number("delay", job.delay().secs());
-    members.number("ttr", job.ttr().secs());
-    members.number("time-left", left.secs());
-    if job.state() == State::Reserved {
-        members.number("job-age", job.taken_for(now).secs());
-    }
-    JOB_COUNTS.iter().for_each(|row| members.number(row.name, (row.of)(&history).into()));
     if let Some(stats) = engine.job_stats(job.id(), now) {
-        job_marks(&stats, engine.stored_options(job).as_ref(), now, |key, mark| mark_member(members, key, mark));
+        job_figures(&stats, engine.stored_options(job).as_ref(), now, |key, value| {
+            figure(members, key, value);
+            if key == "time-left" && job.state() == State::Reserved {
+                members.number("job-age", job.taken_for(now).secs());
+            }
+        });
     }
     let body = job.body();
     members.number("size", body.len() as u64);
     let part = beginning(body.bytes(), shown);
     members.bytes("body", part);
     members.truth("truncated", part.len() < body.len());
-}
-
-/// Writes something that only some objects have.
-pub fn mark_member(members: &mut Members, key: &str, mark: JobMark) {
-    match mark {
-        JobMark::Number(number) => members.number(key, number),
-        JobMark::Word(text) => members.text(key, &text),
-        JobMark::Name(text) | JobMark::Text(text) => members.bytes(key, text),
-    }
 }
 
 /// Returns at most `most` bytes of a text, without a part of a character at the end.

@@ -575,7 +575,7 @@ mod tests {
             (Method::Post, "/api/tubes/a/put", r#"{"body":"x","pri":-1}"#, 400),
             (Method::Post, "/api/tubes/a/put", r#"{"body":"x","delay":4294967296}"#, 400),
             (Method::Post, "/api/tubes/a/put", r#"{"body":"12345678901"}"#, 413),
-            (Method::Post, "/api/tubes/-a/put", r#"{"body":"x"}"#, 400),
+            (Method::Post, "/api/tubes/%00/put", r#"{"body":"x"}"#, 400),
             (Method::Post, "/api/tubes/a/move", r#"{"to":"a","state":"ready"}"#, 400),
             (Method::Post, "/api/tubes/a/clear?state=ready", "{}", 400),
             (Method::Post, "/api/tubes/a/clear", r#"{"state":["ready"]}"#, 400),
