@@ -281,9 +281,7 @@ fn serve(server: &Server, mut signals: Signals, watched: bool, hang_up: HangUp, 
 
 /// What a hang-up does instead of ending the program.
 struct HangUp {
-    /// The log is opened again.
     reopens: bool,
-    /// Configuration files are read again.
     reloads: bool,
 }
 

@@ -17,7 +17,6 @@ use beanpole::internals::engine::{JOB_COST, TIMES_COST, TUBE_COST, WATCH_COST};
 use beanpole::internals::options::{usage, OPTIONS};
 use beanpole::internals::protocol::beanstalk::{CommandRow, COMMANDS, EXTENSIONS, MAX_LINE, SETTINGS, TAGS};
 use beanpole::internals::protocol::http::{metrics, ROUTES};
-use beanpole::internals::words::Flag;
 use beanpole::{Client, Config, Server};
 
 #[path = "../benches/picture/drawing.rs"]

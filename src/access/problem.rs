@@ -36,7 +36,6 @@ pub enum AccessProblem {
     NameWithoutProof,
     /// A proof follows a right.
     LateProof,
-    /// There is no such right.
     UnknownRight(String),
     /// A right with a colon has no pattern after it, or there are two consecutive commas.
     EmptyPattern,
@@ -50,9 +49,7 @@ pub enum AccessProblem {
     BehindEnd,
     /// The file has no line with words.
     Nobody,
-    /// The system has no such user.
     UnknownUser(String),
-    /// The system has no such group.
     UnknownGroup(String),
 }
 

@@ -23,7 +23,6 @@ pub enum OperandKind {
     Folder,
     /// Tubes, then `--` and another program's command line.
     Command,
-    /// The name of a shell.
     Shell,
     Text,
 }
@@ -32,14 +31,11 @@ pub struct Subcommand {
     pub name: &'static str,
     /// What it takes beside options, as the usage says it.
     pub operands: &'static str,
-    /// What it does, in one line.
     pub help: &'static str,
     /// Its options; whoever takes a server takes what reaches it, too.
     pub(super) options: &'static [&'static Flag],
     pub takes: OperandKind,
-    /// How few operands it takes.
     pub least: usize,
-    /// How many operands it takes.
     pub most: usize,
     pub(super) run: fn(&Call, &mut Out) -> Result<u8, Problem>,
 }
@@ -52,7 +48,6 @@ impl Subcommand {
     }
 }
 
-/// What the command line says.
 pub struct Call {
     matches: Matches,
     pub operands: Vec<String>,
@@ -88,12 +83,10 @@ impl Call {
         Ok(Some(Call { matches, operands, command }))
     }
 
-    /// Whether an option without a value was given.
     pub fn has(&self, opt: &Flag) -> bool {
         self.matches.opt_present(opt.long)
     }
 
-    /// The last value of an option.
     pub fn value(&self, opt: &Flag) -> Option<String> {
         // Other subcommands share the function that asks.
         if !self.matches.opt_defined(opt.long) {
@@ -102,12 +95,10 @@ impl Call {
         self.matches.opt_strs(opt.long).pop()
     }
 
-    /// All values of an option.
     pub fn values(&self, opt: &Flag) -> Vec<String> {
         self.matches.opt_strs(opt.long)
     }
 
-    /// The value of an option that is a number.
     pub fn number(&self, opt: &Flag, least: u64, most: u64) -> Result<Option<u64>, Problem> {
         self.value(opt).map(|text| number(&format!("--{}", opt.long), &text, least, most)).transpose()
     }
@@ -117,12 +108,10 @@ impl Call {
         Ok(self.number(opt, 0, u32::MAX.into())?.map(|number| number as u32))
     }
 
-    /// The operands, which are names of tubes.
     pub fn tubes(&self) -> Result<Vec<String>, Problem> {
         self.operands.iter().map(|name| tube(name)).collect()
     }
 
-    /// The operands, which are ids.
     pub fn ids(&self) -> Result<Vec<u64>, Problem> {
         self.operands.iter().map(|text| number("a job", text, 1, u64::MAX)).collect()
     }

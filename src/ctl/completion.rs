@@ -27,7 +27,6 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(DONE)
 }
 
-/// The options of a row, `-h` with them.
 fn options_of(row: &Subcommand) -> impl Iterator<Item = &'static Flag> {
     row.options().into_iter().chain([&HELP])
 }

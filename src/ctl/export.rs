@@ -46,7 +46,6 @@ fn told(counts: &[u64; STATES]) -> String {
     }
 }
 
-/// What else is exported, and how often.
 #[derive(Default)]
 struct Others {
     pauses: u64,

@@ -60,7 +60,6 @@ pub fn stats(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(code)
 }
 
-/// Prints one figure on each line.
 fn print(figures: &Figures, out: &mut Out) -> Result<(), Problem> {
     let width = figures.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     for (key, value) in figures.iter() {
@@ -108,7 +107,6 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(code)
 }
 
-/// What is done with the figures of a tube.
 pub type EachTube<'a> = &'a mut dyn FnMut(&str, Option<Figures>) -> Result<(), Problem>;
 
 /// Asks for the figures of these tubes and hands each on; nothing for a tube that has gone. Returns the refusals, one

@@ -28,7 +28,6 @@ const TOLD: u64 = 10;
 /// Bytes of the longest line: a body of 1 GiB in base64, or escaped.
 const MAX_LINE: u64 = 6 << 30;
 
-/// A command on its way.
 enum Note {
     Use,
     /// `put`, of the job in this line, and what is to be done with it.
@@ -38,7 +37,6 @@ enum Note {
     Settle(u64, After),
 }
 
-/// What is done with a job that was put.
 #[derive(Clone, Copy)]
 enum After {
     Nothing,
@@ -208,7 +206,6 @@ impl Import {
         }
     }
 
-    /// Gives commands about a tube.
     fn steer(&mut self, feed: &mut Feed<Note>, link: &mut Link, commands: &[(String, &str)]) -> Result<(), Problem> {
         feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;
         for (command, expected) in commands {
@@ -376,7 +373,6 @@ impl Import {
         Ok(())
     }
 
-    /// Buries or deletes the jobs that wait for it.
     fn settle(&mut self, link: &mut Link) -> Result<(), Problem> {
         let waiting = std::mem::take(&mut self.to_settle);
         self.unsettled_keys.clear();

@@ -11,7 +11,6 @@ use super::problem::{Problem, DONE, REFUSED};
 use super::tell;
 use crate::shared::json;
 
-/// What is done to one of several things.
 type Act<'a, T> = &'a mut dyn FnMut(&mut Link, T) -> Result<(), Problem>;
 
 /// Does something to each job that is named; what is refused is told, and the rest goes on.
@@ -60,7 +59,6 @@ pub fn peek(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     })
 }
 
-/// The state that is asked for.
 pub fn state_of(call: &Call) -> Result<String, Problem> {
     call.value(&STATE).map_or(Ok("ready".to_owned()), free_state)
 }

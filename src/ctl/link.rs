@@ -15,10 +15,8 @@ use super::yaml::Figures;
 use crate::client::{Client, ClientError, Closer, Reply};
 use crate::protocol::text::unquote;
 
-/// The id and the body of a job.
 pub type IdAndBody = (u64, Vec<u8>);
 
-/// How to reach the server.
 #[derive(Clone, Debug)]
 pub struct Reach {
     server: ServerName,
@@ -75,7 +73,6 @@ impl Reach {
 }
 
 impl Link {
-    /// Connects to the server that the command line means.
     pub fn open(call: &Call) -> Result<Link, Problem> {
         Reach::of(call)?.connect()
     }
@@ -157,7 +154,6 @@ impl Link {
         }
     }
 
-    /// The figures of the server.
     pub fn stats(&mut self) -> Result<Figures, Problem> {
         self.figures("stats")?.ok_or_else(|| refusal("stats", "NOT_FOUND"))
     }
@@ -194,7 +190,6 @@ pub fn job_of(command: &str, reply: Reply) -> Result<Option<IdAndBody>, Problem>
     }
 }
 
-/// The first word of a line.
 pub fn first_word(line: &str) -> &str {
     line.split(' ').next().unwrap_or_default()
 }

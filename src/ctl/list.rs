@@ -16,7 +16,6 @@ use crate::engine::State;
 /// The columns before those of [`COUNTS`] and the body.
 const HEADS: [&str; 6] = ["id", "state", "pri", "delay", "ttr", "age"];
 
-/// The states of an option.
 pub fn states_of(call: &Call) -> Result<Vec<State>, Problem> {
     let known = State::LISTED.map(State::word).join(", ");
     let wrong = |name: &str| Problem::usage(format!("--state: {name}; it must be one of {known}"));

@@ -5,14 +5,12 @@
 
 use crate::protocol::text::{is_any_name, push_tube_name, unquote};
 
-/// The written form of a name.
 pub fn written(name: &[u8]) -> String {
     let mut text = Vec::with_capacity(name.len());
     push_tube_name(&mut text, name);
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The bytes of a written name.
 pub fn bytes(written: &str) -> Vec<u8> {
     quoted(written.as_bytes()).unwrap_or_else(|| written.into())
 }

@@ -39,7 +39,6 @@ impl Out {
         self.file.write_all(body).map_err(|error| Problem::output(&error))
     }
 
-    /// Hands on what is written.
     pub fn flush(&mut self) -> Result<(), Problem> {
         self.file.flush().map_err(|error| Problem::output(&error))
     }
@@ -103,7 +102,6 @@ pub fn on_one_line(bytes: &[u8]) -> String {
     shown(bytes).replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// The beginning of a body, on one line.
 pub fn excerpt(body: &[u8]) -> String {
     // A letter has at most four bytes.
     let some = &body[..body.len().min(EXCERPT * 4)];

@@ -47,7 +47,6 @@ impl Problem {
         Problem::new(REFUSED, text.into())
     }
 
-    /// The command line is wrong.
     pub fn usage(text: impl Into<String>) -> Problem {
         Problem::new(BAD_USAGE, text.into())
     }
@@ -65,7 +64,6 @@ impl Problem {
         }
     }
 
-    /// A file cannot be read or written.
     pub fn file(name: &str, error: &io::Error) -> Problem {
         Problem::refused(format!("{name}: {}", plain(error)))
     }

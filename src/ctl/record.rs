@@ -12,7 +12,6 @@ use crate::shared::json::{self, Object, Strays};
 /// What happened to a job, by the server's keys.
 pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
 
-/// A job without its body.
 #[derive(Clone, Debug)]
 pub struct JobLine {
     /// Its id, where it was.
@@ -24,9 +23,7 @@ pub struct JobLine {
     pub delay: u32,
     /// Seconds until a schedule is due.
     pub left: u32,
-    /// Its time to run in seconds.
     pub ttr: u32,
-    /// Seconds since it was put.
     pub age: u64,
     pub counts: [u32; 5],
     /// What it has beside beanstalkd's figures.
@@ -96,7 +93,6 @@ pub fn pause_line(tube: &str, seconds: u64) -> String {
     })
 }
 
-/// The line of a tube with settings.
 pub fn settings_line(tube: &str, settings: &str) -> String {
     json::object(|json| {
         json.bytes("tube", &name::bytes(tube));
@@ -104,19 +100,15 @@ pub fn settings_line(tube: &str, settings: &str) -> String {
     })
 }
 
-/// A line that was read.
 #[derive(Debug)]
 pub struct ImportLine {
-    /// The tube, if it names one.
     pub tube: Option<String>,
     pub content: Content,
 }
 
-/// What a line is about.
 #[derive(Debug)]
 pub enum Content {
     Job(ImportJob),
-    /// A key that outlives its job.
     Key(JobTags),
     /// Seconds for which the tube gives out no job.
     Pause(u32),
@@ -130,9 +122,7 @@ pub struct ImportJob {
     /// Ready if it says nothing.
     pub state: State,
     pub pri: u32,
-    /// Seconds until it is ready.
     pub delay: u32,
-    /// Its time to run in seconds.
     pub ttr: u32,
     pub tags: JobTags,
     pub body: Vec<u8>,

@@ -27,7 +27,6 @@ pub const PAGE: u64 = 1000;
 /// How far above all known ids a draining server is searched, which takes no job that would tell the highest.
 const BEYOND: u64 = 1_000_000;
 
-/// A job that was found, without its body.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub record: JobLine,
@@ -35,7 +34,6 @@ pub struct Found {
     pub tube: u32,
 }
 
-/// Which jobs are looked for.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// Of these tubes; of all if there are none.
@@ -49,7 +47,6 @@ pub struct Wanted {
 /// What is done with each job: with its tube and its body.
 pub type EachJob<'a> = &'a mut dyn FnMut(&JobLine, &str, &[u8]) -> Result<(), Problem>;
 
-/// What a search has found.
 #[derive(Debug, Default)]
 pub struct Scan {
     pub tubes: Vec<String>,

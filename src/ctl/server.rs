@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use super::problem::Problem;
 use crate::settings::options::{host_and_port, needs_tls};
 
-/// The port of beanstalk servers.
 const PORT: u16 = 11_300;
 
 /// What the name of a server with TLS begins with.

@@ -90,7 +90,6 @@ impl Output {
         Output { chunks: VecDeque::new(), gone: 0, settled: Sums { length: 0, capacity: 0, shared: 0 } }
     }
 
-    /// Bytes that are not consumed yet.
     pub fn len(&self) -> usize {
         let last = self.chunks.back().map_or(0, |chunk| chunk.bytes().len());
         self.settled.length + last - self.gone

@@ -85,7 +85,6 @@ impl ClientRegistry {
         self.peers.get(client.0 as usize)?.as_deref()
     }
 
-    /// The same, to change it.
     pub fn get_mut(&mut self, client: ClientId) -> Option<&mut ClientInfo> {
         self.peers.get_mut(client.0 as usize)?.as_deref_mut()
     }
@@ -97,7 +96,6 @@ impl ClientRegistry {
         peers.find_map(|(number, peer)| Some((ClientId(number as u32), peer.as_deref()?)))
     }
 
-    /// How many clients of HTTP there ever were.
     pub fn operators(&self) -> u64 {
         self.operators
     }

@@ -61,7 +61,6 @@ impl CommandPlace {
         }
     }
 
-    /// What a client must be allowed to do.
     #[expect(clippy::indexing_slicing, reason = "each range of places is as long as its table")]
     pub fn need(self) -> Need {
         match usize::from(self.0) {

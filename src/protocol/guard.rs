@@ -13,7 +13,6 @@ use crate::engine::{ClientId, Engine, JobId, Progress};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
-    /// No tube and no job.
     Nothing,
     Tube(&'a [u8]),
     /// These tubes, with spaces between them; there may be very many.

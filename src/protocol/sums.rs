@@ -6,10 +6,8 @@
 use super::{sees, Context};
 use crate::engine::{JobCounts, Progress, Stats};
 
-/// The figures on their way.
 #[derive(Debug, Default)]
 pub struct VisibleSums {
-    /// The number of the next tube.
     next: u32,
     /// What concerns no tube is filled in at the end.
     jobs: JobCounts,

@@ -48,7 +48,6 @@ impl Upload {
         self.fingerprint.as_ref().map(|fingerprint| fingerprint.finish())
     }
 
-    /// How many bytes of memory it takes.
     pub fn footprint(&self) -> u64 {
         self.bytes.capacity() as u64
     }

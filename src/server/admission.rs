@@ -17,16 +17,11 @@ use super::memory::{Memory, CONNECTION_COST};
 use super::socket::PeerAddress;
 use crate::settings::config::{local_connections, Config};
 
-/// The reason why a connection was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// The connection limit is reached.
     Connections,
-    /// The limit of connections per address is reached.
     Address,
-    /// The process or system is out of file descriptors.
     Files,
-    /// There is not enough memory for another connection.
     Memory,
     /// The limit of unauthenticated connections is reached.
     Strangers,
@@ -36,7 +31,6 @@ impl Refusal {
     pub const ALL: [Refusal; 5] =
         [Refusal::Connections, Refusal::Address, Refusal::Files, Refusal::Memory, Refusal::Strangers];
 
-    /// Returns the reason as text for the log.
     pub fn reason(self) -> &'static str {
         match self {
             Refusal::Connections => "too many connections",
@@ -53,7 +47,6 @@ impl Refusal {
 pub struct Permit {
     /// Index of the peer's address; `None` if addresses are not counted.
     address: Option<u32>,
-    /// `true` for an HTTP connection.
     is_operator: bool,
 }
 

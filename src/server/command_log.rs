@@ -128,7 +128,6 @@ impl TurnLog {
     }
 }
 
-/// Logs a line with fields after its text.
 fn line(level: Level, text: &str, fields: &[(&str, Value)]) {
     let target = module_path!();
     let logger = log::logger();

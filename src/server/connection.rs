@@ -58,7 +58,6 @@ const LAST_BUFFER: usize = 256 * 1024;
 /// Resources that a pool thread lends to the connection it is serving.
 #[derive(Debug)]
 pub struct ThreadScratch {
-    /// Buffers for turns of the engine.
     pub turn: TurnScratch,
     buffer: Vec<u8>,
     /// An empty backlog, which the next connection reuses.
@@ -98,7 +97,6 @@ pub struct Connection {
     clear: bool,
     /// No more requests are accepted; the connection closes when its output has been sent.
     closing: bool,
-    /// The client's rights, or `None` without access control.
     access: Option<Box<ClientAccess>>,
     /// The deadline for authentication, if the client still has to authenticate.
     probation: Option<Box<(Instant, Stranger)>>,
@@ -112,7 +110,6 @@ pub struct Connection {
     pub light: bool,
 }
 
-/// What the poller reported about a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
     /// There is data to read.
@@ -177,7 +174,6 @@ impl Connection {
         }
     }
 
-    /// The client's number in the engine.
     pub fn client(&self) -> ClientId {
         self.client
     }
@@ -192,7 +188,6 @@ impl Connection {
         self.outbox.peer
     }
 
-    /// Records what the poller reported.
     pub fn saw(&mut self, seen: Seen) {
         self.readable |= seen.readable || seen.urgent || seen.half_closed;
         self.urgent |= seen.urgent;

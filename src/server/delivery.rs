@@ -176,7 +176,6 @@ pub enum WriteState {
     Broken,
 }
 
-/// The result of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flushed {
     Done,
@@ -212,7 +211,6 @@ impl Outbox {
         Arc::new(Outbox { stream, peer, owner, token, state: Mutex::default(), tls: Some(LeafMutex::new(session)) })
     }
 
-    /// The TLS state, if the peer speaks TLS.
     #[cfg(feature = "tls")]
     pub fn tls(&self) -> Option<&LeafMutex<TlsSession>> {
         self.tls.as_ref()

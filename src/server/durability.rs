@@ -105,7 +105,6 @@ impl Durability {
         }
     }
 
-    /// The connections that wait for space.
     pub fn space(&self) -> &Space {
         &self.space
     }

@@ -78,17 +78,14 @@ impl Process {
         Process { facts, rejected, failed_auths, dropped, resident, open_files, looked, turns, syncs, role }
     }
 
-    /// Sets the histogram of sync durations.
     pub fn watch_syncs(&mut self, times: Arc<Mutex<Histogram>>) {
         self.syncs = Some(times);
     }
 
-    /// Returns `true` if turn lengths are recorded.
     pub fn counts_turns(&self) -> bool {
         self.turns.is_some()
     }
 
-    /// Records the length of a turn.
     pub fn count_turn(&self, length: Span) {
         self.turns.iter().for_each(|turns| turns.lock().observe(length));
     }
@@ -114,7 +111,6 @@ impl Process {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a connection that was rejected.
     pub fn count_rejected(&self) {
         self.rejected.fetch_add(1, Ordering::Relaxed);
     }

@@ -48,9 +48,7 @@ pub struct Core {
     engine: Engine,
     counters: CommandCounters,
     registry: ClientRegistry,
-    /// Stop when no job is left.
     stops_when_empty: bool,
-    /// Stop the server after this turn.
     stops: bool,
     /// `None` if the queue is kept in memory only.
     journal: Option<Journal>,
@@ -65,7 +63,6 @@ pub struct Core {
 pub struct TurnScratch {
     /// The buffer that replies are written to first.
     pub out: Output,
-    /// The time of the last turn.
     pub now: Time,
     /// The number of connections that take turns one after the other, by which the steps of each turn are divided; 0
     /// counts as 1.
@@ -97,7 +94,6 @@ pub struct Hub {
     /// The TLS settings of new connections.
     #[cfg(feature = "tls")]
     pub(super) tls: LeafMutex<Option<Arc<ServerConfig>>>,
-    /// The number of unauthenticated clients.
     pub(super) strangers: Arc<AtomicUsize>,
     stays: Stays,
     stopping: AtomicBool,
@@ -274,7 +270,6 @@ impl Hub {
         }
     }
 
-    /// The log, if the server has one.
     pub fn log(&self) -> Option<&Durability> {
         self.log.as_ref()
     }
@@ -299,7 +294,6 @@ impl Hub {
         &self.clock
     }
 
-    /// The configuration that the server was started with.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -354,7 +348,6 @@ impl Hub {
         self.core.lock().outboxes.clear();
     }
 
-    /// Returns `true` if the server is shutting down.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }

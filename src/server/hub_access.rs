@@ -13,12 +13,10 @@ use super::hub::Hub;
 use super::tls::ServerConfig;
 
 impl Hub {
-    /// The access file, if one is configured.
     pub fn gate(&self) -> Option<&Gate> {
         self.gate.as_ref()
     }
 
-    /// Sets the TLS settings of new connections.
     #[cfg(feature = "tls")]
     pub fn set_tls(&self, config: Option<Arc<ServerConfig>>) {
         *self.tls.lock() = config;

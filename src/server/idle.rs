@@ -23,12 +23,10 @@ pub const CLOSINGS: usize = 16;
 /// Minimum time between two batches.
 const LEAST_STEP: Span = Span::from_millis(1);
 
-/// The activity of one connection.
 #[derive(Clone, Copy, Debug)]
 struct Silence {
     /// When the connection was last known to be active.
     since: Time,
-    /// Unread bytes at the last detailed check.
     unread: usize,
     /// The client has sent something since the last check.
     heard: bool,
@@ -49,9 +47,7 @@ pub enum ClientActivity {
 pub struct Idle {
     timeout: Span,
     connections: Vec<Silence>,
-    /// The first connection of the next batch.
     cursor: usize,
-    /// The time of the next batch.
     next: Time,
     /// The time of the last turn seen.
     last_turn: Time,
@@ -64,12 +60,10 @@ impl Idle {
         Some(Idle { timeout, connections: Vec::new(), cursor: 0, next: clock.now(), last_turn: Time::default() })
     }
 
-    /// The idle timeout in seconds.
     pub fn timeout_secs(&self) -> u64 {
         self.timeout.secs()
     }
 
-    /// Adds a connection with this number.
     pub fn enter(&mut self, number: usize) {
         let new = Silence { since: Time::default(), unread: 0, heard: true, engaged: false };
         if self.connections.len() <= number {

@@ -17,10 +17,8 @@ const LEAST_RATE: usize = 16 * 1024;
 /// How long a new connection without a request keeps its place when others have requests that never end.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The interval between two checks.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What a connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
     /// The server, which has work to do for it.
@@ -45,7 +43,6 @@ struct Operator {
 }
 
 impl Operator {
-    /// Updates the state of the connection.
     fn update(&mut self, seen: (u64, Standing), now: Instant) {
         let before = std::mem::replace(&mut self.seen, seen);
         let is_same = match (before.1, seen.1) {
@@ -78,7 +75,6 @@ pub struct Operators {
 }
 
 impl Operators {
-    /// Adds a connection with this number.
     pub fn enter(&mut self, number: usize) {
         self.all.push(Operator { number, seen: (0, Standing::Client(0)), since: Instant::now(), most: HEAD });
         // There may be one too many now.
@@ -89,7 +85,6 @@ impl Operators {
         self.all.is_empty()
     }
 
-    /// Removes a connection; other numbers are ignored.
     pub fn leave(&mut self, number: usize) {
         self.all.retain(|operator| operator.number != number);
     }

@@ -72,7 +72,6 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Interval of checks whether all replies have been sent.
 const STOP_STEP: Duration = Duration::from_millis(20);
 
-/// One thread of the pool.
 pub struct PoolThread {
     hub: Arc<Hub>,
     /// The number of the thread in the pool.

@@ -25,12 +25,10 @@ impl Shutdown {
         self.changed.notify_all();
     }
 
-    /// Returns `true` if the server has stopped.
     pub fn is_stopped(&self) -> bool {
         self.state.lock().stopped
     }
 
-    /// Waits until the server has stopped.
     pub fn wait(&self) {
         self.changed.wait_while(&mut self.state.lock(), |state| !state.stopped);
     }

@@ -43,7 +43,6 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Reads into the buffers, in order.
     pub fn read(&self, buffers: &mut [IoSliceMut]) -> io::Result<usize> {
         // The kernel handles a single buffer faster than a list of one.
         match (self, buffers) {
@@ -54,7 +53,6 @@ impl Stream {
         }
     }
 
-    /// Writes from the buffers, in order.
     pub fn write(&self, buffers: &[IoSlice]) -> io::Result<usize> {
         match (self, buffers) {
             (Stream::Tcp(stream), [one]) => (&mut &*stream).write(one),
@@ -78,7 +76,6 @@ impl Stream {
         }
     }
 
-    /// Returns the address of the peer.
     pub fn peer(&self) -> io::Result<PeerAddress> {
         match self {
             Stream::Tcp(stream) => stream.peer_addr().map(PeerAddress::Tcp),
@@ -118,7 +115,6 @@ impl AsRawFd for Stream {
     }
 }
 
-/// The address of a peer.
 #[derive(Clone, Copy, Debug)]
 pub enum PeerAddress {
     Tcp(SocketAddr),
@@ -300,7 +296,6 @@ impl Listener {
         }
     }
 
-    /// The TCP address that it listens on.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
             Listener::Tcp(listener, _) => listener.local_addr().ok(),

@@ -16,7 +16,6 @@ use crate::shared::machine;
 /// The exit code for bad usage; beanstalkd's.
 pub const BAD_USAGE: u8 = 5;
 
-/// What the command line asks for.
 #[derive(Debug)]
 pub enum Action {
     Run(Box<Settings>),
@@ -26,7 +25,6 @@ pub enum Action {
     Help,
 }
 
-/// How to run the server.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub config: Config,
@@ -45,10 +43,8 @@ pub struct Settings {
     pub cluster: Option<Cluster>,
 }
 
-/// Of a server that shares its binlog with others.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// Where the servers share their log.
     pub location: Location,
     /// The name of this one.
     pub node: String,

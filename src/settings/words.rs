@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 
-/// A row of a table of options.
 #[derive(Debug)]
 pub struct Flag<A = ()> {
     /// Its letter, if it has one.
@@ -13,11 +12,9 @@ pub struct Flag<A = ()> {
     pub long: &'static str,
     /// What its value is called, if it takes one.
     pub value: Option<&'static str>,
-    /// What it does, in one line.
     pub help: &'static str,
     /// The value may be left out, and only stands behind an equals sign.
     pub optional: bool,
-    /// Applies the value.
     pub apply: A,
 }
 

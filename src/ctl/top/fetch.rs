@@ -17,7 +17,6 @@ use crate::ctl::yaml::Figures;
 /// Tubes that are asked about at one look.
 pub const AT_ONCE: usize = 500;
 
-/// What it is asked for.
 #[derive(Debug)]
 pub enum Ask {
     /// A look at everything, and at this tube closely.
@@ -28,7 +27,6 @@ pub enum Ask {
     Pause(String, u64),
 }
 
-/// A tube that was looked at closely.
 #[derive(Debug)]
 pub struct Detail {
     pub name: String,
@@ -43,7 +41,6 @@ pub enum Told {
     Look(Look, Option<Detail>),
     /// Something was done, or refused.
     Done(String),
-    /// There is no connection; it will be tried again.
     Lost(String),
 }
 
@@ -68,7 +65,6 @@ impl Desk {
         self.bell.notify_one();
     }
 
-    /// What was told, the oldest first.
     pub fn told(&self) -> Option<Told> {
         self.papers.lock().1.pop_front()
     }

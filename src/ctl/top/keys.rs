@@ -4,7 +4,6 @@
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
-    /// A letter, a digit, or another sign.
     Sign(char),
     Enter,
     Escape,

@@ -32,7 +32,6 @@ use terminal::Terminal;
 /// How long a key may have to wait to be noticed beside what the server says.
 const GLANCE_MILLIS: u16 = 50;
 
-/// The longest interval, in seconds.
 const MAX_INTERVAL: u64 = 3600;
 
 /// Why the user is asked for a line.
@@ -47,10 +46,8 @@ struct Top {
     model: Model,
     view: View,
     desk: Arc<Desk>,
-    /// What is asked, and what was typed.
     question: Option<(Question, String)>,
     next: Instant,
-    /// Whether the fetcher has not answered yet.
     is_waiting: bool,
     /// Whether the mark was moved or used: then it stays on its tube, else on the first line.
     has_chosen: bool,

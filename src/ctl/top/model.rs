@@ -39,7 +39,6 @@ pub const COLUMNS: [Column; 9] = [
 #[derive(Clone, Debug, Default)]
 pub struct TubeRow {
     pub name: String,
-    /// What the columns behind the name show.
     pub cells: [u64; 8],
     totals: Option<Totals>,
 }
@@ -50,7 +49,6 @@ pub struct Summary {
     pub figures: Figures,
     /// Jobs put in a second, over the last looks; the newest last.
     pub puts: VecDeque<u64>,
-    /// Jobs deleted in a second.
     pub done: u64,
     totals: Option<Totals>,
 }
@@ -71,14 +69,12 @@ impl Totals {
     }
 }
 
-/// What one look has found.
 #[derive(Debug)]
 pub struct Look {
     pub at: Instant,
     pub server: Figures,
     /// The names of all tubes, sorted.
     pub names: Vec<String>,
-    /// The tubes that were asked about.
     pub tubes: Vec<(String, Figures)>,
     /// Why there are no figures of some tubes.
     pub refused: Vec<String>,
@@ -89,15 +85,12 @@ pub struct Model {
     pub summary: Summary,
     /// All of them, whether they are shown or not; they are sorted by their names.
     pub(super) tubes: Vec<TubeRow>,
-    /// Only names with this in them.
     pub filter: String,
-    /// The column to sort by.
     pub sort: usize,
     /// Whether the order is against its usual direction.
     pub is_reversed: bool,
 }
 
-/// Of a number that grew, in a second.
 fn rate(before: u64, now: u64, time: Duration) -> u64 {
     let millis = time.as_millis().max(1) as u64;
     (now.saturating_sub(before).saturating_mul(1000) + millis / 2) / millis

@@ -24,19 +24,15 @@ pub struct View {
     pub first: usize,
     /// The last line: a question, or what has just happened.
     pub status: String,
-    /// Whether the last line is a question.
     pub asks: bool,
     pub is_frozen: bool,
-    /// Whether the help is shown.
     pub helps: bool,
-    /// Why there is no connection.
     pub lost: Option<String>,
     /// Seconds between two looks at the server.
     pub interval: u64,
     pub colours: bool,
     /// Whether the terminal shows letters beyond ASCII.
     pub unicode: bool,
-    /// The tube that is opened.
     pub detail: Option<Detail>,
 }
 

@@ -90,7 +90,6 @@ fn restore() {
     }
 }
 
-/// Whether there is a terminal at both ends.
 pub fn is_here() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }

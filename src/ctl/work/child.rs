@@ -16,13 +16,11 @@ use parking_lot::Mutex;
 use super::Plan;
 use crate::shared::system;
 
-/// A job that the worker has reserved.
 #[derive(Debug)]
 pub struct Task {
     pub id: u64,
     pub tube: String,
     pub pri: u64,
-    /// The time to run, in seconds.
     pub ttr: u64,
     /// How often it was reserved, this time included.
     pub reserves: u64,

@@ -23,7 +23,6 @@ use super::problem::{plain, Problem, DONE};
 use bench::Bench;
 use worker::Worker;
 
-/// The longest wait before a retry, in seconds.
 pub const MAX_BACKOFF: u64 = 3600;
 
 #[derive(Debug)]
@@ -37,7 +36,6 @@ pub struct Plan {
     wait: Option<u64>,
     retries: u64,
     backoff: u64,
-    /// Seconds that a command may take.
     max_time: Option<u64>,
     quiet: bool,
 }

@@ -41,7 +41,6 @@ enum Outcome {
 }
 
 impl Worker {
-    /// Connects, and watches the tubes.
     pub fn connect(plan: &Plan) -> Result<Link, Problem> {
         let mut link = plan.reach.connect()?;
         reserve::watch(&mut link, &plan.tubes)?;
@@ -270,7 +269,6 @@ impl Worker {
     }
 }
 
-/// Seconds before the next try.
 fn delay(first: u64, tries: u64) -> u64 {
     let doubled = 1_u64.checked_shl(tries.saturating_sub(1).min(63) as u32).unwrap_or(u64::MAX);
     first.saturating_mul(doubled).min(MAX_BACKOFF)

@@ -2,7 +2,6 @@
 //!
 //! Owns the sums by kind. Must not refuse anything: `rules/memory.rs` enforces the limit.
 
-/// Memory in bytes, by purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Account {
     /// Jobs: bodies, dedup keys, outcomes, and the attachments of waiting clients.

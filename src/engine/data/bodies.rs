@@ -120,7 +120,6 @@ impl BodyKey {
     }
 }
 
-/// The size class of a body.
 const fn class_of(length: usize) -> usize {
     let last = length.saturating_sub(1);
     if last < 128 {
@@ -130,7 +129,6 @@ const fn class_of(length: usize) -> usize {
     doubling * 8 + (last >> (doubling + 4))
 }
 
-/// The largest body of a size class, in bytes.
 const fn size_of_class(class: usize) -> usize {
     match class {
         0..8 => (class + 1) * 16,
@@ -292,7 +290,6 @@ impl Bodies {
         self.in_flight_bytes
     }
 
-    /// Bytes of the stored bodies.
     pub fn held(&self) -> u64 {
         self.held
     }

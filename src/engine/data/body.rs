@@ -30,7 +30,6 @@ impl Body {
         self.borrow().bytes()
     }
 
-    /// Borrows the body, to pass it on.
     pub fn borrow(&self) -> BodyRef<'_> {
         match self {
             Body::Small(bytes) => BodyRef::Small(bytes),
@@ -46,7 +45,6 @@ impl Body {
         self.len() == 0
     }
 
-    /// Returns `true` if a reply shares the body.
     pub fn is_shared(&self) -> bool {
         matches!(self, Body::Large(bytes) if Arc::strong_count(bytes) > 1)
     }

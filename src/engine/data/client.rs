@@ -53,7 +53,6 @@ pub enum ReservePolicy {
 /// Whether a client is to be notified of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IdleState {
-    /// The client requests jobs itself.
     #[default]
     Active,
     /// The client is to be notified, and then requests a job.
@@ -79,7 +78,6 @@ impl Waiting {
         Waiting { until, outcome: NIL, run: false }
     }
 
-    /// Returns `true` if the client waits for a job.
     pub fn is_for_job(self) -> bool {
         self.outcome == NIL
     }
@@ -134,9 +132,7 @@ pub struct ClientState {
     pub(in crate::engine) wait: u32,
     /// The rank of the wait or idle period among those of all clients.
     pub(in crate::engine) since: u64,
-    /// The deferred work contains the client's search.
     pub(in crate::engine) queued: bool,
-    /// A search that continues in another turn.
     pub(in crate::engine) search: Option<Box<Search>>,
     /// Set after a disconnect: the reservations still to be released, in the order of service.
     pub(in crate::engine) leaving: Option<Box<Heap<(Priority, JobId)>>>,
@@ -145,9 +141,7 @@ pub struct ClientState {
     /// The last wait was for a batch.
     pub(in crate::engine) batch: bool,
     pub(in crate::engine) mode: ReserveMode,
-    /// Has tried to put a job; for `stats`.
     pub(in crate::engine) producer: bool,
-    /// Has requested a job; for `stats`.
     pub(in crate::engine) worker: bool,
     /// When the client connected, and when it gave its last command, in units of [`HEARD_UNIT`].
     pub(in crate::engine) connected: u32,
@@ -169,7 +163,6 @@ impl ClientState {
         ClientState { reserve_policy, connection, turn: NIL, used: NIL, ..ClientState::default() }
     }
 
-    /// Returns `true` if the client waits for a job.
     pub(in crate::engine) fn waits_for_job(&self) -> bool {
         self.waiting.is_some_and(Waiting::is_for_job)
     }
@@ -222,17 +215,12 @@ pub struct Clients {
     pub(in crate::engine) watches: Watches,
     /// The number of waits and idle periods so far.
     pub(in crate::engine) waits: u64,
-    /// The number of the last lease command.
     pub(in crate::engine) leases: u32,
-    /// Clients that have connected since the start.
     pub(in crate::engine) connected: u64,
     /// The number of disconnected clients that still hold jobs or watch tubes.
     pub(in crate::engine) leaving: usize,
-    /// Clients that have put a job.
     pub(in crate::engine) producers: usize,
-    /// Clients that have requested a job.
     pub(in crate::engine) workers: usize,
-    /// Clients that are waiting for a job.
     pub(in crate::engine) waiting: usize,
 }
 
@@ -242,7 +230,6 @@ impl Clients {
         ClientId(self.states.insert(client) as u32)
     }
 
-    /// Removes a client and frees its number.
     pub(in crate::engine) fn remove(&mut self, client: ClientId) -> ClientState {
         self.states.remove(client.0 as usize)
     }
@@ -316,7 +303,6 @@ impl Clients {
         self.states[client.0 as usize].watched.remove(tube, &mut self.watches);
     }
 
-    /// Returns the handle of this client.
     pub(in crate::engine) fn handle(&self, client: ClientId) -> ClientHandle {
         Handle::new(client.0, self[client].connection)
     }
@@ -377,7 +363,6 @@ pub const WATCH_COST: u64 = 64;
 /// Watches per chunk: enough that malloc maps the chunk separately.
 const WATCHES: usize = 8192;
 
-/// All watches of all clients.
 pub type Watches = Slots<Watch, WATCHES>;
 
 impl Linked for Watches {
@@ -403,22 +388,18 @@ pub struct WatchList {
 }
 
 impl WatchList {
-    /// The number of watched tubes.
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// The numbers of the watches.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.numbers.iter().copied()
     }
 
-    /// The number of the watch at this position.
     pub fn at(&self, place: usize) -> u32 {
         self.numbers[place]
     }
 
-    /// The number of the last watch.
     pub fn last(&self) -> Option<u32> {
         self.numbers.last().copied()
     }

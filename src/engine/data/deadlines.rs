@@ -20,9 +20,7 @@ const SCHEDULES: u32 = NIL - 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimerKey {
-    /// The client with this number.
     Client(u32),
-    /// The tube with this number.
     Tube(u32),
     Extras,
     /// All keys that outlive their jobs.

@@ -11,7 +11,6 @@ use super::handle::{ClientHandle, TubeHandle};
 use super::job::JobId;
 use super::operations::LongCommand;
 
-/// Work that continues in another turn.
 #[derive(Debug)]
 pub(in crate::engine) enum Deferred {
     /// A disconnected client still holds jobs or watches tubes.

@@ -16,7 +16,6 @@ pub enum Count {
     Kicks,
 }
 
-/// Event counters of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct History {
     pub reserves: u32,
@@ -86,7 +85,6 @@ impl Details {
         Details(packed(&whole).unwrap_or_else(|| Form::Whole(Box::new(whole))))
     }
 
-    /// The delay of the last put or release.
     pub fn delay(&self) -> Span {
         match &self.0 {
             Form::Packed { delay, .. } => unpack(*delay),

@@ -16,11 +16,8 @@ use super::time::Time;
 /// The key of a job that has ended.
 #[derive(Debug)]
 pub struct EndedKey {
-    /// The ID of the job.
     pub id: JobId,
-    /// The time until which the key is kept.
     pub until: Time,
-    /// The name of the job's tube.
     pub tube: Arc<[u8]>,
     pub key: Name,
     hash: u32,
@@ -38,7 +35,6 @@ pub const KEY_COST: u64 = size_of::<EndedKey>() as u64 + 24;
 const _: () = assert!(KEY_COST <= 96);
 
 impl EndedKey {
-    /// Returns the length of both names in bytes.
     pub fn names(&self) -> usize {
         self.tube.len() + self.key.length()
     }
@@ -62,12 +58,10 @@ pub struct EndedKeys {
     store: Slots<EndedKey>,
     index: Index,
     ends: Heap<Time>,
-    /// Bytes of account of all keys.
     memory: u64,
 }
 
 impl EndedKeys {
-    /// The key with this number.
     pub fn get(&self, number: u32) -> &EndedKey {
         self.store.get(number)
     }
@@ -90,7 +84,6 @@ impl EndedKeys {
         number
     }
 
-    /// Removes the key with this number.
     pub fn remove(&mut self, number: u32) -> EndedKey {
         self.index.remove(number, &mut self.store);
         self.ends.remove(self.get(number).place, &mut self.store);
@@ -99,7 +92,6 @@ impl EndedKeys {
         gone
     }
 
-    /// Returns the bytes of account of all keys.
     pub fn memory(&self) -> u64 {
         self.memory
     }

@@ -10,7 +10,6 @@ use super::body::Body;
 use super::handle::{ClientId, NOBODY};
 use super::job::JobId;
 
-/// The outcome of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Done(Body),
@@ -56,7 +55,6 @@ impl Report {
 /// Why a client that requested a job gets none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoJob {
-    /// The wait of the client timed out.
     TimedOut,
     /// One of its own reservations is in its last second.
     DeadlineSoon,
@@ -73,7 +71,6 @@ pub enum Event {
     /// A job that the client submitted or waits for has ended, and with it the client's wait.
     Outcome {
         client: ClientId,
-        /// The job, which may no longer exist.
         job: JobId,
         outcome: Arc<Outcome>,
         /// `true` if the end of the job is in the log.

@@ -54,12 +54,10 @@ pub struct Group {
 }
 
 impl Group {
-    /// The number of members that exist, in any state.
     pub(in crate::engine) fn size(&self) -> u64 {
         self.members.iter().map(|&count| u64::from(count)).sum()
     }
 
-    /// The number of jobs that wait for it.
     pub(in crate::engine) fn waiting(&self) -> usize {
         self.waits.len() + self.counted.len()
     }
@@ -94,7 +92,6 @@ pub struct Wait {
     pub(in crate::engine) need: u32,
     /// In the list of waits for all members. In the heap of the others, `links.prev` is the position.
     links: Links,
-    /// The ID of the job.
     id: u64,
     /// `true` if it is in the list or the heap.
     queued: bool,
@@ -135,7 +132,6 @@ pub struct Groups {
     /// The first membership and the first wait of the job in each slot.
     members: SlotTable,
     waiters: SlotTable,
-    /// Bytes of account of all groups, memberships and waits.
     memory: u64,
     /// Bytes that the log may need to record the ends of all members, in addition to plain deletes.
     ends: u64,
@@ -155,12 +151,10 @@ impl Groups {
         self.groups.get_mut(number)
     }
 
-    /// The group with this number, if it exists.
     pub fn at(&self, number: u32) -> Option<&Group> {
         self.groups.find(number)
     }
 
-    /// The group with this name and hash.
     pub fn find(&self, name: &Name, hash: u32) -> Option<u32> {
         self.index.find(hash as usize, &self.groups, |number| self.groups.get(number).name == *name)
     }
@@ -220,7 +214,6 @@ impl Groups {
         })
     }
 
-    /// The waits of the job in `slot`.
     pub fn waits_of(&self, slot: u32) -> impl Iterator<Item = &Wait> + '_ {
         let mut next = self.waiters.get(slot);
         std::iter::from_fn(move || {
@@ -236,7 +229,6 @@ impl Groups {
         wait.need.saturating_sub(u32::try_from(ended).unwrap_or(u32::MAX))
     }
 
-    /// Returns `true` if a wait has ended.
     pub fn is_over(&self, wait: &Wait) -> bool {
         self.groups.get(wait.group).count.satisfies(wait.id, wait.need)
     }
@@ -361,7 +353,6 @@ impl Groups {
         groups + self.memberships.len() as u64 * MEMBER_COST + self.waits.0.len() as u64 * WAIT_COST
     }
 
-    /// All groups, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Group)> {
         self.groups.iter()
     }

@@ -16,11 +16,9 @@ pub struct ClientId(pub u32);
 /// The holder of leased jobs: a client of the engine itself, the first, which never disconnects.
 pub const NOBODY: ClientId = ClientId(0);
 
-/// The marker type of handles of tubes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OfTube {}
 
-/// The marker type of handles of clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OfClient {}
 

@@ -12,7 +12,6 @@ const WAIT_BOUNDS: [u64; 14] =
 /// Upper bounds of the time from the reservation of a job to its completion, in milliseconds: up to an hour.
 const RUN_BOUNDS: [u64; 12] = nanos([1, 10, 50, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000]);
 
-/// Converts bounds from milliseconds to nanoseconds.
 const fn nanos<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
     let mut place = 0;
     while place < N {
@@ -52,7 +51,6 @@ impl Histogram {
         })
     }
 
-    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -62,7 +60,6 @@ impl Histogram {
     }
 }
 
-/// The engine's measurements of jobs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobTimes {
     /// From the put or the end of the delay to the first reservation, for jobs never kicked before.

@@ -73,7 +73,6 @@ impl Ids {
         self.claim(row).slots[place] = slot;
     }
 
-    /// Removes `id`, which must exist.
     pub fn remove(&mut self, id: JobId) {
         let row = self.row(id.0 / ROW).expect("the row of a known id");
         self.rows.get_mut(row).slots[(id.0 % ROW) as usize] = NIL;

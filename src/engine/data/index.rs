@@ -10,7 +10,6 @@ use super::slots::Slots;
 /// Buckets per chunk: one page of memory.
 const BUCKETS: usize = 1024;
 
-/// The minimum number of buckets.
 const FEWEST: usize = 16;
 
 /// A member of an [`Index`], identified by its number in its [`Slots`].
@@ -61,7 +60,6 @@ impl Index {
         Index { chunks: Vec::new(), buckets: FEWEST, len: 0 }
     }
 
-    /// Returns the number of members.
     #[cfg(any(test, feature = "test-support"))]
     pub fn len(&self) -> usize {
         self.len

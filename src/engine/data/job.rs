@@ -21,7 +21,6 @@ pub type Priority = u32;
 /// The middle of each priority class; a class is a third of all priorities.
 pub const PRIORITY_CLASSES: [Priority; 3] = [0x3fff_ffff, 0x7fff_ffff, 0xbfff_ffff];
 
-/// Returns the class, 0 to 2, of a priority.
 pub fn priority_class(pri: Priority) -> usize {
     (pri / 0x5555_5556) as usize
 }
@@ -32,13 +31,11 @@ pub const URGENT: Priority = 1024;
 /// The state of a job, as in beanstalkd's `stats-job`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Waits for a worker to reserve it.
     Ready,
     /// Becomes ready when its delay ends.
     Delayed,
     /// Held by one client until its time to run ends.
     Reserved,
-    /// Set aside until it is kicked.
     Buried,
     /// Waits for other jobs to end.
     Held,
@@ -48,22 +45,17 @@ pub enum State {
     Finished,
 }
 
-/// The causes of state transitions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
     /// A worker requested any job.
     Reserve,
     /// A worker requested this job by its ID.
     ReserveJob,
-    /// The holder released it without a delay.
     Release,
-    /// The holder released it with a delay.
     ReleaseLater,
-    /// The holder buried the job.
     Bury,
     Kick,
     Due,
-    /// The time to run ended.
     Expire,
     /// The holder disconnected or released everything it held.
     HangUp,
@@ -101,7 +93,6 @@ impl State {
     pub const LISTED: [State; 6] =
         [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Held, State::Scheduled];
 
-    /// The name of the state in replies.
     pub fn word(self) -> &'static str {
         match self {
             State::Ready => "ready",
@@ -259,7 +250,6 @@ impl Job {
         self.created
     }
 
-    /// The delay of the last put or release.
     pub fn delay(&self) -> Span {
         self.details.delay()
     }
@@ -302,12 +292,10 @@ impl Job {
         self.completion
     }
 
-    /// Returns `true` if this client has reserved it.
     pub fn is_held_by(&self, client: super::handle::ClientId) -> bool {
         self.state == State::Reserved && self.holder == client.0
     }
 
-    /// Returns `true` if it is leased.
     pub fn is_leased(&self) -> bool {
         self.state == State::Reserved && self.holder == super::handle::NOBODY.0
     }

@@ -69,7 +69,6 @@ impl Default for RareExtras {
     }
 }
 
-/// The extras of one job.
 #[derive(Debug)]
 pub struct JobExtras {
     pub(in crate::engine) slot: u32,
@@ -80,18 +79,15 @@ pub struct JobExtras {
     place: u32,
     /// When its time to live ends; [`Time::NEVER`] without one.
     pub expires: Time,
-    /// Its time to live; [`Span::MAX`] without one.
     pub ttl: Span,
     /// The key that no other job may share.
     pub dedup_key: DedupKey,
     /// Finished: the offset of the result in the body. With [`CompletionPolicy::Drop`]: the seconds for which its name
     /// outlives it.
     pub(in crate::engine) result_at: u32,
-    /// The maximum number of reservations; 0: unlimited.
     pub max_attempts: u8,
     /// The number of failures after which it fails permanently; 0 means 1.
     pub max_fails: u8,
-    /// `true` if it finished successfully.
     pub(in crate::engine) done: bool,
     rare: Option<Box<RareExtras>>,
 }
@@ -126,7 +122,6 @@ impl JobExtras {
         }
     }
 
-    /// Returns `true` if its dedup key has this hash.
     pub fn has_hash(&self, hash: u64) -> bool {
         self.hash == (hash >> 32) as u32
     }
@@ -136,7 +131,6 @@ impl JobExtras {
         self.rare.as_ref()?.reducer.as_deref()
     }
 
-    /// The reason of its last failure; empty if unknown.
     pub fn reason(&self) -> &[u8] {
         self.rare.as_ref().and_then(|rare| rare.reason.as_deref()).unwrap_or_default()
     }
@@ -151,7 +145,6 @@ impl JobExtras {
         self.rare.as_ref().map_or(0, |rare| rare.attached.len())
     }
 
-    /// The requested start time, if there was one.
     pub fn start(&self) -> Option<Time> {
         self.rare.as_ref().map(|rare| rare.start).filter(|start| *start != Time::NEVER)
     }
@@ -202,7 +195,6 @@ impl JobExtras {
         self.rare.get_or_insert_with(Box::default)
     }
 
-    /// Returns their bytes of account.
     pub(in crate::engine) fn cost(&self) -> u64 {
         let dedup_key = if let DedupKey::Name(name) = &self.dedup_key { name.length() } else { 0 };
         let rare = self.rare.as_ref().map_or(0, |rare| {
@@ -270,7 +262,6 @@ pub(in crate::engine) struct ExtrasStore {
     attachments: OfJob,
     /// The extras of the job in each slot.
     by_slot: SlotTable,
-    /// Bytes of account of all extras and attachments.
     memory: u64,
 }
 
@@ -400,7 +391,6 @@ impl ExtrasStore {
         }
     }
 
-    /// Returns the extras with this hash that `matches`.
     pub fn find(&self, hash: u64, mut matches: impl FnMut(&JobExtras) -> bool) -> Option<u32> {
         self.index.find((hash >> 32) as u32 as usize, &self.store, |number| matches(self.get(number)))
     }
@@ -540,7 +530,6 @@ impl ExtrasStore {
         self.index.chains(&self.store).max().unwrap_or_default()
     }
 
-    /// Returns the number of attachments.
     #[cfg(any(test, feature = "test-support"))]
     pub fn attachments(&self) -> usize {
         self.attachments.0.len()

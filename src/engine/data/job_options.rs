@@ -58,7 +58,6 @@ impl Fingerprints {
 pub struct Fingerprinting([DefaultHasher; 2]);
 
 impl Fingerprinting {
-    /// Adds the next part of the body.
     pub fn more(&mut self, part: &[u8]) {
         self.0.iter_mut().for_each(|hasher| hasher.write(part));
     }
@@ -111,7 +110,6 @@ pub const MOST_TIES: usize = 16;
 #[derive(Clone, Debug)]
 pub struct JobOptions {
     pub completion: CompletionPolicy,
-    /// The key that no other job may share.
     pub dedup_key: DedupKey,
     /// It must survive a restart if the server has a log.
     pub durable: bool,
@@ -119,13 +117,11 @@ pub struct JobOptions {
     pub start: Option<Time>,
     /// Its time to live, from its start; [`Span::MAX`]: unlimited.
     pub ttl: Span,
-    /// The maximum number of reservations; 0: unlimited.
     pub max_attempts: u8,
     /// The number of failures after which it fails permanently; 0 means 1.
     pub max_fails: u8,
     /// The number of tries used up already.
     pub fails: u8,
-    /// The reason of the last failure.
     pub reason: Option<Box<[u8]>>,
     /// The bytes that are sent to its worker in addition to the body.
     pub reducer: Option<Box<[u8]>>,

@@ -30,7 +30,6 @@ impl Jobs {
         Jobs { slots: Slots::new(), ids: Ids::new(), bodies: Bodies::new() }
     }
 
-    /// Returns the number of jobs.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
@@ -53,7 +52,6 @@ impl Jobs {
         (self.bodies.spare() + self.slots.spare()).saturating_sub(SPARE)
     }
 
-    /// The slot of the job with this ID.
     pub fn find(&self, id: JobId) -> Option<u32> {
         self.ids.find(id)
     }
@@ -63,7 +61,6 @@ impl Jobs {
         self.ids.row_above(id)
     }
 
-    /// Removes the job in `slot` and its body.
     pub fn remove(&mut self, slot: u32) -> Job {
         let job = self.slots.remove(slot);
         self.ids.remove(job.id);
@@ -88,12 +85,10 @@ impl Jobs {
         self.bodies.remove(old.body);
     }
 
-    /// The job in `slot`, which must not be vacant.
     pub fn get(&self, slot: u32) -> &Job {
         self.slots.get(slot)
     }
 
-    /// The job in `slot`, mutably.
     pub fn get_mut(&mut self, slot: u32) -> &mut Job {
         self.slots.get_mut(slot)
     }
@@ -120,7 +115,6 @@ impl Jobs {
         self.slots.end()
     }
 
-    /// Returns `true` if `slot` has a job.
     pub fn is_held(&self, slot: u32) -> bool {
         self.slots.find(slot).is_some()
     }

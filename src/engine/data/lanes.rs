@@ -14,7 +14,6 @@ use super::slots::Slots;
 /// Maximum number of lanes of a key: this many tubes are checked when the key reaches its limit, or leaves it.
 pub(in crate::engine) const MOST_LANES: usize = 64;
 
-/// The jobs that share one key.
 #[derive(Debug)]
 pub(in crate::engine) struct SharedKey {
     pub(in crate::engine) key: Name,
@@ -60,7 +59,6 @@ pub(in crate::engine) fn bounds_cost(count: usize) -> u64 {
 
 chained!(SharedKey);
 
-/// The keys and their lanes.
 #[derive(Debug, Default)]
 pub struct Lanes {
     pub(in crate::engine) keys: Slots<SharedKey, 64>,
@@ -128,7 +126,6 @@ impl Lanes {
         }
     }
 
-    /// The key of this lane.
     pub fn key_of(&self, lane: u32) -> &Name {
         &self.keys.get(self.lanes.get(lane).shared).key
     }

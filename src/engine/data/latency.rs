@@ -15,7 +15,6 @@ const FIRST_POWER: u32 = 15;
 /// The share of each time in the moving average, as a divisor.
 const WEIGHT: u64 = 10;
 
-/// A summary of measured durations.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latency {
     counts: [u32; RANGES],
@@ -33,14 +32,12 @@ impl Default for Latency {
     }
 }
 
-/// The times of the jobs of a tube.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TubeTimes {
     /// The times of [`JobTimes::wait`](super::histogram::JobTimes::wait) in this tube.
     pub wait: Latency,
     /// The times of [`JobTimes::run`](super::histogram::JobTimes::run) in this tube.
     pub run: Latency,
-    /// Other events of its jobs.
     pub events: TubeEvents,
 }
 
@@ -81,7 +78,6 @@ impl Latency {
         self.most = self.most.max(nanos);
     }
 
-    /// Returns the number of durations.
     pub fn samples(&self) -> u64 {
         self.counts.iter().map(|count| u64::from(*count)).sum()
     }

@@ -6,12 +6,9 @@
 /// No member: the end of a list.
 pub const NIL: u32 = u32::MAX;
 
-/// The neighbors of a member.
 #[derive(Clone, Copy, Debug)]
 pub struct Links {
-    /// The previous member, or `NIL`.
     pub prev: u32,
-    /// The next member, or `NIL`.
     pub next: u32,
 }
 
@@ -23,7 +20,6 @@ impl Links {
 /// The store of members whose links a [`List`] uses.
 pub trait Linked {
     fn links(&self, member: u32) -> Links;
-    /// The links of a member, mutably.
     fn links_mut(&mut self, member: u32) -> &mut Links;
 }
 
@@ -44,7 +40,6 @@ impl Default for List {
 impl List {
     pub const EMPTY: List = List { head: NIL, tail: NIL, len: 0 };
 
-    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.len as usize
     }
@@ -87,7 +82,6 @@ impl List {
         self.len -= 1;
     }
 
-    /// The members from first to last.
     pub fn iter<'a>(&self, store: &'a impl Linked) -> impl Iterator<Item = u32> + 'a {
         std::iter::successors(self.first(), |&member| {
             let next = store.links(member).next;

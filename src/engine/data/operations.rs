@@ -16,14 +16,12 @@ pub struct OpenOperation {
     pub from: Box<[u8]>,
     /// The name of the destination; empty if the jobs are deleted.
     pub to: Box<[u8]>,
-    /// The states of these jobs.
     pub states: Box<[State]>,
     /// Delete: the last ID that existed at the beginning. Move: the number of jobs still to be moved.
     pub bound: u64,
 }
 
 impl OpenOperation {
-    /// Returns the length of both names in bytes.
     pub fn names(&self) -> usize {
         self.from.len() + self.to.len()
     }
@@ -49,9 +47,7 @@ pub enum LongCommand {
 /// A tube that is being emptied.
 #[derive(Debug)]
 pub struct Flush {
-    /// The name of the tube.
     pub tube: Box<[u8]>,
-    /// The states of the jobs to delete.
     pub(in crate::engine) states: Box<[State]>,
     /// The last ID at the beginning; `None` before the command begins.
     pub(in crate::engine) last: Option<u64>,
@@ -61,7 +57,6 @@ pub struct Flush {
     pub(in crate::engine) held_done: bool,
     /// The number of the command in the log.
     pub(in crate::engine) open: Option<u32>,
-    /// The number of deleted jobs.
     pub done: u64,
 }
 
@@ -71,7 +66,6 @@ impl Flush {
         Flush { tube, states: states.into(), last: None, from: 0, held_done: false, open: None, done: 0 }
     }
 
-    /// Bytes of memory besides the value itself.
     pub fn footprint(&self) -> u64 {
         2 * self.tube.len() as u64
     }
@@ -101,7 +95,6 @@ impl MoveJobs {
         MoveJobs { from, to, state, left: bound, origin: None, passed: 0, open: None, done: 0 }
     }
 
-    /// Bytes of memory besides the value itself.
     pub fn footprint(&self) -> u64 {
         2 * (self.from.len() + self.to.len()) as u64
     }

@@ -17,7 +17,6 @@ pub struct Origins {
     /// The names, and the number of dead letters from each.
     names: Slab<(Arc<[u8]>, u32)>,
     numbers: BTreeMap<Arc<[u8]>, u32>,
-    /// Bytes of account of all origins.
     memory: u64,
 }
 
@@ -52,12 +51,10 @@ impl Origins {
         }
     }
 
-    /// Returns the name of an origin; `None` for [`NIL`].
     pub fn name(&self, number: u32) -> Option<&[u8]> {
         self.names.get(number as usize).map(|(name, _)| &**name)
     }
 
-    /// Returns the bytes of account of all origins.
     pub fn memory(&self) -> u64 {
         self.memory
     }

@@ -28,7 +28,6 @@ impl ReadyQueue {
         self.len() == 0
     }
 
-    /// The job that is served next.
     pub fn first(&self, jobs: &Jobs) -> Option<u32> {
         match (self.run.first(), self.rest.first()) {
             (Some(slot), Some((key, other))) => Some(if jobs.get(slot).ready_key() < key { slot } else { other }),
@@ -49,7 +48,6 @@ impl ReadyQueue {
         }
     }
 
-    /// Removes a job of this queue.
     pub fn remove(&mut self, slot: u32, jobs: &mut Jobs) {
         let job = jobs.get_mut(slot);
         if job.is_in_run() {

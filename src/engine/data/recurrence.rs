@@ -45,7 +45,6 @@ pub struct Minutes {
     any_day: bool,
 }
 
-/// A rule by which something recurs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recurrence {
     /// At the minutes that match.

@@ -17,7 +17,6 @@ use super::time::{Span, Time};
 /// The numbers of times that a schedule was due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RunCount {
-    /// Copies that the schedule has put.
     pub runs: u32,
     /// Times without a copy, because the last one still existed.
     pub skipped: u32,
@@ -95,7 +94,6 @@ impl Schedule {
         matches!(self.recurrence(), Some(Recurrence::Every(_)))
     }
 
-    /// The options of a copy.
     pub fn copy_options(&self) -> JobOptions {
         let CopyTags { ttl, tries, backoff, keep, concurrency, groups } = self.tags().unwrap_or(CopyTags::NONE).clone();
         JobOptions {
@@ -132,7 +130,6 @@ pub struct Schedules {
 }
 
 impl Schedules {
-    /// The schedule with this number.
     pub fn get(&self, number: u32) -> &Schedule {
         self.store.get(number)
     }

@@ -34,7 +34,6 @@ impl SlotTable {
         self.chunks[chunk].get_or_insert_with(|| Box::new([NIL; CHUNK]))[slot as usize % CHUNK] = number;
     }
 
-    /// Removes the number of `slot`, if it has one.
     pub fn remove(&mut self, slot: u32) {
         if let Some(Some(chunk)) = self.chunks.get_mut(slot as usize / CHUNK) {
             chunk[slot as usize % CHUNK] = NIL;

@@ -83,7 +83,6 @@ impl<T, const N: usize> Slots<T, N> {
         Slots { chunks: Vec::new(), open: NIL, idle: NIL, len: 0, used: 0 }
     }
 
-    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -159,7 +158,6 @@ impl<T, const N: usize> Slots<T, N> {
         }
     }
 
-    /// The item in `slot`, mutably.
     #[inline(always)]
     pub fn get_mut(&mut self, slot: u32) -> &mut T {
         let chunk = self.chunks.get_mut(slot as usize / N);

@@ -5,7 +5,6 @@
 
 use std::collections::BinaryHeap;
 
-/// Maximum number of keys kept at a time.
 const KEPT: usize = 4096;
 
 #[derive(Debug)]
@@ -23,7 +22,6 @@ impl<K: Ord + Clone> Smallest<K> {
         Smallest { skip, take: take.min(1000), floor: None, best: BinaryHeap::new() }
     }
 
-    /// Bytes of memory besides the value itself.
     pub fn footprint(&self) -> u64 {
         (self.best.capacity() * size_of::<K>()) as u64
     }

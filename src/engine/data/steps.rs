@@ -25,7 +25,6 @@ pub fn telling(bytes: usize) -> u64 {
     TELL + (bytes.min(TOLD_MOST) / TOLD) as u64
 }
 
-/// What is left of a turn's budget.
 #[derive(Clone, Copy, Debug)]
 pub struct Steps {
     left: u64,

@@ -15,15 +15,12 @@ pub struct Time(u64);
 pub struct Span(u64);
 
 impl Time {
-    /// A time that is never reached.
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// The moment `nanos` nanoseconds after the Unix epoch.
     pub const fn from_nanos(nanos: u64) -> Time {
         Time(nanos)
     }
 
-    /// Nanoseconds since the Unix epoch.
     pub const fn nanos(self) -> u64 {
         self.0
     }
@@ -51,7 +48,6 @@ impl Sub<Span> for Time {
 impl Span {
     pub const ZERO: Span = Span(0);
 
-    /// A span that never ends.
     pub const MAX: Span = Span(u64::MAX);
 
     pub const fn from_secs(secs: u64) -> Span {

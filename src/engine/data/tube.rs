@@ -32,12 +32,10 @@ pub const DEFAULT_TUBE: u32 = 0;
 /// Bytes of account of a tube without its name.
 pub const TUBE_COST: u64 = 400;
 
-/// The number of jobs in each state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct JobCounts {
     /// Ready with a priority below [`super::job::URGENT`].
     pub urgent: u64,
-    /// Ready jobs, including the urgent ones.
     pub ready: u64,
     pub delayed: u64,
     pub reserved: u64,
@@ -51,7 +49,6 @@ pub struct JobCounts {
 }
 
 impl JobCounts {
-    /// Adds the jobs of another tube.
     pub fn merge(&mut self, other: &JobCounts) {
         self.urgent += other.urgent;
         self.ready += other.ready;
@@ -87,7 +84,6 @@ impl JobCounts {
         self.ready + self.reserved + self.delayed + self.buried + self.held
     }
 
-    /// Jobs in one of these states.
     pub fn sum(&mut self, states: &[State]) -> u64 {
         states.iter().map(|state| *self.of(*state)).sum()
     }
@@ -146,7 +142,6 @@ pub struct Tube {
     /// When the next idle client is notified if there is still a ready job; [`Time::NEVER`] if none was notified or no
     /// job is left.
     pub(in crate::engine) renotify_at: Time,
-    /// Ready and delayed jobs in each priority class.
     pub(in crate::engine) priority_classes: [u32; 3],
     /// The settings and their counters; few tubes have any.
     pub(in crate::engine) rules: Option<Box<TubeRules>>,
@@ -252,7 +247,6 @@ impl Tube {
         self.large.as_ref().map_or(0, |large| large.len())
     }
 
-    /// The next deadline of this tube.
     pub(in crate::engine) fn due(&self) -> Time {
         let delay = self.delayed.first().map_or(Time::NEVER, |((due, _), _)| due);
         let pause = self.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
@@ -344,7 +338,6 @@ impl Tubes {
         self.store.len()
     }
 
-    /// Returns the bytes of account of all tubes.
     pub fn memory(&self) -> u64 {
         self.memory
     }
@@ -356,7 +349,6 @@ impl Tubes {
         times.get_or_insert_default()
     }
 
-    /// Replaces the settings of a tube.
     pub fn set(&mut self, number: u32, settings: TubeSettings) {
         let tube = self.store.get_mut(number);
         self.memory -= tube.variable_cost();
@@ -368,7 +360,6 @@ impl Tubes {
         self.memory += tube.variable_cost();
     }
 
-    /// The number of the tube with this name.
     pub fn find(&self, name: &[u8]) -> Option<u32> {
         self.find_hashed(name, self.hash(name))
     }
@@ -425,7 +416,6 @@ impl Tubes {
         Some(tube)
     }
 
-    /// The handle of the tube with this number.
     pub fn handle(&self, number: u32) -> TubeHandle {
         Handle::new(number, self.get(number).birth)
     }
@@ -435,18 +425,15 @@ impl Tubes {
         self.store.find(handle.number).is_some_and(|tube| tube.birth == handle.birth).then_some(handle.number)
     }
 
-    /// Whether there is a tube with this number.
     #[cfg(any(test, feature = "test-support"))]
     pub fn contains(&self, number: u32) -> bool {
         self.store.find(number).is_some()
     }
 
-    /// The tube with this number.
     pub fn get(&self, number: u32) -> &Tube {
         self.store.get(number)
     }
 
-    /// The tube with this number, mutably.
     pub fn get_mut(&mut self, number: u32) -> &mut Tube {
         self.store.get_mut(number)
     }
@@ -456,7 +443,6 @@ impl Tubes {
         self.store.end()
     }
 
-    /// The tube with this number, if there is one.
     pub fn find_number(&self, number: u32) -> Option<&Tube> {
         self.store.find(number)
     }

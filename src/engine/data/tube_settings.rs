@@ -34,7 +34,6 @@ pub struct TubeSettings<N = Arc<[u8]>> {
     pub dead: Option<N>,
     /// The maximum number of reserved jobs; 0: unlimited.
     pub max: u32,
-    /// The rate limit of reservations.
     pub rate: Option<Rate>,
 }
 
@@ -113,7 +112,6 @@ impl TubeRules {
         }
     }
 
-    /// Starts to count the next window.
     pub fn open(&mut self) {
         self.taken = 0;
     }
@@ -123,7 +121,6 @@ impl TubeRules {
         self.settings.max > 0 && reserved >= self.settings.max.into() || self.opens() != Time::NEVER
     }
 
-    /// Returns the bytes of account.
     pub fn cost(&self) -> u64 {
         RULES_COST + self.settings.dead_length() as u64
     }

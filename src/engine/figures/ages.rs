@@ -30,7 +30,6 @@ pub struct FindOldest {
 }
 
 impl FindOldest {
-    /// Of the tube with this name.
     pub fn new(tube: Box<[u8]>) -> FindOldest {
         FindOldest { tube: Some(tube), ..FindOldest::default() }
     }
@@ -45,7 +44,6 @@ impl FindOldest {
         [0, 1, 2].map(|place| self.found.get(place).copied().flatten().map_or(Span::ZERO, |put| now.since(put)))
     }
 
-    /// Bytes of memory beside itself.
     pub fn footprint(&self) -> u64 {
         self.tube().len() as u64
     }

@@ -13,7 +13,6 @@ use crate::engine::Engine;
 /// A queue of so many is looked through as a whole.
 const SHORT: u64 = 512;
 
-/// A page that is being found.
 #[derive(Debug)]
 pub struct IdPage {
     pub tube: Box<[u8]>,
@@ -32,7 +31,6 @@ impl IdPage {
         IdPage { tube, state, above, limit, found: Vec::new(), smallest: None, from: 0 }
     }
 
-    /// Bytes of memory beside itself.
     pub fn footprint(&self) -> u64 {
         (self.tube.len() + 8 * self.limit) as u64
     }

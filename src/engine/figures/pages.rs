@@ -27,7 +27,6 @@ pub struct JobPage {
     offset: usize,
     limit: usize,
     smallest: Smallest<(Priority, Time, JobId)>,
-    /// The next slot to look at.
     from: u32,
 }
 
@@ -35,14 +34,12 @@ pub struct JobPage {
 #[derive(Debug)]
 pub struct NamePage {
     smallest: Smallest<Arc<[u8]>>,
-    /// The next tube to look at.
     from: u32,
 }
 
 #[derive(Debug)]
 pub enum Page<'a> {
     Jobs(Vec<JobView<'a>>),
-    /// There is no such tube.
     NotFound,
     /// The steps are used up: the same must be called in another turn.
     More,
@@ -54,7 +51,6 @@ impl JobPage {
         JobPage { state, offset, limit, smallest: Smallest::new(offset, limit), from: 0 }
     }
 
-    /// Bytes of memory besides the value itself.
     pub fn footprint(&self) -> u64 {
         self.smallest.footprint()
     }
@@ -66,7 +62,6 @@ impl NamePage {
         NamePage { smallest: Smallest::new(offset, limit), from: 0 }
     }
 
-    /// Bytes of memory besides the value itself.
     pub fn footprint(&self) -> u64 {
         self.smallest.footprint()
     }

@@ -25,11 +25,8 @@ pub struct Stats {
     pub timeouts: u64,
     pub tubes: usize,
     pub connections: usize,
-    /// Clients that have put a job.
     pub producers: usize,
-    /// Clients that have asked for a job.
     pub workers: usize,
-    /// Clients that wait for a job now.
     pub waiting: usize,
     pub total_connections: u64,
     /// No jobs are taken any more.
@@ -71,7 +68,6 @@ pub struct TubeStats<'a> {
     pub settings: Option<&'a TubeSettings>,
 }
 
-/// The figures of a group of jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupStats {
     /// Members by state, in the order of [`State::UNFINISHED`].
@@ -83,12 +79,10 @@ pub struct GroupStats {
 }
 
 impl GroupStats {
-    /// The number of members in this state.
     pub fn members_in(&self, state: State) -> u64 {
         self.members.get(state as usize).copied().unwrap_or(0).into()
     }
 
-    /// The number of members that have not ended.
     pub fn pending(&self) -> u64 {
         self.members.iter().map(|&count| u64::from(count)).sum()
     }
@@ -97,13 +91,11 @@ impl GroupStats {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobStats<'a> {
     pub id: JobId,
-    /// The name of its tube.
     pub tube: &'a [u8],
     pub state: State,
     pub pri: Priority,
     /// Time since it was put.
     pub age: Span,
-    /// The delay last given to it.
     pub delay: Span,
     pub ttr: Span,
     /// Reserved or delayed: what is left of the time to run or the delay; else zero.
@@ -125,7 +117,6 @@ pub struct JobStats<'a> {
 const COUNTED: usize = 1024;
 
 impl Engine {
-    /// The figures of the whole engine.
     pub fn stats(&self) -> Stats {
         Stats {
             jobs: self.store.counts,
@@ -205,7 +196,6 @@ impl Engine {
     }
 }
 
-/// The figures of one tube.
 pub(in crate::engine) fn tube_figures(tube: &Tube, now: Time) -> TubeStats<'_> {
     TubeStats {
         name: &tube.name,

@@ -63,9 +63,7 @@ pub enum Change {
     },
     /// A schedule, which is due later from now on, put this copy of itself.
     Run {
-        /// The slot of the copy.
         slot: u32,
-        /// The slot of the schedule.
         schedule: u32,
     },
     /// A schedule was replaced by another one with the same ID.
@@ -80,9 +78,7 @@ pub enum Change {
     Group(Box<LoggedGroup>),
     /// No job is a member of a group or waits for it any more.
     GroupGone {
-        /// The number that it had.
         number: u32,
-        /// The length of its name in bytes.
         name: usize,
     },
     /// The pause of the tube with this number has begun.
@@ -93,7 +89,6 @@ pub enum Change {
     },
     /// It was ended by hand, or the tube is gone.
     PauseEnded {
-        /// The number that the tube has or had.
         tube: u32,
         name: Box<[u8]>,
         /// Whether it was paused until then.
@@ -102,12 +97,10 @@ pub enum Change {
     /// It is over, as was said when it began.
     PauseOver {
         tube: u32,
-        /// Bytes of the name of the tube.
         name: usize,
     },
     /// It went to another tube.
     Move {
-        /// The slot of the job.
         slot: u32,
         /// Its [`Engine::logged_size`] before and afterwards.
         sizes: (usize, usize),
@@ -115,50 +108,42 @@ pub enum Change {
     /// Something that its full record contained is gone, without a record: the tube that a dead letter came from, or a
     /// group that it waited for.
     Shrunk {
-        /// The slot of the job.
         slot: u32,
         /// Bytes by which its [`Engine::logged_size`] is smaller.
         bytes: usize,
     },
     /// It was lost or released, and its producer bounded how often that may be.
     Retry(u32),
-    /// The job was given another priority.
     Priority(u32),
     /// A key outlives its job from now on, by its number.
     KeyKept(u32),
     /// The key no longer outlives its job.
     KeyGone {
-        /// The number that it had.
         number: u32,
         /// Bytes of the key and of the name of its tube.
         names: usize,
     },
     /// A tube has other settings from now on.
     Settings {
-        /// The number of the tube.
         tube: u32,
         /// Bytes of the names in its settings until now, its own included; `None` if it had none.
         before: Option<usize>,
     },
     /// It has none any more.
     SettingsEnded {
-        /// The number that the tube has or had.
         tube: u32,
-        /// The name of the tube.
         name: Box<[u8]>,
         /// Bytes of the names in its settings until now, its own included.
         names: usize,
     },
     /// It is known why a job failed.
     Reason {
-        /// The slot of the job.
         slot: u32,
         /// Its [`Engine::logged_size`] before and afterwards.
         sizes: (usize, usize),
     },
     /// A command about many jobs begins; until the next one with this number is closed, a restart completes it.
     Opened {
-        /// Its number in the log.
         number: u32,
         operation: Box<OpenOperation>,
     },

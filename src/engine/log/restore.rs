@@ -20,13 +20,10 @@ use crate::engine::{Engine, NOBODY};
 /// Where a job stands that went to another tube.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MovedJob<'a> {
-    /// The priority that it has there.
     pub pri: Priority,
-    /// The delay last given to it.
     pub delay: Span,
     /// Delayed: when the delay ends. Buried: its place in the order of burying.
     pub due: Time,
-    /// The state: ready, delayed or buried.
     pub state: State,
     /// Buried: the tube that it is a dead letter of.
     pub dead_from: Option<&'a [u8]>,

@@ -22,10 +22,8 @@ use crate::engine::Engine;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredJob<'a> {
     pub id: JobId,
-    /// The name of its tube.
     pub tube: &'a [u8],
     pub pri: Priority,
-    /// The delay last given to it.
     pub delay: Span,
     pub ttr: Span,
     pub created: Time,
@@ -34,7 +32,6 @@ pub struct StoredJob<'a> {
     /// Delayed: when the delay ends. Buried: its place in the order of burying. Leased: when that ends.
     pub due: Time,
     pub history: History,
-    /// How many of its tries have failed.
     pub fails: u8,
     /// Buried: the tube that it is a dead letter of.
     pub dead_from: Option<&'a [u8]>,
@@ -49,7 +46,6 @@ pub struct StoredJob<'a> {
 pub enum StoredChange {
     /// Reserved, by a client that will not be there when this is read.
     Reserve(u32),
-    /// Its time to run ended.
     Expire(u32),
     Kick(u32),
     /// Leased until then: the count is that of reservations.
@@ -67,7 +63,6 @@ pub enum StoredChange {
         /// Its place in the order of burying.
         order: u64,
         count: u32,
-        /// How many of its tries have failed.
         fails: u8,
     },
     /// Lost or released, so often since it was kicked; a delay of zero leaves that as it was, and the job ready.
@@ -76,7 +71,6 @@ pub enum StoredChange {
         delay: Span,
         due: Time,
     },
-    /// It got this priority, where it stands.
     Priority(Priority),
     /// A schedule is due at this time next.
     Scheduled {
@@ -94,9 +88,7 @@ pub struct StoredOptions<'a> {
     pub completion: CompletionPolicy,
     /// What no other job may share.
     pub dedup_key: StoredKey<'a>,
-    /// How long it was to live; [`Span::MAX`] for ever.
     pub ttl: Span,
-    /// When that ends; [`Time::NEVER`] if it does not.
     pub expires: Time,
     /// When it was to become ready; [`Time::NEVER`] if that was not said.
     pub start: Time,
@@ -148,7 +140,6 @@ pub enum StoredTies<'a> {
 /// Reads the next group from bytes, and returns what is behind it.
 pub type ReadTie = for<'a> fn(&'a [u8]) -> Option<(StoredTie<'a>, &'a [u8])>;
 
-/// A group of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredTie<'a> {
     pub name: Cow<'a, [u8]>,

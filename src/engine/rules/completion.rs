@@ -22,10 +22,8 @@ use crate::engine::log::change::{Change, MemberGone};
 use crate::engine::rules::failures::Failed;
 use crate::engine::Engine;
 
-/// Why an outcome was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotCompleted {
-    /// There is no such job.
     NotFound,
     /// It had an outcome before, which stays.
     Final,
@@ -547,7 +545,6 @@ impl Engine {
         job.is_some_and(|job| job.state() == State::Finished && !job.is_volatile())
     }
 
-    /// The extras of a job, if it has one.
     pub fn extras(&self, job: &Job) -> Option<&JobExtras> {
         if !job.is_bound() {
             return None;

@@ -117,7 +117,6 @@ impl Engine {
         (Progress::Done, found)
     }
 
-    /// The key with this number, which outlives its job.
     pub fn ended_key(&self, number: u32) -> &EndedKey {
         self.store.ended_keys.get(number)
     }

@@ -28,11 +28,9 @@ pub const LONGEST_REASON: usize = 4096;
 /// Bytes of account that the reason of a failure may take beside its own.
 const REASON_COST: u64 = 256;
 
-/// How often a job may be tried.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     tries: u8,
-    /// Seconds of the delay after the first failed try.
     backoff: u32,
     /// They are those of its tube, whose delays vary a little, so that what failed together is not tried together.
     of_tube: bool,
@@ -41,7 +39,6 @@ struct Bounds {
 /// What became of a job that its worker failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failed {
-    /// It is tried again after this delay.
     Retried(Span),
     /// That was its last try: it is buried, or over.
     GivenUp,

@@ -20,7 +20,6 @@ use crate::engine::log::change::{Change, LoggedGroup};
 use crate::engine::Engine;
 
 impl Engine {
-    /// The group with this name.
     pub(in crate::engine) fn find_group(&self, name: &Name) -> Option<u32> {
         self.store.groups.find(name, self.tubes.hash(name.key()))
     }

@@ -27,9 +27,7 @@ const COPIED: u64 = 1024;
 /// What became of a time at which a schedule was due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::engine) enum Run {
-    /// Its copy has this ID.
     Put(JobId),
-    /// The last copy still exists.
     Skipped,
 }
 

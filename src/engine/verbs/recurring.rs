@@ -18,7 +18,6 @@ use crate::engine::log::log_room::logged_schedule;
 use crate::engine::rules::schedules::Run;
 use crate::engine::{Engine, Refused, JOB_COST};
 
-/// A schedule that is put.
 struct NewSchedule {
     name: Name,
     when: Name,

@@ -17,7 +17,6 @@ use crate::engine::Engine;
 
 #[derive(Debug)]
 pub enum Reserve<'a> {
-    /// This job is the client's now.
     Job(JobView<'a>),
     /// No job, and no waiting for one.
     NoJob(NoJob),
@@ -27,7 +26,6 @@ pub enum Reserve<'a> {
 
 #[derive(Debug)]
 pub enum Grab<'a> {
-    /// This job is the client's now.
     Job(JobView<'a>),
     NoJob,
     /// The client watches too many tubes for one turn: it must grab again in another one, before it does anything else.
@@ -49,9 +47,7 @@ pub enum Awaited<'a> {
 /// What [`Engine::wait_end`] has found out about the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobEnd {
-    /// The job is there, and it is buried.
     Buried,
-    /// There is no such job.
     NotFound,
     /// It has not ended, and the client does not wait.
     TimedOut,
@@ -65,7 +61,6 @@ pub enum JobEnd {
 const WAITER_COST: u64 = 512;
 
 impl<'a> Grab<'a> {
-    /// The job, if there is one at once.
     pub fn job(self) -> Option<JobView<'a>> {
         match self {
             Grab::Job(job) => Some(job),

@@ -16,12 +16,9 @@ use crate::engine::log::change::Change;
 use crate::engine::log::log_room::logged_options;
 use crate::engine::{Engine, JOB_COST};
 
-/// Why a job was not put.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// The engine takes no jobs any more.
     Draining,
-    /// The engine's memory is used up.
     OutOfMemory,
     /// Another job has the number that no two may have.
     Duplicate,

@@ -25,9 +25,7 @@ pub struct Tags {
     pub tries: u8,
     /// Seconds of the delay after the first lost reservation; it doubles with each one.
     pub backoff: u32,
-    /// How many of its tries are already used up.
     pub fails: u8,
-    /// Why the last one failed.
     pub reason: Option<Box<[u8]>>,
     /// How long it may wait; [`Span::MAX`] for ever.
     pub ttl: Span,
@@ -64,9 +62,7 @@ pub enum Tagged {
     New(JobId),
     /// This one has the key.
     Duplicate {
-        /// The number of that job.
         id: JobId,
-        /// The state in which that job is.
         state: State,
         /// Its priority, if the duplicate was more urgent and raised it.
         raised: Option<Priority>,

@@ -12,7 +12,6 @@ use crate::engine::data::tube_settings::{TubeSettings, RULES_COST, UNLIMITED};
 use crate::engine::log::change::Change;
 use crate::engine::{Engine, OverLimit};
 
-/// How many dead-letter tubes may follow one another.
 const LONGEST_CHAIN: usize = 16;
 
 /// Why a tube was not given its settings.

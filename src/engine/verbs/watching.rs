@@ -21,7 +21,6 @@ const MAX_KEPT: usize = 10_000;
 pub enum Dropped {
     /// It is not kept any more.
     Done,
-    /// There is no such tube.
     Unknown,
     /// A client uses or watches it, or it has jobs to be done.
     InUse,
@@ -48,7 +47,6 @@ enum Pass {
 }
 
 impl WantedTubes {
-    /// Of these names, with a space between each two.
     pub fn new(names: Box<[u8]>) -> WantedTubes {
         WantedTubes { names, at: 0, mark: 0, pass: Pass::Mark }
     }
@@ -165,7 +163,6 @@ impl Engine {
         }
     }
 
-    /// Sets how the client chooses among its watched tubes.
     pub fn set_reserve_mode(&mut self, client: ClientId, mode: ReserveMode) {
         self.clients[client].mode = mode;
     }
@@ -284,12 +281,10 @@ impl Engine {
         Dropped::Done
     }
 
-    /// The name of the tube that the client uses.
     pub fn used(&self, client: ClientId) -> &[u8] {
         &self.tubes.get(self.clients[client].used).name
     }
 
-    /// The names of the tubes that the client watches.
     pub fn watched(&self, client: ClientId) -> impl Iterator<Item = &[u8]> {
         let watched = &self.clients[client].watched;
         watched.iter().map(|watch| &*self.tubes.get(self.clients.watches.get(watch).tube).name)

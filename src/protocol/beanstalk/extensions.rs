@@ -3,7 +3,6 @@
 //! Owns the words and which of them are on. Without a word, its commands and tags mean what they mean to beanstalkd.
 //! Must not know what they do.
 
-/// Something that beanstalkd has not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // the table says what each is
 pub enum Extension {
@@ -93,7 +92,6 @@ impl Extensions {
         Ok(chosen)
     }
 
-    /// The set with this extension in it.
     #[must_use]
     pub const fn with(self, extension: Extension) -> Extensions {
         Extensions(self.0 | 1 << extension as u32)

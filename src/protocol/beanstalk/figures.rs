@@ -12,9 +12,7 @@ use crate::shared::role::RoleFigures;
 pub struct QueueFigures<'a> {
     /// The engine's, without clients of HTTP.
     pub stats: Stats,
-    /// If it is one of several servers.
     pub role: Option<RoleFigures>,
-    /// How often each command was given.
     pub counters: &'a CommandCounters,
     pub facts: &'a Facts,
     pub usage: Usage,
@@ -55,22 +53,17 @@ pub enum FigureValue<'a> {
     Text(&'a [u8]),
 }
 
-/// A figure: its key, and where it is found.
 pub struct Figure<F> {
     pub name: &'static str,
     pub of: F,
 }
 
-/// Finds a figure of the server.
 pub type OfServer = for<'a> fn(&'a QueueFigures) -> FigureValue<'a>;
 
-/// Finds a figure of a server's part among several.
 pub type OfRole = for<'a> fn(&'a RoleFigures) -> FigureValue<'a>;
 
-/// Finds a figure of a tube.
 pub type TubeFigure = fn(&TubeStats) -> u64;
 
-/// Finds how often something has happened to a job.
 pub type OfHistory = fn(&History) -> u32;
 
 const fn row<F: Copy>(name: &'static str, of: F) -> Figure<F> {

@@ -35,7 +35,6 @@ pub const NOT_DRAINING: &[u8] = b"NOT_DRAINING\r\n";
 pub const TIMED_OUT: &[u8] = b"TIMED_OUT\r\n";
 pub const DEADLINE_SOON: &[u8] = b"DEADLINE_SOON\r\n";
 
-/// A reply of fixed words.
 pub fn words(out: &mut Output, words: &[u8]) {
     out.text().extend_from_slice(words);
 }
@@ -45,7 +44,6 @@ pub fn found(out: &mut Output, found: bool, done: &[u8]) {
     words(out, if found { done } else { NOT_FOUND });
 }
 
-/// A word and a number.
 pub fn numbered(out: &mut Output, word: &[u8], number: u64) {
     let text = out.text();
     text.extend_from_slice(word);
@@ -54,7 +52,6 @@ pub fn numbered(out: &mut Output, word: &[u8], number: u64) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// A word and two numbers.
 pub fn pair(out: &mut Output, word: &[u8], first: u64, second: u64) {
     let text = out.text();
     text.extend_from_slice(word);

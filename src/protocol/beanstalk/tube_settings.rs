@@ -115,7 +115,6 @@ pub fn read(text: &[u8]) -> Option<TubeSettings> {
     left.is_empty().then_some(settings)
 }
 
-/// Returns the settings as [`read`] takes them.
 pub fn written(settings: &TubeSettings) -> Vec<u8> {
     let mut text = Vec::new();
     for row in &SETTINGS {

@@ -31,7 +31,6 @@ pub enum AdminCommand {
     Wrong(Box<[u8]>),
 }
 
-/// What a list is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // each is the command of its name
 pub enum ListKind {
@@ -43,14 +42,11 @@ pub enum ListKind {
 }
 
 pub struct TextCommand {
-    /// The words that it begins with.
     pub words: &'static str,
-    /// What a client must be allowed to do.
     pub need: Need,
     pub arguments: &'static str,
     /// Reads the arguments; none if there are too few.
     parse: fn(&[&[u8]]) -> Option<AdminCommand>,
-    /// What it does, in one line.
     pub summary: &'static str,
 }
 

@@ -14,13 +14,11 @@ use crate::access::Need;
 use crate::engine::{Body, DedupKey, Priority, Span, Time, PRIORITY_CLASSES};
 use crate::protocol::text::{strtoll, upto};
 
-/// Reads the arguments of a packet.
 pub type Parse = fn(&[&[u8]]) -> Result<Command, Fault>;
 
 pub struct Packet {
     /// Which packet; rows stand in the order of their numbers.
     pub kind: Kind,
-    /// What a client must be allowed to do.
     pub need: Need,
     /// Its name in the protocol document.
     pub name: &'static str,
@@ -30,7 +28,6 @@ pub struct Packet {
     pub data: bool,
     /// Reads the arguments, as many as there must be; the data are added later. None: the server does not take it.
     pub parse: Option<Parse>,
-    /// What it does, in one line.
     pub summary: &'static str,
 }
 

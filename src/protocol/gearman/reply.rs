@@ -85,7 +85,6 @@ pub fn error(out: &mut Output, fault: &Fault) {
     packet(out, Kind::Error, &[fault.code.as_bytes(), b"\0", fault.text.as_bytes()], None);
 }
 
-/// The handle of a job, as bytes.
 pub fn handle(prefix: &[u8], id: JobId) -> Vec<u8> {
     let mut handle = Vec::with_capacity(63);
     push_handle(&mut handle, prefix, id);
@@ -95,13 +94,11 @@ pub fn handle(prefix: &[u8], id: JobId) -> Vec<u8> {
 /// What GET_STATUS and GET_STATUS_UNIQUE tell about a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
-    /// There is such a job.
     pub known: bool,
     /// A worker is at it.
     pub running: bool,
     /// Numerator and denominator of the last WORK_STATUS.
     pub progress: (u32, u32),
-    /// How many clients wait for it.
     pub waiting: usize,
 }
 

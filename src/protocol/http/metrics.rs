@@ -129,7 +129,6 @@ const RANKS: u8 = 3;
 /// Bytes of account of a name that was shown, beside its own.
 const SHOWN_COST: u64 = 48;
 
-/// Which tubes a scrape is about.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TubeChoice {
     /// The tube with this name alone.
@@ -141,7 +140,6 @@ pub struct TubeChoice {
 }
 
 impl TubeChoice {
-    /// Bytes of memory beside itself.
     pub fn footprint(&self) -> usize {
         self.filter.len() + self.only.as_ref().map_or(0, |name| name.len())
     }
@@ -169,10 +167,8 @@ pub struct Scrape {
     sums: VisibleSums,
     /// What the client may see of the server's figures, once that is known.
     stats: Option<Stats>,
-    /// The number of the next tube.
     next: u32,
     pass: u8,
-    /// There are more tubes than may be shown.
     is_ranked: bool,
     /// Tubes that were asked for and may be seen.
     matching: usize,
@@ -197,7 +193,6 @@ impl Scrape {
         self.choice.only.as_deref()
     }
 
-    /// Bytes of memory that it takes.
     pub fn footprint(&self) -> u64 {
         let own = (size_of::<Scrape>() + self.choice.footprint()) as u64 + self.names_size;
         own + self.samples.iter().map(|samples| samples.footprint()).sum::<u64>()
@@ -229,7 +224,6 @@ impl Scrape {
         self.add(tube, gearman)
     }
 
-    /// Goes on with the passes over the tubes.
     fn show_tubes(&mut self, context: &mut Context) -> Progress {
         let Context { engine, access, now, settings, .. } = context;
         let (most, gearman) = (settings.http.metrics_tubes, settings.http.spoken.contains(&Wire::Gearman));
@@ -259,7 +253,6 @@ impl Scrape {
         Progress::Done
     }
 
-    /// Goes on with the ages of the oldest jobs.
     fn find_ages(&mut self, context: &mut Context) -> Progress {
         let Context { engine, now, .. } = context;
         loop {
@@ -294,7 +287,6 @@ impl Scrape {
         bytes
     }
 
-    /// The text: what concerns the whole server, then tubes.
     fn finish(self, context: &Context) -> Output {
         let mut out = Output::new();
         let text = out.text();
@@ -323,14 +315,12 @@ impl Scrape {
     }
 }
 
-/// What the metrics of the server are about.
 struct Server<'a> {
     figures: QueueFigures<'a>,
     context: &'a Context<'a>,
     /// Ages of the oldest jobs, if the client may see all tubes.
     ages: Option<[Span; 3]>,
     latencies: Latencies,
-    /// The number of tubes that are not shown.
     omitted: usize,
 }
 
@@ -349,7 +339,6 @@ impl Server<'_> {
     }
 }
 
-/// The samples of a metric.
 struct Samples<'a> {
     text: &'a mut Vec<u8>,
     name: &'static str,

@@ -4,7 +4,6 @@
 
 use crate::access::Digest;
 
-/// How something is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
     Get,
@@ -29,7 +28,6 @@ pub struct RequestHead {
     pub token: Option<Digest>,
 }
 
-/// Why a request is not carried out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     pub status: u16,

@@ -33,22 +33,18 @@ pub enum CommandName {
 
 pub struct CommandRow {
     pub name: CommandName,
-    /// What a client must be allowed to do.
     pub need: Need,
     pub word: &'static str,
     /// The second one, where the first is not enough; it counts as an argument to nobody.
     pub object: &'static str,
     pub arguments: &'static str,
-    /// How many arguments at least.
     pub fewest: usize,
     pub most: usize,
-    /// How many flags at most, known or not.
     pub flags: usize,
     /// For a command with data, whose size is its last argument: the error for a wrong size or end.
     pub data: Option<Words>,
     /// Checks and reads arguments and flags.
     pub parse: fn(&Line) -> Result<Command, Words>,
-    /// What it does, in one line.
     pub summary: &'static str,
 }
 
@@ -64,7 +60,6 @@ const MAX_FLAGS: usize = 64;
 pub struct Line<'a> {
     /// The first ones, without the words that name the command.
     pub arguments: Vec<&'a [u8]>,
-    /// The number of all arguments.
     count: usize,
     /// Everything behind the first word.
     text: &'a [u8],

@@ -23,7 +23,6 @@ pub const MAX_NAME: usize = 255;
 /// Most blocks of one inspection.
 pub const MAX_LIMIT: u64 = 100;
 
-/// Whether the bytes are a legal name.
 pub fn is_name(name: &[u8]) -> bool {
     let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
     (1..=MAX_NAME).contains(&name.len()) && name.iter().all(legal)

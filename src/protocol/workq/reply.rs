@@ -46,7 +46,6 @@ pub const QUEUE_FULL: Words = b"-SERVER-ERROR Queue full\r\n";
 pub const TOO_MANY_NAMES: Words = b"-SERVER-ERROR Too many names\r\n";
 pub const TOO_MANY_CONNECTIONS: Words = b"-SERVER-ERROR Too many connections\r\n";
 
-/// A reply of fixed words.
 pub fn words(out: &mut Output, words: Words) {
     out.text().extend_from_slice(words);
 }

@@ -5,7 +5,6 @@
 use crate::engine::{JobId, UUID_HYPHENS};
 use crate::protocol::text::hex_digit;
 
-/// The sixteen bytes of a UUID.
 pub type Uuid = [u8; 16];
 
 /// What every derived UUID begins with: "beanpol" in ASCII, but for the version 4 in the high half of the seventh byte,

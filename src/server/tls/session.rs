@@ -70,10 +70,8 @@ pub struct TlsSession {
     broken: bool,
 }
 
-/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrived {
-    /// The number of bytes read from the socket.
     pub count: usize,
     pub more: bool,
     /// The peer will send nothing more.

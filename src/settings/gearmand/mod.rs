@@ -24,19 +24,15 @@ pub const CONFIG_FILE: &str = "/etc/gearmand.conf";
 /// Where gearmand logs in the background unless told otherwise.
 const LOG_FILE: &str = "/var/log/gearmand.log";
 
-/// What the command line asks for.
 #[derive(Debug)]
 pub enum GearmandAction {
     Run(Box<Gearmand>),
     /// The arguments are right, and only that was asked for (`--check-args`).
     Checked,
-    /// Print the version and end.
     Version,
-    /// Print the usage and end.
     Help,
 }
 
-/// Where lines of log go.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Log {
     Stderr,
@@ -48,7 +44,6 @@ pub enum Log {
 #[derive(Debug)]
 pub struct Gearmand {
     pub settings: Settings,
-    /// Where lines of log go.
     pub log: Log,
     /// The most detailed lines that are written to the log.
     pub level: LevelFilter,
