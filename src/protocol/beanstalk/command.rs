@@ -107,6 +107,8 @@ pub enum Command {
     ReserveMode(ReserveMode),
     /// The SHA-256 of the token, which itself is kept nowhere.
     Auth(Digest),
+    /// Has no progress before its turn: a client can send thousands in one packet.
+    Stats,
     /// A command that may take several turns.
     Long(Box<Long>),
     Quit,

@@ -176,7 +176,7 @@ pub const COMMANDS: [CommandRow; 49] = [
     ours(Extension::Grp, row(CommandName::StatsGroup, Need::LOOK_NAMED, "stats-group ", "<group>", |args, _| is_tube_name(args).then(|| Command::StatsGroup(args.into())), "statistics of a group of jobs")),
     ours(Extension::StatsTubes, row(CommandName::StatsTubes, Need::LOOK_ANY, "stats-tubes", "", |args, _| alone(args, Long::StatsTubes(PartialList::new(0))), "statistics of all tubes")),
     row(CommandName::StatsTube, Need::LOOK_NAMED, "stats-tube ", "<tube>", |args, on| tube(args, on).map(|tube| Command::from(Long::StatsTube(FindOldest::new(tube)))), "statistics of a tube"),
-    row(CommandName::Stats, Need::LOOK_ANY, "stats", "", |args, _| alone(args, Long::Stats(None)), "statistics of the server"),
+    row(CommandName::Stats, Need::LOOK_ANY, "stats", "", |args, _| alone(args, Command::Stats), "statistics of the server"),
     row(CommandName::Use, Need::USE_NAMED, "use ", "<tube>", |args, on| tube(args, on).map(Command::Use), "choose the tube that jobs are put into"),
     row(CommandName::Watch, Need::TAKE_NAMED, "watch ", "<tube> [<weight>]", watch, "add a tube to those that jobs are reserved from"),
     row(CommandName::Ignore, Need::OPEN, "ignore ", "<tube>", |args, on| tube(args, on).map(Command::Ignore), "take a tube from those"),

@@ -21,8 +21,7 @@ pub enum Long {
     /// The list is `None` until all tubes did not fit into the first turn.
     ListTubes(Option<PartialList>),
     StatsTubes(PartialList),
-    /// `None` until its first turn: a client can send thousands of these in one packet.
-    Stats(Option<Box<VisibleSums>>),
+    Stats(Box<VisibleSums>),
     ListTubesWatched(PartialList),
     ListKeys(PartialList),
     ListConnections(Box<ConnectionPage>),
@@ -108,8 +107,8 @@ impl Long {
             Long::StatsTube(find) => find.footprint(),
             Long::PeekReserved(find) => find.footprint(),
             Long::ListConnections(page) => size_of_val(&**page) as u64 + page.footprint(),
-            Long::Stats(Some(_)) => size_of::<VisibleSums>() as u64,
-            Long::Kick(_) | Long::ListTubes(None) | Long::Stats(None) | Long::TouchAll(_) | Long::Report(..) => 0,
+            Long::Stats(sums) => size_of_val(&**sums) as u64,
+            Long::Kick(_) | Long::ListTubes(None) | Long::TouchAll(_) | Long::Report(..) => 0,
         }
     }
 }

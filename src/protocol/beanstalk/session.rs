@@ -69,6 +69,7 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         Command::Fail { id, pri, reason } => extended::fail(id, pri, reason.bytes(), context, out),
         Command::LimitTube { tube, most } => extended::limit_tube(&tube, most, context, out),
         Command::Auth(digest) => return auth(digest, context, out),
+        Command::Stats => return begin(Box::new(Long::Stats(Box::default())), context, out),
         Command::Long(long) => return begin(long, context, out),
         Command::Quit => return Flow::Close,
         Command::BadFormat => reply::words(out, reply::BAD_FORMAT),
@@ -161,7 +162,7 @@ fn go_on(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress {
         Long::StatsTubes(list) => stats_tubes(list, context, out),
         Long::Stats(sums) => {
             // Figures of jobs and tubes include those that the client may see.
-            let Some(figures) = sums.get_or_insert_default().go_on(context) else { return Progress::More };
+            let Some(figures) = sums.go_on(context) else { return Progress::More };
             let figures = QueueFigures::of(figures, context);
             reply::yaml(out, Some(yaml::stats(&figures, context.settings.extensions)));
             Progress::Done
