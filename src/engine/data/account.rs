@@ -1,4 +1,4 @@
-//! The memory account: what everything that clients caused takes, in bytes.
+//! The memory account: the memory of everything that clients caused, in bytes.
 //!
 //! Owns the sums by kind. Must not refuse anything: `rules/memory.rs` enforces the limit.
 

@@ -315,7 +315,7 @@ impl Bodies {
         }
     }
 
-    /// Takes the removed large bodies, to be freed without holding up anyone.
+    /// Takes the removed large bodies, to be freed without delaying other work.
     pub fn take_released(&mut self) -> Vec<Body> {
         std::mem::take(&mut self.released)
     }

@@ -11,12 +11,12 @@ const ERA: i64 = 146_097;
 /// Days from 0000-03-01 to 1970-01-01.
 const EPOCH: i64 = 719_468;
 
-/// Days from 1970-01-01 to a date, negative before it. `month` and `day` count from 1. A date that is not in the
-/// calendar gives a day that [`date_of`] does not turn back.
+/// Days from 1970-01-01 to a date, negative before it. `month` and `day` count from 1. A date that does not exist gives
+/// a day that [`date_of`] converts to another date.
 pub fn day_of(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    // 306 days are from March to the end of the year.
+    // March to December have 306 days.
     year * 365 + leap_days + (month * 306 + 5) / 10 + day - 1 - EPOCH
 }
 
@@ -31,7 +31,7 @@ pub fn date_of(day: i64) -> (i64, i64, i64) {
     (era * 400 + year + next, month, day)
 }
 
-/// Appends a moment, in seconds since 1970, as `YYYY-MM-DDTHH:MM:SS`. Years have four digits, as RFC 3339 wants them.
+/// Appends a moment, in seconds since 1970, as `YYYY-MM-DDTHH:MM:SS`. Years have four digits, as RFC 3339 requires.
 pub fn push_moment(out: &mut Vec<u8>, seconds: u64) {
     let (year, month, day) = date_of((seconds / DAY) as i64);
     let of_day = seconds % DAY;

@@ -50,7 +50,7 @@ pub enum ReservePolicy {
     Lease,
 }
 
-/// Whether a client is to be notified of work.
+/// The notification state of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IdleState {
     #[default]

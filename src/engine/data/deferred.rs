@@ -24,13 +24,13 @@ pub(in crate::engine) enum Deferred {
     /// Clients wait for the outcome of a finished job. The extras have outlived the job, and stay until all clients are
     /// notified.
     Tell { extras: u32, job: JobId, outcome: Arc<Outcome>, logged: bool },
-    /// Jobs waited for the group with this number, and need not any more.
+    /// Jobs whose waits for the group with this number have ended are still to be released.
     Release(u32),
     /// A long command whose client has disconnected.
     LongCommand(LongCommand),
 }
 
-/// The maximum number of commands without clients in progress. Further ones end with their clients, so that nobody
+/// The maximum number of commands without clients in progress. Further ones end with their clients, so that no client
 /// delays other work by disconnecting repeatedly.
 pub(in crate::engine) const MOST_OPERATIONS: usize = 64;
 

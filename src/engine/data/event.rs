@@ -16,7 +16,7 @@ pub enum Outcome {
     Failed(Body),
     /// The job failed with an explanation from the worker.
     Fault(Body),
-    /// The job was deleted, or its time to live ended, before anyone did it.
+    /// The job was deleted, or its time to live ended, before a worker completed it.
     Gone,
 }
 

@@ -185,7 +185,7 @@ impl Groups {
         self.ends += end_size(self.groups.get(group).name.length());
     }
 
-    /// Has the job in `slot`, which has this ID, wait for a group; see [`Groups::enqueue`].
+    /// Makes the job in `slot`, which has this ID, wait for a group; see [`Groups::enqueue`].
     pub fn add_wait(&mut self, slot: u32, id: u64, group: u32, need: u32) {
         let next = self.waiters.get(slot);
         let wait = Wait { group, next, slot, need, links: Links::NONE, id, queued: false };

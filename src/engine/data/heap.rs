@@ -1,8 +1,8 @@
 //! A four-way heap whose members know their position, so that any of them can be removed or moved in logarithmic time.
 //!
 //! Owns the order. A four-way heap has half the levels of a binary one, and the four children of a node share cache
-//! lines. While members come in order and leave from the front, the heap is a sorted queue, and nobody moves. Must not
-//! know what its members are; the store of the members is notified of every move.
+//! lines. While members come in order and leave from the front, the heap is a sorted queue, and no member moves. Must
+//! not know what its members are; the store of the members is notified of every move.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -30,7 +30,8 @@ impl<T: Placed> Places for Slots<T> {
 /// A heap below this capacity keeps its memory when it becomes empty.
 const KEEP: usize = 64;
 
-/// Members that may leave from the front before the others must move, so that no place is [`NIL`](super::list::NIL).
+/// The number of members that may leave from the front before the others must move, so that no place is
+/// [`NIL`](super::list::NIL).
 const MOST_LEFT: u32 = u32::MAX / 2;
 
 /// Smallest key first. The keys of members must differ or be interchangeable.
@@ -237,7 +238,7 @@ mod tests {
         assert!(out.windows(2).all(|pair| pair[0] < pair[1]));
     }
 
-    /// Members come in order and leave from the front, then now and then not.
+    /// Members come in order and leave from the front at first, and not always later.
     #[test]
     fn a_queue_that_becomes_a_heap_keeps_its_order() {
         for odd in [u64::MAX, 1000, 7] {

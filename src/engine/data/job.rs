@@ -69,7 +69,7 @@ pub enum Cause {
     Finish,
     /// The jobs that it waited for have ended.
     Free,
-    /// The same, and its delay has not ended.
+    /// The jobs that it waited for have ended, but its delay has not.
     FreeLater,
 }
 
@@ -86,7 +86,7 @@ impl Cause {
 }
 
 impl State {
-    /// The states of unfinished jobs, without those that only put copies of themselves.
+    /// The states of unfinished jobs, without schedules.
     pub const UNFINISHED: [State; 5] = [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Held];
 
     /// The states of unfinished jobs and of schedules, in their order.
@@ -105,7 +105,7 @@ impl State {
         }
     }
 
-    /// The state with this name; not of finished jobs.
+    /// The state with this name, except for finished jobs.
     pub fn named(word: &[u8]) -> Option<State> {
         State::LISTED.into_iter().find(|state| state.word().as_bytes() == word)
     }
@@ -273,7 +273,7 @@ impl Job {
         self.fails
     }
 
-    /// Changes to the state that `cause` leads to. Panics if the table has no such transition.
+    /// Returns the job with this state, as the log describes it.
     pub(in crate::engine) fn transition(&mut self, cause: Cause) {
         self.state = self.state.after(cause).expect("a transition that the table has");
     }
@@ -287,7 +287,7 @@ impl Job {
         self.details.count(what);
     }
 
-    /// What happens to it when a worker completes it or is lost.
+    /// Returns what happens to the job when a worker completes it or is lost.
     pub fn completion(&self) -> CompletionPolicy {
         self.completion
     }
@@ -344,12 +344,12 @@ impl Job {
         self.marks & (BOUND | TIED) != 0
     }
 
-    /// The job, which is in no queue yet, waits for other jobs.
+    /// Makes the job, which is in no queue yet, wait for other jobs.
     pub(in crate::engine) fn hold(&mut self) {
         self.state = State::Held;
     }
 
-    /// The job, which is in no queue yet, puts copies of itself, the first one at `due`.
+    /// Makes the job, which is in no queue yet, a schedule, whose first copy is due at `due`.
     pub(in crate::engine) fn schedule(&mut self, due: Time) {
         (self.state, self.due) = (State::Scheduled, due);
         self.set_tied(true);

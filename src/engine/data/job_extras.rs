@@ -233,7 +233,7 @@ impl Placed for JobExtras {
 #[derive(Debug, Default)]
 struct OfJob(Slab<Attachment>);
 
-/// The same attachments, linked by client.
+/// The attachments, linked by client.
 struct OfClient<'a>(&'a mut Slab<Attachment>);
 
 impl Linked for OfJob {

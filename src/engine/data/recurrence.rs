@@ -49,13 +49,13 @@ pub struct Minutes {
 pub enum Recurrence {
     /// At the minutes that match.
     Minutes(Minutes),
-    /// After so many seconds each, at least one.
+    /// At intervals of this many seconds, at least one.
     Every(u32),
 }
 
 impl Minutes {
-    /// The minutes with these values, which are in their ranges; `None` stands for all values. Days of the week count
-    /// from Sunday.
+    /// The minutes with these values, which are in their ranges; `None` means all values. Days of the week count from
+    /// Sunday.
     pub fn at(values: [Option<u8>; 5]) -> Minutes {
         let all = FIELDS.map(|(least, most, _)| (least..=most).fold(0, |set, value| set | 1u64 << value));
         let mut sets = all;
@@ -83,7 +83,7 @@ impl Minutes {
         self.sets[field] >> value & 1 == 1
     }
 
-    /// Returns `true` if there is such a date at all.
+    /// Returns `true` if any date matches.
     fn is_possible(&self) -> bool {
         const LENGTHS: [u64; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
         let has_date = |month: u64| (1..=LENGTHS[month as usize - 1]).any(|day| self.has(2, day));
@@ -130,8 +130,8 @@ impl Minutes {
 }
 
 impl Recurrence {
-    /// Reads a number of seconds, the five fields of cron, or a nickname of theirs. `None` if the text is malformed or
-    /// too long, or if the time never comes.
+    /// Parses a number of seconds, the five fields of cron, or a nickname. `None` if the text is malformed or too long,
+    /// or if the time never comes.
     pub fn parse(text: &[u8]) -> Option<Recurrence> {
         if text.len() > LONGEST_RECURRENCE {
             return None;
@@ -144,7 +144,7 @@ impl Recurrence {
         minutes.is_possible().then_some(Recurrence::Minutes(minutes))
     }
 
-    /// The next time after `now`, of something that was due at `last`.
+    /// Returns the next time after `now` of something that was due at `last`.
     pub fn after(&self, last: Time, now: Time) -> Time {
         match self {
             Recurrence::Minutes(minutes) => minutes.next(now + Span::from_nanos(1)).unwrap_or(Time::NEVER),
@@ -156,7 +156,7 @@ impl Recurrence {
         }
     }
 
-    /// The first time of something that begins at `now`, but not before `delay` has passed.
+    /// Returns the first time of something that begins at `now`, but not before `delay` has passed.
     pub fn first(&self, now: Time, delay: Span) -> Time {
         match self {
             Recurrence::Every(_) if delay > Span::ZERO => now + delay,
@@ -165,8 +165,8 @@ impl Recurrence {
         }
     }
 
-    /// When something is due that was due at `due`, if the clock may have been set back since: never later than the
-    /// second time from `now` on, or from the end of its `delay`.
+    /// Returns when something that was due at `due` is due if the clock may have been set back since: never later than
+    /// the second time after `now`, or after the end of its `delay`.
     pub fn bounded(&self, due: Time, now: Time, delay: Span) -> Time {
         let begin = now + delay;
         match self {
@@ -176,7 +176,7 @@ impl Recurrence {
     }
 }
 
-/// Reads a field of cron: a list of values and ranges, each perhaps with a step.
+/// Parses a field of cron: a list of values and ranges, each with an optional step.
 fn read_field(field: &[u8], range: &(u8, u8, &[&str])) -> Option<u64> {
     let (least, most, _) = *range;
     let mut set = 0;
@@ -190,7 +190,7 @@ fn read_field(field: &[u8], range: &(u8, u8, &[&str])) -> Option<u64> {
             Some(at) => (value(values.get(..at)?, range)?, value(values.get(at + 1..)?, range)?),
             None => {
                 let first = value(values, range)?;
-                // As in cron, a step behind one value goes up to the largest.
+                // As in cron, a single value with a step extends to the largest value.
                 (first, if step.is_some() { most } else { first })
             }
         };
@@ -203,14 +203,14 @@ fn read_field(field: &[u8], range: &(u8, u8, &[&str])) -> Option<u64> {
     Some(set)
 }
 
-/// A value of a field: a number in its range, or a name.
+/// Parses a value of a field: a number in its range, or a name.
 fn value(text: &[u8], (least, most, names): &(u8, u8, &[&str])) -> Option<u8> {
     let named = names.iter().position(|name| text.eq_ignore_ascii_case(name.as_bytes()));
     let value = named.map(|place| *least + place as u8).or_else(|| u8::try_from(number(text)?).ok());
     value.filter(|value| (*least..=*most).contains(value))
 }
 
-/// A number of up to ten digits and nothing else.
+/// Parses a number of up to ten digits.
 fn number(text: &[u8]) -> Option<u64> {
     let digits = (1..=10).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
     digits.then(|| text.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn every_time_matches_and_none_between_does() {
-        // Slowly, by each minute of a year.
+        // Compares with a check of each minute of a year.
         for text in ["*/17 3-5 * * *", "0 0 29 feb *", "7 7 13 * fri", "0 */6 1-7 * mon"] {
             let Some(Recurrence::Minutes(minutes)) = Recurrence::parse(text.as_bytes()) else { panic!("{text}") };
             let mut next = minutes.next(at(NOW)).expect("a time");

@@ -40,7 +40,7 @@ impl CopyTags {
     pub const NONE: &CopyTags =
         &CopyTags { ttl: Span::MAX, tries: 0, backoff: 0, keep: 0, concurrency: None, groups: Vec::new() };
 
-    /// Bytes of the names, whatever they are for.
+    /// Returns the length of all names in bytes.
     pub fn names(&self) -> usize {
         let key = self.concurrency.as_ref().map_or(0, |(key, _)| key.length());
         key + self.groups.iter().map(|group| group.name.length()).sum::<usize>()
@@ -57,7 +57,8 @@ pub struct Schedule {
     pub(in crate::engine) count: RunCount,
     /// Unique among the schedules of its tube, and the key of its copies.
     pub(in crate::engine) name: Name,
-    /// When it recurs, as [`Recurrence::parse`] reads it. Most are short, so this takes less memory than the sets.
+    /// The text of its recurrence, for [`Recurrence::parse`]. Most texts are short and take less memory than the parsed
+    /// sets.
     pub(in crate::engine) when: Name,
     tags: Option<Box<CopyTags>>,
 }
@@ -74,7 +75,7 @@ impl Schedule {
         self.tags.as_deref()
     }
 
-    /// The numbers of its runs since it was put under its name.
+    /// The numbers of its runs since it was put with its name.
     pub fn count(&self) -> RunCount {
         self.count
     }
@@ -84,7 +85,7 @@ impl Schedule {
         self.name.length() + self.when.length() + self.tags().map_or(0, CopyTags::names)
     }
 
-    /// When it recurs; never, if the text is none that was ever accepted.
+    /// Returns when it recurs; `None` if its text is not valid.
     pub fn recurrence(&self) -> Option<Recurrence> {
         Recurrence::parse(self.when.key())
     }
@@ -125,7 +126,7 @@ pub struct Schedules {
     order: Heap<(Time, JobId)>,
     /// Bytes of account of all schedules, without their jobs.
     memory: u64,
-    /// What all schedules have counted since the start.
+    /// The numbers of copies put and of runs skipped since the start.
     pub(in crate::engine) total: (u64, u64),
 }
 
@@ -134,12 +135,12 @@ impl Schedules {
         self.store.get(number)
     }
 
-    /// What the schedule with this number has counted.
+    /// Returns the counts of the schedule with this number, mutably.
     pub fn count_mut(&mut self, number: u32) -> &mut RunCount {
         &mut self.store.get_mut(number).count
     }
 
-    /// The number of the schedule with this name, this hash, and a job that is meant.
+    /// Returns the number of the schedule with this name and hash whose job `is_meant` accepts.
     pub fn find(&self, name: &Name, hash: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
         self.index.find(hash as usize, &self.store, |number| {
             let schedule = self.get(number);

@@ -1,6 +1,6 @@
-//! A number for each of a few slots.
+//! A sparse table that maps slots to numbers.
 //!
-//! Owns a sparse table. Most jobs have no such number and take no memory in it. Must not know what the numbers mean.
+//! Owns the table. Most jobs have no number and take no memory in it. Must not know what the numbers mean.
 
 use super::list::NIL;
 

@@ -9,18 +9,18 @@
 /// Steps for moving a job between queues: a few memory accesses that usually miss the CPU's cache.
 pub const MOVE: u64 = 4;
 
-/// Steps of a tube that begins or ends.
+/// Steps for opening or closing a tube.
 pub const TUBE: u64 = 8;
 
-/// Steps of a client that is told something: its news is written into its output, and behind the lock, by the same
-/// thread, to its socket.
+/// Steps for notifying a client: the notification is written into its output, and by the same thread, without the lock,
+/// to its socket.
 pub const TELL: u64 = 32;
 
-/// Bytes of news that are a step more to write to a socket, and the most that one takes at a time.
+/// The number of notification bytes whose write to a socket takes one more step, and the most that one write takes.
 const TOLD: usize = 512;
 const TOLD_MOST: usize = 256 * 1024;
 
-/// Steps of a client that is told so many bytes.
+/// Returns the steps for a notification of this size.
 pub fn telling(bytes: usize) -> u64 {
     TELL + (bytes.min(TOLD_MOST) / TOLD) as u64
 }
@@ -32,15 +32,15 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Without a bound: every verb does all it has to do.
+    /// An unlimited budget: every verb completes.
     pub const ENDLESS: Steps = Steps::new(u64::MAX);
 
     pub const fn new(left: u64) -> Steps {
         Steps { left, used: 0 }
     }
 
-    /// Takes some. A verb takes what it needs for its next piece of work and then looks whether it may go on, so a
-    /// budget is exceeded by one piece at most.
+    /// Uses up steps. A verb takes the steps for its next piece of work and then checks whether it may continue, so it
+    /// exceeds a budget by one piece at most.
     pub fn take(&mut self, steps: u64) {
         self.left = self.left.saturating_sub(steps);
         self.used = self.used.wrapping_add(steps);
@@ -50,7 +50,7 @@ impl Steps {
         self.left
     }
 
-    /// How many were taken since they were granted.
+    /// The number of steps taken since they were granted.
     pub fn used(self) -> u64 {
         self.used
     }
@@ -60,12 +60,12 @@ impl Steps {
     }
 }
 
-/// How far a verb has come that may need more than one turn.
+/// The progress of a verb that may need more than one turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Progress {
     Done,
-    /// The steps are used up: the same verb must be called again in another turn, before any other of this client.
+    /// The steps are used up: the same verb must be called again in another turn, before any other verb of this client.
     More,
 }
 

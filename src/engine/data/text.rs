@@ -1,4 +1,4 @@
-//! Text that several rooms spell alike: legal bytes of a tube's name, hexadecimal digits, UUIDs.
+//! Text formats that several rooms share: legal bytes of a tube's name, hexadecimal digits, UUIDs.
 //!
 //! Owns their only definition. Must not know a protocol.
 

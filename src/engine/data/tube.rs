@@ -110,7 +110,7 @@ impl OldestIds {
     pub(in crate::engine) const DELAYED: usize = 1;
     pub(in crate::engine) const BURIED: usize = 2;
 
-    /// The job with this ID has entered the state, which has `count` jobs now.
+    /// Notes that the job with this ID has entered a state, which now has `count` jobs.
     pub(in crate::engine) fn enter(&mut self, place: usize, id: JobId, count: u64) {
         let oldest = &mut self.0[place];
         if count == 1 || id.0 < *oldest {
@@ -193,7 +193,7 @@ impl Tube {
         }
     }
 
-    /// Returns the same queue, mutably.
+    /// Returns the queue in which clients of this reserve policy wait or are idle, mutably.
     pub(in crate::engine) fn queue_of(&mut self, reserve_policy: ReservePolicy) -> &mut List {
         match reserve_policy {
             ReservePolicy::PerConnection => &mut self.waiting,
@@ -268,8 +268,8 @@ impl Tube {
     }
 }
 
-/// SipHash with a secret, so that nobody can choose names that collide. The secret is passed in, because the engine has
-/// no randomness of its own.
+/// SipHash with a secret, so that no client can choose names that collide. The secret is passed in, because the engine
+/// has no source of randomness.
 #[derive(Debug)]
 struct Secret(u64);
 
@@ -294,7 +294,7 @@ pub struct Tubes {
     store: Slots<Tube, TUBES>,
     by_name: Index,
     secret: Secret,
-    /// The tube that was opened last, which is likely to be opened next: a log's jobs are mostly of few tubes.
+    /// The tube that was opened last, which is likely to be opened next: the jobs of a log are mostly in few tubes.
     recent: u32,
     /// The number of tubes ever opened.
     opened: u32,
@@ -303,7 +303,7 @@ pub struct Tubes {
     pub(in crate::engine) paused: BTreeSet<u32>,
     /// Tubes that stay even if nothing refers to them.
     pub(in crate::engine) kept: usize,
-    /// Bytes of account of all tubes; the default tube counts without its name, which nobody chose.
+    /// Bytes of account of all tubes; the default tube counts without its name, which no client chose.
     memory: u64,
 }
 

@@ -44,7 +44,7 @@ impl<N> Default for TubeSettings<N> {
 }
 
 impl<N> TubeSettings<N> {
-    /// Returns the same settings with another kind of name.
+    /// Returns these settings with another kind of name.
     fn with_dead<M>(&self, dead: Option<M>) -> TubeSettings<M> {
         let TubeSettings { most, tries, backoff, ttl, max, rate, .. } = *self;
         TubeSettings { most, tries, backoff, ttl, dead, max, rate }
@@ -52,14 +52,14 @@ impl<N> TubeSettings<N> {
 }
 
 impl TubeSettings<&[u8]> {
-    /// Returns the settings with a name of their own.
+    /// Returns the settings with an owned name.
     pub fn kept(&self) -> TubeSettings {
         self.with_dead(self.dead.map(Arc::from))
     }
 }
 
 impl TubeSettings {
-    /// Returns the settings as a record has them.
+    /// Returns the settings with a borrowed name, as in a log record.
     pub fn borrowed(&self) -> TubeSettings<&[u8]> {
         self.with_dead(self.dead.as_deref())
     }
@@ -70,7 +70,7 @@ impl TubeSettings {
     }
 }
 
-/// The settings of a tube and what it counts because of them.
+/// The settings of a tube and the counters that they need.
 #[derive(Debug, Default)]
 pub struct TubeRules {
     pub(in crate::engine) settings: TubeSettings,
@@ -80,11 +80,11 @@ pub struct TubeRules {
     window_end: Time,
 }
 
-/// Bytes of account of the rules of a tube beside the name of its dead-letter tube.
+/// Bytes of account of the rules of a tube, in addition to the name of its dead-letter tube.
 pub const RULES_COST: u64 = size_of::<TubeRules>() as u64 + 16;
 
 impl TubeRules {
-    /// Replaces the settings; the window continues if the rate is the same.
+    /// Replaces the settings; the window continues if the rate does not change.
     pub fn set(&mut self, settings: TubeSettings) {
         if self.settings.rate != settings.rate {
             (self.taken, self.window_end) = (0, Time::default());
@@ -116,7 +116,7 @@ impl TubeRules {
         self.taken = 0;
     }
 
-    /// Returns `true` if no job may be reserved while `reserved` are.
+    /// Returns `true` if the settings allow no reservation while this many jobs are reserved.
     pub fn is_spent(&self, reserved: u64) -> bool {
         self.settings.max > 0 && reserved >= self.settings.max.into() || self.opens() != Time::NEVER
     }
