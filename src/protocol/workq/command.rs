@@ -6,7 +6,7 @@ use super::reply::Words;
 use super::uuid::Uuid;
 use crate::engine::{JobPage, NamePage, Priority, Span, WantedTubes};
 
-/// What a request asks for.
+/// A parsed request, without its data.
 #[derive(Debug)]
 #[allow(missing_docs)] // each is the command of its name, with the arguments of its name
 pub enum Command {
@@ -39,30 +39,30 @@ pub enum Command {
         page: Box<JobPage>,
     },
     InspectJob(Uuid),
-    /// Wrong by itself; this is the answer.
+    /// The command is invalid; this is the reply.
     Refused(Words),
-    /// So wrong that the start of the next command is unknown: the connection closes.
+    /// The start of the next command cannot be determined: the connection closes.
     Close(Option<Words>),
 }
 
-/// A job as `add` or `schedule` describes it.
+/// A job as described by `add` or `schedule`.
 #[derive(Debug)]
 pub struct Submission {
-    /// The UUID, which only one job may have.
+    /// The UUID, which must be unique among jobs.
     pub id: Uuid,
     /// The name of its queue.
     pub name: Box<[u8]>,
-    /// How long a lease of it lasts.
+    /// The duration of a lease.
     pub ttr: Span,
-    /// The job, or its outcome, is removed this long after it was added.
+    /// The job, or its outcome, is removed after this time since it was added.
     pub ttl: Span,
-    /// When it is scheduled for, in nanoseconds since the Unix epoch.
+    /// The scheduled time, in nanoseconds since the Unix epoch.
     pub time: Option<i128>,
-    /// In the engine's order: the smallest comes first.
+    /// In the engine's order, which starts with the smallest.
     pub pri: Priority,
-    /// How often it may be leased; 0 means without end.
+    /// The maximum number of leases; 0 means no limit.
     pub max_attempts: u8,
-    /// With how many failures it has failed for good; 0 means one.
+    /// The number of failures after which the job has failed permanently; 0 means one.
     pub max_fails: u8,
 }
 
@@ -72,7 +72,7 @@ impl Command {
         matches!(self, Command::Add(_) | Command::Complete { .. } | Command::Delete(_))
     }
 
-    /// Bytes of memory beside the command itself.
+    /// The memory in use besides the command itself, in bytes.
     pub fn footprint(&self) -> usize {
         match self {
             Command::Add(submission) => size_of::<Submission>() + submission.name.len(),

@@ -1,7 +1,7 @@
-//! THE table of Workq commands: what they are called, what they take, and in which order their fields are checked.
+//! The table of Workq commands: names, arguments, and the order in which fields are checked.
 //!
-//! Owns the words. The decoder walks a row from left to right, as the original does: number of arguments, size and
-//! data, number of flags, fields. Each row's function checks the fields in the order of the original too, because a
+//! Owns the words. The decoder checks a row from left to right, as the original does: number of arguments, size and
+//! data, number of flags, fields. Each row's function also checks the fields in the order of the original, because a
 //! client sees only the first error.
 
 use super::command::{Command, Submission};
@@ -11,7 +11,7 @@ use super::time;
 use crate::access::Need;
 use crate::engine::{JobPage, NamePage, State, WantedTubes};
 
-/// A command, by its place in the table.
+/// A command, identified by its index in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // they are the protocol's words; the table says what each does
 pub enum CommandName {
@@ -35,33 +35,33 @@ pub struct CommandRow {
     pub name: CommandName,
     pub need: Need,
     pub word: &'static str,
-    /// The second one, where the first is not enough; it counts as an argument to nobody.
+    /// The second word of the name, if there is one, which does not count as an argument.
     pub object: &'static str,
     pub arguments: &'static str,
     pub fewest: usize,
     pub most: usize,
     pub flags: usize,
-    /// For a command with data, whose size is its last argument: the error for a wrong size or end.
+    /// For a command with data, whose size is its last argument: the error for an invalid size or end.
     pub data: Option<Words>,
     /// Checks and reads arguments and flags.
     pub parse: fn(&Line) -> Result<Command, Words>,
     pub summary: &'static str,
 }
 
-/// Arguments that are kept apart, one more than any command but `lease` has. A line may have half a million words, and
-/// a list of them would take sixteen times the memory of the line.
+/// The number of arguments that are stored separately: one more than any command but `lease` has. A line may contain
+/// half a million words, and a list of them would take sixteen times the memory of the line.
 const KEPT_ARGUMENTS: usize = 7;
 
-/// Flags that a line may have, known or not.
+/// The maximum number of flags of a line, known or unknown.
 const MAX_FLAGS: usize = 64;
 
-/// The words of a line behind those that name the command.
+/// The words of a line after the command's name.
 #[derive(Debug, Default)]
 pub struct Line<'a> {
-    /// The first ones, without the words that name the command.
+    /// The first arguments.
     pub arguments: Vec<&'a [u8]>,
     count: usize,
-    /// Everything behind the first word.
+    /// The text after the first word.
     text: &'a [u8],
     /// Keys without their hyphen, and values.
     pub flags: Vec<(&'a [u8], &'a [u8])>,
@@ -84,7 +84,7 @@ const fn row(
 const PAYLOAD: Option<Words> = Some(reply::INVALID_PAYLOAD);
 const RESULT: Option<Words> = Some(reply::INVALID_RESULT);
 
-/// See the module's page. That a bad size of `complete` is called one of a payload is the original's way.
+/// See the documentation of the module. Like the original, `complete` reports an invalid size as that of a payload.
 #[rustfmt::skip]
 pub const COMMANDS: [CommandRow; 14] = [
     row((CommandName::Add, Need::PUT_NAMED), ("add", ""), "<id> <name> <ttr> <ttl> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (5, 5, 3), PAYLOAD, |line| add(line, false), "queue a job"),
@@ -103,10 +103,10 @@ pub const COMMANDS: [CommandRow; 14] = [
     row((CommandName::InspectJob, Need::LOOK_JOB), ("inspect", "job"), "<id>", (1, 1, 0), None, inspect_job, "show a job"),
 ];
 
-/// Takes a line apart, without its CR LF, and finds its row. The number of arguments is right, that of flags may not
+/// Splits a line without its CR LF, and finds its row. The number of arguments is valid; the number of flags may not
 /// be.
 pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
-    // Between words stand spaces, any number of them, and nothing else; the first word begins the line.
+    // Only spaces, in any number, separate words; the first word starts the line.
     let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
     let (word, text) = line.split_at(end);
     let mut taken = Line { text, ..Line::default() };
@@ -122,7 +122,7 @@ pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
             Some(flag) => taken.flags.push(flag),
         }
     }
-    // One in the place of the command is no flag of any command, but must be whole all the same.
+    // A flag in the place of the first word belongs to no command, but its syntax is checked anyway.
     let is_half = |(key, value): (&[u8], &[u8])| key.is_empty() || value.is_empty();
     if flag(word).is_some_and(is_half) || taken.flags.iter().copied().any(is_half) || has_repeated(&taken.flags) {
         return Err(reply::INVALID_FLAGS);
@@ -144,13 +144,13 @@ pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
     }
 }
 
-/// The words of a text with spaces between them.
+/// Splits a text at spaces, without empty words.
 fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
 }
 
-/// A word that begins with a hyphen and has an equals sign somewhere: what stands before the first one, and from there
-/// to the second.
+/// Splits a word that begins with a hyphen and contains an equals sign: the text before the first equals sign, and the
+/// text between the first and the second.
 fn flag(word: &[u8]) -> Option<(&[u8], &[u8])> {
     let inside = word.strip_prefix(b"-")?;
     let mut parts = inside.split(|byte| *byte == b'=');
@@ -164,7 +164,7 @@ fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
 }
 
 impl<'a> Line<'a> {
-    /// The arguments, whose number was checked.
+    /// Returns the arguments, whose number was checked.
     fn take<const N: usize>(&self) -> [&'a [u8]; N] {
         std::array::from_fn(|place| self.arguments.get(place).copied().unwrap_or_default())
     }
@@ -175,7 +175,7 @@ impl<'a> Line<'a> {
 }
 
 fn add(line: &Line, scheduled: bool) -> Result<Command, Words> {
-    // Behind these four, the time if it is scheduled, and the size.
+    // After these four: the time if the job is scheduled, and the size.
     let [id, name, ttr, ttl, time] = line.take();
     let (id, ttr, ttl) =
         (fields::id(id)?, fields::time(ttr, reply::INVALID_TTR)?, fields::time(ttl, reply::INVALID_TTL)?);
@@ -207,7 +207,7 @@ fn result(line: &Line) -> Result<Command, Words> {
 fn lease(line: &Line) -> Result<Command, Words> {
     let arguments = || words(line.text).filter(|word| flag(word).is_none());
     let wait = fields::wait(arguments().last().unwrap_or_default())?;
-    // In one piece, and no longer than the line: there may be half a million.
+    // One piece, no longer than the line: there may be half a million names.
     let mut names = Vec::new();
     names.try_reserve_exact(line.text.len()).map_err(|_| reply::OUT_OF_MEMORY)?;
     for word in arguments().take(line.count - 1) {
@@ -247,7 +247,7 @@ fn inspect_jobs(line: &Line, state: State) -> Result<Command, Words> {
     Ok(Command::InspectJobs { name, page: page.into() })
 }
 
-/// Unlike the others it only looks, so it finds no job by an id that none can have, and says no more.
+/// Unlike the other commands, `inspect` is read-only: an ID that no job can have finds no job, and is no error.
 fn inspect_job(line: &Line) -> Result<Command, Words> {
     let [id] = line.take();
     Ok(Command::InspectJob(fields::id(id)?))

@@ -1,26 +1,26 @@
-//! The fields of commands: numbers, names, and their bounds.
+//! The fields of commands: numbers, names, and their limits.
 //!
-//! Owns which text is a legal field, and which error one that is not gets. Must not know in which order
-//! a command checks its fields: the table does.
+//! Owns the syntax of fields and the error for each invalid field. Must not know the order of checks, which the table
+//! defines.
 
 use super::reply::{self, Words};
 use super::uuid::{self, Uuid};
 use crate::engine::{Priority, Span};
 use crate::protocol::text::whole_number;
 
-/// Largest payload or result, in bytes (the protocol's text).
+/// Maximum size of a payload or result, in bytes (protocol document).
 pub const MAX_DATA: u64 = 1 << 20;
 
-/// Longest time to run, in milliseconds: 24 hours (the protocol's text).
+/// Maximum time to run, in milliseconds: 24 hours (protocol document).
 pub const MAX_TTR: u64 = 86_400_000;
 
-/// Longest wait, in milliseconds: 24 hours, as the original has it.
+/// Maximum wait, in milliseconds: 24 hours, like the original.
 pub const MAX_WAIT: u64 = 86_400_000;
 
-/// Longest name, in bytes (the protocol's text).
+/// Maximum length of a name, in bytes (protocol document).
 pub const MAX_NAME: usize = 255;
 
-/// Most blocks of one inspection.
+/// Maximum number of blocks of one inspection.
 pub const MAX_LIMIT: u64 = 100;
 
 pub fn is_name(name: &[u8]) -> bool {
@@ -32,7 +32,7 @@ pub fn name(text: &[u8]) -> Result<&[u8], Words> {
     is_name(text).then_some(text).ok_or(reply::INVALID_NAME)
 }
 
-/// Digits, with one sign in front or none, of at most 64 bits.
+/// Parses digits with at most one sign, which must fit into 64 bits.
 fn signed(text: &[u8]) -> Option<i64> {
     let (negative, digits_only) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -43,87 +43,88 @@ fn signed(text: &[u8]) -> Option<i64> {
     i64::try_from(if negative { -number } else { number }).ok()
 }
 
-/// A size, which is legal though data of that size may be too large; the original reads sizes with a sign.
+/// Parses a size, which is valid even if data of that size would be too large; the original parses sizes as signed
+/// numbers.
 pub fn size(text: &[u8]) -> Option<u64> {
     signed(text).and_then(|size| u64::try_from(size).ok())
 }
 
-/// A UUID of whatever layout; see [`id_version`].
+/// Parses a UUID of any version; see [`id_version`].
 pub fn id(text: &[u8]) -> Result<Uuid, Words> {
     uuid::parse(text).ok_or(reply::INVALID_ID)
 }
 
-/// The second check of an id.
+/// Checks the version of a parsed ID.
 pub fn id_version(id: Uuid) -> Result<(), Words> {
     uuid::is_rfc(&id).then_some(()).ok_or(reply::INVALID_ID)
 }
 
-/// The second check of the id of a new job, which may not look like one that another protocol's job goes by.
+/// Like [`id_version`], but for the ID of a new job, which must not look like the derived ID of another protocol's job.
 pub fn new_id_version(id: Uuid) -> Result<(), Words> {
     id_version(id)?;
     uuid::underive(&id).is_none().then_some(()).ok_or(reply::INVALID_ID)
 }
 
-/// An id that passes both checks.
+/// Parses an ID and checks its version.
 pub fn whole_id(text: &[u8]) -> Result<Uuid, Words> {
     let id = id(text)?;
     id_version(id)?;
     Ok(id)
 }
 
-/// A time to run or to live in milliseconds, of whatever length; see [`ttr_range`] and [`ttl_range`].
+/// Parses a time to run or to live in milliseconds, of any length; see [`ttr_range`] and [`ttl_range`].
 pub fn time(text: &[u8], error: Words) -> Result<u64, Words> {
     whole_number(text).ok_or(error)
 }
 
-/// The second check of a time to run.
+/// Checks the range of a parsed time to run.
 pub fn ttr_range(millis: u64) -> Result<Span, Words> {
     (1..=MAX_TTR).contains(&millis).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTR)
 }
 
-/// The second check of a time to live. The longest ones are longer than the engine's time lasts, and never end.
+/// Checks the range of a parsed time to live. Times beyond the range of the engine's clock never expire.
 pub fn ttl_range(millis: u64) -> Result<Span, Words> {
     (millis > 0).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTL)
 }
 
-/// A wait in milliseconds, of at most [`MAX_WAIT`].
+/// Parses a wait in milliseconds, at most [`MAX_WAIT`].
 pub fn wait(text: &[u8]) -> Result<Span, Words> {
     let millis = whole_number(text).filter(|millis| *millis <= MAX_WAIT);
     millis.map(Span::from_millis).ok_or(reply::INVALID_WAIT)
 }
 
-/// Whole milliseconds, in which Workq counts all time.
+/// Converts to whole milliseconds, the unit of all times in Workq.
 pub fn millis(span: Span) -> u64 {
     span.nanos() / 1_000_000
 }
 
-/// A count of attempts or fails; nothing is 0.
+/// Parses a number of attempts or failures; a missing one is 0.
 pub fn count(text: Option<&[u8]>, error: Words) -> Result<u8, Words> {
     text.map_or(Some(0), |text| u8::try_from(whole_number(text)?).ok()).ok_or(error)
 }
 
-/// A priority, of which the engine serves the smallest first and Workq the largest; nothing is 0.
+/// Parses a priority, which is 0 if missing. The engine serves the smallest first, Workq the largest.
 pub fn priority(text: Option<&[u8]>) -> Result<Priority, Words> {
     let number = text.map_or(Some(0), |text| i32::try_from(signed(text)?).ok());
     number.map(engine_priority).ok_or(reply::INVALID_PRIORITY)
 }
 
-/// Turns a priority of Workq's into the engine's.
+/// Converts a priority of Workq to the engine's.
 pub fn engine_priority(priority: i32) -> Priority {
     priority as u32 ^ 0x7fff_ffff
 }
 
-/// Turns a priority of the engine's into Workq's.
+/// Converts a priority of the engine to Workq's.
 pub fn shown_priority(pri: Priority) -> i32 {
     (pri ^ 0x7fff_ffff) as i32
 }
 
-/// The offset of a page, of at most 32 bits.
+/// Parses the offset of a page, of at most 32 bits.
 pub fn offset(text: &[u8]) -> Result<u32, Words> {
     whole_number(text).and_then(|offset| u32::try_from(offset).ok()).ok_or(reply::INVALID_OFFSET)
 }
 
-/// How many blocks an inspection shows at most.
+/// Parses the maximum number of blocks of an inspection.
 pub fn limit(text: &[u8]) -> Result<usize, Words> {
     let limit = whole_number(text).filter(|limit| (1..=MAX_LIMIT).contains(limit));
     limit.map(|limit| limit as usize).ok_or(reply::INVALID_LIMIT)

@@ -1,7 +1,7 @@
-//! What `inspect` shows.
+//! The replies to `inspect`.
 //!
-//! Owns the keys and their order. Clients read as many lines as the count in front says, so it must be right; the
-//! original's was not for the server. Must not change anything.
+//! Owns the keys and their order. Clients read as many lines as the count at the beginning says, so it must be right;
+//! in the original, the count for the server was wrong. Must not change anything.
 
 use super::fields::{is_name, millis, shown_priority};
 use super::lookup::{find, name_of, ttr_of};
@@ -56,12 +56,12 @@ pub fn queue(context: &Context, name: &[u8], out: &mut Output) {
     }
 }
 
-/// `inspect queues`. Tubes whose names are none of Workq's are left out: no Workq client could ask for them, and some
+/// `inspect queues`. Tubes whose names are invalid in Workq are omitted: no Workq client could inspect them, and some
 /// would break the reply.
 pub fn queues(context: &mut Context, page: &mut NamePage, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     let shown = |tube: &TubeStats| {
-        // The tube that everybody uses at first is nobody's queue before it has had a job.
+        // The default tube, which every client uses initially, is no queue until it has had a job.
         is_name(tube.name) && !(tube.name == DEFAULT && tube.total_jobs == 0) && sees(access, tube.name)
     };
     let Some(names) = engine.tubes_of(page, *now, shown) else { return Progress::More };
@@ -107,12 +107,12 @@ pub fn job(context: &Context, id: &Uuid, out: &mut Output) {
 fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     let extras = engine.extras(job);
     let start = extras.and_then(|extras| extras.start());
-    // A job that another protocol delays is scheduled as long as it waits.
+    // A delayed job of another protocol is shown as scheduled while it waits.
     let time = start.or((job.state() == State::Delayed).then(|| job.due()));
     let text = out.text();
     push_uuid(text, &name_of(engine, job));
     text.extend_from_slice(if time.is_some() { b" 13\r\nname " } else { b" 12\r\nname " });
-    // A name of another protocol's may hold anything, and must not end the line.
+    // A name of another protocol may contain any byte, and must not end the line.
     text.extend(engine.tube_of(job).iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b'?' }));
     text.extend_from_slice(b"\r\n");
     line(text, "ttr", ttr_of(engine, job));
@@ -135,8 +135,8 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     }
 }
 
-/// As it was asked for; 0 for a job that lives until it is done. What is longer than the engine's time lasts was cut
-/// there, and is shown as the longest that can be asked for.
+/// Returns the time to live as the client specified it; 0 for a job that lives until it is done. Times beyond the range
+/// of the engine's clock were truncated, and are shown as the longest valid time.
 fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
     match engine.extras(job) {
         Some(extras) if extras.ttl != Span::MAX => millis(extras.ttl),
@@ -145,8 +145,8 @@ fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
     }
 }
 
-/// The numbers of the protocol: 0 new, 1 completed, 2 failed, 3 pending again, 4 leased. A buried job waits for
-/// somebody to kick it, so it is pending.
+/// Returns the state as a number of the protocol: 0 new, 1 completed, 2 failed, 3 pending again, 4 leased. A buried job
+/// waits to be kicked, so it is pending.
 fn state(engine: &Engine, job: &JobView) -> u64 {
     match job.state() {
         State::Finished => match engine.outcome(job) {

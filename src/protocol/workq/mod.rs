@@ -1,7 +1,7 @@
-//! The Workq protocol, as its document and the original server have it, without what was broken in the original.
+//! The Workq protocol, according to its document and the original server, without the bugs of the original.
 //!
-//! Owns its words, framing and replies. [`Decoder`] turns bytes into [`Request`]s, [`execute`] carries one out, and
-//! [`tell`] reports an event to a client that waited. Must not remember anything about the queue.
+//! Owns its words, framing and replies. [`Decoder`] turns bytes into [`Request`]s, [`execute`] executes one, and
+//! [`tell`] reports an event to a client that waited. Must not store anything about the queue.
 
 mod command;
 mod commands;
@@ -21,5 +21,5 @@ pub use request::{Decoder, Request, MAX_LINE};
 pub use session::{deny, execute, tell};
 pub use uuid::{derive, underive, Uuid};
 
-/// What a client is told that connects when there is no room for it.
+/// The reply to a client that connects when the server is full.
 pub const TOO_MANY_CONNECTIONS: &[u8] = reply::TOO_MANY_CONNECTIONS;

@@ -1,7 +1,7 @@
 //! The replies, byte for byte.
 //!
-//! Owns their spelling. Must not decide when each is due. The texts are those of the original; the ones of
-//! server errors are our own, since nobody has ever seen the original's.
+//! Owns their spelling. Must not decide when each is due. The texts are those of the original, except for server
+//! errors, which no client has ever received from the original.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::engine::{push_uuid, BodyRef};
 use crate::protocol::text::push_number;
 use crate::protocol::Output;
 
-/// A whole reply of fixed words.
+/// A complete reply with a fixed text.
 pub type Words = &'static [u8];
 
 pub const OK: Words = b"+OK\r\n";
@@ -50,7 +50,7 @@ pub fn words(out: &mut Output, words: Words) {
     out.text().extend_from_slice(words);
 }
 
-/// `+OK` and how many blocks follow.
+/// Appends `+OK` and the number of blocks that follow.
 pub fn count(out: &mut Output, count: usize) {
     let text = out.text();
     text.extend_from_slice(b"+OK ");
@@ -70,7 +70,7 @@ pub fn leased(out: &mut Output, id: &Uuid, name: &[u8], ttr: u64, payload: BodyR
     body(out, payload);
 }
 
-/// What became of a job, the reply to `run` and `result`; the result must follow.
+/// Appends the outcome of a job, the reply to `run` and `result`; the result must follow.
 pub fn outcome(out: &mut Output, id: &Uuid, done: bool, length: usize) {
     count(out, 1);
     let text = out.text();
@@ -79,20 +79,20 @@ pub fn outcome(out: &mut Output, id: &Uuid, done: bool, length: usize) {
     size(text, length);
 }
 
-/// The end of a line with data below it.
+/// Appends the size of the data that follow, and the end of the line.
 fn size(text: &mut Vec<u8>, size: usize) {
     text.push(b' ');
     push_number(text, size as u64);
     text.extend_from_slice(b"\r\n");
 }
 
-/// Data, carried by reference if it is large.
+/// Appends data, by reference if they are large.
 pub fn body(out: &mut Output, data: BodyRef) {
     out.body(data);
     out.text().extend_from_slice(b"\r\n");
 }
 
-/// Data that is a part of a job's body, carried by reference if it is large.
+/// Appends part of a job's body, by reference if it is large.
 pub fn part(out: &mut Output, body: BodyRef, part: Range<usize>) {
     out.part(body, part);
     out.text().extend_from_slice(b"\r\n");

@@ -1,7 +1,7 @@
-//! From bytes to requests.
+//! The decoder from bytes to requests.
 //!
-//! Owns the framing: lines, the data behind some of them, and how the stream stays in step when either is wrong. Must
-//! not look at the queue: what a request finds there is `session`'s business.
+//! Owns the framing: lines, data after some of them, and resynchronization after errors. Must not access the queue:
+//! `session` looks up the jobs of a request.
 
 use super::command::Command;
 use super::commands::{read, CommandName, CommandRow, Line};
@@ -11,30 +11,30 @@ use crate::engine::Body;
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
 use crate::protocol::{CommandPlace, DecodeLimits};
 
-/// The longest line with its CR LF, as long as the original's whole command.
+/// Maximum length of a line with its CR LF: that of the original's whole command.
 pub const MAX_LINE: usize = 1_058_576;
 
-/// An unfinished line up to this size is left with the caller, who offers it again with more behind it; a longer one,
-/// which only `lease` has a use for, is kept here, so that it is not looked through again and again.
+/// An unfinished line of up to this size remains in the caller's buffer, and the caller passes it again with more data.
+/// A longer line, which only `lease` needs, is stored here, to avoid scanning it repeatedly.
 const KEEP: usize = 4 * 1024;
 
-/// A command as the client gave it.
+/// A command as received from the client.
 #[derive(Debug)]
 pub struct Request {
-    /// Which one, if the line says so.
+    /// The command, if the line names one.
     pub name: Option<CommandName>,
     pub command: Command,
-    /// The payload or result, if there is one.
+    /// The payload or result, or an empty body.
     pub data: Body,
 }
 
 impl Request {
-    /// Bytes of memory beside the request itself.
+    /// The memory in use besides the request itself, in bytes.
     pub fn footprint(&self) -> u64 {
         (size_of::<Request>() + self.command.footprint() + self.data.len()) as u64
     }
 
-    /// As what it is counted; not at all if it is wrong by itself.
+    /// The command under which the request is counted; `None` if it is invalid.
     pub fn place(&self) -> Option<CommandPlace> {
         self.name.filter(|_| !matches!(self.command, Command::Refused(_) | Command::Close(_))).map(CommandPlace::workq)
     }
@@ -60,11 +60,11 @@ enum Reading {
     Line,
     /// The beginning of a long line.
     LongLine(Vec<u8>),
-    /// Data, and what is done with it.
+    /// Data that are arriving, and their command.
     Data(Box<Arriving>),
-    /// Data that are dropped, since their line was wrong or there is no memory.
+    /// Data to be dropped because their line was invalid or memory is exhausted.
     Skip(Box<Skip>),
-    /// The connection is to be closed; nothing that comes means anything.
+    /// The connection is to be closed; further input is ignored.
     Over,
 }
 
@@ -81,16 +81,16 @@ struct Arriving {
 struct Skip {
     name: CommandName,
     left: u64,
-    /// If the data ends as it must.
+    /// The reply if the data end with CR LF.
     answer: Words,
-    /// The answer if it does not end in CR LF.
+    /// The reply if the data do not end with CR LF.
     error: Words,
     end: BodyEnd,
 }
 
 impl Decoder {
-    /// Takes the next whole request from the front of `input`. None if it is not all there yet: then what is left of
-    /// `input`, if anything, is the beginning of a line.
+    /// Takes the next complete request from the front of `input`. Returns `None` if it has not arrived completely: then
+    /// the rest of `input`, if any, is the beginning of a line.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         loop {
             match &mut self.state {
@@ -154,13 +154,13 @@ impl Decoder {
         Request::plain(None, Command::Close(answer))
     }
 
-    /// Reads one line, which ends in LF. None: its data follows, and the state says what becomes of it.
+    /// Reads one line, which ends in LF. Returns `None` if data follow, whose handling the state describes.
     fn line(&mut self, line: &[u8], input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         if line.len() > MAX_LINE {
             return Some(self.close(Some(reply::LINE_TOO_LONG)));
         }
-        // The original hangs up on a line that ends in anything else: who ends lines otherwise speaks something
-        // else, and what of it is data cannot be told.
+        // Like the original, closes the connection if a line ends with LF alone: such a client speaks another protocol,
+        // and the limits of its data are unknown.
         let Some(line) = line.strip_suffix(b"\r\n") else { return Some(self.close(None)) };
         let (row, line) = match read(line) {
             Ok(found) => found,
@@ -175,8 +175,8 @@ impl Decoder {
         }
     }
 
-    /// What follows a line with data behind it. A wrong field is known before the data has come, and answered behind
-    /// it.
+    /// Prepares for the data after a line. An invalid field is known before the data arrive, but the error is sent
+    /// after them.
     fn data(
         &mut self,
         row: &CommandRow,
@@ -216,7 +216,7 @@ impl Decoder {
         None
     }
 
-    /// The data that is arriving, if any is.
+    /// Returns the data that are arriving, if any.
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.state {
             Reading::Data(arriving) => Some(&mut arriving.data),
@@ -224,7 +224,7 @@ impl Decoder {
         }
     }
 
-    /// Bytes of memory taken for data, or a long line, that is not complete yet.
+    /// The memory in use for incomplete data or a long line, in bytes.
     pub fn uploading(&self) -> u64 {
         match &self.state {
             Reading::Data(arriving) => arriving.data.footprint(),

@@ -1,7 +1,7 @@
-//! Carrying out requests.
+//! The execution of requests.
 //!
-//! Owns which verb a command becomes and which reply its answer gets; what is only shown is `inspect`'s business. Must
-//! not know how bytes arrive or leave.
+//! Owns the mapping of commands to verbs of the engine, and of results to replies; `inspect` owns inspections. Must not
+//! know how bytes arrive or leave.
 
 use super::command::{Command, Submission};
 use super::lookup::{find, name_of, ttr_of};
@@ -16,7 +16,7 @@ use crate::engine::{
 use crate::protocol::guard::Subject;
 use crate::protocol::{self, ClientInfo, Context, Flow, Output};
 
-/// Carries out one request and appends its reply, unless the client waits for it from now on.
+/// Executes one request and appends its reply, unless the client starts to wait for it.
 pub fn execute(mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
     match &mut request.command {
         Command::Add(job) => add(job, request.data, context, out),
@@ -108,8 +108,8 @@ fn add(job: &Submission, payload: Body, context: &mut Context, out: &mut Output)
     reply::words(out, submitted.map_or_else(refusal, |_| reply::OK));
 }
 
-/// The moment of a schedule, which may be past, but not by more than the time to live. One that the engine's time
-/// does not reach becomes its last but one, since the last means never.
+/// Returns the time of a schedule, which may be past, but not by more than the time to live. A time beyond the engine's
+/// clock becomes its last but one, since the last means never.
 fn start(nanos: i128, ttl: Span, now: Time) -> Option<Time> {
     let last = i128::from(Time::NEVER.nanos() - 1);
     let is_over = ttl != Span::MAX && nanos + i128::from(ttl.nanos()) <= i128::from(now.nanos());
@@ -143,7 +143,7 @@ fn run(id: Uuid, name: &[u8], job: NewJob, wait: Span, context: &mut Context, ou
     await_outcome(id, context)
 }
 
-/// The reply will name the job as it is called now, though it may be gone by then.
+/// The reply will contain the job's current ID, even if the job is gone by then.
 fn await_outcome(id: Uuid, context: &mut Context) -> Flow {
     if let Some(peer) = context.registry.get_mut(context.client) {
         peer.awaited = id;
@@ -169,7 +169,7 @@ fn result(id: Uuid, wait: Span, context: &mut Context, out: &mut Output) -> Flow
     Flow::Next
 }
 
-// `wait_outcome` has just returned this job, with its outcome, under the same lock.
+// `wait_outcome` has just returned this job with its outcome, under the same lock.
 #[allow(clippy::expect_used)]
 fn known(id: Uuid, job: JobId, engine: &Engine, out: &mut Output) {
     let job = engine.any_job(job).expect("a job that is there");
@@ -192,7 +192,7 @@ fn lease(wait: Span, context: &mut Context, out: &mut Output) -> Flow {
     Flow::Next
 }
 
-// The engine leased this job in the same turn, and events are told before the next verb.
+// The engine leased this job in this turn, and events are delivered before the next verb.
 #[allow(clippy::expect_used)]
 fn give(engine: &Engine, id: JobId, out: &mut Output) {
     let job = engine.job(id).expect("a job that was just leased");
@@ -206,7 +206,7 @@ fn complete_job(id: Uuid, done: bool, result: Body, context: &mut Context, out: 
             let told = context.engine.any_job(job).is_some_and(|job| job.completion() == CompletionPolicy::Tell);
             let outcome = match done {
                 true => Outcome::Done(result),
-                // To a Gearman client, only an exception has words.
+                // For a Gearman client, only an exception has a text.
                 false if told && !result.is_empty() => Outcome::Fault(result),
                 false => Outcome::Failed(result),
             };
@@ -222,7 +222,7 @@ fn complete_job(id: Uuid, done: bool, result: Body, context: &mut Context, out: 
     reply::words(out, answer);
 }
 
-/// Tells the client of an event what it waited for.
+/// Reports an event to the client that waited for it.
 pub fn tell(event: &Event, engine: &Engine, peer: &ClientInfo, out: &mut Output) {
     match event {
         Event::Reserved { job, .. } => give(engine, *job, out),
@@ -232,7 +232,7 @@ pub fn tell(event: &Event, engine: &Engine, peer: &ClientInfo, out: &mut Output)
             Outcome::Failed(result) | Outcome::Fault(result) => told(&peer.awaited, false, result, out),
             Outcome::Gone => reply::words(out, reply::NOT_FOUND),
         },
-        // What a worker says on its way reaches only those who can be told at any time.
+        // Messages of a running worker are only for clients that accept messages at any time.
         Event::Report { .. } | Event::Work { .. } | Event::DeadLetterStays { .. } => {}
     }
 }

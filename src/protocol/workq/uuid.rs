@@ -1,26 +1,24 @@
-//! Job ids as Workq has them: UUIDs, and those that stand for jobs without one.
+//! Job IDs of Workq: UUIDs, and UUIDs derived for jobs without one.
 //!
-//! Owns their spelling and the form of derived ids. Must not know which of them exist.
+//! Owns their spelling and the form of derived IDs. Must not know which of them exist.
 
 use crate::engine::{JobId, UUID_HYPHENS};
 use crate::protocol::text::hex_digit;
 
 pub type Uuid = [u8; 16];
 
-/// What every derived UUID begins with: "beanpol" in ASCII, but for the version 4 in the high half of the seventh byte,
-/// which makes its letter a capital. Clients that look for a version 4 UUID find one.
+/// The prefix of every derived UUID: "beanpol" in ASCII, except that the high half of the seventh byte is the version
+/// 4, which makes its letter a capital. Clients that check for a version 4 UUID accept it.
 const PREFIX: [u8; 7] = *b"beanpoL";
 
-/// The eighth byte of a derived UUID, of which the last two bits are turned over where the top two of the number are
-/// set.
+/// The eighth byte of a derived UUID, whose last two bits are inverted where the top two bits of the number are set.
 const LETTER: u8 = b'e';
 
-/// The two high bits of the ninth byte, which say that the rest is laid out by RFC 4122.
+/// The two high bits of the ninth byte, which indicate the layout of RFC 4122.
 const VARIANT: u64 = 0b10 << 62;
 
-/// Reads a UUID in any spelling that the original takes, in either case: 8-4-4-4-12 digits or 32 of them, bare, in
-/// braces or behind `urn:uuid:`. What is cut off or followed by anything is none; the original was not as careful, and
-/// died of it.
+/// Parses a UUID in any spelling that the original accepts, in either case: 8-4-4-4-12 digits or 32 digits, plain, in
+/// braces or after `urn:uuid:`. Rejects truncated UUIDs and trailing text, which crashed the original.
 pub fn parse(text: &[u8]) -> Option<Uuid> {
     let bare = match text {
         [b'{', inside @ .., b'}'] => inside,
@@ -42,13 +40,13 @@ pub fn parse(text: &[u8]) -> Option<Uuid> {
     rest.is_empty().then_some(uuid)
 }
 
-/// Whether it is laid out by RFC 4122, or 9562 after it, in a version that there is. The nil UUID is not. The original
-/// took version 4 only, and so refused the example of its own documents.
+/// Returns `true` if the UUID has the layout of RFC 4122 or its successor RFC 9562, and a known version. The nil UUID
+/// does not. The original accepted version 4 only, and so rejected the example of its own documents.
 pub fn is_rfc(uuid: &Uuid) -> bool {
     (1..=8).contains(&(uuid[6] >> 4)) && uuid[8] >> 6 == 0b10
 }
 
-/// The UUID of a job that has none of its own: the same one for as long as the job lives, restarts included.
+/// Returns the UUID of a job without one, which does not change during the job's life, even across restarts.
 pub fn derive(id: JobId) -> Uuid {
     let mut uuid = [0; 16];
     uuid[..7].copy_from_slice(&PREFIX);
@@ -57,7 +55,7 @@ pub fn derive(id: JobId) -> Uuid {
     uuid
 }
 
-/// The job whose derived UUID this is; none if it is not a derived one.
+/// Returns the job with this derived UUID, or `None` if it is not a derived one.
 pub fn underive(uuid: &Uuid) -> Option<JobId> {
     let [prefix @ .., _, _, _, _, _, _, _, _, _] = uuid;
     let [_, _, _, _, _, _, _, letter, low @ ..] = uuid;
