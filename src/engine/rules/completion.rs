@@ -1,9 +1,9 @@
-//! What becomes of jobs: outcomes that workers report, losses of workers, the end of a time to live.
+//! The ends of jobs: outcomes that workers report, losses of workers, the end of a time to live.
 //!
-//! Owns the meaning of [`CompletionPolicy`], and every way in which a job goes for good. Must not hand out jobs.
+//! Owns the meaning of [`CompletionPolicy`], and every way in which a job is permanently removed. Must not hand out
+//! jobs.
 //!
-//! Promises: P1.
-//! Touches: agenda, clients, limits, news, store, tubes.
+//! Promises: P1. Touches: agenda, clients, limits, news, store, tubes.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ use crate::engine::Engine;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotCompleted {
     NotFound,
-    /// It had an outcome before, which stays.
+    /// The job already had an outcome, which stays.
     Final,
     /// There is no memory, or no space in the log, for the result.
     OutOfMemory,
 }
 
 impl Engine {
-    /// The holder of a job says how it went. What it does not hold is not found.
+    /// Completes a job that the client holds. Returns `NotFound` if the client does not hold the job.
     pub fn finish(&mut self, client: ClientId, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.held(client, id, now).ok_or(NotCompleted::NotFound)?;
         self.count_run(slot, now);
@@ -41,8 +41,8 @@ impl Engine {
         completed
     }
 
-    /// A client reports the outcome of a job in any state. An expired lease that no tick has processed yet is not ended
-    /// first: otherwise one verb could give the job to another client and take it away again.
+    /// Reports the outcome of a job in any state. An expired lease that no tick has processed yet is not ended first:
+    /// otherwise one verb could give the job to another client and take it away again.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Scheduled);
         let slot = slot.filter(|&slot| !self.is_revoked(slot, None)).ok_or(NotCompleted::NotFound)?;
@@ -58,7 +58,7 @@ impl Engine {
         completed
     }
 
-    /// The outcome about the job in `slot`, which is not over.
+    /// Applies the outcome to the unfinished job in `slot`.
     pub(in crate::engine) fn complete_slot(
         &mut self,
         slot: u32,
@@ -84,8 +84,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A worker says that the job in `slot` failed. Returns `true` if its tube, or its own bounds, say what becomes of
-    /// it, and that is done.
+    /// Handles the failure of the job in `slot`, as reported by its worker. Returns `true` if the limits of the job or
+    /// its tube determine what happens to the job, which has then happened.
     fn fails_by_its_bounds(&mut self, slot: u32, text: &[u8], now: Time) -> Result<bool, NotCompleted> {
         let job = self.store.jobs.get(slot);
         let is_told = job.completion == CompletionPolicy::Tell && !job.is_volatile();
@@ -103,8 +103,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// The holder of a job says that it failed, with a priority for its next try and a reason of any length. `None`:
-    /// the client does not hold it.
+    /// Handles the failure of a job, as reported by its holder, with a priority for its next try and a reason of any
+    /// length. Returns `None` if the client does not hold the job.
     pub fn fail(&mut self, client: ClientId, id: JobId, pri: Priority, reason: &[u8], now: Time) -> Option<Failed> {
         let slot = self.held(client, id, now)?;
         self.count_run(slot, now);
@@ -120,7 +120,7 @@ impl Engine {
         Some(failed)
     }
 
-    /// The same of a job whose tries neither its tags nor its tube bound.
+    /// Handles the failure of a job whose tries neither its tags nor its tube limit.
     fn fail_unbounded(&mut self, slot: u32, reason: &[u8], now: Time) -> Failed {
         self.note_reason(slot, reason);
         let job = self.store.jobs.get(slot);
@@ -137,20 +137,20 @@ impl Engine {
         Failed::GivenUp
     }
 
-    /// The holder of the job in `slot` deletes it: it is done, without a result.
+    /// Completes the job in `slot`, which its holder deletes, without a result.
     pub(in crate::engine) fn complete_deleted(&mut self, slot: u32, now: Time) {
         let done = || Outcome::Done(Body::default());
-        // For want of space it is gone without its outcome, which is empty anyway.
+        // Without space, the job is removed without its outcome, which is empty anyway.
         if self.complete_slot(slot, done(), now).is_err() {
             self.remove_job(slot, done());
         }
     }
 
-    /// The holder of the job in `slot` buries it: it failed, and is to be looked at.
+    /// Handles a failure of the job in `slot`, which its holder buries for inspection.
     pub(in crate::engine) fn complete_buried(&mut self, slot: u32, pri: Priority) {
         match self.store.jobs.get(slot).completion {
             CompletionPolicy::Drop => {}
-            // Nobody will ask for the outcome of what was run.
+            // No client will query the outcome of an orphaned job.
             CompletionPolicy::Keep if self.rare_of(slot).is_some_and(|rare| rare.orphaned) => {
                 return self.remove_job(slot, Outcome::Gone)
             }
@@ -201,8 +201,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The job in `slot` is over; its outcome is kept, and everybody is told who waits for it. The log is still to be
-    /// told.
+    /// Finishes the job in `slot`, keeps its outcome, and notifies the clients that wait for it. The caller must log
+    /// the change.
     pub(in crate::engine) fn keep_outcome(&mut self, slot: u32, done: bool, result: Body) {
         self.transfer(slot, Cause::Finish);
         let number = self.extras_of(slot);
@@ -213,13 +213,13 @@ impl Engine {
         self.tell_outcome(slot, if done { Outcome::Done(result) } else { Outcome::Failed(result) });
     }
 
-    /// A worker says that it failed.
+    /// Counts a failure that a worker reported.
     pub(in crate::engine) fn count_failure(&mut self, slot: u32) {
         let job = self.store.jobs.get_mut(slot);
         job.fails = job.fails.saturating_add(1);
     }
 
-    /// A plain job failed, which nobody bounds: it is buried, whoever has it.
+    /// Buries a plain job that failed and whose tries are unlimited, in whatever state it is.
     fn bury_wherever(&mut self, slot: u32, outcome: &Outcome, now: Time) -> Result<(), NotCompleted> {
         let state = self.store.jobs.get(slot).state();
         if matches!(state, State::Buried | State::Finished) {
@@ -234,7 +234,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts the job in `slot` behind all buried ones. The log is still to be told.
+    /// Buries the job in `slot` after all buried ones. The caller must log the change.
     pub(in crate::engine) fn set_aside(&mut self, slot: u32, cause: Cause, pri: Priority) {
         self.store.last_bury += 1;
         self.count_event(slot, |events| &mut events.buries);
@@ -253,7 +253,8 @@ impl Engine {
         }
     }
 
-    /// Tells some of those who wait until this job is gone or set aside; the others of those who wait for it wait on.
+    /// Notifies some of the clients that wait until this job ends or is buried. Clients that wait for its outcome
+    /// continue to wait.
     pub(in crate::engine) fn tell_buried(&mut self, id: JobId) -> Progress {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() == State::Buried);
         let Some(slot) = slot.filter(|&slot| self.store.jobs.get(slot).is_bound()) else { return Progress::Done };
@@ -277,20 +278,20 @@ impl Engine {
         Progress::Done
     }
 
-    /// Whether the job in `slot` has been tried as often as it may.
+    /// Returns `true` if the job in `slot` has been reserved as often as allowed.
     pub(in crate::engine) fn is_spent(&self, slot: u32) -> bool {
         let job = self.store.jobs.get(slot);
         let most = self.extras(job).map_or(0, |extras| extras.max_attempts);
         job.completion == CompletionPolicy::Keep && most > 0 && job.history().reserves >= most.into()
     }
 
-    /// The extras of the job in `slot` that few have, if it has some.
+    /// Returns the rare extras of the job in `slot`, if it has some.
     fn rare_of(&self, slot: u32) -> Option<&RareExtras> {
         self.extras(self.store.jobs.get(slot))?.rare()
     }
 
-    /// The job in `slot` was reserved and has no outcome. If there is to be no other try, it ends here, and this is
-    /// true. `claimed`: the log's room for the change is taken already.
+    /// Ends the job in `slot`, which was reserved and has no outcome, if it is not tried again. Returns `true` if it
+    /// ended. `claimed`: the log space for the change is already claimed.
     pub(in crate::engine) fn ends_without_retry(&mut self, slot: u32, claimed: bool) -> bool {
         let job = self.store.jobs.get(slot);
         match job.completion {
@@ -307,17 +308,17 @@ impl Engine {
         true
     }
 
-    /// Whether somebody waits for the outcome of the job in `slot`.
+    /// Returns `true` if a client waits for the outcome of the job in `slot`.
     fn is_awaited(&self, slot: u32) -> bool {
         self.extras(self.store.jobs.get(slot)).is_some_and(|extras| extras.submitters() > 0)
     }
 
-    /// Nobody waits for another try.
+    /// Returns `true` if no client waits for another try.
     fn is_last_try(&self, slot: u32) -> bool {
         self.rare_of(slot).is_some_and(|rare| rare.orphaned || rare.last_try)
     }
 
-    /// The job in `slot` is lost to whoever has it reserved: the time to run has ended, or the holder is gone.
+    /// Ends the reservation of the job in `slot` without an outcome: the time to run has ended, or the holder is gone.
     pub(in crate::engine) fn end_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
         let job = self.store.jobs.get(slot);
         let (tube, completion) = (job.tube, job.completion);
@@ -362,7 +363,7 @@ impl Engine {
         self.serve(tube, now);
     }
 
-    /// The last of those who wait for the job with these extras may have gone.
+    /// Handles the end of an attachment to these extras, which may have been the last one.
     pub(in crate::engine) fn orphaned(&mut self, number: u32) {
         if self.store.extras.is_left(number) {
             return;
@@ -376,12 +377,13 @@ impl Engine {
         if job.completion == CompletionPolicy::Tell && job.is_volatile() && job.state() != State::Reserved {
             self.remove_job(slot, Outcome::Gone);
         } else if job.completion == CompletionPolicy::Drop && self.store.extras.get(number).is_blank() {
-            // They were made for those who waited.
+            // The extras were created for the clients that waited.
             self.unbind(slot);
         }
     }
 
-    /// The holder of a job says something about it to those who wait. False if it does not hold it.
+    /// Reports something about a job from its holder to the clients that wait. Returns `false` if the client does not
+    /// hold the job.
     pub fn report(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         if let Report::Progress { done, total, .. } = **report {
@@ -395,8 +397,8 @@ impl Engine {
         true
     }
 
-    /// Tells some of those who wait what [`Engine::report`] has begun; to be called until it is done. If the job is
-    /// lost to `client` meanwhile, it is.
+    /// Notifies some waiting clients of the report that [`Engine::report`] began; to be called until it is done. It is
+    /// also done if `client` loses the job meanwhile.
     pub fn report_on(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> Progress {
         let Some(slot) = self.held(client, id, now) else { return Progress::Done };
         if !self.store.jobs.get(slot).is_bound() {
@@ -414,14 +416,15 @@ impl Engine {
         Progress::Done
     }
 
-    /// Takes a job away, in whatever state it is. False if there is none.
+    /// Removes a job in any state. Returns `false` if it does not exist.
     pub fn delete_in_any_state(&mut self, id: JobId, now: Time) -> bool {
         let slot = self.store.jobs.find(id);
         slot.map(|slot| self.end_job(slot, Outcome::Gone, now)).is_some()
     }
 
-    /// The same for a job that is not over. Who holds it may still say how it went, to nobody: those who wait are told
-    /// that it failed. False also for a job in somebody's hands whose outcome is not just told.
+    /// Removes an unfinished job. The holder of a reserved job may still complete it, without notifying anyone: the
+    /// waiting clients are notified now that it failed. Returns `false` if there is no such job, or if it is reserved
+    /// and its policy is not [`CompletionPolicy::Tell`].
     pub fn cancel(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Finished)
         else {
@@ -432,25 +435,25 @@ impl Engine {
             return true;
         }
         if self.store.jobs.get(slot).completion != CompletionPolicy::Tell {
-            // Its worker will say how it went, and somebody may count on that.
+            // Its worker will report the outcome, and a client may rely on that.
             return false;
         }
         self.tell_outcome(slot, Outcome::Failed(Body::default()));
         let size = self.logged_size(slot);
         let job = self.store.jobs.get(slot);
         if !job.is_volatile() {
-            // It must not come back: from now on it is one that nobody waits for.
+            // The job must not return after a restart: from now on it is one that no client waits for.
             self.changed(Change::Delete { slot, id: job.id, size });
             self.store.jobs.get_mut(slot).set_volatile(true);
         }
         if self.store.jobs.get(slot).is_bound() {
-            // Nor may a later submit coalesce with it: its client would be told of an end that was not meant for it.
+            // A later submit must not coalesce with the job: its client would receive the end of another submit.
             self.store.extras.forget_dedup_key(self.store.extras.of(slot));
         }
         true
     }
 
-    /// Takes the job in `slot` out of everything; those who wait for its outcome are told this one.
+    /// Removes the job in `slot` from everything. Clients that wait for its outcome receive this one.
     pub(in crate::engine) fn remove_job(&mut self, slot: u32, outcome: Outcome) {
         self.tell_outcome(slot, outcome);
         self.leave(slot);
@@ -467,7 +470,7 @@ impl Engine {
         self.close_tube_if_idle(job.tube);
     }
 
-    /// The same of a job that is tied to groups, which no longer count it, and had this logged size.
+    /// Removes a job that is tied to groups and has left their counts; it had this logged size.
     #[inline(never)] // few jobs are tied to groups
     fn remove_member(&mut self, slot: u32, size: usize) {
         let groups = self.end_membership(slot);
@@ -483,7 +486,7 @@ impl Engine {
         self.settle_groups(&groups);
     }
 
-    /// Takes the job in `slot`, which is in no queue, out of the store.
+    /// Removes the job in `slot`, which is in no queue, from the store.
     #[inline]
     fn forget_job(&mut self, slot: u32) -> Job {
         self.unbind(slot);
@@ -492,8 +495,8 @@ impl Engine {
         job
     }
 
-    /// Tells everybody who waits for the outcome of the job in `slot`; nobody does afterwards. If they are too many for
-    /// this turn, the extras by which they wait stay without a job until all are told, and the job gets others.
+    /// Notifies all clients that wait for the outcome of the job in `slot`; none waits afterwards. If they are too many
+    /// for this turn, their extras stay without a job until all are notified, and the job gets others.
     pub(in crate::engine) fn tell_outcome(&mut self, slot: u32, outcome: Outcome) {
         let job = self.store.jobs.get(slot);
         if !job.is_bound() {
@@ -511,7 +514,7 @@ impl Engine {
         }
     }
 
-    /// Tells some of those who wait for an outcome; nobody does afterwards.
+    /// Notifies some clients that wait for an outcome; these no longer wait afterwards.
     pub(in crate::engine) fn tell_on(
         &mut self,
         extras: u32,
@@ -539,7 +542,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Whether there is such a job that is over, with an outcome that outlives the server.
+    /// Returns `true` if the job exists and is finished, with an outcome that survives a restart of the server.
     pub fn keeps_outcome(&self, id: JobId) -> bool {
         let job = self.store.jobs.find(id).map(|slot| self.store.jobs.get(slot));
         job.is_some_and(|job| job.state() == State::Finished && !job.is_volatile())
@@ -553,7 +556,8 @@ impl Engine {
         Some(self.store.extras.get(self.store.extras.of(slot)))
     }
 
-    /// How many bytes the body of a job had when it was submitted; behind them is its result, if it is over.
+    /// Returns the number of bytes that the body of a job had when it was submitted. The result of a finished job
+    /// follows them.
     pub fn payload_len(&self, job: &JobView) -> usize {
         match (job.state(), self.extras(job)) {
             (State::Finished, Some(extras)) => extras.result_at as usize,
@@ -561,7 +565,7 @@ impl Engine {
         }
     }
 
-    /// How a job ended that is over: well or badly, and with which result.
+    /// Returns the outcome of a finished job: `true` if it succeeded, and its result.
     pub fn outcome<'a>(&'a self, job: &JobView<'a>) -> Option<(bool, &'a [u8])> {
         let extras = self.extras(job).filter(|_| job.state() == State::Finished)?;
         Some((extras.done, &job.body.bytes()[extras.result_at as usize..]))

@@ -1,11 +1,10 @@
-//! Keys that bound how many jobs are reserved at a time: `con:` of jobs that are dropped when they are done.
+//! Keys that limit how many jobs are reserved at a time: `con:` of jobs that are deleted when they are done.
 //!
-//! Owns which job of a lane stands in its tube's queue: only the ready one that comes next, and none while the key
-//! has as many reserved as it may; the others are parked in the lane, in the order of service. So nobody who looks for
-//! a job ever passes one that is blocked. Must not hand out jobs.
+//! Owns the choice of the job of a lane that is in its tube's queue: only the ready one that comes next, and none while
+//! the key has reached its limit; the others are parked in the lane, in the order of service. So no search for a job
+//! ever passes a blocked one. Must not hand out jobs.
 //!
-//! Promises: P28.
-//! Touches: agenda, limits, store, tubes.
+//! Promises: P28. Touches: agenda, limits, store, tubes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -19,7 +18,7 @@ use crate::engine::data::time::Time;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Whether there is a lane for another job with this key in this tube, or may be one.
+    /// Returns `true` if another job with this key in this tube has a lane, or may get one.
     pub(in crate::engine) fn has_lane(&self, key: &Name, tube: u32, large: bool) -> bool {
         let (scope, hash) = self.scope_of_key(key, tube);
         let Some(shared) = self.store.lanes.find(key, scope, hash) else { return true };
@@ -54,7 +53,7 @@ impl Engine {
         (rare.lane != NIL).then_some(rare.lane)
     }
 
-    /// The job in `slot`, which has extras and stands nowhere, has this key from now on, and its bound is `most`.
+    /// Adds this key with the limit `most` to the job in `slot`, which has extras and is in no queue.
     pub(in crate::engine) fn join_lane(&mut self, slot: u32, key: Name, most: u32) {
         let job = self.store.jobs.get(slot);
         let (tube, large) = (job.tube, self.is_large(job));
@@ -64,7 +63,7 @@ impl Engine {
         (rare.lane, rare.con_limit) = (lane, most);
     }
 
-    /// The job in `slot`, which stands nowhere, has its key no longer. Tells the key and the bound.
+    /// Removes the key of the job in `slot`, which is in no queue. Returns the key and the limit.
     pub(in crate::engine) fn leave_lane(&mut self, slot: u32) -> Option<(Name, u32)> {
         let lane = self.lane_of(slot)?;
         let rare = self.store.extras.get_mut(self.store.extras.of(slot)).rare_mut();
@@ -75,13 +74,13 @@ impl Engine {
         Some((key, most))
     }
 
-    /// Whether no job of the key of the one in `slot` may be reserved now.
+    /// Returns `true` if no job with the key of the job in `slot` may be reserved now.
     pub(in crate::engine) fn is_blocked(&self, slot: u32) -> bool {
         let lane = self.lane_of(slot).map(|lane| self.store.lanes.lanes.get(lane));
         lane.is_some_and(|lane| self.store.lanes.keys.get(lane.shared).blocked)
     }
 
-    /// The job in `slot`, which has just become ready, comes to stand in this lane.
+    /// Adds the job in `slot`, which has just become ready, to this lane.
     pub(in crate::engine) fn enter_lane(&mut self, lane: u32, slot: u32) {
         let Lane { shared, exposed, .. } = *self.store.lanes.lanes.get(lane);
         let key = |slot: u32| self.store.jobs.get(slot).ready_key();
@@ -94,7 +93,7 @@ impl Engine {
         self.expose(lane, slot);
     }
 
-    /// The job in `slot` is ready no longer.
+    /// Removes the job in `slot`, which is no longer ready, from this lane.
     pub(in crate::engine) fn quit_lane(&mut self, lane: u32, slot: u32) {
         if self.store.lanes.lanes.get(lane).exposed != slot {
             return self.store.lanes.lanes.get_mut(lane).parked.remove(slot, &mut self.store.jobs);
@@ -130,7 +129,7 @@ impl Engine {
         }
     }
 
-    /// The job in `slot` is reserved from now on, or no longer.
+    /// Counts that the job in `slot` is now reserved, or no longer is.
     pub(in crate::engine) fn count_reserved(&mut self, lane: u32, slot: u32, reserved: bool) {
         let most = self.store.extras.get(self.store.extras.of(slot)).rare().map_or(1, |rare| rare.con_limit);
         let number = self.store.lanes.lanes.get(lane).shared;
@@ -147,7 +146,7 @@ impl Engine {
                 shared.bounds.remove(&most);
             }
             if shared.bounds.is_empty() {
-                // An empty map that had something keeps its first node.
+                // An empty map that had entries keeps its first node.
                 shared.bounds = BTreeMap::new();
             }
         }
@@ -159,7 +158,7 @@ impl Engine {
         }
     }
 
-    /// All ready jobs of a key are parked, or the next of each lane is no longer.
+    /// Parks all ready jobs of a key, or returns the next job of each lane to its queue.
     fn block(&mut self, shared: u32, blocked: bool) {
         for place in 0..self.store.lanes.keys.get(shared).lanes.len() {
             let lane = self.store.lanes.keys.get(shared).lanes[place];
@@ -170,7 +169,7 @@ impl Engine {
             }
             self.expose_next(lane);
             let Lane { tube, exposed, .. } = *self.store.lanes.lanes.get(lane);
-            // Whoever waits there is served before anybody else comes.
+            // Clients that wait there are served before any other client comes.
             if exposed != NIL && !self.tubes.get(tube).is_lonely() {
                 self.serve_later(tube);
                 if self.store.lanes.unblocked.len() < MOST_LANES {
@@ -180,18 +179,19 @@ impl Engine {
         }
     }
 
-    /// Whether a verb has let jobs go on for which somebody waits.
+    /// Returns `true` if a verb has unblocked jobs for which clients wait.
     pub(in crate::engine) fn has_unblocked(&self) -> bool {
         !self.store.lanes.unblocked.is_empty()
     }
 
-    /// Serves those tubes and another one, the one with the most urgent job first, as if all came to be ready at once.
+    /// Serves the unblocked tubes and another one, the one with the most urgent job first, as if all jobs became ready
+    /// at once.
     pub(in crate::engine) fn serve_with_unblocked(&mut self, number: u32, now: Time) {
         self.store.lanes.unblocked.push(self.tubes.handle(number));
         self.serve_all_unblocked(now);
     }
 
-    /// Serves the tubes in which jobs may go on.
+    /// Serves the unblocked tubes.
     #[inline]
     pub(in crate::engine) fn serve_unblocked(&mut self, now: Time) {
         if self.has_unblocked() {
@@ -201,7 +201,7 @@ impl Engine {
 
     fn serve_all_unblocked(&mut self, now: Time) {
         let tubes = std::mem::take(&mut self.store.lanes.unblocked).into_iter().enumerate();
-        // Mostly there is one; a heap is an eighth of the code that a sort would be.
+        // There is mostly one tube; a heap takes an eighth of the code of a sort.
         let mut next: BinaryHeap<_> = tubes
             .filter_map(|(place, tube)| Some((place, self.tubes.at(tube)?)))
             .map(|(place, tube)| {

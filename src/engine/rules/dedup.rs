@@ -1,9 +1,8 @@
 //! Dedup keys: which job is the duplicate of one that is submitted again.
 //!
-//! Owns how keys are hashed, looked for and forgotten, and what it means to submit a duplicate. Must not make jobs.
+//! Owns how keys are hashed, looked up and forgotten, and what submitting a duplicate means. Must not create jobs.
 //!
-//! Promises: P26, P27.
-//! Touches: agenda, limits, store, tubes.
+//! Promises: P26, P27. Touches: agenda, limits, store, tubes.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -14,18 +13,18 @@ use crate::engine::data::steps::MOVE;
 use crate::engine::log::change::Change;
 use crate::engine::{Engine, Refused};
 
-/// Extras that a search by name looks at. The same name in more tubes than this is refused, unless keys are those of a
-/// tube: names are one index for all tubes, and each search would have to pass all of them.
+/// The maximum number of extras that a search by name checks. A name in more tubes than this is refused, unless keys
+/// are unique per tube: otherwise all names are in one index, and each search would have to pass all of them.
 pub(in crate::engine) const LOOKS: u64 = 4096;
 
 impl Engine {
-    /// What takes fingerprints of bodies that are to be submitted.
+    /// Returns the family of fingerprints for bodies to be submitted.
     pub fn fingerprints(&self) -> Fingerprints {
         Fingerprints::new(self.limits.hash_secret)
     }
 
-    /// Names are hashed without their tubes, so that they can be looked for in all, unless keys are those of a tube.
-    /// The key of a job that is `hidden` is hashed with its number, so that nobody finds it.
+    /// Names are hashed without their tubes, so that they can be looked up in all tubes, unless keys are unique per
+    /// tube. The key of a `hidden` job is hashed with its ID, so that no lookup finds it.
     pub(in crate::engine) fn hash_dedup_key(&self, dedup_key: &DedupKey, tube: u32, hidden: Option<JobId>) -> u64 {
         let mut hasher = self.tubes.hasher().build_hasher();
         match dedup_key {
@@ -47,7 +46,7 @@ impl Engine {
         hasher.finish()
     }
 
-    /// The existing job with the same dedup key; by a fingerprint of the body, only one of the same length.
+    /// Returns the existing job with this dedup key. A fingerprint of a body only matches a body of the same length.
     pub(in crate::engine) fn find_duplicate(
         &mut self,
         dedup_key: &DedupKey,
@@ -68,7 +67,7 @@ impl Engine {
         })
     }
 
-    /// The first job with this dedup key, which has this hash, that is meant, by its slot.
+    /// Returns the slot of the first job with this dedup key, which has this hash, that `is_meant` accepts.
     pub(in crate::engine) fn find_with_key(
         &mut self,
         dedup_key: &DedupKey,
@@ -78,7 +77,7 @@ impl Engine {
         let mut looks = 0;
         let matches = |extras: &JobExtras| {
             looks += 1;
-            // Others in the chain are no reason to fetch their jobs.
+            // Jobs of other keys in the chain need not be fetched.
             if looks > LOOKS || extras.dedup_key != *dedup_key {
                 return looks > LOOKS;
             }
@@ -92,7 +91,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// The job with this number that no other may have.
+    /// Returns the job with this unique number.
     pub fn find_id(&self, id: &[u8; 16]) -> Option<JobId> {
         let dedup_key = DedupKey::Id(*id);
         let number =
@@ -100,7 +99,7 @@ impl Engine {
         Some(self.store.jobs.get(self.store.extras.get(number).slot).id)
     }
 
-    /// The oldest job that was submitted with this name, in any tube that the caller `sees`.
+    /// Returns the oldest job that was submitted with this name, in any tube that the caller `sees`.
     pub fn find_name(&self, name: &[u8], sees: impl Fn(&[u8]) -> bool) -> Option<JobId> {
         let dedup_key = DedupKey::Name(name.into());
         if !self.limits.keys_per_tube {
@@ -110,11 +109,11 @@ impl Engine {
         seen.filter_map(|(number, _)| self.oldest_named(&dedup_key, number, |tube| tube == number)).min()
     }
 
-    /// The oldest job with this key, by the hash that the key has in `tube`, that is in a tube that is meant.
+    /// Returns the oldest job with this key, which has the hash of `tube`, in a tube that `is_meant` accepts.
     fn oldest_named(&self, dedup_key: &DedupKey, tube: u32, is_meant: impl Fn(u32) -> bool) -> Option<JobId> {
         let hash = self.hash_dedup_key(dedup_key, tube, None);
         let (mut oldest, mut looks) = (None, 0);
-        // Looks through all of that name, or as many as one call may, by matching none before.
+        // Matches no extras, so as to check all with that name, or as many as one call may.
         self.store.extras.find(hash, |extras| {
             looks += 1;
             if extras.dedup_key == *dedup_key {
@@ -128,17 +127,17 @@ impl Engine {
         oldest
     }
 
-    /// The job in `slot`, whose key may be that of others in its tube, has just been buried, or is about to be no
-    /// longer. Of the buried jobs of one key only one is found by it, and of the others that were buried before only
-    /// one, so that a search does not pass many. Clients of Gearman submit again what is buried, without end. A dead
-    /// letter is not found by its key, which others may use in the meantime.
+    /// Updates the hash of the job in `slot`, which has just been buried, or is about to leave the buried state, and
+    /// whose key other jobs in its tube may share. Only one of the buried jobs with a key is found by the key, and only
+    /// one of the jobs that were buried before, so that a search does not pass many. Clients of Gearman submit buried
+    /// jobs again without end. A dead letter is not found by its key, which other jobs may use in the meantime.
     pub(in crate::engine) fn reveal_one(&mut self, slot: u32, is_buried: bool) {
         let job = self.store.jobs.get(slot);
         let (tube, id, length, is_dead) = (job.tube, job.id, job.body.len(), job.is_dead_letter());
         let Some(extras) = self.extras(job) else { return };
         let dedup_key = match &extras.dedup_key {
             DedupKey::None | DedupKey::Id(_) => return,
-            // Nobody looks for a job without a body.
+            // No client looks up a job without a body.
             DedupKey::Body(_) if length == 0 => return,
             key => key.clone(),
         };
@@ -156,10 +155,11 @@ impl Engine {
         }
     }
 
-    /// Bytes of log that a durable job needs for its duplicate, if that is in no log yet, whatever its own body takes.
+    /// Returns the bytes of log for adopting the duplicate of a durable job, if no log contains the duplicate yet, in
+    /// addition to those of the job's own body.
     pub fn adoption_of(&mut self, tube: &[u8], dedup_key: &DedupKey, length: usize) -> u64 {
         match dedup_key {
-            // Of those that no two jobs may share, none is adopted.
+            // Jobs with unique numbers, and those without a key, are never adopted.
             DedupKey::None | DedupKey::Id(_) => 0,
             _ => match self.find_duplicate(dedup_key, tube, length) {
                 Ok(Some(slot)) => self.adoption(slot),
@@ -168,7 +168,7 @@ impl Engine {
         }
     }
 
-    /// The same for the job in `slot`.
+    /// Returns the bytes of log for adopting the job in `slot`.
     pub(in crate::engine) fn adoption(&self, slot: u32) -> u64 {
         if self.store.jobs.get(slot).is_volatile() {
             self.adoption_size(slot)
@@ -177,7 +177,7 @@ impl Engine {
         }
     }
 
-    /// Somebody submits again what is in `slot`.
+    /// Handles a duplicate of the job in `slot`.
     pub(in crate::engine) fn coalesce(&mut self, slot: u32, durable: bool) -> Result<(), Refused> {
         let job = self.store.jobs.get(slot);
         if !durable || !job.is_volatile() {
@@ -192,7 +192,7 @@ impl Engine {
     }
 }
 
-/// Whether nobody would be told any more of what becomes of a job whose submitters are told.
+/// Returns `true` if no submitter of the job would be notified of its outcome any more.
 fn is_over(job: &Job) -> bool {
     job.state() == State::Buried
 }

@@ -1,6 +1,6 @@
-//! Keys that outlive their jobs: for some time after the end of a job, no other of its key is taken in.
+//! Keys that outlive their jobs: for some time after the end of a job, no other job with its key is accepted.
 //!
-//! Owns when such a key begins and ends. Must not decide what a duplicate is told.
+//! Owns when such a key begins and ends. Must not decide the reply to a duplicate.
 //!
 //! Touches: agenda, store, tubes.
 
@@ -26,7 +26,8 @@ impl Engine {
         self.serve_unblocked(now);
     }
 
-    /// In the log this comes before the end of the job: at each moment at least one of the two is there.
+    /// Keeps the key of a job. The log receives the key before the end of the job, so that it contains at least one of
+    /// them at any time.
     fn keep_key(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
         if !job.is_bound() || job.completion != CompletionPolicy::Drop {
@@ -45,7 +46,8 @@ impl Engine {
         }
     }
 
-    /// The number of the key, and if there was one of the same names, the length of those in the log.
+    /// Adds a key, and returns its number. If it replaces a key in the log with the same names, also returns the number
+    /// of that key and the length of its names.
     fn add_key(
         &mut self,
         id: JobId,
@@ -61,7 +63,7 @@ impl Engine {
         (number, before)
     }
 
-    /// Tells the number and the length of the names if the log has it.
+    /// Removes a key. Returns its number and the length of its names if it is in the log.
     fn forget_key(&mut self, number: u32) -> Option<(u32, usize)> {
         let gone = self.store.ended_keys.remove(number);
         if gone.is_logged {
@@ -71,7 +73,7 @@ impl Engine {
         gone.is_logged.then_some((number, gone.names()))
     }
 
-    /// The time of one key is over.
+    /// Removes the key whose time ends next.
     pub(in crate::engine) fn key_due(&mut self) {
         if let Some(number) = self.store.ended_keys.next() {
             self.forget_key(number);
@@ -90,7 +92,7 @@ impl Engine {
         hasher.finish() as u32
     }
 
-    /// The job of this tube that had this key and ended a short time ago, if one did.
+    /// Returns the job of this tube that had this key, if it has ended and the key is still kept.
     pub(in crate::engine) fn find_ended(&self, tube: &[u8], key: &Name, now: Time) -> Option<JobId> {
         if self.store.ended_keys.is_empty() {
             return None;
@@ -100,18 +102,18 @@ impl Engine {
         (ended.until > now).then_some(ended.id)
     }
 
-    /// All keys that outlive their jobs and that the log has.
+    /// All keys in the log that outlive their jobs.
     pub fn ended_keys(&self) -> impl Iterator<Item = &EndedKey> {
         self.store.ended_keys.iter().filter(|ended| ended.is_logged)
     }
 
-    /// The number of the next key from `from` on, as far as the steps go; `from` is behind it then.
+    /// Returns the number of the next key from `from` on, as far as the steps suffice, and moves `from` past it.
     pub fn next_ended_key(&mut self, from: &mut u32) -> (Progress, Option<u32>) {
         if self.agenda.steps.are_used_up() {
             return (Progress::More, None);
         }
         let found = self.store.ended_keys.next_from(*from);
-        // A line of a list, as in `figures/pages.rs`.
+        // The cost of a list line, as in `figures/pages.rs`.
         self.agenda.steps.take(4 + found.map_or(0, |number| u64::from(number - *from) / 64));
         *from = found.map_or(u32::MAX, |number| number + 1);
         (Progress::Done, found)
@@ -121,8 +123,8 @@ impl Engine {
         self.store.ended_keys.get(number)
     }
 
-    /// A log has a key that outlives its job. Tells its number, and if there was one of the same names, the number of
-    /// that and the length of the names.
+    /// Restores from the log a key that outlives its job. Returns its number, and if it replaces a key with the same
+    /// names, the number of that key and the length of its names.
     pub fn restore_key(&mut self, id: JobId, tube: &[u8], key: &[u8], until: Time) -> (u32, Option<(u32, usize)>) {
         self.add_key(id, tube.into(), key.into(), until, true)
     }

@@ -1,10 +1,9 @@
-//! What becomes of jobs that fail: tries, the delay before the next one, the reason, and dead letters.
+//! Failures of jobs: tries, the delay before the next one, the reason, and dead letters.
 //!
-//! Owns the count of failed tries and what the last one leads to, by the bounds of the job or of its tube, and the end
-//! of a time to live. How a worker says that a job failed is `completion`'s. Must not hand out jobs.
+//! Owns the count of failed tries and the effect of the last one, by the limits of the job or of its tube, and the end
+//! of a time to live. `completion` handles the reports of workers. Must not hand out jobs.
 //!
-//! Promises: P29.
-//! Touches: agenda, news, store, tubes.
+//! Promises: P29. Touches: agenda, news, store, tubes.
 
 use crate::engine::data::body::Body;
 use crate::engine::data::details::Count;
@@ -19,32 +18,33 @@ use crate::engine::log::change::Change;
 use crate::engine::log::log_room::ORIGIN_SIZE;
 use crate::engine::Engine;
 
-/// The longest delay behind a failed try, in seconds.
+/// The maximum delay after a failed try, in seconds.
 const LONGEST_BACKOFF: u64 = 24 * 3600;
 
-/// Bytes of the reason of a failure that are kept.
+/// The maximum length of a stored failure reason, in bytes.
 pub const LONGEST_REASON: usize = 4096;
 
-/// Bytes of account that the reason of a failure may take beside its own.
+/// Bytes of account that the reason of a failure may take in addition to its own.
 const REASON_COST: u64 = 256;
 
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     tries: u8,
     backoff: u32,
-    /// They are those of its tube, whose delays vary a little, so that what failed together is not tried together.
+    /// The limits are those of the job's tube, whose delays vary slightly, so that jobs that failed together are not
+    /// tried together.
     of_tube: bool,
 }
 
-/// What became of a job that its worker failed.
+/// The effect of a failure on a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failed {
     Retried(Span),
-    /// That was its last try: it is buried, or over.
+    /// That was its last try: it is buried, or finished.
     GivenUp,
 }
 
-/// The reason as it is kept: of a longer text, as much as ends with a whole character.
+/// Returns the reason as it is stored: a longer text is cut after a whole character.
 fn kept(reason: &[u8]) -> &[u8] {
     let Some(cut) = reason.get(..LONGEST_REASON).filter(|cut| cut.len() < reason.len()) else { return reason };
     match std::str::from_utf8(cut) {
@@ -54,7 +54,7 @@ fn kept(reason: &[u8]) -> &[u8] {
 }
 
 impl Engine {
-    /// The bounds of the job in `slot`, if it has some: its own, or else those of its tube.
+    /// Returns the limits of the job in `slot`, if it has some: its own, or else those of its tube.
     fn try_bounds(&self, slot: u32) -> Option<Bounds> {
         let job = self.store.jobs.get(slot);
         if job.is_bound() {
@@ -73,13 +73,13 @@ impl Engine {
         (settings.tries > 0).then_some(Bounds { tries: settings.tries, backoff: settings.backoff, of_tube: true })
     }
 
-    /// Returns how many tries of a job are left, if they are bounded.
+    /// Returns how many tries of a job are left, if they are limited.
     pub fn tries_left(&self, job: &crate::engine::Job) -> Option<u8> {
         let slot = self.store.jobs.find(job.id).filter(|_| job.state() != crate::engine::State::Scheduled)?;
         self.try_bounds(slot).map(|bounds| bounds.tries.saturating_sub(job.fails))
     }
 
-    /// Whether it is counted how often the job in `slot` fails.
+    /// Returns `true` if the failures of the job in `slot` are counted.
     pub(in crate::engine) fn is_tried(&self, slot: u32) -> bool {
         self.try_bounds(slot).is_some()
     }
@@ -92,7 +92,7 @@ impl Engine {
         job.fails >= bounds.tries
     }
 
-    /// The delay behind the try that failed last. `spread`: it is up to a tenth longer.
+    /// Returns the delay after the last failed try. With `spread`, it is up to a tenth longer.
     fn backoff(&mut self, slot: u32, spread: bool) -> Span {
         let Some(bounds) = self.try_bounds(slot) else { return Span::ZERO };
         let doublings = u32::from(self.store.jobs.get(slot).fails.saturating_sub(1)).min(32);
@@ -101,7 +101,7 @@ impl Engine {
         Span::from_millis(seconds * 1000 + more)
     }
 
-    /// The job in `slot` is lost to whoever has it reserved.
+    /// Ends the reservation of the job in `slot`, whose holder is lost.
     pub(in crate::engine) fn end_try(&mut self, slot: u32, cause: Cause, now: Time) {
         if self.count_try(slot) {
             self.abandon(slot, Cause::Bury, Body::default(), false);
@@ -122,8 +122,8 @@ impl Engine {
         self.serve_living(slot, now);
     }
 
-    /// The worker that has the job in `slot` reserved says that it failed, and the job is counted. `None`: nobody
-    /// bounds its tries. The caller has claimed the log's room for a change.
+    /// Handles the failure of the job in `slot`, as reported by its worker, and counts it. Returns `None` if its tries
+    /// are unlimited. The caller has claimed the log space for a change.
     pub(in crate::engine) fn fail_try(&mut self, slot: u32, reason: &[u8], now: Time) -> Option<Failed> {
         self.try_bounds(slot)?;
         if self.count_try(slot) {
@@ -145,7 +145,7 @@ impl Engine {
         Some(Failed::Retried(delay))
     }
 
-    /// Keeps the reason of the last failure with the job in `slot`, if there is memory and room in the log for it.
+    /// Stores the reason of the last failure of the job in `slot`, if there is memory and log space for it.
     pub(in crate::engine) fn note_reason(&mut self, slot: u32, reason: &[u8]) {
         let reason = kept(reason);
         if reason.is_empty() || self.lacks_memory(REASON_COST + reason.len() as u64) {
@@ -161,8 +161,9 @@ impl Engine {
         self.changed(Change::Reason { slot, sizes });
     }
 
-    /// The server gives the job in `slot` up: it is buried, in the dead-letter tube if its tube has one. Those who wait
-    /// for its outcome hear that it failed, with this text. `claimed`: the log's room for one change is taken already.
+    /// Gives up the job in `slot`: the server buries it, in the dead-letter tube if its tube has one. Clients that wait
+    /// for its outcome are notified that it failed, with this text. `claimed`: the log space for one change is already
+    /// claimed.
     pub(in crate::engine) fn abandon(&mut self, slot: u32, cause: Cause, text: Body, claimed: bool) {
         let job = self.store.jobs.get(slot);
         let (pri, volatile) = (job.pri, job.is_volatile());
@@ -211,7 +212,7 @@ impl Engine {
         self.move_as_it_is(slot, to, origin);
     }
 
-    /// The job in `slot` is no dead letter any more.
+    /// Removes the origin of the job in `slot`, which is no longer a dead letter.
     pub(in crate::engine) fn forget_origin(&mut self, slot: u32) {
         let before = self.logged_size(slot);
         let job = self.store.jobs.get_mut(slot);
@@ -220,7 +221,7 @@ impl Engine {
         self.changed(Change::Shrunk { slot, bytes });
     }
 
-    /// The job in `slot` may be ready again: it goes to who waits, unless its time to live is over.
+    /// Serves the clients that wait for the job in `slot`, which may be ready again, unless its time to live has ended.
     pub(in crate::engine) fn serve_living(&mut self, slot: u32, now: Time) {
         let tube = self.store.jobs.get(slot).tube;
         if !self.ends_expired(slot, now) {
@@ -228,14 +229,14 @@ impl Engine {
         }
     }
 
-    /// The extras of a job whose time to live counts while it waits only, if it has some.
+    /// Returns the extras of a job whose time to live only counts while it waits, if it has some.
     fn mortal_extras(&self, slot: u32) -> Option<u32> {
         let job = self.store.jobs.get(slot);
         let mortal = job.completion != CompletionPolicy::Keep && job.is_bound();
         mortal.then(|| self.store.extras.of(slot))
     }
 
-    /// If the job in `slot`, which has extras, is ready or delayed from now on, the end of its time to live counts.
+    /// Schedules the end of the time to live of the job in `slot`, which has extras, if the job waits from now on.
     pub(in crate::engine) fn count_life(&mut self, slot: u32) {
         let waits = matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed | State::Held);
         if let Some(number) = self.mortal_extras(slot).filter(|_| waits) {
@@ -244,7 +245,8 @@ impl Engine {
         }
     }
 
-    /// Deletes the job in `slot` if it waits and its time to live has ended while it was spared; tells whether it did.
+    /// Deletes the job in `slot` if it waits and its time to live has ended while it was suspended. Returns `true` if
+    /// so.
     fn ends_expired(&mut self, slot: u32, now: Time) -> bool {
         let expired = |number: u32| self.store.extras.get(number).expires <= now;
         let waits = matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed);
@@ -255,7 +257,7 @@ impl Engine {
         ends
     }
 
-    /// The time to live of the job in `slot` has ended.
+    /// Deletes the job in `slot`, whose time to live has ended.
     pub(in crate::engine) fn expire_job(&mut self, slot: u32, now: Time) {
         self.store.evicted += 1;
         self.end_job(slot, Outcome::Gone, now);

@@ -171,8 +171,8 @@ impl Engine {
         Progress::Done
     }
 
-    /// The held job in `slot` has nothing left to wait for, except perhaps the delay that it was put with. Without the
-    /// time, a delay that has ended already ends with the next tick.
+    /// Releases the held job in `slot`, which has nothing left to wait for, except perhaps the delay that it was put
+    /// with. Without the time, a delay that has ended already ends with the next tick.
     pub(in crate::engine) fn release_held(&mut self, slot: u32, now: Option<Time>) {
         let job = self.store.jobs.get(slot);
         let due = now.map_or(Time::NEVER, |now| now + job.delay()).min(job.created + job.delay());
@@ -182,7 +182,7 @@ impl Engine {
         self.serve_at_end(number);
     }
 
-    /// Has the clients that wait in this tube served at the end of the verb, or in another turn.
+    /// Serves the clients that wait in this tube at the end of the verb, or in another turn.
     pub(in crate::engine) fn serve_at_end(&mut self, number: u32) {
         let tube = self.tubes.get(number);
         if tube.serving || tube.closed || tube.is_lonely() || tube.counts.ready == 0 {

@@ -1,14 +1,12 @@
-//! Which waiting client gets which ready job.
+//! The assignment of ready jobs to waiting clients.
 //!
-//! Owns the meeting of the two, and with it the engine's central promise: **no unpaused tube has a ready job and a
-//! waiting client at the same time.** Every verb that makes a job ready, or lets a tube go on, ends in
-//! [`Engine::serve`], inside the same call, so a job can neither be given twice nor be missed between a notification
-//! and a grab. If that is too much for one turn, nobody else is given a job of the tube before it is done. Waiting
-//! clients are served strictly first come, first served; if none waits, an idle one is notified of each job. Must not
-//! change a job's state itself: `transitions` does.
+//! Owns the engine's central promise: **no unpaused tube has a ready job and a waiting client at the same time.** Every
+//! verb that makes a job ready, or reopens a tube, ends in [`Engine::serve`], inside the same call, so a job can
+//! neither be given twice nor be missed between a notification and a grab. If that is too much for one turn, no other
+//! client gets a job of the tube before it is done. Waiting clients are served strictly first come, first served; if
+//! none waits, an idle one is notified of each job. Must not change a job's state itself: `transitions` does.
 //!
-//! Promises: P6.
-//! Touches: agenda, clients, limits, news, store, tubes.
+//! Promises: P6. Touches: agenda, clients, limits, news, store, tubes.
 
 use crate::engine::data::client::{ClientState, IdleState, ReservePolicy};
 use crate::engine::data::deferred::Deferred;
@@ -20,13 +18,12 @@ use crate::engine::data::steps::{MOVE, TELL};
 use crate::engine::data::time::{Span, Time};
 use crate::engine::Engine;
 
-/// How long a worker that was notified has to ask for the job before the next one is notified. Most need a round trip
-/// on the network.
+/// How long a notified worker has to request the job before the next one is notified. Most need a network round trip.
 const PATIENCE: Span = Span::from_millis(50);
 
 impl Engine {
-    /// The rest of those who stand in the queue of this tube are served in another turn. Until then it gives no job to
-    /// anybody else, who would be served out of turn.
+    /// Serves the remaining clients in the queue of this tube in another turn. Until then, no other client gets a job
+    /// of the tube, which would be out of turn.
     pub(in crate::engine) fn serve_later(&mut self, number: u32) {
         let tube = self.tubes.get_mut(number);
         if !std::mem::replace(&mut tube.serving, true) {
@@ -64,11 +61,11 @@ impl Engine {
         }
     }
 
-    /// Of those who wait in this tube and for whom there is a job, the one that has waited longest, and its job.
+    /// Returns the client that has waited longest among those in this tube with a job available, and its job.
     fn next_meeting(&mut self, number: u32) -> Option<(ClientId, u32)> {
         let holder = self.first_in_queue(number, ReservePolicy::PerConnection);
         let leaser = match self.tubes.get(number).first(ReservePolicy::Lease, &self.store.jobs) {
-            // Not if the search for a holder is to go on.
+            // Not if the search for a holder is unfinished.
             Some(_) if !self.tubes.get(number).serving => self.first_in_queue(number, ReservePolicy::Lease),
             _ => None,
         };
@@ -81,8 +78,8 @@ impl Engine {
         Some((client, self.tubes.get(number).first(reserve_policy, &self.store.jobs)?))
     }
 
-    /// Notifies those who have been idle longest among the watchers of this tube, as many as the limits say. If others
-    /// stay idle, the tube notifies again later, since a worker that hangs does not come.
+    /// Notifies the watchers of this tube that have been idle longest, as many as the limits say. If others stay idle,
+    /// the tube notifies again later, since a worker that hangs does not come.
     fn notify_next(&mut self, number: u32, now: Time) {
         let wakeups = if self.limits.wakeups == 0 { u32::MAX } else { self.limits.wakeups };
         for _ in 0..wakeups {
@@ -110,7 +107,7 @@ impl Engine {
         self.news.events.push_back(Event::Reserved { client, job });
     }
 
-    /// Notifies `client`, which is idle: this tube has work.
+    /// Notifies `client`, which is idle, that this tube has work.
     pub(in crate::engine) fn notify(&mut self, client: ClientId, tube: u32) {
         self.become_active(client);
         self.clients[client].idle_state = IdleState::Notified(tube);
@@ -118,7 +115,7 @@ impl Engine {
         self.agenda.steps.take(TELL);
     }
 
-    /// The job that a tube would give next to clients of this reserve policy.
+    /// Returns the job that a tube would give next to clients of this reserve policy.
     pub(in crate::engine) fn head(&self, tube: u32, reserve_policy: ReservePolicy) -> Option<u32> {
         let tube = self.tubes.get(tube);
         tube.first(reserve_policy, &self.store.jobs).filter(|_| !tube.closed && !tube.serving)
@@ -129,7 +126,8 @@ impl Engine {
         watched.iter().filter_map(|watch| self.head(self.clients.watches.get(watch).tube, *reserve_policy))
     }
 
-    /// A tube with a job for `client`: the one that it was told of, or any. This is not a turn of that tube's.
+    /// Returns a tube with a job for `client`: the one that it was notified of, or any. This does not count as a turn
+    /// of that tube.
     pub(in crate::engine) fn tube_with_work(&self, client: ClientId, idle_state: IdleState) -> Option<u32> {
         match idle_state {
             IdleState::Notified(tube) if tube != NIL && self.head(tube, ReservePolicy::Notified).is_some() => {

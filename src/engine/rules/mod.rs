@@ -1,4 +1,4 @@
-//! The rules of the queue that hold whichever verb is called: states, matching, time, keys, limits and outcomes.
+//! The rules of the queue that apply whichever verb is called: states, matching, time, keys, limits and outcomes.
 //!
 //! Owns its files. Imports the data and the log, and no verb.
 

@@ -1,24 +1,23 @@
 //! How many jobs of a tube may be reserved at a time, and how often: the settings `max` and `rate`.
 //!
-//! Owns whether a tube is closed. A closed tube is like a paused one: nobody who asks for any job is given one of it,
-//! and its jobs keep their order. Must not hand out jobs.
+//! Owns whether a tube is closed. A closed tube is like a paused one: no client that requests any job gets one of this
+//! tube, and its jobs keep their order. Must not hand out jobs.
 //!
-//! Promises: P28.
-//! Touches: store, tubes.
+//! Promises: P28. Touches: store, tubes.
 
 use crate::engine::data::client::ReservePolicy;
 use crate::engine::data::time::Time;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Brings up to date whether a tube is closed, by a pause or by its settings.
+    /// Updates whether a tube is closed, by a pause or by its settings.
     pub(in crate::engine) fn reclose(&mut self, number: u32) {
         let tube = self.tubes.get_mut(number);
         let reserved = tube.counts.reserved;
         tube.closed = tube.pause.is_some() || tube.rules.as_ref().is_some_and(|rules| rules.is_spent(reserved));
     }
 
-    /// A job of a tube with settings has just been reserved.
+    /// Counts a new reservation in a tube with settings.
     #[inline(never)] // few tubes have settings
     pub(in crate::engine) fn count_reservation(&mut self, number: u32, now: Time) {
         if let Some(rules) = &mut self.tubes.get_mut(number).rules {
@@ -28,7 +27,8 @@ impl Engine {
         self.retime_tube(number);
     }
 
-    /// A job of a tube with settings is reserved no longer. Whoever waits there is served at the end of the verb.
+    /// Handles the end of a reservation in a tube with settings. Clients that wait there are served at the end of the
+    /// verb.
     #[inline(never)] // few tubes have settings
     pub(in crate::engine) fn count_end(&mut self, number: u32) {
         let was_closed = self.tubes.get(number).closed;
@@ -39,7 +39,7 @@ impl Engine {
         }
     }
 
-    /// The rate of a tube allows reservations again.
+    /// Reopens a tube whose rate allows reservations again.
     pub(in crate::engine) fn reopen(&mut self, number: u32) {
         if let Some(rules) = &mut self.tubes.get_mut(number).rules {
             rules.open();

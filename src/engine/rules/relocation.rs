@@ -1,6 +1,7 @@
-//! How a job goes to another tube.
+//! Moves of jobs to other tubes.
 //!
-//! Owns what follows it there: its key, its lane, its place. Must not decide which job goes, nor who is served.
+//! Owns what moves with a job: its key, its lane, its place. Must not decide which job moves, nor which client is
+//! served.
 //!
 //! Touches: store, tubes.
 
@@ -12,24 +13,25 @@ use crate::engine::log::change::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Puts the job in `slot` into another tube as it is, as a dead letter of this origin unless that is [`NIL`].
+    /// Moves the job in `slot` to another tube unchanged, as a dead letter of this origin unless that is [`NIL`].
     pub(in crate::engine) fn move_as_it_is(&mut self, slot: u32, to: u32, origin: u32) {
         let place = (self.store.jobs.get(slot).state() == State::Buried).then(|| {
-            // Behind those that are buried there.
+            // After the jobs that are buried there.
             self.store.last_bury += 1;
             Time::from_nanos(self.store.last_bury)
         });
         self.change_tube(slot, to, |job| (job.due, job.holder) = (place.unwrap_or(job.due), origin));
     }
 
-    /// Whether the job in `slot` can have a lane in that tube, if it has one.
+    /// Returns `true` if the job in `slot` has no lane, or can have one in that tube.
     pub(in crate::engine) fn may_move_lane(&self, slot: u32, tube: &[u8]) -> bool {
         let number = self.tubes.find(tube).unwrap_or(NIL);
         let bound = self.lane_of(slot).map(|lane| self.store.lanes.key_of(lane));
         bound.is_none_or(|key| self.has_lane(key, number, self.is_large(self.store.jobs.get(slot))))
     }
 
-    /// Whether, in addition, no other job of that tube, and none that has ended there, has the key of the job.
+    /// Like [`Engine::may_move_lane`], and `false` if another job of that tube, or one that has ended there, has the
+    /// key of the job.
     pub(in crate::engine) fn may_move(&mut self, slot: u32, tube: &[u8], now: Time) -> bool {
         if !self.may_move_lane(slot, tube) {
             return false;
@@ -45,7 +47,7 @@ impl Engine {
         there.is_ok_and(|other| other.is_none_or(|other| other == slot)) && self.find_ended(tube, &key, now).is_none()
     }
 
-    /// Takes the job in `slot` to another tube; `change` sets what else is different from then on.
+    /// Moves the job in `slot` to another tube; `change` makes further changes to the job.
     pub(in crate::engine) fn change_tube(&mut self, slot: u32, to: u32, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
         let before = self.logged_size(slot);
@@ -59,14 +61,14 @@ impl Engine {
         self.close_tube_if_idle(from);
     }
 
-    /// The job in `slot`, which stands nowhere, is in another tube.
+    /// Updates the lane of the job in `slot`, which is in no queue and now in another tube.
     pub(in crate::engine) fn change_lane(&mut self, slot: u32) {
         if let Some((key, most)) = self.leave_lane(slot) {
             self.join_lane(slot, key, most);
         }
     }
 
-    /// What is unique in its tube is found by both.
+    /// Updates the hash of the job in `slot`, whose key may be unique in its tube only.
     pub(in crate::engine) fn rehash(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let Some(extras) = self.extras(job) else { return };
@@ -78,7 +80,8 @@ impl Engine {
         }
     }
 
-    /// Whether the time to live of the job in `slot` is over, though it was spared or no tick has come to it.
+    /// Returns `true` if the time to live of the job in `slot` has ended, even if it was suspended or no tick has
+    /// processed it.
     pub(in crate::engine) fn has_expired(&self, slot: u32, now: Time) -> bool {
         let job = self.store.jobs.get(slot);
         job.completion != CompletionPolicy::Keep && self.extras(job).is_some_and(|extras| extras.expires <= now)

@@ -24,7 +24,7 @@ const RETRY: Span = Span::from_secs(1);
 /// Bytes of a body whose copy is a step more.
 const COPIED: u64 = 1024;
 
-/// What became of a time at which a schedule was due.
+/// The result of a time at which a schedule was due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::engine) enum Run {
     Put(JobId),
@@ -121,13 +121,13 @@ impl Engine {
         self.store.schedules.total
     }
 
-    /// For how long a run has been overdue, because its copy was refused.
+    /// How long a run has been overdue because its copy was refused.
     pub fn schedule_delay(&self, now: Time) -> Span {
         let first = self.store.schedules.first();
         first.map_or(Span::ZERO, |(_, slot)| now.since(self.store.jobs.get(slot).due))
     }
 
-    /// Removes what the schedule in `slot` has in addition to its job, which is in no queue.
+    /// Removes the schedule of the job in `slot`, which is in no queue.
     pub(in crate::engine) fn forget_schedule(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.state() == State::Scheduled {

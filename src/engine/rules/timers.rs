@@ -23,8 +23,8 @@ impl Engine {
         self.agenda.deadlines.first().map_or(Time::NEVER, |(at, _)| at)
     }
 
-    /// Runs what is due first, and tells whether that was all. One thing at a time, since the next one may undo what
-    /// its events tell.
+    /// Processes the first due event. Returns `true` if no other is due. Events are processed one at a time, since the
+    /// next one may undo what notifications of the last one report.
     pub fn tick(&mut self, now: Time) -> bool {
         match self.agenda.deadlines.first() {
             Some((at, owner)) if at <= now => match owner {
@@ -39,8 +39,8 @@ impl Engine {
         self.next_deadline() > now
     }
 
-    /// One thing that is due for a client. What it holds expires before it is warned or told to go: after a stall over
-    /// both moments there is nothing left to warn of.
+    /// Processes one due event of a client. Its reservations expire before it is warned or its wait times out: after a
+    /// stall past both times there is nothing left to warn of.
     fn client_due(&mut self, client: ClientId, now: Time) {
         let state = &self.clients[client];
         let waiting = state.waiting;
@@ -55,7 +55,7 @@ impl Engine {
         }
     }
 
-    /// One thing that is due in a tube.
+    /// Processes one due event of a tube.
     fn tube_due(&mut self, number: u32, now: Time) {
         let tube = self.tubes.get_mut(number);
         if tube.renotify_at <= now {
@@ -75,8 +75,9 @@ impl Engine {
         self.serve(number, now);
     }
 
-    /// Lets expire what `client` holds beyond its time, as far as the turn's steps go. A tick does so for everybody,
-    /// but only a part at a time when very much is due at once, and nobody must be warned of what is over.
+    /// Expires the overdue reservations of `client`, as far as the turn's steps suffice. A tick does so for all
+    /// clients, but only some at a time when very many are due at once, and no client must be warned of an expired
+    /// reservation.
     pub(in crate::engine) fn catch_up(&mut self, client: ClientId, now: Time) -> Progress {
         while let Some(((end, _), slot)) = self.clients[client].reserved().first() {
             if end > now {
@@ -90,10 +91,10 @@ impl Engine {
         Progress::Done
     }
 
-    /// The job with this id, if `client` holds it and its time to run has not ended: what is over is lost to its
-    /// holder, though no tick has come to it yet.
+    /// Returns the job with this ID, if `client` holds it and its time to run has not ended: an expired job is lost to
+    /// its holder, even if no tick has processed it yet.
     pub(in crate::engine) fn held(&mut self, client: ClientId, id: JobId, now: Time) -> Option<u32> {
-        // First what has ended before, so that it is ready before as well.
+        // Earlier reservations expire first, so that their jobs become ready first.
         let _ = self.catch_up(client, now);
         let slot = self.store.jobs.find(id)?;
         let job = self.store.jobs.get(slot);
@@ -116,12 +117,12 @@ impl Engine {
         self.end_reservation(slot, Cause::Expire, now);
     }
 
-    /// Brings a client's deadline up to date.
+    /// Updates a client's deadline.
     pub(in crate::engine) fn retime_client(&mut self, number: u32) {
         self.agenda.deadlines.set(TimerKey::Client(number), self.clients[ClientId(number)].due());
     }
 
-    /// Brings a tube's deadline up to date.
+    /// Updates a tube's deadline.
     pub(in crate::engine) fn retime_tube(&mut self, number: u32) {
         self.agenda.deadlines.set(TimerKey::Tube(number), self.tubes.get(number).due());
     }
@@ -131,7 +132,7 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Extras, next);
     }
 
-    /// The time to live of the job that comes next in that order has ended.
+    /// Handles the next end of a time to live.
     pub(in crate::engine) fn extras_due(&mut self, now: Time) {
         let (_, number) = self.store.extras.next_end().expect("a time to live that ends");
         let slot = self.store.extras.get(number).slot;

@@ -1,10 +1,9 @@
-//! How jobs go from state to state: the one way to do it.
+//! The only way to move jobs from state to state.
 //!
-//! Owns the queues that a job stands in by its state: it leaves one, [`State::after`] says which state follows, and it
-//! enters another. Must not decide who gets a job, nor what becomes of it.
+//! Owns the queues that contain a job by its state: it leaves one, [`State::after`] says which state follows, and it
+//! enters another. Must not decide which client gets a job, nor when a job ends.
 //!
-//! Promises: P2, P7.
-//! Touches: clients, limits, store, tubes.
+//! Promises: P2, P7. Touches: clients, limits, store, tubes.
 
 use crate::engine::data::client::{ReservePolicy, LONGEST_LEASE};
 use crate::engine::data::details::Count;
@@ -25,8 +24,8 @@ impl Engine {
         self.transfer_with(slot, cause, |_| {});
     }
 
-    /// The same, and `change` sets what else is different from then on, before the job enters its queue: its priority,
-    /// what it is due for, its holder.
+    /// Like [`Engine::transfer`]; `change` makes further changes before the job enters its queue: to its priority, its
+    /// due time, its holder.
     pub(in crate::engine) fn transfer_with(&mut self, slot: u32, cause: Cause, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
         let job = self.store.jobs.get_mut(slot);
@@ -35,9 +34,9 @@ impl Engine {
         self.enter(slot);
     }
 
-    /// Puts the job in `slot` where its state says.
+    /// Adds the job in `slot` to the queue of its state.
     pub(in crate::engine) fn enter(&mut self, slot: u32) {
-        // Most jobs have no extras, and spare every look at them.
+        // Most jobs have no extras, and need no lookup of them.
         let job = self.store.jobs.get_mut(slot);
         let has_more = job.has_more();
         match (job.state(), job.completion) {
@@ -55,7 +54,7 @@ impl Engine {
         let (number, holder, key, id, pri) = (job.tube, job.holder, job.due_key(), job.id, job.pri);
         let (state, is_large) = (job.state(), self.is_large(job));
         let tube = self.tubes.get_mut(number);
-        // One look at the state decides everything, the counts as well: this runs at every step of a job's life.
+        // A single match on the state does everything, including the counts: this runs at every step of a job's life.
         match state {
             State::Ready => {
                 tube.counts.add_ready(pri);
@@ -128,14 +127,14 @@ impl Engine {
         }
     }
 
-    /// The place of the job in `slot` among ready jobs of its priority: by id, and a job that was taken comes back to
-    /// its old place. But one that is told and was lost goes to the end, and one that had a start of its own stands
-    /// behind those that had none, by that start: it gets its place when that has come.
+    /// Returns the rank of the job in `slot` among ready jobs of its priority: its ID, so that a job that was reserved
+    /// returns to its old place. But a lost job with [`CompletionPolicy::Tell`] goes to the end, and a job with a
+    /// requested start follows those without one, ordered by the time at which it became ready.
     fn place_of(&mut self, slot: u32) -> u64 {
         const STARTED: u64 = 1 << 63;
         let job = self.store.jobs.get(slot);
         if job.completion == CompletionPolicy::Tell && job.history().timeouts > 0 {
-            // An id that no job gets: the places of all others are before it, and of all to come behind.
+            // An ID that no job gets: the ranks of all earlier jobs are below it, those of all later jobs above.
             self.store.last_id += 1;
             return self.store.last_id;
         }
@@ -151,7 +150,7 @@ impl Engine {
         job.id.0
     }
 
-    /// Takes the job in `slot` out of where its state says it stands.
+    /// Removes the job in `slot` from the queue of its state.
     pub(in crate::engine) fn leave(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let (lane, is_tied) = (if job.has_more() { self.lane_of(slot) } else { None }, job.is_tied());
@@ -242,12 +241,12 @@ impl Engine {
         self.changed_if(|| if leased { Change::Lease(slot) } else { Change::Reserve(slot) });
     }
 
-    /// Whether what the client takes is held by nobody.
+    /// Returns `true` if no client holds the jobs that this client takes.
     pub(in crate::engine) fn takes_leases(&self, client: ClientId) -> bool {
         self.clients[client].reserve_policy == ReservePolicy::Lease
     }
 
-    /// The most time that `client` gives itself for the job in `slot`.
+    /// Returns the maximum time to run that `client` accepts for the job in `slot`.
     pub(in crate::engine) fn time_limit(&self, client: ClientId, slot: u32) -> Span {
         let state = &self.clients[client];
         match state.reserve_policy {
@@ -262,14 +261,14 @@ impl Engine {
         }
     }
 
-    /// How long a lease of this job lasts. Without a time to run, the job's producer counted on the loss of a worker
-    /// being noticed, which that of a client that leases never is.
+    /// Returns how long a lease of this job lasts. The producer of a job without a time to run relies on the loss of a
+    /// worker being noticed, which is impossible for a leasing client.
     pub fn lease_of(&self, job: &Job) -> Span {
         let most = if job.ttr() == Span::MAX { self.limits.lease_limit } else { LONGEST_LEASE };
         job.ttr().min(most)
     }
 
-    /// Whether no client that leases gets this job, which must not be over.
+    /// Returns `true` if the unfinished job is too large for leasing clients.
     pub(in crate::engine) fn is_large(&self, job: &Job) -> bool {
         job.body.len() > self.limits.largest_leased
     }

@@ -1,9 +1,9 @@
 //! How clients wait: the search through the tubes that they watch, and their places in the queues of those tubes.
 //!
 //! Owns entering and leaving those queues, and the choice of the next job of one client. A client that watches very
-//! many tubes does neither in one turn: its search is continued in others, and it leaves the queues behind where they
-//! are, since a place that is not for its present wait counts for nothing. Must not choose between clients: that is
-//! `matching`'s.
+//! many tubes does neither in one turn: its search continues in other turns, and it leaves its old places in the
+//! queues, since a place that does not belong to its current wait is ignored. Must not choose between clients:
+//! `matching` does.
 //!
 //! Touches: agenda, clients, limits, news, store, tubes.
 
@@ -18,7 +18,7 @@ use crate::engine::data::time::Time;
 use crate::engine::Engine;
 
 impl Engine {
-    /// `client` waits from now on; for a job, in the queues of all tubes that it watches.
+    /// Makes `client` wait; if it waits for a job, in the queues of all tubes that it watches.
     pub(in crate::engine) fn wait_for(&mut self, client: ClientId, waiting: Waiting) {
         self.clients[client].waiting = Some(waiting);
         if waiting.is_for_job() {
@@ -28,7 +28,7 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// `client`, which must be waiting, no longer is.
+    /// Ends the wait of `client`, which must be waiting.
     pub(in crate::engine) fn stop_waiting(&mut self, client: ClientId) {
         let state = &mut self.clients[client];
         state.search = None;
@@ -40,7 +40,7 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// `client`, which must not wait, is idle from now on.
+    /// Makes `client`, which must not wait, idle.
     pub(in crate::engine) fn become_idle(&mut self, client: ClientId) {
         self.clients[client].idle_state = IdleState::Idle;
         self.stand_everywhere(client);
@@ -67,7 +67,7 @@ impl Engine {
         }
     }
 
-    /// Puts the client, which waits or is idle, at the end of the queue of the tube at this place of its watch list.
+    /// Adds the client, which waits or is idle, to the end of the queue of the tube at this place of its watch list.
     pub(in crate::engine) fn stand(&mut self, client: ClientId, place: usize) {
         let state = &self.clients[client];
         let (number, wait, reserve_policy) = (state.watched.at(place), state.wait, state.reserve_policy);
@@ -79,7 +79,7 @@ impl Engine {
         self.agenda.steps.take(1);
     }
 
-    /// Takes a watch of a client of this reserve policy out of the queue that it stands in, if it does.
+    /// Removes a watch of a client of this reserve policy from its queue, if it is in one.
     pub(in crate::engine) fn unstand(&mut self, number: u32, reserve_policy: ReservePolicy) {
         let watch = self.clients.watches.get_mut(number);
         if std::mem::take(&mut watch.wait) != 0 {
@@ -98,8 +98,8 @@ impl Engine {
         }
     }
 
-    /// The client that has stood longest in the queue of this tube for clients of `reserve_policy`. Places that count
-    /// no longer leave the queue on the way; if that takes too long, the tube is served later.
+    /// Returns the client that has waited longest in the queue of this tube for clients of `reserve_policy`. Removes
+    /// outdated places on the way; if that takes too long, the tube is served later.
     pub(in crate::engine) fn first_in_queue(&mut self, tube: u32, reserve_policy: ReservePolicy) -> Option<ClientId> {
         loop {
             let number = self.tubes.get_mut(tube).queue_of(reserve_policy).first()?;
@@ -118,8 +118,8 @@ impl Engine {
         }
     }
 
-    /// A client that waits for a job will wait no longer: what is to be had now, it gets, at the end of its search.
-    /// False if it does not search.
+    /// Makes a client that waits for a job wait no longer than the end of its search, which may still find a job.
+    /// Returns `false` if it is not searching.
     pub fn hurry(&mut self, client: ClientId, now: Time) -> bool {
         let state = &mut self.clients[client];
         match &mut state.waiting {
@@ -131,15 +131,15 @@ impl Engine {
         }
     }
 
-    /// Whether the client watches too many tubes to look at each in what is left of this turn.
+    /// Returns `true` if the client watches too many tubes to check each in the rest of this turn.
     pub(in crate::engine) fn watches_many(&self, client: ClientId) -> bool {
         let count = self.clients[client].watched.len();
         count > self.limits.few_watched && count as u64 > self.agenda.steps.left()
     }
 
-    /// The ready job that comes next for `client`, of all tubes that it watches and that are not paused.
+    /// Returns the ready job that comes next for `client`, of all watched tubes that are not paused.
     pub(in crate::engine) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
-        // Most clients that watch many tubes wait, and need not look at each to learn that there is nothing.
+        // Most clients that watch many tubes wait, and need not check each to find that there is no job.
         if self.store.counts.ready == 0 {
             return None;
         }
@@ -149,7 +149,8 @@ impl Engine {
             self.look(client, &mut search, usize::MAX);
             return self.found(client, &search);
         }
-        // The same for holders, who are most, without a `Search`, since it is never interrupted.
+        // Holders are the most frequent case and need no `Search` for the most urgent job, since it is never
+        // interrupted.
         self.agenda.steps.take(state.watched.len() as u64);
         if state.mode != ReserveMode::Urgent {
             let mut search = Search::default();
@@ -159,10 +160,10 @@ impl Engine {
         self.heads(client).min_by_key(|&slot| self.store.jobs.get(slot).ready_key())
     }
 
-    /// Looks at up to `most` more tubes of `client` for the job that comes next for it. For a holder that is the
-    /// smallest priority; for one that is notified the smallest priority class, and among equal tubes the next before
-    /// the one that had its turn last, at first the last one, which is the order of gearmand; for a client that leases
-    /// any tube with the same chance.
+    /// Checks up to `most` more tubes of `client` for the job that comes next for it. For a holder that is the smallest
+    /// priority; for a notified client the smallest priority class, and among equal tubes the next before the one that
+    /// had its turn last, at first the last one, as in gearmand; for a leasing client any tube with the same
+    /// probability.
     pub(in crate::engine) fn look(&mut self, client: ClientId, search: &mut Search, most: usize) {
         let state = &self.clients[client];
         let (reserve_policy, turn, count) = (state.reserve_policy, state.turn as usize, state.watched.len());
@@ -205,7 +206,7 @@ impl Engine {
         (u64::from(weight) * 1000 * SECOND / average.max(1000)).max(1)
     }
 
-    /// The job that a search that is over has found, if it is still there; the tube that it is in has had its turn.
+    /// Returns the job that a completed search has found, if it is still available, and ends the turn of its tube.
     pub(in crate::engine) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
         let (_, tube, place) = search.best?;
         let slot = self.head(self.tubes.at(tube)?, self.clients[client].reserve_policy)?;
@@ -213,7 +214,8 @@ impl Engine {
         Some(slot)
     }
 
-    /// `client`, which waits or is idle, stands nowhere yet: its tubes are too many for this turn.
+    /// Starts a search of `client`, which waits or is idle, in other turns: it has too many tubes for this one. It is
+    /// in no queue yet.
     pub(in crate::engine) fn search_later(&mut self, client: ClientId, search: Search) {
         self.clients.begin_wait(client);
         let state = &mut self.clients[client];
@@ -224,8 +226,8 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// Goes on with a search: first a look at all tubes for the best job, and if there is none, a place in the queue of
-    /// each. A job that becomes ready meanwhile in a tube where the client stands already is given to it at once.
+    /// Continues a search: first checks all tubes for the best job, and if there is none, enters the queue of each. A
+    /// job that meanwhile becomes ready in a tube whose queue the client has entered is given to it at once.
     pub(in crate::engine) fn search_on(&mut self, client: ClientId, now: Time) -> Progress {
         let state = &mut self.clients[client];
         // A client in `GRAB_JOB` continues its own search.
