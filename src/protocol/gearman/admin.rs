@@ -1,33 +1,33 @@
-//! THE table of text commands, and how a line becomes one.
+//! The table of text commands, and the parser of their lines.
 //!
-//! Owns their words, and the short answers. A word counts in capitals as well; the words of a line are parted by
-//! spaces. Must not carry a command out: that is `session`'s business, and of lists `listing`'s.
+//! Owns their words, and the short replies. Words are case-insensitive and separated by spaces. Must not execute
+//! commands: `session` does that, and `listing` sends lists.
 
 use super::names::{from_word, push_word};
 use crate::access::Need;
 use crate::protocol::text::strtoll;
 
-/// The most words of a line, which is that of `maxqueue` with three sizes (and of gearmand).
+/// The maximum number of words of a line: `maxqueue` with three sizes (like gearmand).
 const MAX_WORDS: usize = 5;
 
-/// A line of text as a command.
+/// A parsed line of text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // each is the command of its name; the table says what each does
 pub enum AdminCommand {
     Version,
     Getpid,
     Verbose,
-    /// What is told in several turns if it is long.
+    /// A list, sent in several turns if it is long.
     List(ListKind),
     CancelJob(Box<[u8]>),
     CreateFunction(Box<[u8]>),
     DropFunction(Box<[u8]>),
-    /// The most jobs of high, normal and low priority.
+    /// The maximum numbers of jobs of high, normal and low priority.
     Maxqueue(Box<[u8]>, [Option<u32>; 3]),
     Shutdown {
         graceful: bool,
     },
-    /// A line that is wrong by itself, with its answer.
+    /// An invalid line, with its reply.
     Wrong(Box<[u8]>),
 }
 
@@ -45,7 +45,7 @@ pub struct TextCommand {
     pub words: &'static str,
     pub need: Need,
     pub arguments: &'static str,
-    /// Reads the arguments; none if there are too few.
+    /// Parses the arguments. Returns `None` if there are too few.
     parse: fn(&[&[u8]]) -> Option<AdminCommand>,
     pub summary: &'static str,
 }
@@ -77,7 +77,7 @@ pub const TEXT_COMMANDS: [TextCommand; 13] = [
     row("shutdown", Need::ADMIN_ALL, "[graceful]", shutdown, "stop the server, if an option allows it"),
 ];
 
-/// The command on a line, which is without its end, and its place in the table; none if the line is wrong by itself.
+/// Returns the command on a line, which has no line end, and its index in the table, or `None` if the line is invalid.
 pub fn parse(line: &[u8]) -> (AdminCommand, Option<usize>) {
     let words: Vec<&[u8]> =
         line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).take(MAX_WORDS + 1).collect();
@@ -98,7 +98,7 @@ pub fn parse(line: &[u8]) -> (AdminCommand, Option<usize>) {
     (wrong(first, words.len()), None)
 }
 
-/// What is wrong with a line, as gearmand tells it.
+/// Returns the error for an invalid line, with gearmand's text.
 fn wrong(first: &[u8], words: usize) -> AdminCommand {
     let is = |word: &str| first.eq_ignore_ascii_case(word.as_bytes());
     if is("show") && words > 1 {
@@ -117,7 +117,7 @@ fn incomplete(word: &[u8], text: &[u8]) -> AdminCommand {
     line_about(b"ERR INVALID_ARGUMENTS ", text, word)
 }
 
-/// There is no such command, or none that this server takes.
+/// Returns the reply to an unknown or disabled command.
 pub fn unknown(word: &[u8]) -> AdminCommand {
     line_about(b"ERR UNKNOWN_COMMAND ", b"Unknown+server+command", word)
 }
@@ -129,7 +129,7 @@ fn line_about(code: &[u8], text: &[u8], word: &[u8]) -> AdminCommand {
     AdminCommand::Wrong(line.into())
 }
 
-/// One size holds for each of the three priorities. None, zero and less are no limit.
+/// A single size applies to each of the three priorities. No size, zero and negative sizes mean no limit.
 fn maxqueue(args: &[&[u8]]) -> Option<AdminCommand> {
     let (name, sizes) = args.split_first()?;
     let size =

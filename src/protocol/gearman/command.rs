@@ -1,6 +1,6 @@
-//! What a packet or a line of text asks for.
+//! Parsed packets and lines of text.
 //!
-//! Owns the parsed form, and what it costs in memory. Must not know how it is framed.
+//! Owns the parsed form, and its memory costs. Must not know the framing.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::names::MAX_LINE;
 use super::reply::Fault;
 use crate::engine::{Body, DedupKey, Fingerprint, GiveBack, JobId, Minutes, Priority, Report, Time};
 
-/// What a request asks for.
+/// A parsed packet or line of text.
 #[derive(Debug)]
 #[allow(missing_docs)] // each is the packet of its name, with the arguments of its name
 pub enum Command {
@@ -24,7 +24,7 @@ pub enum Command {
     ResetAbilities,
     PreSleep,
     Submit(Box<Submission>),
-    /// One of the three GRAB_JOBs, by what it is answered with.
+    /// One of the three GRAB_JOB packets, identified by the reply to it.
     Grab(Kind),
     Work(Work),
     GetStatus(Box<[u8]>),
@@ -34,19 +34,20 @@ pub enum Command {
     SetClientId(Box<[u8]>),
     /// A line of the text protocol.
     Text(AdminCommand),
-    /// A packet that is wrong by itself: answered with an ERROR.
+    /// An invalid packet: the reply is an ERROR.
     Refused(Fault),
-    /// No Gearman at all: the connection closes without an answer.
+    /// Not the Gearman protocol: the connection closes without a reply.
     Lost,
-    /// The list that a line asked for, and its progress.
+    /// The requested list, and its progress.
     List(ListKind, Cursor),
-    /// Gives back the jobs of this function, or of all, that the worker has and does not want; where to go on.
+    /// Returns the jobs of this function, or of all functions, that the worker has and does not want; the place to
+    /// continue.
     GiveBack(Option<Box<[u8]>>, Option<GiveBack>),
-    /// A report of a worker on a job for which very many clients wait.
+    /// A worker's report on a job for which many clients wait.
     Report(JobId, Arc<Report>),
 }
 
-/// Arguments and data of any of the SUBMIT packets.
+/// The arguments and data of a SUBMIT packet.
 #[derive(Debug)]
 #[allow(missing_docs)] // they are the protocol's words
 pub struct Submission {
@@ -59,34 +60,34 @@ pub struct Submission {
     pub body: Body,
 }
 
-/// When a job may begin.
+/// The time at which a job may start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
-    /// As soon as there is a worker.
+    /// As soon as a worker is available.
     Now,
-    /// At this moment, or at once if it has passed.
+    /// At this time, or at once if it has passed.
     At(Time),
     /// At the next minute that matches.
     On(Minutes),
 }
 
-/// Arguments and data of any of the WORK packets.
+/// The arguments and data of a WORK packet.
 #[derive(Debug)]
 pub struct Work {
     pub kind: Kind,
-    /// The handle, as the worker gave it.
+    /// The handle, as sent by the worker.
     pub handle: Box<[u8]>,
-    /// The data; of WORK_STATUS, the two numbers with a NUL between them.
+    /// The data; for WORK_STATUS, the two numbers separated by a NUL.
     pub body: Body,
 }
 
 impl Command {
-    /// Whether the data themselves are the unique id of the job.
+    /// Returns `true` if the data are the unique ID of the job.
     pub fn is_unique_by_body(&self) -> bool {
         matches!(self, Command::Submit(submission) if submission.unique == DedupKey::Body(None))
     }
 
-    /// Takes the data of its packet; `fingerprint` is theirs, if the data are the unique id.
+    /// Sets the data of the packet; `fingerprint` is the fingerprint of the data, if they are the unique ID.
     pub fn set_body(&mut self, body: Body, fingerprint: Option<Fingerprint>) {
         match self {
             Command::Submit(submission) => {
@@ -97,17 +98,17 @@ impl Command {
             }
             Command::Work(work) => work.body = body,
             Command::Echo(echo) => *echo = body,
-            // Rows without data leave nothing to set.
+            // Rows without data have nothing to set.
             _ => {}
         }
     }
 
-    /// Returns `true` if it may have records in the log.
+    /// Returns `true` if the command may have records in the log.
     pub fn is_logged(&self) -> bool {
         matches!(self, Command::Work(_)) || matches!(self, Command::Submit(submission) if submission.background)
     }
 
-    /// Bytes of memory beside the command itself.
+    /// The memory in use besides the command itself, in bytes.
     pub fn footprint(&self) -> u64 {
         let bytes = match self {
             Command::Submit(submission) => {
@@ -123,7 +124,7 @@ impl Command {
             | Command::SetClientId(text) => text.len(),
             Command::Text(_) => MAX_LINE,
             Command::GiveBack(Some(function), _) => function.len(),
-            // The engine counts what a worker reports.
+            // The engine counts the memory of a worker's reports.
             _ => 0,
         };
         bytes as u64

@@ -1,8 +1,8 @@
 //! The packets' numbers.
 //!
-//! Owns the numbers that stand on the wire. What a packet is called and takes is in the table of `packets.rs`.
+//! Owns the numbers on the wire. The table of `packets.rs` contains names and arguments.
 
-/// A packet, by its number on the wire.
+/// A packet, identified by its number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 #[allow(missing_docs)] // each is the packet of its name; `PACKETS` says what it does

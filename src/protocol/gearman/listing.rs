@@ -1,7 +1,7 @@
 //! The lists of the text protocol.
 //!
-//! Owns their columns, and how a list is cut into pages, so that no list keeps other clients waiting. A job or function
-//! that comes or goes between two pages may be missing or not; every other is listed once.
+//! Owns their columns, and their division into pages, so that no list blocks other clients. A job or function that
+//! appears or disappears between two pages may be listed or not; every other is listed once.
 
 use super::admin::ListKind;
 use super::names::{push_handle, push_line, push_name, push_word};
@@ -9,15 +9,15 @@ use crate::engine::{push_uuid, ClientHandle, ClientId, DedupKey, Engine, Job, Pr
 use crate::protocol::text::push_number;
 use crate::protocol::{sees, ClientInfo, Context, Output, Wire};
 
-/// Steps of a connection in the list of workers.
+/// Steps for a connection in the list of workers.
 const WORKER: u64 = 4;
 
-/// How far a list is that is sent in several turns.
+/// The progress of a list that is sent in several turns.
 #[derive(Debug, Default)]
 pub struct Cursor {
     /// The number of the next connection, job or tube.
     next: u32,
-    /// Whose line has begun, and how many of its functions were listed.
+    /// The connection whose line has begun, and the number of its functions listed so far.
     functions: Option<(ClientHandle, usize)>,
 }
 
@@ -40,7 +40,7 @@ pub fn list(kind: ListKind, place: &mut Cursor, context: &mut Context, out: &mut
     progress
 }
 
-/// A unique id as Gearman has it: that of other protocols is told as the text it has there.
+/// Returns a unique ID as Gearman has it. IDs of other protocols are shown as their text in that protocol.
 pub fn unique(unique: &DedupKey) -> Vec<u8> {
     match unique {
         DedupKey::None => Vec::new(),
@@ -62,7 +62,7 @@ fn columns(text: &mut Vec<u8>, numbers: &[u64]) {
     text.push(b'\n');
 }
 
-/// What the lists tell of one tube.
+/// The figures of a tube for the lists.
 struct Figures {
     total: u64,
     running: u64,
@@ -79,7 +79,8 @@ fn priority_line(figures: &Figures, text: &mut Vec<u8>) {
     columns(text, &[high, normal, low, figures.workers.into()]);
 }
 
-/// Some tubes. A tube is a function if it was made one, has a Gearman worker, or has jobs that a worker can get.
+/// Lists some tubes. A tube is a function if it was created as one, has a Gearman worker, or has jobs available to
+/// workers.
 fn tubes(place: &mut Cursor, context: &mut Context, out: &mut Output, line: fn(&Figures, &mut Vec<u8>)) -> Progress {
     let Context { engine, access, now, .. } = context;
     engine.walk_tubes(&mut place.next, *now, |tube| {
@@ -100,7 +101,7 @@ fn tubes(place: &mut Cursor, context: &mut Context, out: &mut Output, line: fn(&
     })
 }
 
-/// Some jobs, each written by `line`.
+/// Lists some jobs, each written by `line`.
 fn jobs(
     place: &mut Cursor,
     context: &mut Context,
@@ -120,21 +121,22 @@ fn jobs(
     })
 }
 
-/// Handle, losses, a column that says "to be ignored" in gearmand, and whether it is a background job.
+/// Writes the handle, the number of losses, a column that gearmand calls "to be ignored", and whether the job is in the
+/// background.
 fn job_line(_: &Engine, job: &Job, prefix: &[u8], text: &mut Vec<u8>) {
     let losses = job.history().timeouts;
     push_handle(text, prefix, job.id());
     columns(text, &[losses.into(), 0, (!job.is_volatile()).into()]);
 }
 
-/// Some connections: number, address, id, and the functions that each can do, which may be very many.
+/// Lists some connections: number, address, ID, and functions, of which there may be many.
 fn workers(place: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, registry, .. } = context;
     loop {
         let next = registry.next(place.next);
         let begun = place.functions.map(|(worker, _)| worker);
         if begun.is_some() && begun != next.map(|(client, _)| engine.handle(client)) {
-            // It has gone in the middle of its line.
+            // The connection closed in the middle of its line.
             out.text().push(b'\n');
             place.functions = None;
         }
@@ -144,7 +146,7 @@ fn workers(place: &mut Cursor, context: &mut Context, out: &mut Output) -> Progr
         }
         place.next = client.0;
         if place.functions.is_none() {
-            // Once a line: few steps must suffice to go on with its functions.
+            // Only once for each line: few steps must suffice to continue with the functions.
             engine.take_steps(WORKER);
         }
         if peer.wire == Wire::Gearman {
@@ -167,7 +169,7 @@ fn workers(place: &mut Cursor, context: &mut Context, out: &mut Output) -> Progr
     }
 }
 
-/// What stands before its functions in the line of a connection.
+/// Writes the part of a connection's line before the functions.
 fn worker(client: ClientId, peer: &ClientInfo, text: &mut Vec<u8>) {
     push_number(text, client.0.into());
     text.push(b' ');
@@ -177,7 +179,7 @@ fn worker(client: ClientId, peer: &ClientInfo, text: &mut Vec<u8>) {
     text.extend_from_slice(b" :");
 }
 
-/// An address without its port, which the list of workers does not have.
+/// Returns an address without its port, which the list of workers does not show.
 fn host_of(address: &str) -> &[u8] {
     let host = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, _)) => host,
@@ -271,7 +273,7 @@ mod tests {
         assert_eq!(lines, [4 + 5, 4 + 10], "{text}");
     }
 
-    /// Steps that a list takes behind so many bytes of other replies.
+    /// Returns the number of steps that a list takes after this many bytes of other replies.
     fn steps(kind: ListKind, before: usize) -> u64 {
         let mut engine = Engine::new(Limits::NONE);
         let client = engine.connect();

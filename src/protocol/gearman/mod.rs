@@ -1,9 +1,8 @@
-//! The Gearman protocol, as gearmand speaks it.
+//! The Gearman protocol, compatible with gearmand.
 //!
 //! Owns its packets, its text commands, their framing and the replies. [`Decoder`] turns bytes into [`Request`]s,
-//! [`execute`] carries one out, and [`tell`] reports an event to a worker that sleeps or a client that waits for a
-//! result. Must not remember anything about the queue. What differs from gearmand on purpose is listed in
-//! `man/beanpole-gearman.7`.
+//! [`execute`] executes one, and [`tell`] reports an event to a sleeping worker or a client that waits for a result.
+//! Must not store anything about the queue. `man/beanpole-gearman.7` lists the intended differences from gearmand.
 
 mod admin;
 mod command;
@@ -27,5 +26,5 @@ pub use reply::Fault;
 pub use request::{Decoder, Request, MAX_HEAD};
 pub use session::{deny, execute, tell, Session};
 
-/// What a client is told that connects when there is no room for it: an ERROR `QUEUE_ERROR`, `Too many connections`.
+/// The reply to a client that connects when the server is full: an ERROR `QUEUE_ERROR`, `Too many connections`.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"\0RES\0\0\0\x13\0\0\0\x20QUEUE_ERROR\0Too many connections";

@@ -1,32 +1,32 @@
-//! How names and handles look in text, and what is allowed in them.
+//! Names and handles in text, and their limits.
 //!
-//! Owns the lengths that are taken, the escape that keeps a name from forging a line of text, and the form of a job's
-//! handle. Must not know which answer they are part of.
+//! Owns the maximum lengths, the escape that prevents a name from forging a line of text, and the form of a job's
+//! handle. Must not know the replies that contain them.
 
 use crate::engine::JobId;
 use crate::protocol::text::{hex_digit, past, push_number, upto, whole_number};
 
-/// The longest name of a function, which is what libgearman takes (`GEARMAN_FUNCTION_MAX_SIZE`). A reducer is a
-/// function too.
+/// Maximum length of a function name: libgearman's limit (`GEARMAN_FUNCTION_MAX_SIZE`). A reducer is a function too.
 pub const MAX_FUNCTION: usize = 512;
 
-/// The longest unique id (gearmand: `GEARMAN_MAX_UNIQUE_SIZE`, of which it stores one byte less; here all are kept).
+/// Maximum length of a unique ID (gearmand: `GEARMAN_MAX_UNIQUE_SIZE`, of which it stores one byte less; here all bytes
+/// are stored).
 pub const MAX_UNIQUE: usize = 64;
 
-/// As much of a client's id as is kept (gearmand: `GEARMAND_SERVER_CON_ID_SIZE`, less its NUL).
+/// Maximum stored length of a client's ID (gearmand: `GEARMAND_SERVER_CON_ID_SIZE`, less its NUL).
 pub const MAX_CLIENT_ID: usize = 127;
 
-/// As much of the host's name as is in a handle: with `H:`, `:` and twenty digits it has 63 bytes at most, which is
-/// what clients have room for (protocol document, "Binary Packet").
+/// Maximum length of the host name in a handle: with `H:`, `:` and twenty digits, the handle has at most 63 bytes,
+/// which fit into the clients' buffers (protocol document, "Binary Packet").
 const MAX_HOST: usize = 40;
 
-/// The longest prefix of handles, for the same reason.
+/// Maximum length of the prefix of handles, for the same reason.
 pub const MAX_PREFIX: usize = MAX_HOST + 2;
 
-/// The longest line of text with its end (gearmand: its receive buffer).
+/// Maximum length of a line of text with its end (gearmand: its receive buffer).
 pub const MAX_LINE: usize = 8192;
 
-/// A name that cannot be told from what surrounds it: control bytes, and the sign of the escape itself.
+/// Returns `true` for bytes that must be escaped: control bytes, and the escape character itself.
 fn must_hide(byte: u8) -> bool {
     byte < b' ' || byte == 0x7f || byte == b'%'
 }
@@ -37,12 +37,13 @@ fn push_hidden(text: &mut Vec<u8>, byte: u8) {
     text.extend_from_slice(&[b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
 }
 
-/// Appends a name that ends where its line or column does: `%` and two digits for a byte that would break either.
+/// Appends a name that ends at the end of its line or column: a byte that would break the line or column becomes `%`
+/// and two digits.
 pub fn push_name(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, must_hide);
 }
 
-/// Appends a name that stands alone on its line, which must not look like the line that ends a list.
+/// Appends a name that is alone on its line, which must differ from the line that ends a list.
 pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
     match name {
         b"." => push_hidden(text, b'.'),
@@ -50,7 +51,7 @@ pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// Appends a name that ends at the next space, and is no colon, which is the mark between ids and functions.
+/// Appends a name that ends at the next space, and is not a colon, which separates IDs from functions.
 pub fn push_word(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, |byte| must_hide(byte) || byte == b' ' || name == b":");
 }
@@ -65,7 +66,7 @@ fn push_escaped(text: &mut Vec<u8>, name: &[u8], hides: impl Fn(u8) -> bool) {
     }
 }
 
-/// The name that an administrator has written, with or without the escape.
+/// Returns the name that an administrator wrote, with or without escapes.
 pub fn from_word(word: &[u8]) -> Box<[u8]> {
     let mut name = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -80,7 +81,7 @@ pub fn from_word(word: &[u8]) -> Box<[u8]> {
     name.into_boxed_slice()
 }
 
-/// What handles begin with, up to the last colon, on this host; or what was given for it.
+/// Returns the prefix of handles, up to the last colon: the given one, or that of this host.
 pub fn handle_prefix(given: Option<&str>, host: &str) -> Box<[u8]> {
     match given {
         Some(prefix) => upto(prefix.as_bytes(), MAX_PREFIX).into(),
@@ -95,7 +96,7 @@ pub fn push_handle(text: &mut Vec<u8>, prefix: &[u8], id: JobId) {
     push_number(text, id.0);
 }
 
-/// The job of a handle that this server has given; none for any other, down to the last byte.
+/// Returns the job of a handle of this server, or `None` if any byte differs.
 pub fn job_of(handle: &[u8], prefix: &[u8]) -> Option<JobId> {
     let number = handle.strip_prefix(prefix)?.strip_prefix(b":")?;
     whole_number(number).filter(|_| !number.starts_with(b"0")).map(JobId)

@@ -1,7 +1,7 @@
-//! THE table of Gearman packets: their numbers, names and arguments, and how those are read.
+//! The table of Gearman packets: their numbers, names, arguments, and parsers.
 //!
-//! Owns the words. Decoding, the man page and the tests walk it. Numbers and arguments are those of the protocol
-//! document, and from 37 on of gearmand's `libgearman/command.hpp`.
+//! Owns the words. The decoder, the man page and the tests use it. Numbers and arguments follow the protocol document,
+//! and from 37 on gearmand's `libgearman/command.hpp`.
 
 use std::num::NonZeroU64;
 
@@ -17,16 +17,18 @@ use crate::protocol::text::{strtoll, upto};
 pub type Parse = fn(&[&[u8]]) -> Result<Command, Fault>;
 
 pub struct Packet {
-    /// Which packet; rows stand in the order of their numbers.
+    /// The packet; rows are in the order of their numbers.
     pub kind: Kind,
     pub need: Need,
-    /// Its name in the protocol document.
+    /// The packet's name in the protocol document.
     pub name: &'static str,
-    /// The arguments of a request. Each ends with a NUL but the last one, which ends with the body, unless data follow.
+    /// The arguments of a request. Each ends with a NUL, except the last one, which ends with the body, unless data
+    /// follow.
     pub arguments: &'static [&'static str],
-    /// The rest of the body, behind the arguments, is opaque data.
+    /// The rest of the body, after the arguments, is opaque data.
     pub data: bool,
-    /// Reads the arguments, as many as there must be; the data are added later. None: the server does not take it.
+    /// Parses the arguments, whose number was checked; the data are added later. `None`: the server does not accept the
+    /// packet.
     pub parse: Option<Parse>,
     pub summary: &'static str,
 }
@@ -46,7 +48,7 @@ const fn takes(
     Packet { kind, need, name, arguments, data: false, parse: Some(parse), summary }
 }
 
-/// The same, with data behind the arguments.
+/// Returns the packet with data after the arguments.
 const fn with_data(packet: Packet) -> Packet {
     Packet { data: true, ..packet }
 }
@@ -106,17 +108,17 @@ pub const PACKETS: [Packet; 42] = [
     sends(Kind::StatusResUnique, "STATUS_RES_UNIQUE", "unique ID, known, running, numerator, denominator and number of waiting clients"),
 ];
 
-/// The row of a number on the wire, if there is one.
+/// Returns the row of a number on the wire.
 pub fn packet(number: u32) -> Option<&'static Packet> {
     PACKETS.get((number as usize).wrapping_sub(1))
 }
 
-/// An argument, of which there are as many as the row says.
+/// Returns an argument; the row defines how many there are.
 fn arg<'a>(args: &[&'a [u8]], place: usize) -> &'a [u8] {
     args.get(place).copied().unwrap_or_default()
 }
 
-/// The last argument, which some clients end with a NUL although the body's length ends it.
+/// Returns the last argument, which some clients end with a NUL although the body's length determines its end.
 fn last<'a>(args: &[&'a [u8]]) -> &'a [u8] {
     let last = args.last().copied().unwrap_or_default();
     last.strip_suffix(b"\0").unwrap_or(last)
@@ -135,7 +137,7 @@ fn can_do(name: &[u8], limit: Option<NonZeroU64>) -> Result<Command, Fault> {
     Ok(Command::CanDo { function: function(name)?, limit })
 }
 
-/// What is no number, or none above zero, is no limit.
+/// Invalid numbers, zero and negative numbers mean no limit.
 fn limit(text: &[u8]) -> Option<NonZeroU64> {
     strtoll(text).filter(|number| *number > 0).and_then(|number| NonZeroU64::new(number as u64))
 }
@@ -155,7 +157,7 @@ fn submit(args: &[&[u8]], pri: Priority, background: bool) -> Result<Command, Fa
     Ok(Command::Submit(Box::new(submission(args, pri, background)?)))
 }
 
-/// A time that has passed, or is none, is now.
+/// A time that is past or invalid means now.
 fn epoch(args: &[&[u8]]) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, true)?;
     if let Some(secs) = strtoll(arg(args, 2)).filter(|secs| *secs > 0) {
@@ -171,7 +173,7 @@ fn scheduled(args: &[&[u8]]) -> Result<Command, Fault> {
     Ok(Command::Submit(Box::new(submission)))
 }
 
-/// The aggregator has never been looked at by any server.
+/// The aggregator is ignored, as by every other server.
 fn reduce(args: &[&[u8]], background: bool) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, background)?;
     if arg(args, 2).len() > MAX_FUNCTION {
@@ -185,7 +187,7 @@ fn work(args: &[&[u8]], kind: Kind) -> Result<Command, Fault> {
     Ok(Command::Work(Work { kind, handle: last(args).into(), body: Body::default() }))
 }
 
-/// The two numbers are forwarded as they came, with the NUL between them.
+/// The two numbers are forwarded unchanged, with the NUL between them.
 fn work_status(args: &[&[u8]]) -> Result<Command, Fault> {
     let text = [arg(args, 1), last(args)].join(&0);
     Ok(Command::Work(Work { kind: Kind::WorkStatus, handle: arg(args, 0).into(), body: Body::from(text) }))

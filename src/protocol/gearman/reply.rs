@@ -1,4 +1,4 @@
-//! The packets that are sent, byte for byte.
+//! The packets to send, byte for byte.
 //!
 //! Owns their framing, and the codes and texts of errors. Must not decide when each is due.
 
@@ -8,10 +8,10 @@ use crate::engine::{BodyRef, JobId};
 use crate::protocol::text::push_number;
 use crate::protocol::Output;
 
-/// What a packet of the server begins with.
+/// The first bytes of a packet from the server.
 const MAGIC: &[u8; 4] = b"\0RES";
 
-/// Bytes of the packet that these begin with; all of them if it is a text.
+/// Returns the length of the packet that begins these bytes; the length of all bytes if they are text.
 #[cfg(feature = "tls")]
 pub fn packet_length(bytes: &[u8]) -> usize {
     match bytes.first_chunk::<12>() {
@@ -20,13 +20,13 @@ pub fn packet_length(bytes: &[u8]) -> usize {
     }
 }
 
-/// Why a request is not carried out. The codes are libgearman's names of errors without `GEARMAN_`, which its clients
+/// The reason to refuse a request. The codes are libgearman's names of errors without `GEARMAN_`, which its clients
 /// know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     pub code: &'static str,
     pub text: &'static str,
-    /// What follows in the stream cannot be trusted, or not be waited for: the connection closes.
+    /// The rest of the stream cannot be parsed, or is not worth waiting for: the connection closes.
     pub closes: bool,
 }
 
@@ -38,7 +38,7 @@ const fn fatal(code: &'static str, text: &'static str) -> Fault {
     Fault { code, text, closes: true }
 }
 
-// As gearmand has them, word for word.
+// The same texts as in gearmand.
 pub const RESPONSE_MAGIC: Fault = fault("INVALID_MAGIC", "Request magic expected");
 pub const NOT_A_REQUEST: Fault = fault("INVALID_COMMAND", "Command not expected");
 pub const LARGE_UNIQUE: Fault = fault("ARGUMENT_TOO_LARGE", "Unique value too large");
@@ -48,7 +48,7 @@ pub const NO_RESULT_JOB: Fault = fault("JOB_NOT_FOUND", "Job given in work resul
 pub const NO_DATA_JOB: Fault = fault("JOB_NOT_FOUND", "Job does not exist on server");
 pub const NO_EXCEPTION_JOB: Fault = fault("JOB_NOT_FOUND", "An exception was received for a job that does not exist");
 
-// Where gearmand closes without a word, stalls, or takes what it should not.
+// Cases in which gearmand closes without a reply, hangs, or accepts invalid input.
 pub const UNKNOWN_KIND: Fault = fatal("INVALID_COMMAND", "Unknown packet type");
 pub const FEW_ARGUMENTS: Fault = fatal("INVALID_PACKET", "Not enough arguments");
 pub const LARGE_PACKET: Fault = fatal("ARGUMENT_TOO_LARGE", "Packet is larger than the server takes");
@@ -60,18 +60,18 @@ pub const WRONG_FUNCTION: Fault = fault("INVALID_FUNCTION_NAME", "Function name 
 pub const WRONG_SCHEDULE: Fault = fault("INVALID_ARGUMENT", "Schedule never comes");
 pub const QUEUE_MEMORY: Fault = fault("QUEUE_ERROR", "Server is out of memory");
 pub const DRAINING: Fault = fault("QUEUE_ERROR", "Server is draining");
-// Where libgearman has no name.
+// Errors for which libgearman has no name.
 pub const UNAUTHORIZED: Fault = fatal("UNAUTHORIZED", "Client is not known");
 pub const FORBIDDEN: Fault = fault("FORBIDDEN", "Client may not do this");
 pub const MANY_FUNCTIONS: Fault = fault("QUEUE_ERROR", "Too many functions");
 
-/// A packet whose body is `parts`, one behind the other, and then `data`.
+/// Appends a packet whose body is the concatenation of `parts`, and then `data`.
 pub fn packet(out: &mut Output, kind: Kind, parts: &[&[u8]], data: Option<BodyRef>) {
     let length = parts.iter().map(|part| part.len()).sum::<usize>() + data.map_or(0, BodyRef::len);
     let text = out.text();
     text.extend_from_slice(MAGIC);
     text.extend_from_slice(&(kind as u32).to_be_bytes());
-    // No packet comes near 4 GiB: what is in it came in a packet of bounded size, or is short.
+    // No packet comes near 4 GiB: its content is short, or came in a packet of bounded size.
     text.extend_from_slice(&(length as u32).to_be_bytes());
     for part in parts {
         text.extend_from_slice(part);
@@ -91,18 +91,18 @@ pub fn handle(prefix: &[u8], id: JobId) -> Vec<u8> {
     handle
 }
 
-/// What GET_STATUS and GET_STATUS_UNIQUE tell about a job.
+/// The status of a job for GET_STATUS and GET_STATUS_UNIQUE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
     pub known: bool,
-    /// A worker is at it.
+    /// A worker has reserved the job.
     pub running: bool,
     /// Numerator and denominator of the last WORK_STATUS.
     pub progress: (u32, u32),
     pub waiting: usize,
 }
 
-/// STATUS_RES, or with the number of those who wait STATUS_RES_UNIQUE.
+/// Appends STATUS_RES, or STATUS_RES_UNIQUE with the number of waiting clients.
 pub fn status(out: &mut Output, kind: Kind, name: &[u8], status: &Status) {
     let mut figures = Vec::with_capacity(32);
     let (done, total) = status.progress;

@@ -1,8 +1,8 @@
-//! From bytes to requests.
+//! The decoder from bytes to requests.
 //!
-//! Owns the framing of packets and of lines of text, which the first byte of each tells apart, for every packet anew,
-//! as gearmand does. Arguments are looked for inside the packet's own body and nowhere else, so no length that lies can
-//! make it read the packets behind. Must not look at the queue: what a request finds there is `session`'s business.
+//! Owns the framing of packets and of lines of text, which the first byte of each distinguishes, as in gearmand.
+//! Arguments are searched only within the packet's own body, so a wrong length cannot make the decoder read the
+//! following packets. Must not access the queue: `session` looks up the jobs of a request.
 
 use super::admin::{self, AdminCommand};
 use super::command::Command;
@@ -16,26 +16,26 @@ use crate::protocol::text::{past, upto};
 use crate::protocol::upload::{swallow, Upload};
 use crate::protocol::{CommandPlace, Context, DecodeLimits};
 
-/// The most that the arguments of a packet may take, without its data (gearmand: its receive buffer).
+/// Maximum size of a packet's arguments, without its data (gearmand: its receive buffer).
 pub const MAX_HEAD: usize = 8192;
 
-/// Bytes in front of a packet's body: magic, number and length, four each.
+/// The size of a packet's header: magic, number and length, four bytes each.
 const HEADER: usize = 12;
 
-/// The most arguments that a packet has.
+/// The maximum number of arguments of a packet.
 const MAX_ARGUMENTS: usize = 7;
 
-/// A packet or a line, as the client gave it.
+/// A packet or a line, as received from the client.
 #[derive(Debug)]
 pub struct Request {
     /// The parsed packet or line.
     pub command: Command,
-    /// As what it is counted; not at all if it is wrong by itself.
+    /// The command under which the request is counted; `None` if it is invalid.
     pub place: Option<CommandPlace>,
 }
 
 impl Request {
-    /// The tube or job that it names.
+    /// Returns the tube or job named by the request.
     pub fn subject(&self, context: &Context) -> Subject<'_> {
         let job = |handle: &[u8]| Subject::Job(job_of(handle, &context.host.facts().handle_prefix));
         match &self.command {
@@ -53,31 +53,31 @@ impl Request {
     }
 }
 
-/// The oldest job with this unique id of those that the client may ask about.
+/// Returns the oldest job with this unique ID that the client may query.
 pub fn find_unique(unique: &[u8], context: &Context) -> Option<JobId> {
     let sees = |tube: &[u8]| context.access.as_ref().is_none_or(|it| it.check(Need::FOLLOW_JOB, Some(tube)).is_ok());
     context.engine.find_name(unique, sees)
 }
 
-/// The parser's state for one connection. It keeps no bytes but those of data: the caller offers
-/// an unfinished line, or unfinished arguments, again with more behind them.
+/// The parser's state for one connection. It stores only data: the caller passes an unfinished line, or unfinished
+/// arguments, again with more bytes.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
-    /// The packet or line that is being read, once it is known.
+    /// The packet or line that is being read, if it is known.
     place: Option<CommandPlace>,
 }
 
 #[derive(Debug, Default)]
 enum Reading {
-    /// The first byte of a packet or a line.
+    /// At the first byte of a packet or a line.
     #[default]
     Start,
-    /// The data of a packet.
+    /// In the data of a packet.
     Data(Box<Arriving>),
-    /// The rest of a packet that nobody wants, and what is answered behind it.
+    /// In the rest of a refused packet, with the error to send after it.
     Skip { left: u64, fault: Fault },
-    /// The stream is out of step: what comes is dropped until the connection closes.
+    /// Out of sync with the stream: input is dropped until the connection closes.
     Lost,
 }
 
@@ -87,15 +87,15 @@ struct Arriving {
     body: Upload,
 }
 
-/// The arguments of a packet, and where its data begin.
+/// The arguments of a packet, and the start of its data.
 struct Head<'a> {
     args: [&'a [u8]; MAX_ARGUMENTS],
     used: usize,
 }
 
 impl Decoder {
-    /// Takes the next whole request from the front of `input`. None if it is not all there yet: then what is left of
-    /// `input`, if anything, is the beginning of a packet or a line.
+    /// Takes the next complete request from the front of `input`. Returns `None` if it has not arrived completely: then
+    /// the rest of `input`, if any, is the beginning of a packet or a line.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         loop {
             match &mut self.state {
@@ -134,7 +134,7 @@ impl Decoder {
         Request { command, place }
     }
 
-    /// Nothing behind this can be understood.
+    /// Gives up the stream, whose rest cannot be parsed.
     fn lose(&mut self, command: Command) -> Option<Option<Command>> {
         self.state = Reading::Lost;
         Some(Some(command))
@@ -156,7 +156,8 @@ impl Decoder {
         Some(Command::Text(command))
     }
 
-    /// Reads one packet as far as its data. None: it is not all there. Some(None): the state says what follows.
+    /// Reads one packet up to its data. Returns `None` if it has not arrived completely, and `Some(None)` if the state
+    /// describes what follows.
     fn packet(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Command>> {
         let magic = upto(input, 4);
         if !b"\0REQ".starts_with(magic) && !b"\0RES".starts_with(magic) {
@@ -221,12 +222,12 @@ impl Decoder {
         }
         match command {
             Command::Submit(_) => self.skip(size as u64, reply::QUEUE_MEMORY),
-            // A result that is thrown away is lost, so the worker is: then its job can be done again.
+            // Dropping the result would lose it, so the worker is disconnected: then its job can run again.
             _ => self.lose(Command::Refused(reply::NO_MEMORY)),
         }
     }
 
-    /// All data are there, unless there was no memory for them.
+    /// Completes a command. All data have arrived, unless memory was exhausted.
     fn whole(&mut self, mut command: Command, data: Option<Body>, fingerprint: Option<Fingerprint>) -> Command {
         match (data, &command) {
             (Some(data), _) => {
@@ -241,7 +242,7 @@ impl Decoder {
         }
     }
 
-    /// The data that are arriving, if any are.
+    /// Returns the data that are arriving, if any.
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.state {
             Reading::Data(arriving) => Some(&mut arriving.body),
@@ -250,7 +251,8 @@ impl Decoder {
     }
 }
 
-/// Splits the arguments off a body of `length` bytes that begins `bytes`. None: not enough of it has come.
+/// Splits off the arguments of a body of `length` bytes at the beginning of `bytes`. Returns `None` if too little has
+/// arrived.
 fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<'a>, Fault>> {
     let here = upto(bytes, length);
     let mut args: [&[u8]; MAX_ARGUMENTS] = [b""; MAX_ARGUMENTS];
@@ -308,7 +310,7 @@ mod tests {
         format!("{:?}", Command::Refused(*fault))
     }
 
-    /// One packet of every kind with arguments that are right.
+    /// Returns one packet of every kind with valid arguments.
     fn all_kinds() -> Vec<u8> {
         let mut stream = Vec::new();
         for row in &PACKETS {
@@ -429,7 +431,7 @@ mod tests {
         assert!(matches!(lost.command, Command::Refused(fault) if fault == reply::NO_MEMORY));
     }
 
-    /// Whoever holds the engine's lock must not read a large body for that.
+    /// The holder of the engine's lock must not read a large body for that.
     #[test]
     fn data_that_are_the_unique_id_come_with_their_fingerprint() {
         for (unique, kept) in [("-", "Body(Some("), ("u", "Name("), ("", "None")] {

@@ -1,11 +1,11 @@
-//! When a scheduled job is due.
+//! The due times of scheduled jobs.
 //!
-//! Owns the fields of SUBMIT_JOB_SCHED, which are single values: all of them must match. Must not know what a job is.
+//! Owns the fields of SUBMIT_JOB_SCHED, which are single values: all of them must match. Must not know about jobs.
 
 use crate::engine::Minutes;
 use crate::protocol::text::whole_number;
 
-/// Reads the five fields; `None` if one is not a number in its range. An empty field, or `*`, matches everything. Days
+/// Parses the five fields; `None` if one is not a number in its range. An empty field, or `*`, matches everything. Days
 /// of the week are 0 to 6 from Monday.
 pub fn parse(fields: [&[u8]; 5]) -> Option<Minutes> {
     let [minute, hour, day, month, weekday] = fields;

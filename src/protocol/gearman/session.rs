@@ -1,6 +1,7 @@
-//! Carrying out packets, and telling clients what happens.
+//! The execution of packets, and the events sent to clients.
 //!
-//! Owns which verb a packet becomes and which packet its answer is. Must not know how bytes arrive or leave.
+//! Owns the mapping of packets to verbs of the engine, and of results to packets. Must not know how bytes arrive or
+//! leave.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -20,18 +21,18 @@ use crate::engine::{
 use crate::protocol::text::strtoll;
 use crate::protocol::{self, ClientInfo, Context, Flow, Host, Output, ProtocolSettings};
 
-/// What one connection must remember beside the queue.
+/// The state of one connection besides the queue.
 #[derive(Debug, Default)]
 pub struct Session {
-    /// The job whose WORK_EXCEPTION was taken last: workers written for the document's old meaning send a WORK_FAIL
-    /// behind it.
+    /// The job of the last accepted WORK_EXCEPTION: workers written for the document's old meaning send a WORK_FAIL
+    /// after it.
     excepted: Option<JobId>,
 }
 
-/// Steps of a search for a unique id in all functions, which may pass thousands.
+/// Steps for a search for a unique ID in all functions, of which there may be thousands.
 const SEARCH: u64 = 64;
 
-/// Carries out one request and appends its reply.
+/// Executes one request and appends its reply.
 pub fn execute(request: Request, session: &mut Session, context: &mut Context, out: &mut Output) -> Flow {
     match request.command {
         Command::Text(command) => return text(command, context, out),
@@ -98,7 +99,7 @@ pub fn deny(command: &Command, denied: Denied, out: &mut Output) {
     }
 }
 
-/// Carries out a command again in another turn, if it needs one.
+/// Continues with a command in another turn, unless it is done.
 fn unless_done(progress: Progress, command: impl FnOnce() -> Command) -> Flow {
     match progress {
         Progress::Done => Flow::Next,
@@ -139,7 +140,8 @@ fn set_option(option: &[u8], context: &mut Context, out: &mut Output) {
     reply::packet(out, Kind::OptionRes, &[option], None);
 }
 
-/// The time that a worker gives itself: seconds, or milliseconds, of which gearmand makes a thousand at least.
+/// Returns the time limit that a worker sets for itself: in seconds, or in milliseconds, with gearmand's minimum of a
+/// thousand.
 fn limit_of(number: u64, settings: &ProtocolSettings) -> Span {
     if settings.timeouts_in_seconds {
         Span::from_secs(number)
@@ -148,8 +150,8 @@ fn limit_of(number: u64, settings: &ProtocolSettings) -> Span {
     }
 }
 
-/// A function that was once used stays in the lists until it is dropped. Beyond the bound on such names it is in them
-/// while it is used, which is no reason to refuse it.
+/// A function that was used once stays in the lists until it is dropped. Beyond the maximum number of such names, it is
+/// listed only while it is used, so it is not refused.
 fn list_for_good(engine: &mut Engine, client: ClientId, function: &[u8]) {
     let _ = engine.keep_tube(client, function);
 }
@@ -199,7 +201,7 @@ fn grab(kind: Kind, context: &mut Context, out: &mut Output) -> Flow {
     Flow::Next
 }
 
-/// Tells a worker of the job that it was just given.
+/// Sends a worker the job that it was just assigned.
 fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
     let engine = &*context.engine;
     let Some(job) = engine.job(id) else { return };
@@ -221,7 +223,7 @@ fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
     reply::packet(out, kind, &parts, Some(job.body()));
 }
 
-/// What a worker says about a job. Only the one that holds it may.
+/// Handles a worker's report on a job, which only the holder of the job may send.
 fn work(work: Work, session: &mut Session, context: &mut Context, out: &mut Output) -> Flow {
     let Context { engine, client, now, host, .. } = context;
     let handle = job_of(&work.handle, &host.facts().handle_prefix);
@@ -251,7 +253,7 @@ fn work(work: Work, session: &mut Session, context: &mut Context, out: &mut Outp
     match engine.finish(*client, id, outcome, *now) {
         Ok(()) => session.excepted = Some(id).filter(|_| work.kind == Kind::WorkException),
         Err(NotCompleted::OutOfMemory) => {
-            // The worker is lost, as by a result that is too large to arrive: else its job would stay with it.
+            // The worker is disconnected, as for a result that is too large to arrive: otherwise it would keep its job.
             reply::error(out, &reply::NO_MEMORY);
             return Flow::Close;
         }
@@ -269,7 +271,7 @@ fn unknown_job(kind: Kind) -> Fault {
     }
 }
 
-/// The numbers are forwarded as text; those that are kept for GET_STATUS are what fits into 32 bits.
+/// The numbers are forwarded as text; for GET_STATUS, they are stored clamped to 32 bits.
 fn progress(text: Body) -> Report {
     let mut numbers = text.bytes().split(|&byte| byte == 0).map(|text| strtoll(text).unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0).clamp(0, u32::MAX.into()) as u32;
@@ -279,7 +281,7 @@ fn progress(text: Body) -> Report {
 }
 
 fn status(engine: &Engine, job: Option<JobView>) -> Status {
-    // One that is buried is over for whoever asks until it is unknown; once it is kicked, there is one again.
+    // A buried job counts as finished for clients that wait until the job is unknown; once kicked, it is known again.
     let Some(job) = job.filter(|job| job.state() != State::Buried) else { return Status::default() };
     let extras = engine.extras(&job);
     Status {
@@ -296,7 +298,7 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
     match command {
         AdminCommand::Version => line(out, format!("OK {}\n", host.version).as_bytes()),
         AdminCommand::Getpid => line(out, format!("OK {}\n", host.pid).as_bytes()),
-        // Its levels are not gearmand's; this is the one that logs what beanpole logs without options.
+        // The levels differ from gearmand's; this one logs what beanpole logs by default.
         AdminCommand::Verbose => line(out, b"OK NOTICE\n"),
         AdminCommand::Wrong(answer) => line(out, &answer),
         AdminCommand::CancelJob(handle) => {
@@ -331,7 +333,7 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
     Flow::Next
 }
 
-/// Tells the client of an event.
+/// Sends an event to the client.
 pub fn tell(event: &Event, peer: &ClientInfo, host: &dyn Host, out: &mut Output) {
     match event {
         Event::Work { .. } => reply::packet(out, Kind::Noop, &[], None),
@@ -358,7 +360,7 @@ pub fn tell(event: &Event, peer: &ClientInfo, host: &dyn Host, out: &mut Output)
             let handle = reply::handle(&host.facts().handle_prefix, *job);
             reply::packet(out, kind, &[&handle, b"\0"], Some(data.borrow()));
         }
-        // Nobody here waits for a job.
+        // Gearman clients do not wait for these events.
         Event::Reserved { .. } | Event::NoJob { .. } | Event::DeadLetterStays { .. } => {}
     }
 }
