@@ -1,16 +1,16 @@
-//! What a line asks for.
+//! Parsed beanstalk requests.
 //!
-//! Owns the parsed form, and what it costs in memory. Must not know how it is framed.
+//! Owns the parsed form, and its memory costs. Must not know the framing.
 
 use super::long::Long;
 use crate::access::Digest;
 use crate::engine::{Body, JobId, NewJob, Priority, ReserveMode, Span, State, Tags, TubeSettings};
 use crate::protocol::text::{past, upto, MAX_QUOTED_NAME};
 
-/// Upper bound of the bytes that the tags of a job take beside that.
+/// Upper bound of the additional size of a job's tags, in bytes.
 pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
 
-/// Returns the bytes that the tags of a put occupy at most, in memory or in a log.
+/// Returns the maximum size of the tags of a put in memory or in a log, in bytes.
 pub fn tags_size(tags: &Tags) -> u64 {
     let groups: usize = tags.groups.iter().map(|tag| tag.logged_size()).sum();
     TAGS_OVERHEAD + groups as u64 + tags.reason.as_ref().map_or(0, |reason| reason.len() as u64)
@@ -19,19 +19,19 @@ pub fn tags_size(tags: &Tags) -> u64 {
 /// A body within the input of a turn.
 #[derive(Clone, Copy, Debug)]
 pub struct InPlace {
-    /// Bytes from its start to the end of the input.
+    /// The number of bytes from the start of the body to the end of the input.
     pub before_end: usize,
     pub length: usize,
 }
 
 impl InPlace {
-    /// The bytes in their input.
+    /// Returns the bytes of the body in its input.
     pub fn bytes(self, input: &[u8]) -> &[u8] {
         upto(past(input, input.len() - self.before_end), self.length)
     }
 }
 
-/// What a request asks for.
+/// A parsed request.
 #[derive(Debug)]
 #[allow(missing_docs)] // each is the command of its name, with the arguments of its name
 pub enum Command {
@@ -39,11 +39,11 @@ pub enum Command {
         job: NewJob,
         tags: Option<Box<Tags>>,
     },
-    /// A put without tags, whose body is still where it was read.
+    /// A put without tags, whose body is still in the input.
     PutInPlace {
         job: NewJob<InPlace>,
     },
-    /// A put that was wrong by itself; `counts_producer` as beanstalkd has it.
+    /// An invalid put; `counts_producer` follows beanstalkd.
     PutRefused {
         answer: &'static [u8],
         counts_producer: bool,
@@ -51,7 +51,7 @@ pub enum Command {
     Peek(JobId),
     PeekNext(State),
     Reserve(Option<Span>),
-    /// A reserve whose wait ends as soon as the client sends anything.
+    /// A reserve that stops waiting as soon as the client sends anything.
     ReserveWithAbort(Option<Span>),
     ReserveJob(JobId),
     Delete(JobId),
@@ -63,11 +63,11 @@ pub enum Command {
     Bury {
         id: JobId,
         pri: Priority,
-        /// The tube that it is a dead letter of.
+        /// The tube from which the job is a dead letter.
         dead_from: Option<Box<[u8]>>,
     },
     KickJob(JobId),
-    /// With the progress that its worker reports.
+    /// With the progress reported by its worker.
     Touch(JobId, Option<(u32, u32)>),
     StatsJob(JobId),
     StatsGroup(Box<[u8]>),
@@ -90,7 +90,7 @@ pub enum Command {
     },
     LimitTube {
         tube: Box<[u8]>,
-        /// By priority class, the highest first; `None` for any number of jobs.
+        /// By priority class, the highest first; `None` means no limit.
         most: [Option<u32>; 3],
     },
     Name(Box<[u8]>),
@@ -105,7 +105,7 @@ pub enum Command {
         reason: Body,
     },
     ReserveMode(ReserveMode),
-    /// The SHA-256 of the token, which itself is kept nowhere.
+    /// The SHA-256 of the token, which itself is not stored.
     Auth(Digest),
     /// Has no progress before its turn: a client can send thousands in one packet.
     Stats,
@@ -117,7 +117,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Returns `true` if it may have records in the log.
+    /// Returns `true` if the command may have records in the log.
     pub fn is_logged(&self) -> bool {
         use Command::*;
         match self {

@@ -1,8 +1,8 @@
-//! THE table of beanstalk commands: what they are called, how their arguments are read, and where they are counted.
+//! The table of beanstalk commands: names, parsers of arguments, and counters.
 //!
-//! Owns the words. A line belongs to the first row that it begins with, in this order, which is beanstalkd's: it
-//! decides what the odd ones mean ("statsx" is a malformed `stats`, "putx" is unknown). Parsing, statistics and tests
-//! walk it.
+//! Owns the words. A line belongs to the first row whose word it starts with, in beanstalkd's order, which decides the
+//! meaning of odd lines ("statsx" is a malformed `stats`, "putx" is unknown). The parser, the statistics and the tests
+//! use it.
 
 use super::command::Command;
 use super::extensions::{Extension, Extensions};
@@ -17,20 +17,20 @@ use crate::protocol::text::{
     is_tube_name, name_run, next_word, number, number32, past, strtoul32, unquote_name, MAX_QUOTED_NAME,
 };
 
-/// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
+/// Maximum length of a line with its CR LF; enough for `pause-tube` with the longest name and number.
 pub const MAX_LINE: usize = 224;
 
-/// The longest line of a put with tags: a key and a tube in quotes, another key and some numbers, the groups, each with
-/// a name of 200 bytes, and a reason in quotes.
+/// Maximum length of a put line with tags: a key and a tube in quotes, another key and some numbers, the groups, each
+/// with a name of 200 bytes, and a reason in quotes.
 pub const MAX_PUT_LINE: usize = 1024 + 2 * 4 * MAX_QUOTED_NAME + 256 * MOST_TIES + 4 * LONGEST_REASON;
 
-/// The longest name of a connection, for which what each connection is charged is enough.
+/// Maximum length of a connection's name, which the memory accounted for each connection covers.
 const MAX_CLIENT_NAME: usize = 200;
 
-/// The longest list of ids of a delete of many jobs: a thousand ids of twenty digits, and more.
+/// Maximum length of the list of IDs of a batch delete: a thousand IDs of twenty digits, and more.
 const MAX_BATCH_LINE: usize = 24 * 1024;
 
-/// A command, by its place in the table.
+/// A command, identified by its index in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // they are the protocol's words; the table says what each does
 pub enum CommandName {
@@ -85,7 +85,7 @@ pub enum CommandName {
     Auth,
 }
 
-/// The table in one place, of which references last.
+/// The table at a fixed address, for references that never expire.
 static ROWS: [CommandRow; COMMANDS.len()] = COMMANDS;
 
 impl CommandName {
@@ -94,28 +94,28 @@ impl CommandName {
         &ROWS[self as usize]
     }
 
-    /// Its name on the wire, without the space that may follow.
+    /// Returns the command's name on the wire, without the space that may follow.
     pub fn name(self) -> &'static str {
         self.row().word.trim_end()
     }
 }
 
-/// Reads what stands behind a command's word.
+/// Parses the part of a line after the command's word.
 type Parse = fn(&[u8], Extensions) -> Option<Command>;
 
 pub struct CommandRow {
     pub name: CommandName,
-    /// What a client must be allowed to do.
+    /// The rights that the command requires.
     pub need: Need,
-    /// What a line must begin with.
+    /// The beginning of a line of this command.
     pub word: &'static str,
     pub arguments: &'static str,
-    /// Reads the rest of the line; none if it is malformed, and then the command is not counted. A command with a body
-    /// has no such function: the decoder deals with both.
+    /// Parses the rest of the line; returns `None` if it is malformed, and then the command is not counted. Commands
+    /// with a body have no parser here: the decoder handles both.
     pub parse: Option<Parse>,
-    /// What it does, in one line.
+    /// A description of the command in one line.
     pub summary: &'static str,
-    /// What must be on for it; none for beanstalkd's own.
+    /// The required extension; `None` for beanstalkd's own commands.
     pub extension: Option<Extension>,
 }
 
@@ -130,7 +130,7 @@ const fn row(
     CommandRow { name, need, word, arguments, parse: Some(parse), summary, extension: None }
 }
 
-/// A row of a command that beanstalkd has not.
+/// Returns the row of a command that beanstalkd does not have.
 const fn ours(extension: Extension, row: CommandRow) -> CommandRow {
     CommandRow { extension: Some(extension), ..row }
 }
@@ -191,8 +191,8 @@ pub const COMMANDS: [CommandRow; 49] = [
 /// The end of a chain of rows.
 const NO_ROW: u8 = u8::MAX;
 
-/// Of each lower-case letter, the first row whose word begins with it, and of each row the next one that begins like
-/// it: so a line is compared with a few words and not with all.
+/// For each lowercase letter, the first row whose word begins with it, and for each row the next one with the same
+/// first letter: so a line is compared with a few words instead of all.
 #[expect(clippy::indexing_slicing, reason = "the compiler works it out, and checks each place")]
 const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     let (mut first, mut next) = ([NO_ROW; 26], [NO_ROW; COMMANDS.len()]);
@@ -206,7 +206,7 @@ const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     (first, next)
 };
 
-/// The row that a line belongs to, for a server that has these extensions.
+/// Returns the row of a line, for a server with these extensions.
 pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow> {
     let letter = usize::from(line.first()?.wrapping_sub(b'a'));
     let mut place = *CHAINS.0.get(letter)?;
@@ -219,7 +219,8 @@ pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow
     None
 }
 
-/// The longest line of each row with its CR LF, by the arguments in the table, with every name in quotes.
+/// The maximum length of a line of each row with its CR LF, computed from the arguments in the table, with every name
+/// in quotes.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const LONGEST: [usize; COMMANDS.len()] = {
     let mut longest = [0; COMMANDS.len()];
@@ -231,7 +232,7 @@ const LONGEST: [usize; COMMANDS.len()] = {
     longest
 };
 
-/// `MAX_LINE` at least, since beanstalkd allows more spaces than are needed.
+/// At least `MAX_LINE`, because beanstalkd allows additional spaces.
 const fn longest_line(row: &CommandRow) -> usize {
     let mut length = row.word.len() + 2;
     let mut arguments = row.arguments.as_bytes();
@@ -241,7 +242,7 @@ const fn longest_line(row: &CommandRow) -> usize {
             length += match rest {
                 [b't', b'u', b'b', b'e', b'>', ..] => 1 + 2 + 4 * MAX_QUOTED_NAME,
                 [b'i', b'd', b's', b'>', ..] => MAX_BATCH_LINE,
-                // A number of 64 bits, or a word that is shorter.
+                // A 64-bit number, or a shorter word.
                 _ => 1 + 20,
             };
         }
@@ -254,8 +255,8 @@ const fn longest_line(row: &CommandRow) -> usize {
 }
 
 impl CommandRow {
-    /// The longest line of this command with its CR LF. Lines of beanstalkd's own commands are longer than beanstalkd's
-    /// only where a name may be quoted.
+    /// Returns the maximum length of a line of this command with its CR LF. Lines of beanstalkd's own commands are
+    /// longer than in beanstalkd only where a name may be quoted.
     #[expect(clippy::indexing_slicing, reason = "names are in the order of the rows")]
     pub fn longest(&self, extensions: Extensions) -> usize {
         if self.name == CommandName::Put {
@@ -267,7 +268,7 @@ impl CommandRow {
         MAX_LINE
     }
 
-    /// `true` if a line of this command with these arguments may be longer than beanstalkd's.
+    /// Returns `true` if a line of this command with these arguments may be longer than in beanstalkd.
     pub fn may_be_long(&self, args: &[u8]) -> bool {
         self.extension.is_some() || args.contains(&b'"')
     }
@@ -283,7 +284,7 @@ impl From<Long> for Command {
     }
 }
 
-/// The last argument must end the line.
+/// Returns the last argument, which must end the line.
 fn last<T>((value, rest): (T, &[u8])) -> Option<T> {
     rest.is_empty().then_some(value)
 }
@@ -296,18 +297,18 @@ pub fn secs(count: u32) -> Span {
     Span::from_secs(count.into())
 }
 
-/// The last argument, a tube name.
+/// Parses the last argument, a tube name.
 fn tube(args: &[u8], extensions: Extensions) -> Option<Box<[u8]>> {
     next_tube(args, extensions).and_then(last)
 }
 
-/// A tube name in quotes and what follows it.
+/// Parses a quoted tube name. Returns the name and the text after it.
 fn quoted_tube(args: &[u8], extensions: Extensions) -> Option<(Box<[u8]>, &[u8])> {
     let (name, rest) = unquote_name(args).filter(|_| extensions.has(Extension::Quote))?;
     (rest.is_empty() || rest.starts_with(b" ")).then(|| (name.into(), rest))
 }
 
-/// Jobs of a batch at most.
+/// The maximum number of jobs of a batch.
 const BATCH: u32 = 1000;
 
 fn reserve_batch(args: &[u8], _: Extensions) -> Option<Command> {
@@ -328,12 +329,12 @@ fn delete_batch(args: &[u8], _: Extensions) -> Option<Command> {
         .then(|| Command::from(Long::DeleteBatch { ids: ids.into(), at: 0, deleted: 0 }))
 }
 
-/// What stands behind a space, which must be there.
+/// Returns the text after one space, which is required.
 fn spaced(args: &[u8]) -> Option<&[u8]> {
     args.strip_prefix(b" ")
 }
 
-/// A tube name up to the next space, or in quotes.
+/// Parses a tube name, which ends at the next space or is in quotes.
 fn next_tube(args: &[u8], extensions: Extensions) -> Option<(Box<[u8]>, &[u8])> {
     if args.starts_with(b"\"") {
         return quoted_tube(args, extensions);
@@ -342,7 +343,7 @@ fn next_tube(args: &[u8], extensions: Extensions) -> Option<(Box<[u8]>, &[u8])> 
     is_tube_name(name).then(|| (name.into(), rest))
 }
 
-/// The same, behind any number of spaces.
+/// Like [`next_tube`], but skips any number of spaces first.
 fn next_tube_word(args: &[u8], extensions: Extensions) -> Option<(Box<[u8]>, &[u8])> {
     next_tube(past(args, args.iter().position(|&byte| byte != b' ')?), extensions)
 }
@@ -387,7 +388,7 @@ fn revoke(args: &[u8], _: Extensions) -> Option<Command> {
     number32(args).and_then(last).map(|pri| Command::Revoke(JobId(id), pri))
 }
 
-/// Progress is two numbers with a slash between them, the second at least 1 and not less than the first.
+/// Progress consists of two numbers separated by a slash, the second at least 1 and not less than the first.
 fn touch(args: &[u8], extensions: Extensions) -> Option<Command> {
     let (id, rest) = number(args)?;
     if rest.is_empty() || !extensions.has(Extension::Progress) {
@@ -427,7 +428,7 @@ fn limit_tube(args: &[u8], extensions: Extensions) -> Option<Command> {
     Some(Command::LimitTube { tube, most: most.map(|most| Some(most).filter(|most| *most > 0)) })
 }
 
-/// What stands behind the name of the tube begins with a space.
+/// The text after the tube name begins with a space.
 fn set_tube(args: &[u8], extensions: Extensions) -> Option<Command> {
     let (tube, rest) = next_tube_word(args, extensions)?;
     let settings = tube_settings::read(rest).filter(|_| rest.is_empty() || rest.starts_with(b" "))?;
@@ -461,7 +462,7 @@ fn reserve_with_abort(args: &[u8], _: Extensions) -> Option<Command> {
 }
 
 fn reserve_with_timeout(args: &[u8], _: Extensions) -> Option<Command> {
-    // beanstalkd ignores what follows the number.
+    // beanstalkd ignores the text after the number.
     let (timeout, _) = number32(args)?;
     (timeout <= i32::MAX as u32).then(|| Command::Reserve(Some(secs(timeout))))
 }
@@ -494,7 +495,7 @@ fn pause_tube(args: &[u8], extensions: Extensions) -> Option<Command> {
     match name {
         [] => None,
         name if is_tube_name(name) => Some(Command::PauseTube { tube: name.into(), length: secs(length) }),
-        // Counted as a pause-tube, unlike every other malformed line.
+        // Counted as a `pause-tube`, unlike every other malformed line.
         _ => Some(Command::BadFormat),
     }
 }

@@ -1,6 +1,6 @@
-//! Carrying out the commands that beanstalkd has not, as far as that takes more than a verb and its reply.
+//! The execution of commands that beanstalkd does not have, if they need more than a verb and its reply.
 //!
-//! Owns what becomes of them. Must not know how bytes arrive or leave.
+//! Owns their effects. Must not know how bytes arrive or leave.
 
 use super::long::PartialList;
 use super::{reply, yaml};
@@ -10,16 +10,16 @@ use crate::engine::{
 use crate::protocol::connections::{offer_connections, ConnectionPage, Connections};
 use crate::protocol::{self, guard, Context, Flow, Output};
 
-/// Steps of a delete, as of any ordinary command.
+/// Steps for a delete, as for any ordinary command.
 const DELETE_STEPS: u64 = 8;
 
-/// Bytes of log that the settings of a tube take beside a change and their names.
+/// Upper bound of the settings of a tube in the log, besides a change and names, in bytes.
 pub const SETTINGS_OVERHEAD: usize = 16;
 
-/// Keys of a reply to `list-keys` at most.
+/// The maximum number of keys of a reply to `list-keys`.
 const KEYS: usize = 1000;
 
-/// Takes no more jobs in, or takes them in again.
+/// Stops or resumes accepting jobs.
 pub fn drain(drains: bool, context: &mut Context, out: &mut Output) {
     if drains {
         context.engine.drain();
@@ -42,7 +42,7 @@ pub fn move_job(id: JobId, tube: &[u8], place: (Priority, Span), context: &mut C
     }
 }
 
-/// All in one turn, so that what is reserved together is in the log together.
+/// Reserves jobs in one turn, so that the log contains their reservations together.
 pub fn reserve_batch(count: usize, timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
     let timeout = context.patience(timeout.unwrap_or(Span::ZERO));
     let Context { engine, settings, client, now, .. } = context;
@@ -74,7 +74,7 @@ pub fn delete_batch(
     context: &mut Context,
     out: &mut Output,
 ) -> Progress {
-    // From the last one on: jobs that were reserved together stand in that order, so none moves into a gap.
+    // In reverse order: jobs that were reserved together are in this order, so none moves into a gap.
     while let Some(id) = ids.iter().rev().nth(*at).copied() {
         let may = guard::may_delete(context, id);
         *deleted += u64::from(may && context.engine.delete(context.client, id, context.now));
@@ -101,8 +101,8 @@ pub fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -
     Flow::Next
 }
 
-/// The figures of a job, and what it has by its tags, its tube and its failures; `None` if there is no such job. Names
-/// its holder, unless that is `asker`, who knows.
+/// Returns the figures of a job, including those of its tags, its tube and its failures; `None` if the job does not
+/// exist. Shows its holder, unless the holder is `asker`.
 pub fn stats_job(id: JobId, asker: Option<ClientId>, engine: &Engine, now: Time) -> Option<Vec<u8>> {
     let job = engine.job(id)?;
     let options = engine.stored_options(&job);
@@ -111,7 +111,7 @@ pub fn stats_job(id: JobId, asker: Option<ClientId>, engine: &Engine, now: Time)
     Some(yaml::job(&stats, options.as_ref(), now))
 }
 
-/// Lists connections, and goes on with the list in another turn if there is memory for more.
+/// Lists connections. Continues in another turn if there are more and memory suffices.
 pub fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mut Output) -> Progress {
     if it.page.is_open() && offer_connections(&mut it.page, &mut it.from, context, |_| true) == Progress::Done {
         context.engine.take_steps(it.page.close());
@@ -148,7 +148,7 @@ pub fn reserve_mode(mode: ReserveMode, context: &mut Context, out: &mut Output) 
     reply::using(out, word);
 }
 
-/// Gives a tube its settings.
+/// Sets the settings of a tube.
 pub fn set_tube(tube: &[u8], settings: TubeSettings, context: &mut Context, out: &mut Output) {
     let room = context.engine.claim_log_room(SETTINGS_OVERHEAD + tube.len() + settings.dead_length());
     let answer = match room.then(|| context.engine.set_tube(context.client, tube, settings, context.now)) {
@@ -164,7 +164,7 @@ pub fn bury(id: JobId, pri: Priority, from: Option<&[u8]>, context: &mut Context
     reply::found(out, context.engine.bury_of(context.client, id, pri, from, context.now), reply::BURIED);
 }
 
-/// A failed try of a job, which the client holds.
+/// Records a failed try of a job, which the client must hold.
 pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out: &mut Output) {
     if !context.engine.claim_log_room(0) {
         return reply::words(out, reply::OUT_OF_MEMORY);
@@ -176,7 +176,7 @@ pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out:
     }
 }
 
-/// Lists keys that outlive their jobs, and goes on with the list in another turn if there is memory for more.
+/// Lists keys that outlive their jobs. Continues in another turn if there are more and memory suffices.
 pub fn list_keys(list: &mut PartialList, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     while list.count < KEYS {

@@ -1,7 +1,7 @@
-//! What this server understands beyond beanstalkd, by the words that clients probe for.
+//! The server's extensions to beanstalkd, by the words that clients probe for.
 //!
-//! Owns the words and which of them are on. Without a word, its commands and tags mean what they mean to beanstalkd.
-//! Must not know what they do.
+//! Owns the words and the set of enabled extensions. Without a word, its commands and tags have the same meaning as in
+//! beanstalkd. Must not know their effects.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // the table says what each is
@@ -36,7 +36,7 @@ pub enum Extension {
     Progress,
 }
 
-/// Each extension with its word, and what it is in one line.
+/// Each extension with its word and a description in one line.
 pub const EXTENSIONS: [(Extension, &str, &str); 28] = [
     (Extension::Idp, "idp", "a tag of put: a key that no two jobs of a tube share"),
     (Extension::Tub, "tub", "a tag of put: the tube by its name"),
@@ -72,17 +72,17 @@ pub const EXTENSIONS: [(Extension, &str, &str); 28] = [
     (Extension::Progress, "progress", "progress of a job in touch and stats-job"),
 ];
 
-/// A set of extensions: those that a server offers.
+/// A set of extensions, such as those that a server offers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extensions(u32);
 
 impl Extensions {
     pub const ALL: Extensions = Extensions((1 << EXTENSIONS.len()) - 1);
 
-    /// None: what beanstalkd has and nothing else.
+    /// No extensions: only beanstalkd's own commands.
     pub const NONE: Extensions = Extensions(0);
 
-    /// The ones with these words, which have commas between them; the error is a word that is none of them.
+    /// Parses a comma-separated list of words; the error is an unknown word.
     pub fn from_list(list: &str) -> Result<Extensions, &str> {
         let mut chosen = Extensions::NONE;
         for word in list.split(',').filter(|word| !word.is_empty()) {
@@ -101,7 +101,7 @@ impl Extensions {
         self.0 & 1 << extension as u32 != 0
     }
 
-    /// The words of those that are on, with a space between each two.
+    /// Returns the words of the enabled extensions, separated by spaces.
     pub fn words(self) -> String {
         let on = EXTENSIONS.iter().filter(|(extension, ..)| self.has(*extension));
         on.map(|(_, word, _)| *word).collect::<Vec<_>>().join(" ")

@@ -1,6 +1,6 @@
-//! THE tables of figures: what the server and a tube tell of themselves, in beanstalkd's order and under its names.
+//! The tables of figures: statistics of the server and of tubes, in beanstalkd's order and with its names.
 //!
-//! Owns the keys. The bodies of `stats` and `stats-tube` are made of them, as is HTTP's API. Must not format.
+//! Owns the keys. The bodies of `stats` and `stats-tube`, and HTTP's API, are built from them. Must not format.
 
 use super::commands::{CommandName, CommandRow, COMMANDS};
 use crate::engine::{History, Latency, Span, Stats, TubeStats};
@@ -8,23 +8,23 @@ use crate::protocol::{CommandCounters, CommandPlace, Context, Facts, Usage, Wire
 use crate::shared::log_figures::LogFigures;
 use crate::shared::role::RoleFigures;
 
-/// All that the server tells.
+/// All figures of the server.
 pub struct QueueFigures<'a> {
-    /// The engine's, without clients of HTTP.
+    /// The engine's figures, without HTTP clients.
     pub stats: Stats,
     pub role: Option<RoleFigures>,
     pub counters: &'a CommandCounters,
     pub facts: &'a Facts,
     pub usage: Usage,
     pub log: Option<LogFigures>,
-    /// For how many seconds the server has run.
+    /// The time since the server started, in seconds.
     pub uptime: u64,
-    /// Of each protocol, in the order of `Wire::ALL`.
+    /// The number for each protocol, in the order of `Wire::ALL`.
     pub connections: [u64; Wire::ALL.len()],
 }
 
 impl<'a> QueueFigures<'a> {
-    /// With these figures of the engine, which are what the client may see.
+    /// Returns the server's figures with these figures of the engine, which are limited to what the client may see.
     pub fn of(stats: Stats, context: &'a Context) -> QueueFigures<'a> {
         let facts = context.host.facts();
         QueueFigures {
@@ -40,7 +40,7 @@ impl<'a> QueueFigures<'a> {
     }
 }
 
-/// A figure's value, and how it is written.
+/// A figure's value, and its format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FigureValue<'a> {
     Number(u64),
@@ -72,8 +72,8 @@ const fn row<F: Copy>(name: &'static str, of: F) -> Figure<F> {
 
 use FigureValue::{Micros, Number, Text, Truth, Word};
 
-/// Those of the server; clients demand the keys of the binlog without one as well. What beanstalkd has not stands
-/// behind the rest, and behind all of it the counts of the commands of extensions; see [`extended_counts`].
+/// The figures of the server. Clients require the keys of the binlog even without one. Extensions follow the other
+/// keys, and the counts of extended commands come last; see [`extended_counts`].
 #[rustfmt::skip]
 pub const SERVER_FIGURES: [Figure<OfServer>; 68] = [
     row("current-jobs-urgent", |it| Number(it.stats.jobs.urgent)),
@@ -146,7 +146,7 @@ pub const SERVER_FIGURES: [Figure<OfServer>; 68] = [
     row("total-expired", |it| Number(it.stats.evicted)),
 ];
 
-/// What a server says that is one of several; behind those of every server.
+/// The figures of one of several servers, which follow those of every server.
 pub const ROLE_FIGURES: [Figure<OfRole>; 8] = [
     row("role", |it| Word(it.role.word().as_bytes())),
     row("epoch", |it| Number(it.epoch)),
@@ -175,7 +175,7 @@ pub const TUBE_FIGURES: [Figure<TubeFigure>; 13] = [
     row("pause-time-left", |it| it.pause_left.secs()),
 ];
 
-/// How often something has happened to a job; the last figures that are told of it.
+/// How often each event has happened to a job; the last figures of the job.
 pub const JOB_COUNTS: [Figure<OfHistory>; 5] = [
     row("reserves", |it| it.reserves),
     row("timeouts", |it| it.timeouts),
@@ -184,7 +184,7 @@ pub const JOB_COUNTS: [Figure<OfHistory>; 5] = [
     row("kicks", |it| it.kicks),
 ];
 
-/// Shows all figures of the server that it has, with their keys, but for the counts of extensions.
+/// Shows all available figures of the server with their keys, except the counts of extensions.
 pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, FigureValue<'a>)) {
     SERVER_FIGURES.iter().for_each(|row| each(row.name, (row.of)(figures)));
     if let Some(role) = &figures.role {
@@ -221,7 +221,7 @@ fn count<'a>(figures: &QueueFigures, name: CommandName) -> FigureValue<'a> {
     Number(figures.counters.of(CommandPlace::beanstalk(name)))
 }
 
-/// How often each of those commands was given that beanstalkd has not, as far as they are `offered`, by its key.
+/// Returns how often each command of the `offered` extensions was executed, with its key.
 pub fn extended_counts<'a>(
     figures: &'a QueueFigures,
     offered: impl Fn(&CommandRow) -> bool + 'a,

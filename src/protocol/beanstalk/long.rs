@@ -18,7 +18,7 @@ use crate::protocol::{Context, Output};
 #[allow(missing_docs)] // each is the command of its name
 pub enum Long {
     Kick(Kick),
-    /// The list is `None` until all tubes did not fit into the first turn.
+    /// `None` while all tubes may still fit into one turn.
     ListTubes(Option<PartialList>),
     StatsTubes(PartialList),
     Stats(Box<VisibleSums>),
@@ -70,7 +70,7 @@ impl PartialList {
 }
 
 impl Long {
-    /// Returns the command to complete although the client has hung up, if it is one.
+    /// Returns the command to complete although the client has hung up, if there is one.
     pub fn into_operation(self) -> Option<LongCommand> {
         match self {
             Long::Flush(flush) => Some(LongCommand::Flush(flush)),
@@ -90,12 +90,12 @@ impl Long {
         }
     }
 
-    /// Returns `true` if it may have records in the log.
+    /// Returns `true` if the command may have records in the log.
     pub fn is_logged(&self) -> bool {
         matches!(self, Long::Kick(_) | Long::DeleteBatch { .. } | Long::Flush(_) | Long::MoveTube(_))
     }
 
-    /// Bytes of memory besides the value itself.
+    /// The memory in use besides the value itself, in bytes.
     pub fn footprint(&self) -> u64 {
         match self {
             Long::ListTubes(Some(list)) => list.text.footprint(),

@@ -1,7 +1,7 @@
-//! The beanstalk protocol, as beanstalkd speaks it.
+//! The beanstalk protocol, compatible with beanstalkd.
 //!
-//! Owns its words, framing and replies. [`Decoder`] turns bytes into [`Request`]s, [`execute`] carries one out, and
-//! [`tell`] reports an event to a client that waited. Must not remember anything about the queue.
+//! Owns its words, framing and replies. [`Decoder`] turns bytes into [`Request`]s, [`execute`] executes one, and
+//! [`tell`] reports an event to a client that waited. Must not store anything about the queue.
 
 mod command;
 mod commands;
@@ -31,5 +31,5 @@ pub use tags::{read as read_tags, Tagging, TAGS};
 pub use tube_settings::{read as read_settings, written as tube_settings, SETTINGS};
 pub use yaml::job_figures;
 
-/// What a client is told that connects when there is no room for it.
+/// The reply to a client that connects when the server is full.
 pub const TOO_MANY_CONNECTIONS: &[u8] = reply::OUT_OF_MEMORY;

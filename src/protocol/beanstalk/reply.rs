@@ -39,7 +39,7 @@ pub fn words(out: &mut Output, words: &[u8]) {
     out.text().extend_from_slice(words);
 }
 
-/// The reply `done` if the job or tube was found, else NOT_FOUND.
+/// Appends `done` if the job or tube was found, else NOT_FOUND.
 pub fn found(out: &mut Output, found: bool, done: &[u8]) {
     words(out, if found { done } else { NOT_FOUND });
 }
@@ -62,8 +62,8 @@ pub fn pair(out: &mut Output, word: &[u8], first: u64, second: u64) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// INSERTED with the id of the job that a put is a duplicate of, where that stands, if it has not ended, and its
-/// priority, if that was raised.
+/// Appends INSERTED with the ID of the job that a put duplicates, the job's state unless it has ended, and its priority
+/// if that was raised.
 pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Option<Priority>) {
     let text = out.text();
     text.extend_from_slice(b"INSERTED ");
@@ -83,7 +83,7 @@ pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Opti
     text.extend_from_slice(b"\r\n");
 }
 
-/// INSERTED with the ID of a schedule, and whether it is new.
+/// Appends INSERTED with the ID of a schedule, and whether it is new.
 pub fn scheduled(out: &mut Output, id: JobId, replaced: bool) {
     let text = out.text();
     text.extend_from_slice(b"INSERTED ");
@@ -91,7 +91,7 @@ pub fn scheduled(out: &mut Output, id: JobId, replaced: bool) {
     text.extend_from_slice(if replaced { b" REPLACED\r\n" } else { b" SCHEDULED\r\n" });
 }
 
-/// USING with the tube's name.
+/// Appends USING with the tube's name.
 pub fn using(out: &mut Output, name: &[u8]) {
     let text = out.text();
     text.extend_from_slice(b"USING ");
@@ -99,7 +99,7 @@ pub fn using(out: &mut Output, name: &[u8]) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// RESERVED or FOUND with a job, or NOT_FOUND.
+/// Appends RESERVED or FOUND with a job, or NOT_FOUND.
 pub fn job(out: &mut Output, word: &[u8], job: Option<JobView>) {
     let Some(job) = job else { return words(out, NOT_FOUND) };
     let text = out.text();
@@ -113,7 +113,7 @@ pub fn job(out: &mut Output, word: &[u8], job: Option<JobView>) {
     out.text().extend_from_slice(b"\r\n");
 }
 
-/// Why there is no job; `batch`: for a client that has asked for several.
+/// Appends the reason why there is no job; `batch`: the client has asked for several.
 pub fn no_job(out: &mut Output, why: NoJob, batch: bool) {
     match why {
         NoJob::TimedOut if batch => numbered(out, b"RESERVED_BATCH", 0),
@@ -122,14 +122,14 @@ pub fn no_job(out: &mut Output, why: NoJob, batch: bool) {
     }
 }
 
-/// OK with a list, which is not copied if it is long.
+/// Appends OK with a list, which is not copied if it is long.
 pub fn list(out: &mut Output, mut list: Output) {
     numbered(out, b"OK", list.len() as u64);
     out.append(&mut list);
     words(out, b"\r\n");
 }
 
-/// OK with a body of text, or NOT_FOUND.
+/// Appends OK with a body of text, or NOT_FOUND.
 pub fn yaml(out: &mut Output, body: Option<Vec<u8>>) {
     let Some(body) = body else { return words(out, NOT_FOUND) };
     numbered(out, b"OK", body.len() as u64);

@@ -1,7 +1,7 @@
-//! From bytes to requests.
+//! The decoder from bytes to requests.
 //!
-//! Owns the framing: lines, bodies, and how the stream stays in step when either is wrong. A line ends at its first CR
-//! LF pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
+//! Owns the framing: lines, bodies, and resynchronization after errors in either. A line ends at its first CR LF pair,
+//! nowhere else. Must not access the queue: `session` looks up the jobs of a request.
 
 use memchr::memchr;
 
@@ -18,16 +18,16 @@ use crate::protocol::text::{number, number32, past, upto};
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
 use crate::protocol::{CommandPlace, DecodeLimits, LogSubject};
 
-/// A command as the client gave it.
+/// A command as received from the client.
 #[derive(Debug)]
 pub struct Request {
-    /// Under which verb it is counted.
+    /// The command under which the request is counted.
     pub counts: Option<CommandName>,
     pub command: Command,
 }
 
 impl Request {
-    /// What it is about, for the log.
+    /// Returns the subject of the request for the log.
     pub fn log_subject(&self) -> LogSubject {
         let size = match &self.command {
             Command::Put { job, .. } => Some(job.body.len()),
@@ -43,7 +43,7 @@ impl Request {
         LogSubject { uses_tube, size, numbers: self.numbers(), ..LogSubject::of(self.subject()) }
     }
 
-    /// The numbers on its line but for ids and sizes, by their names.
+    /// Returns the numbers on its line with their names, except IDs and sizes.
     fn numbers(&self) -> Vec<(&'static str, u64)> {
         match self.command {
             Command::Put { job: NewJob { pri, delay, ttr, .. }, .. }
@@ -66,7 +66,7 @@ impl Request {
         }
     }
 
-    /// What a client must be allowed to do.
+    /// Returns the rights that the request requires.
     pub fn need(&self) -> Need {
         match (&self.command, self.counts) {
             (Command::BadFormat | Command::UnknownCommand, _) | (_, None) => Need::OPEN,
@@ -75,7 +75,7 @@ impl Request {
         }
     }
 
-    /// As what it is counted.
+    /// Returns the place in the statistics where the request is counted.
     pub fn place(&self) -> Option<CommandPlace> {
         self.counts.map(CommandPlace::beanstalk)
     }
@@ -109,7 +109,7 @@ impl Request {
         }
     }
 
-    /// The groups that a job is tied to by its tags.
+    /// Returns the groups to which the tags tie the job.
     pub fn groups(&self) -> &[GroupTag] {
         match &self.command {
             Command::Put { tags: Some(tags), .. } => &tags.groups,
@@ -117,7 +117,7 @@ impl Request {
         }
     }
 
-    /// Bytes of memory beside the request itself.
+    /// The memory in use besides the request itself, in bytes.
     pub fn footprint(&self) -> u64 {
         match &self.command {
             Command::Put { job, tags } => job.body.len() as u64 + tags.as_ref().map_or(0, |tags| tags_size(tags)),
@@ -133,7 +133,7 @@ impl Request {
         }
     }
 
-    /// Returns the command to complete although the client has hung up, if it is one.
+    /// Returns the command to complete although the client has hung up, if there is one.
     pub fn into_operation(self) -> Option<LongCommand> {
         match self.command {
             Command::Long(long) => long.into_operation(),
@@ -141,26 +141,26 @@ impl Request {
         }
     }
 
-    /// Copies a body out of the input that is about to go.
+    /// Copies the body out of the input, which is about to be dropped.
     pub fn own(&mut self, input: &[u8]) {
         if let Command::PutInPlace { job: NewJob { pri, delay, ttr, body } } = self.command {
             *self = put_request(Numbers { pri, delay, ttr }, None, true, Body::copy(body.bytes(input)));
         }
     }
 
-    /// Whether a client that nobody knows yet may give it.
+    /// Returns `true` if an unauthenticated client may send the request.
     pub fn is_for_strangers(&self) -> bool {
         matches!(self.command, Command::Auth(_) | Command::Quit)
     }
 
-    /// A line that is answered with an error and counted nowhere.
+    /// Returns a request that is answered with an error and not counted.
     pub fn wrong(command: Command) -> Request {
         Request { counts: None, command }
     }
 }
 
-/// The parser's state for one connection. It keeps no bytes of lines: the caller offers an
-/// unfinished line again, with more behind it.
+/// The parser's state for one connection. It does not store lines: the caller passes an unfinished line again with more
+/// bytes.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
@@ -170,11 +170,11 @@ pub struct Decoder {
 enum Reading {
     #[default]
     Line,
-    /// The rest of a line that is too long; `cr`: its last byte so far was a CR.
+    /// The rest of a line that is too long; `cr`: the last byte so far was a CR.
     LongLine { cr: bool },
     /// The body of a command.
     Body(Box<Arriving>),
-    /// A body that nobody wants, and what is answered behind it.
+    /// A body to be dropped, with the reply to send after it.
     Skip(Box<Skip>),
 }
 
@@ -186,7 +186,7 @@ struct Skip {
     name: CommandName,
 }
 
-/// The numbers of a put but for the last.
+/// The numbers of a put, except the last.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     pri: Priority,
@@ -194,7 +194,7 @@ struct Numbers {
     ttr: Span,
 }
 
-/// What the line of a command with a body asks for.
+/// The parsed line of a command with a body.
 #[derive(Debug)]
 enum Line {
     Put(Numbers, Option<Box<Tags>>),
@@ -209,8 +209,8 @@ struct Arriving {
 }
 
 impl Decoder {
-    /// Takes the next whole request from the front of `input`. None if it is not all there yet: then what is left of
-    /// `input`, if anything, is the beginning of a line.
+    /// Takes the next complete request from the front of `input`. Returns `None` if it has not arrived completely: then
+    /// the rest of `input`, if any, is the beginning of a line.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         loop {
             match &mut self.state {
@@ -243,8 +243,8 @@ impl Decoder {
         }
     }
 
-    /// Takes a request from the front of `input` if it is one of the most frequent ones, in order and all there: a put
-    /// without tags, whose small body stays where it is, a reserve or a delete. [`Decoder::next`] reads the others.
+    /// Takes a request from the front of `input` if it is complete, valid and one of the most frequent: a reserve, a
+    /// delete, or a put without tags, whose small body stays in the input. [`Decoder::next`] reads the others.
     pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         let Reading::Line = self.state else { return None };
         let (name, command, behind_line, rest) = match input {
@@ -271,16 +271,17 @@ impl Decoder {
                 (CommandName::Reserve, Command::Reserve(None), rest, rest)
             }
         };
-        // There may be any number of spaces between the numbers.
+        // Any number of spaces may separate the numbers.
         (input.len() - behind_line.len() <= MAX_LINE).then(|| {
             *input = rest;
             Request { counts: Some(name), command }
         })
     }
 
-    /// Reads one line. None: it is not all there. Some(None): it was a put line, and the state says what follows.
+    /// Reads one line. Returns `None` if it has not arrived completely, and `Some(None)` if a body follows, which the
+    /// state describes.
     fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Request>> {
-        // A word holds no CR LF, so the row is that of the line even before its end has arrived.
+        // A word contains no CR LF, so the row is known even before the end of the line arrives.
         let row = row_of(input, limits.extensions);
         let most = row.map_or(MAX_LINE, |row| row.longest(limits.extensions));
         let window = upto(input, most);
@@ -355,7 +356,7 @@ impl Decoder {
         self.begin_body(Line::Fail(id, pri), size, limits)
     }
 
-    /// Begins to take the body that follows a line.
+    /// Starts to receive the body that follows a line.
     fn begin_body(&mut self, line: Line, size: u32, limits: &DecodeLimits) -> Option<Request> {
         let (is_put, name) = (matches!(line, Line::Put(..)), line.name());
         match Upload::begin(size as usize, limits.room) {
@@ -365,13 +366,13 @@ impl Decoder {
         None
     }
 
-    /// Passes over the body that follows, behind which this is answered.
+    /// Skips the body that follows, and then sends this reply.
     fn skip(&mut self, size: u32, answer: &'static [u8], counts_producer: bool, name: CommandName) -> Option<Request> {
         self.state = Reading::Skip(Box::new(Skip { left: u64::from(size) + 2, answer, counts_producer, name }));
         None
     }
 
-    /// The body that is arriving, if one is.
+    /// Returns the body that is arriving, if any.
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.state {
             Reading::Body(arriving) => Some(&mut arriving.body),
@@ -380,18 +381,18 @@ impl Decoder {
     }
 }
 
-/// The numbers of a put, the size of its body, and what stands behind.
+/// Parses the numbers of a put, the size of its body, and the rest of the line.
 fn put_args(args: &[u8], extensions: Extensions) -> Option<(Numbers, u32, Tagging)> {
     let (pri, args) = number32(args)?;
     let (delay, args) = number32(args)?;
     let (ttr, args) = number32(args)?;
     let (size, rest) = number32(args)?;
-    // The protocol's shortest time to run is one second.
+    // The minimum time to run in the protocol is one second.
     let numbers = Numbers { pri, delay: secs(delay), ttr: secs(ttr.max(1)) };
     Some((numbers, size, tags::read(rest, extensions)))
 }
 
-/// The numbers of a `fail`, the last of which is the size of the reason.
+/// Parses the numbers of a `fail`, the last of which is the size of the reason.
 fn fail_args(args: &[u8]) -> Option<(JobId, Priority, u32)> {
     let (id, args) = number(args)?;
     let (pri, args) = number32(args)?;
@@ -408,7 +409,7 @@ impl Line {
     }
 }
 
-/// `whole`: it ends in CR LF. No body: there was no memory for it.
+/// Returns the request of a put. `whole`: the body ends in CR LF. `body` is `None` if memory was exhausted.
 fn put_request(numbers: Numbers, tags: Option<Box<Tags>>, whole: bool, body: Option<Body>) -> Request {
     let Numbers { pri, delay, ttr } = numbers;
     let command = match body {
@@ -419,7 +420,7 @@ fn put_request(numbers: Numbers, tags: Option<Box<Tags>>, whole: bool, body: Opt
     Request { counts: Some(CommandName::Put), command }
 }
 
-/// The same of any command with a body.
+/// Like [`put_request`], for any command with a body.
 fn with_body(line: Line, whole: bool, body: Option<Body>) -> Request {
     let (id, pri) = match line {
         Line::Put(numbers, tags) => return put_request(numbers, tags, whole, body),
@@ -433,7 +434,7 @@ fn with_body(line: Line, whole: bool, body: Option<Body>) -> Request {
     Request { counts: Some(CommandName::Fail), command }
 }
 
-/// Where the first CR LF begins.
+/// Returns the position of the first CR LF.
 fn find_crlf(bytes: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {
@@ -445,7 +446,8 @@ fn find_crlf(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Drops bytes up to the next CR LF and with it; false if it has not come. `cr`: the last byte dropped was a CR.
+/// Drops bytes up to and including the next CR LF. Returns `false` if it has not arrived. `cr`: the last dropped byte
+/// was a CR.
 fn skip_line(input: &mut &[u8], cr: &mut bool) -> bool {
     let end = match input.first() {
         Some(b'\n') if *cr => Some(1),
@@ -508,7 +510,7 @@ mod tests {
         assert_eq!(decode(&line(225), 500), ["BadFormat"]);
     }
 
-    /// Whatever the lines are, they mean the same in both ways to read them, and leave the same behind.
+    /// Both parsers read all lines alike, and leave the same rest.
     #[test]
     fn plain_requests_are_read_as_all_others() {
         let spaces = " ".repeat(MAX_LINE - 13);

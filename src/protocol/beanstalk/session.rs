@@ -1,6 +1,7 @@
-//! Carrying out requests.
+//! The execution of requests.
 //!
-//! Owns which verb a command becomes and which reply its answer gets. Must not know how bytes arrive or leave.
+//! Owns the mapping of commands to verbs of the engine, and of results to replies. Must not know how bytes arrive or
+//! leave.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::engine::{
 };
 use crate::protocol::{self, Context, Flow, Output};
 
-/// Carries out one request and appends its reply, unless the client waits for it from now on.
+/// Executes one request and appends its reply, unless the client starts to wait for it.
 pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flow {
     let (client, now) = (context.client, context.now);
     let engine = &mut *context.engine;
@@ -106,7 +107,7 @@ fn ignore(tube: &[u8], context: &mut Context, out: &mut Output) {
     }
 }
 
-/// Without an access file there are no names, and the word is unknown, as it is to beanstalkd.
+/// Without an access file there is no authentication, and the word is unknown, as in beanstalkd.
 fn auth(digest: Digest, context: &mut Context, out: &mut Output) -> Flow {
     let Some(access) = &mut context.access else {
         reply::words(out, reply::UNKNOWN_COMMAND);
@@ -129,7 +130,7 @@ pub fn deny(denied: Denied, out: &mut Output) {
     }
 }
 
-/// Starts the time to run of a job again, and tells the clients that wait for its outcome how far it is.
+/// Restarts the time to run of a job, and reports its progress to the clients that wait for its outcome.
 fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: &mut Output) -> Flow {
     let Context { engine, client, now, .. } = context;
     let touched = engine.touch(*client, id, *now);
@@ -137,14 +138,14 @@ fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: 
     if !touched {
         return Flow::Next;
     }
-    // As Gearman's clients expect it.
+    // The format that Gearman clients expect.
     let text = format!("{done}\0{total}").into_bytes().into();
     let report = Arc::new(Report::Progress { text, done, total });
     engine.report(*client, id, &report, *now);
     begin(Box::new(Long::Report(id, report)), context, out)
 }
 
-/// Starts a long command, and leaves the rest of it to another turn if need be.
+/// Starts a long command, and leaves the rest to another turn if necessary.
 fn begin(mut long: Box<Long>, context: &mut Context, out: &mut Output) -> Flow {
     match go_on(&mut long, context, out) {
         Progress::Done => Flow::Next,
@@ -161,7 +162,7 @@ fn go_on(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress {
         Long::ListTubes(list) => list_tubes(list, context, out),
         Long::StatsTubes(list) => stats_tubes(list, context, out),
         Long::Stats(sums) => {
-            // Figures of jobs and tubes include those that the client may see.
+            // Figures of jobs and tubes cover only those that the client may see.
             let Some(figures) = sums.go_on(context) else { return Progress::More };
             let figures = QueueFigures::of(figures, context);
             reply::yaml(out, Some(yaml::stats(&figures, context.settings.extensions)));
@@ -208,7 +209,7 @@ fn go_on(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress {
 }
 
 /// Lists all tubes in beanstalkd's order if they fit into one turn. A turn that earlier commands have nearly used up
-/// leaves the list to the next turn, so that the order does not depend on what the client sent before.
+/// leaves the list to the next turn, so that the order does not depend on the previous commands of the client.
 fn list_tubes(list: &mut Option<PartialList>, context: &mut Context, out: &mut Output) -> Progress {
     if list.as_ref().is_none_or(|list| list.from == 0) && list_few_tubes(context, out) {
         return Progress::Done;
@@ -285,8 +286,9 @@ fn put_tagged(job: NewJob, tags: Tags, context: &mut Context, out: &mut Output) 
     }
 }
 
-/// Writes the reply to a release: `BURIED` after the last try that the job's own tag allows. Clients that do not
-/// know the settings of a tube take that reply for an error, so after the last try by a setting it stays `RELEASED`.
+/// Appends the reply to a release: `BURIED` after the last try allowed by the job's own tag. Clients that do not know
+/// the settings of a tube treat that reply as an error, so after the last try allowed by a setting, the reply is still
+/// `RELEASED`.
 fn release(id: JobId, released: bool, engine: &Engine, out: &mut Output) {
     let is_bound = |job: &JobView| engine.extras(job).is_some_and(|extras| extras.max_attempts > 0);
     let buried = released && engine.job(id).is_some_and(|job| job.state() == State::Buried && is_bound(&job));
@@ -301,7 +303,7 @@ fn reserve_with_abort(timeout: Option<Span>, context: &mut Context, out: &mut Ou
 }
 
 fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
-    // A half-closed client is not made to wait.
+    // A half-closed client does not wait.
     let timeout = if context.half_closed { Some(Span::ZERO) } else { timeout };
     context.engine.set_batch(context.client, false);
     match context.engine.reserve(context.client, timeout, context.now) {
@@ -312,7 +314,7 @@ fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Fl
     Flow::Next
 }
 
-/// Tells the client of an event what it waited for.
+/// Reports an event to the client that waited for it.
 pub fn tell(event: &Event, engine: &Engine, out: &mut Output) {
     match event {
         Event::Reserved { job, client } => {

@@ -1,29 +1,29 @@
-//! The tags of `put`: words behind its four numbers that ask for more than beanstalkd has.
+//! The tags of `put`: words after its four numbers that request extensions.
 //!
-//! Owns their grammar: each at most once, but for those about groups, and in any order. A word that is no tag of ours
-//! is left to beanstalkd, which knows none. Must not know what they do.
+//! Owns their grammar: each at most once, except those about groups, in any order. An unknown word is handled as in
+//! beanstalkd, which knows no tags. Must not know their effects.
 
 use super::extensions::{Extension, Extensions};
 use crate::engine::{GroupTag, Name, Recurrence, Span, Tags, Tie, LONGEST_REASON, MOST_TIES};
 use crate::protocol::text::{is_tube_name, number32, past, tube_name, unquote, upto, MAX_QUOTED_NAME};
 
-/// What stands behind the four numbers of a put.
+/// The part of a put line after the four numbers.
 #[derive(Debug)]
 pub enum Tagging {
     /// No tags: the line ends there.
     Plain,
-    /// Tags that are all in order.
+    /// Tags, all of them valid.
     Tagged(Box<Tags>),
-    /// Tags, of which one is wrong: the body that follows is no command.
+    /// Tags, at least one of which is invalid: the body that follows is not a command.
     Malformed,
-    /// What beanstalkd would not understand either, and takes the body for a command.
+    /// Text that beanstalkd would not understand either, so that it would read the body as a command.
     Garbage,
 }
 
-/// The largest body of a schedule in bytes. It is copied for each run, while all other clients wait.
+/// Maximum size of the body of a schedule, in bytes. It is copied for each run, while all other clients wait.
 pub const MAX_SCHEDULE: u32 = 1 << 20;
 
-/// The tags and the extensions that they belong to.
+/// The tags and their extensions.
 pub const TAGS: [(&[u8], Extension); 10] = [
     (b"con:", Extension::Con),
     (b"idp:", Extension::Idp),
@@ -37,7 +37,7 @@ pub const TAGS: [(&[u8], Extension); 10] = [
     (b"every:", Extension::Every),
 ];
 
-/// Reads what follows the fourth number.
+/// Parses the text after the fourth number.
 pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
     match rest.first() {
         None => Tagging::Plain,
@@ -59,7 +59,7 @@ fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
             {
                 seen = seen.with(extension);
             }
-            // What stands in front says whether any of it is meant for us.
+            // The preceding words decide whether the line has any tags.
             None if seen == Extensions::NONE => return Tagging::Garbage,
             _ => return Tagging::Malformed,
         }
@@ -74,7 +74,7 @@ fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
     Tagging::Tagged(Box::new(tags))
 }
 
-/// The next tag, which spaces may precede, and the rest of the line. A value in quotes may contain spaces.
+/// Returns the next tag, which may be preceded by spaces, and the rest of the line. A quoted value may contain spaces.
 pub fn next_tag(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = past(text, text.iter().position(|&byte| byte != b' ')?);
     let value = text.iter().position(|&byte| byte == b':').map_or(text.len(), |colon| colon + 1);
@@ -107,7 +107,7 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
                 Some(fails) => u8::try_from(fails.filter(|_| exports)?).ok()?,
                 None => 0,
             };
-            // A job that only its tube bounds may have failed as well.
+            // A job whose tries are limited only by its tube may have failed as well.
             if parts.next().is_some() || tags.tries == 0 && tags.fails == 0 {
                 return None;
             }
@@ -149,8 +149,7 @@ fn may_recur(tags: &Tags) -> bool {
     tags.key.is_some() && is_free && tags.fails == 0 && tags.reason.is_none()
 }
 
-/// Reads five fields, in quotes with blanks between them, or with commas if none is a list; or a name that begins with
-/// `@`.
+/// Parses five fields, separated by blanks in quotes, or by commas if none is a list; or a name that begins with `@`.
 fn read_cron(value: &[u8]) -> Option<Name> {
     let text = match unquote(value) {
         Some((text, b"")) => text,
@@ -165,14 +164,14 @@ fn may_repeat(extension: Extension) -> bool {
     matches!(extension, Extension::Grp | Extension::Aft)
 }
 
-/// Ties the job to a group, to which no other tag may tie it: a member would wait for itself.
+/// Ties the job to a group. No other tag may tie it to the same group: a member would wait for itself.
 fn add_group(tags: &mut Tags, group: &[u8], tie: Tie) -> Option<()> {
     let name = name(group)?;
     let is_new = tags.groups.iter().all(|tag| tag.name != name);
     (is_new && tags.groups.len() < MOST_TIES).then(|| tags.groups.push(GroupTag { name, tie }))
 }
 
-/// What stands before a colon, and the number behind it if there is one.
+/// Returns the text before a colon, and the number after the colon if there is one.
 fn split(value: &[u8]) -> Option<(&[u8], Option<u32>)> {
     match value.iter().position(|&byte| byte == b':') {
         Some(at) => Some((upto(value, at), Some(whole(past(value, at + 1))?))),
@@ -180,18 +179,18 @@ fn split(value: &[u8]) -> Option<(&[u8], Option<u32>)> {
     }
 }
 
-/// A number and nothing else.
+/// Parses a number without trailing text.
 pub fn whole(value: &[u8]) -> Option<u32> {
     let (number, rest) = number32(value)?;
     rest.is_empty().then_some(number)
 }
 
-/// A key in quotes, as Gearman's clients may choose it.
+/// Parses a quoted key, as Gearman clients may choose it.
 fn quoted_name(key: &[u8]) -> Option<Name> {
     (1..=MAX_QUOTED_NAME).contains(&key.len()).then(|| key.into())
 }
 
-/// A key, which follows the rules of names of tubes.
+/// Parses a key, which follows the rules for tube names.
 fn name(value: &[u8]) -> Option<Name> {
     is_tube_name(value).then(|| value.into())
 }

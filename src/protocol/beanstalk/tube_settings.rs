@@ -1,19 +1,19 @@
 //! The settings of a tube as text: `try:5:10 dead:mail-dead`.
 //!
-//! Owns their words, which `set-tube` takes, `stats-tube` shows, and a file of settings contains. Must not know what
-//! they do.
+//! Owns their words, which `set-tube` takes, `stats-tube` shows, and a file of settings contains. Must not know their
+//! effects.
 
 use super::tags::{next_tag, whole};
 use crate::engine::{Rate, TubeSettings, UNLIMITED};
 use crate::protocol::text::{past, push_number, push_tube_name, tube_name};
 
-/// Reads a value; `None` if it is malformed.
+/// Parses a value; returns `None` if it is malformed.
 type Read = fn(&[u8], &mut TubeSettings) -> Option<()>;
 
 /// Appends a value, or nothing if the settings have none.
 type Write = fn(&TubeSettings, &mut Vec<u8>);
 
-/// A setting: its word, what follows it, and what it does.
+/// A setting: its word, its arguments, and a description.
 pub struct SettingRow {
     pub word: &'static str,
     pub arguments: &'static str,
@@ -22,7 +22,7 @@ pub struct SettingRow {
     write: Write,
 }
 
-/// THE table of settings, in the order in which they are shown.
+/// The table of settings, in the order in which they are shown.
 #[rustfmt::skip]
 pub const SETTINGS: [SettingRow; 6] = [
     SettingRow { word: "try", arguments: "count[:seconds]", summary: "bury a job after so many failed tries, with a delay after each that doubles", read: read_try, write: write_try },
@@ -73,7 +73,7 @@ fn write_rate(settings: &TubeSettings, text: &mut Vec<u8>) {
     }
 }
 
-/// One number for all classes of priority, or three, of which 0 is no limit.
+/// Parses one number for all priority classes, or three numbers, where 0 means no limit.
 fn limits(value: &[u8]) -> Option<[u32; 3]> {
     let most: Option<Vec<u32>> = value.split(|&byte| byte == b':').map(whole).collect();
     let most = match most?[..] {
@@ -98,7 +98,7 @@ fn write_limits(settings: &TubeSettings, text: &mut Vec<u8>) {
     }
 }
 
-/// Reads settings, each at most once and in any order; `None` if they are malformed.
+/// Parses settings, each at most once and in any order; returns `None` if they are malformed.
 pub fn read(text: &[u8]) -> Option<TubeSettings> {
     let (mut settings, mut seen, mut left) = (TubeSettings::default(), 0u8, text);
     while let Some((word, behind)) = next_tag(left) {
@@ -137,7 +137,7 @@ fn positive(value: &[u8]) -> Option<u32> {
     whole(value).filter(|number| *number > 0)
 }
 
-/// A number, and another one if there is a separator.
+/// Parses a number, and a second one if there is a separator.
 fn numbers(value: &[u8], separator: u8) -> Option<(u32, Option<u32>)> {
     match value.iter().position(|&byte| byte == separator) {
         Some(at) => Some((whole(value.get(..at)?)?, Some(whole(past(value, at + 1))?))),

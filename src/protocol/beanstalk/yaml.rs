@@ -1,8 +1,8 @@
-//! The bodies of OK replies: flat YAML that tools read line by line.
+//! The bodies of OK replies: flat YAML that tools parse line by line.
 //!
-//! Owns the keys, their order and their quotes, which are beanstalkd's (1.13): what it has not stands behind the known
-//! keys. Clients compare whole dictionaries, so the statistics of jobs have no other keys, nor those of tubes if nobody
-//! wants the extension.
+//! Owns the keys, their order and their quotes, which are those of beanstalkd (1.13): extensions follow the known keys.
+//! Clients compare whole dictionaries, so statistics of jobs have no other keys, nor do those of tubes unless the
+//! extension is used.
 
 use super::commands::CommandRow;
 use super::extensions::Extensions;
@@ -17,7 +17,7 @@ use crate::engine::{
 use crate::protocol::text::{push_number, push_quoted, push_tube_name, whole_number};
 use crate::protocol::Output;
 
-/// A body in the making.
+/// A body under construction.
 struct Yaml(Vec<u8>);
 
 impl Yaml {
@@ -49,7 +49,7 @@ impl Yaml {
         self.word(key, itoa::Buffer::new().format(number).as_bytes());
     }
 
-    /// A number that is shown unless it is 0.
+    /// Adds a number unless it is 0.
     fn positive(&mut self, key: &str, number: u64) {
         if number > 0 {
             self.number(key, number);
@@ -76,7 +76,7 @@ impl Yaml {
     }
 }
 
-/// One more name in a list; tells how many bytes it takes.
+/// Adds a name to a list. Returns the number of bytes added.
 pub fn item(list: &mut Output, name: &[u8]) -> usize {
     let text = list.text();
     let before = text.len();
@@ -86,7 +86,7 @@ pub fn item(list: &mut Output, name: &[u8]) -> usize {
     text.len() - before
 }
 
-/// The list that answers `list-jobs`.
+/// Returns the list for the reply to `list-jobs`.
 pub fn ids(ids: &[JobId]) -> Output {
     let mut list = PartialList::new(0).text;
     let text = list.text();
@@ -98,7 +98,7 @@ pub fn ids(ids: &[JobId]) -> Output {
     list
 }
 
-/// What `stats-job` answers: beanstalkd's keys, and behind them what the job has beside them.
+/// Returns the reply to `stats-job`: beanstalkd's keys, and then the additional keys of the job.
 pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8> {
     let mut yaml = Yaml::new(320);
     job_figures(job, options, now, |key, value| {
@@ -110,16 +110,15 @@ pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8
     yaml.0
 }
 
-/// Adds a connection, which `fill` shows, to the list that answers `list-connections`, and returns the number of bytes
-/// added.
+/// Adds a connection, which `fill` shows, to the reply to `list-connections`. Returns the number of bytes added.
 pub fn connection(list: &mut Output, fill: impl FnOnce(&mut dyn FnMut(&'static str, FigureValue))) -> usize {
     let mut lines = Yaml::new(512);
     fill(&mut |key, mark| lines.figure(key, mark));
     push_item(list, &lines.0)
 }
 
-/// Shows the figures of a job by their keys, and behind them what only some jobs have: by their tags, by the protocol
-/// that they came by, and by their failures.
+/// Shows the figures of a job by their keys, and then those that only some jobs have: of their tags, of the protocol
+/// that created them, and of their failures.
 pub fn job_figures(
     job: &JobStats,
     options: Option<&StoredOptions>,
@@ -137,7 +136,7 @@ pub fn job_figures(
     job_marks(job, options, now, &mut show);
 }
 
-/// Shows what only some jobs have.
+/// Shows the figures that only some jobs have.
 fn job_marks(
     job: &JobStats,
     options: Option<&StoredOptions>,
@@ -204,7 +203,7 @@ fn job_marks(
     }
 }
 
-/// Shows what only schedules have.
+/// Shows the figures that only schedules have.
 fn schedule_marks(options: Option<&StoredOptions>, show: &mut impl FnMut(&'static str, FigureValue)) {
     use FigureValue::{Number, Text};
     let Some(schedule) = options.and_then(|options| options.schedule) else { return };
@@ -216,7 +215,7 @@ fn schedule_marks(options: Option<&StoredOptions>, show: &mut impl FnMut(&'stati
     show("skipped", Number(schedule.count.skipped.into()));
 }
 
-/// The groups that a job is a member of, or those that it waits for, with commas between them.
+/// Returns the groups that a job is a member of, or those that it waits for, separated by commas.
 fn groups(options: &StoredOptions, of_member: bool) -> Vec<u8> {
     let mut names = Vec::new();
     for tie in options.ties.iter().filter(|tie| tie.need.is_none() == of_member) {
@@ -232,7 +231,7 @@ fn groups(options: &StoredOptions, of_member: bool) -> Vec<u8> {
     names
 }
 
-/// What `stats-group` answers: tuber's keys, and behind them the members by state.
+/// Returns the reply to `stats-group`: tuber's keys, and then the members by state.
 pub fn group(name: &[u8], group: &GroupStats) -> Vec<u8> {
     let mut yaml = Yaml::new(256);
     yaml.quoted("name", name);
@@ -247,7 +246,7 @@ pub fn group(name: &[u8], group: &GroupStats) -> Vec<u8> {
     yaml.0
 }
 
-/// One more key in the list that answers `list-keys`.
+/// Adds a key to the reply to `list-keys`.
 pub fn ended_key(list: &mut Output, number: u32, ended: &EndedKey, now: Time) {
     let text = list.text();
     let left = ended.until.since(now).nanos().div_ceil(1_000_000_000);
@@ -264,7 +263,7 @@ pub fn tube(tube: &TubeStats) -> Vec<u8> {
     yaml.0
 }
 
-/// What only some tubes have: held jobs and settings.
+/// Shows the figures that only some tubes have: held jobs and settings.
 fn show_settings(yaml: &mut Yaml, tube: &TubeStats) {
     yaml.positive("current-jobs-held", tube.jobs.held);
     yaml.positive("current-jobs-scheduled", tube.jobs.scheduled);
@@ -273,7 +272,7 @@ fn show_settings(yaml: &mut Yaml, tube: &TubeStats) {
     }
 }
 
-/// The same with the times of its jobs, the ages of the oldest ones, and what happened to them.
+/// Returns the statistics of a tube with the times of its jobs, the ages of the oldest ones, and what happened to them.
 pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 3]) -> Vec<u8> {
     let mut yaml = plain_tube(tube);
     tube_times(tube, oldest, |key, value| yaml.figure(key, value));
@@ -281,13 +280,12 @@ pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 3]) -> Vec<u8> {
     yaml.0
 }
 
-/// Adds the statistics of a tube, without its times, to the list that answers `stats-tubes`, and returns the number of
-/// bytes added.
+/// Adds the statistics of a tube, without its times, to the reply to `stats-tubes`. Returns the number of bytes added.
 pub fn tube_item(list: &mut Output, tube: &TubeStats) -> usize {
     push_item(list, &self::tube(tube))
 }
 
-/// Adds the keys of an object to a list, and returns the number of bytes added.
+/// Adds the keys of an object to a list. Returns the number of bytes added.
 fn push_item(list: &mut Output, lines: &[u8]) -> usize {
     let text = list.text();
     let before = text.len();
@@ -305,7 +303,7 @@ fn plain_tube(tube: &TubeStats) -> Yaml {
     yaml
 }
 
-/// Of a server that offers these extensions.
+/// Returns the statistics of a server with these extensions.
 pub fn stats(figures: &QueueFigures, extensions: Extensions) -> Vec<u8> {
     let mut yaml = Yaml::new(2048);
     server_figures(figures, |key, value| yaml.figure(key, value));
