@@ -1,7 +1,7 @@
-//! Failed jobs: the buried ones, grouped by tube and reason, and what is done with all jobs of a group.
+//! Failed jobs: buried jobs, grouped by tube and reason, and the remedies for all jobs of a group.
 //!
-//! Owns what counts as the same reason, the groups, and the pages of a group. What is kept between turns is bounded and
-//! on the account of memory. Must not decide who may see or change what.
+//! Owns the criterion for equal reasons, the groups, and the pages of a group. State kept between turns is bounded and
+//! counted as memory in use. Must not decide who may see or change what.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,16 +13,16 @@ use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, Progress, Sma
 use crate::protocol::{self, Context, Output};
 use crate::shared::json::Members;
 
-/// Bytes of a reason that make a group: the beginning of its first line.
+/// The length of the part of a reason that defines a group, in bytes: the beginning of its first line.
 const SUMMARY: usize = 120;
 
-/// Groups in one reply. The jobs of further groups are only counted.
+/// Maximum number of groups in one reply. The jobs of further groups are only counted.
 const MOST_GROUPS: usize = 500;
 
-/// Steps of a job that is looked at, beside those of the walk.
+/// Steps for each job that is examined, besides those of the walk.
 const LOOK: u64 = 3;
 
-/// Returns the part of a reason that failures of one group have in common: its first line, cut to 120 bytes.
+/// Returns the common part of the reasons of a group: the first line, truncated to 120 bytes.
 pub fn summary(reason: &[u8]) -> &[u8] {
     let line = reason.split(|&byte| byte == b'\n' || byte == b'\r').next().unwrap_or_default();
     beginning(line, SUMMARY)
@@ -32,7 +32,7 @@ fn summary_of<'a>(engine: &'a Engine, job: &JobView) -> &'a [u8] {
     summary(engine.extras(job).map_or(&[], JobExtras::reason))
 }
 
-/// The buried jobs of a tube, or those of them whose reasons have one summary.
+/// The buried jobs of a tube, or only those whose reasons have this summary.
 #[derive(Debug)]
 pub struct FailedGroup {
     pub tube: Box<[u8]>,
@@ -51,7 +51,7 @@ impl FailedGroup {
             && self.reason.as_ref().is_none_or(|reason| summary_of(engine, job) == &**reason)
     }
 
-    /// Returns the bytes of memory that it occupies beside itself.
+    /// Returns the memory in use besides the value itself, in bytes.
     pub fn footprint(&self) -> u64 {
         (self.tube.len() + self.reason.as_ref().map_or(0, |reason| reason.len())) as u64
     }
@@ -61,7 +61,7 @@ impl FailedGroup {
 #[derive(Debug)]
 struct Failures {
     count: u64,
-    /// The place of the job that was buried last, and its id.
+    /// The place and the ID of the most recently buried job.
     newest: (u64, JobId),
 }
 
@@ -70,18 +70,18 @@ struct Failures {
 pub struct FailedGroups {
     filter: Filter,
     walk: BuriedWalk,
-    /// By the length of a tube's name, its name, and the summary of a reason.
+    /// Keyed by the length of a tube's name, the name, and the summary of a reason.
     groups: HashMap<Box<[u8]>, Failures>,
-    /// The bytes of all keys.
+    /// The size of all keys in bytes.
     keys: u64,
-    /// Jobs of groups for which there was no room.
+    /// The number of jobs whose groups did not fit.
     others: u64,
-    /// The key of the job at hand.
+    /// The key of the current job.
     key: Vec<u8>,
 }
 
 impl FailedGroups {
-    /// Returns a search for groups of those tubes that the filter admits.
+    /// Returns a search for groups of the tubes that match the filter.
     pub fn new(filter: Filter) -> FailedGroups {
         let (groups, key) = Default::default();
         FailedGroups { filter, walk: BuriedWalk::new(None), groups, keys: 0, others: 0, key }
@@ -151,21 +151,21 @@ impl FailedGroups {
     }
 }
 
-/// A page of the failed jobs of a group, the one that was buried last first.
+/// A page of the failed jobs of a group, the most recently buried first.
 #[derive(Debug)]
 pub struct FailedJobs {
     group: FailedGroup,
-    /// The place of the last job of the page before, behind which this one begins.
+    /// The place of the last job of the previous page.
     before: u64,
     limit: usize,
     walk: BuriedWalk,
     newest: Smallest<Reverse<(u64, JobId)>>,
-    /// The jobs of the page, once they are known, and where the next page begins.
+    /// The jobs of the page, if they are known, and the start of the next page.
     rows: Option<(JobRows, Option<u64>)>,
 }
 
 impl FailedJobs {
-    /// Returns a search for at most `limit` jobs, which were buried before the one with the place `before`.
+    /// Returns a search for at most `limit` jobs that were buried before the job at `before`.
     pub fn new(group: FailedGroup, before: u64, limit: usize) -> FailedJobs {
         let (walk, newest) = (group.walk(), Smallest::new(0, limit + 1));
         FailedJobs { group, before, limit, walk, newest, rows: None }
@@ -212,16 +212,16 @@ impl PagedList for FailedJobs {
     }
 }
 
-/// What is done with failed jobs.
+/// A remedy for failed jobs.
 #[derive(Debug)]
 pub enum Remedy {
     Kick,
     Delete,
-    /// Put them into the tube with this name, buried.
+    /// Moves the jobs to the tube with this name, where they stay buried.
     Move(Box<[u8]>),
 }
 
-/// A remedy for all failed jobs of a group that were there when it began.
+/// A remedy for all failed jobs that were in a group at its start.
 #[derive(Debug)]
 pub struct Sweep {
     pub group: FailedGroup,
@@ -235,12 +235,12 @@ impl Sweep {
         Sweep { walk: group.walk(), group, remedy, done: 0 }
     }
 
-    /// Returns the bytes of memory that it occupies beside itself.
+    /// Returns the memory in use besides the value itself, in bytes.
     pub fn footprint(&self) -> u64 {
         self.group.footprint() + self.target().len() as u64 + self.walk.footprint()
     }
 
-    /// Returns the name of the tube that the jobs go to, or nothing.
+    /// Returns the name of the target tube, or nothing.
     pub fn target(&self) -> &[u8] {
         if let Remedy::Move(to) = &self.remedy {
             to
@@ -249,7 +249,7 @@ impl Sweep {
         }
     }
 
-    /// Goes on, and returns the reply when it is over.
+    /// Continues, and returns the reply when finished.
     pub fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         while let Some(id) = context.engine.next_buried(&mut self.walk) {
             context.engine.take_steps(LOOK);
@@ -264,7 +264,7 @@ impl Sweep {
         (context.engine.walked_buried(&self.walk) == Progress::Done).then(|| self.told(None))
     }
 
-    /// Returns whether it could be done with this job, or why it ends here.
+    /// Applies the remedy to a job. Returns `false` if that was not possible, or the reason to stop.
     fn act(&self, id: JobId, context: &mut Context) -> Result<bool, &'static str> {
         const FULL: &str = "there is no memory, or no space in the binlog, for this";
         let Context { engine, client, now, .. } = context;

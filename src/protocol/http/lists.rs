@@ -1,8 +1,8 @@
-//! Lists of tubes, connections and jobs, a page at a time.
+//! Lists of tubes, connections and jobs, in pages.
 //!
-//! Owns what is listed, and by which figures. A page is found in as many turns as it needs; what comes or
-//! goes meanwhile may be in it or not. What is kept between turns is bounded by one page and on the account of memory.
-//! Must not decide who may see what.
+//! Owns the lists and their figures. A search for a page takes as many turns as it needs; items that appear or
+//! disappear meanwhile may be listed or not. State kept between turns is bounded by one page and counted as memory in
+//! use. Must not decide who may see what.
 
 use std::fmt::Debug;
 
@@ -16,7 +16,7 @@ use crate::protocol::text::has_part;
 use crate::protocol::{self, Context, Output};
 use crate::shared::json::Members;
 
-/// A list in the making.
+/// A list under construction.
 #[derive(Debug, Default)]
 pub struct JsonList {
     text: Output,
@@ -24,7 +24,7 @@ pub struct JsonList {
 }
 
 impl JsonList {
-    /// Adds an object that `fill` writes, and returns its length in bytes.
+    /// Adds an object that `fill` writes. Returns its length in bytes.
     pub fn add(&mut self, fill: impl FnOnce(&mut Members)) -> usize {
         let text = self.text.text();
         if self.count > 0 {
@@ -38,7 +38,7 @@ impl JsonList {
         text.len() - before
     }
 
-    /// Returns the whole reply: `{"<name>":[...],<members>}`.
+    /// Returns the complete reply: `{"<name>":[...],<members>}`.
     pub fn finish(self, name: &str, members: &str) -> HttpAnswer {
         let mut whole = Output::new();
         whole.text().extend_from_slice(format!("{{\"{name}\":[\n").as_bytes());
@@ -49,15 +49,15 @@ impl JsonList {
     }
 }
 
-/// A list that is found over several turns.
+/// A list that is assembled over several turns.
 pub trait PagedList: Debug + Send {
-    /// Goes on, and returns the reply when the page is complete.
+    /// Continues, and returns the reply when the page is complete.
     fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer>;
 
-    /// Returns the bytes of memory that it occupies.
+    /// Returns the memory in use, in bytes.
     fn footprint(&self) -> u64;
 
-    /// The name of the tube that it is about, if it is about one.
+    /// Returns the name of the list's tube, if it belongs to one.
     fn tube(&self) -> Option<&[u8]> {
         None
     }
@@ -66,17 +66,17 @@ pub trait PagedList: Debug + Send {
     fn kind(&self) -> &'static str;
 }
 
-/// Which tubes a list shows.
+/// A filter for the tubes of a list.
 #[derive(Debug)]
 pub struct Filter(Box<[u8]>);
 
 impl Filter {
-    /// Tubes whose names contain `text`.
+    /// Returns a filter for tubes whose names contain `text`.
     pub fn new(text: &[u8]) -> Filter {
         Filter(text.into())
     }
 
-    /// Returns the bytes of memory that it occupies beside itself.
+    /// Returns the memory in use besides the value itself, in bytes.
     pub fn footprint(&self) -> u64 {
         self.0.len() as u64
     }
@@ -85,14 +85,14 @@ impl Filter {
         has_part(name, &self.0)
     }
 
-    /// The cost of a look at this name, as bytes that are written: long names that nearly contain a long text many
-    /// times take longest.
+    /// The cost of matching this name, expressed in bytes of output: long names with many near matches of a long text
+    /// take longest.
     fn cost(&self, name: &[u8]) -> usize {
         (name.len() + 1).saturating_sub(self.0.len()) * self.0.len() / 32
     }
 }
 
-/// All tubes from a number on, in no useful order: the cheapest way to read very many.
+/// All tubes from a number on, in no defined order: the cheapest way to read a large number of tubes.
 #[derive(Debug)]
 pub struct TubeList {
     next: u32,
@@ -134,25 +134,25 @@ impl PagedList for TubeList {
     }
 }
 
-/// Something that is listed in an order.
+/// An item of a sorted list.
 pub trait Listed: Debug + Send + Sized {
-    /// What a list of such things is called, in replies and in tests.
+    /// The name of a list of such items, in replies and in tests.
     const NAME: &'static str;
     const KIND: &'static str;
 
-    /// Looks at some things from the number `from` on, and offers those that `filter` admits and the client may see.
+    /// Examines some items from the number `from` on, and offers those that match `filter` and that the client may see.
     fn look(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress;
 
-    /// Adds something with this name to a list, unless it is gone, and returns the number of bytes added.
+    /// Adds the item with this name to a list, unless it no longer exists. Returns the number of bytes added.
     fn show(self, name: &[u8], context: &Context, list: &mut JsonList) -> usize;
 }
 
-/// A page of all things in an order: those that come first behind a mark.
+/// A page of items in an order: the first ones after a mark.
 #[derive(Debug)]
 pub struct SortedList<T> {
     page: SortedPage<T>,
     filter: Filter,
-    /// The number of the next thing to look at.
+    /// The number of the next item to examine.
     from: u32,
     list: JsonList,
 }
@@ -192,13 +192,13 @@ impl<T: Listed> PagedList for SortedList<T> {
     }
 }
 
-/// Returns the order of tubes with a key of their figures, or `name`, and a direction.
+/// Returns the order of tubes for a key of their figures, or `name`, and a direction.
 pub fn tube_order(key: &[u8], direction: &[u8]) -> Option<Order> {
     let place = || TUBE_FIGURES.iter().position(|row| row.name.as_bytes() == key);
     Order::read(if key == b"name" { None } else { Some(place()?) }, direction)
 }
 
-/// Tubes, as they were when they were found.
+/// Tubes, with their figures when they were found.
 impl Listed for TubeValues {
     const NAME: &'static str = "tubes";
     const KIND: &'static str = "http sorted tubes";
@@ -221,7 +221,7 @@ impl Listed for TubeValues {
     }
 }
 
-/// Returns the order of connections with a key of their figures and a direction.
+/// Returns the order of connections for a key of their figures and a direction.
 pub fn connection_order(key: &[u8], direction: &[u8]) -> Option<Order> {
     let place = CONNECTION_FIGURES.iter().position(|(name, _)| name.as_bytes() == key)?;
     Order::read(Some(place), direction)
@@ -244,7 +244,7 @@ impl Listed for ClientHandle {
     }
 }
 
-/// The one tube with this name, or none.
+/// Returns a list of the tube with this name, or an empty list.
 pub fn named_tube(name: &[u8], context: &Context) -> HttpAnswer {
     let mut list = JsonList::default();
     let tube = context.engine.tube_stats(name, context.now).filter(|_| protocol::sees(&context.access, name));
@@ -254,7 +254,7 @@ pub fn named_tube(name: &[u8], context: &Context) -> HttpAnswer {
     list.finish("tubes", "\"next\":null")
 }
 
-/// The one job with this id, or none.
+/// Returns a list of the job with this ID, or an empty list.
 pub fn numbered_job(id: JobId, context: &Context) -> HttpAnswer {
     let mut list = JsonList::default();
     if let Some(job) = context.engine.job(id) {
@@ -267,23 +267,23 @@ pub fn numbered_job(id: JobId, context: &Context) -> HttpAnswer {
 #[derive(Debug)]
 pub struct JobRows {
     ids: Vec<JobId>,
-    /// The next of them to be written.
+    /// The index of the next job to write.
     at: usize,
     list: JsonList,
 }
 
 impl JobRows {
-    /// Returns rows for the jobs with these ids, in this order.
+    /// Returns rows for the jobs with these IDs, in this order.
     pub fn new(ids: Vec<JobId>) -> JobRows {
         JobRows { ids, at: 0, list: JsonList::default() }
     }
 
-    /// Returns the bytes of memory that it occupies beside itself.
+    /// Returns the memory in use besides the value itself, in bytes.
     pub fn footprint(&self) -> u64 {
         (self.ids.capacity() * size_of::<JobId>()) as u64 + self.list.text.footprint()
     }
 
-    /// Goes on, and returns the list when it is complete. Jobs that are no longer `wanted` are left out.
+    /// Continues, and returns the list when it is complete. Skips jobs that are no longer `wanted`.
     pub fn go_on(&mut self, context: &mut Context, wanted: impl Fn(&Engine, &JobView) -> bool) -> Option<JsonList> {
         let now = context.now;
         while let Some(id) = self.ids.get(self.at) {
@@ -300,23 +300,23 @@ impl JobRows {
     }
 }
 
-/// A page of the jobs of a tube, in the order of their ids.
+/// A page of the jobs of a tube, sorted by ID.
 #[derive(Debug)]
 pub struct JobList {
     tube: Box<[u8]>,
     state: Option<State>,
     above: u64,
     limit: usize,
-    /// The search in each state, one after the other, until there are as many as states.
+    /// The number of states that have been searched, one after the other.
     searched: usize,
     page: Option<IdPage>,
     ids: Vec<JobId>,
-    /// The jobs of the page, once they are known, and the last of them if another page follows.
+    /// The jobs of the page, if they are known, and the last of them if another page follows.
     rows: Option<(JobRows, Option<JobId>)>,
 }
 
 impl JobList {
-    /// At most `limit` jobs with ids above this one.
+    /// Returns a search for at most `limit` jobs with IDs above this one.
     pub fn new(tube: Box<[u8]>, state: Option<State>, above: u64, limit: usize) -> JobList {
         JobList { tube, state, above, limit, searched: 0, page: None, ids: Vec::new(), rows: None }
     }
@@ -356,7 +356,7 @@ impl PagedList for JobList {
             self.page = None;
             self.searched += 1;
             if self.searched == states.len() {
-                // A job that went from state to state meanwhile may have been found twice.
+                // A job that changed its state meanwhile may have been found twice.
                 self.ids.sort_unstable();
                 self.ids.dedup();
             }

@@ -1,7 +1,7 @@
-//! Figures for Prometheus, in its text format 0.0.4.
+//! Metrics for Prometheus, in its text format 0.0.4.
 //!
-//! Owns THE table of metrics. Tubes are written in several turns, each metric apart, since the format wants all of one
-//! together. Must not measure anything.
+//! Owns the table of metrics. Tubes are written in several turns, each metric separately, because the format requires
+//! all samples of a metric together. Must not measure anything.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ use crate::protocol::{sees, CommandPlace, Context, Latencies, Output, Wire};
 use crate::shared::log_figures::{Health, LogFigures};
 use crate::shared::role::{Role, RoleFigures};
 
-/// A metric: its name, its type, what it tells, and its samples.
+/// A metric: its name, its type, its description, and its samples.
 #[derive(Clone, Copy)]
 pub struct Metric<W> {
     pub name: &'static str,
     pub kind: &'static str,
     pub help: &'static str,
-    /// Only one of several servers has it.
+    /// `true` if only one of several servers has the metric.
     pub shared: bool,
     write: W,
 }
@@ -101,7 +101,7 @@ const TUBES: [Metric<OfTube>; 12] = [
     metric("beanpole_tube_job_run_seconds", "histogram", "Like beanpole_job_run_seconds, for one tube.", |of, it| it.latency(of.times.map(|times| &times.run))),
 ];
 
-/// What Gearman's tools call the figures of tubes.
+/// The names of Gearman's tools for the figures of tubes.
 #[rustfmt::skip]
 const GEARMAN: [Metric<OfTube>; 4] = [
     metric("gearman_jobs", "gauge", "Number of jobs of a function, queued or running.", |of, it| it.number(of.jobs.ready + of.jobs.delayed + of.jobs.reserved)),
@@ -110,7 +110,7 @@ const GEARMAN: [Metric<OfTube>; 4] = [
     metric("gearman_workers", "gauge", "Number of workers that can execute a function.", |of, it| it.number(of.watching.into())),
 ];
 
-/// The metric of tubes whose samples are found after all others.
+/// The metric of tubes whose samples are found last.
 const AGES: &str = "beanpole_tube_oldest_job_age_seconds";
 
 /// Returns all metrics in the order of a scrape, without their samples.
@@ -123,19 +123,19 @@ fn plain<W>(Metric { name, kind, help, shared, .. }: Metric<W>) -> Metric<()> {
     Metric { name, kind, help, shared, write: () }
 }
 
-/// How many passes over the tubes there are, if not all can be shown.
+/// The number of passes over the tubes, if not all can be shown.
 const RANKS: u8 = 3;
 
-/// Bytes of account of a name that was shown, beside its own.
+/// The memory accounted for each shown name, besides the name itself, in bytes.
 const SHOWN_COST: u64 = 48;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TubeChoice {
-    /// The tube with this name alone.
+    /// Only the tube with this name.
     pub only: Option<Box<[u8]>>,
-    /// Those whose names contain this text.
+    /// Only tubes whose names contain this text.
     pub filter: Box<[u8]>,
-    /// Those with a job in this state.
+    /// Only tubes with a job in this state.
     pub state: Option<State>,
 }
 
@@ -151,7 +151,7 @@ impl TubeChoice {
     }
 }
 
-/// The pass in which a tube is shown: the tubes that an operator misses most come first.
+/// Returns the pass in which a tube is shown: the most important tubes for an operator come first.
 fn rank(tube: &TubeStats) -> u8 {
     match (tube.jobs.buried, tube.jobs.all()) {
         (0, 0) => 2,
@@ -160,23 +160,23 @@ fn rank(tube: &TubeStats) -> u8 {
     }
 }
 
-/// Figures on their way out.
+/// The progress of a scrape.
 #[derive(Debug, Default)]
 pub struct Scrape {
     choice: TubeChoice,
     sums: VisibleSums,
-    /// What the client may see of the server's figures, once that is known.
+    /// The server's figures, limited to what the client may see, once they are known.
     stats: Option<Stats>,
     next: u32,
     pass: u8,
     is_ranked: bool,
-    /// Tubes that were asked for and may be seen.
+    /// The number of requested tubes that the client may see.
     matching: usize,
-    /// The names of tubes that were shown; those leave it whose ages are found.
+    /// The names of shown tubes whose ages have not been found.
     shown: BTreeSet<Box<[u8]>>,
     shown_count: usize,
     names_size: u64,
-    /// Of the queue, and then of the tubes, one after the other.
+    /// The search for the oldest jobs of the queue, and then of each tube.
     oldest: FindOldest,
     ages: Option<[Span; 3]>,
     /// The samples of each metric of tubes.
@@ -198,7 +198,7 @@ impl Scrape {
         own + self.samples.iter().map(|samples| samples.footprint()).sum::<u64>()
     }
 
-    /// Goes on, and returns the reply when all is written.
+    /// Continues, and returns the reply when everything is written.
     pub fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         if self.stats.is_none() && !context.sees_all() {
             self.stats = Some(self.sums.go_on(context)?);
@@ -214,7 +214,7 @@ impl Scrape {
         Some(Ok((Kind::Metrics, std::mem::take(self).finish(context))))
     }
 
-    /// Shows a tube, unless its name was shown before; how many bytes came of it.
+    /// Shows a tube, unless its name was shown before. Returns the number of bytes written.
     fn show(&mut self, tube: &TubeStats, gearman: bool) -> usize {
         if !self.shown.insert(tube.name.into()) {
             return 0;
@@ -318,7 +318,7 @@ impl Scrape {
 struct Server<'a> {
     figures: QueueFigures<'a>,
     context: &'a Context<'a>,
-    /// Ages of the oldest jobs, if the client may see all tubes.
+    /// The ages of the oldest jobs, if the client may see all tubes.
     ages: Option<[Span; 3]>,
     latencies: Latencies,
     omitted: usize,
@@ -333,7 +333,7 @@ impl Server<'_> {
         self.figures.role.unwrap_or_default()
     }
 
-    /// The times of all jobs, which cannot be told apart by tubes.
+    /// Returns the times of all jobs, which cannot be separated by tube.
     fn job_times(&self) -> Option<&JobTimes> {
         self.context.sees_all().then(|| self.context.engine.job_times())
     }
@@ -342,7 +342,7 @@ impl Server<'_> {
 struct Samples<'a> {
     text: &'a mut Vec<u8>,
     name: &'static str,
-    /// The labels that all of them have, each with a comma behind it.
+    /// The labels of all samples, each followed by a comma.
     labels: &'a str,
 }
 
@@ -368,7 +368,7 @@ impl Samples<'_> {
         value.into_iter().for_each(|value| self.number(value));
     }
 
-    /// One sample for each value of a label.
+    /// Writes one sample for each value of a label.
     fn one<'l>(&mut self, key: &str, samples: impl IntoIterator<Item = (&'l str, u64)>) {
         for (value, number) in samples {
             self.line("", &format!("{key}=\"{value}\""), &number.to_string());
@@ -389,7 +389,7 @@ impl Samples<'_> {
         times.into_iter().for_each(|it| self.buckets(it.buckets(), it.samples(), it.sum_nanos()));
     }
 
-    /// How many times were shorter than each bound, how many there are, and their sum.
+    /// Writes how many times were shorter than each bound, the number of times, and their sum.
     fn buckets(&mut self, buckets: impl Iterator<Item = (u64, u64)>, count: u64, sum: u128) {
         for (bound, shorter) in buckets {
             self.line("_bucket", &format!("le=\"{}\"", seconds(bound.into())), &shorter.to_string());
@@ -400,7 +400,7 @@ impl Samples<'_> {
     }
 }
 
-/// Steps of the lines of ages of a tube.
+/// Steps for the age lines of a tube.
 const LINES: u64 = 4;
 
 fn memory(stats: &Stats) -> [(&'static str, u64); 4] {
@@ -434,7 +434,7 @@ fn family(text: &mut Vec<u8>, name: &str, kind: &str, help: &str) {
     text.extend_from_slice(format!("# HELP {name} {help}\n# TYPE {name} {kind}\n").as_bytes());
 }
 
-/// Nanoseconds in seconds, without idle zeros.
+/// Formats nanoseconds as seconds, without trailing zeros.
 pub fn seconds(nanos: u128) -> String {
     let text = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -474,8 +474,8 @@ mod tests {
         }
     }
 
-    /// What scrapes of a server with 100,000 tubes cost that tells of `most`: how many turns each of them took, and how
-    /// many bytes and lines of tubes it came to.
+    /// Returns the cost of scrapes of a server with 100,000 tubes that show at most `most`: the number of turns of
+    /// each, and the numbers of bytes and lines of tubes.
     fn scrape_many(most: usize) -> (u64, usize, usize) {
         const STEPS: u64 = 1024;
         let limits = Limits { max_memory: u64::MAX, max_tubes: 1 << 20, hash_secret: 7, ..Limits::NONE };
@@ -497,7 +497,7 @@ mod tests {
             let mut context = Context::plain(&mut engine, books, (&settings, &host), client, Time::default());
             let answer = scrape.go_on(&mut context);
             turns += 1;
-            // One tube more than there were steps for.
+            // One tube more than the steps allowed.
             assert!(engine.steps().used() <= STEPS + 160, "{} steps in one turn", engine.steps().used());
             if let Some(answer) = answer {
                 break answer.expect("figures").1;

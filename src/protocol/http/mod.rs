@@ -1,8 +1,7 @@
-//! HTTP: health, metrics, an API for operators, and the page that uses it.
+//! HTTP: health, metrics, an API for operators, and the page that uses the API.
 //!
-//! Owns its framing, guards and replies. [`Decoder`] turns bytes into [`Request`]s and [`execute`] carries one out. No
-//! client of this protocol ever waits, holds a job or is told anything unasked. Must not remember anything about the
-//! queue.
+//! Owns its framing, guards and replies. [`Decoder`] turns bytes into [`Request`]s and [`execute`] executes one. HTTP
+//! clients never wait for jobs, hold jobs, or receive unsolicited messages. Must not store anything about the queue.
 
 mod failed;
 mod lists;
@@ -28,19 +27,19 @@ pub use session::execute;
 use super::Wire;
 use crate::access::Digest;
 
-/// What HTTP clients may see and do.
+/// The permissions of HTTP clients.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HttpSettings {
-    /// They may change the queue.
+    /// Clients may change the queue.
     pub admin: bool,
-    /// Names by which they may call the server, beside its addresses and `localhost`.
+    /// Accepted `Host` names, besides the server's addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// The token that they must show, if any.
+    /// The token that clients must present, if any.
     pub token: Option<Digest>,
-    /// Tubes that the metrics tell of at most.
+    /// The maximum number of tubes in the metrics.
     pub metrics_tubes: usize,
-    /// The protocols that the server speaks; with Gearman, the metrics have its names too.
+    /// The server's protocols; with Gearman, the metrics have its names too.
     pub spoken: Vec<Wire>,
 }
 
@@ -50,6 +49,6 @@ impl Default for HttpSettings {
     }
 }
 
-/// What a client is told that connects when there is no room for it.
+/// The reply to a client that connects when the server is full.
 pub const TOO_MANY_CONNECTIONS: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\nRetry-After: 1\r\n\r\n";

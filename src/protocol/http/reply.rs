@@ -1,7 +1,7 @@
-//! The replies: status lines, headers, and the bodies that go with errors.
+//! The replies: status lines, headers, and the bodies of errors.
 //!
-//! Owns their spelling, and the headers that keep a browser from doing more with a reply than show it. Must not decide
-//! what is answered.
+//! Owns their spelling, and the headers that prevent a browser from doing more than show a reply. Must not decide what
+//! the reply is.
 
 use super::page::PAGE_POLICY;
 use super::types::{Failure, RequestHead};
@@ -14,14 +14,14 @@ pub enum Kind {
     Metrics,
     Page,
     Text,
-    /// The body of a job, of which nothing is known.
+    /// The body of a job, whose type is unknown.
     Bytes,
 }
 
-/// What clients may do with what they get: show it, and nothing else.
+/// The policy for browsers: show the reply, and nothing else.
 const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
-/// On every reply: nothing is guessed, kept, shown in a frame, or handed to other sites.
+/// Headers of every reply: no type guessing, no caching, no frames, no referrer for other sites.
 const GUARDS: &str = "X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\nCross-Origin-Opener-Policy: same-origin\r\nCache-Control: no-store\r\n";
 
@@ -46,7 +46,7 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// The head of a reply with a body of this length, which must follow unless the client asked for the head alone.
+/// Appends the head of a reply with a body of this length, which must follow unless the client requested only the head.
 fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &RequestHead) {
     let kind_name = match kind {
         Kind::Json => "application/json",
@@ -70,7 +70,7 @@ fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Requ
     out.text().extend_from_slice(text.as_bytes());
 }
 
-/// A whole reply with this body; whether the connection goes on behind it.
+/// Appends a complete reply with this body. The returned flow says whether the connection stays open.
 pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, request: &RequestHead) -> Flow {
     head(out, status, kind, body.len(), request);
     if !request.is_head {
@@ -83,7 +83,7 @@ pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, reques
     }
 }
 
-/// The same that says why nothing is done.
+/// Like [`whole`], for the reason why a request failed.
 pub fn failure(out: &mut Output, failure: &Failure, request: &RequestHead) -> Flow {
     let text = json::object(|members| members.text("error", failure.text.as_bytes())) + "\n";
     let mut body = Output::new();
@@ -95,7 +95,7 @@ pub fn go_ahead(out: &mut Output) {
     out.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
 }
 
-/// What a request comes to: the body of a reply, or why there is none.
+/// The result of a request: the body of a reply, or the reason why it failed.
 pub type HttpAnswer = Result<(Kind, Output), Failure>;
 
 pub fn not_found(what: &str) -> Failure {

@@ -1,7 +1,7 @@
-//! Bytes to requests: heads, and the bodies behind them.
+//! The decoder from bytes to requests: heads, and the bodies after them.
 //!
-//! Owns the framing. What could be read in two ways is refused, and the connection closed: nobody may smuggle a request
-//! behind another. Must not know the queue.
+//! Owns the framing. Ambiguous input is refused and the connection closed, to prevent request smuggling. Must not know
+//! the queue.
 
 use super::routes::{self, Command, RequestTarget, Route, Routed, ROUTES};
 use super::types::{Failure, Method, RequestHead};
@@ -12,34 +12,34 @@ use crate::protocol::text::{past, upto};
 use crate::protocol::upload::{swallow, Upload};
 use crate::protocol::{DecodeLimits, LogSubject};
 
-/// Bytes of the longest head: request line and headers.
+/// Maximum size of a head: request line and headers, in bytes.
 pub const MAX_HEAD: usize = 8 * 1024;
 
-/// Bytes of the longest body that is read, of JSON. Larger jobs come by the other protocols.
+/// Maximum size of a body, which is JSON, in bytes. Use the other protocols for larger jobs.
 pub const MAX_BODY: usize = 1 << 20;
 
-/// Bytes of a body that is taken however short memory is, since what gives memory back has a short one.
+/// Maximum size of a body that is accepted when memory is low, in bytes: requests that free memory have short bodies.
 const SHORT_BODY: u64 = 4 * 1024;
 
-/// Headers that are read; more are refused.
+/// Maximum number of headers; requests with more are refused.
 const MAX_HEADERS: usize = 64;
 
-/// What a client asks for.
+/// A request as received from the client.
 #[derive(Debug)]
 pub struct Request {
     pub head: Box<RequestHead>,
-    /// What, or why that is not understood.
+    /// The parsed command, or the reason why it is invalid.
     pub command: Result<Command, Failure>,
-    /// The place of its row in the table of paths, if that has one.
+    /// The index of its row in the table of paths, if it has a row.
     pub place: Option<usize>,
-    /// It has a body that has not been read: [`Decoder::answer`] says whether it will be.
+    /// The body has not been read: [`Decoder::answer`] decides whether it will be.
     pub introduces: bool,
-    /// Where it stands among the connection's bytes is not known any more: it must close.
+    /// The end of the request is unknown: the connection must close.
     pub is_last: bool,
 }
 
 impl Request {
-    /// Returns the tags of the job that it puts, if it has any.
+    /// Returns the tags of the job to put, if it has any.
     pub fn tags(&self) -> Option<&Tags> {
         match &self.command {
             Ok(Command::PutTagged(_, tags)) => Some(tags),
@@ -47,7 +47,7 @@ impl Request {
         }
     }
 
-    /// Bytes of memory beside itself.
+    /// The memory in use besides the value itself, in bytes.
     pub fn footprint(&self) -> u64 {
         let head = &self.head;
         let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
@@ -55,12 +55,12 @@ impl Request {
         own as u64 + self.command.as_ref().map_or(0, Command::footprint)
     }
 
-    /// What it is about, for the log.
+    /// Returns the subject of the request for the log.
     pub fn log_subject(&self) -> LogSubject {
         self.command.as_ref().map_or_else(|_| LogSubject::default(), Command::log_subject)
     }
 
-    /// Which tubes or job it is about.
+    /// Returns the tubes or the job that the request concerns.
     pub fn subject(&self) -> Subject<'_> {
         self.command.as_ref().map_or(Subject::Nothing, Command::subject)
     }
@@ -69,37 +69,37 @@ impl Request {
         self.place.and_then(|place| ROUTES.get(place))
     }
 
-    /// Whether it changes the queue.
+    /// Returns `true` if the request changes the queue.
     pub fn changes(&self) -> bool {
         self.route().is_some_and(|route| route.method == Method::Post)
     }
 
-    /// Returns `true` if it may have records in the log.
+    /// Returns `true` if the request may have records in the log.
     pub fn is_logged(&self) -> bool {
         self.changes() && self.command.is_ok() && !self.introduces
     }
 
-    /// Whether it is answered whoever sends it: with what everybody may see, or that it cannot be framed.
+    /// Returns `true` if unauthenticated clients get a reply: to a public path, or to a request that cannot be framed.
     pub fn is_for_strangers(&self) -> bool {
         self.is_last || self.route().is_some_and(|route| route.need == Need::OPEN)
     }
 
-    /// What a client must be allowed to do.
+    /// Returns the rights that the request requires.
     pub fn need(&self) -> Need {
         match (&self.command, self.route()) {
-            // The metrics of one tube are its own.
+            // The metrics of one tube require rights to that tube only.
             (Ok(Command::Metrics(scrape)), _) if scrape.only().is_some() => Need::LOOK_NAMED,
             (_, Some(route)) => route.need,
             (_, None) => Need::OPEN,
         }
     }
 
-    /// As what it is counted; what comes again with its body is counted then.
+    /// Returns the row in which the request is counted; a request whose body follows is counted with its body.
     pub fn counted(&self) -> Option<usize> {
         self.place.filter(|_| !self.introduces)
     }
 
-    /// Returns the command to complete although the client has hung up, if it is one.
+    /// Returns the command to complete although the client has hung up, if there is one.
     pub fn into_operation(self) -> Option<LongCommand> {
         match self.command {
             Ok(Command::Clear(flush)) => Some(LongCommand::Flush(flush)),
@@ -115,18 +115,18 @@ impl Request {
     }
 }
 
-/// How far the present request has come.
+/// The progress of the current request.
 #[derive(Debug, Default)]
 enum Stage {
-    /// In its head, of which nothing is kept here.
+    /// In the head, of which nothing is stored here.
     #[default]
     RequestHead,
     Body(Box<(RequestHead, RequestTarget, Upload)>),
-    /// Before a body, while it is asked whether the client may ask for this.
+    /// Before a body, while the permission of the client is checked.
     Introduced(Box<Introduced>),
-    /// In a body of a request that was refused, before its last bytes.
+    /// In the body of a refused request, before its last bytes.
     Refused(u64),
-    /// Nothing that comes is understood any more.
+    /// Further input is ignored.
     Over,
 }
 
@@ -136,21 +136,21 @@ struct Introduced {
     head: RequestHead,
     target: RequestTarget,
     size: usize,
-    /// The client sends the body when it is told to.
+    /// The client waits for permission to send the body.
     expects: bool,
-    /// The client may ask for this, so the body is read next.
+    /// The client has the permission, so the body is read next.
     is_admitted: bool,
 }
 
-/// Takes bytes and gives requests. Behind one that introduces itself it takes none until that was answered.
+/// Decodes bytes to requests. After an introduction, it reads nothing until the introduction is answered.
 #[derive(Debug, Default)]
 pub struct Decoder {
     stage: Stage,
-    /// How many requests were understood.
+    /// The number of parsed requests.
     count: u64,
 }
 
-/// A head that was read.
+/// A parsed head of a request.
 struct Found {
     length: usize,
     head: RequestHead,
@@ -160,12 +160,12 @@ struct Found {
 }
 
 impl Decoder {
-    /// The part of an arriving body that is still to come.
+    /// Returns the missing part of an arriving body.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         self.upload()?.gap(room.max(SHORT_BODY))
     }
 
-    /// The body that is arriving.
+    /// Returns the body that is arriving.
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.stage {
             Stage::Body(parts) => Some(&mut parts.2),
@@ -181,13 +181,13 @@ impl Decoder {
         }
     }
 
-    /// How many requests were understood, and whether the body of one is arriving.
+    /// Returns the number of parsed requests, and whether the body of a request is arriving.
     pub fn progress(&self) -> (u64, bool) {
         (self.count, matches!(self.stage, Stage::Body(_) | Stage::Introduced(_) | Stage::Refused(_)))
     }
 
-    /// Says whether the body of a request that introduced itself is wanted. If not, the body is skipped, or nothing
-    /// more is read if the client may not send it at all.
+    /// Accepts or refuses the body of an introduced request. A refused body is skipped, or nothing more is read if the
+    /// client may not send it at all.
     pub fn answer(&mut self, is_wanted: bool) {
         let Stage::Introduced(parts) = &mut self.stage else { return };
         if is_wanted {
@@ -199,7 +199,7 @@ impl Decoder {
         }
     }
 
-    /// Understands the next request, of which it takes the bytes; none if it is not all there.
+    /// Takes the next request from the front of `bytes`. Returns `None` if it has not arrived completely.
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         let request = self.read(bytes, limits);
         self.count += u64::from(request.is_some());
@@ -213,7 +213,7 @@ impl Decoder {
                 None
             }
             Stage::RequestHead => {
-                // Empty lines in front of a request are from clients that end the last one with too many.
+                // Some clients send too many line ends after a request.
                 while let [b'\r' | b'\n', rest @ ..] = bytes {
                     *bytes = rest;
                 }
@@ -257,7 +257,7 @@ impl Decoder {
     fn begin(&mut self, found: Found, limits: &DecodeLimits) -> Option<Request> {
         let Found { head, target, body, expects, .. } = found;
         let target = match (target, body) {
-            // Its body, if there is one, is not read.
+            // The body, if there is one, is not read.
             (Err(failure), Some(_)) => return Some(self.give_up(head, failure)),
             (Err(failure), None) => return Some(Request::new(head, Err(failure))),
             (Ok(target), _) => target,
@@ -279,7 +279,8 @@ impl Decoder {
             let failure = Failure::new(413, "the body is too long: larger jobs come by the other protocols");
             return Some(self.give_up(head, failure));
         }
-        // A client that is refused before it sends its body may send it or not, so that what comes is unknown.
+        // A client that is refused before it sends its body may or may not send it, so the following bytes are
+        // ambiguous.
         let asked = RequestHead { close: head.close || expects, ..head.clone() };
         let introduction = Request { introduces: true, ..Request::new(asked, routes::introduce(&target, expects)) };
         self.stage = Stage::Introduced(Box::new(Introduced { head, target, size, expects, is_admitted: false }));
@@ -293,12 +294,13 @@ impl Decoder {
     }
 }
 
-/// These limits, with room for a short body.
+/// Returns these limits, with room for a short body.
 fn with_short_body(limits: &DecodeLimits) -> DecodeLimits {
     DecodeLimits { room: limits.room.max(SHORT_BODY), ..*limits }
 }
 
-/// Reads a head; none if it is not all there. After an error nobody knows where the next one begins.
+/// Reads a head. Returns `Ok(None)` if it has not arrived completely. After an error, the start of the next one is
+/// unknown.
 fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -326,7 +328,7 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
     Ok(Some(Found { length, head: RequestHead { is_head, ..head }, target, body, expects }))
 }
 
-/// What the headers say: to whom and from where, how long the body is, and whether the client wants a word before it.
+/// Reads the headers: host and origin, the length of the body, and whether the client waits for permission to send it.
 fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead, Option<usize>, bool), Failure> {
     let wrong = |text: &str| Failure::new(400, text);
     let mut head = RequestHead::default();
@@ -368,7 +370,7 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead,
             }
         }
     }
-    // Whatever the order, and however many headers there are.
+    // Regardless of the number and the order of the headers.
     head.close = closes || old && !keeps;
     if coded {
         return Err(match length {
@@ -377,7 +379,7 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead,
         });
     }
     if hosts != 1 {
-        // HTTP/1.0 has no Host, as the checks of load balancers show. Browsers always send one.
+        // HTTP/1.0 has no Host header; some load balancers use it for health checks. Browsers always send one.
         head.host = (hosts == 0 && old).then(|| "localhost".into());
     }
     Ok((head, length, expects))

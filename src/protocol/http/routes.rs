@@ -1,7 +1,7 @@
-//! THE table of paths: what each gives or does, and what it takes.
+//! The table of paths: their effects and arguments.
 //!
-//! Owns the paths, and how their parts, queries and bodies are read. The manual page's test walks it. Must not carry
-//! out anything.
+//! Owns the paths, and the parsers of their parts, queries and bodies. The manual page's test reads it. Must not
+//! execute anything.
 
 use super::failed::{FailedGroup, FailedGroups, FailedJobs, Remedy, Sweep};
 use super::lists::{connection_order, tube_order, Filter, JobList, Listed, PagedList, SortedList, TubeList};
@@ -20,7 +20,7 @@ use crate::protocol::text::{is_any_name, past, whole_number, MAX_QUOTED_NAME};
 use crate::protocol::{DecodeLimits, LogSubject};
 use crate::shared::json::{Object, Strays};
 
-/// The priority of a job that names none, and its time to run.
+/// The default priority and time to run of a job.
 const USUAL_PRIORITY: Priority = 1024;
 const USUAL_TTR: u64 = 60;
 
@@ -28,7 +28,8 @@ const SAME_TUBE: &str = "a tube cannot be moved to itself";
 
 #[derive(Debug)]
 pub enum Command {
-    /// The head of a request whose body is read only if the client may ask for this; it comes again with its body.
+    /// The head of a request whose body is read only if the client has the permission; the request returns with its
+    /// body.
     Introduction(Introduction),
     Page,
     Health,
@@ -37,28 +38,28 @@ pub enum Command {
     Server(Box<VisibleSums>),
     /// A page of a list.
     List(Box<dyn PagedList>),
-    /// Figures of the tube with this name, in a list.
+    /// The figures of the tube with this name, as a list.
     NamedTube(Box<[u8]>),
     Tube(FindOldest),
-    /// The job with this id, in a list.
+    /// The job with this ID, as a list.
     FindJob(JobId),
     /// The next job of a tube in this state.
     Peek(Box<[u8]>, State),
     Job(JobId),
-    /// The body of a job, as it is.
+    /// The unmodified body of a job.
     Body(JobId),
-    /// A job for the tube with this name.
+    /// A new job for the tube with this name.
     Put(Box<[u8]>, NewJob),
-    /// A job with tags, which name the tube.
+    /// A new job with tags, which name the tube.
     PutTagged(NewJob, Box<Tags>),
-    /// Do something with all jobs of a group.
+    /// Applies a remedy to all jobs of a group.
     Sweep(Box<Sweep>),
-    /// Put a buried job into the tube with this name.
+    /// Moves a buried job to the tube with this name.
     MoveJob(JobId, Box<[u8]>),
     Kick(Box<[u8]>, Kick),
-    /// Pause a tube for so long.
+    /// Pauses a tube for this time.
     Pause(Box<[u8]>, Span),
-    /// Give a tube these settings.
+    /// Sets the settings of a tube.
     Set(Box<[u8]>, Box<TubeSettings>),
     Clear(Flush),
     Move(MoveJobs),
@@ -68,15 +69,15 @@ pub enum Command {
     RevokeJob(JobId),
 }
 
-/// What is known of a request before its body is read.
+/// The parts of a request that are known before its body is read.
 #[derive(Debug)]
 pub struct Introduction {
-    /// The client waits for a word before it sends the body.
+    /// The client waits for permission to send the body.
     pub expects: bool,
     about: About,
 }
 
-/// The first tube or the job that a path names.
+/// The first tube or the job in a path.
 #[derive(Debug)]
 enum About {
     Tube(Box<[u8]>),
@@ -84,7 +85,7 @@ enum About {
 }
 
 impl Command {
-    /// Bytes of memory beside itself.
+    /// The memory in use besides the value itself, in bytes.
     pub fn footprint(&self) -> u64 {
         use Command::*;
         let bytes = match self {
@@ -109,7 +110,7 @@ impl Command {
         bytes as u64
     }
 
-    /// What it is about, for the log.
+    /// Returns the subject of the command for the log.
     pub fn log_subject(&self) -> LogSubject {
         let size = match self {
             Command::Put(_, job) | Command::PutTagged(job, _) => Some(job.body.len()),
@@ -118,7 +119,7 @@ impl Command {
         LogSubject { size, ..LogSubject::of(self.subject()) }
     }
 
-    /// Which tubes or job it is about.
+    /// Returns the tubes or the job that the command concerns.
     pub fn subject(&self) -> Subject<'_> {
         use Command::*;
         match self {
@@ -160,23 +161,23 @@ impl Method {
 }
 
 pub struct Route {
-    /// What it is called in the log and in metrics.
+    /// The name in the log and in metrics.
     pub word: &'static str,
-    /// How it is asked for.
+    /// The method of its requests.
     pub method: Method,
-    /// The path; a part in braces stands for any.
+    /// The path; a part in braces matches any text.
     pub path: &'static str,
-    /// What the query, or the body's object, may hold.
+    /// The keys allowed in the query, or in the body's object.
     pub arguments: &'static [&'static str],
-    /// What a client must be allowed to do.
+    /// The rights that the request requires.
     pub need: Need,
-    /// What it does, in one line.
+    /// A description of the request in one line.
     pub summary: &'static str,
     read: Read,
 }
 
 impl Route {
-    /// How it is asked for, as in `GET /metrics`.
+    /// Returns the method and the path, as in `GET /metrics`.
     pub fn name(&self) -> String {
         format!("{} {}", self.method.name(), self.path)
     }
@@ -225,24 +226,24 @@ pub const ROUTES: [Route; 30] = [
     row(("delete", Method::Post, "/api/jobs/{id}/delete"), &[], Need::ADMIN_JOB, "delete a job that nobody has reserved", |it| it.id().map(Command::DeleteJob)),
     row(("revoke", Method::Post, "/api/jobs/{id}/revoke"), &[], Need::ADMIN_JOB, "take a reserved job from its holder, and bury it", |it| it.id().map(Command::RevokeJob)),
     row(("bury", Method::Post, "/api/jobs/{id}/bury"), &[], Need::ADMIN_JOB, "set a job aside that nobody has reserved", |it| it.id().map(Command::BuryJob)),
-    // What stands here is known, and gives nothing: browsers ask for it unasked.
+    // This path is known, but has no content: browsers request it on their own.
     row(("favicon", Method::Get, "/favicon.ico"), &[], Need::OPEN, "nothing: browsers ask for it", |_| Err(Failure::new(404, "there is no icon"))),
 ];
 
 /// A key of a query and its value.
 type Pair = (Box<[u8]>, Box<[u8]>);
 
-/// Where a request goes, taken apart.
+/// The parsed target of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestTarget {
-    /// How it is asked for.
+    /// The method of the request.
     pub method: Method,
     parts: Vec<Box<[u8]>>,
     query: Vec<Pair>,
 }
 
 impl RequestTarget {
-    /// Reads a path with its query; none if it is none.
+    /// Parses a path with its query. Returns `None` if it is invalid.
     pub fn read(method: Method, text: &str) -> Option<RequestTarget> {
         let text = text.split('#').next()?;
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
@@ -256,7 +257,7 @@ impl RequestTarget {
     }
 }
 
-/// Undoes percent-encoding; in a query, a plus is a space.
+/// Decodes percent-encoding; in a query, a plus is a space.
 fn decode(text: &str, plus: bool) -> Option<Box<[u8]>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -275,7 +276,7 @@ fn decode(text: &str, plus: bool) -> Option<Box<[u8]>> {
     Some(bytes.into())
 }
 
-/// What a row's reader has to read.
+/// The input of a row's parser.
 struct Arguments<'a> {
     parts: Vec<&'a [u8]>,
     target: &'a RequestTarget,
@@ -288,7 +289,7 @@ fn wrong(what: &str) -> Failure {
 }
 
 impl Arguments<'_> {
-    /// What stands in the place of the n-th pair of braces.
+    /// Returns the text in place of the n-th pair of braces.
     fn part(&self, place: usize) -> Box<[u8]> {
         self.parts.get(place).copied().unwrap_or_default().into()
     }
@@ -310,7 +311,7 @@ impl Arguments<'_> {
         self.object.text(key).map_err(|()| wrong(key))
     }
 
-    /// Reads bytes that stand under `key` as text, or under `encoded` in base64.
+    /// Reads bytes: the text of `key`, or the base64 text of `encoded`.
     fn bytes(&mut self, key: &'static str, encoded: &'static str) -> Result<Option<Vec<u8>>, Failure> {
         let mut text = |key| self.object.take_text(key).map_err(|()| wrong(key));
         match (text(key)?, text(encoded)?) {
@@ -324,7 +325,7 @@ impl Arguments<'_> {
         }
     }
 
-    /// As long as the beanstalk protocol can say.
+    /// Reads a duration in seconds, within the range of the beanstalk protocol.
     fn seconds(&self, key: &str, otherwise: u64) -> Result<Span, Failure> {
         let seconds = self.number(key, otherwise)?;
         u32::try_from(seconds).map(|seconds| Span::from_secs(seconds.into())).map_err(|_| wrong(key))
@@ -339,7 +340,7 @@ fn state(text: &[u8]) -> Result<State, Failure> {
     State::named(text).ok_or_else(|| wrong("state"))
 }
 
-/// A state whose jobs nobody has.
+/// Reads a state of jobs that are not reserved.
 fn queued(text: &[u8]) -> Result<State, Failure> {
     state(text).and_then(|state| if state == State::Reserved { Err(wrong("state")) } else { Ok(state) })
 }
@@ -365,7 +366,7 @@ fn tubes(it: &mut Arguments) -> Result<Command, Failure> {
     sorted::<TubeValues>(it, tube_order(key, direction))
 }
 
-/// A page of things in this order, if it is one.
+/// Returns a page in this order, or an error if the order is invalid.
 fn sorted<T: Listed + 'static>(it: &Arguments, order: Option<Order>) -> Result<Command, Failure> {
     let order = order.ok_or_else(|| wrong("sort, or order"))?;
     let after = it.query("after").map(|text| Mark::read(text).ok_or_else(|| wrong("after"))).transpose()?;
@@ -422,7 +423,7 @@ fn move_failed(it: &mut Arguments) -> Result<Command, Failure> {
     sweep(it, Remedy::Move(to))
 }
 
-/// Reads the name of the tube that jobs go to.
+/// Reads the name of the tube to which jobs are moved.
 fn target(it: &Arguments) -> Result<Box<[u8]>, Failure> {
     new_tube(it.text("to")?.ok_or_else(|| wrong("to"))?.as_bytes())
 }
@@ -434,7 +435,7 @@ fn settings(it: &mut Arguments) -> Result<Command, Failure> {
     Ok(Command::Set(tube, settings.into()))
 }
 
-/// The name of a tube that may have to be created.
+/// Checks the name of a tube that may have to be created.
 fn new_tube(name: &[u8]) -> Result<Box<[u8]>, Failure> {
     if is_any_name(name) {
         Ok(name.into())
@@ -449,7 +450,7 @@ fn clear(it: &mut Arguments) -> Result<Command, Failure> {
         Some(State::Ready) => &[State::Ready],
         Some(State::Delayed) => &[State::Delayed],
         Some(_) => &[State::Buried],
-        // What somebody has reserved stays.
+        // Reserved jobs are kept.
         None => &[State::Held, State::Buried, State::Delayed, State::Ready],
     };
     Ok(Command::Clear(Flush::new(it.part(0), states)))
@@ -464,7 +465,7 @@ fn move_jobs(it: &mut Arguments) -> Result<Command, Failure> {
     Ok(Command::Move(MoveJobs::new(it.part(0), to, state, it.number("count", u64::MAX)?)))
 }
 
-/// What the braces of a row's path stand for, if it is this path.
+/// Returns the texts in place of the braces of a row's path, or `None` for other paths.
 fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> {
     let mut parts = Vec::new();
     let mut given = target.parts.iter();
@@ -480,7 +481,7 @@ fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> 
     given.next().is_none().then_some(parts)
 }
 
-/// The row for this path and its place in the table, and what its braces stand for.
+/// Returns the row of this path with its index in the table, and the texts in place of its braces.
 fn find_row(target: &RequestTarget) -> Result<(usize, &'static Route, Vec<&[u8]>), Failure> {
     let mut other = false;
     for (place, route) in ROUTES.iter().enumerate() {
@@ -494,10 +495,10 @@ fn find_row(target: &RequestTarget) -> Result<(usize, &'static Route, Vec<&[u8]>
     Err(if other { Failure::new(405, "not with this method") } else { Failure::new(404, "there is no such path") })
 }
 
-/// What is asked for, and the place of its row.
+/// The parsed command, and the index of its row.
 pub type Routed = Result<(usize, Command), Failure>;
 
-/// Takes a request apart, with its body. The body's texts are copied at most once.
+/// Parses a request with its body. The texts of the body are copied at most once.
 pub fn find(target: &RequestTarget, body: &[u8], limits: &DecodeLimits) -> Routed {
     let (place, route, parts) = find_row(target)?;
     let known = |key: &[u8]| route.method == Method::Get && route.arguments.iter().any(|name| name.as_bytes() == key);
@@ -513,7 +514,7 @@ pub fn find(target: &RequestTarget, body: &[u8], limits: &DecodeLimits) -> Route
     (route.read)(&mut Arguments { parts, target, object, limits }).map(|command| (place, command))
 }
 
-/// What a request is about whose body has not been read.
+/// Parses a request whose body has not been read.
 pub fn introduce(target: &RequestTarget, expects: bool) -> Routed {
     let (place, route, parts) = find_row(target)?;
     let first = parts.first().copied().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! The guards against other sites in an operator's browser, and against strangers.
+//! The protection against other sites in an operator's browser, and against unauthorized clients.
 //!
-//! Owns their order and what each refuses. A page of another site can make a browser send requests here; it cannot set
-//! a header of its own without asking first, which is never granted, nor read a reply. A site that makes its own name
-//! point to this machine calls it by that name. Must not carry out anything.
+//! Owns the order of the checks and what each refuses. A page of another site can make a browser send requests to this
+//! server. It cannot read the replies, nor set its own headers without a preflight request, which the server never
+//! grants. A site whose own name resolves to this machine uses that name in requests. Must not execute anything.
 
 use core::net::IpAddr;
 
@@ -13,8 +13,8 @@ use super::HttpSettings;
 use crate::access::{Denied, Right};
 use crate::protocol::{Context, Flow, Output};
 
-/// Under an access file: finds out who sends a request. It holds for that one alone, since a proxy may bring those of
-/// many people over one connection.
+/// With an access file, authenticates the client for this request only, because a proxy may forward requests of several
+/// people over one connection.
 pub fn introduce(request: &Request, context: &mut Context) {
     let Some(access) = &mut context.access else { return };
     match request.head.token {
@@ -24,7 +24,7 @@ pub fn introduce(request: &Request, context: &mut Context) {
     }
 }
 
-/// Refuses what a client may not do.
+/// Refuses a request for which the client has no permission.
 pub fn deny(request: &Request, denied: Denied, out: &mut Output) -> Flow {
     let mut head = RequestHead::clone(&request.head);
     let (status, text) = match denied {
@@ -35,12 +35,12 @@ pub fn deny(request: &Request, denied: Denied, out: &mut Output) -> Flow {
         Denied::Unknown if head.token.is_none() => (401, "a token is needed: Authorization: Bearer".to_owned()),
         Denied::Unknown => (401, "the token is wrong, or came where others can read it".to_owned()),
     };
-    // A guess is the last request of its connection. The body of a change by an unknown client is not read.
+    // A wrong token ends its connection, to prevent guessing. The body of a change by an unknown client is not read.
     head.close |= denied == Denied::Unknown && (head.token.is_some() || request.introduces);
     reply::failure(out, &Failure::new(status, text), &head)
 }
 
-/// Refuses a request that must not be carried out.
+/// Checks a request. Returns an error if it must not be executed.
 pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> {
     let head = &request.head;
     let refuse = |status, text: &str| Err(Failure::new(status, text));
@@ -69,10 +69,10 @@ pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Whether a `Host` is an address, `localhost` or one of these names, with any port.
+/// Returns `true` if a `Host` is an address, `localhost` or one of these names, with any port.
 fn is_known_host(host: &str, names: &[String]) -> bool {
     let (name, port) = match host.rsplit_once(':') {
-        // An address of IPv6 stands in brackets.
+        // An IPv6 address is in brackets.
         Some((name, port)) if !port.ends_with(']') => (name, port),
         _ => (host, ""),
     };
@@ -84,7 +84,7 @@ fn is_known_host(host: &str, names: &[String]) -> bool {
     bare.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost") || names.iter().any(known)
 }
 
-/// Whether an `Origin` is this host, itself or behind somebody who adds TLS.
+/// Returns `true` if an `Origin` is this host, directly or behind a TLS proxy.
 fn is_same(origin: &str, host: &str) -> bool {
     let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
     rest.is_some_and(|rest| rest.eq_ignore_ascii_case(host))

@@ -1,7 +1,7 @@
-//! Carrying out requests.
+//! The execution of requests.
 //!
-//! Owns which verb a request becomes and what its reply tells. What may be long goes on in other turns, and a list that
-//! grows is on the account of memory. Must not know how bytes arrive or leave.
+//! Owns the mapping of requests to verbs of the engine, and the content of replies. Long requests continue in other
+//! turns, and growing lists are counted as memory in use. Must not know how bytes arrive or leave.
 
 use super::lists::{named_tube, numbered_job};
 use super::objects::{figure, job_members, time_members, tube_members, tube_values, SHOWN};
@@ -19,15 +19,15 @@ use crate::shared::json::Members;
 use crate::shared::log_figures::Health;
 use crate::shared::role::Role;
 
-/// Why a server says nothing of the queue, and takes no jobs.
+/// The reason why a standby shows nothing of the queue, and accepts no jobs.
 const STANDING_BY: &str = "this server stands by; another one is active";
 
-/// What is not there when one cannot be changed.
+/// The name of the missing object when a job cannot be changed.
 const FREE_JOB: &str = "job that nobody has reserved";
 
-/// Carries out one request and appends its reply.
+/// Executes one request and appends its reply.
 pub fn execute(request: Request, decoder: &mut Decoder, context: &mut Context, out: &mut Output) -> Flow {
-    // What cannot be framed is not guarded: nothing of it is known.
+    // A request that cannot be framed is not checked, because its content is unknown.
     let allowed = if request.is_last { Ok(()) } else { same_site::check(&request, &context.settings.http) };
     let Request { head, command, introduces, place, .. } = request;
     let command = match allowed.and(command) {
@@ -43,7 +43,7 @@ pub fn execute(request: Request, decoder: &mut Decoder, context: &mut Context, o
     }
 }
 
-/// Whether the request is about a queue that is not here: a server that stands by tells of itself alone.
+/// Returns `true` if the request is about the queue, and this server is a standby, which answers only about itself.
 fn is_asleep(command: &Command, context: &Context) -> bool {
     use Command::{Health, Metrics, Ready};
     let is_own = matches!(command, Health | Ready | Metrics(..));
@@ -74,7 +74,7 @@ fn go_on(
     }
 }
 
-/// Returns the answer, or the command with its progress if it needs another turn.
+/// Returns the reply, or the command with its progress if it needs another turn.
 fn carry_out(command: Command, context: &mut Context) -> Result<HttpAnswer, Command> {
     use Command::*;
     let now = context.now;
@@ -103,7 +103,7 @@ fn carry_out(command: Command, context: &mut Context) -> Result<HttpAnswer, Comm
         MoveJob(id, to) => move_job(id, &to, context),
         Kick(tube, mut kick) => match context.engine.kick_in(&tube, &mut kick, now) {
             Some(Progress::More) => return Err(Kick(tube, kick)),
-            // A tube that existed is gone with its last job.
+            // A tube that existed disappeared with its last job.
             None if kick.of.is_none() => Err(not_found("tube")),
             None | Some(Progress::Done) => object(|members| members.number("kicked", kick.done)),
         },
@@ -138,7 +138,7 @@ fn bytes(kind: Kind, bytes: &[u8]) -> HttpAnswer {
     Ok((kind, body))
 }
 
-/// An object that `fill` writes.
+/// Returns the object that `fill` writes.
 fn object(fill: impl FnOnce(&mut Members)) -> HttpAnswer {
     let mut body = Output::new();
     let text = body.text();
@@ -175,8 +175,8 @@ fn body(id: JobId, context: &Context) -> HttpAnswer {
     Ok((Kind::Bytes, body))
 }
 
-/// A change to one tube or job, if there is `what` it is about, and room for it in the binlog: for so many bytes beside
-/// the record; none if it needs no room.
+/// Changes one tube or job, if `what` exists, and the binlog has room for the record and `room` more bytes; `None` if
+/// the change needs no room.
 fn change(
     context: &mut Context,
     room: Option<usize>,
@@ -203,7 +203,7 @@ fn set_tube(tube: &[u8], settings: TubeSettings, context: &mut Context) -> HttpA
     }
 }
 
-/// Only who has a job may bury it, so it is reserved first.
+/// Only the holder of a job may bury it, so it is reserved first.
 fn bury(id: JobId, context: &mut Context) -> bool {
     let Some(pri) = context.engine.job(id).map(|job| job.priority()) else { return false };
     let reserved = context.engine.reserve_job(context.client, id, context.now).is_some();
@@ -261,12 +261,12 @@ fn refusal(refused: Refused) -> Failure {
     }
 }
 
-/// Why the server does not work.
+/// Returns the reason why the server is unhealthy.
 fn unhealthy(context: &Context) -> Option<&'static str> {
     (context.log?.health == Health::Failing).then_some("the disk of the binlog fails")
 }
 
-/// Why it takes no jobs.
+/// Returns the reason why the server accepts no jobs.
 fn unready(context: &Context) -> Option<&'static str> {
     match context.host.role().map(|figures| figures.role) {
         Some(Role::Standby) => return Some(STANDING_BY),
@@ -303,7 +303,7 @@ fn server(stats: Stats, context: &Context) -> HttpAnswer {
     })
 }
 
-/// Whether the client may change something in some tube.
+/// Returns `true` if the client may change something in any tube.
 fn may_change(context: &Context) -> bool {
     let rights =
         |access: &ClientAccess| access.rights().is_some_and(|it| it.allow_somewhere(&[Right::Put, Right::Admin]));

@@ -1,6 +1,6 @@
-//! What the files of this room hand to each other: how something is asked for, and why it is refused.
+//! Types shared by the files of this directory: methods, heads and failures.
 //!
-//! Owns the words alone. Must not read or write them.
+//! Owns only the types. Must not read or write them.
 
 use crate::access::Digest;
 
@@ -10,28 +10,28 @@ pub enum Method {
     Post,
 }
 
-/// What a head says beside what is asked for.
+/// The head of a request, without its target.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RequestHead {
-    /// The client wants the head of the reply alone.
+    /// The client requests only the head of the reply.
     pub is_head: bool,
-    /// The connection ends with the reply.
+    /// The connection closes after the reply.
     pub close: bool,
-    /// Whom it calls; none if it does not say, or says it twice.
+    /// The `Host` header, or `None` if it is missing or duplicate.
     pub host: Option<Box<str>>,
-    /// Which site it comes from, if it says.
+    /// The site from which the request comes, if it is known.
     pub origin: Option<Box<str>>,
-    /// It has the header that other sites cannot send.
+    /// The request has the header that other sites cannot send.
     pub is_marked: bool,
     pub is_json: bool,
-    /// The token that it shows.
+    /// The token presented by the client.
     pub token: Option<Digest>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     pub status: u16,
-    /// What is wrong, for people.
+    /// The error text, for people.
     pub text: Box<str>,
 }
 
