@@ -1,6 +1,6 @@
 //! Verbs about many jobs of one client at once.
 //!
-//! Owns the further jobs of a batch, and what it takes to touch all that a client holds. Must not decide which job is
+//! Owns the further jobs of a batch, and the touching of all jobs that a client holds. Must not decide which job is
 //! next.
 //!
 //! Touches: agenda, clients, store.
@@ -11,26 +11,27 @@ use crate::engine::data::steps::{Progress, MOVE};
 use crate::engine::data::time::Time;
 use crate::engine::Engine;
 
-/// The times to run of all that a client holds begin again; how far [`Engine::touch_all`] is with that.
+/// The progress of [`Engine::touch_all`], which restarts the times to run of all jobs that a client holds.
 #[derive(Clone, Copy, Debug)]
 pub struct TouchAll {
-    /// The moment at which the times to run begin.
+    /// The moment at which the times to run start.
     begin: Time,
-    /// The place that is looked at next. Whatever stands before it is done.
+    /// The heap index to check next. All jobs before it are done.
     at: usize,
-    /// How many the client held at the end of the last turn: if some are gone, others stand in their places.
+    /// The number of jobs that the client held at the end of the last turn: if some are gone, others are in their
+    /// places.
     held: usize,
 }
 
 impl TouchAll {
-    /// Starts with times to run that begin at this moment.
+    /// Creates the state for times to run that start at this moment.
     pub fn new(begin: Time) -> TouchAll {
         TouchAll { begin, at: 0, held: 0 }
     }
 }
 
 impl Engine {
-    /// Asks for one more job of the tubes that the client watches, if there is one that is found at once; never waits.
+    /// Reserves one more job of the tubes that the client watches, if one is found at once; never waits.
     pub fn reserve_more(&mut self, client: ClientId, now: Time) -> Option<JobView<'_>> {
         if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
             return None;
@@ -41,17 +42,18 @@ impl Engine {
         Some(self.store.jobs.view(slot))
     }
 
-    /// The client asks for a batch of jobs, or for a job by itself: so it is answered when its wait is over.
+    /// Notes whether the client requests a batch or a single job: this determines the format of the reply when its wait
+    /// ends.
     pub fn set_batch(&mut self, client: ClientId, batch: bool) {
         self.clients[client].batch = batch;
     }
 
-    /// Whether the last that the client waited for was a batch.
+    /// Returns `true` if the client's last wait was for a batch.
     pub fn is_batch(&self, client: ClientId) -> bool {
         self.clients[client].batch
     }
 
-    /// Starts the times to run of all jobs again that the client holds, and tells how many those are.
+    /// Restarts the times to run of all jobs that the client holds, and returns their number.
     pub fn touch_all(&mut self, client: ClientId, touch: &mut TouchAll, now: Time) -> (Progress, usize) {
         if self.catch_up(client, now) == Progress::More {
             return (Progress::More, 0);
@@ -73,7 +75,7 @@ impl Engine {
                 touch.at += 1;
                 continue;
             }
-            // It sinks, and what rises into its place is looked at next.
+            // The job sinks, and the job that rises into its place is checked next.
             job.due = due;
             let (place, key) = (job.place(), job.due_key());
             self.clients[client].reserved_mut().change(place, key, &mut self.store.jobs);
@@ -83,7 +85,7 @@ impl Engine {
         (progress, touch.held)
     }
 
-    /// Whether a job is the one of this id and set aside.
+    /// Returns `true` if the job with this ID is buried.
     pub fn is_buried(&self, id: JobId) -> bool {
         self.job(id).is_some_and(|job| job.state() == State::Buried)
     }

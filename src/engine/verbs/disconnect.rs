@@ -1,10 +1,9 @@
-//! How clients lose what they hold: when they hang up, or give it back.
+//! How clients lose their reservations: when they disconnect, or release all.
 //!
-//! Owns the end of a client. Very much may hang on one, so it takes as many turns as need be. Must not decide what
-//! becomes of the jobs: that is `completion`'s.
+//! Owns the end of a client. A client may hold very many jobs, so its end takes as many turns as needed. Must not
+//! decide what happens to the jobs: `completion` does.
 //!
-//! Promises: P10.
-//! Touches: agenda, clients, store, tubes.
+//! Promises: P10. Touches: agenda, clients, store, tubes.
 
 use crate::engine::data::client::IdleState;
 use crate::engine::data::deferred::Deferred;
@@ -18,14 +17,14 @@ use crate::engine::Engine;
 /// The progress of [`Engine::give_back`] from turn to turn.
 #[derive(Clone, Copy, Debug)]
 pub struct GiveBack {
-    /// What stands from this place on was looked at.
+    /// The jobs from this heap index on were checked.
     at: usize,
-    /// How many the client held then.
+    /// The number of jobs that the client held then.
     held: usize,
 }
 
 impl Engine {
-    /// The client is gone: what it held is lost to it, what it waited for goes to others. Its number may be given again
+    /// Handles a disconnect: the reservations of the client end, and its waits are cancelled. Its number may be reused
     /// when all of that is done.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.cancel_wait(client);
@@ -39,8 +38,8 @@ impl Engine {
         }
     }
 
-    /// Its jobs go back in the order in which they are served, so that whoever waits gets the best of them, as if all
-    /// came back at once.
+    /// Releases its jobs in the order of service, so that waiting clients get the best of them, as if all were released
+    /// at once.
     pub(in crate::engine) fn disconnect_on(&mut self, client: ClientId, now: Time) -> Progress {
         loop {
             let state = &mut self.clients[client];
@@ -76,8 +75,8 @@ impl Engine {
         }
     }
 
-    /// The jobs that the client holds, of all tubes or of the one with this name, are lost to it. `place` is none at
-    /// first, and belongs to this verb until it is done.
+    /// Ends the client's reservations, in all tubes or in the one with this name. `place` is `None` at first, and
+    /// belongs to this verb until it is done.
     pub fn give_back(
         &mut self,
         client: ClientId,
@@ -94,14 +93,15 @@ impl Engine {
             ids.sort_unstable();
             self.agenda.steps.take(ids.len() as u64 * MOVE);
             for id in ids {
-                // One loss may serve another client, but nobody takes what this one holds.
+                // The end of one reservation may serve another client, but no client takes the jobs that this one
+                // holds.
                 let slot = self.store.jobs.find(id).expect("a job that it holds");
                 self.end_reservation(slot, Cause::HangUp, now);
             }
             return Progress::Done;
         }
-        // From the last place on: one that is taken out is filled with the last job, which was looked at.
-        // What the client lost meanwhile may have moved others behind that place.
+        // Backwards: a removed job is replaced by the last one, which was checked. Reservations that ended meanwhile
+        // may have moved other jobs past that place.
         let same = place.filter(|place| place.held == held.len());
         let mut at = same.map_or(held.len(), |place| place.at);
         while at > 0 {
@@ -114,7 +114,7 @@ impl Engine {
             let held = self.clients[client].reserved();
             let slot = held.member_at(at);
             if is_meant(self.store.jobs.get(slot)) {
-                // Then some that were not looked at move behind this place.
+                // In this case, some unchecked jobs move past this place.
                 let again = held.rises(at);
                 self.end_reservation(slot, Cause::HangUp, now);
                 self.agenda.steps.take(MOVE);

@@ -1,6 +1,6 @@
-//! Emptying tubes, and finding what a client has reserved: walks that may be long.
+//! Emptying tubes, and finding a client's reserved job: walks that may be long.
 //!
-//! Owns how far they are. What is put after a flush has begun is left alone, so that it ends. Must not hand out jobs.
+//! Owns their progress. A flush ignores jobs put after its beginning, so that it ends. Must not hand out jobs.
 //!
 //! Touches: agenda, clients, store, tubes.
 
@@ -13,10 +13,10 @@ use crate::engine::data::steps::{Progress, MOVE};
 use crate::engine::data::time::Time;
 use crate::engine::Engine;
 
-/// The states of jobs that stand in a queue of their tube, in the order in which a flush takes them.
+/// The states of jobs that are in a queue of their tube, in the order in which a flush deletes them.
 const QUEUED: [State; 3] = [State::Buried, State::Delayed, State::Ready];
 
-/// How many of the jobs that were found are remembered: some may be given back before the search is over.
+/// The number of found jobs to remember: some may be released before the search ends.
 const CANDIDATES: usize = 16;
 
 /// A search for the reserved job of a tube whose time to run ends first.
@@ -24,12 +24,12 @@ const CANDIDATES: usize = 16;
 pub struct FindReserved {
     from: u32,
     best: Smallest<(Time, JobId)>,
-    /// What a first search had found was given back; there is no third one.
+    /// The jobs found by a first search were released; there is no third search.
     again: bool,
 }
 
 impl FindReserved {
-    /// Bytes of memory beside itself, at most.
+    /// The maximum number of bytes of memory besides the value itself.
     pub fn footprint(&self) -> u64 {
         (CANDIDATES * size_of::<(Time, JobId)>()) as u64
     }
@@ -42,8 +42,8 @@ impl Default for FindReserved {
 }
 
 impl Engine {
-    /// Takes away the jobs of a tube that there were when it began; who waits for one is told that it is gone. Their
-    /// keys may be used again at once.
+    /// Deletes the jobs that a tube had when the flush began. Clients that wait for such a job are notified that it is
+    /// gone. The keys may be used again at once.
     pub fn flush(&mut self, flush: &mut Flush, now: Time) -> Progress {
         if flush.last.is_none() {
             flush.last = Some(self.store.last_id);
@@ -53,12 +53,12 @@ impl Engine {
         if progress == Progress::Done {
             self.close_operation(&mut flush.open);
         }
-        // What was reserved may have held up jobs of other tubes.
+        // Deleted reservations may have blocked jobs of other tubes.
         self.serve_unblocked(now);
         progress
     }
 
-    /// One job goes by one record, which needs no other.
+    /// Records the flush in the log. A single job needs no record besides that of its delete.
     fn open_flush(&mut self, flush: &Flush) -> Option<u32> {
         let number = self.tubes.find(&flush.tube)?;
         if self.tubes.get_mut(number).counts.sum(&flush.states) < 2 {
@@ -101,7 +101,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// The next job to flush, as far as the steps go.
+    /// Returns the next job to flush, as far as the steps suffice.
     fn walk_to_next(&mut self, number: u32, flush: &mut Flush, last: u64) -> Option<u32> {
         loop {
             let slot = self.next_job(&mut flush.from)?;
@@ -113,9 +113,9 @@ impl Engine {
         }
     }
 
-    /// The reserved job of the tube that the client uses whose time to run ends first. If all that is reserved is too
-    /// much to look at in one turn, it may be given back meanwhile; then the answer is one that was reserved during the
-    /// search.
+    /// Returns the reserved job whose time to run ends first, of the tube that the client uses. If the reserved jobs
+    /// are too many for one turn, that job may be released meanwhile; then this returns one that was reserved during
+    /// the search.
     pub fn peek_reserved(&mut self, client: ClientId, find: &mut FindReserved) -> (Progress, Option<JobView<'_>>) {
         let number = self.clients[client].used;
         if self.tubes.get(number).counts.reserved == 0 {
@@ -147,7 +147,7 @@ impl Engine {
         (Progress::Done, found.map(|&slot| self.store.jobs.view(slot)))
     }
 
-    /// The same, found in one go among all that clients hold.
+    /// Returns the reserved job whose time to run ends first, found in one pass over the reservations of all clients.
     fn first_reserved(&self, number: u32) -> Option<u32> {
         let held = self.clients.iter().flat_map(|(_, client)| {
             let leaving = client.leaving.iter().flat_map(|leaving| leaving.iter());

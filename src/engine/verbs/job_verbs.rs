@@ -1,6 +1,6 @@
-//! What is done to a job: delete, release, bury, touch, kick, peek.
+//! Verbs for single jobs: delete, release, bury, touch, kick, peek.
 //!
-//! Owns those verbs. Must not decide which job goes to whom, nor what the end of a job means: that is `completion`'s.
+//! Owns those verbs. Must not decide which client gets which job, nor what the end of a job means: `completion` does.
 //!
 //! Touches: agenda, clients, store, tubes.
 
@@ -18,9 +18,9 @@ use crate::engine::Engine;
 /// A kick that may take several turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kick {
-    /// How many jobs at most are still to be kicked.
+    /// The maximum number of jobs still to be kicked.
     pub left: u64,
-    /// Jobs in this state; the first call finds out which, if it is not said.
+    /// The state of the jobs to kick; if `None`, the first call determines it.
     pub of: Option<State>,
     pub done: u64,
 }
@@ -29,15 +29,15 @@ pub struct Kick {
 const REVOKED: &[u8] = b"revoked";
 
 impl Kick {
-    /// Of up to so many jobs.
+    /// Kicks up to this many jobs.
     pub fn new(bound: u64) -> Kick {
         Kick { left: bound, of: None, done: 0 }
     }
 }
 
 impl Engine {
-    /// Deletes a job that the client has reserved, or that nobody has. False if there is no such job. From its holder,
-    /// that means that it is done.
+    /// Deletes a job that the client has reserved, or that no client has. Returns `false` if there is no such job. If
+    /// the holder deletes it, it is completed.
     pub fn delete(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         let Some(slot) = self.store.jobs.find(id) else { return false };
         let job = self.store.jobs.get(slot);
@@ -54,7 +54,7 @@ impl Engine {
         true
     }
 
-    /// Gives a job back with a new priority, ready after `delay`. False if the client does not hold it.
+    /// Releases a job with a new priority, to be ready after `delay`. Returns `false` if the client does not hold it.
     pub fn release(&mut self, client: ClientId, id: JobId, pri: Priority, delay: Span, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         if self.ends_without_retry(slot, true) {
@@ -65,7 +65,7 @@ impl Engine {
             let job = self.store.jobs.get_mut(slot);
             job.count(Count::Releases);
             job.pri = pri;
-            // For the count alone: what comes behind it says where the job is.
+            // Only for the count: the next change contains the new state of the job.
             self.changed_by_itself(Change::Release(slot));
             self.abandon(slot, Cause::Bury, Body::default(), true);
             self.serve_unblocked(now);
@@ -82,7 +82,7 @@ impl Engine {
         true
     }
 
-    /// Sets a job aside with a new priority. False if the client does not hold it.
+    /// Buries a job with a new priority. Returns `false` if the client does not hold it.
     pub fn bury(&mut self, client: ClientId, id: JobId, pri: Priority, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         self.complete_buried(slot, pri);
@@ -90,7 +90,7 @@ impl Engine {
         true
     }
 
-    /// The same of a job that is a dead letter of the tube with this name, if one is given: an import brings it back.
+    /// Like [`Engine::bury`]; with a name, as a dead letter of the tube with this name, for imports.
     pub fn bury_of(&mut self, client: ClientId, id: JobId, pri: Priority, from: Option<&[u8]>, now: Time) -> bool {
         let buried = self.bury(client, id, pri, now);
         let Some(from) = from else { return buried };
@@ -134,7 +134,7 @@ impl Engine {
         })
     }
 
-    /// Starts the time to run of a job again. False if the client does not hold it.
+    /// Restarts the time to run of a job. Returns `false` if the client does not hold it.
     pub fn touch(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         let job = self.store.jobs.get_mut(slot);
@@ -146,13 +146,14 @@ impl Engine {
     }
 
     /// Kicks buried jobs of the tube that the client uses, the longest buried first; if none is buried, delayed ones,
-    /// the next due first; as many as `kick` says, of those that there are at the first call. More must be kicked in
-    /// another turn if its steps, or the log's room, are used up; if there was no room at all, that was all.
+    /// the next due first; at most as many as `kick` says, of those that exist at the first call. The rest must be
+    /// kicked in another turn if the steps or the log space are used up; if there was no log space at all, the kick is
+    /// complete.
     pub fn kick(&mut self, client: ClientId, kick: &mut Kick, now: Time) -> Progress {
         self.kick_tube(self.clients[client].used, kick, now)
     }
 
-    /// The same in the tube with this number.
+    /// Like [`Engine::kick`], in the tube with this number.
     pub(in crate::engine) fn kick_tube(&mut self, number: u32, kick: &mut Kick, now: Time) -> Progress {
         let tube = self.tubes.get_mut(number);
         let state = kick.of.unwrap_or(if tube.buried.is_empty() { State::Delayed } else { State::Buried });
@@ -172,7 +173,7 @@ impl Engine {
         }
     }
 
-    /// Kicks one job by its id, in whatever tube it is. False unless it is buried, delayed or leased.
+    /// Kicks a job by its ID, in any tube. Returns `false` unless the job is buried, delayed or leased.
     pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.store.jobs.find(id) else { return false };
         let job = self.store.jobs.get(slot);
@@ -188,7 +189,7 @@ impl Engine {
         true
     }
 
-    /// Takes a leased job back before its time, as a release would if anybody held it.
+    /// Ends a lease early, like a release by a holder.
     fn end_lease(&mut self, slot: u32, now: Time) {
         self.agenda.steps.take(MOVE);
         if self.ends_without_retry(slot, true) {
@@ -209,7 +210,7 @@ impl Engine {
         self.serve_living(slot, now);
     }
 
-    /// The job in this state that is next in the tube that the client uses.
+    /// Returns the next job in this state in the tube that the client uses.
     pub fn peek(&self, client: ClientId, state: State) -> Option<JobView<'_>> {
         let slot = self.first_in(self.clients[client].used, state);
         slot.map(|slot| self.store.jobs.view(slot))

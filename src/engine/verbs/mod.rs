@@ -1,6 +1,6 @@
-//! What clients can ask of the queue: one file for each group of verbs.
+//! The requests that clients can make: one file for each group of verbs.
 //!
-//! Owns its files. A verb checks what it was given, applies rules, and leaves every invariant intact when it returns.
+//! Owns its files. A verb checks its arguments, applies rules, and leaves every invariant intact when it returns.
 
 pub(super) mod batches;
 pub(super) mod disconnect;

@@ -1,6 +1,6 @@
-//! Jobs that go from one tube to another, with their ids and counts.
+//! Moves of jobs between tubes, with their IDs and counts.
 //!
-//! Owns the verbs that move. Must not decide which job goes to whom.
+//! Owns the verbs that move jobs. Must not decide which client gets which job.
 //!
 //! Touches: agenda, store, tubes.
 
@@ -12,15 +12,15 @@ use crate::engine::data::steps::{Progress, MOVE};
 use crate::engine::data::time::{Span, Time};
 use crate::engine::{Engine, OverLimit};
 
-/// Jobs that must stay are passed over, but not more than so many.
+/// The maximum number of jobs that are skipped because they must stay.
 const MOST_PASSED: usize = 4096;
 
-/// So many are looked for in one go.
+/// The number of jobs looked up at a time.
 const PORTION: u64 = 64;
 
 impl Engine {
-    /// Puts a job into another tube, with a new priority, ready after `delay`; one that the client has reserved, or
-    /// that nobody has. False if there is no such job, or if its key is another job's there.
+    /// Moves a job that the client has reserved, or that no client has, to another tube, with a new priority, to be
+    /// ready after `delay`. Returns `false` if there is no such job, or if another job there has its key.
     pub fn move_job(
         &mut self,
         client: ClientId,
@@ -46,8 +46,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Puts a buried job into another tube, where it stays buried. Returns `false` if there is no such job, or if its
-    /// key is another job's there.
+    /// Moves a buried job to another tube, where it stays buried. Returns `false` if there is no such job, or if
+    /// another job there has its key.
     pub fn move_buried(&mut self, client: ClientId, id: JobId, tube: &[u8], now: Time) -> Result<bool, OverLimit> {
         let is_buried = |slot: &u32| self.store.jobs.get(*slot).state() == State::Buried;
         let Some(slot) = self.store.jobs.find(id).filter(is_buried) else { return Ok(false) };
@@ -57,8 +57,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Returns the number of the tube with this name, which the job in `slot` is about to enter, or `None` if the job
-    /// may not, or has just expired.
+    /// Returns the number of the tube with this name, for the job in `slot`, or `None` if the job may not enter it, or
+    /// has just expired.
     fn open_target(&mut self, client: ClientId, slot: u32, tube: &[u8], now: Time) -> Result<Option<u32>, OverLimit> {
         if self.has_expired(slot, now) {
             self.expire_job(slot, now);
@@ -75,8 +75,8 @@ impl Engine {
         Ok(Some(number))
     }
 
-    /// Puts jobs into another tube as they are, those first that come first in their queue, without those whose keys
-    /// are other jobs' there.
+    /// Moves jobs to another tube unchanged, in the order of their queue, except those whose keys other jobs there
+    /// have.
     pub fn move_jobs(&mut self, client: ClientId, moving: &mut MoveJobs, now: Time) -> Result<Progress, OverLimit> {
         let progress = self.move_portion(client, moving, now);
         if progress == Ok(Progress::More) {
@@ -110,7 +110,7 @@ impl Engine {
             moving.open = self.open_operation(OpenOperation { from, to, states: states.into(), bound });
         }
         let mut looked = 1;
-        // The last job to go closes a tube that nobody uses or watches.
+        // The last moved job closes a tube that no client uses or watches.
         while moving.left > 0 && looked > 0 && moving.passed <= MOST_PASSED && self.tubes.at(origin).is_some() {
             looked = self.move_some(from, to, moving, now);
             if self.agenda.steps.are_used_up() {
@@ -123,7 +123,7 @@ impl Engine {
         Ok(if ended { Progress::Done } else { Progress::More })
     }
 
-    /// Moves the jobs that come next, as many as the steps suffice for; tells how many were looked at.
+    /// Moves the next jobs, as far as the steps suffice. Returns the number of jobs checked.
     fn move_some(&mut self, from: u32, to: u32, moving: &mut MoveJobs, now: Time) -> usize {
         let most = moving.left.min((self.agenda.steps.left() / (2 * MOVE)).max(1)).min(PORTION) as usize;
         let slots = self.first_of(from, moving.state, moving.passed, most);
@@ -138,7 +138,7 @@ impl Engine {
                 self.move_as_it_is(slot, to, NIL);
                 moving.done += 1;
                 if shifts {
-                    // Another one of its lane has come to stand in the queue, and may be the next.
+                    // Another job of its lane has entered the queue, and may be the next.
                     moving.left -= 1;
                     return looked + 1;
                 }
@@ -151,7 +151,7 @@ impl Engine {
         looked
     }
 
-    /// The jobs of this tube and state in the order of their queue, without the first `passed`.
+    /// The jobs of this tube and state in the order of their queue, after the first `passed`.
     fn first_of(&self, number: u32, state: State, passed: usize, most: usize) -> Vec<u32> {
         let tube = self.tubes.get(number);
         match state {

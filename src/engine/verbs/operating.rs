@@ -1,7 +1,7 @@
-//! What an operator does to a tube by its name: look at its next job, kick, and put; and how long jobs wait and run.
+//! Operators' commands for a tube by its name: peek, kick, and put; and how long jobs wait and run.
 //!
-//! Owns the verbs that need no client of the tube, beside those of `flush` and `moves`. Must not give jobs to anybody:
-//! `matching` does.
+//! Owns the verbs that do not need a client of the tube, except those of `flush` and `moves`. Must not give jobs to
+//! clients: `matching` does.
 //!
 //! Touches: store, tubes.
 
@@ -17,12 +17,12 @@ use crate::engine::data::time::Time;
 use crate::engine::{Engine, Refused};
 
 impl Engine {
-    /// How long jobs waited and ran.
+    /// Returns the histograms of how long jobs waited and ran.
     pub fn job_times(&self) -> &JobTimes {
         &self.job_times
     }
 
-    /// The job in this state that is next in the tube with this name.
+    /// Returns the next job in this state in the tube with this name.
     pub fn peek_in(&self, tube: &[u8], state: State) -> Option<JobView<'_>> {
         let slot = self.first_in(self.tubes.find(tube)?, state)?;
         Some(self.store.jobs.view(slot))
@@ -38,13 +38,14 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::kick`], in the tube with this name; none if there is no such tube.
+    /// Like [`Engine::kick`], in the tube with this name. Returns `None` if there is no such tube.
     pub fn kick_in(&mut self, tube: &[u8], kick: &mut Kick, now: Time) -> Option<Progress> {
         let number = self.tubes.find(tube)?;
         Some(self.kick_tube(number, kick, now))
     }
 
-    /// Puts a job into the tube with this name, which is created if need be. The client does not count as a producer.
+    /// Puts a job into the tube with this name, which is created if it does not exist. The client does not count as a
+    /// producer.
     pub fn put_into(&mut self, client: ClientId, tube: &[u8], job: NewJob, now: Time) -> Result<JobId, Refused> {
         let number = self.open_tube(client, tube).map_err(|_| Refused::OutOfMemory)?;
         let slot = self.take_in(number, job, None, now).inspect_err(|_| self.close_tube_if_idle(number))?;
@@ -52,8 +53,8 @@ impl Engine {
         Ok(self.store.jobs.get(slot).id)
     }
 
-    /// Counts how long the job in `slot`, which is about to be reserved, waited for that, unless it had been taken out
-    /// of a queue before: then nobody knows any more how long it stood there.
+    /// Measures how long the job in `slot`, which is about to be reserved, was waiting, unless it had been taken from a
+    /// queue before: then the beginning of its wait is unknown.
     pub(in crate::engine) fn count_wait(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
         let History { reserves: 0, kicks: 0, .. } = job.history() else { return };
@@ -65,10 +66,10 @@ impl Engine {
         }
     }
 
-    /// Counts how long the job in `slot`, which is reserved, was in its worker's hands.
+    /// Measures how long the job in `slot` has been reserved.
     pub(in crate::engine) fn count_run(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
-        // What has no end tells nothing of its beginning.
+        // Without an end, the beginning cannot be computed.
         if job.due == Time::NEVER {
             return;
         }
@@ -80,7 +81,7 @@ impl Engine {
         }
     }
 
-    /// Counts something that has happened to the job in `slot`.
+    /// Counts an event of the job in `slot`.
     pub(in crate::engine) fn count_event(&mut self, slot: u32, which: fn(&mut TubeEvents) -> &mut u64) {
         let number = self.store.jobs.get(slot).tube;
         if let Some(times) = self.tube_times(number) {
@@ -88,7 +89,7 @@ impl Engine {
         }
     }
 
-    /// The times of the tube with this number; none if there is no memory to begin with them.
+    /// Returns the times of the tube with this number; `None` if there is no memory to start measuring.
     fn tube_times(&mut self, number: u32) -> Option<&mut TubeTimes> {
         if self.tubes.get(number).times.is_none() && self.lacks_memory(TIMES_COST) {
             return None;

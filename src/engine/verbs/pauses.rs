@@ -1,6 +1,7 @@
 //! Pauses of tubes.
 //!
-//! Owns their beginning and their end, by hand or by time. Must not know who waits for a job: `matching` serves them.
+//! Owns their beginning and their end, by command or by time. Must not know which clients wait for a job: `matching`
+//! serves them.
 //!
 //! Touches: tubes.
 
@@ -10,8 +11,8 @@ use crate::engine::log::change::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// For `length`, no job of the tube with this name is given to clients that ask for any job; a pause of no length
-    /// ends the one in progress. False if there is no such tube.
+    /// Pauses the tube with this name for `length`: clients that request any job get none of this tube. A zero length
+    /// ends the current pause. Returns `false` if there is no such tube.
     pub fn pause(&mut self, name: &[u8], length: Span, now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let tube = self.tubes.get_mut(number);
@@ -28,7 +29,7 @@ impl Engine {
         true
     }
 
-    /// The pause of a tube has come to its end.
+    /// Ends the pause of a tube, whose time is over.
     pub(in crate::engine) fn end_pause(&mut self, number: u32) {
         self.set_pause(number, None);
         let name = self.tubes.get(number).name.len();
@@ -45,12 +46,12 @@ impl Engine {
         self.retime_tube(number);
     }
 
-    /// The pause of the tube with this name, if it is paused.
+    /// Returns the pause of the tube with this name, if it is paused.
     pub fn tube_pause(&self, name: &[u8]) -> Option<Pause> {
         self.pause_at(self.tubes.find(name)?).map(|(_, pause)| pause)
     }
 
-    /// The name of the tube with this number, and its pause, if it is paused.
+    /// Returns the name and the pause of the tube with this number, if it is paused.
     pub fn pause_at(&self, number: u32) -> Option<(&[u8], Pause)> {
         let tube = self.tubes.get(number);
         Some((&tube.name, *tube.pause.as_deref()?))

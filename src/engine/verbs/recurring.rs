@@ -26,7 +26,7 @@ struct NewSchedule {
 }
 
 impl NewSchedule {
-    /// Takes the schedule out of these tags; `None` if they are of a job that does not recur.
+    /// Extracts the schedule from these tags; `None` if the job does not recur.
     fn of(tags: Tags) -> Option<NewSchedule> {
         let Tags { key, recurs, tries, backoff, ttl, concurrency, groups, .. } = tags;
         let (when, (name, keep)) = (recurs?, key?);
@@ -34,7 +34,7 @@ impl NewSchedule {
         Some(NewSchedule { name, when, recurrence, tags: CopyTags { ttl, tries, backoff, keep, concurrency, groups } })
     }
 
-    /// Bytes for which it counts in the log, beside its body and the name of its tube.
+    /// Returns the bytes that it counts for in the log, in addition to its body and the name of its tube.
     fn logged_size(&self) -> usize {
         logged_schedule(self.name.length() + self.when.length() + self.tags.names(), self.tags.groups.len())
     }
@@ -122,7 +122,7 @@ impl Engine {
     /// Puts a copy of the schedule in `slot` now, unless the last one still exists. Returns `true` if it has done so.
     pub(in crate::engine) fn run_now(&mut self, slot: u32, now: Time) -> bool {
         let (due, number) = (self.store.jobs.get(slot).due, self.store.jobs.get(slot).holder);
-        // A time that has come is this one.
+        // If the schedule is already due, this run replaces the due one.
         let next = match self.store.schedules.get(number).recurrence() {
             Some(recurrence) if due <= now => recurrence.after(due, now),
             _ => due,

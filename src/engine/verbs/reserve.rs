@@ -1,7 +1,7 @@
-//! How clients come to jobs, and to the outcomes of jobs.
+//! How clients get jobs, and the outcomes of jobs.
 //!
-//! Owns the verbs that ask for a job or an outcome, waiting or not: reserve, grab, sleep, and their end. Which job it
-//! is, and how it is waited for, `waiting` knows.
+//! Owns the verbs that request a job or an outcome, waiting or not: reserve, grab, sleep, and their end. `waiting`
+//! decides which job it is, and manages the wait.
 //!
 //! Touches: agenda, clients, store.
 
@@ -18,9 +18,9 @@ use crate::engine::Engine;
 #[derive(Debug)]
 pub enum Reserve<'a> {
     Job(JobView<'a>),
-    /// No job, and no waiting for one.
+    /// The client gets no job, and does not wait for one.
     NoJob(NoJob),
-    /// The client waits from now on: an event will tell how that ends.
+    /// The client now waits, and an event will report how the wait ends.
     Waiting,
 }
 
@@ -28,36 +28,36 @@ pub enum Reserve<'a> {
 pub enum Grab<'a> {
     Job(JobView<'a>),
     NoJob,
-    /// The client watches too many tubes for one turn: it must grab again in another one, before it does anything else.
+    /// The client watches too many tubes for one turn: it must grab again in another turn, before any other verb.
     More,
 }
 
 #[derive(Debug)]
 pub enum Awaited<'a> {
-    /// The job is over; see [`Engine::outcome`].
+    /// The job is finished; see [`Engine::outcome`].
     Known(JobView<'a>),
-    /// There is no such job, or none whose outcome is kept.
+    /// There is no such job, or its outcome is not kept.
     NotFound,
-    /// It is not over, and the client does not wait.
+    /// The job is unfinished, and the client does not wait.
     TimedOut,
-    /// The client waits from now on: an event will tell how that ends.
+    /// The client now waits, and an event will report how the wait ends.
     Waiting,
 }
 
-/// What [`Engine::wait_end`] has found out about the job.
+/// The result of [`Engine::wait_end`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobEnd {
     Buried,
     NotFound,
-    /// It has not ended, and the client does not wait.
+    /// The job has not ended, and the client does not wait.
     TimedOut,
-    /// There is no memory for another one who waits.
+    /// There is no memory for another waiting client.
     OutOfMemory,
-    /// The client waits, and an event will tell it.
+    /// The client waits, and an event will notify it.
     Waiting,
 }
 
-/// Bytes of account that one may take who waits for the end of a job that nobody has waited for yet.
+/// The maximum bytes of account of the first client that waits for the end of a job.
 const WAITER_COST: u64 = 512;
 
 impl<'a> Grab<'a> {
@@ -70,9 +70,9 @@ impl<'a> Grab<'a> {
 }
 
 impl Engine {
-    /// Asks for the best job of the tubes that the client watches, waiting for one at most for `timeout`; without end
-    /// if there is none. The client must not be waiting already. One that watches very many tubes may be told by an
-    /// event though it does not want to wait.
+    /// Requests the best job of the tubes that the client watches, waiting for one at most for `timeout`, or
+    /// indefinitely without a timeout. The client must not be waiting already. A client that watches very many tubes
+    /// may receive the result in an event even if it does not want to wait.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Reserve<'_> {
         self.clients.mark_worker(client);
         let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
@@ -96,7 +96,7 @@ impl Engine {
         Reserve::Waiting
     }
 
-    /// Asks for one job by its id, in whatever tube it is; none unless it is ready, delayed or buried.
+    /// Requests one job by its ID, in any tube. Returns `None` unless it is ready, delayed or buried.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<JobView<'_>> {
         let slot = self.store.jobs.find(id)?;
         self.store.jobs.get(slot).state().after(Cause::ReserveJob)?;
@@ -108,7 +108,7 @@ impl Engine {
         Some(self.store.jobs.view(slot))
     }
 
-    /// Asks for a job of the tubes that the client watches, without waiting. It is active from now on.
+    /// Requests a job of the tubes that the client watches, without waiting. The client is no longer idle afterwards.
     pub fn grab(&mut self, client: ClientId, now: Time) -> Grab<'_> {
         self.clients.mark_worker(client);
         if self.catch_up(client, now) == Progress::More {
@@ -127,7 +127,7 @@ impl Engine {
         let idle_state = std::mem::take(&mut self.clients[client].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
         if let IdleState::Notified(tube) = idle_state {
-            // Several jobs may have become ready at once, and only this client been told; or it was told of another
+            // Several jobs may have become ready at once, with only this client notified; or it was notified of another
             // one.
             let taken = self.store.jobs.get(slot).tube;
             self.serve(taken, now);
@@ -138,7 +138,7 @@ impl Engine {
         Grab::Job(self.store.jobs.view(slot))
     }
 
-    /// Goes on with the search of a client that grabs; what it has found, if it is over.
+    /// Continues the search of a client that grabs. Returns the job found, if the search is complete.
     fn search_for_grab(&mut self, client: ClientId) -> Result<Option<u32>, Grab<'static>> {
         let mut search = self.clients[client].search.take().unwrap_or_default();
         let count = self.clients[client].watched.len();
@@ -152,7 +152,7 @@ impl Engine {
             return Err(Grab::More);
         }
         let found = self.found(client, &search);
-        // What was found in another turn may have been taken meanwhile.
+        // The job found in another turn may have been taken meanwhile.
         if found.is_none() && search.best.is_some() {
             self.clients[client].search = Some(Box::new(Search::again()));
             return Err(Grab::More);
@@ -160,18 +160,18 @@ impl Engine {
         Ok(found)
     }
 
-    /// The client wants to be told when there is work. True if there is some now; then it was told. One that watches
-    /// very many tubes may be told of it by an event.
+    /// Makes the client idle, to be notified of work. Returns `true` if there is work now; then it was notified. A
+    /// client that watches very many tubes may be notified by an event.
     pub fn sleep(&mut self, client: ClientId, now: Time) -> bool {
         self.clients.mark_worker(client);
-        // The rest of what is over by now is for the ticks.
+        // Ticks process other overdue reservations.
         let _ = self.catch_up(client, now);
         let idle_state = self.clients[client].idle_state;
         self.become_active(client);
         if !self.watches_many(client) {
             self.agenda.steps.take(self.clients[client].watched.len() as u64);
             if let Some(tube) = self.tube_with_work(client, idle_state) {
-                // If it does not come, somebody else must be told.
+                // If it does not come, another client must be notified.
                 self.clients[client].idle_state = IdleState::Notified(tube);
                 return true;
             }
@@ -186,7 +186,7 @@ impl Engine {
         false
     }
 
-    /// The client watches nothing any more; it must not be waiting.
+    /// Removes all tubes from the watch list of the client, which must not be waiting.
     pub fn unwatch_all(&mut self, client: ClientId, now: Time) -> Progress {
         while let Some(watch) = self.clients[client].watched.last() {
             if self.agenda.steps.are_used_up() {
@@ -198,7 +198,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Asks how a job ended, waiting for its end at most for `timeout`.
+    /// Requests the outcome of a job, waiting for its end at most for `timeout`.
     pub fn wait_outcome(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> Awaited<'_> {
         let Some(slot) = self.store.jobs.find(id) else { return Awaited::NotFound };
         if self.store.jobs.get(slot).state() == State::Finished {
@@ -218,7 +218,7 @@ impl Engine {
         self.wait_for(client, Waiting { until, outcome, run: false });
     }
 
-    /// Waits at most for `timeout` until a job is gone or set aside. An event tells of either.
+    /// Waits at most for `timeout` until a job ends or is buried. An event reports either.
     pub fn wait_end(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> JobEnd {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Finished);
         let Some(slot) = slot else { return JobEnd::NotFound };
@@ -236,7 +236,8 @@ impl Engine {
         JobEnd::Waiting
     }
 
-    /// The client waits no longer; tells whether it did. What it ran is taken back, unless somebody is at it.
+    /// Ends the wait of the client. Returns `true` if it was waiting. A job that it submitted with [`Engine::run`] is
+    /// removed, unless a worker has reserved it.
     pub fn cancel_wait(&mut self, client: ClientId) -> bool {
         let Some(waiting) = self.clients[client].waiting else { return false };
         self.stop_waiting(client);
@@ -251,7 +252,7 @@ impl Engine {
         true
     }
 
-    /// Nobody will ask for the outcome of the job with these extras.
+    /// Handles that no client will query the outcome of the job with these extras.
     fn orphan(&mut self, number: u32) {
         if self.store.extras.is_left(number) {
             return;
@@ -270,19 +271,20 @@ impl Engine {
         self.detach(found.expect("a client that waits is attached"), client);
     }
 
-    /// Ends one attachment of `client`, and tells to which extras.
+    /// Ends one attachment of `client`, and returns its extras.
     pub(in crate::engine) fn detach(&mut self, member: u32, client: ClientId) -> u32 {
         self.store.extras.detach(member, &mut self.clients[client].attached).extras
     }
 
-    /// The time-out of the wait of `client` has come.
+    /// Handles the timeout of the wait of `client`.
     pub(in crate::engine) fn give_up(&mut self, client: ClientId, waiting: Waiting) {
         if waiting.run && !self.store.extras.is_left(waiting.outcome) {
             let extras = self.store.extras.get_mut(waiting.outcome);
             let job = self.store.jobs.get(extras.slot);
             extras.rare_mut().last_try |= job.state() == State::Reserved;
             if job.state() == State::Reserved && job.due > waiting.until {
-                // A worker has it reserved: the client waits for the end of this reservation, but for no other try.
+                // A worker has reserved the job: the client waits for the end of this reservation, but for no other
+                // try.
                 self.clients[client].waiting = Some(Waiting { until: job.due, ..waiting });
                 return self.retime_client(client.0);
             }
@@ -293,7 +295,7 @@ impl Engine {
         }
     }
 
-    /// The last try of a job that was run has ended without an outcome.
+    /// Handles the last try of a job submitted with [`Engine::run`], which ended without an outcome.
     pub(in crate::engine) fn end_run(&mut self, number: u32) {
         let mut clients = self.store.extras.attached(number);
         let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
@@ -305,14 +307,14 @@ impl Engine {
         self.take_back(number);
     }
 
-    /// Takes back a job that was run and whose outcome nobody will ask for.
+    /// Removes a job submitted with [`Engine::run`] whose outcome no client will query.
     fn take_back(&mut self, number: u32) {
         if let Some(slot) = self.store.extras.orphaned(number) {
             self.remove_job(slot, Outcome::Gone);
         }
     }
 
-    /// The next pseudo-random number below `bound`; it may be predictable.
+    /// Returns the next pseudo-random number below `bound`, which may be predictable.
     pub(in crate::engine) fn roll(&mut self, bound: u64) -> u64 {
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;

@@ -1,6 +1,6 @@
-//! Jobs on their way in: room for them, and their options.
+//! Submitting jobs: memory and log space for them, and their options.
 //!
-//! Owns the verbs that submit. Must not decide what becomes of a job afterwards.
+//! Owns the verbs that submit. Must not decide what happens to a job afterwards.
 //!
 //! Touches: clients, store, tubes.
 
@@ -20,9 +20,9 @@ use crate::engine::{Engine, JOB_COST};
 pub enum Refused {
     Draining,
     OutOfMemory,
-    /// Another job has the number that no two may have.
+    /// Another job has the unique number.
     Duplicate,
-    /// The tube has as many jobs as it may have.
+    /// The tube has reached its limit of jobs.
     QueueFull,
 }
 
@@ -30,7 +30,7 @@ pub enum Refused {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Submitted {
     pub id: JobId,
-    /// It is the duplicate that was there before, not a new one.
+    /// `true` if it is a duplicate that existed before, not a new job.
     pub joined: bool,
 }
 
@@ -44,12 +44,12 @@ impl Engine {
         Ok(self.store.jobs.get(slot).id)
     }
 
-    /// The client has tried to put a job, whatever became of it.
+    /// Counts a client that has tried to put a job, whatever the result.
     pub fn mark_producer(&mut self, client: ClientId) {
         self.clients.mark_producer(client);
     }
 
-    /// Puts a job with options of its own into the tube with this name, which is created if need be; or coalesces with
+    /// Puts a job with options into the tube with this name, which is created if it does not exist; or coalesces with
     /// the duplicate, the job that has the same dedup key.
     pub fn submit(
         &mut self,
@@ -68,7 +68,7 @@ impl Engine {
             options.dedup_key = DedupKey::Body(Some(self.fingerprints().of(job.body.bytes())));
         }
         if let Some(slot) = self.find_duplicate(&options.dedup_key, tube, job.body.len())? {
-            // Whoever hears of the job relies on it, though somebody else has submitted it.
+            // Any client that is notified of the job relies on it, even if another client submitted it.
             self.changed(Change::Promise(slot));
             if matches!(options.dedup_key, DedupKey::Id(_)) {
                 return Err(Refused::Duplicate);
@@ -92,8 +92,8 @@ impl Engine {
         Ok(Submitted { id, joined: false })
     }
 
-    /// Submits a job just for its outcome, which the client waits for from now on. If nobody has reserved the job when
-    /// `wait` is over, it is taken back; else when that reservation's time to run ends.
+    /// Submits a job only for its outcome, for which the client then waits. If no worker has reserved the job at the
+    /// end of `wait`, it is removed; otherwise when the time to run of that reservation ends.
     pub fn run(
         &mut self,
         client: ClientId,
@@ -111,8 +111,8 @@ impl Engine {
             attach: true,
             ..JobOptions::default()
         };
-        // The job may be served within `submit`, before it is marked as ephemeral here; nothing looks at the mark
-        // before this call ends.
+        // The job may be served within `submit`, before it is marked as ephemeral here; the mark is not used before
+        // this call ends.
         let submitted = self.submit(client, tube, job, options, now)?;
         let slot = self.store.jobs.find(submitted.id).expect("a job that was just put");
         let number = self.store.extras.of(slot);
@@ -121,7 +121,7 @@ impl Engine {
         Ok(submitted.id)
     }
 
-    /// Makes room for a job and puts it in its place; the tube must be served afterwards.
+    /// Claims memory and log space for a job and adds it to its queue; the tube must be served afterwards.
     pub(in crate::engine) fn take_in(
         &mut self,
         number: u32,
@@ -167,7 +167,7 @@ impl Engine {
         Ok(slot)
     }
 
-    /// Gives the job in `slot` its options.
+    /// Sets the options of the job in `slot`.
     fn bind(&mut self, slot: u32, options: JobOptions, now: Time) {
         let job = self.store.jobs.get_mut(slot);
         (job.completion, job.fails) = (options.completion, options.fails);
@@ -202,10 +202,10 @@ impl Engine {
         }
     }
 
-    /// Makes extras for the job in `slot`, which has none.
+    /// Creates extras for the job in `slot`, which has none.
     pub(in crate::engine) fn new_extras(&mut self, slot: u32, dedup_key: DedupKey, expires: Time) -> u32 {
         let job = self.store.jobs.view(slot);
-        // Nobody ever looks for a job without a body, and they must not all stand in one chain.
+        // No client looks up a job without a body, and such jobs must not be in the same chain.
         let is_empty = matches!(dedup_key, DedupKey::Body(_)) && job.body().is_empty();
         let empty = is_empty.then_some(job.id);
         let dedup_key = match dedup_key {
@@ -219,7 +219,7 @@ impl Engine {
         number
     }
 
-    /// The extras of the job in `slot`, made if need be.
+    /// Returns the extras of the job in `slot`, creating them if necessary.
     pub(in crate::engine) fn extras_of(&mut self, slot: u32) -> u32 {
         if self.store.jobs.get(slot).is_bound() {
             return self.store.extras.of(slot);
@@ -227,14 +227,14 @@ impl Engine {
         self.new_extras(slot, DedupKey::None, Time::NEVER)
     }
 
-    /// One more attachment of `client` to the job in `slot`.
+    /// Adds an attachment of `client` to the job in `slot`.
     pub(in crate::engine) fn attach(&mut self, slot: u32, client: ClientId) {
         let number = self.extras_of(slot);
         let list = &mut self.clients[client].attached;
         self.store.extras.attach(number, client.0, list);
     }
 
-    /// The job in `slot` has no extras any more.
+    /// Removes the extras of the job in `slot`.
     pub(in crate::engine) fn unbind(&mut self, slot: u32) {
         if self.store.jobs.get(slot).is_bound() {
             self.leave_lane(slot);
@@ -245,7 +245,7 @@ impl Engine {
     }
 }
 
-/// Gives options the time to live of a tube, unless they have one of their own.
+/// Sets the time to live of options to that of a tube, unless they have their own.
 fn give_life(options: &mut Option<JobOptions>, ttl: Span) {
     let options = options.get_or_insert_default();
     if options.ttl == Span::MAX && options.completion != CompletionPolicy::Keep {

@@ -1,7 +1,7 @@
-//! Jobs of beanstalk's producers with tags: a key that is unique, a tube by name, bounds of tries and of time.
+//! Jobs of beanstalk's producers with tags: a unique key, a tube by name, limits of tries and of time.
 //!
-//! Owns what a duplicate is told, and what it does to the job that is there. Room for a job, and where it goes,
-//! `submit` knows. Must not decide what becomes of the job afterwards.
+//! Owns the reply to a duplicate, and the effect on the existing job. `submit` finds space and a place for a job. Must
+//! not decide what happens to the job afterwards.
 //!
 //! Touches: clients, limits, store, tubes.
 
@@ -14,25 +14,27 @@ use crate::engine::data::time::{Span, Time};
 use crate::engine::log::change::Change;
 use crate::engine::{Engine, Refused};
 
-/// What a producer asks for beside what every job has.
+/// A producer's requests that only some jobs have.
 #[derive(Clone, Debug)]
 pub struct Tags {
-    /// While a job of this key lives in the tube, and so many seconds longer, no other one is taken in.
+    /// While a job with this key exists in the tube, and for this many seconds afterwards, no other job with the key is
+    /// accepted.
     pub key: Option<(Name, u32)>,
     /// The tube, if it is not the one that the client uses.
     pub tube: Option<Box<[u8]>>,
-    /// With how many lost or released reservations it is buried; zero means never.
+    /// The number of lost or released reservations with which it is buried; 0: unlimited.
     pub tries: u8,
-    /// Seconds of the delay after the first lost reservation; it doubles with each one.
+    /// The delay after the first lost reservation, in seconds; it doubles with each one.
     pub backoff: u32,
     pub fails: u8,
     pub reason: Option<Box<[u8]>>,
-    /// How long it may wait; [`Span::MAX`] for ever.
+    /// How long it may wait; [`Span::MAX`]: unlimited.
     pub ttl: Span,
-    /// Of the jobs with this key, in whatever tubes, so many may be reserved at a time; of those that are, the largest
-    /// bound counts.
+    /// The key, and how many jobs with it, in all tubes, may be reserved at a time; the largest limit of the reserved
+    /// ones applies.
     pub concurrency: Option<(Name, u32)>,
-    /// When the job recurs, as [`Recurrence::parse`](crate::engine::Recurrence::parse) reads it: a schedule.
+    /// When the job recurs, as [`Recurrence::parse`](crate::engine::Recurrence::parse) reads it, which makes it a
+    /// schedule.
     pub recurs: Option<Name>,
     /// The groups that the job is a member of or waits for, at most [`MOST_TIES`](crate::engine::MOST_TIES).
     pub groups: Vec<GroupTag>,
@@ -55,32 +57,32 @@ impl Default for Tags {
     }
 }
 
-/// What [`Engine::put_tagged`] has done with the job.
+/// The result of [`Engine::put_tagged`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tagged {
-    /// This is the new job.
+    /// The ID of the new job.
     New(JobId),
-    /// This one has the key.
+    /// Another job has the key.
     Duplicate {
         id: JobId,
         state: State,
         /// Its priority, if the duplicate was more urgent and raised it.
         raised: Option<Priority>,
     },
-    /// This one had the key and has ended.
+    /// This job had the key and has ended.
     Ended(JobId),
-    /// This is the schedule, which is new or has replaced one with the same name.
+    /// The schedule, which is new or has replaced one with the same name.
     Scheduled { id: JobId, replaced: bool },
 }
 
 impl Engine {
-    /// Puts a job with tags, unless there is one of its key.
+    /// Puts a job with tags, unless another job has its key.
     pub fn put_tagged(&mut self, client: ClientId, new: NewJob, tags: Tags, now: Time) -> Result<Tagged, Refused> {
         self.mark_producer(client);
         self.put_tagged_unmarked(client, new, tags, now)
     }
 
-    /// Does the same for a client that does not count as a producer.
+    /// Like [`Engine::put_tagged`], for a client that does not count as a producer.
     pub fn put_tagged_unmarked(
         &mut self,
         client: ClientId,
@@ -101,7 +103,7 @@ impl Engine {
             None => (DedupKey::None, 0),
         };
         if let DedupKey::Name(key) = &dedup_key {
-            // Also for a tube that does not exist yet: a key that no later put would find is refused now.
+            // Also for a tube that does not exist yet: a key that no later put would find must be refused now.
             if let Some(slot) = self.find_keyed(&dedup_key, known.unwrap_or(NIL))? {
                 return self.duplicate(slot, new.pri);
             }
@@ -136,7 +138,7 @@ impl Engine {
         }
         let slot = self.take_in(number, new, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
         if fails > 0 && tries == 0 && self.stored_options(&self.store.jobs.view(slot)).is_none() {
-            // Only options have a place for the count.
+            // Only options can store the count.
             self.changed_by_itself(Change::Retry(slot));
         }
         let id = self.store.jobs.get(slot).id;
@@ -144,12 +146,13 @@ impl Engine {
         Ok(Tagged::New(id))
     }
 
-    /// The number of the tube that these tags mean, if it is there.
+    /// Returns the number of the tube that these tags select, if it exists.
     fn tube_of_tags(&self, client: ClientId, tags: &Tags) -> Option<u32> {
         tags.tube.as_ref().map_or(Some(self.clients[client].used), |tube| self.tubes.find(tube))
     }
 
-    /// Bytes of log that a put with these tags needs for the job of its key, if that is in no log yet.
+    /// Returns the bytes of log that a put with these tags needs for the existing job with its key, if no log contains
+    /// that job yet.
     pub fn adoption_of_tagged(&mut self, client: ClientId, tags: &Tags) -> u64 {
         let (Some((key, _)), Some(number)) = (&tags.key, self.tube_of_tags(client, tags)) else { return 0 };
         match self.find_keyed(&DedupKey::Name(key.clone()), number) {
@@ -158,7 +161,8 @@ impl Engine {
         }
     }
 
-    /// The job with this key in the tube with this number; a buried one if there is no other, but no dead letter.
+    /// Returns the job with this key in the tube with this number; a buried one if there is no other, but no dead
+    /// letter.
     pub(in crate::engine) fn find_keyed(&mut self, dedup_key: &DedupKey, number: u32) -> Result<Option<u32>, Refused> {
         let hash = self.hash_dedup_key(dedup_key, number, None);
         let mut buried = None;
@@ -172,7 +176,7 @@ impl Engine {
         Ok(found.or(buried))
     }
 
-    /// Somebody puts again what is in `slot`, with this priority.
+    /// Handles a put of a duplicate of the job in `slot`, with this priority.
     fn duplicate(&mut self, slot: u32, pri: Priority) -> Result<Tagged, Refused> {
         self.changed(Change::Promise(slot));
         self.coalesce(slot, true)?;
@@ -185,7 +189,7 @@ impl Engine {
         Ok(Tagged::Duplicate { id: job.id, state: job.state(), raised: raises.then_some(pri) })
     }
 
-    /// Gives the job in `slot` another priority, where it stands.
+    /// Changes the priority of the job in `slot`, which stays in its state.
     fn set_priority(&mut self, slot: u32, pri: Priority) {
         if matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed) {
             self.leave(slot);

@@ -1,8 +1,8 @@
 //! The settings of tubes: one set for the clients of all protocols.
 //!
-//! Owns the verbs that give and take them. A tube with settings stays though nothing refers to it; it is one of those
-//! that [`Limits::max_tubes`](crate::engine::Limits::max_tubes) bounds. Must not apply the settings: `submit` refuses
-//! and dates jobs, `rules/failures.rs` tries them again or gives them up, and `rules/quotas.rs` closes tubes.
+//! Owns the verbs that set and remove them. A tube with settings stays even if nothing refers to it, and counts for
+//! [`Limits::max_tubes`](crate::engine::Limits::max_tubes). Must not apply the settings: `submit` refuses and dates
+//! jobs, `rules/failures.rs` retries or gives them up, and `rules/quotas.rs` closes tubes.
 //!
 //! Touches: tubes.
 
@@ -14,18 +14,18 @@ use crate::engine::{Engine, OverLimit};
 
 const LONGEST_CHAIN: usize = 16;
 
-/// Why a tube was not given its settings.
+/// Why the settings of a tube were refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotSet {
-    /// There are as many tubes as there may be, or there is no memory.
+    /// The maximum number of tubes is reached, or there is no memory.
     OverLimit,
-    /// The dead letters of the tube would come back to it, or go through too many tubes.
+    /// The dead letters of the tube would return to it, or pass through too many tubes.
     Circle,
 }
 
 impl Engine {
-    /// Gives these settings to the tube with this name, which is created if need be. What they do not name, the tube
-    /// has no longer.
+    /// Replaces the settings of the tube with this name, which is created if it does not exist. Settings that are not
+    /// given are removed.
     pub fn set_tube(&mut self, client: ClientId, name: &[u8], settings: TubeSettings, now: Time) -> Result<(), NotSet> {
         if settings == TubeSettings::default() {
             if let Some(number) = self.tubes.find(name) {
@@ -44,7 +44,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns `true` if dead letters of the tube with this name would come back to it.
+    /// Returns `true` if dead letters of the tube with this name would return to it.
     fn is_circle(&self, name: &[u8], settings: &TubeSettings) -> bool {
         let mut next = settings.dead.clone();
         for _ in 0..LONGEST_CHAIN {
@@ -57,8 +57,8 @@ impl Engine {
         next.is_some()
     }
 
-    /// From now on no more jobs of a priority class are submitted to the tube with this name when it has as many of
-    /// any; `None`: no limit. Returns `false` if there is no such tube.
+    /// Limits the jobs of the tube with this name: a job of a priority class is refused while the tube has as many jobs
+    /// of any class; `None`: unlimited. Returns `false` if there is no such tube.
     pub fn limit_tube(&mut self, name: &[u8], most: [Option<u32>; 3], now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let most = most.map(|most| most.unwrap_or(u32::MAX));
@@ -67,7 +67,7 @@ impl Engine {
         true
     }
 
-    /// The same for a tube that is created if need be.
+    /// Like [`Engine::limit_tube`], for a tube that is created if it does not exist.
     pub fn limit_new_tube(
         &mut self,
         client: ClientId,
@@ -85,7 +85,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives these settings to a tube, which ends if nothing else holds it.
+    /// Replaces the settings of a tube, which is closed if nothing refers to it.
     fn change_settings(&mut self, number: u32, settings: TubeSettings, now: Time) {
         self.replace_settings(number, settings);
         self.serve(number, now);
@@ -106,7 +106,7 @@ impl Engine {
         self.retime_tube(number);
     }
 
-    /// The tube has no settings any more, if it had some.
+    /// Removes the settings of the tube, if it has some.
     pub(in crate::engine) fn end_settings(&mut self, number: u32) {
         self.replace_settings(number, TubeSettings::default());
     }
@@ -122,7 +122,7 @@ impl Engine {
         Some((&tube.name, &tube.rules.as_deref()?.settings))
     }
 
-    /// Returns the names of all tubes that have settings, and these.
+    /// The names and settings of all tubes that have settings.
     pub fn tubes_with_settings(&self) -> impl Iterator<Item = (&[u8], &TubeSettings)> {
         self.tubes.iter().filter_map(|(number, _)| self.settings_at(number))
     }
@@ -132,8 +132,8 @@ impl Engine {
         Some(self.settings_at(self.tubes.find(name)?).map_or(UNLIMITED, |(_, settings)| settings.most))
     }
 
-    /// A log says which settings a tube has. Returns the number of the tube, and the length of the names in the record
-    /// that was there before.
+    /// Restores the settings of a tube from the log. Returns the number of the tube, and the length of the names in the
+    /// previous record.
     pub fn restore_settings(&mut self, name: &[u8], settings: TubeSettings) -> (u32, Option<usize>) {
         let number = self.open_tube_unlimited(name);
         let before = self.settings_at(number).map(|(name, settings)| name.len() + settings.dead_length());

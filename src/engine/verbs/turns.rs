@@ -1,6 +1,6 @@
-//! Turns: the steps that one may take, and the work that verbs have left for other turns.
+//! Turns: the steps granted to a turn, and the work that verbs have left for other turns.
 //!
-//! Owns who goes on with each kind of deferred work. Must not know deadlines.
+//! Owns the dispatch of each kind of deferred work. Must not know deadlines.
 //!
 //! Touches: agenda, clients, tubes.
 
@@ -15,7 +15,7 @@ use crate::engine::{Engine, Steps};
 
 #[cfg(test)]
 impl Engine {
-    /// The kinds of work that is not done.
+    /// The kinds of unfinished work.
     pub fn deferred_kinds(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.agenda.deferred.iter().map(|work| match work {
             Deferred::Disconnect(_) => DEFERRED[0],
@@ -30,27 +30,27 @@ impl Engine {
 }
 
 impl Engine {
-    /// What the verbs, ticks and [`Engine::go_on`] up to the next call may do.
+    /// Grants the steps for the verbs, ticks and [`Engine::go_on`] up to the next call.
     pub fn grant_steps(&mut self, steps: u64) {
         self.agenda.steps = Steps::new(steps);
     }
 
-    /// What is left of that.
+    /// Returns the remaining steps.
     pub fn steps(&self) -> Steps {
         self.agenda.steps
     }
 
-    /// A verb was called, which costs so many steps whatever it does.
+    /// Takes the steps that any call of a verb costs.
     pub fn take_steps(&mut self, steps: u64) {
         self.agenda.steps.take(steps);
     }
 
-    /// Whether [`Engine::go_on`] has something to do.
+    /// Returns `true` if [`Engine::go_on`] has something to do.
     pub fn has_deferred(&self) -> bool {
         !self.agenda.deferred.is_empty()
     }
 
-    /// Goes on with one piece of what is not done. Its events must be taken before the next call.
+    /// Continues one piece of unfinished work. Its events must be taken before the next call.
     pub fn go_on(&mut self, now: Time) {
         let Some(mut work) = self.agenda.deferred.pop_front() else { return };
         let progress = match &mut work {
@@ -72,12 +72,12 @@ impl Engine {
         match progress {
             Some(Progress::More) => self.agenda.deferred.push_back(work),
             Some(Progress::Done) => {}
-            // What it was about is gone.
+            // Its tube, client or job no longer exists.
             None => self.agenda.steps.take(1),
         }
     }
 
-    /// Completes a command whose client is gone, in the next turns.
+    /// Completes a command whose client has disconnected, in the next turns.
     pub fn complete_alone(&mut self, mut operation: LongCommand) {
         let others = self.agenda.deferred.iter().filter(|work| matches!(work, Deferred::LongCommand(_))).count();
         if others < MOST_OPERATIONS {

@@ -1,7 +1,7 @@
-//! Which tubes clients use and watch, and the life of tubes.
+//! The tubes that clients use and watch, and the lifetime of tubes.
 //!
-//! Owns the verbs about tubes that give no job to anybody: use, watch, ignore, keep, drop, limit. Must not decide which
-//! job goes to whom.
+//! Owns the verbs about tubes that give no job to a client: use, watch, ignore, keep, drop, limit. Must not decide
+//! which client gets which job.
 //!
 //! Touches: agenda, clients, limits, tubes.
 
@@ -14,24 +14,24 @@ use crate::engine::data::time::{Span, Time};
 use crate::engine::log::change::Change;
 use crate::engine::{Engine, OverLimit, TUBES_PART, TUBE_COST, WATCHES_PART};
 
-/// Tubes that may be kept though nothing refers to them; more live as all others do.
+/// The maximum number of tubes that are kept even if nothing refers to them; others are closed as usual.
 const MAX_KEPT: usize = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dropped {
-    /// It is not kept any more.
+    /// The tube is no longer kept.
     Done,
     Unknown,
-    /// A client uses or watches it, or it has jobs to be done.
+    /// A client uses or watches it, or it has unfinished jobs.
     InUse,
 }
 
-/// The tubes that a client wants to watch, and no others; how far [`Engine::watch_only`] is with them.
+/// The only tubes that a client wants to watch, and the progress of [`Engine::watch_only`].
 #[derive(Debug)]
 pub struct WantedTubes {
-    /// The names, with a space between each two.
+    /// The names, separated by spaces.
     pub names: Box<[u8]>,
-    /// Where the next name begins, or how many watches are still to be looked at.
+    /// The offset of the next name, or the number of watches still to be checked.
     at: usize,
     mark: u32,
     pass: Pass,
@@ -61,7 +61,7 @@ impl WantedTubes {
 }
 
 impl Engine {
-    /// Makes the client use the tube with this name, which is created if need be.
+    /// Makes the client use the tube with this name, which is created if it does not exist.
     pub fn use_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
         self.tubes.get_mut(number).using += 1;
@@ -73,8 +73,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds the tube with this name, which is created if need be, to those that the client watches. Tells how many.
-    /// The client must not be waiting.
+    /// Adds the tube with this name, which is created if it does not exist, to the watch list of the client. Returns
+    /// the number of watched tubes. The client must not be waiting.
     pub fn watch(&mut self, client: ClientId, name: &[u8], now: Time) -> Result<usize, OverLimit> {
         let watched = &self.clients[client].watched;
         let known = self.tubes.find(name).is_some_and(|tube| watched.contains(tube, &self.clients.watches));
@@ -99,7 +99,7 @@ impl Engine {
         Ok(count)
     }
 
-    /// The same, and for jobs of this tube the client gives itself no more time to run than `limit`.
+    /// Like [`Engine::watch`]; the client accepts a time to run of at most `limit` for jobs of this tube.
     pub fn watch_limited(
         &mut self,
         client: ClientId,
@@ -115,8 +115,8 @@ impl Engine {
         Ok(count)
     }
 
-    /// Takes the tube with this name from those that the client watches. Tells how many are left; none if it is the
-    /// only one of a holder, which must watch one. The client must not be waiting.
+    /// Removes the tube with this name from the watch list of the client. Returns the number of remaining tubes; `None`
+    /// if it is the only one of a holder, which must watch a tube. The client must not be waiting.
     pub fn ignore(&mut self, client: ClientId, name: &[u8], now: Time) -> Option<usize> {
         let state = &self.clients[client];
         let left = state.watched.len();
@@ -129,12 +129,12 @@ impl Engine {
         Some(left - 1)
     }
 
-    /// The client, which must watch this tube and not be waiting, does so no longer.
+    /// Removes this tube from the watch list of the client, which must watch it and not be waiting.
     pub(in crate::engine) fn unwatch(&mut self, client: ClientId, number: u32, now: Time) {
         let state = &mut self.clients[client];
         let (idle_state, reserve_policy) = (state.idle_state, state.reserve_policy);
         if let Some(search) = &mut state.search {
-            // The last one moves into its place, and may not have been seen there.
+            // The last one moves into its place, and may not have been checked there.
             search.seen = 0;
         }
         let watch = self.clients[client].watched.find(number, &self.clients.watches).expect("a watched tube");
@@ -145,16 +145,16 @@ impl Engine {
         tube.sleepers -= u32::from(reserve_policy == ReservePolicy::Notified);
         if let IdleState::Notified(tube) = idle_state {
             if tube == number {
-                // The tube may be gone soon, and its number another's.
+                // The tube may be closed soon, and its number reused.
                 self.clients[client].idle_state = IdleState::Notified(NIL);
             }
-            // It may have been notified of a job here, which it will not fetch now.
+            // The client may have been notified of a job here, which it will not request now.
             self.serve(number, now);
         }
         self.close_tube_if_idle(number);
     }
 
-    /// How often a watched tube is chosen by a client that reserves by weights.
+    /// Sets the weight of a watched tube, for a client that reserves by weights.
     pub fn set_weight(&mut self, client: ClientId, name: &[u8], weight: u16) {
         let watched = &self.clients[client].watched;
         let watch = self.tubes.find(name).and_then(|tube| watched.find(tube, &self.clients.watches));
@@ -167,7 +167,7 @@ impl Engine {
         self.clients[client].mode = mode;
     }
 
-    /// The client watches just these tubes from now on; it must not be waiting. If they are too many, it watches none.
+    /// Makes the client watch only these tubes; it must not be waiting. If they are too many, it watches none.
     pub fn watch_only(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) -> Result<Progress, OverLimit> {
         if lease.pass == Pass::Mark && self.watches_just(client, &lease.names) {
             return Ok(Progress::Done);
@@ -191,7 +191,8 @@ impl Engine {
         }
     }
 
-    /// Whether the client watches these few tubes, in this order, and no other: most ask for the same again and again.
+    /// Returns `true` if the client watches exactly these few tubes, in this order: most clients request the same tubes
+    /// repeatedly.
     fn watches_just(&self, client: ClientId, names: &[u8]) -> bool {
         let watched = &self.clients[client].watched;
         let mut names = names.split(|byte| *byte == b' ');
@@ -201,10 +202,10 @@ impl Engine {
         watched.len() <= self.limits.few_watched && watched.iter().all(same) && names.next().is_none()
     }
 
-    /// First it is found out what the client watches already.
+    /// Marks the wanted tubes that the client watches already.
     fn mark_wanted(&mut self, client: ClientId, lease: &mut WantedTubes) {
         if lease.at == 0 {
-            // Zero is no lease's number.
+            // 0 is not a valid lease number.
             self.clients.leases = self.clients.leases.wrapping_add(1).max(1);
             lease.mark = self.clients.leases;
         }
@@ -223,8 +224,8 @@ impl Engine {
         lease.begin(Pass::Drop, self.clients[client].watched.len());
     }
 
-    /// What is not asked for any more must go before anything comes: it would count. From the end on, since the last
-    /// one moves into the place of one that goes.
+    /// Removes unwanted tubes before wanted ones are added, since they would count. Backwards, since the last one moves
+    /// into the place of a removed one.
     fn drop_unwanted(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) {
         while lease.at > 0 {
             lease.at -= 1;
@@ -253,8 +254,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The tube with this name, which is created if need be, stays though nothing refers to it. Only so many are kept;
-    /// the others live as long as something does, and one that nothing refers to is over the limit.
+    /// Keeps the tube with this name, which is created if it does not exist, even if nothing refers to it. The number
+    /// of kept tubes is limited; others are closed as usual, and a new one that nothing refers to is over the limit.
     pub fn keep_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
         if self.tubes.kept < MAX_KEPT && !self.tubes.get(number).kept {
@@ -265,8 +266,8 @@ impl Engine {
         self.tubes.find(name).map(|_| ()).ok_or(OverLimit)
     }
 
-    /// The tube with this name is kept no longer, unless somebody needs it; gone, if it has no jobs that are set aside
-    /// or over.
+    /// Ends the keeping of the tube with this name, unless it is in use; the tube is closed if it has no buried or
+    /// finished jobs.
     pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
         let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
         let tube = self.tubes.get_mut(number);
@@ -290,8 +291,8 @@ impl Engine {
         watched.iter().map(|watch| &*self.tubes.get(self.clients.watches.get(watch).tube).name)
     }
 
-    /// The tube with this name, which `client` opens if there is none. Nobody has opened more tubes than are left, so
-    /// that one client does not use up what is for all: whoever comes next still finds some.
+    /// Returns the tube with this name, which `client` opens if it does not exist. No client may have opened more tubes
+    /// than are left, so that one client cannot use up all of them.
     pub(in crate::engine) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
         let cost = TUBE_COST + name.len() as u64;
         let many = self.tubes.memory() + cost > self.limits.max_memory / TUBES_PART;
@@ -329,7 +330,7 @@ impl Engine {
             self.agenda.steps.take(TUBE);
             self.tubes.paused.remove(&number);
             if let Some(name) = paused {
-                // A tube of this name that is opened later is not paused, and the log must not think that it is.
+                // A later tube with this name is not paused, and the log must reflect that.
                 self.changed(Change::PauseEnded { tube: number, name: (*name).into(), before: true });
             }
             self.agenda.deadlines.set(TimerKey::Tube(number), Time::NEVER);
