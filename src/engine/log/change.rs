@@ -26,9 +26,9 @@ pub struct LoggedGroup {
 pub struct MemberGone {
     pub slot: u32,
     pub id: JobId,
-    /// Its [`Engine::logged_size`] while it was there.
+    /// Its [`Engine::logged_size`] before the delete.
     pub size: usize,
-    /// What its groups count from now on.
+    /// The new counts of its groups.
     pub groups: Vec<LoggedGroup>,
 }
 
@@ -45,7 +45,7 @@ pub enum Change {
     Skip(u32),
     /// Its time to run ended, or its holder was lost and that counts.
     Expire(u32),
-    /// It was leased: reserved by nobody who could be lost.
+    /// It was leased: no client holds it.
     Lease(u32),
     /// The job was not in the log: it must be written in its current state.
     Adopt(u32),
@@ -69,14 +69,14 @@ pub enum Change {
     /// A schedule was replaced by another one with the same ID.
     Replace {
         slot: u32,
-        /// The [`Engine::logged_size`] of the one that it replaced.
+        /// The [`Engine::logged_size`] of the replaced schedule.
         before: usize,
     },
     /// A member of groups was deleted.
     MemberGone(Box<MemberGone>),
-    /// No group had this name until now.
+    /// A group with a new name was created.
     Group(Box<LoggedGroup>),
-    /// No job is a member of a group or waits for it any more.
+    /// No job is a member of this group or waits for it any more.
     GroupGone {
         number: u32,
         name: usize,
@@ -84,59 +84,59 @@ pub enum Change {
     /// The pause of the tube with this number has begun.
     Pause {
         tube: u32,
-        /// Whether it was paused already.
+        /// `true` if it was paused already.
         before: bool,
     },
-    /// It was ended by hand, or the tube is gone.
+    /// The pause was ended by a command, or the tube was closed.
     PauseEnded {
         tube: u32,
         name: Box<[u8]>,
-        /// Whether it was paused until then.
+        /// `true` if it was paused until then.
         before: bool,
     },
-    /// It is over, as was said when it began.
+    /// The pause ended at its time.
     PauseOver {
         tube: u32,
         name: usize,
     },
-    /// It went to another tube.
+    /// It was moved to another tube.
     Move {
         slot: u32,
         /// Its [`Engine::logged_size`] before and afterwards.
         sizes: (usize, usize),
     },
-    /// Something that its full record contained is gone, without a record: the tube that a dead letter came from, or a
-    /// group that it waited for.
+    /// A part of its full record was removed, without a record: the origin of a dead letter, or a group that it waited
+    /// for.
     Shrunk {
         slot: u32,
-        /// Bytes by which its [`Engine::logged_size`] is smaller.
+        /// The decrease of its [`Engine::logged_size`] in bytes.
         bytes: usize,
     },
-    /// It was lost or released, and its producer bounded how often that may be.
+    /// It was lost or released, and its producer limited the number of tries.
     Retry(u32),
     Priority(u32),
-    /// A key outlives its job from now on, by its number.
+    /// The key with this number outlives its job from now on.
     KeyKept(u32),
     /// The key no longer outlives its job.
     KeyGone {
         number: u32,
-        /// Bytes of the key and of the name of its tube.
+        /// The length of the key and of the name of its tube in bytes.
         names: usize,
     },
-    /// A tube has other settings from now on.
+    /// The settings of a tube were changed.
     Settings {
         tube: u32,
-        /// Bytes of the names in its settings until now, its own included; `None` if it had none.
+        /// The length of the names in its previous settings, including its own; `None` if it had none.
         before: Option<usize>,
     },
-    /// It has none any more.
+    /// The settings of the tube were removed.
     SettingsEnded {
         tube: u32,
         name: Box<[u8]>,
-        /// Bytes of the names in its settings until now, its own included.
+        /// The length of the names in its previous settings, including its own.
         names: usize,
     },
-    /// It is known why a job failed.
+    /// The reason of a job's failure was stored.
     Reason {
         slot: u32,
         /// Its [`Engine::logged_size`] before and afterwards.
@@ -147,10 +147,10 @@ pub enum Change {
         number: u32,
         operation: Box<OpenOperation>,
     },
-    /// The command that was opened under this number is complete, or given up.
+    /// The command with this number is complete, or given up.
     Closed {
         number: u32,
-        /// Bytes of the names of its tubes.
+        /// The length of the names of its tubes in bytes.
         names: usize,
     },
     /// A reply promises that this job is gone but its key is not: the log must store the key before the reply is sent.
@@ -160,7 +160,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The job that it happened to, while that is there.
+    /// Returns the slot of the changed job, if it still exists.
     pub fn slot(&self) -> Option<u32> {
         match *self {
             Change::Put(slot)
@@ -214,17 +214,17 @@ impl Change {
 }
 
 impl Engine {
-    /// Keeps a list of changes from now on, for a log.
+    /// Starts keeping a list of changes, for a log.
     pub fn keep_changes(&mut self) {
         self.news.changes = Some(VecDeque::new());
     }
 
-    /// Whether a log wants to know of changes.
+    /// Returns `true` if changes are kept for a log.
     pub(in crate::engine) fn is_logged(&self) -> bool {
         self.news.changes.is_some()
     }
 
-    /// The same of a change that is made only if there is a log.
+    /// Appends a change that is computed only if there is a log.
     #[inline(always)] // this runs at every step of a job's life
     pub(in crate::engine) fn changed_if(&mut self, change: impl FnOnce() -> Change) {
         if self.is_logged() {
@@ -239,20 +239,20 @@ impl Engine {
         }
     }
 
-    /// A change to a job for which nobody has taken the log's room. Without room it is left out, and nothing depends on
-    /// it: after a restart the job would come to the same end once more.
+    /// Appends a change to a job for which no log space was claimed. Without space it is omitted, and nothing depends
+    /// on it: after a restart the job would come to the same end again.
     pub(in crate::engine) fn changed_by_itself(&mut self, change: Change) {
         self.changed_claimed(change, false);
     }
 
-    /// The same if the log's room is not `claimed` already.
+    /// Appends a change, after claiming log space for it unless that is `claimed` already.
     pub(in crate::engine) fn changed_claimed(&mut self, change: Change, claimed: bool) {
         if claimed || self.claim_log_room(0) {
             self.changed(change);
         }
     }
 
-    /// Drops the pending changes of the job in `slot`, which is gone. Returns the bytes by which they made its
+    /// Drops the pending changes of the removed job in `slot`. Returns the bytes by which they made its
     /// [`Engine::logged_size`] larger, which the log does not learn.
     #[inline(always)] // without a log, there is nothing to do
     pub(in crate::engine) fn forget_changes(&mut self, slot: u32) -> isize {
@@ -274,7 +274,7 @@ impl Engine {
         growth
     }
 
-    /// A schedule has just put this copy of itself: the log stores both in one record.
+    /// Notes that a schedule has just put this copy of itself: the log stores both in one record.
     pub(in crate::engine) fn put_by_schedule(&mut self, slot: u32, schedule: u32) {
         let changes = self.news.changes.iter_mut().flatten().rev();
         if let Some(put) = changes.into_iter().find(|change| **change == Change::Put(slot)) {
@@ -282,7 +282,7 @@ impl Engine {
         }
     }
 
-    /// The next change that the log must have.
+    /// Returns the next change for the log.
     pub fn take_change(&mut self) -> Option<Change> {
         self.news.changes.as_mut()?.pop_front()
     }

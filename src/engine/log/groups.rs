@@ -1,7 +1,7 @@
-//! Groups of jobs that come back from a log.
+//! Restoring groups of jobs from a log.
 //!
-//! Owns what records say about them. Until [`Engine::finish_restore`] puts each job in its place, memberships are not
-//! counted and no wait is in a queue: a record may come behind those that depend on it. Must not be used afterwards.
+//! Owns the effects of their records. Until [`Engine::finish_restore`] puts each job in its place, memberships are not
+//! counted and no wait is in a queue: a record may follow those that depend on it. Must not be used afterwards.
 //!
 //! Touches: store, tubes.
 
@@ -22,7 +22,7 @@ impl Engine {
         known.unwrap_or_else(|| self.store.groups.insert(name, hash, GroupCount::default()))
     }
 
-    /// Ties the job in `slot` to the groups that its record names.
+    /// Ties the job in `slot` to the groups in its record.
     pub(in crate::engine) fn restore_ties(&mut self, slot: u32, ties: StoredTies) {
         let mut ties: Vec<_> = ties.iter().collect();
         // The last one becomes the first of the chain.
@@ -37,7 +37,7 @@ impl Engine {
         }
     }
 
-    /// The job in `slot` has no groups any more.
+    /// Removes the job in `slot` from its groups.
     pub(in crate::engine) fn forget_ties(&mut self, slot: u32) {
         if self.store.jobs.get(slot).is_tied() {
             self.store.groups.leave(slot);
@@ -46,7 +46,7 @@ impl Engine {
         }
     }
 
-    /// A record has changed the state of the job in `slot`, which waits for no group unless it is held.
+    /// Handles a record that changed the state of the job in `slot`, which waits for no group unless it is held.
     pub(in crate::engine) fn forget_waits(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.is_tied() && !matches!(job.state(), State::Held | State::Scheduled) {
@@ -56,7 +56,7 @@ impl Engine {
         }
     }
 
-    /// The log has this count of a group. Returns the number of the group, and whether the log had a record of it.
+    /// Restores this count of a group. Returns the number of the group, and whether the log had a record of it.
     pub fn restore_group(&mut self, name: &[u8], count: GroupCount) -> (u32, bool) {
         let number = self.restore_name(name);
         let group = self.store.groups.get_mut(number);
@@ -64,8 +64,8 @@ impl Engine {
         (number, std::mem::replace(&mut group.logged, true))
     }
 
-    /// Has the held jobs released whose groups say so, and removes groups that no job is tied to. `held`: all held jobs
-    /// by ID.
+    /// Releases held jobs whose waits have ended, and removes groups that no job is tied to. `held`: all held jobs by
+    /// ID.
     pub(in crate::engine) fn restore_held(&mut self, mut held: Vec<(u64, u32)>, now: Time) {
         held.sort_unstable();
         for (_, slot) in held {
@@ -76,13 +76,13 @@ impl Engine {
         }
         let mut next = self.store.groups.next_from(0);
         while let Some(number) = next {
-            // A start has no turns that could be too long.
+            // At startup, no turn is too long.
             let _ = self.release_some(number, Some(now));
             next = self.store.groups.next_from(number + 1);
         }
     }
 
-    /// Returns the group with this number, as the log must store it.
+    /// Returns the group with this number, as stored in the log.
     pub fn group_at(&self, number: u32) -> Option<LoggedGroup> {
         let group = self.store.groups.at(number)?;
         Some(LoggedGroup { number, name: group.name.clone(), count: group.count })

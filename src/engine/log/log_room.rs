@@ -1,11 +1,11 @@
-//! What the log can still take: the one place where the engine counts bytes of log.
+//! The log space: the only place where the engine counts bytes of log.
 //!
-//! Owns the budget that the log grants before each verb, and what a change counts for, which is never less than its
-//! records take. A verb claims its share before it changes anything, and is refused where there is none. Without a log,
-//! there is no end to it. Must not know records, segments or files: the log checks that the figures here cover its own.
+//! Owns the budget that the log grants before each verb, and the size that a change counts for, which is never less
+//! than its records take. A verb claims its share before it changes anything, and is refused if there is none. Without
+//! a log, the budget is unlimited. Must not know records, segments or files: the log checks that the figures here cover
+//! its own.
 //!
-//! Promises: P4, P16.
-//! Touches: news, store, tubes.
+//! Promises: P4, P16. Touches: news, store, tubes.
 
 use crate::engine::data::groups::end_size;
 use crate::engine::data::job::State;
@@ -14,53 +14,53 @@ use crate::engine::data::job_options::{CompletionPolicy, DedupKey, GroupTag, Job
 use crate::engine::data::time::Span;
 use crate::engine::Engine;
 
-/// Bytes for which a new job counts beside the name of its tube, its options and its body; its delete included, so that
-/// every job that was taken in can be deleted.
+/// Bytes that a new job counts for, in addition to the name of its tube, its options and its body; its delete is
+/// included, so that every accepted job can be deleted.
 pub const PUT_SIZE: u64 = 76;
 
-/// Bytes for which any other change to a job counts.
+/// Bytes that any other change to a job counts for.
 pub const CHANGE_SIZE: u64 = 45;
 
-/// Bytes for which the options of a job count beside its name and its reducer.
+/// Bytes that the options of a job count for, in addition to its name and its reducer.
 pub const OPTIONS_SIZE: usize = 68;
 
-/// Bytes for which a dead letter counts beside the name of the tube that it comes from.
+/// Bytes that a dead letter counts for, in addition to the name of its origin.
 pub const ORIGIN_SIZE: usize = 2;
 
-/// How much the log can still take. It is four figures, since one would break a promise. A change to a job that is
-/// there is never refused while the disk is well, however little is ready for new jobs, which must fit into segments
-/// that are made; many changes at once must leave the deletes their room; and ids run out apart from bytes.
+/// The remaining log space, in four figures, since one would break a promise. A change to an existing job is never
+/// refused while the disk works, however little space is left for new jobs, which must fit into existing segments; many
+/// changes at once must leave space for the deletes; and IDs run out independently of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogRoom {
     /// Bytes that new jobs and results may take.
     pub puts: u64,
-    /// Bytes that other changes may take. Deletes are always taken: their room was kept when the job was put.
+    /// Bytes that other changes may take. Deletes are always accepted: their space was reserved when the job was put.
     pub changes: u64,
-    /// Bytes of it that one command may take which changes many jobs, before it must come again for more.
+    /// Bytes of `changes` that one command for many jobs may take before it must request more.
     pub burst: u64,
-    /// The last id that may be given.
+    /// The last ID that may be assigned.
     pub ids: u64,
 }
 
 impl LogRoom {
-    /// Of a queue without a log.
+    /// The log space of a queue without a log.
     pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, burst: u64::MAX, ids: u64::MAX };
 }
 
 impl Engine {
-    /// How much the log can take until this is called again.
+    /// Sets the log space that may be used until the next call.
     pub fn set_log_room(&mut self, room: LogRoom) {
         self.news.room = room;
     }
 
-    /// Bytes that the log should have for whoever tries again what was refused just now; zero if nothing was refused
-    /// for want of them, or if the room of the log said so before.
+    /// Returns the bytes that the log should provide for a retry of the request that was just refused; 0 if none was
+    /// refused for lack of them, or if the log space had shown the lack before.
     pub fn take_lacking(&mut self) -> u64 {
         std::mem::take(&mut self.news.lacking)
     }
 
-    /// Claims room for a new job with so many bytes of name, options and body, and an id for it; false if there is
-    /// none.
+    /// Claims log space for a new job with this many bytes of name, options and body, and an ID for it. Returns `false`
+    /// if there is none.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
         if logged > self.news.room.puts {
@@ -79,7 +79,7 @@ impl Engine {
         PUT_SIZE + CHANGE_SIZE + self.logged_size(slot) as u64
     }
 
-    /// Claims room for writing down a job that no log knew until now; false if there is none.
+    /// Claims log space for a job that no log has yet. Returns `false` if there is none.
     pub(in crate::engine) fn claim_adoption(&mut self, slot: u32) -> bool {
         let logged = self.adoption_size(slot);
         let has_room = logged <= self.news.room.puts;
@@ -99,8 +99,8 @@ impl Engine {
         rest.is_some()
     }
 
-    /// Claims room for one change, to a job or with a name of `extra` bytes to a tube; false if there is none, and then
-    /// the change must not be made.
+    /// Claims log space for one change to a job, or to a tube with a name of `extra` bytes. Returns `false` if there is
+    /// none; then the change must not be made.
     pub fn claim_log_room(&mut self, extra: usize) -> bool {
         let rest = self.news.room.changes.checked_sub(CHANGE_SIZE + extra as u64);
         self.news.room.changes = rest.unwrap_or(self.news.room.changes);
@@ -114,20 +114,20 @@ impl Engine {
         claimed
     }
 
-    /// Bytes for which the groups of the job in `slot` count.
+    /// Returns the bytes that the groups of the job in `slot` count for.
     fn ties_size(&self, slot: u32) -> usize {
         let groups = &self.store.groups;
         let all = groups.of_member(slot).chain(groups.waits_of(slot).map(|wait| wait.group));
         all.map(|number| tie_size(groups.get(number).name.length())).sum()
     }
 
-    /// Bytes that the log must keep for the ends of members of groups, in addition to plain deletes.
+    /// Returns the bytes that the log must keep for the ends of members of groups, in addition to plain deletes.
     pub fn group_ends(&self) -> u64 {
         self.store.groups.ends()
     }
 
-    /// Bytes for which the job in `slot` counts: the name of its tube, its options and its body. They change with its
-    /// outcome only.
+    /// Returns the bytes that the job in `slot` counts for: the name of its tube, its options and its body. They change
+    /// with its outcome only.
     pub fn logged_size(&self, slot: u32) -> usize {
         let job = self.store.jobs.get(slot);
         let origin = if job.state() == State::Buried { self.store.origins.name(job.holder) } else { None };
@@ -149,24 +149,25 @@ impl Engine {
     }
 }
 
-/// Bytes for which a group counts that a job is a member of or waits for, if its name has this length.
+/// Returns the bytes that a membership in a group or a wait for it counts for, if its name has this length.
 pub(in crate::engine) const fn tie_size(name: usize) -> usize {
     6 + name
 }
 
-/// Bytes for which the record of a group counts beside its name.
+/// Bytes that the record of a group counts for, in addition to its name.
 pub const GROUP_SIZE: usize = 56;
 
 impl GroupTag {
-    /// Bytes for which the tag counts: each group may be new, and the end of a member takes more than a plain delete.
+    /// Returns the bytes that the tag counts for: each group may be new, and the end of a member takes more than a
+    /// plain delete.
     pub fn logged_size(&self) -> usize {
         let name = self.name.length();
         tie_size(name) + GROUP_SIZE + name + end_size(name) as usize
     }
 }
 
-/// Bytes for which the options of a schedule count, if its name, when it recurs and the names in its tags have so many
-/// bytes, and its copies are members of so many groups.
+/// Returns the bytes that the options of a schedule count for, if its name, its recurrence and the names in its tags
+/// have this total length, and its copies are members of this many groups.
 pub(in crate::engine) const fn logged_schedule(texts: usize, groups: usize) -> usize {
     OPTIONS_SIZE + 16 + texts + groups * tie_size(0)
 }
@@ -176,7 +177,7 @@ fn options_size(dedup_key: &DedupKey, reducer: Option<&[u8]>) -> usize {
     OPTIONS_SIZE + name + reducer.map_or(0, <[u8]>::len)
 }
 
-/// Bytes for which the options of a job count that is still to be made.
+/// Returns the bytes that the options of a new job count for.
 pub(in crate::engine) fn logged_options(options: &JobOptions) -> usize {
     let plain = options.dedup_key == DedupKey::None && options.ttl == Span::MAX && options.max_attempts == 0;
     let plain = plain && options.groups.is_empty();

@@ -1,6 +1,6 @@
-//! What the log must remember, and how a queue is rebuilt from it.
+//! The contents of the log, and how a queue is rebuilt from it.
 //!
-//! Owns its files. Imports the data alone: what a record means is the same for every verb.
+//! Owns its files. Imports only the data: a record has the same meaning for every verb.
 
 pub(super) mod change;
 pub(super) mod groups;

@@ -1,6 +1,6 @@
-//! What the engine has to say: to other clients, and to the log.
+//! The engine's output: events for other clients, and changes for the log.
 //!
-//! Owns both queues, and the room that the log has granted. Must not know who reads them.
+//! Owns both queues, and the granted log space. Must not know what reads them.
 
 use std::collections::VecDeque;
 
@@ -11,10 +11,10 @@ use crate::engine::data::event::Event;
 #[derive(Debug)]
 pub struct News {
     pub(in crate::engine) events: VecDeque<Event>,
-    /// None if nobody keeps a log.
+    /// `None` without a log.
     pub(in crate::engine) changes: Option<VecDeque<Change>>,
     pub(in crate::engine) room: LogRoom,
-    /// Bytes of the log that a verb lacked and could not have asked for before.
+    /// Bytes of log that a verb lacked and could not have requested before.
     pub(in crate::engine) lacking: u64,
 }
 

@@ -1,10 +1,9 @@
-//! Commands about many jobs that the log knows to be in progress, so that a crash does not leave them half done.
+//! Commands about many jobs that the log has in progress, so that a crash does not leave them half done.
 //!
-//! Owns which of them are open. A restart completes these as if their clients had hung up. Must not carry them out: the
-//! verbs do.
+//! Owns which of them are open. A restart completes these as if their clients had disconnected. Must not execute them:
+//! the verbs do.
 //!
-//! Promises: P15.
-//! Touches: agenda, tubes.
+//! Promises: P15. Touches: agenda, tubes.
 
 use crate::engine::data::deferred::Deferred;
 use crate::engine::data::operations::{OpenOperation, MOST_OPEN};
@@ -12,8 +11,8 @@ use crate::engine::log::change::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Has the log know that an operation is in progress. Returns its number there, or `None` without a log or without
-    /// room in it.
+    /// Records in the log that an operation is in progress. Returns its number there, or `None` without a log or
+    /// without log space.
     pub(in crate::engine) fn open_operation(&mut self, operation: OpenOperation) -> Option<u32> {
         if !self.is_logged() {
             return None;
@@ -27,7 +26,7 @@ impl Engine {
         Some(number)
     }
 
-    /// An operation is complete, or is given up. Does nothing if the log does not know it.
+    /// Records that an operation is complete, or given up. Does nothing if the log has no record of it.
     pub(in crate::engine) fn close_operation(&mut self, open: &mut Option<u32>) {
         let Some(number) = open.take() else { return };
         if let Some(operation) = self.agenda.open.remove(&number) {
@@ -35,7 +34,7 @@ impl Engine {
         }
     }
 
-    /// So many jobs are still to be moved by an operation.
+    /// Records that an operation still has to move this many jobs.
     pub(in crate::engine) fn operation_goes_on(&mut self, open: Option<u32>, left: u64) {
         if let Some(operation) = open.and_then(|number| self.agenda.open.get_mut(&number)) {
             operation.bound = left;
@@ -47,22 +46,23 @@ impl Engine {
         self.agenda.open.get(&number)
     }
 
-    /// Returns all operations in progress that the log knows.
+    /// All operations in progress that the log has.
     pub fn open_operations(&self) -> impl Iterator<Item = &OpenOperation> {
         self.agenda.open.values()
     }
 
-    /// By the log, this operation was in progress. Returns the bytes of the names of the one that had this number.
+    /// Restores an operation in progress from the log. Returns the length of the names of the previous operation with
+    /// this number.
     pub fn restore_operation(&mut self, number: u32, operation: OpenOperation) -> Option<usize> {
         self.agenda.open.insert(number, operation).map(|before| before.names())
     }
 
-    /// By the log, an operation was complete. Returns the bytes of its names.
+    /// Restores the end of an operation from the log. Returns the length of its names.
     pub fn restore_closed(&mut self, number: u32) -> Option<usize> {
         self.agenda.open.remove(&number).map(|operation| operation.names())
     }
 
-    /// By the log, a job went from one tube to another; operations that move such jobs have one less to move.
+    /// Restores the move of a job from the log; operations that move such jobs have one less to move.
     pub(in crate::engine) fn restore_progress(&mut self, from: u32, to: &[u8]) {
         if self.agenda.open.is_empty() {
             return;
@@ -75,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// Has all that were in progress completed in the next turns.
+    /// Makes the next turns complete all operations in progress.
     pub(in crate::engine) fn resume_operations(&mut self) {
         let open = self.agenda.open.iter().map(|(&number, operation)| operation.clone().resume(number));
         self.agenda.deferred.extend(open.map(Deferred::LongCommand));

@@ -1,6 +1,6 @@
-//! Bringing a queue back from its log.
+//! Restoring a queue from its log.
 //!
-//! Owns the time before the first verb: jobs are known by id and stand in no queue, records change them in the order in
+//! Owns the time before the first verb: jobs are found by ID and are in no queue, records change them in the order in
 //! which they were written, and [`Engine::finish_restore`] puts each in its place. Must not be used afterwards.
 //!
 //! Touches: store, tubes.
@@ -17,21 +17,21 @@ use crate::engine::data::time::{Span, Time};
 use crate::engine::data::tube::Pause;
 use crate::engine::{Engine, NOBODY};
 
-/// Where a job stands that went to another tube.
+/// The state of a job that was moved to another tube.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MovedJob<'a> {
     pub pri: Priority,
     pub delay: Span,
-    /// Delayed: when the delay ends. Buried: its place in the order of burying.
+    /// Delayed: when the delay ends. Buried: its rank in the order of burying.
     pub due: Time,
     pub state: State,
-    /// Buried: the tube that it is a dead letter of.
+    /// Buried: the origin of a dead letter.
     pub dead_from: Option<&'a [u8]>,
 }
 
 impl Engine {
-    /// Takes in a job, or a newer description of one. Returns its slot, and, if it was known, what its
-    /// [`Engine::logged_size`] was. With `body`, its bytes are in there, and `found` has none.
+    /// Restores a job, or a newer description of one. Returns its slot, and its previous [`Engine::logged_size`] if it
+    /// was known. With `body`, the bytes are in `body`, not in `found`.
     pub fn restore_job(&mut self, found: &StoredJob, body: Option<Body>) -> (u32, Option<usize>) {
         // Most are new, and newer than all before.
         let known = if found.id.0 > self.store.last_id { None } else { self.store.jobs.find(found.id) };
@@ -67,8 +67,7 @@ impl Engine {
         (slot, before)
     }
 
-    /// Something happened to a job; nothing, if it is not known. Returns its slot and its [`Engine::logged_size`]
-    /// before.
+    /// Restores a change to a job, if the job is known. Returns its slot and its previous [`Engine::logged_size`].
     pub fn restore_change(&mut self, id: JobId, change: StoredChange) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         let before = self.logged_size(slot);
@@ -88,10 +87,10 @@ impl Engine {
             _ => {}
         }
         match job.state() {
-            // That is for good: the record is read a second time, as the one of the outcome will be.
+            // This state is final: the record is read a second time, as that of the outcome will be.
             State::Finished | State::Scheduled => return,
             State::Reserved => {}
-            // The log does not know every reservation, and the same record may be read twice.
+            // The log does not contain every reservation, and a record may be read twice.
             State::Ready | State::Delayed | State::Buried | State::Held => {
                 self.forget_origin(slot);
                 self.store.jobs.get_mut(slot).transition(Cause::ReserveJob);
@@ -141,7 +140,8 @@ impl Engine {
         }
     }
 
-    /// A job went to another tube, where it stands so. Returns its slot and its [`Engine::logged_size`] before.
+    /// Restores a job's move to another tube, and its state there. Returns its slot and its previous
+    /// [`Engine::logged_size`].
     pub fn restore_move(&mut self, id: JobId, tube: &[u8], to: &MovedJob) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         if matches!(self.store.jobs.get(slot).state(), State::Finished | State::Scheduled) {
@@ -172,7 +172,7 @@ impl Engine {
         Some((slot, before))
     }
 
-    /// It is known why a job failed. Returns its slot and its [`Engine::logged_size`] before.
+    /// Restores the reason of a job's failure. Returns its slot and its previous [`Engine::logged_size`].
     pub fn restore_reason(&mut self, id: JobId, reason: &[u8]) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Scheduled)?;
         let before = self.logged_size(slot);
@@ -181,8 +181,8 @@ impl Engine {
         Some((slot, before))
     }
 
-    /// A worker said how a job went: well or badly, or so that it is to be tried again. Returns its slot and its
-    /// [`Engine::logged_size`] before.
+    /// Restores the outcome of a job: success, failure, or a failed try (`None`). Returns its slot and its previous
+    /// [`Engine::logged_size`].
     pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         let before = self.logged_size(slot);
@@ -210,7 +210,7 @@ impl Engine {
         Some((slot, before))
     }
 
-    /// A job was deleted. Returns where it was, and what its [`Engine::logged_size`] was.
+    /// Restores a delete. Returns the slot of the job, and its previous [`Engine::logged_size`].
     pub fn restore_delete(&mut self, id: JobId) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         let size = self.logged_size(slot);
@@ -229,7 +229,8 @@ impl Engine {
         }
     }
 
-    /// A tube was paused, or its pause ended if `length` is zero. Returns its number, and whether it was paused before.
+    /// Restores a pause, or its end if `length` is zero. Returns the number of the tube, and whether it was paused
+    /// before.
     pub fn restore_pause(&mut self, name: &[u8], length: Span, until: Time) -> (u32, bool) {
         let number = self.open_tube_unlimited(name);
         let before = self.tubes.get(number).pause.is_some();
@@ -238,8 +239,8 @@ impl Engine {
         (number, before)
     }
 
-    /// Puts every job in its place: delays, pauses and keys that are over by `now` are over. No id up to `last_id` is
-    /// given again.
+    /// Puts every job in its place, and ends delays, pauses and keys whose time is over by `now`. No ID up to `last_id`
+    /// is assigned again.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.store.last_id = self.store.last_id.max(last_id);
         let (mut buried, mut started, mut held) = (Vec::new(), Vec::new(), Vec::new());
@@ -272,7 +273,7 @@ impl Engine {
                 _ => self.enter(slot),
             }
         }
-        // They have their places in the order of their starts.
+        // Their ranks follow the order of their starts.
         started.sort_unstable();
         started.into_iter().for_each(|(.., slot)| self.enter(slot));
         buried.sort_unstable();
@@ -296,8 +297,8 @@ impl Engine {
         self.resume_operations();
     }
 
-    /// A delay is never longer than it was meant to be, whatever the wall clock says after the restart: a machine
-    /// without a clock battery starts in 1970. But a start that was given as a moment is just that.
+    /// Limits a delay to its full length, whatever the wall clock says after the restart: a machine without a clock
+    /// battery starts in 1970. A requested start time is not changed.
     fn restore_delay(&mut self, slot: u32, now: Time) {
         let fixed = self.extras(self.store.jobs.get(slot)).is_some_and(|extras| extras.start().is_some());
         let job = self.store.jobs.get_mut(slot);

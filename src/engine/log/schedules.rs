@@ -1,7 +1,7 @@
 //! Schedules in a log.
 //!
-//! Owns how the log stores them and how they come back: the options of a schedule's job are those of its copies. Must
-//! not decide when they are due.
+//! Owns how the log stores and restores them: the options of a schedule's job are those of its copies. Must not decide
+//! when they are due.
 //!
 //! Touches: store.
 
@@ -21,12 +21,12 @@ pub const RUN_SIZE: usize = 24;
 const _: () = assert!(RUN_SIZE as u64 <= CHANGE_SIZE, "the engine counts enough");
 
 impl Engine {
-    /// The schedule with the job in `slot`, if this is one.
+    /// Returns the schedule of this job, if the job is one.
     pub fn schedule_of(&self, job: &Job) -> Option<&Schedule> {
         (job.state() == State::Scheduled && job.holder != NIL).then(|| self.store.schedules.get(job.holder))
     }
 
-    /// The options of a schedule's job.
+    /// Returns the options of a schedule's job.
     pub(in crate::engine) fn stored_schedule(&self, job: &Job) -> StoredOptions<'_> {
         let schedule = self.store.schedules.get(job.holder);
         let tags = schedule.tags().unwrap_or(CopyTags::NONE);
@@ -51,7 +51,7 @@ impl Engine {
         }
     }
 
-    /// Bytes for which the options of a schedule's job count.
+    /// Returns the bytes that the options of a schedule's job count for.
     pub(in crate::engine) fn schedule_size(&self, job: &Job) -> usize {
         let schedule = self.store.schedules.get(job.holder);
         logged_schedule(schedule.texts(), schedule.tags().map_or(0, |tags| tags.groups.len()))
@@ -92,7 +92,7 @@ impl Engine {
         self.store.jobs.get_mut(slot).holder = number;
     }
 
-    /// What a copy's record or a skipped time says about its schedule.
+    /// Restores the state of a schedule from the record of a copy or of a skipped time.
     pub(in crate::engine) fn restore_run(&mut self, slot: u32, next: Time, count: RunCount) {
         let job = self.store.jobs.get_mut(slot);
         if job.state() == State::Scheduled {
@@ -101,14 +101,14 @@ impl Engine {
         }
     }
 
-    /// What the record of a copy says about its schedule, the job in `slot`.
+    /// Returns what the record of a copy contains about its schedule, the job in `slot`.
     pub fn stored_run(&self, slot: u32) -> (JobId, StoredChange) {
         let job = self.store.jobs.get(slot);
         let count = self.store.schedules.get(job.holder).count;
         (job.id, StoredChange::Scheduled { due: job.due, count })
     }
 
-    /// If the clock was set back, the job in `slot`, a schedule, must not wait until it is where it was.
+    /// Limits the wait of the schedule in `slot`, in case the clock was set back.
     pub(in crate::engine) fn bound_schedule(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
         let recurrence = self.store.schedules.get(job.holder).recurrence();

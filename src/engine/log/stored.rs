@@ -1,6 +1,7 @@
-//! What a log remembers of a job: the same words for the change, for its record, and for the job that comes back.
+//! The log's view of a job: common types for the change, for its record, and for the restored job.
 //!
-//! Owns those words, and how a job is put into them. `restore` takes them back. Must not know records or their bytes.
+//! Owns those types, and the conversion of a job to them. `restore` converts them back. Must not know records or their
+//! bytes.
 //!
 //! Touches: store.
 
@@ -29,26 +30,26 @@ pub struct StoredJob<'a> {
     pub created: Time,
     /// Reserved only if it is leased, since no client survives a restart.
     pub state: State,
-    /// Delayed: when the delay ends. Buried: its place in the order of burying. Leased: when that ends.
+    /// Delayed: when the delay ends. Buried: its rank in the order of burying. Leased: when the lease ends.
     pub due: Time,
     pub history: History,
     pub fails: u8,
-    /// Buried: the tube that it is a dead letter of.
+    /// Buried: the origin of a dead letter.
     pub dead_from: Option<&'a [u8]>,
-    /// Its bytes, and behind them its result if it is over.
+    /// Its bytes, followed by its result if it is finished.
     pub body: &'a [u8],
     pub options: Option<StoredOptions<'a>>,
 }
 
-/// What happened to a job after it was written down. Counts are how often it has happened by now, so that it does no
-/// harm to read the same twice.
+/// A change to a stored job. Each count is the total number of such events, so that reading a record twice does no
+/// harm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoredChange {
-    /// Reserved, by a client that will not be there when this is read.
+    /// Reserved, by a client that does not survive a restart.
     Reserve(u32),
     Expire(u32),
     Kick(u32),
-    /// Leased until then: the count is that of reservations.
+    /// Leased until this time; the count is the number of reservations.
     Lease(u32, Time),
     Release {
         pri: Priority,
@@ -60,84 +61,85 @@ pub enum StoredChange {
     },
     Bury {
         pri: Priority,
-        /// Its place in the order of burying.
+        /// Its rank in the order of burying.
         order: u64,
         count: u32,
         fails: u8,
     },
-    /// Lost or released, so often since it was kicked; a delay of zero leaves that as it was, and the job ready.
+    /// Lost or released, with the number of failed tries since it was kicked; with a zero delay, the stored delay is
+    /// unchanged and the job ready.
     Retry {
         fails: u8,
         delay: Span,
         due: Time,
     },
     Priority(Priority),
-    /// A schedule is due at this time next.
+    /// A schedule is due next at this time.
     Scheduled {
         due: Time,
         count: RunCount,
     },
 }
 
-/// What a log has to remember of a job's options, and of what came of them.
+/// The options of a job that a log stores, and their state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredOptions<'a> {
-    /// When a schedule recurs and what it has counted; its other options are those of its copies.
+    /// When a schedule recurs, and its counts; its other options are those of its copies.
     pub schedule: Option<StoredSchedule<'a>>,
-    /// What becomes of the job when it is done.
+    /// What happens to the job when it is completed.
     pub completion: CompletionPolicy,
-    /// What no other job may share.
+    /// The key that no other job may share.
     pub dedup_key: StoredKey<'a>,
     pub ttl: Span,
     pub expires: Time,
-    /// When it was to become ready; [`Time::NEVER`] if that was not said.
+    /// The requested start time; [`Time::NEVER`] if there was none.
     pub start: Time,
-    /// Its place among jobs of its priority from its start on; zero before.
+    /// Its rank among jobs of its priority from its start on; 0 before.
     pub order: u64,
-    /// How often it may be reserved; zero means without end.
+    /// The maximum number of reservations; 0: unlimited.
     pub max_attempts: u8,
-    /// With how many failures it has failed for good; zero means one.
+    /// The number of failures after which it fails permanently; 0 means 1.
     pub max_fails: u8,
-    /// Over: whether it is done, and where in its body the result begins.
+    /// Finished: whether it succeeded, and the offset of the result in its body.
     pub outcome: Option<(bool, u32)>,
-    /// Bytes that go with it to its worker.
+    /// The bytes that are sent to its worker in addition to the body.
     pub reducer: Option<&'a [u8]>,
     /// Seconds for which its name outlives it.
     pub keep: u32,
     /// Seconds of the delay after the first lost try.
     pub backoff: u32,
-    /// The key that bounds how many are reserved, and the bound.
+    /// The key that limits the number of reserved jobs, and the limit.
     pub concurrency: (StoredKey<'a>, u32),
-    /// Why it failed last; empty if that is not known.
+    /// The reason of its last failure; empty if unknown.
     pub reason: &'a [u8],
     /// The groups that it is a member of or waits for.
     pub ties: StoredTies<'a>,
 }
 
-/// When a schedule recurs, and what it has counted.
+/// When a schedule recurs, and its counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredSchedule<'a> {
-    /// The text that [`Recurrence::parse`](crate::engine::Recurrence::parse) reads.
+    /// The text for [`Recurrence::parse`](crate::engine::Recurrence::parse).
     pub when: &'a [u8],
-    /// When it is due next.
+    /// The time at which it is due next.
     pub due: Time,
     pub count: RunCount,
 }
 
-/// The groups of a job: of one in the queue, or from a log.
+/// The groups of a job, either in the queue or from a log.
 #[derive(Clone, Copy)]
 pub enum StoredTies<'a> {
-    /// A job that is tied to no group.
+    /// The job is tied to no group.
     None,
-    /// Those of the copies of a schedule.
+    /// The groups of the copies of a schedule.
     Tags(&'a [GroupTag]),
-    /// Those of the job in this slot.
+    /// The groups of the job in this slot.
     Kept(&'a Groups, u32),
-    /// Their bytes in a record, and how to read them.
+    /// The bytes of the groups in a record, and the function that reads them.
     Read(&'a [u8], ReadTie),
 }
 
-/// Reads the next group from bytes, and returns what is behind it.
+/// Reads the next group from bytes, and returns the remaining bytes.
 pub type ReadTie = for<'a> fn(&'a [u8]) -> Option<(StoredTie<'a>, &'a [u8])>;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -150,7 +152,7 @@ pub struct StoredTie<'a> {
 }
 
 impl<'a> StoredTies<'a> {
-    /// The groups, members first; those that the job no longer waits for are left out.
+    /// The groups, members first, without those that the job no longer waits for.
     pub fn iter(self) -> Box<dyn Iterator<Item = StoredTie<'a>> + 'a> {
         match self {
             StoredTies::None => Box::new(std::iter::empty()),
@@ -192,7 +194,7 @@ impl fmt::Debug for StoredTies<'_> {
     }
 }
 
-/// A [`DedupKey`] that is borrowed from a job or from a record.
+/// A [`DedupKey`] borrowed from a job or from a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoredKey<'a> {
     None,
@@ -200,9 +202,9 @@ pub enum StoredKey<'a> {
     Name(&'a [u8]),
     /// A name in its tube, from a job.
     Kept(&'a Name),
-    /// Its body in its tube.
+    /// The body of the job, in its tube.
     Body,
-    /// A number that no other job may have.
+    /// A unique number of the job.
     Id([u8; 16]),
 }
 
@@ -230,7 +232,7 @@ impl StoredKey<'_> {
 }
 
 impl Engine {
-    /// A job as it is; one that a client has reserved as ready.
+    /// Returns a job in its current state; a job that a client has reserved is stored as ready.
     pub fn stored_job<'a>(&'a self, job: JobView<'a>) -> StoredJob<'a> {
         StoredJob {
             id: job.id,
@@ -252,7 +254,7 @@ impl Engine {
         }
     }
 
-    /// The tube that a job is a dead letter of, if it is one.
+    /// Returns the origin of a dead letter.
     pub fn dead_from(&self, job: &Job) -> Option<&[u8]> {
         if job.state() == State::Buried {
             self.store.origins.name(job.holder)
@@ -261,7 +263,7 @@ impl Engine {
         }
     }
 
-    /// What a change has made of its job; none if the change is of another kind.
+    /// Returns the effect of a change on its job; `None` for other kinds of changes.
     pub fn stored_change(&self, change: &Change) -> Option<(JobId, StoredChange)> {
         let job = self.store.jobs.get(change.slot()?);
         let (pri, due) = (job.pri, job.due);
@@ -286,7 +288,7 @@ impl Engine {
         Some((job.id, stored))
     }
 
-    /// The options of a job, and what came of them so far.
+    /// Returns the options of a job, and their state.
     pub fn stored_options(&self, job: &Job) -> Option<StoredOptions<'_>> {
         if job.state() == State::Scheduled {
             return Some(self.stored_schedule(job));
@@ -323,7 +325,7 @@ impl Engine {
         slot.map_or(StoredTies::None, |slot| StoredTies::Kept(&self.store.groups, slot))
     }
 
-    /// Gives a job from a log, which has no extras, the options that it had.
+    /// Sets the options of a job from a log, which has no extras.
     pub(in crate::engine) fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
         if let Some(schedule) = &options.schedule {
             return self.restore_schedule(slot, options, schedule);
