@@ -1,8 +1,8 @@
-//! How old the oldest job in a state is, of a tube or of the whole queue.
+//! The age of the oldest job in a state, of a tube or of the whole queue.
 //!
-//! Owns the search. A tube, and the queue, have an id below which there is no such job; the search raises this bound as
-//! it goes, so that it may stop anywhere, and what was passed once is never passed again. Must not change anything but
-//! the bound and the steps that are left.
+//! Owns the search. A tube, and the queue, have an ID below which there is no such job; the search raises this bound as
+//! it proceeds, so that it may stop anywhere, and skipped IDs are never checked again. Must not change anything but the
+//! bound and the remaining steps.
 //!
 //! Touches: agenda, store, tubes.
 
@@ -12,10 +12,10 @@ use crate::engine::data::time::{Span, Time};
 use crate::engine::data::tube::OldestIds;
 use crate::engine::Engine;
 
-/// The states whose oldest jobs are looked for, in the places that [`OldestIds`] gives them.
+/// The states whose oldest jobs are searched, in the order of [`OldestIds`].
 const STATES: [State; 3] = [State::Ready, State::Delayed, State::Buried];
 
-/// A queue is looked through if it has no more jobs than this.
+/// The maximum number of jobs in a queue that is searched as a whole.
 const SHORT: usize = 128;
 
 /// A search for the oldest ready, the oldest delayed and the oldest buried job.
@@ -23,9 +23,10 @@ const SHORT: usize = 128;
 pub struct FindOldest {
     /// The tube; `None` for the whole queue.
     tube: Option<Box<[u8]>>,
-    /// When the jobs that were found were put.
+    /// The times at which the found jobs were put.
     found: Vec<Option<Time>>,
-    /// A walk over all jobs, where ids are so far apart that it is shorter: the next slot, and the smallest id so far.
+    /// A walk over all jobs, used where it is shorter because IDs are sparse: the next slot, and the smallest ID so
+    /// far.
     walk: Option<(u32, u64)>,
 }
 
@@ -50,7 +51,7 @@ impl FindOldest {
 }
 
 impl Engine {
-    /// Goes on with the search. A tube that does not exist has no jobs.
+    /// Continues the search. A tube that does not exist has no jobs.
     pub fn find_oldest(&mut self, find: &mut FindOldest) -> Progress {
         while find.found.len() < STATES.len() {
             if self.agenda.steps.are_used_up() {
@@ -75,8 +76,8 @@ impl Engine {
         Progress::Done
     }
 
-    /// When the oldest job was put that is in this tube, if one is meant, and in the state with this place; `None`
-    /// while the search is not over.
+    /// Returns when the oldest job in the state with this place was put, in the tube with this number or in all tubes;
+    /// `None` if the search is unfinished.
     fn oldest_of(&mut self, number: Option<u32>, place: usize, walk: &mut Option<(u32, u64)>) -> Option<Option<Time>> {
         let state = STATES[place];
         if self.count_of(number, state) == 0 {
@@ -90,7 +91,7 @@ impl Engine {
         }
         loop {
             let bound = self.bounds(number)[place];
-            // Ids that are few and far between take longer to pass than all jobs.
+            // Passing sparse IDs takes longer than passing all jobs.
             let rows = self.store.last_id.saturating_sub(bound) / 16;
             if walk.is_some() || rows > u64::from(self.store.jobs.end()) {
                 return self.walk_for_oldest(number, place, walk);
@@ -105,7 +106,7 @@ impl Engine {
             });
             let found = found.map(|slot| self.store.jobs.get(slot)).map(|job| (job.id.0, job.created));
             self.agenda.steps.take(looked);
-            // Otherwise goes on behind the last id of the row.
+            // Otherwise the search continues after the last ID of the row.
             self.bounds(number)[place] = found.map_or((bound.max(1) | 15) + 1, |(id, _)| id);
             if let Some((_, put)) = found {
                 return Some(Some(put));
@@ -113,7 +114,7 @@ impl Engine {
         }
     }
 
-    /// The oldest job of the tube in this state, if its own queue gives it at little cost.
+    /// Returns the oldest job of the tube in this state, if its own queue finds it at little cost.
     fn oldest_in_queue(&mut self, number: u32, state: State) -> Option<u32> {
         let tube = self.tubes.get(number);
         let (slot, looked) = match state {
@@ -134,7 +135,7 @@ impl Engine {
         Some(slot)
     }
 
-    /// Looks at all jobs. The bound stays where it is: older jobs may enter the state meanwhile.
+    /// Checks all jobs. The bound stays where it is: older jobs may enter the state meanwhile.
     fn walk_for_oldest(
         &mut self,
         number: Option<u32>,

@@ -1,8 +1,8 @@
-//! Looking through buried jobs, of one tube or of all.
+//! Walking over buried jobs, of one tube or of all.
 //!
 //! Owns the order of the search, whose cost is that of the tubes and the buried jobs where these are few, and otherwise
 //! that of one pass over all jobs. Jobs that are buried meanwhile may be seen or not, all others once. Must not change
-//! anything but the steps that are left.
+//! anything but the remaining steps.
 //!
 //! Touches: agenda, store, tubes.
 
@@ -13,18 +13,18 @@ use crate::engine::Engine;
 /// A tube with at most this many buried jobs is read from its own queue.
 const SHORT: usize = 512;
 
-/// A search that goes on from turn to turn.
+/// A search that continues from turn to turn.
 #[derive(Debug)]
 pub struct BuriedWalk {
     /// The tube; `None` for all.
     tube: Option<Box<[u8]>>,
-    /// The number of the next tube to look at, or `None` once all were.
+    /// The number of the next tube to check, or `None` after the last one.
     next_tube: Option<u32>,
     /// Jobs of the last short queue, the next one at the end.
     ids: Vec<JobId>,
     /// The numbers of the tubes with long queues, in ascending order, whose jobs are found among all jobs.
     long: Vec<u32>,
-    /// The next slot of the store to look at.
+    /// The next slot of the store to check.
     from: u32,
 }
 
@@ -34,7 +34,7 @@ impl BuriedWalk {
         BuriedWalk { tube, next_tube: Some(0), ids: Vec::new(), long: Vec::new(), from: 0 }
     }
 
-    /// Returns the bytes of memory that it occupies beside itself.
+    /// Returns the bytes of memory besides the value itself.
     pub fn footprint(&self) -> u64 {
         let name = self.tube.as_ref().map_or(0, |name| name.len());
         (name + self.ids.capacity() * size_of::<JobId>() + self.long.capacity() * 4) as u64
@@ -79,7 +79,7 @@ impl Engine {
         }
     }
 
-    /// Turns to the tube with this number, or to the only one.
+    /// Continues with the tube with this number, or with the only one.
     fn next_tube_of(&mut self, walk: &mut BuriedWalk, number: u32) {
         let (number, next) = match &walk.tube {
             Some(name) => (self.tubes.find(name), None),

@@ -1,6 +1,6 @@
-//! Looking through the clients.
+//! Figures of connections.
 //!
-//! Owns what the queue knows about a connection. Must not change anything but the steps that are left.
+//! Owns the walk over clients, and the queue's view of a connection. Must not change anything but the remaining steps.
 //!
 //! Touches: agenda, clients, store, tubes.
 
@@ -12,13 +12,13 @@ use crate::engine::data::steps::Progress;
 use crate::engine::data::time::{Span, Time};
 use crate::engine::Engine;
 
-/// Watched tubes that are shown of one client, and considered when it is decided who may see the client.
+/// The maximum number of watched tubes that are shown of one client, and that determine which users may see the client.
 pub const SHOWN_TUBES: usize = 16;
 
-/// Steps of a client, beside one for each 64 bytes.
+/// Steps per client, in addition to one per 64 bytes.
 const CLIENT: u64 = 4;
 
-/// What the queue knows about a connection.
+/// The queue's view of a connection.
 #[derive(Debug)]
 pub struct ClientStats<'a> {
     pub client: ClientId,
@@ -41,8 +41,8 @@ pub struct ClientStats<'a> {
 }
 
 impl Engine {
-    /// Shows all connections from the client number `from` on, in no useful order, and the leases. What is done with
-    /// each says how many bytes came of it.
+    /// Passes all connections from the client number `from` on, in no useful order, and the leases, to `each`, which
+    /// returns the number of bytes that it wrote.
     pub fn walk_clients(
         &mut self,
         from: &mut u32,
@@ -60,7 +60,8 @@ impl Engine {
         Progress::Done
     }
 
-    /// The figures of the client with this number, if it is connected, or those of the leases, if there are any.
+    /// Returns the figures of the client with this number, if it is connected, or those of the leases, if there are
+    /// any.
     pub fn client_stats(&self, number: u32, now: Time) -> Option<ClientStats<'_>> {
         let state = self.clients.get(number).filter(|state| state.leaving.is_none())?;
         let ClientState { connection, used, watched, connected, heard, .. } = state;

@@ -1,7 +1,7 @@
-//! Pages of the ids of a tube's jobs in one state.
+//! Pages of the IDs of a tube's jobs in one state.
 //!
-//! Owns how such a page is found at a cost that goes by the page: whichever costs least of the tube's own queue, the
-//! table of ids, and the store of jobs. Must not change anything but the steps that are left.
+//! Owns the search for such a page, at a cost proportional to the page: it uses the cheapest of the tube's own queue,
+//! the table of IDs, and the store of jobs. Must not change anything but the remaining steps.
 //!
 //! Touches: agenda, store, tubes.
 
@@ -10,14 +10,14 @@ use crate::engine::data::smallest::Smallest;
 use crate::engine::data::steps::Progress;
 use crate::engine::Engine;
 
-/// A queue of so many is looked through as a whole.
+/// The maximum size of a queue that is searched as a whole.
 const SHORT: u64 = 512;
 
 #[derive(Debug)]
 pub struct IdPage {
     pub tube: Box<[u8]>,
     state: State,
-    /// Ids above this one, which grows as the table of ids is gone through.
+    /// Only IDs above this one, which grows during the walk over the table of IDs.
     above: u64,
     limit: usize,
     found: Vec<JobId>,
@@ -26,7 +26,7 @@ pub struct IdPage {
 }
 
 impl IdPage {
-    /// The first `limit` ids above this one, which is at most 1,000.
+    /// The first `limit` IDs, at most 1,000, above this one.
     pub fn new(tube: Box<[u8]>, state: State, above: u64, limit: usize) -> IdPage {
         IdPage { tube, state, above, limit, found: Vec::new(), smallest: None, from: 0 }
     }
@@ -37,7 +37,7 @@ impl IdPage {
 }
 
 impl Engine {
-    /// Finds the page, or a part of it that the steps suffice for. None if there is no such tube.
+    /// Finds the page, or as much of it as the steps suffice for. Returns `None` if there is no such tube.
     pub fn list_ids(&mut self, page: &mut IdPage) -> Option<(Progress, Vec<JobId>)> {
         let number = self.tubes.find(&page.tube)?;
         let count = self.tubes.get_mut(number).counts.sum(&[page.state]);
@@ -50,7 +50,7 @@ impl Engine {
                 return Some((Progress::Done, ids));
             }
         }
-        // Ids that are few and far between take longer to pass than all jobs.
+        // Passing sparse IDs takes longer than passing all jobs.
         let rows = self.store.last_id.saturating_sub(page.above) / 16;
         if page.smallest.is_none() && rows <= u64::from(self.store.jobs.end()) {
             return Some(self.page_by_id(number, page));
@@ -58,7 +58,7 @@ impl Engine {
         Some(self.page_by_slot(number, page))
     }
 
-    /// Out of the tube's own queue, if all such jobs stand there.
+    /// Returns the page from the tube's own queue, if all such jobs are in that queue.
     fn short_page(&self, number: u32, page: &IdPage) -> Option<Vec<JobId>> {
         let tube = self.tubes.get(number);
         let id = |slot: u32| self.store.jobs.get(slot).id;

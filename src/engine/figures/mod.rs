@@ -1,6 +1,6 @@
 //! What the queue shows of itself: statistics and pages of lists.
 //!
-//! Owns its files. Changes nothing but the steps that a page takes.
+//! Owns its files. Changes nothing but the remaining steps.
 
 pub(super) mod ages;
 pub(super) mod buried;

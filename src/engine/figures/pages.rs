@@ -1,7 +1,7 @@
-//! Looking through many jobs, tubes or watches, a part at a time.
+//! Walking over many jobs, tubes or watches, a part at a time.
 //!
-//! Owns the order of listings. A walk goes on in as many turns as it needs; what comes or goes meanwhile may be seen or
-//! not, and everything else is seen once. Must not change anything but the steps that are left.
+//! Owns the order of listings. A walk continues for as many turns as it needs; items that come or go meanwhile may be
+//! seen or not, and all others are seen once. Must not change anything but the remaining steps.
 //!
 //! Touches: agenda, clients, store, tubes.
 
@@ -16,11 +16,11 @@ use crate::engine::data::steps::Progress;
 use crate::engine::data::time::Time;
 use crate::engine::Engine;
 
-/// Steps of a line of a list, beside one for each 64 bytes.
+/// Steps per line of a list, in addition to one per 64 bytes.
 const LINE: u64 = 4;
 
-/// A stretch of the jobs of one tube that are in one state, in the order in which they become a worker's: the smallest
-/// priority first, and of one priority the one that is due first.
+/// A range of the jobs of one tube in one state, in the order in which workers get them: the smallest priority first,
+/// and among equal priorities the one that is due first.
 #[derive(Debug)]
 pub struct JobPage {
     state: State,
@@ -30,7 +30,7 @@ pub struct JobPage {
     from: u32,
 }
 
-/// A stretch of the names of tubes, in the order of their bytes.
+/// A range of the names of tubes, in the order of their bytes.
 #[derive(Debug)]
 pub struct NamePage {
     smallest: Smallest<Arc<[u8]>>,
@@ -41,12 +41,12 @@ pub struct NamePage {
 pub enum Page<'a> {
     Jobs(Vec<JobView<'a>>),
     NotFound,
-    /// The steps are used up: the same must be called in another turn.
+    /// The steps are used up: the verb must be called again in another turn.
     More,
 }
 
 impl JobPage {
-    /// The jobs that are ready or delayed, without the first `offset`, at most `limit`.
+    /// At most `limit` ready or delayed jobs, after the first `offset`.
     pub fn new(state: State, offset: usize, limit: usize) -> JobPage {
         JobPage { state, offset, limit, smallest: Smallest::new(offset, limit), from: 0 }
     }
@@ -57,7 +57,7 @@ impl JobPage {
 }
 
 impl NamePage {
-    /// The names without the first `offset`, at most `limit`.
+    /// At most `limit` names, after the first `offset`.
     pub fn new(offset: usize, limit: usize) -> NamePage {
         NamePage { smallest: Smallest::new(offset, limit), from: 0 }
     }
@@ -72,7 +72,8 @@ fn key(job: &Job) -> (Priority, Time, JobId) {
 }
 
 impl Engine {
-    /// Shows all jobs from slot `from` on, in no useful order. What is done with each says how many bytes came of it.
+    /// Passes all jobs from slot `from` on, in no useful order, to `each`, which returns the number of bytes that it
+    /// wrote.
     pub fn walk_jobs(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
         while let Some(slot) = self.next_job(from) {
             let bytes = each(self, &self.store.jobs.view(slot));
@@ -81,8 +82,8 @@ impl Engine {
         self.walked_to(*from)
     }
 
-    /// The next slot from `from` on that holds a job, as far as the steps go: 16 vacant ones take one. `from` is behind
-    /// it then.
+    /// Returns the next slot from `from` on that holds a job, as far as the steps suffice, and moves `from` past it. 16
+    /// vacant slots take one step.
     pub(in crate::engine) fn next_job(&mut self, from: &mut u32) -> Option<u32> {
         while *from < self.store.jobs.end() && !self.agenda.steps.are_used_up() {
             let end = (*from + 16).min(self.store.jobs.end());
@@ -96,7 +97,7 @@ impl Engine {
         None
     }
 
-    /// Whether a walk by [`Engine::next_job`] that has come to this slot has seen all jobs.
+    /// Returns whether a walk with [`Engine::next_job`] that has reached this slot has seen all jobs.
     pub(in crate::engine) fn walked_to(&self, from: u32) -> Progress {
         if from >= self.store.jobs.end() {
             Progress::Done
@@ -105,8 +106,8 @@ impl Engine {
         }
     }
 
-    /// Shows all tubes from the number `from` on, in no useful order. What is done with each says how many bytes came
-    /// of it.
+    /// Passes all tubes from the number `from` on, in no useful order, to `each`, which returns the number of bytes
+    /// that it wrote.
     pub fn walk_tubes(&mut self, from: &mut u32, now: Time, mut each: impl FnMut(&TubeStats) -> usize) -> Progress {
         while *from < self.tubes.end() {
             if self.agenda.steps.are_used_up() {
@@ -122,7 +123,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Shows the names of all tubes in the order of listing, if there are no more than fit into this turn.
+    /// Passes the names of all tubes in the order of listing to `each`, if they fit into this turn.
     pub fn walk_few_tubes(&mut self, mut each: impl FnMut(&[u8])) -> bool {
         if self.tubes.len() as u64 > self.agenda.steps.left() {
             return false;
@@ -132,8 +133,8 @@ impl Engine {
         true
     }
 
-    /// Shows the names of the tubes that the client watches, without the first `from`; with [`ReservePolicy::Notified`]
-    /// from the last one on. What is done with each says how many bytes came of it.
+    /// Passes the names of the tubes that the client watches, after the first `from`, to `each`, which returns the
+    /// number of bytes that it wrote; with [`ReservePolicy::Notified`] from the last one on.
     pub fn walk_watched(
         &mut self,
         client: ClientId,
@@ -154,7 +155,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// A stretch of the jobs of the tube with this name; of ready ones, those that can be leased.
+    /// Returns a range of the jobs of the tube with this name; of ready ones, those that can be leased.
     pub fn jobs_of(&mut self, tube: &[u8], page: &mut JobPage) -> Page<'_> {
         let Some(number) = self.tubes.find(tube) else { return Page::NotFound };
         let tube = self.tubes.get(number);
@@ -170,7 +171,7 @@ impl Engine {
             }
             page.from = 0;
             if let Some(keys) = page.smallest.finish() {
-                // Some may be gone, or in another state by now.
+                // Some may no longer exist, or be in another state.
                 let there = keys.into_iter().filter_map(|(.., id)| self.store.jobs.find(id));
                 let views = there.map(|slot| self.store.jobs.view(slot));
                 return Page::Jobs(views.filter(|job| job.state() == page.state && job.tube == number).collect());
@@ -200,7 +201,8 @@ impl Engine {
         self.walked_to(page.from)
     }
 
-    /// A stretch of the names of those tubes that are `shown`; none if the same must be called in another turn.
+    /// Returns a range of the names of the tubes that `shown` accepts; `None` if it must be called again in another
+    /// turn.
     pub fn tubes_of(
         &mut self,
         page: &mut NamePage,

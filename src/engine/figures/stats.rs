@@ -1,4 +1,4 @@
-//! What the engine can tell about itself, as plain data.
+//! The engine's figures, as plain data.
 //!
 //! Owns the gathering. Must not format: each protocol shows these figures in its own way.
 //!
@@ -29,13 +29,13 @@ pub struct Stats {
     pub workers: usize,
     pub waiting: usize,
     pub total_connections: u64,
-    /// No jobs are taken any more.
+    /// No new jobs are accepted.
     pub draining: bool,
-    /// Bytes of all that clients cause.
+    /// Bytes of everything that clients cause.
     pub memory: Account,
-    /// Bytes that their sum may not exceed.
+    /// The maximum sum of these bytes.
     pub max_memory: u64,
-    /// Jobs whose time to live ended before they were over.
+    /// Jobs whose time to live ended before they were finished.
     pub evicted: u64,
 }
 
@@ -43,16 +43,17 @@ pub struct Stats {
 pub struct TubeStats<'a> {
     pub name: &'a [u8],
     pub jobs: JobCounts,
-    /// It stays though nothing refers to it.
+    /// It stays even if nothing refers to it.
     pub kept: bool,
-    /// Ready and delayed ones in each priority class.
+    /// Ready and delayed jobs in each priority class.
     pub priority_classes: [u32; 3],
     /// Ready jobs that are too large to be leased.
     pub large: u64,
     pub total_jobs: u64,
     pub using: u32,
     pub watching: u32,
-    /// Those of them that are notified of work ([`ReservePolicy::Notified`](crate::engine::ReservePolicy::Notified)).
+    /// Watching clients that are notified of work
+    /// ([`ReservePolicy::Notified`](crate::engine::ReservePolicy::Notified)).
     pub sleepers: u32,
     /// Clients that watch it and wait for a job.
     pub waiting: usize,
@@ -60,7 +61,7 @@ pub struct TubeStats<'a> {
     pub pauses: u64,
     /// The full length of the pause in progress; zero if there is none.
     pub pause: Span,
-    /// How much of it is left.
+    /// The remaining time of the pause.
     pub pause_left: Span,
     /// How long its jobs waited and ran, if one was reserved.
     pub times: Option<&'a TubeTimes>,
@@ -98,14 +99,14 @@ pub struct JobStats<'a> {
     pub age: Span,
     pub delay: Span,
     pub ttr: Span,
-    /// Reserved or delayed: what is left of the time to run or the delay; else zero.
+    /// Reserved or delayed: the remaining time to run or delay; otherwise zero.
     pub left: Span,
     pub history: History,
-    /// How many of its tries have failed since it was put or kicked.
+    /// The number of failed tries since it was put or kicked.
     pub fails: u8,
-    /// How many it has left, if its tags or its tube bound them.
+    /// The number of remaining tries, if its tags or its tube limit them.
     pub tries_left: Option<u8>,
-    /// The tube that it is a dead letter of.
+    /// The origin of a dead letter.
     pub dead_from: Option<&'a [u8]>,
     /// The number of the connection that has it reserved; `None` for leases.
     pub holder: Option<u32>,
@@ -113,7 +114,7 @@ pub struct JobStats<'a> {
     pub progress: Option<(u32, u32)>,
 }
 
-/// Places in a queue that are looked at one by one.
+/// The maximum number of places in a queue that are counted one by one.
 const COUNTED: usize = 1024;
 
 impl Engine {
@@ -135,15 +136,15 @@ impl Engine {
         }
     }
 
-    /// The figures of the tube with this name, if there is one.
+    /// Returns the figures of the tube with this name, if it exists.
     pub fn tube_stats(&self, name: &[u8], now: Time) -> Option<TubeStats<'_>> {
         let tube = self.tubes.get(self.tubes.find(name)?);
         let waiting = self.count_waiting(&tube.waiting) + self.count_waiting(&tube.leasing);
         Some(TubeStats { waiting, ..tube_figures(tube, now) })
     }
 
-    /// Clients that wait in this queue. Of very many, those are counted as well that watch very many tubes and have
-    /// left their places behind.
+    /// Returns the number of clients that wait in this queue. In a very long queue, it includes clients that watch very
+    /// many tubes and have not left their old places.
     fn count_waiting(&self, queue: &List) -> usize {
         if queue.len() > COUNTED {
             return queue.len();
@@ -152,7 +153,7 @@ impl Engine {
         watches.filter(|watch| self.clients[ClientId(watch.client)].stands(watch)).count()
     }
 
-    /// The figures of the group with this name, if it exists: a job is a member of it or waits for it.
+    /// Returns the figures of the group with this name, if it exists: a job is a member of it or waits for it.
     pub fn group_stats(&self, name: &Name) -> Option<GroupStats> {
         let group = self.store.groups.get(self.find_group(name)?);
         Some(GroupStats { members: group.members, ended: group.count.ended, waiting: group.waiting() as u64 })
@@ -164,7 +165,7 @@ impl Engine {
         self.store.groups.iter().map(|(_, group)| group.name.text())
     }
 
-    /// The figures of the job with this id, if there is one.
+    /// Returns the figures of the job with this ID, if it exists.
     pub fn job_stats(&self, id: JobId, now: Time) -> Option<JobStats<'_>> {
         let job = self.job(id)?;
         let left = match job.state() {
@@ -189,7 +190,7 @@ impl Engine {
         })
     }
 
-    /// The last progress report of the worker that has this job reserved.
+    /// Returns the last progress report of the worker that has reserved this job.
     pub fn progress(&self, job: &Job) -> Option<(u32, u32)> {
         let progress = self.extras(job).map(JobExtras::progress);
         progress.filter(|(_, total)| *total > 0 && job.state() == State::Reserved)
