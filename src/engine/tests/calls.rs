@@ -1,6 +1,6 @@
-//! The same call to the engine and to the model.
+//! Calls that run on both the engine and the model.
 //!
-//! Owns the list of verbs as plain data, and what they answer, in a form that can be compared and printed.
+//! Owns the list of verbs as plain data, and their answers, in a form that can be compared and printed.
 
 use super::super::{
     Body, ClientId, Engine, Failed, FindOldest, FindReserved, GroupTag, IdPage, JobEnd, JobId, JobView, MoveJobs,
@@ -14,7 +14,7 @@ use super::model::{GroupTie, JobTags, Model, Name, Outcome, Settings};
 pub enum Call {
     Connect,
     Disconnect(ClientId),
-    /// With a body of `fill`, `size` times.
+    /// The body is `fill`, repeated `size` times.
     Put {
         client: ClientId,
         pri: Priority,
@@ -39,7 +39,7 @@ pub enum Call {
     },
     Bury(ClientId, JobId, Priority),
     Touch(ClientId, JobId),
-    /// Takes a job from its holder.
+    /// Revokes a job: removes it from its holder.
     Revoke(JobId, Priority),
     Kick(ClientId, u64),
     KickJob(JobId),
@@ -54,7 +54,7 @@ pub enum Call {
     Tick {
         limit: usize,
     },
-    /// With a body of one byte.
+    /// The body has one byte.
     PutTagged {
         client: ClientId,
         pri: Priority,
@@ -64,7 +64,7 @@ pub enum Call {
     },
     /// One more job of a batch.
     ReserveMore(ClientId),
-    /// Whether the client chooses tubes by chance.
+    /// Sets whether the client chooses tubes at random.
     Weighted(ClientId, bool),
     TouchAll(ClientId),
     Flush(Name, bool),
@@ -131,7 +131,7 @@ pub enum Answer {
 }
 
 impl Call {
-    /// Whether the call keeps to the engine's rules: its client is there, and does not wait where it must not.
+    /// Returns `true` if the call follows the engine's rules: its client exists, and does not wait where it must not.
     pub fn is_legal(&self, model: &Model) -> bool {
         use Call::*;
         match *self {
@@ -166,7 +166,7 @@ impl Call {
         }
     }
 
-    /// The client that asks for a job, if one does.
+    /// The client that requests a job, if any.
     pub fn waiter(&self) -> Option<ClientId> {
         match *self {
             Call::Reserve { client, .. } => Some(client),
@@ -174,7 +174,7 @@ impl Call {
         }
     }
 
-    /// The client, if it is one that chooses tubes by chance and asks for a job.
+    /// The client, if it chooses tubes at random and requests a job.
     fn chooser(&self, model: &Model) -> Option<ClientId> {
         match *self {
             Call::Reserve { client, .. } | Call::ReserveMore(client) => {
@@ -305,7 +305,7 @@ impl Call {
         }
     }
 
-    /// Those about settings of tubes and failures.
+    /// Runs a call about settings of tubes or failures.
     fn settings_on_engine(&self, engine: &mut Engine, now: Time) -> Answer {
         use Call::*;
         match *self {
@@ -320,8 +320,8 @@ impl Call {
         }
     }
 
-    /// Calls the model, to which the engine's answer tells the number of a new client. What may come of a tick is not
-    /// always one thing, so there may be several models afterwards; the engine must agree with one of them.
+    /// Runs the call on the model, which takes the number of a new client from the engine's answer. A tick may have
+    /// several valid results, so there may be several models afterwards; the engine must agree with one of them.
     pub fn on_model(&self, mut model: Model, engine: &Answer, now: Time) -> Vec<(Answer, Model)> {
         if let Call::Tick { limit } = *self {
             let all_done = |model: Model| (Answer::Is(model.next_deadline() > now), model);
@@ -439,7 +439,7 @@ impl Call {
     }
 }
 
-/// Calls a verb that may take several turns, between which others come, until it has its answer.
+/// Calls a verb that may take several turns, with deferred work between them, until it has its answer.
 fn in_turns<T>(engine: &mut Engine, now: Time, mut call: impl FnMut(&mut Engine) -> Option<T>) -> T {
     let steps = engine.steps().left();
     loop {
@@ -454,7 +454,7 @@ fn in_turns<T>(engine: &mut Engine, now: Time, mut call: impl FnMut(&mut Engine)
     }
 }
 
-/// The tags in the engine's words.
+/// Converts the tags to the engine's type.
 fn tags_of(tags: &JobTags) -> Tags {
     Tags {
         key: tags.key.map(|(key, keep)| (key.as_bytes().into(), keep)),
@@ -486,12 +486,12 @@ fn show(id: JobId, body: &[u8]) -> Answer {
     Answer::Job(id, body.to_vec())
 }
 
-/// The model's job with this id, if any.
+/// The model's job with this ID, if it exists.
 fn known(model: &Model, id: Option<JobId>) -> Answer {
     id.and_then(|id| model.job(id)).map_or(Answer::NoSuchJob, |job| show(job.id, &job.body))
 }
 
-/// Returns a mode that chooses by weight. The model accepts any choice, so both are the same to it.
+/// Returns a mode that chooses by weight. The model accepts any choice, so both modes are equivalent for it.
 fn by_weight(client: ClientId) -> ReserveMode {
     if client.0 % 2 == 0 {
         ReserveMode::Weighted

@@ -1,7 +1,7 @@
 //! Every invariant of the engine, checked by brute force.
 //!
-//! Owns nothing and changes nothing. Tests, the simulation and fuzzing call it after every step; it costs time in
-//! proportion to all there is.
+//! Owns nothing and changes nothing. Tests, the simulation and fuzzing call it after every step; its cost is
+//! proportional to the size of the engine.
 //!
 //! Touches: agenda, clients, store, tubes.
 
@@ -18,7 +18,7 @@ use crate::engine::data::tube::{JobCounts, OldestIds, Tube, DEFAULT_TUBE};
 use crate::engine::{Engine, JOB_COST, TUBE_COST};
 
 impl Engine {
-    /// Panics, saying what is wrong, unless the engine is in order.
+    /// Panics with a description of the problem unless all invariants hold.
     pub fn check(&self) {
         self.check_jobs();
         self.check_oldest(|_| true, self.store.oldest);
@@ -114,7 +114,7 @@ impl Engine {
         assert!(lives, "tube {name} should be gone");
     }
 
-    /// That no ready, delayed or buried job of those that are `counted` has an id below the bound.
+    /// Checks that no ready, delayed or buried job among the `counted` ones has an ID below the bound.
     fn check_oldest(&self, counted: impl Fn(&Job) -> bool, oldest: OldestIds) {
         for (_, job) in self.store.jobs.iter().filter(|(_, job)| counted(job)) {
             match job.state() {
@@ -126,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// The order of the tube's queues, and that nobody stands in them who should not.
+    /// Checks the order of the tube's queues, and that they contain only watches that belong there.
     fn check_queues(&self, number: u32, tube: &Tube) {
         for ready in [Some(&tube.ready), tube.large.as_deref()].into_iter().flatten() {
             let keys: Vec<_> =
@@ -154,7 +154,7 @@ impl Engine {
         assert_eq!(tube.closed, is_closed, "a tube is closed while something closes it");
     }
 
-    /// Whether a client waits or is idle in this queue, and has not just left its place behind.
+    /// Returns `true` if a client waits or is idle in this queue, not counting outdated places.
     fn somebody_stands(&self, queue: &List) -> bool {
         queue.iter(&self.clients.watches).map(|watch| self.clients.watches.get(watch)).any(|watch| {
             let client = &self.clients[ClientId(watch.client)];
@@ -217,7 +217,7 @@ impl Engine {
 
     fn check_client(&self, number: ClientId) {
         let client = &self.clients[number];
-        // Neither the engine's own client nor an operator, who names a tube each time, uses one.
+        // Neither the engine's own client nor an operator, who names a tube each time, uses a tube.
         let must_watch =
             client.reserve_policy == ReservePolicy::PerConnection && client.used != NIL && client.leaving.is_none();
         assert!(!must_watch || client.watched.len() > 0, "{number:?} watches nothing");
@@ -253,7 +253,7 @@ impl Engine {
         }
     }
 
-    /// What is left to other turns will be gone on with.
+    /// Checks that deferred work will be continued.
     fn check_deferred(&self) {
         let (mut left, mut serving, mut searches, mut releasing) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for work in &self.agenda.deferred {

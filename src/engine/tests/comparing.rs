@@ -1,6 +1,6 @@
-//! One call to the engine and to the model, and everything that both show afterwards.
+//! One call to the engine and to the model, and a comparison of everything visible afterwards.
 //!
-//! Owns the comparing. Must not choose calls.
+//! Owns the comparison. Must not choose calls.
 
 use std::fmt::Debug;
 
@@ -8,16 +8,16 @@ use super::super::{Account, ClientId, Engine, Event, JobExtras, Limits, Stats, T
 use super::calls::{Answer, Call};
 use super::model::{Model, Name};
 
-/// What stays the same throughout a run.
+/// The constants of a run.
 pub struct Stage {
     pub limits: Limits,
     pub names: &'static [Name],
     pub start: Time,
-    /// Steps of a turn, if they are few.
+    /// The steps of a turn, if limited.
     pub steps: Option<u64>,
 }
 
-/// Makes a call, and compares what came of it; the model as it is then.
+/// Makes a call and compares the results. Returns the model after the call.
 pub fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &Stage) -> Result<Model, String> {
     let names = stage.names;
     let steps = stage.steps.unwrap_or(u64::MAX);
@@ -38,7 +38,7 @@ pub fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &S
         answer = told_at_once(client, &mut events, engine);
     }
     if let Call::Flush(..) = call {
-        // It takes them as they stand in their queues.
+        // The engine flushes jobs in the order of their queues.
         events.sort_by_key(|event| event.client().0);
     }
     let mut problem = None;
@@ -56,7 +56,8 @@ pub fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &S
     Err(problem.expect("a model"))
 }
 
-/// What a client that asked for a job was told in a later turn, as the answer that it would have got in one.
+/// Converts the event that a client received in a later turn to the answer that it would have received in a single
+/// turn.
 fn told_at_once(client: ClientId, events: &mut Vec<Event>, engine: &Engine) -> Answer {
     let Some(place) = events.iter().position(|event| event.client() == client) else { return Answer::Waiting };
     match events.remove(place) {
@@ -74,7 +75,7 @@ fn compare_news(engine: (&Answer, &Vec<Event>), model: &(Answer, Vec<Event>)) ->
     same(&"the events", engine.1, &model.1)
 }
 
-/// Everything that the engine shows.
+/// Compares everything that the engine shows.
 pub fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Result<(), String> {
     let account = |stats: Stats| Stats { memory: Account::default(), ..stats };
     same(&"the statistics", account(engine.stats()), account(model.stats()))?;
@@ -110,7 +111,7 @@ pub fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Res
         same(&("the schedule", job.id), counts, model.run_counts(job.id))?;
         same(&("the next run", job.id), engine.next_run(job.id), model.next_try(job.id))?;
         let extras = engine.job(job.id).and_then(|job| engine.extras(&job));
-        // A reason is kept if there is memory for it.
+        // A reason is only kept if there is memory for it.
         if model.limits.max_memory < u64::MAX {
             continue;
         }
@@ -127,7 +128,7 @@ pub fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Res
     Ok(())
 }
 
-/// How long the jobs of a tube waited and ran.
+/// Compares how long the jobs of a tube waited and ran.
 fn compare_times(name: &Name, engine: Option<&TubeTimes>, model: &Model) -> Result<(), String> {
     let model = model.extended.times.get(name);
     same(&("whether times are kept", name), engine.is_some(), model.is_some())?;

@@ -1,4 +1,4 @@
-//! The statistics of the model, each counted anew whenever it is asked for, and its looks at what comes next.
+//! The statistics of the model, each counted from the beginning for every request, and its peeks at the next jobs.
 
 use super::super::{
     Account, ClientId, JobCounts, JobId, JobStats, Span, State, Stats, Time, TubeStats, JOB_COST, RULES_COST,
@@ -63,7 +63,7 @@ impl Model {
         }
     }
 
-    /// The first job in this state of the tube that the client uses.
+    /// Returns the first job in this state of the tube that the client uses.
     pub fn peek(&self, client: ClientId, state: State) -> Option<&Job> {
         let ids = self.in_order(self.used(client), state);
         self.job(*ids.first()?)
@@ -88,7 +88,7 @@ impl Model {
             pauses: tube.pauses,
             pause: tube.pause.map_or(Span::ZERO, |(length, _)| length),
             pause_left: tube.pause.map_or(Span::ZERO, |(_, until)| until.since(now)),
-            // Compared by themselves.
+            // Compared separately.
             times: None,
             settings: None,
         })
@@ -121,7 +121,7 @@ impl Model {
                 Place::Reserved { by, .. } => self.client(by).map(|client| client.connection),
                 _ => None,
             },
-            // Nobody reports any.
+            // No client reports progress.
             progress: None,
         })
     }

@@ -1,4 +1,4 @@
-//! What groups cost: in steps, which are counted, and in bytes of account.
+//! The costs of groups: in steps, which are counted, and in bytes of account.
 
 use super::super::*;
 

@@ -1,17 +1,17 @@
-//! Tests of the engine as a whole: random runs beside a model of it, and the subtle rules one by one.
+//! Tests of the engine as a whole: random runs compared with a model of it, and tests of the subtle rules.
 //!
-//! Owns nothing but its rooms:
+//! Owns only its modules:
 //!
-//! - `model` says every rule of the queue once more, slowly and plainly; `figures` are its statistics.
-//! - `calls` puts the same verb to the engine and to the model.
-//! - `comparing` does that and compares everything that can be seen afterwards.
-//! - `edges` are what nothing else would miss: each test was written for a small change that all others let pass.
-//! - `script` makes up runs out of a seed.
-//! - `runs` plays them, and cuts a failing run short; `tests/crash` plays them with restarts from the log.
-//! - `small` tries all short ways through a small world.
-//! - `rules` are the named tests.
-//! - `tagged` is what tags and their commands cost.
-//! - `worlds` are those in which very much is to be done, in turns of few steps.
+//! - `model` implements every rule of the queue again, slowly and simply; `figures` are its statistics.
+//! - `calls` runs the same verb on the engine and on the model.
+//! - `comparing` does so and compares everything visible afterwards.
+//! - `edges` has tests for small changes of the code that all other tests miss.
+//! - `script` generates runs from a seed.
+//! - `runs` plays them, and shortens a failing run; `tests/crash` plays them with restarts from the log.
+//! - `small` tries all short sequences of calls in a small world.
+//! - `rules` has the named tests.
+//! - `tagged` measures the costs of tags and their commands.
+//! - `worlds` has very much work, in turns of few steps.
 
 mod calls;
 mod comparing;

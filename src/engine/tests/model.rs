@@ -1,8 +1,7 @@
-//! The queue once more, as plainly as it can be said: what the engine is compared with.
+//! A model of the queue, as simple as possible, with which the engine is compared.
 //!
-//! Owns every rule in its simplest words: jobs, tubes and clients stand in vectors, everything is searched for from the
-//! first to the last, and nothing is counted before somebody asks. Shares the engine's vocabulary (times, answers,
-//! figures), but must not share its code.
+//! Owns every rule in its simplest form: jobs, tubes and clients are in vectors, every search is linear, and nothing is
+//! counted before it is requested. Shares the engine's types (times, answers, figures), but must not share its code.
 
 use super::super::{
     Body, ClientId, Event, History, JobId, Limits, NoJob, Outcome as JobOutcome, OverLimit, Priority, Refused, Span,
@@ -43,9 +42,9 @@ pub enum Place {
     Buried {
         turn: u64,
     },
-    /// Waits for members of groups.
+    /// Waits for members of groups to end.
     Held,
-    /// A schedule, which is due then.
+    /// A schedule, with the time at which it is due.
     Scheduled {
         due: Time,
     },
@@ -64,24 +63,24 @@ pub struct Job {
     pub history: History,
 }
 
-/// A tube; what it holds is found by looking at all jobs and clients.
+/// A tube; its contents are found by checking all jobs and clients.
 #[derive(Clone, Debug)]
 pub struct Tube {
     pub name: Name,
-    /// Its length and its end.
+    /// The length and the end of the pause.
     pub pause: Option<(Span, Time)>,
     pub total_jobs: u64,
     pub deletes: u64,
     pub pauses: u64,
-    /// Who opened it, while that client is there.
+    /// The client that opened it, while that client is connected.
     pub opener: Option<ClientId>,
 }
 
-/// A client; what it holds is found by looking at all jobs.
+/// A client; its reservations are found by checking all jobs.
 #[derive(Clone, Debug)]
 pub struct ClientState {
     pub id: ClientId,
-    /// The number of clients that had come then.
+    /// The number of clients that had connected by then.
     pub connection: u32,
     pub used: Name,
     pub watched: Vec<Name>,
@@ -96,7 +95,7 @@ pub struct Wait {
     pub until: Time,
 }
 
-/// What a client gets that asks for a job.
+/// The result of a client's request for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Job(JobId),
@@ -124,7 +123,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// An empty queue: nothing but the default tube.
+    /// Creates an empty queue, which only has the default tube.
     pub fn new(limits: Limits) -> Model {
         let mut model = Model {
             jobs: Vec::new(),
@@ -176,7 +175,7 @@ impl Model {
         self.client(client).expect("a client").used
     }
 
-    /// What the client has reserved, with the ends of the times to run.
+    /// The jobs that the client has reserved, with the ends of the times to run.
     fn held(&self, client: ClientId) -> impl Iterator<Item = (Time, JobId)> + '_ {
         self.jobs.iter().filter_map(move |job| match job.place {
             Place::Reserved { by, until } if by == client => Some((until, job.id)),
@@ -190,7 +189,7 @@ impl Model {
 }
 
 impl Model {
-    /// A client comes; whoever counts the clients says which number it has, which nobody else may have.
+    /// Connects a client. The caller, which counts the clients, provides a number that no other client has.
     pub fn connect(&mut self, id: ClientId) {
         assert!(self.client(id).is_none(), "{id:?} is somebody else");
         self.total_connections += 1;
@@ -199,8 +198,8 @@ impl Model {
         self.clients.push(ClientState { id, connection, used: "default", watched, producer: false, worker: false });
     }
 
-    /// A client goes: its jobs are ready again, those that are served first before the others, and count nothing for
-    /// it. The tubes that only it watched end from the last to the first, and then the one that only it used.
+    /// Disconnects a client: its jobs are ready again, in the order of service, and this counts nothing for the client.
+    /// The tubes that only it watched are closed from the last to the first, and then the one that only it used.
     pub fn disconnect(&mut self, id: ClientId, now: Time) {
         self.cancel_wait(id);
         let order = |&id: &JobId| (self.job(id).expect("a job").pri, id);
@@ -225,7 +224,7 @@ impl Model {
         self.tubes.push(Tube { name, pause: None, total_jobs: 0, deletes: 0, pauses: 0, opener });
     }
 
-    /// Whoever has opened more tubes than are left opens no more.
+    /// A client that has opened more tubes than are left cannot open another one.
     fn find_or_create(&mut self, client: ClientId, name: Name) -> Result<(), OverLimit> {
         if self.tube(name).is_some() {
             return Ok(());
@@ -241,13 +240,13 @@ impl Model {
         Ok(())
     }
 
-    /// Whether so many bytes more are too many.
+    /// Returns `true` if this many more bytes exceed the limit.
     fn lacks(&self, bytes: u64) -> bool {
         self.memory().total() + bytes > self.limits.max_memory
     }
 
-    /// A tube lives while a client uses or watches it or a job is in it. The last one of the list takes the place of
-    /// one that ends.
+    /// Closes the tubes that no client uses or watches and that have no jobs. The last tube of the list replaces a
+    /// closed one.
     fn end_tubes(&mut self) {
         let lives = |tube: &Tube| {
             tube.name == "default"
@@ -284,7 +283,7 @@ impl Model {
         Ok(many + 1)
     }
 
-    /// The last one of the list takes the place of the one that is ignored.
+    /// The last tube of the list replaces the ignored one.
     pub fn ignore(&mut self, client: ClientId, name: Name) -> Option<usize> {
         let watched = &mut self.client_mut(client).watched;
         if watched == &[name] {
@@ -298,7 +297,7 @@ impl Model {
         Some(many)
     }
 
-    /// A new pause takes the place of an old one; one without length ends it.
+    /// A new pause replaces an old one; a pause without length ends it.
     pub fn pause(&mut self, name: Name, length: Span, now: Time) -> bool {
         if self.tube(name).is_none() {
             return false;
@@ -312,7 +311,7 @@ impl Model {
 }
 
 impl Model {
-    /// Ids are counted from 1, for jobs that are taken only.
+    /// IDs are counted from 1, for accepted jobs only.
     pub fn put(
         &mut self,
         client: ClientId,
@@ -327,7 +326,7 @@ impl Model {
         Ok(id)
     }
 
-    /// Makes a job of it, for which nobody is looked for yet.
+    /// Creates a job, for which no client has been searched yet.
     fn take_in(
         &mut self,
         tube: Name,
@@ -352,12 +351,12 @@ impl Model {
         Ok(id)
     }
 
-    /// How many jobs were put since the start.
+    /// The number of jobs that were put since the start.
     pub fn total_jobs(&self) -> u64 {
         self.last_id - self.extended.before
     }
 
-    /// A job if there is one, even in the last second; then the warning, even if the client would not wait.
+    /// Returns a job if there is one, even in the last second; then the warning, even if the client would not wait.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Outcome {
         assert!(!self.is_waiting(client), "{client:?} waits already");
         self.client_mut(client).worker = true;
@@ -377,7 +376,7 @@ impl Model {
         Outcome::Waiting
     }
 
-    /// Any job that nobody has, whatever tube it is in and whether that is paused.
+    /// Reserves any job that no client holds, in any tube, even in a paused one.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         match self.job(id) {
             None | Some(Job { place: Place::Reserved { .. } | Place::Scheduled { .. }, .. }) => false,
@@ -397,7 +396,7 @@ impl Model {
         before
     }
 
-    /// A reserved job can be deleted by its holder only, any other one by everybody.
+    /// A reserved job can only be deleted by its holder, any other job by every client.
     pub fn delete(&mut self, client: ClientId, id: JobId) -> bool {
         let Some(job) = self.job(id) else { return false };
         if matches!(job.place, Place::Reserved { by, .. } if by != client) || self.is_revoked(id, client) {
@@ -453,7 +452,7 @@ impl Model {
         true
     }
 
-    /// The buried jobs of the used tube, or if there are none, the delayed ones.
+    /// Kicks the buried jobs of the used tube, or if there are none, the delayed ones.
     pub fn kick(&mut self, client: ClientId, bound: u64, now: Time) -> u64 {
         let tube = self.used(client);
         let mut ids = self.in_order(tube, State::Buried);
@@ -483,7 +482,7 @@ impl Model {
         true
     }
 
-    /// The tube's jobs in this state, the first one first; reserved ones have no order.
+    /// The tube's jobs in this state, in order; reserved ones have no order.
     pub fn in_order(&self, tube: Name, state: State) -> Vec<JobId> {
         let key = |job: &Job| match (job.place, state) {
             (Place::Ready, State::Ready) if !self.is_blocked(job.id) => Some((u64::from(job.pri), job.id)),
@@ -498,8 +497,8 @@ impl Model {
 }
 
 impl Model {
-    /// The ready job with the smallest priority, then the smallest id, of all tubes that the client watches and that
-    /// are not paused.
+    /// Returns the ready job with the smallest priority, then the smallest ID, of all tubes that the client watches and
+    /// that are not paused.
     fn best_for(&self, client: ClientId) -> Option<JobId> {
         let client = self.client(client).expect("a client");
         let fits =
@@ -508,8 +507,8 @@ impl Model {
         self.jobs.iter().filter(fits).filter(free).map(|job| (job.pri, job.id)).min().map(|(_, id)| id)
     }
 
-    /// As long as there is a job for somebody who waits: of those, the best one goes to whoever came first and watches
-    /// its tube.
+    /// Serves waiting clients while there is a job for one of them: the best such job goes to the first client that
+    /// watches its tube.
     fn serve(&mut self, now: Time) {
         let watches = |client: ClientId, tube: Name| self.client(client).is_some_and(|it| it.watched.contains(&tube));
         let meets = |job: &Job| {

@@ -2,7 +2,7 @@
 
 use super::super::*;
 
-/// An engine with a clock, which is checked whenever time passes or news is taken.
+/// An engine with a clock, which is checked whenever time passes or events are taken.
 struct Queue {
     engine: Engine,
     now: Time,
@@ -34,12 +34,12 @@ impl Queue {
         self.engine.put(client, new, self.now).expect("room for a job")
     }
 
-    /// Puts a job that is ready at once, with much time to run.
+    /// Puts a job that is ready at once, with a long time to run.
     fn put_ready(&mut self, client: ClientId, pri: Priority) -> JobId {
         self.put(client, pri, Span::ZERO, TTR)
     }
 
-    /// The job that the client gets at once.
+    /// Reserves the job that the client gets at once.
     fn take(&mut self, client: ClientId) -> JobId {
         match self.engine.reserve(client, Some(Span::ZERO), self.now) {
             Reserve::Job(job) => job.id(),
@@ -47,7 +47,7 @@ impl Queue {
         }
     }
 
-    /// Why the client gets nothing, though it would not wait.
+    /// Returns why the client gets no job, although it would not wait.
     fn denied(&mut self, client: ClientId) -> NoJob {
         match self.engine.reserve(client, Some(Span::ZERO), self.now) {
             Reserve::NoJob(why) => why,
@@ -55,12 +55,12 @@ impl Queue {
         }
     }
 
-    /// The client finds nothing, and waits.
+    /// Makes the client wait, after it finds no job.
     fn wait(&mut self, client: ClientId, timeout: Option<Span>) {
         assert!(matches!(self.engine.reserve(client, timeout, self.now), Reserve::Waiting), "{client:?} should wait");
     }
 
-    /// The clients find nothing, and wait one after the other, without end.
+    /// Makes the clients wait one after the other, without a timeout, after they find no job.
     fn wait_all<const N: usize>(&mut self, clients: [ClientId; N]) {
         clients.into_iter().for_each(|client| self.wait(client, None));
     }
@@ -69,7 +69,7 @@ impl Queue {
         assert!(self.engine.release(client, job, pri, delay, self.now), "{client:?} has {job:?}");
     }
 
-    /// Kicks until all is kicked; tells how many.
+    /// Kicks jobs until the kick is complete. Returns their number.
     fn kick(&mut self, client: ClientId, bound: u64) -> u64 {
         let mut kick = super::super::Kick::new(bound);
         while self.engine.kick(client, &mut kick, self.now) == Progress::More {}
@@ -80,7 +80,7 @@ impl Queue {
         assert!(self.engine.pause(tube.as_bytes(), length, self.now), "{tube} is there");
     }
 
-    /// Time passes, and everything happens at its own moment.
+    /// Lets time pass, with each event at its own time.
     fn pass(&mut self, span: Span) {
         let end = self.now + span;
         while self.engine.next_deadline() <= end {
@@ -91,7 +91,7 @@ impl Queue {
         self.now = end;
     }
 
-    /// Time passes while nobody looks, and then everything happens at once.
+    /// Lets time pass without ticks, and then processes everything at once.
     fn stall(&mut self, span: Span) {
         self.now = self.now + span;
         while !self.engine.tick(self.now) {}

@@ -1,8 +1,8 @@
-//! Random runs: the same calls to the engine and to the model, and everything compared after each of them.
+//! Random runs: the same calls to the engine and to the model, and a comparison after each call.
 //!
-//! Owns the comparing. A run that fails is cut down to the few calls that matter. A run is known by its kind and its
-//! seed. `BEANPOLE_SEEDS=5000 cargo test --release --lib runs` plays that many; the number is read while
-//! the tests are compiled, because no part of the engine looks at its surroundings.
+//! Owns the runs. A failing run is reduced to the few calls that matter. A run is identified by its kind and its seed.
+//! `BEANPOLE_SEEDS=5000 cargo test --release --lib runs` plays that many; the number is read at compile time, because
+//! no part of the engine reads its environment.
 
 use super::super::{Engine, Time};
 use super::calls::Call;
@@ -11,11 +11,11 @@ use super::model::Model;
 use super::script::{Kind, Script};
 use super::shortening::{quietly, shortened};
 
-/// Runs of all kinds together, unless somebody asks for more.
+/// The default number of runs of all kinds together.
 const SEEDS: u64 = 220;
 const STEPS: usize = 400;
 
-/// Calls with their moments, from the first to the last.
+/// Calls with their times, in order.
 pub(super) type Calls = Vec<(Time, Call)>;
 
 #[test]
@@ -58,7 +58,7 @@ fn with_what_beanstalkd_has_not_in_turns_of_few_steps() {
     play_seeds(Kind::ExtendedSteps, 40);
 }
 
-/// Plays runs of one kind, which is to have so many of a hundred seeds.
+/// Plays this percentage of the seeds as runs of one kind.
 fn play_seeds(kind: Kind, percent: u64) {
     let seeds: u64 = option_env!("BEANPOLE_SEEDS").map_or(SEEDS, |seeds| seeds.parse().expect("a number of seeds"));
     for seed in 0..(seeds * percent).div_ceil(100) {
@@ -69,7 +69,7 @@ fn play_seeds(kind: Kind, percent: u64) {
     }
 }
 
-/// Plays the run of this kind and seed, and keeps its calls.
+/// Plays the run of this kind and seed, and records its calls.
 fn recorded(kind: Kind, seed: u64) -> (Stage, Calls, Result<(), String>) {
     let mut script = Script::new(kind, seed);
     let Script { ref limits, start, steps, .. } = script;
@@ -86,7 +86,7 @@ fn recorded(kind: Kind, seed: u64) -> (Stage, Calls, Result<(), String>) {
     (stage, calls, result)
 }
 
-/// The shortest way to a problem that was found.
+/// Describes the shortest sequence of calls that reproduces a problem.
 pub(super) fn explained(stage: &Stage, calls: Calls) -> String {
     let calls = shortened(calls, || true, |fewer| play_list(stage, fewer).is_err());
     let problem = play_list(stage, &calls).err().unwrap_or_default();
@@ -100,7 +100,7 @@ fn play_list(stage: &Stage, calls: &Calls) -> Result<(), String> {
     play(stage, &mut |_| rest.next().cloned())
 }
 
-/// Makes one call after the other until there are no more or one goes wrong.
+/// Makes calls until there are no more or one fails.
 fn play(stage: &Stage, next: &mut dyn FnMut(&Model) -> Option<(Time, Call)>) -> Result<(), String> {
     let mut engine = Engine::new(stage.limits.clone());
     let mut model = Model::new(stage.limits.clone());

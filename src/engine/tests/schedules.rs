@@ -1,4 +1,4 @@
-//! What schedules cost, and what becomes of runs that come late or are refused.
+//! The costs of schedules, and runs that are late or refused.
 
 use super::super::*;
 
@@ -70,7 +70,7 @@ fn a_refused_copy_is_put_as_soon_as_it_can_be() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     put(&mut engine, client, "a", "60", 0, at(0));
-    // Enough to replace a schedule, but not for a copy with its key.
+    // Enough memory to replace a schedule, but not for a copy with its key.
     let short = Limits { max_memory: engine.memory().total() + 100, ..Limits::NONE };
     let mut engine = Engine::new(short);
     let client = engine.connect();

@@ -1,28 +1,28 @@
-//! Runs made up out of a seed.
+//! Runs generated from a seed.
 //!
-//! Owns the dice: what a run is like, and which call comes next. Chooses by looking at the model, so that most calls
-//! hit something; must not look at the engine, whose mistakes would then hide themselves.
+//! Owns the dice: the character of a run, and the next call. Chooses calls by the model, so that most have an effect;
+//! must not use the engine, since this would hide its errors.
 
 use super::super::{ClientId, JobId, Limits, Priority, Span, State, Time, FEW_WATCHED};
 use super::calls::Call;
 use super::model::{GroupTie, JobTags, Model, Name, Place, Settings};
 
-/// The names in play; a run uses the first few.
+/// The names used; a run uses the first few.
 const NAMES: [Name; 6] = ["default", "a", "mail", "x-y", "b.2", "a-tube-with-a-longer-name"];
 
-/// Two that tie often, two at the border of what is urgent, and the last of all.
+/// Two that tie often, two at the limit of urgency, and the largest.
 const PRIORITIES: [Priority; 6] = [0, 7, 7, 1023, 1024, u32::MAX];
 
-/// As many jobs as a run may have, few enough to check quickly.
+/// The maximum number of jobs in a run, small enough to check quickly.
 const JOBS: usize = 14;
 
-/// The same for a crowded run, whose heaps have several levels.
+/// The maximum number of jobs in a crowded run, whose heaps have several levels.
 const CROWD: usize = 90;
 
-/// As many clients as a run may have; there are at least five.
+/// The maximum number of clients in a run, which has at least five.
 const CLIENTS: usize = 8;
 
-/// A small repeatable stream of numbers (splitmix64).
+/// A small reproducible stream of numbers (splitmix64).
 #[derive(Debug)]
 pub struct Dice(u64);
 
@@ -48,51 +48,51 @@ impl Dice {
     }
 }
 
-/// What a run is to try most.
+/// The focus of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Everything happens at a moment of its own.
+    /// Every event happens at its own time.
     Moments,
-    /// All lengths of time are half seconds, so that many things happen at the same moment.
+    /// All durations are multiples of half a second, so that many events happen at the same time.
     Ties,
-    /// Memory, tubes or watches are short, or the drain comes before the end.
+    /// Memory, tubes or watches are scarce, or the server drains before the end.
     Limits,
     Crowd,
-    /// Turns have few steps, so that what may take several turns does.
+    /// Turns have few steps, so that verbs take as many turns as possible.
     Steps,
-    /// With tags, and the commands that beanstalkd has not.
+    /// With tags, and the commands that beanstalkd does not have.
     Extended,
-    /// The same, with several things at the same moment.
+    /// Like `Extended`, with several events at the same time.
     ExtendedTies,
-    /// The same in turns of few steps.
+    /// Like `Extended`, in turns of few steps.
     ExtendedSteps,
 }
 
-/// What a run is like.
+/// The character of a run.
 #[derive(Debug)]
 pub struct Script {
     dice: Dice,
     coarse: bool,
-    /// Half of the calls are such that beanstalkd has not.
+    /// Half of the calls are extensions to beanstalkd.
     extended: bool,
-    /// Verbs come even while something is due.
+    /// Verbs come even while events are due.
     hasty: bool,
     drains: bool,
-    /// As many jobs as there may be.
+    /// The maximum number of jobs.
     jobs: usize,
-    /// How much of the work is putting, of 48 parts: with little of it clients wait, with much of it jobs do.
+    /// The share of puts in the work, of 48 parts: with few puts clients wait, with many puts jobs wait.
     puts: u64,
-    /// Most steps of a tick; small in coarse runs, whose ticks may go many ways.
+    /// The maximum number of events per tick; small in coarse runs, whose ticks may have many results.
     tick: usize,
     names: &'static [Name],
-    /// Steps of a turn, if they are few.
+    /// The steps of a turn, if limited.
     pub steps: Option<u64>,
     pub limits: Limits,
     pub start: Time,
 }
 
 impl Script {
-    /// The run of this kind and seed.
+    /// Creates the run of this kind and seed.
     pub fn new(kind: Kind, seed: u64) -> Script {
         let mut dice = Dice(seed);
         let extended = matches!(kind, Kind::Extended | Kind::ExtendedTies | Kind::ExtendedSteps);
@@ -110,7 +110,7 @@ impl Script {
             hash_secret: dice.roll(),
             ..Limits::NONE
         };
-        // Somebody who comes late may keep nothing, but with few steps it does not all expire at once.
+        // A late client may keep no expired job, but with few steps not all jobs expire at once.
         let (hasty, drains) = (dice.percent(30) && steps.is_none(), dice.percent(short));
         let puts = [4, 8, 12, 18][dice.below(4) as usize];
         let (jobs, puts) = if kind == Kind::Crowd { (CROWD, 34) } else { (JOBS, puts) };
@@ -123,7 +123,7 @@ impl Script {
         self.names
     }
 
-    /// The next call, and when it comes; `left` is how many are still to come.
+    /// Returns the next call and its time; `left` calls are still to come.
     pub fn next(&mut self, model: &Model, now: Time, left: usize) -> (Time, Call) {
         let due = model.next_deadline();
         let now = self.later(due, now);
@@ -148,7 +148,7 @@ impl Script {
         }
     }
 
-    /// Mostly a little later, sometimes just before, at or after the moment when something happens, seldom much later.
+    /// Mostly slightly later, sometimes just before, at or after the next event, rarely much later.
     fn later(&mut self, next: Time, now: Time) -> Time {
         let near = next > now && next < now + Span::from_secs(60);
         match self.dice.below(100) {
@@ -162,7 +162,7 @@ impl Script {
         }
     }
 
-    /// Up to so many seconds.
+    /// Up to this many seconds.
     fn span(&mut self, secs: u64) -> Span {
         if self.coarse {
             Span::from_millis(500 * self.dice.below(2 * secs + 1))
@@ -171,7 +171,7 @@ impl Script {
         }
     }
 
-    /// Up to so many seconds; none at all in `zero` of a hundred cases, seldom the longest there is.
+    /// Up to this many seconds; zero in `zero` percent of cases, rarely the maximum.
     fn wait(&mut self, secs: u64, zero: u64) -> Span {
         match self.dice.below(100) {
             chance if chance < zero => Span::ZERO,
@@ -198,13 +198,13 @@ impl Script {
         self.dice.one_of(&idle.collect::<Vec<_>>())
     }
 
-    /// Mostly one that there is; else one that was, will be, or never is.
+    /// Mostly an existing job; otherwise a past, a future or an impossible one.
     fn job(&mut self, model: &Model) -> JobId {
         let there = model.jobs.get(self.dice.below(self.jobs.min(model.jobs.len() + 3) as u64) as usize);
         there.map_or(JobId(self.dice.below(model.total_jobs() + 3)), |job| job.id)
     }
 
-    /// Mostly a client with a job that it holds.
+    /// Mostly a client and a job that it holds.
     fn hand(&mut self, model: &Model) -> (ClientId, JobId) {
         let held = model.jobs.iter().filter_map(|job| match job.place {
             Place::Reserved { by, .. } => Some((by, job.id)),
@@ -217,7 +217,7 @@ impl Script {
         }
     }
 
-    /// Jobs come, are handed out and go.
+    /// Calls that put, reserve and end jobs.
     fn work(&mut self, model: &Model) -> Call {
         let choice = self.dice.below(48);
         let full = model.jobs.len() >= self.jobs;
@@ -243,7 +243,7 @@ impl Script {
         Call::Put { client, pri, delay, ttr, fill, size }
     }
 
-    /// What happens to single jobs.
+    /// Calls for single jobs.
     fn handling(&mut self, model: &Model) -> Call {
         let (client, job) = self.hand(model);
         match self.dice.below(26) {
@@ -260,7 +260,7 @@ impl Script {
         }
     }
 
-    /// What happens to tubes and clients.
+    /// Calls for tubes and clients.
     fn housekeeping(&mut self, model: &Model) -> Call {
         let client = self.client(model);
         let idle = self.idle(model);
@@ -291,7 +291,7 @@ impl Script {
             (68.., _) => Call::Revoke(job, self.priority()),
             (60.., _) => Call::Fail { client, job, pri: self.priority(), reason: self.name() },
             (0..24, _) if !full => self.put_tagged(model),
-            // In few steps, a batch may end though there are more.
+            // In few steps, a batch may end even if there are more jobs.
             (24..30, Some(client)) if self.steps.is_none() => Call::ReserveMore(client),
             (30..33, Some(client)) => Call::Wait { client, job: self.job(model), timeout: self.wait(6, 10) },
             (33..35, _) => Call::TouchAll(client),
@@ -360,11 +360,11 @@ impl Script {
             tags.ttl = Some(Span::from_nanos(ttl.saturating_add(500_000_000)));
         }
         if self.dice.percent(50) {
-            // Two keys only, so that they meet.
+            // Only two keys, so that jobs share them.
             tags.bound = Some((self.names[self.dice.below(2) as usize], 1 + self.dice.below(3) as u32));
         }
         if self.dice.percent(40) {
-            // Few groups, so that they meet, and each once.
+            // Few groups, so that jobs share them, and each once.
             let first = self.dice.below(self.names.len() as u64) as usize;
             for place in 0..1 + self.dice.below(3.min(self.names.len() as u64)) as usize {
                 let name = self.names[(first + place) % self.names.len()];

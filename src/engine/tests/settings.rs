@@ -1,4 +1,4 @@
-//! What settings of tubes cost, and how exact they are.
+//! The costs of tubes' settings, and their exactness.
 
 use super::super::*;
 

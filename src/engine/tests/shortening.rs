@@ -1,13 +1,13 @@
-//! Cutting a run that fails down to the few steps that matter.
+//! Reducing a failing run to the few steps that matter.
 //!
-//! Owns the cutting, and panics as errors, so that a run which ends in one is cut without a word. The simulation of
-//! `tests/sim` has this file as well. Must not know what a step is.
+//! Owns the reduction, and the conversion of panics to errors, so that a run that ends in a panic is reduced silently.
+//! The simulation of `tests/sim` uses this file as well. Must not know what a step is.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
 use std::sync::Once;
 
-/// Leaves out whatever can be left out of these steps so that they still fail, as long as `may_go_on`.
+/// Removes steps while the rest still fails and `may_go_on` returns `true`.
 pub fn shortened<T: Clone>(mut steps: Vec<T>, may_go_on: impl Fn() -> bool, fails: impl Fn(&Vec<T>) -> bool) -> Vec<T> {
     let mut size = steps.len() / 2;
     while size > 0 && may_go_on() {
@@ -30,13 +30,13 @@ pub fn shortened<T: Clone>(mut steps: Vec<T>, may_go_on: impl Fn() -> bool, fail
 }
 
 thread_local! {
-    /// Whether panics of this thread are only kept.
+    /// `true` if panics of this thread are only stored.
     static QUIET: Cell<bool> = const { Cell::new(false) };
-    /// The last panic that was kept.
+    /// The last stored panic.
     static KEPT: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Makes an error of a panic.
+/// Converts a panic to an error.
 pub fn quietly<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,8 +1,9 @@
-//! Small worlds: all that two clients can do with three jobs in two tubes, in every order, up to a number of calls.
+//! Small worlds: everything that two clients can do with three jobs in two tubes, in every order, up to a number of
+//! calls.
 //!
-//! Owns the list of calls and what makes two worlds the same. From each world that is reached in any way, every call
-//! is made once, to the engine and to the model, and everything is compared. `BEANPOLE_DEPTH=6 cargo test --release
-//! --lib small` goes as deep as that; the number is read while the tests are compiled.
+//! Owns the list of calls and the equivalence of worlds. In each reachable world, every call is made once, on the engine
+//! and on the model, and everything is compared. `BEANPOLE_DEPTH=6 cargo test --release --lib small` sets the number of
+//! calls, which is read at compile time.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -43,7 +44,7 @@ fn calls_to(path: &Option<Rc<Path>>) -> Calls {
     calls
 }
 
-/// What may come next, with the time that passes before it.
+/// The possible next calls, with the time that passes before each.
 fn choices(model: &Model, clients: [ClientId; 2]) -> Vec<(Span, Call)> {
     let second = Span::from_secs(1);
     let mut calls =
@@ -70,7 +71,7 @@ fn choices(model: &Model, clients: [ClientId; 2]) -> Vec<(Span, Call)> {
     choices
 }
 
-/// What of a world can make a difference to what comes next: times as they are from now on, and no counters.
+/// Describes the parts of a world that affect its future: times relative to now, and no counters.
 fn kind(model: &Model, now: Time) -> String {
     let mut text = String::new();
     let rest = |at: Time| at.since(now).nanos();
@@ -99,7 +100,7 @@ fn kind(model: &Model, now: Time) -> String {
     text
 }
 
-/// The engine of a world, which cannot be copied.
+/// Recreates the engine of a world, which cannot be copied.
 fn engine_of(stage: &Stage, calls: &Calls) -> Engine {
     let mut engine = Engine::new(stage.limits.clone());
     for (at, call) in calls {

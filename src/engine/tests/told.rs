@@ -1,13 +1,13 @@
-//! Very many who are told something about one job: a few in each turn, and what they are told is there once.
+//! Very many clients notified about one job: a few in each turn, with a single copy of the content.
 //!
-//! Owns the worlds for that; the counting is that of `worlds`.
+//! Owns the worlds for that; `worlds` counts the steps.
 
 use std::sync::Arc;
 
 use super::super::*;
 use super::worlds::{in_both, Turns, SMALL};
 
-/// A job in the hands of `worker`, which `client` waits for `size` times.
+/// Creates a job reserved by `worker`, for which `client` waits `size` times.
 fn awaited(world: &mut Turns, size: usize, completion: CompletionPolicy) -> (ClientId, ClientId, JobId) {
     let worker = world.engine.connect_as(ReservePolicy::Notified);
     let client = world.engine.connect_as(ReservePolicy::Notified);

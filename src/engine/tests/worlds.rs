@@ -1,30 +1,30 @@
-//! The worst worlds: very many jobs held, kicked, due, watched for or listed, and no call that exceeds the steps of its
-//! turn.
+//! The worst worlds: very many jobs that are held, kicked, due, waited for or listed, and no call that exceeds the
+//! steps of its turn.
 //!
-//! Owns the counting. What a call may do beyond its budget is one piece of work, whatever the size of the world; and
-//! between the turns of a smaller world every invariant holds.
+//! Owns the counting. A call may exceed its budget by one piece of work, whatever the size of the world; and between
+//! the turns of a smaller world every invariant holds.
 
 use super::super::data::steps::{MOVE, TELL, TUBE};
 use super::super::*;
 
-/// Steps that a turn is granted.
+/// The steps granted to a turn.
 const TURN: u64 = 1000;
 
-/// Steps of the largest piece of work that is not divided: as many watches as a client has at once.
+/// The steps of the largest piece of work that is not divided: all watches of a client with a short list.
 const PIECE: u64 = 2 * FEW_WATCHED as u64 + 4 * MOVE + TUBE;
 
-/// Worlds in which every invariant is checked between turns are small.
+/// Every invariant is checked between the turns of worlds up to this size.
 pub const SMALL: usize = 300;
 
-/// How large the others are, unless somebody asks for more: `BEANPOLE_WORLD=1000000 cargo test --release --lib worlds`;
-/// the number is read while the tests are compiled, because no part of the engine looks at its surroundings.
+/// The default size of the others. To change it: `BEANPOLE_WORLD=1000000 cargo test --release --lib worlds`; the number
+/// is read at compile time, because no part of the engine reads its environment.
 const USUAL: usize = 40_000;
 
 fn large() -> usize {
     option_env!("BEANPOLE_WORLD").map_or(USUAL, |size| size.parse().expect("a number"))
 }
 
-/// An engine, and what its turns have come to.
+/// An engine, and the totals of its turns.
 pub struct Turns {
     pub engine: Engine,
     pub now: Time,
@@ -35,14 +35,14 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// With `size` of whatever there will be; a small world has small turns.
+    /// Creates a world for `size` items of any kind; a small world has small turns.
     pub fn new(size: usize) -> Turns {
         let (steps, few_watched) = if size <= SMALL { (7, 0) } else { (TURN, FEW_WATCHED) };
         let engine = Engine::new(Limits { few_watched, wakeups: 0, ..Limits::NONE });
         Turns { engine, now: Time::from_nanos(1 << 60), steps, turns: 0, events: 0, checks: size <= SMALL }
     }
 
-    /// One call in a turn of its own.
+    /// Makes one call in its own turn.
     pub fn turn<R>(&mut self, call: impl FnOnce(&mut Engine, Time) -> R) -> R {
         self.engine.grant_steps(self.steps);
         let result = call(&mut self.engine, self.now);
@@ -64,14 +64,14 @@ impl Turns {
         result
     }
 
-    /// A verb that is called until it is done.
+    /// Calls a verb until it is done. Returns the number of turns.
     pub fn verb(&mut self, mut call: impl FnMut(&mut Engine, Time) -> Progress) -> u64 {
         let before = self.turns;
         while self.turn(&mut call) == Progress::More {}
         self.turns - before
     }
 
-    /// What is left to others.
+    /// Completes the deferred work. Returns the number of turns.
     pub fn rest(&mut self) -> u64 {
         let before = self.turns;
         while self.engine.has_deferred() {
@@ -80,7 +80,7 @@ impl Turns {
         self.turns - before
     }
 
-    /// Whether so many turns are what so much work takes, each piece of which is at least one step and at most forty.
+    /// Checks that this number of turns is appropriate for the work, of which each piece takes from one to forty steps.
     pub fn took(&self, turns: u64, pieces: usize) {
         let (least, most) = (pieces as u64 / (self.steps + PIECE), pieces as u64 * 40 / self.steps + 20);
         assert!((least..=most).contains(&turns), "{turns} turns for {pieces}, which should be {least} to {most}");
@@ -101,7 +101,7 @@ impl Turns {
         }
     }
 
-    /// The client asks for a job, and is told of it by an event if it watches very many tubes.
+    /// Requests a job for the client, which receives it in an event if it watches very many tubes.
     fn ask(&mut self, client: ClientId, timeout: Option<Span>) {
         self.turn(|engine, now| {
             let _ = engine.reserve(client, timeout, now);
@@ -116,7 +116,7 @@ impl Turns {
     }
 }
 
-/// In a small world and in a large one.
+/// Runs a test in a small world and in a large one.
 pub fn in_both(test: impl Fn(&mut Turns, usize)) {
     for size in [SMALL, large()] {
         test(&mut Turns::new(size), size);
@@ -204,7 +204,8 @@ fn a_reserve_over_very_many_tubes_finds_the_best_job_or_waits_in_all() {
             let held = world.engine.jobs().filter(|job| job.state() == State::Reserved);
             assert_eq!(held.map(|job| job.priority()).max(), Some(pri));
         }
-        // Nothing is left: it is told so, or waits in each tube, and is handed a job in as many steps as anybody.
+        // No job is left: the client receives a timeout, or waits in each tube, and is given a job in as many steps as
+        // any other client.
         world.ask(worker, Some(Span::ZERO));
         world.rest();
         assert_eq!((world.events, world.engine.stats().waiting), (4, 0));
@@ -228,7 +229,7 @@ fn a_wait_ends_while_its_search_goes_on() {
         for _ in 0..10 {
             world.turn(Engine::go_on);
         }
-        // The default tube is the first of its list.
+        // The default tube is the first in its list.
         world.put(producer, 1, Span::ZERO);
         world.rest();
         world.turn(|_, _| ());
@@ -308,7 +309,7 @@ fn a_worker_gets_its_job_though_its_sleep_is_still_searched_for() {
         let mut grabbed = None;
         world.verb(|engine, now| match engine.grab(worker, now) {
             Grab::More => {
-                // Turns of others come between.
+                // Turns of other clients come in between.
                 let left = engine.steps().left();
                 engine.go_on(now);
                 assert!(left == 0 || engine.steps().used() > 0, "they do not go on for nothing");
@@ -435,7 +436,7 @@ fn a_tube_that_goes_on_with_very_many_who_wait_serves_them_in_order() {
         assert!(world.engine.pause(DEFAULT, Span::from_secs(10), world.now));
         world.put(producer, size, Span::ZERO);
         world.turn(|engine, now| assert!(engine.pause(DEFAULT, Span::ZERO, now)));
-        // Nobody comes before his time.
+        // No client is served before it connects.
         let late = world.engine.connect();
         world.turn(|engine, now| assert!(matches!(engine.reserve(late, Some(Span::ZERO), now), Reserve::NoJob(_))));
         let turns = world.rest();
@@ -562,7 +563,7 @@ fn a_search_for_a_reserved_job_ends_beside_a_worker_that_gives_each_back() {
         if progress == Progress::Done {
             break found;
         }
-        // Ten are reserved at all times, and each only for a turn or two.
+        // Ten jobs are reserved at any time, each only for a turn or two.
         for number in 0..10 {
             assert!(world.engine.release(worker, ids[(turns * 10 + number) % SMALL], 0, Span::ZERO, world.now));
             reserved(&mut world, ids[((turns + 1) * 10 + number) % SMALL]);

@@ -1,29 +1,29 @@
-//! What happens in the model by itself, when its time comes.
+//! The timed events of the model.
 
 use super::super::super::{ClientId, Event, JobId, NoJob, Span, Time};
 use super::{Model, Name, Place, Tube};
 
-/// Something that happens by itself.
+/// A timed event.
 #[derive(Clone, Copy, Debug)]
 enum Alarm {
     ClientState(ClientId),
     Tube(Name),
     /// The time to live of a job ends.
     Life(JobId),
-    /// A key is forgotten that has outlived its job, which had this id.
+    /// A key that has outlived its job, which had this ID, is forgotten.
     Key(JobId),
     /// A schedule is due, or tries again.
     Schedule(JobId),
 }
 
 impl Model {
-    /// Whether something that the client holds is in its last second.
+    /// Returns `true` if a reservation of the client is in its last second.
     pub(super) fn is_soon(&self, client: ClientId, now: Time) -> bool {
         self.held(client).any(|(until, _)| until - Span::from_secs(1) <= now)
     }
 
-    /// When something happens to the client by itself: what it holds ends, or while it waits, is one second from its
-    /// end, or it has waited long enough.
+    /// The time of the client's next event: a reservation ends, or while the client waits, is one second from its end,
+    /// or the wait times out.
     fn client_alarm(&self, client: ClientId) -> Time {
         let end = self.held(client).map(|(until, _)| until).min();
         match self.wait_ends(client) {
@@ -40,7 +40,7 @@ impl Model {
         delayed.min()
     }
 
-    /// When something happens to the tube by itself: a delay ends, or its pause, or its rate allows another job.
+    /// The time of the tube's next event: a delay ends, or its pause, or its rate allows another job.
     fn tube_alarm(&self, tube: &Tube) -> Time {
         let delay = self.next_delayed(tube.name).map_or(Time::NEVER, |(until, _)| until);
         let opens = self.extended.rules.get(tube.name).and_then(|rules| rules.opens()).unwrap_or(Time::NEVER);
@@ -60,14 +60,14 @@ impl Model {
         self.alarms().into_iter().map(|(at, _)| at).min().unwrap_or(Time::NEVER)
     }
 
-    /// The alarm that rings next, or those, if there are several for the same moment.
+    /// The next alarms, of which there are several if they are due at the same time.
     fn due(&self, now: Time) -> Vec<Alarm> {
         let alarms = self.alarms();
         let first = alarms.iter().map(|&(at, _)| at).min().unwrap_or(Time::NEVER);
         alarms.into_iter().filter(|&(at, _)| at == first && at <= now).map(|(_, alarm)| alarm).collect()
     }
 
-    /// All that may come of at most `limit` alarms, the earliest first; those of the same moment in any order.
+    /// All possible results of at most `limit` alarms, the earliest first; those of the same time in any order.
     pub fn ticked(self, now: Time, limit: usize) -> Vec<Model> {
         let mut models = vec![self];
         for _ in 0..limit {
@@ -102,7 +102,7 @@ impl Model {
         model
     }
 
-    /// What has ended is gone before anybody is warned of it or told to go, and a warning goes before a time-out.
+    /// Expired reservations end before any warning or timeout, and a warning precedes a timeout.
     fn ring_client(&mut self, client: ClientId, now: Time) {
         if self.take_one_ended(client, now) {
             return;
@@ -112,7 +112,7 @@ impl Model {
         self.events.push(Event::NoJob { client, why });
     }
 
-    /// Takes from the client the first job whose time to run has ended, if there is one.
+    /// Ends the client's first reservation whose time to run has ended, if there is one.
     fn take_one_ended(&mut self, client: ClientId, now: Time) -> bool {
         let ended = self.held(client).filter(|&(until, _)| until <= now).min();
         if let Some((_, job)) = ended {
@@ -124,12 +124,12 @@ impl Model {
         ended.is_some()
     }
 
-    /// Nobody keeps what has ended, even if the tick that takes it away is late.
+    /// Ends all expired reservations of the client, even if the tick for them is late.
     pub(super) fn take_ended(&mut self, client: ClientId, now: Time) {
         while self.take_one_ended(client, now) {}
     }
 
-    /// A job whose delay ends no later than the pause is there when the pause ends, and is served by its priority.
+    /// A job whose delay ends no later than the pause is ready when the pause ends, and is served by its priority.
     fn ring_tube(&mut self, tube: Name, now: Time) {
         let pause = self.tube_mut(tube).pause.map_or(Time::NEVER, |(_, until)| until);
         let opens = self.extended.rules.get(tube).and_then(|rules| rules.opens()).unwrap_or(Time::NEVER);

@@ -1,6 +1,6 @@
-//! The rules of the model that beanstalkd has not: tags, and the commands beside them.
+//! The rules of the model for extensions to beanstalkd: tags, and the commands related to them.
 //!
-//! Owns what is kept for them, apart from what every job and tube has.
+//! Owns their state, in addition to that of every job and tube.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use super::schedules::Schedule;
 use super::settings::{Ruled, Settings};
 use super::{History, Model, Name, Place};
 
-/// The tags of a job, and what came of them.
+/// The tags of a job, and their state.
 #[derive(Clone, Debug, Default)]
 pub struct JobTags {
-    /// With the seconds for which it outlives the job.
+    /// The key, and the seconds for which it outlives the job.
     pub key: Option<(Name, u32)>,
     pub tube: Option<Name>,
     pub tries: u8,
     pub backoff: u32,
     pub ttl: Option<Span>,
-    /// With how many jobs of the key may be reserved at a time.
+    /// The concurrency key, and the number of its jobs that may be reserved at a time.
     pub bound: Option<(Name, u32)>,
     pub groups: Vec<(Name, GroupTie)>,
-    /// It recurs after so many seconds each.
+    /// The job recurs at intervals of this many seconds.
     pub every: Option<u32>,
     pub(super) expires: Option<Time>,
-    /// The end of its time to live is waited for: it is from the moment on when the job becomes ready or delayed, and
-    /// no longer when it comes while the job is spared.
+    /// The end of its time to live is scheduled: from the time on when the job becomes ready or delayed, until the time
+    /// to live ends while it is suspended.
     pub(super) timed: bool,
 }
 
@@ -59,56 +59,56 @@ pub struct Times {
     pub events: TubeEvents,
 }
 
-/// What beanstalkd has nothing of.
+/// The state of extensions to beanstalkd.
 #[derive(Clone, Debug, Default)]
 pub struct Extended {
     pub tags: BTreeMap<JobId, JobTags>,
     pub ended: Vec<EndedKey>,
     pub rules: BTreeMap<Name, Ruled>,
-    /// How many tries of a job have failed, why the last one did, and which tube it is a dead letter of.
+    /// The number of failed tries of a job, the reason of the last failure, and the origin of a dead letter.
     pub failures: BTreeMap<JobId, (u8, Name, Option<Name>)>,
     pub awaiting: Vec<Awaiting>,
     pub schedules: BTreeMap<JobId, Schedule>,
     /// The groups, each with the number of members that have ended.
     pub groups: BTreeMap<Name, u64>,
-    /// What held jobs wait for: a group, and the number of members that must end, or 0 for all.
+    /// The groups that held jobs wait for, with the number of members that must end; 0: all.
     pub waits: BTreeMap<JobId, Vec<(Name, u32)>>,
-    /// The former holders of revoked jobs, and the turns of these among buried jobs then.
+    /// The former holders of revoked jobs, and the jobs' turns among buried jobs at that time.
     pub revoked: BTreeMap<JobId, (ClientId, u64)>,
-    /// Clients that choose tubes by chance.
+    /// Clients that choose tubes at random.
     pub weighted: Vec<ClientId>,
     pub times: BTreeMap<Name, Times>,
     /// Jobs whose time to live has ended.
     pub expired: u64,
-    /// The moment of the call in progress.
+    /// The time of the call in progress.
     pub now: Time,
-    /// Ids that were given before the last start.
+    /// IDs that were assigned before the last start.
     pub before: u64,
-    /// Something takes memory that is not counted here.
+    /// `true` if memory is used that is not counted here.
     pub uncounted: bool,
 }
 
 impl Extended {
-    /// The ends of times to live that are waited for.
+    /// The scheduled ends of times to live.
     pub fn ends_of_life(&self) -> impl Iterator<Item = (Time, JobId)> + '_ {
         self.tags.iter().filter(|(_, tags)| tags.timed).filter_map(|(id, tags)| Some((tags.expires?, *id)))
     }
 }
 
 impl Model {
-    /// Whether the client waits for the end of a job.
+    /// Returns `true` if the client waits for the end of a job.
     pub(super) fn awaits(&self, client: ClientId) -> bool {
         self.extended.awaiting.iter().any(|wait| wait.client == client)
     }
 
-    /// When the wait of the client is over, for whatever it waits.
+    /// When the wait of the client ends, of either kind.
     pub(super) fn wait_ends(&self, client: ClientId) -> Option<Time> {
         let jobs = self.waiting.iter().filter(|wait| wait.client == client).map(|wait| wait.until);
         let ends = self.extended.awaiting.iter().filter(|wait| wait.client == client).map(|wait| wait.until);
         jobs.chain(ends).next()
     }
 
-    /// A tube with so many jobs takes no more; those that are set aside do not count.
+    /// Returns `true` if the tube has reached its limit of jobs, not counting buried ones.
     pub(super) fn is_full(&self, tube: Name) -> bool {
         let counts = |job: &&super::Job| {
             job.tube == tube && !matches!(job.place, Place::Buried { .. } | Place::Scheduled { .. })
@@ -117,7 +117,7 @@ impl Model {
         most.is_some_and(|most| self.jobs.iter().filter(counts).count() >= most as usize)
     }
 
-    /// Whether as many jobs of the key of this one are reserved as may be.
+    /// Returns `true` if the key of this job has reached its limit of reserved jobs.
     pub(super) fn is_blocked(&self, id: JobId) -> bool {
         let bound = |id: &JobId| self.extended.tags.get(id).and_then(|tags| tags.bound);
         let Some((key, _)) = bound(&id) else { return false };
@@ -130,7 +130,7 @@ impl Model {
         bounds.iter().max().is_some_and(|most| bounds.len() >= *most as usize)
     }
 
-    /// A tube keeps such a time, if there is memory for the first one.
+    /// Records such a time for a tube, if there is memory for the first one.
     pub(super) fn note_time(&mut self, tube: Name, run: Option<Span>, wait: Option<Span>) {
         if self.extended.times.contains_key(tube) || !self.lacks(super::TIMES_COST) {
             let times = self.extended.times.entry(tube).or_default();
@@ -139,7 +139,7 @@ impl Model {
         }
     }
 
-    /// Something has happened to the job, which its tube counts if there is memory to begin with that.
+    /// Counts an event of the job for its tube, if there is memory to start counting.
     pub(super) fn note_event(&mut self, id: JobId, which: fn(&mut TubeEvents) -> &mut u64) {
         let tube = self.job(id).expect("a job").tube;
         self.note_time(tube, None, None);
@@ -148,7 +148,7 @@ impl Model {
         }
     }
 
-    /// The job is about to be reserved for the first time, and nobody kicked it.
+    /// Records the wait of a job that is about to be reserved for the first time and was never kicked.
     pub(super) fn note_wait(&mut self, id: JobId, now: Time) {
         let job = self.job(id).expect("a job");
         if let History { reserves: 0, kicks: 0, .. } = job.history {
@@ -157,7 +157,7 @@ impl Model {
         }
     }
 
-    /// The job is gone; whoever waits for that hears it.
+    /// Ends the job, and notifies clients that wait for its end.
     pub(super) fn end(&mut self, id: JobId, outcome: Outcome, keeps_key: bool) {
         self.remove(id, outcome, keeps_key);
         self.end_tubes();
@@ -193,13 +193,13 @@ impl Model {
         self.events.extend(told.into_iter().map(event));
     }
 
-    /// Puts a reserved job behind all that are set aside.
+    /// Buries a reserved job after all buried ones.
     pub(super) fn set_aside(&mut self, id: JobId, pri: Priority, now: Time) {
         self.lay_aside(id, pri);
         self.serve(now);
     }
 
-    /// Takes a reserved job from its holder, who cannot delete it as long as it is buried.
+    /// Revokes a reserved job from its holder, who cannot delete it while it is buried.
     pub fn revoke(&mut self, id: JobId, pri: Priority, now: Time) -> bool {
         let Some(Place::Reserved { by, .. }) = self.job(id).map(|job| job.place) else { return false };
         self.take_ended(by, now);
@@ -230,7 +230,7 @@ impl Model {
         self.tell_awaiting(id, &Outcome::Failed(Body::default()));
     }
 
-    /// The job is lost to whoever has reserved it.
+    /// Handles the loss of the job by its holder.
     pub(super) fn lose(&mut self, id: JobId, now: Time) {
         self.extended.now = now;
         if self.is_last_try(id) {
@@ -248,7 +248,7 @@ impl Model {
         self.serve_living(id, now);
     }
 
-    /// The job is ready or delayed from now on, if its time to live is not over.
+    /// Serves the job, which is ready or delayed from now on, unless its time to live has ended.
     pub(super) fn serve_living(&mut self, id: JobId, now: Time) {
         self.extended.now = now;
         if self.begin_life(id).is_some_and(|expires| expires <= now) {
@@ -258,7 +258,7 @@ impl Model {
         }
     }
 
-    /// The end of its time to live is waited for, if it has one.
+    /// Schedules the end of its time to live, if it has one.
     pub(super) fn begin_life(&mut self, id: JobId) -> Option<Time> {
         let tags = self.extended.tags.get_mut(&id)?;
         tags.timed = tags.expires.is_some();
@@ -270,7 +270,7 @@ impl Model {
         self.end(id, Outcome::Gone, true);
     }
 
-    /// The end of a time to live has come.
+    /// Handles the end of a time to live.
     pub(super) fn ring_life(&mut self, id: JobId) {
         let place = self.job(id).expect("a job").place;
         if matches!(place, Place::Ready | Place::Delayed { .. } | Place::Held) {
@@ -294,7 +294,7 @@ impl Model {
         ended.filter(|ended| ended.until > now).map(|ended| ended.id).next()
     }
 
-    /// When the time to live of the job ends.
+    /// Returns when the time to live of the job ends.
     #[allow(dead_code)] // for those who show it
     pub fn expires(&self, id: JobId) -> Option<Time> {
         self.extended.tags.get(&id)?.expires
@@ -350,7 +350,7 @@ impl Model {
         Ok(Tagged::New(id))
     }
 
-    /// One more job, of those that are there.
+    /// Reserves one more job if one is available.
     pub fn reserve_more(&mut self, client: ClientId, now: Time) -> Option<JobId> {
         self.take_ended(client, now);
         let id = self.best_for(client)?;
@@ -358,7 +358,7 @@ impl Model {
         Some(id)
     }
 
-    /// What a client may get that chooses tubes by chance: the best job of each, by their tubes.
+    /// The jobs that a client that chooses tubes at random may get: the best job of each tube.
     pub fn chances(&mut self, client: ClientId, now: Time) -> Vec<JobId> {
         self.take_ended(client, now);
         let watched = &self.client(client).expect("a client").watched;
@@ -366,12 +366,12 @@ impl Model {
         open.filter_map(|name| self.in_order(name, State::Ready).first().copied()).collect()
     }
 
-    /// The client has asked for a job.
+    /// Notes that the client has requested a job.
     pub fn mark_worker(&mut self, client: ClientId) {
         self.client_mut(client).worker = true;
     }
 
-    /// Gives this one of them to the client.
+    /// Gives one of these jobs to the client.
     pub fn give_chosen(&mut self, id: JobId, client: ClientId, now: Time) {
         self.give(id, client, now);
     }
@@ -386,21 +386,21 @@ impl Model {
         held.len() as u64
     }
 
-    /// Takes away the jobs of a tube, or those that are set aside; their keys do not outlive them.
+    /// Deletes the jobs of a tube, or only the buried ones; their keys do not outlive them.
     pub fn flush(&mut self, tube: Name, buried: bool) -> u64 {
         let all = State::UNFINISHED;
         self.flush_states(tube, if buried { &[State::Buried] } else { &all })
     }
 
-    /// The same of jobs in these states, also of those that their keys hold up.
+    /// Deletes the jobs in these states, including those that their keys block.
     pub fn flush_states(&mut self, tube: Name, states: &[State]) -> u64 {
         let (last, mut flushed) = (self.last_id, 0);
-        // Jobs that this releases are among them, but no job that is put later.
+        // Jobs that this releases are included, but no job that is put later.
         while let Some(id) = self.flushed_first(tube, states, last) {
             self.remove(id, Outcome::Gone, false);
             flushed += 1;
         }
-        // Only now: nobody is given a job that is to be flushed with the one that held it up.
+        // Only now: no client may get a job that is to be flushed with the job that blocked it.
         self.end_tubes();
         self.serve(self.extended.now);
         flushed
@@ -443,7 +443,7 @@ impl Model {
         self.extended.tags.get(&id).and_then(|tags| tags.expires).is_some_and(|expires| expires <= now)
     }
 
-    /// Whether no other job has its key in that tube, nor had it lately.
+    /// Returns `true` if no other job has its key in that tube, or had it recently.
     pub(super) fn may_move(&self, id: JobId, tube: Name, now: Time) -> bool {
         let Some((key, _)) = self.extended.tags.get(&id).and_then(|tags| tags.key) else { return true };
         self.keyed(tube, key).is_none_or(|other| other == id) && self.ended_key(tube, key, now).is_none()
@@ -483,8 +483,8 @@ impl Model {
         Ok(true)
     }
 
-    /// Those go first that come first in their queue; those that have to stay count as well. Behind a ready one that
-    /// has to stay, those of the same bound stay, too.
+    /// Moves jobs in the order of their queue; jobs that must stay count as well. After a ready job that must stay,
+    /// jobs with the same concurrency key stay, too.
     pub fn move_jobs(
         &mut self,
         client: ClientId,
@@ -555,8 +555,8 @@ impl Model {
         }
     }
 
-    /// The server has ended and come back with its log. What no log has is taken from `engine`: the order of tubes, and
-    /// what was counted since the start.
+    /// Restarts the server with its log. State that no log contains is copied from `engine`: the order of tubes, and
+    /// the counts since the start.
     #[allow(dead_code)] // for those who have a log
     pub fn restart(&mut self, engine: &Engine, now: Time) {
         self.clients.clear();

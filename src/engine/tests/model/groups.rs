@@ -1,15 +1,16 @@
-//! The rules of the model about groups of jobs: `grp:` and `aft:`.
+//! The rules of the model for groups of jobs: `grp:` and `aft:`.
 //!
-//! A group is what its members and the held jobs say; only the number of members that have ended is kept.
+//! The state of a group follows from its members and the held jobs; only the number of members that have ended is
+//! stored.
 
 use super::super::super::{JobId, Span, State};
 use super::{Model, Name, Place};
 
-/// What a tag says about a job and a group.
+/// The relation of a job to a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupTie {
     Member,
-    /// Held until all members have ended, perhaps even if there is none yet.
+    /// Held until all members have ended, and if `true`, even if there is none yet.
     After(bool),
     /// Held until this number of members have ended.
     AfterCount(u32),
@@ -43,7 +44,7 @@ impl Model {
         (members + waiting > 0).then_some((members as u64, waiting as u64, ended))
     }
 
-    /// Forgets groups without members that nobody waits for, and waits of jobs that are held no longer.
+    /// Removes groups without members that no job waits for, and waits of jobs that are no longer held.
     pub(super) fn tidy_groups(&mut self) {
         let held = |id: &JobId| self.job(*id).is_some_and(|job| job.place == Place::Held);
         let ids: Vec<JobId> = self.extended.waits.keys().copied().filter(|id| !held(id)).collect();
@@ -53,7 +54,7 @@ impl Model {
         self.extended.groups = groups;
     }
 
-    /// The job was put with these tags, and perhaps has to wait.
+    /// Ties a new job to its groups, for which it may have to wait.
     pub(super) fn tie(&mut self, id: JobId) {
         self.tidy_groups();
         let ties = self.extended.tags.get(&id).map(|tags| tags.groups.clone()).unwrap_or_default();
@@ -75,7 +76,7 @@ impl Model {
         }
     }
 
-    /// A member of these groups has gone. Releases the jobs that do not have to wait any longer.
+    /// Handles the end of a member of these groups. Releases the jobs that no longer have to wait.
     pub(super) fn untie(&mut self, ties: Vec<(Name, GroupTie)>) {
         self.tidy_groups();
         for (name, _) in ties.into_iter().filter(|(_, tie)| *tie == GroupTie::Member) {

@@ -1,11 +1,11 @@
-//! The rules of the model about schedules: jobs that recur after so many seconds each.
+//! The rules of the model for schedules: jobs that recur at intervals in seconds.
 //!
-//! What cron's fields mean is tested where they are read; here, a schedule is a number of seconds.
+//! The parser of cron's fields has its own tests; here, a schedule is a number of seconds.
 
 use super::super::super::{ClientId, JobId, Priority, Refused, Span, State, Tagged, Time};
 use super::{History, Job, JobTags, Model, Name, Place};
 
-/// A schedule: a job that is `scheduled`, and its tags.
+/// A schedule: a `scheduled` job, and its tags.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     /// The tags of its copies.
@@ -42,7 +42,7 @@ impl Model {
         self.runs().find(|(_, other)| *other == id).map(|(at, _)| at)
     }
 
-    /// The schedules, and when something happens to them.
+    /// The schedules, and the times of their next events.
     pub(super) fn runs(&self) -> impl Iterator<Item = (Time, JobId)> + '_ {
         let schedules = self.extended.schedules.iter();
         schedules.filter_map(|(id, schedule)| Some((schedule.retry.or(self.next_run(*id))?, *id)))
@@ -92,7 +92,7 @@ impl Model {
         Ok(Tagged::Scheduled { id, replaced: known.is_some() })
     }
 
-    /// A schedule is due. Returns `true` if it has put a copy.
+    /// Runs a schedule that is due. Returns `true` if it has put a copy.
     fn run(&mut self, id: JobId, next: Time, now: Time) -> Result<bool, Refused> {
         let job = self.job(id).expect("a schedule").clone();
         let tags = self.extended.schedules[&id].tags.clone();
@@ -118,7 +118,7 @@ impl Model {
         self.extended.schedules.get_mut(&id).expect("a schedule").retry = None;
     }
 
-    /// A schedule is due, or tries again.
+    /// Handles a schedule that is due, or is tried again.
     pub(super) fn ring_schedule(&mut self, id: JobId, now: Time) {
         let due = self.next_run(id).expect("a schedule");
         let next = self.extended.schedules[&id].after(due, now);
@@ -127,7 +127,7 @@ impl Model {
         }
     }
 
-    /// A client asks a schedule to run.
+    /// Runs a schedule at the request of a client.
     pub(super) fn run_now(&mut self, id: JobId, now: Time) -> bool {
         let due = self.next_run(id).expect("a schedule");
         let next = if due <= now { self.extended.schedules[&id].after(due, now) } else { due };
@@ -139,7 +139,7 @@ impl Model {
         self.extended.schedules.remove(&id);
     }
 
-    /// After a restart, nothing is due later than it could have been.
+    /// Limits the times of schedules after a restart: none may be later than normally possible.
     pub(super) fn restart_schedules(&mut self, now: Time) {
         let ids: Vec<JobId> = self.extended.schedules.keys().copied().collect();
         for id in ids {

@@ -1,11 +1,11 @@
-//! The rules of the model for settings of tubes and for failures.
+//! The rules of the model for the settings of tubes and for failures.
 
 use super::super::super::{
     ClientId, Event, Failed, JobId, NotSet, Priority, Rate, Span, State, Time, TubeSettings, NOBODY, UNLIMITED,
 };
 use super::{Model, Name, Place};
 
-/// The settings of a tube. Delays between tries vary by chance, so tubes have none here.
+/// The settings of a tube. Delays between tries vary at random, so tubes have none here.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Settings {
     pub limit: Option<u32>,
@@ -13,12 +13,12 @@ pub struct Settings {
     pub ttl: u32,
     pub dead: Option<Name>,
     pub max: u32,
-    /// So many reservations in so many seconds.
+    /// The maximum number of reservations in this many seconds.
     pub rate: Option<(u32, u32)>,
 }
 
 impl Settings {
-    /// Returns the settings in the engine's words.
+    /// Converts the settings to the engine's type.
     pub fn to_engine(self) -> TubeSettings {
         TubeSettings {
             most: self.limit.map_or(UNLIMITED, |most| [most; 3]),
@@ -32,7 +32,7 @@ impl Settings {
     }
 }
 
-/// The settings of a tube, and the window of its rate: how many were reserved in it, and when it ends.
+/// The settings of a tube, and the window of its rate: the number of reservations in it, and its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ruled {
     pub settings: Settings,
@@ -41,7 +41,7 @@ pub struct Ruled {
 }
 
 impl Ruled {
-    /// When the rate allows another reservation, if it does not now.
+    /// When the rate allows another reservation; `None` if it does now.
     pub fn opens(&self) -> Option<Time> {
         let (count, _) = self.settings.rate?;
         (self.taken >= count).then_some(self.window_end)
@@ -49,12 +49,12 @@ impl Ruled {
 }
 
 impl Model {
-    /// Whether nobody who asks for any job gets one of this tube.
+    /// Returns `true` if no client that requests any job gets one of this tube.
     pub(super) fn is_closed(&self, tube: Name) -> bool {
         self.tube(tube).is_some_and(|tube| tube.pause.is_some()) || self.is_exhausted(tube)
     }
 
-    /// Whether the settings of a tube allow no reservation.
+    /// Returns `true` if the settings of a tube allow no reservation.
     pub(super) fn is_exhausted(&self, tube: Name) -> bool {
         let Some(rules) = self.extended.rules.get(tube) else { return false };
         let reserved = self.jobs.iter().filter(|job| job.tube == tube);
@@ -62,7 +62,7 @@ impl Model {
         rules.settings.max > 0 && reserved >= rules.settings.max as usize || rules.opens().is_some()
     }
 
-    /// A job of the tube was reserved.
+    /// Counts a reservation of a job of the tube.
     pub(super) fn note_reservation(&mut self, tube: Name, now: Time) {
         let Some(rules) = self.extended.rules.get_mut(tube) else { return };
         let Some((_, seconds)) = rules.settings.rate else { return };
@@ -74,7 +74,7 @@ impl Model {
         rules.taken += 1;
     }
 
-    /// One more reservation was lost or released; tells whether there is to be no other one.
+    /// Counts a lost or released reservation. Returns `true` if it was the last one.
     pub(super) fn is_last_try(&mut self, id: JobId) -> bool {
         let Some(tries) = self.tries(id) else { return false };
         let failure = self.extended.failures.entry(id).or_default();
@@ -82,7 +82,7 @@ impl Model {
         failure.0 >= tries
     }
 
-    /// How often the job may be tried, by its tags or by its tube.
+    /// Returns how often the job may be tried, by its tags or by its tube.
     fn tries(&self, id: JobId) -> Option<u8> {
         let own = self.own_tries(id);
         let tube = self.job(id).expect("a job").tube;
@@ -94,7 +94,7 @@ impl Model {
         self.extended.failures.get(&id).map_or(0, |failure| failure.0)
     }
 
-    /// Returns the bound on tries that the job's own tag sets, or 0.
+    /// Returns the limit of tries in the job's own tag, or 0.
     pub fn own_tries(&self, id: JobId) -> u8 {
         self.extended.tags.get(&id).map_or(0, |tags| tags.tries)
     }
@@ -103,7 +103,7 @@ impl Model {
         self.tries(id).map(|tries| tries.saturating_sub(self.fails(id)))
     }
 
-    /// Why the job failed last.
+    /// Returns the reason of the job's last failure.
     pub fn reason(&self, id: JobId) -> Name {
         self.extended.failures.get(&id).map_or("", |failure| failure.1)
     }
@@ -119,7 +119,7 @@ impl Model {
         }
     }
 
-    /// The server gives the job up.
+    /// Gives up the job, which the server buries.
     pub(super) fn abandon(&mut self, id: JobId, pri: Priority) {
         self.lay_aside(id, pri);
         let from = self.job(id).expect("a job").tube;
@@ -144,7 +144,8 @@ impl Model {
         self.end_tubes();
     }
 
-    /// The holder of a job says that it failed; the engine says how long the delay is, which is partly chance.
+    /// Handles the failure of a job, as reported by its holder; the engine provides the length of the delay, which is
+    /// partly random.
     pub fn fail(
         &mut self,
         client: ClientId,
@@ -182,7 +183,7 @@ impl Model {
         Some(Failed::Retried(delay))
     }
 
-    /// The delay after the try that failed last, by the tags of the job.
+    /// Returns the delay after the last failed try, by the tags of the job.
     pub(super) fn backoff(&self, id: JobId) -> Span {
         let tags = self.extended.tags.get(&id).filter(|tags| tags.tries > 0 && tags.backoff > 0);
         Span::from_secs(tags.map_or(0, |tags| {
@@ -191,7 +192,7 @@ impl Model {
         }))
     }
 
-    /// Gives a tube its settings.
+    /// Replaces the settings of a tube.
     pub fn set_tube(&mut self, client: ClientId, tube: Name, settings: Settings, now: Time) -> Result<(), NotSet> {
         let mut next = settings.dead;
         while let Some(dead) = next {
@@ -215,7 +216,7 @@ impl Model {
         Ok(())
     }
 
-    /// A new job has a time to live, its own or that of its tube.
+    /// Sets the time to live of a new job, its own or that of its tube.
     pub(super) fn date(&mut self, id: JobId, now: Time) {
         let tube = self.job(id).expect("a job").tube;
         let of_tube = self.extended.rules.get(tube).map_or(0, |rules| rules.settings.ttl);
