@@ -1,10 +1,10 @@
-//! beanpole: a small work-queue server that takes beanstalkd's place.
+//! beanpole: a small work-queue server, compatible with beanstalkd.
 //!
 //! [`Server`] runs a queue inside a program or test, [`Client`] talks to it or to any other beanstalk server, and
-//! [`Server::with_manual_clock`] lets a test jump over delays. [`Config`] has every limit. How the server is built
-//! stands in ARCHITECTURE.md.
+//! [`Server::with_manual_clock`] lets a test skip delays. [`Config`] has every limit. ARCHITECTURE.md describes the
+//! design of the server.
 
-// Rooms document what a name does not say; what the library shows is documented in full.
+// Internal modules document what a name does not say; the public interface is documented completely.
 #![deny(missing_docs, unsafe_code)]
 
 #[allow(missing_docs)]
@@ -37,7 +37,7 @@ pub use shared::lease::Lease;
 #[doc(hidden)]
 pub use shared::role::{Role, RoleBoard, RoleFigures};
 
-/// The rooms, for the program, the tests and the benchmarks of this package. They change without notice.
+/// The internal modules, for the program, the tests and the benchmarks of this package. They change without notice.
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod internals {

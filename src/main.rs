@@ -1,6 +1,6 @@
-//! The program: reads the command line, starts the server, waits for signals, ends with the right exit code.
+//! The program: reads the command line, starts the server, waits for signals, and sets the exit code.
 //!
-//! Owns what is printed before the log starts. Everything else is the library's.
+//! Owns the output before the log starts. The library does everything else.
 
 #![deny(missing_docs, unsafe_code)]
 
@@ -25,12 +25,12 @@ use process::{allocator, daemon, standby};
 use signal_hook::iterator::Signals;
 use signals::{SignalAction, StopRequests};
 
-/// Bytes of stack of the thread that waits for a client to shut the server down.
+/// Stack size of the thread that waits for a client to shut the server down, in bytes.
 const WATCH_STACK: usize = 64 * 1024;
 
 fn main() -> ExitCode {
     allocator::configure(machine::is_address_space_limited());
-    // Before the options are read: the default number of connections depends on it.
+    // Before the options are read, because the default number of connections depends on it.
     machine::raise_file_limit();
     let mut given = std::env::args_os();
     let is_gearmand = given.next().is_some_and(|name| gearmand::is_meant(&name));
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-// What cannot be written is no reason to panic: who reads it may be gone.
+// A failed write is no reason to panic: the reader may be gone.
 
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
@@ -70,7 +70,7 @@ fn complain(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// The same under the name of gearmand.
+/// Runs the program under the name of gearmand.
 fn as_gearmand(arguments: Result<Vec<String>, String>) -> ExitCode {
     let port = std::env::var("GEARMAND_PORT").ok();
     match arguments.and_then(|arguments| gearmand::parse(&arguments, port.as_deref())) {
@@ -116,7 +116,7 @@ fn run_gearmand(wanted: Gearmand) -> ExitCode {
             }
         };
         run(wanted.settings, true, |problem| match problem {
-            // Whoever started it may not look into the log.
+            // The parent process may not read the log.
             Some(problem) if !keeps_stderr => complain(&format!("gearmand: {problem}\n")),
             Some(_) => {}
             None => {
@@ -144,10 +144,10 @@ fn with_log(
     work()
 }
 
-/// Runs the server to its end. `told` is called with what is wrong if it does not start, else with nothing when it
-/// listens. If it `reopens`, a hang-up has the log opened again instead of ending the program.
+/// Runs the server to its end. Calls `told` with the problem if it does not start, or with nothing when it listens.
+/// With `reopens`, a hang-up signal reopens the log instead of ending the program.
 fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) -> ExitCode {
-    // First of all: a file that is opened later might get the number.
+    // First of all, because a file that is opened later might get the number.
     let ready_file = settings.starter.ready_fd.map(ReadyFile::claim).transpose();
     let starter = settings.starter.clone();
     for notice in &settings.notices {
@@ -200,7 +200,7 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
     serve(&server, signals, watched, HangUp { reopens, reloads }, || systemd::notify("STOPPING=1"))
 }
 
-/// Does what whoever started the program asked for, now that the server listens.
+/// Fulfills the requests of the parent process, now that the server listens.
 fn tie(server: &Server, path: Option<PathBuf>, parent: Option<Parent>) -> Result<Option<PortFile>, String> {
     let file = path.map(|path| {
         let file = PortFile::write(&path, server.first_address());
@@ -211,7 +211,7 @@ fn tie(server: &Server, path: Option<PathBuf>, parent: Option<Parent>) -> Result
     file.transpose()
 }
 
-/// Runs as one server of several: stands by, and serves when it is its turn.
+/// Runs as one of several servers: as a standby, and as the active server when it takes over.
 fn run_one_of_several(cluster: &Cluster, mut settings: Settings, mut signals: Signals, reloads: bool) -> ExitCode {
     let stops = match StopRequests::watch() {
         Ok(stops) => Arc::new(stops),
@@ -224,7 +224,7 @@ fn run_one_of_several(cluster: &Cluster, mut settings: Settings, mut signals: Si
         Turn::Active(active) => active,
         Turn::Ended(code) => return code,
     };
-    // A promise means that the shared log holds it.
+    // A confirmed change must be in the shared log.
     settings.config.log.mode = SyncMode::Always;
     settings.config.lease = active.lease.clone();
     settings.config.role = Some(active.board().clone());
@@ -247,7 +247,7 @@ fn run_one_of_several(cluster: &Cluster, mut settings: Settings, mut signals: Si
     standby::hand_over(&active, &switching, &stops)
 }
 
-/// Until a signal, or a client that may, ends the server; `leaving` tells others that it does.
+/// Runs until a signal, or an authorized client, stops the server; `leaving` announces that to other servers.
 fn serve(server: &Server, mut signals: Signals, watched: bool, hang_up: HangUp, leaving: impl FnOnce()) -> ExitCode {
     let handle = signals.handle();
     std::thread::scope(|scope| {
@@ -279,7 +279,7 @@ fn serve(server: &Server, mut signals: Signals, watched: bool, hang_up: HangUp, 
     })
 }
 
-/// What a hang-up does instead of ending the program.
+/// The action of a hang-up signal instead of ending the program.
 struct HangUp {
     reopens: bool,
     reloads: bool,

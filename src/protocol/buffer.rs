@@ -1,7 +1,7 @@
-//! Replies on their way out.
+//! Outgoing replies.
 //!
-//! Owns their order and how much of them is gone. Short bytes are collected in one piece, so that many replies leave in
-//! one write; large bodies are carried by reference. Must not write anywhere itself.
+//! Owns their order and the number of bytes already sent. Short replies are collected in one buffer, so that many leave
+//! in one write; large bodies are passed by reference. Must not write anywhere itself.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,15 +10,15 @@ use std::sync::Arc;
 use super::text::past;
 use crate::engine::{BodyRef, COPY_MAX};
 
-/// A buffer that has grown to this is appended to no more. Bytes that are gone are given back a buffer at a time, so
-/// without this a client that is always a little behind would make one buffer grow for ever. The replies of one turn
-/// with the largest bodies that are copied fit into one, so that a thread uses the same buffer again and again.
+/// A buffer of this size is full. Sent bytes are freed one buffer at a time, so without this limit, a client that is
+/// always a little behind would make one buffer grow forever. The replies of one turn fit into one buffer even with the
+/// largest bodies that are copied, so that a thread reuses the same buffer.
 const CHUNK: usize = 256 * 1024;
 
-/// The first size of a buffer: enough for most replies, and for one that waits for the log.
+/// The initial size of a buffer: enough for most replies, and for a reply that waits for the log.
 const REPLY: usize = 128;
 
-/// What is appended at once is mostly shorter than this, so that a buffer need not grow beyond [`CHUNK`].
+/// Most replies are shorter than this, so that a buffer rarely grows beyond [`CHUNK`].
 const SLACK: usize = 4 * 1024;
 
 /// A longer buffer is moved from one output to another, a shorter one copied.
@@ -42,24 +42,24 @@ impl Chunk {
     }
 }
 
-/// A queue of bytes. An empty one owns at most one cleared buffer, which the next replies use again.
+/// A queue of bytes. An empty queue owns at most one cleared buffer, which the next replies reuse.
 #[derive(Debug, Default)]
 pub struct Output {
     chunks: VecDeque<Chunk>,
-    /// How much of the first chunk is gone already.
+    /// The number of bytes of the first chunk that are already sent.
     gone: usize,
-    /// Sums over all chunks but the last, which still grows: a client that does not read may have thousands, and how
-    /// much waits for it is asked with every reply.
+    /// Sums over all chunks except the last, which still grows: a client that does not read may have thousands, and the
+    /// amount of waiting bytes is queried for every reply.
     settled: Sums,
 }
 
-/// How much some chunks are, in bytes.
+/// The sizes of some chunks, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     length: usize,
-    /// What their own buffers can hold.
+    /// The capacity of their own buffers.
     capacity: usize,
-    /// What they share with jobs or other outputs.
+    /// The bytes that they share with jobs or other outputs.
     shared: usize,
 }
 
@@ -85,7 +85,7 @@ impl Sums {
 }
 
 impl Output {
-    /// An empty queue, which allocates nothing.
+    /// Returns an empty queue, which allocates nothing.
     pub const fn new() -> Output {
         Output { chunks: VecDeque::new(), gone: 0, settled: Sums { length: 0, capacity: 0, shared: 0 } }
     }
@@ -110,7 +110,7 @@ impl Output {
         self.len() == 0
     }
 
-    /// The buffer to append short bytes to.
+    /// Returns the buffer to which short replies are appended.
     pub fn text(&mut self) -> &mut Vec<u8> {
         if !matches!(self.chunks.back(), Some(Chunk::Bytes(bytes)) if bytes.len() < CHUNK - SLACK) {
             self.add_buffer();
@@ -123,7 +123,7 @@ impl Output {
 
     #[cold]
     fn add_buffer(&mut self) {
-        // Behind a full one, more of the same will come, and a buffer that doubles would be half empty.
+        // After a full buffer, more data will follow, and a doubled buffer would be half empty.
         let size = if matches!(self.chunks.back(), Some(Chunk::Bytes(_))) { CHUNK } else { REPLY };
         self.push(Chunk::Bytes(Vec::with_capacity(size)));
     }
@@ -136,7 +136,7 @@ impl Output {
         }
     }
 
-    /// Appends a part of a job's body, which it must have.
+    /// Appends a part of a job's body, which must contain the part.
     #[expect(clippy::indexing_slicing, reason = "the caller's part is one of the body")]
     pub fn part(&mut self, body: BodyRef, part: Range<usize>) {
         match body {
@@ -145,7 +145,7 @@ impl Output {
         }
     }
 
-    /// Moves all of `other` behind what waits here.
+    /// Moves all bytes of `other` to the end of this queue.
     pub fn append(&mut self, other: &mut Output) {
         if self.is_empty() && other.gone == 0 {
             std::mem::swap(self, other);
@@ -161,13 +161,13 @@ impl Output {
         other.settled = Sums::default();
     }
 
-    /// The stretches that wait, in order.
+    /// Returns the waiting chunks, in order.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let mut gone = self.gone;
         self.chunks.iter().map(move |chunk| past(chunk.bytes(), std::mem::take(&mut gone)))
     }
 
-    /// What waits, if it is all in one piece.
+    /// Returns the waiting bytes if they are in one chunk.
     pub fn only(&self) -> Option<&[u8]> {
         let mut chunks = self.chunks.iter();
         match (chunks.next(), chunks.next()) {
@@ -177,7 +177,7 @@ impl Output {
         }
     }
 
-    /// The first `count` bytes that wait are gone.
+    /// Removes the first `count` waiting bytes.
     pub fn consume(&mut self, count: usize) {
         self.gone += count;
         while let Some(first) = self.chunks.front() {
@@ -188,7 +188,7 @@ impl Output {
             self.gone -= length;
             let last = self.chunks.len() == 1;
             match self.chunks.front_mut() {
-                // The last buffer is kept, cleared, for the replies to come.
+                // The last buffer is kept, cleared, for the next replies.
                 Some(Chunk::Bytes(bytes)) if last => return bytes.clear(),
                 Some(first) if !last => self.settled.take(Sums::of(first)),
                 _ => {}
@@ -198,12 +198,12 @@ impl Output {
         assert_eq!(self.gone, 0, "more was sent than there was");
     }
 
-    /// Bytes of memory that it takes; bodies that it shares with jobs are not its own.
+    /// The memory in use, in bytes, without bodies that are shared with jobs.
     pub fn footprint(&self) -> u64 {
         (self.capacity() + self.chunks.capacity() * size_of::<Chunk>()) as u64
     }
 
-    /// Gives back memory that is not needed for what waits.
+    /// Frees memory that the waiting bytes do not need.
     pub fn shrink(&mut self) {
         for chunk in &mut self.chunks {
             if let Chunk::Bytes(bytes) = chunk {
@@ -216,12 +216,12 @@ impl Output {
         settled.for_each(|sums| self.settled.add(sums));
     }
 
-    /// How much memory the buffers hold, with what waits in them.
+    /// Returns the capacity of the buffers, including the waiting bytes.
     pub fn capacity(&self) -> usize {
         self.sums().capacity
     }
 
-    /// Bytes of what waits that it shares with jobs or other outputs.
+    /// Returns the number of waiting bytes that are shared with jobs or other outputs.
     pub fn shared(&self) -> usize {
         self.sums().shared
     }

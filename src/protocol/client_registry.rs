@@ -1,8 +1,8 @@
-//! Who is connected, as far as other clients may know.
+//! The connected clients, as far as other clients may see them.
 //!
-//! Owns what a protocol remembers of a client beyond its own connection: its name, its address, what it wants to be
-//! told, and what it waits for. Kept for the protocols that need it; a beanstalk client that has not said who it is has
-//! no entry and costs nothing here. Must not know sockets.
+//! Owns what a protocol must know about a client beyond its own connection: its name, its address, the events that it
+//! wants, and what it waits for. Only for the protocols that need it: an unnamed beanstalk client has no entry and
+//! costs nothing here. Must not know sockets.
 
 use std::fmt::Display;
 
@@ -12,29 +12,30 @@ use crate::engine::ClientId;
 #[derive(Clone, Debug)]
 pub struct ClientInfo {
     pub wire: Wire,
-    /// Where it comes from, in words.
+    /// The client's address, as text.
     pub address: Box<str>,
     pub name: Box<[u8]>,
-    /// Its name in the access file, if it is known.
+    /// The name in the access file, if it is known.
     pub user: Option<Box<str>>,
-    /// It is told why a job failed, not just that it did (Gearman's option `exceptions`).
+    /// `true` if the client receives the reason why a job failed, and not only the failure (Gearman's option
+    /// `exceptions`).
     pub exceptions: bool,
-    /// The number of the job whose outcome it waits for (Workq's `result` and `run`).
+    /// The ID of the job whose outcome the client waits for (Workq's `result` and `run`).
     pub awaited: [u8; 16],
 }
 
-/// All clients that speak something else than beanstalk, or have said who they are, by their numbers.
+/// All clients with a name, or with another protocol than beanstalk, by number.
 #[derive(Debug, Default)]
 pub struct ClientRegistry {
     peers: Vec<Option<Box<ClientInfo>>>,
     counts: [usize; Wire::ALL.len()],
-    /// Clients of HTTP that ever came.
+    /// The number of HTTP clients so far.
     operators: u64,
     exceptions: bool,
 }
 
 impl ClientRegistry {
-    /// With nobody yet; `exceptions` says whether each Gearman client is told why a job failed without asking.
+    /// Returns an empty registry; `exceptions` is the initial value of that option for each Gearman client.
     pub fn new(exceptions: bool) -> ClientRegistry {
         ClientRegistry { exceptions, ..ClientRegistry::default() }
     }
@@ -47,14 +48,14 @@ impl ClientRegistry {
         }
     }
 
-    /// Names a client, for others to see.
+    /// Sets the name of a client, which others can see.
     pub fn name(&mut self, client: ClientId, name: &[u8]) {
         if let Some(info) = self.add(client, Wire::Beanstalk, Box::default()) {
             info.name = name.into();
         }
     }
 
-    /// Notes who a client is by the access file; `None` if it is not known any more.
+    /// Sets the name of a client in the access file; `None` if it is no longer known.
     pub fn identify(&mut self, client: ClientId, user: Option<&str>) {
         if user.is_some() || self.get(client).is_some() {
             if let Some(info) = self.add(client, Wire::Beanstalk, Box::default()) {
@@ -63,7 +64,7 @@ impl ClientRegistry {
         }
     }
 
-    /// The entry of a client, which gets one if it has none.
+    /// Returns the entry of a client, which is created if necessary.
     fn add(&mut self, client: ClientId, wire: Wire, address: Box<str>) -> Option<&mut ClientInfo> {
         let place = client.0 as usize;
         if self.peers.len() <= place {
@@ -80,7 +81,7 @@ impl ClientRegistry {
         *self.count_mut(gone.map_or(Wire::Beanstalk, |peer| peer.wire)) -= 1;
     }
 
-    /// A client that has an entry.
+    /// Returns the entry of a client, if it has one.
     pub fn get(&self, client: ClientId) -> Option<&ClientInfo> {
         self.peers.get(client.0 as usize)?.as_deref()
     }
@@ -89,8 +90,7 @@ impl ClientRegistry {
         self.peers.get_mut(client.0 as usize)?.as_deref_mut()
     }
 
-    /// The first client from the number `from` on that has an entry. Numbers are as dense as clients are, so this costs
-    /// little.
+    /// Returns the first client from the number `from` on that has an entry. Numbers are dense, so the search is cheap.
     pub fn next(&self, from: u32) -> Option<(ClientId, &ClientInfo)> {
         let mut peers = self.peers.iter().enumerate().skip(from as usize);
         peers.find_map(|(number, peer)| Some((ClientId(number as u32), peer.as_deref()?)))

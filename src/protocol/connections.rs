@@ -1,6 +1,6 @@
 //! Connections, as other clients may see them.
 //!
-//! Owns what is shown of a connection, under which keys, and who may see it. Must not look for connections.
+//! Owns the figures of a connection, their keys, and who may see them. Must not search for connections.
 
 use super::beanstalk::FigureValue;
 use super::sorted::{Mark, Order, SortedPage};
@@ -9,10 +9,10 @@ use super::{ClientRegistry, Context, Output, Peers, Wire};
 use crate::access::ClientAccess;
 use crate::engine::{ClientHandle, ClientStats, Engine, Progress, Time};
 
-/// A figure of a connection by which lists are sorted: its key, and where it is found.
+/// A figure of a connection by which lists are sorted: its key and its getter.
 pub type ConnectionFigure = (&'static str, fn(&ClientStats, Time) -> u64);
 
-/// The numbers that are shown of every connection.
+/// The numbers that are shown for every connection.
 pub const CONNECTION_FIGURES: [ConnectionFigure; 6] = [
     ("number", |it, _| it.number.into()),
     ("age", |it, _| it.age.secs()),
@@ -22,7 +22,7 @@ pub const CONNECTION_FIGURES: [ConnectionFigure; 6] = [
     ("job-age", |it, now| it.job.map_or(0, |job| job.taken_for(now).secs())),
 ];
 
-/// What the server knows about connections beside the queue.
+/// The server's data about connections besides the queue.
 pub struct Connections<'a> {
     pub registry: &'a ClientRegistry,
     pub peers: &'a dyn Peers,
@@ -30,7 +30,7 @@ pub struct Connections<'a> {
     pub now: Time,
 }
 
-/// A page of connections in the order of their numbers, and its text so far.
+/// A page of connections sorted by number, and its text so far.
 #[derive(Debug)]
 pub struct ConnectionPage {
     pub page: SortedPage<ClientHandle>,
@@ -39,21 +39,21 @@ pub struct ConnectionPage {
 }
 
 impl ConnectionPage {
-    /// At most `limit` connections with numbers above this one.
+    /// Returns a search for at most `limit` connections with numbers above this one.
     pub fn new(above: u32, limit: usize, list: Output) -> ConnectionPage {
         let after = Mark { value: 0, name: above.to_be_bytes().into() };
         let page = SortedPage::new(Order { figure: None, descending: false }, Some(after).filter(|_| above > 0), limit);
         ConnectionPage { page, from: 0, list }
     }
 
-    /// Bytes of memory beside itself.
+    /// The memory in use besides the value itself, in bytes.
     pub fn footprint(&self) -> u64 {
         self.page.footprint() + self.list.footprint()
     }
 }
 
 /// Offers some connections from the client number `from` on to a page: those that the client may see, and whose
-/// address, names or tubes the filter admits.
+/// address, names or tubes match the filter.
 pub fn offer_connections(
     page: &mut SortedPage<ClientHandle>,
     from: &mut u32,
@@ -74,13 +74,13 @@ pub fn offer_connections(
 }
 
 impl<'a> Connections<'a> {
-    /// Takes what it needs from a context.
+    /// Takes the necessary data from a context.
     pub fn of(context: &'a Context) -> Connections<'a> {
         let Context { registry, peers, access, now, .. } = context;
         Connections { registry, peers: *peers, access: access.as_deref(), now: *now }
     }
 
-    /// Returns `true` if a text that is shown of the connection `is_meant`.
+    /// Returns `true` if a text that is shown for the connection satisfies `is_meant`.
     fn has_text(&self, engine: &Engine, it: &ClientStats, is_meant: impl Fn(&[u8]) -> bool) -> bool {
         let mut found = false;
         self.show(engine, it, |_, mark| {
@@ -93,7 +93,7 @@ impl<'a> Connections<'a> {
     }
 
     /// Returns `true` if the client may see this connection: the connection uses, watches or holds a job of a tube that
-    /// the client may see. Connections of operators are not shown.
+    /// the client may see. Connections of HTTP clients are not shown.
     pub fn shows(&self, engine: &Engine, it: &ClientStats) -> bool {
         let tubes = it.used.into_iter().chain(it.watched.iter().copied());
         let mut tubes = tubes.chain(it.job.map(|job| engine.tube_of(&job)));
@@ -107,13 +107,13 @@ impl<'a> Connections<'a> {
     fn wire(&self, it: &ClientStats) -> Wire {
         match self.registry.get(it.client) {
             Some(info) => info.wire,
-            // Only the leases of Workq have no connection.
+            // Only leases of Workq have no connection.
             None if it.number == 0 => Wire::Workq,
             None => Wire::Beanstalk,
         }
     }
 
-    /// Shows a connection, by keys. Tubes that the client may not see, and jobs in them, are left out.
+    /// Shows a connection, by keys. Omits tubes that the client may not see, and jobs in them.
     pub fn show(&self, engine: &Engine, it: &ClientStats, mut show: impl FnMut(&'static str, FigureValue)) {
         use FigureValue::{Name, Number, Text, Word};
         let info = self.registry.get(it.client);

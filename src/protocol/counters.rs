@@ -1,11 +1,12 @@
-//! How often each command of each protocol was given.
+//! Counters of the commands of each protocol.
 //!
-//! Owns the counts, and the one order of all the protocols' tables. Must not know what a command does.
+//! Owns the counts, and the single order of all the protocols' tables. Must not know what a command does.
 
 use super::{beanstalk, gearman, http, workq, Wire};
 use crate::access::Need;
 
-/// A command by its place: beanstalk's table, Gearman's packets and lines of text, Workq's table, HTTP's paths.
+/// A command, by its index in the tables: beanstalk's table, Gearman's packets and lines of text, Workq's table, HTTP's
+/// paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommandPlace(u8);
 
@@ -22,12 +23,12 @@ impl CommandPlace {
         CommandPlace(name as u8)
     }
 
-    /// A packet, by its place in the table.
+    /// A packet, by its index in the table.
     pub const fn packet(place: usize) -> CommandPlace {
         CommandPlace((PACKETS + place) as u8)
     }
 
-    /// A line of Gearman's text protocol, by its place in the table.
+    /// A line of Gearman's text protocol, by its index in the table.
     pub const fn text(place: usize) -> CommandPlace {
         CommandPlace((TEXTS + place) as u8)
     }
@@ -36,17 +37,17 @@ impl CommandPlace {
         CommandPlace((WORKQ + name as usize) as u8)
     }
 
-    /// A path, by its place in the table.
+    /// A path, by its index in the table.
     pub const fn http(place: usize) -> CommandPlace {
         CommandPlace((HTTP + place) as u8)
     }
 
-    /// All places, in the order of the tables.
+    /// Returns all places, in the order of the tables.
     pub fn all() -> impl Iterator<Item = CommandPlace> {
         (0..ALL).map(|place| CommandPlace(place as u8))
     }
 
-    /// Its protocol, and what it is called there: a word, and in Workq perhaps a second one.
+    /// Returns the command's protocol, its name, and the second word of the name, if it has one in Workq.
     #[expect(clippy::indexing_slicing, reason = "each range of places is as long as its table")]
     pub fn name(self) -> (Wire, &'static str, &'static str) {
         match usize::from(self.0) {
@@ -72,7 +73,7 @@ impl CommandPlace {
         }
     }
 
-    /// Whether a client can give it: some packets are only sent by servers.
+    /// Returns `true` if clients can send it: some packets are only sent by servers.
     pub fn is_taken(self) -> bool {
         let packet = usize::from(self.0).checked_sub(PACKETS).and_then(|place| gearman::PACKETS.get(place));
         packet.is_none_or(|packet| packet.parse.is_some())

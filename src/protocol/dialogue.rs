@@ -1,7 +1,6 @@
-//! One connection's side of its protocol, whichever that is.
+//! A connection's state in its protocol.
 //!
-//! Owns the choice of the room: what the server does with a connection, it does with this. Must not know any protocol's
-//! words.
+//! Owns the dispatch to the protocols: the server uses only this interface. Must not know the words of any protocol.
 
 use super::guard;
 use super::text::MAX_QUOTED_NAME;
@@ -12,28 +11,28 @@ use super::{
 };
 use crate::engine::{ClientId, Engine, Event, LongCommand, NoJob, ReservePolicy};
 
-/// Upper bound of the bytes of log that a request takes beside what it takes of memory: a name of a tube, and numbers.
+/// Upper bound of the size of a request's log records besides its memory, in bytes: a tube name, and numbers.
 const RECORD_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
 
-/// What a connection remembers of what it was told.
+/// The protocol state of a connection.
 #[derive(Debug)]
 pub enum Dialogue {
     Beanstalk(beanstalk::Decoder),
-    /// In the Gearman protocol; apart, so that those who speak another need no room for it.
+    /// Gearman's state, boxed, so that connections of other protocols need no room for it.
     Gearman(Box<(gearman::Decoder, gearman::Session)>),
     Workq(Box<workq::Decoder>),
-    /// In HTTP; apart for the same reason.
+    /// HTTP's state, boxed for the same reason.
     Http(Box<http::Decoder>),
 }
 
-/// Something that a client asks for.
+/// A request of any protocol.
 #[derive(Debug)]
 pub enum Request {
     Beanstalk(beanstalk::Request),
     Gearman(gearman::Request),
     Workq(Box<workq::Request>),
     Http(Box<http::Request>),
-    /// One that has begun in an earlier turn.
+    /// A request that has begun in an earlier turn.
     Continue(Box<Begun>),
 }
 
@@ -41,12 +40,12 @@ pub enum Request {
 #[derive(Debug)]
 pub struct Begun {
     pub request: Request,
-    /// If it has not been decided whether the client may give it: where its unchecked names begin.
+    /// The position of its unchecked names, if the client's permission has not been fully checked.
     pub unchecked: Option<usize>,
 }
 
 impl Begun {
-    /// Returns the command to complete although the client has hung up, if it is one.
+    /// Returns the command to complete although the client has hung up, if there is one.
     pub fn into_operation(self) -> Option<LongCommand> {
         match self.request {
             _ if self.unchecked.is_some() => None,
@@ -58,7 +57,7 @@ impl Begun {
 }
 
 impl Wire {
-    /// How its clients take jobs.
+    /// Returns how the protocol's clients reserve jobs.
     pub fn reserve_policy(self) -> ReservePolicy {
         match self {
             Wire::Beanstalk | Wire::Http => ReservePolicy::PerConnection,
@@ -67,8 +66,8 @@ impl Wire {
         }
     }
 
-    /// Tells how many of these bytes of replies go into a record of TLS without others. Some libraries for Gearman see
-    /// a second packet in a record only when more comes.
+    /// Returns a function that counts how many of these bytes of replies need a TLS record of their own. Some Gearman
+    /// libraries ignore a second packet in a record until more data arrive.
     #[cfg(feature = "tls")]
     pub fn unit(self) -> fn(&[u8]) -> usize {
         match self {
@@ -77,7 +76,7 @@ impl Wire {
         }
     }
 
-    /// What a client is told that connects when there is no room for it.
+    /// Returns the reply to a client that connects when the server is full.
     pub fn too_many_connections(self) -> &'static [u8] {
         match self {
             Wire::Beanstalk => beanstalk::TOO_MANY_CONNECTIONS,
@@ -98,7 +97,7 @@ impl Dialogue {
         }
     }
 
-    /// Understands the next request, of which it takes the bytes; none if it is not all there.
+    /// Takes the next request from the front of `bytes`. Returns `None` if it has not arrived completely.
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.next(bytes, limits).map(Request::Beanstalk),
@@ -108,7 +107,8 @@ impl Dialogue {
         }
     }
 
-    /// The same for the most frequent requests alone, of which [`Request::own`] copies what is left in `bytes`.
+    /// Like [`Dialogue::next`], only for the most frequent requests, whose bodies may stay in `bytes` until
+    /// [`Request::own`] copies them.
     pub fn next_plain(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.next_plain(bytes, limits).map(Request::Beanstalk),
@@ -116,8 +116,7 @@ impl Dialogue {
         }
     }
 
-    /// The part of an arriving body that is still to come, to be read in place; there are `room` bytes of memory for
-    /// it.
+    /// Returns the missing part of an arriving body, to be read in place, with at most `room` bytes of memory.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         match self {
             Dialogue::Http(decoder) => decoder.gap(room),
@@ -125,7 +124,7 @@ impl Dialogue {
         }
     }
 
-    /// So many bytes of the gap have come.
+    /// Records that this many bytes of the gap have arrived.
     pub fn filled(&mut self, count: usize) {
         if let Some(upload) = self.upload() {
             upload.filled(count);
@@ -141,12 +140,12 @@ impl Dialogue {
         }
     }
 
-    /// Whether a part of a body has come and the rest has not.
+    /// Returns `true` if only a part of a body has arrived.
     pub fn is_uploading(&mut self) -> bool {
         self.upload().is_some()
     }
 
-    /// Of an operator's: how many requests it has made, and whether the body of one is arriving.
+    /// For HTTP, returns the number of requests so far, and whether the body of one is arriving.
     pub fn progress(&self) -> Option<(u64, bool)> {
         match self {
             Dialogue::Http(decoder) => Some(decoder.progress()),
@@ -154,7 +153,7 @@ impl Dialogue {
         }
     }
 
-    /// Bytes taken for what is arriving.
+    /// Returns the memory in use for arriving data, in bytes.
     pub fn uploading(&mut self) -> u64 {
         match self {
             Dialogue::Workq(decoder) => decoder.uploading(),
@@ -163,7 +162,7 @@ impl Dialogue {
         }
     }
 
-    /// Carries out one request, if the client may give it, and appends the reply.
+    /// Executes one request, if the client has the permission, and appends the reply.
     pub fn execute(&mut self, request: Request, context: &mut Context, out: &mut Output) -> Flow {
         if context.access.is_none() {
             return self.carry_out(request, context, out);
@@ -180,7 +179,7 @@ impl Dialogue {
         }
     }
 
-    /// Says whether the body of a request is wanted, if one asked.
+    /// Accepts or refuses the body of a request that waits for permission.
     pub fn answer(&mut self, is_wanted: bool) {
         if let Dialogue::Http(decoder) = self {
             decoder.answer(is_wanted);
@@ -206,7 +205,7 @@ impl Dialogue {
         }
     }
 
-    /// Whether the client may be told something at any time, and not just while it waits.
+    /// Returns `true` if the client accepts messages at any time, and not only while it waits.
     pub fn is_told_unasked(&self) -> bool {
         match self {
             Dialogue::Gearman(..) => true,
@@ -216,7 +215,7 @@ impl Dialogue {
 }
 
 impl Request {
-    /// Copies what it has left in the input of its turn, which is about to go.
+    /// Copies a body in the input of the turn, which is about to be dropped.
     pub fn own(&mut self, input: &[u8]) {
         match self {
             Request::Beanstalk(request) => request.own(input),
@@ -225,7 +224,7 @@ impl Request {
         }
     }
 
-    /// Upper bound of the bytes that its records take in the log; 0 if it has none.
+    /// Upper bound of the size of the request's log records, in bytes; 0 if it has none.
     pub fn log_size(&self) -> u64 {
         let is_logged = match self {
             Request::Beanstalk(request) => request.command.is_logged(),
@@ -241,7 +240,8 @@ impl Request {
         }
     }
 
-    /// Bytes that its records take in the log if it finds a job there that no log has yet; zero if it finds none.
+    /// The size of the log records for a job that the request finds and that is not in a log yet, in bytes; 0 if there
+    /// is no such job.
     pub fn adoption_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
         match self {
             Request::Beanstalk(beanstalk::Request {
@@ -257,7 +257,7 @@ impl Request {
         }
     }
 
-    /// Bytes of memory that it takes while it waits for its turn.
+    /// The memory in use while the request waits for its turn, in bytes.
     pub fn footprint(&self) -> u64 {
         let own = size_of::<Request>() as u64;
         own + match self {
@@ -269,7 +269,8 @@ impl Request {
         }
     }
 
-    /// What it is about, for the log; of Gearman and Workq, whose commands name their jobs in their own ways, nothing.
+    /// Returns the subject of the request for the log; empty for Gearman and Workq, whose commands identify jobs
+    /// differently.
     pub fn log_subject(&self) -> LogSubject {
         match self {
             Request::Beanstalk(request) => request.log_subject(),
@@ -278,7 +279,7 @@ impl Request {
         }
     }
 
-    /// As what it is counted; none if it is no command, or the rest of one.
+    /// Returns the command under which the request is counted; `None` if it is invalid, or the rest of a command.
     fn place(&self) -> Option<CommandPlace> {
         match self {
             Request::Beanstalk(request) => request.place(),
@@ -289,7 +290,7 @@ impl Request {
         }
     }
 
-    /// Its name in its protocol, for the log.
+    /// Returns the command's name in its protocol, for the log.
     pub fn name(&self) -> &'static str {
         match (self, self.place()) {
             (Request::Continue(_), _) => "the rest of a command",
@@ -299,7 +300,7 @@ impl Request {
     }
 }
 
-/// Ends the wait of a client that has shut down its sending side; tells whether it waited.
+/// Ends the wait of a client that has half-closed its connection. Returns `true` if the client was waiting.
 pub fn hang_up(context: &mut Context, out: &mut Output) -> bool {
     let Context { engine, registry, host, client, now, .. } = context;
     let waited = !engine.hurry(*client, *now) && engine.cancel_wait(*client);
@@ -310,14 +311,14 @@ pub fn hang_up(context: &mut Context, out: &mut Output) -> bool {
     waited
 }
 
-/// Tells the client of an event what it is about, in its own protocol. False if that has no words for it: then a client
-/// that waits goes on waiting.
+/// Reports an event to the client in its own protocol. Returns `false` if the protocol has no message for the event: a
+/// waiting client then continues to wait.
 pub fn tell(event: &Event, engine: &Engine, registry: &mut ClientRegistry, host: &dyn Host, out: &mut Output) -> bool {
     let before = out.len();
     match registry.get_mut(event.client()) {
         Some(peer) if peer.wire == Wire::Gearman => gearman::tell(event, peer, host, out),
         Some(peer) if peer.wire == Wire::Workq => workq::tell(event, engine, peer, out),
-        // An operator who buries a job has reserved it for that moment, and hears of nothing else.
+        // An HTTP client that buries a job has reserved it for that moment, and needs no events.
         Some(peer) if peer.wire == Wire::Http => {}
         _ => beanstalk::tell(event, engine, out),
     }

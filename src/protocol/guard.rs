@@ -1,8 +1,7 @@
-//! Who may give a command.
+//! The permission for a command.
 //!
-//! Owns the way from a command to the tubes that it is about, and the refusal of what a client may not do: nothing is
-//! counted, changed or told but the error. What commands need stands in their tables, what clients may do is the
-//! business of `access`.
+//! Owns the mapping of a command to the tubes that it concerns, and the refusal of commands without permission, whose
+//! only effect is the error. The commands' tables define the required rights, `access` the rights of clients.
 //!
 //! Promises: P25.
 
@@ -15,27 +14,27 @@ use crate::engine::{ClientId, Engine, JobId, Progress};
 pub enum Subject<'a> {
     Nothing,
     Tube(&'a [u8]),
-    /// These tubes, with spaces between them; there may be very many.
+    /// These tubes, separated by spaces; there may be many.
     Tubes(&'a [u8]),
     TwoTubes(&'a [u8], &'a [u8]),
-    /// This job; none if there is none of that name.
+    /// This job, or `None` if the name belongs to no job.
     Job(Option<JobId>),
     /// These jobs; there may be many.
     Jobs(&'a [JobId]),
-    /// This job, and a tube for it.
+    /// This job, and a tube to which it moves.
     JobAndTube(JobId, &'a [u8]),
 }
 
-/// How far a decision is.
+/// The progress of a decision.
 enum Decision {
     Made(Result<(), Denied>),
     More,
 }
 
-/// Bytes of names that are looked at for a step.
+/// The number of bytes of names that are checked per step.
 const NAMES: usize = 16;
 
-/// Gives the request back if the client may give it; else what happens instead.
+/// Returns the request if the client has the permission, or what happens instead.
 pub fn check(request: Request, context: &mut Context, out: &mut Output) -> Result<Request, Flow> {
     let (request, mut from) = match request {
         Request::Continue(begun) => match begun.unchecked {
@@ -62,15 +61,15 @@ pub fn check(request: Request, context: &mut Context, out: &mut Output) -> Resul
     }
 }
 
-/// The commands of this name in all protocols: which protocol, how it spells the name, and what a client must be
-/// allowed to do.
+/// Returns the commands with this name in all protocols: the protocol, its spelling of the name, and the required
+/// rights.
 pub fn needs(command: &str) -> Vec<(&'static str, String, Need)> {
     let others = CommandPlace::all().filter(|place| place.is_taken()).map(|place| {
         let (wire, word, object) = place.name();
         (wire.name(), format!("{word} {object}").trim_end().to_owned(), place.need())
     });
     let others = others.filter(|(wire, ..)| *wire != Wire::Http.name());
-    // Operators know a route by its method and path.
+    // For HTTP, the name of a route is its method and path.
     let routes = http::ROUTES.iter().map(|row| (Wire::Http.name(), row.name(), row.need));
     let all = others.chain(routes);
     all.filter(|(_, name, _)| name.eq_ignore_ascii_case(command.trim())).collect()
@@ -110,7 +109,7 @@ fn decide(request: &Request, from: &mut usize, context: &mut Context) -> Decisio
     Decision::Made(made)
 }
 
-/// A client that ties a job to groups must be allowed to put jobs into tubes with the same names.
+/// A client that ties a job to groups must have the right to put jobs into tubes with the same names.
 fn groups(request: &Request, access: &ClientAccess) -> Result<(), Denied> {
     let groups = match request {
         Request::Beanstalk(request) => request.groups(),
@@ -120,7 +119,7 @@ fn groups(request: &Request, access: &ClientAccess) -> Result<(), Denied> {
     groups.iter().try_for_each(|tag| access.check(Need::PUT_NAMED, Some(&tag.name.text())))
 }
 
-/// A job that is not there is nobody's secret from those who may do the same to others.
+/// Clients with the right for other jobs may learn that a job does not exist.
 fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access: &ClientAccess) -> Result<(), Denied> {
     let Some(job) = id.and_then(|id| engine.any_job(id)) else {
         let anywhere = |rights| access.check(Need::any_of(rights, Scope::AnyTube), None);
@@ -136,7 +135,7 @@ fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access:
     }
 }
 
-/// None of them is touched if one is another's: a list is allowed as a whole or not at all.
+/// A list is allowed as a whole or not at all: no job is touched if one is not allowed.
 fn jobs(
     need: Need,
     ids: &[JobId],
@@ -158,14 +157,14 @@ fn jobs(
     Decision::Made(Ok(()))
 }
 
-/// Whether the client may still delete a job, which may have come to another tube since its list was looked at.
+/// Returns `true` if the client may still delete a job, which may have moved to another tube since its list was
+/// checked.
 pub fn may_delete(context: &Context, id: JobId) -> bool {
     let Context { engine, client, access, .. } = context;
     access.as_ref().is_none_or(|access| job(Need::DELETE_JOB, Some(id), engine, *client, access).is_ok())
 }
 
-/// Once they were looked at, only tubes come to them that the client may take jobs from, and its rights do not become
-/// fewer.
+/// After the check, only tubes from which the client may reserve are added, and its rights do not decrease.
 fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> Decision {
     if access.watched_are_checked {
         return Decision::Made(Ok(()));
@@ -209,7 +208,7 @@ mod tests {
         ClientAccess::new(Arc::new(parse(line.as_bytes(), &accounts, |_| ()).expect("a line")), &[], false)
     }
 
-    /// How many turns of a few steps it takes to decide, and how.
+    /// Returns the number of turns of a few steps until the decision, and the decision.
     fn decide_watched(engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> (usize, bool) {
         let mut from = 0;
         for turn in 1.. {

@@ -1,10 +1,10 @@
-//! The protocols: bytes to verbs of the engine, and its answers to bytes.
+//! The protocols: from bytes to verbs of the engine, and from results to bytes.
 //!
-//! Owns everything about wires and nothing about queues. Each protocol is incremental (it takes whatever bytes have
-//! arrived), never blocks, and no input can make it panic. Must not know sockets, threads, locks or the clock: the
-//! server brings bytes in and out and says what time it is.
+//! Owns everything about wire formats and nothing about queues. Each protocol is incremental (it accepts any number of
+//! bytes), never blocks, and does not panic on any input. Must not know sockets, threads, locks or the clock: the
+//! server passes bytes and the time.
 
-// What a peer sends is never a reason to stop: each exception has its proof.
+// Input from a peer must never cause a panic: each exception to these lints has its proof.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod buffer;
@@ -37,7 +37,7 @@ use crate::engine::{ClientId, Engine, Fingerprints, Histogram, Span, Stats, Time
 use crate::shared::log_figures::LogFigures;
 use crate::shared::role::RoleFigures;
 
-/// The protocol that the clients of a listener speak.
+/// The protocol of a listener's clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Wire {
@@ -54,7 +54,7 @@ pub enum Wire {
 impl Wire {
     pub const ALL: [Wire; 4] = [Wire::Beanstalk, Wire::Gearman, Wire::Workq, Wire::Http];
 
-    /// Its name, in lower case.
+    /// The name of the protocol, in lowercase.
     pub fn name(self) -> &'static str {
         match self {
             Wire::Beanstalk => "beanstalk",
@@ -99,49 +99,49 @@ impl Default for ProtocolSettings {
     }
 }
 
-/// What the protocols tell about the process that they run in, and the engine cannot know.
+/// Data about the process for the protocols, which the engine does not know.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub pid: u32,
     pub version: String,
-    /// Sixteen hexadecimal digits that tell this process from every other; not readable as a number.
+    /// Sixteen hexadecimal digits that identify this process; not readable as a number.
     pub id: String,
-    /// Network name of the machine.
+    /// The network name of the machine.
     pub hostname: String,
-    /// What the handles of Gearman's jobs begin with, up to the last colon.
+    /// The prefix of Gearman's job handles, up to the last colon.
     pub handle_prefix: Box<[u8]>,
-    /// Version of the operating system.
+    /// The version of the operating system.
     pub os: String,
     pub platform: String,
-    /// When the server was started.
+    /// The time when the server started.
     pub started: Time,
-    /// Largest body that is taken, in bytes.
+    /// The maximum size of a body, in bytes.
     pub max_job_size: u32,
-    /// How many connections are held at a time.
+    /// The maximum number of simultaneous connections.
     pub max_connections: usize,
-    /// How many files the process may have open.
+    /// The maximum number of open files of the process.
     pub max_files: usize,
 }
 
-/// What changes while the process runs.
+/// Data that change while the process runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// CPU time spent in the program, in microseconds.
+    /// CPU time in user mode, in microseconds.
     pub user_micros: u64,
-    /// CPU time spent in the kernel for it, in microseconds.
+    /// CPU time in kernel mode, in microseconds.
     pub system_micros: u64,
-    /// Connections turned away because there were too many.
+    /// The number of connections refused because there were too many.
     pub rejected_connections: u64,
-    /// Resident memory in bytes, as it was read last; zero if never.
+    /// Resident memory in bytes, when last measured; zero if never.
     pub resident: u64,
-    /// Open files, as they were counted last; zero if never.
+    /// The number of open files, when last counted; zero if never.
     pub open_files: u64,
     pub failed_auths: u64,
-    /// Connections dropped because memory was short.
+    /// The number of connections dropped because memory was low.
     pub dropped_connections: u64,
 }
 
-/// How long things take that the engine does not measure; none if nobody wants to know.
+/// Latencies that the engine does not measure; `None` if they are not measured.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Latencies {
     pub turns: Option<Histogram>,
@@ -150,59 +150,59 @@ pub struct Latencies {
 
 /// The process around the protocols.
 pub trait Host: Send + Sync {
-    /// Facts that never change while the process runs.
+    /// Returns data that never change while the process runs.
     fn facts(&self) -> &Facts;
-    /// What does; asked for only when a client wants to know.
+    /// Returns data that change; called only on request.
     fn usage(&self) -> Usage;
-    /// How long things take; asked for as seldom.
+    /// Returns the latencies; also called only on request.
     fn latencies(&self) -> Latencies {
         Latencies::default()
     }
-    /// Its part, if it is one of several.
+    /// Returns the server's role, if it is one of several.
     fn role(&self) -> Option<RoleFigures> {
         None
     }
 }
 
-/// Where clients come from.
+/// The addresses of clients.
 pub trait Peers {
-    /// The address of a client, in words.
+    /// Returns the address of a client, as text.
     fn address(&self, client: ClientId) -> Option<String>;
 }
 
-/// Nobody comes from anywhere.
+/// No client has an address.
 impl Peers for () {
     fn address(&self, _: ClientId) -> Option<String> {
         None
     }
 }
 
-/// Everything a command may touch. Put together by the server under its lock.
+/// Everything that a command may use. The server creates it under its lock.
 pub struct Context<'a> {
     pub engine: &'a mut Engine,
-    /// How often each command was given.
+    /// The counter of each command.
     pub counters: &'a mut CommandCounters,
     pub registry: &'a mut ClientRegistry,
-    /// What the protocols are told to do.
+    /// The settings of the protocols.
     pub settings: &'a ProtocolSettings,
     pub host: &'a dyn Host,
     pub peers: &'a dyn Peers,
-    /// The log, if there is one.
+    /// The figures of the log, if there is one.
     pub log: Option<LogFigures>,
-    /// What the client may do; none if everybody may do everything.
+    /// The rights of the client; `None` if everyone may do everything.
     pub access: Option<&'a mut ClientAccess>,
-    /// The time of the command, which never goes back.
+    /// The time of the command, which never decreases.
     pub now: Time,
-    /// The client that gives the command.
+    /// The client that sent the command.
     pub client: ClientId,
-    /// The client has shut down its sending side, so it can be made to wait no more.
+    /// The client has half-closed its connection, so it must not wait any longer.
     pub half_closed: bool,
-    /// The input of the turn, which the bodies of some requests are part of.
+    /// The input of the turn, which contains the bodies of some requests.
     pub input: &'a [u8],
 }
 
 impl<'a> Context<'a> {
-    /// Without a log or an access file, of a client that can be made to wait.
+    /// Returns a context without a log or an access file, for a client that may wait.
     pub fn plain(
         engine: &'a mut Engine,
         (counters, registry): (&'a mut CommandCounters, &'a mut ClientRegistry),
@@ -215,7 +215,7 @@ impl<'a> Context<'a> {
         Context { engine, counters, registry, settings, host, peers, log, access, now, client, half_closed, input }
     }
 
-    /// The engine's figures without the clients of HTTP, who are operators and no clients of the queue.
+    /// Returns the engine's figures without HTTP clients, who are operators and not clients of the queue.
     pub fn stats(&self) -> Stats {
         let mut stats = self.engine.stats();
         stats.connections = stats.connections.saturating_sub(self.registry.count(Wire::Http));
@@ -223,7 +223,7 @@ impl<'a> Context<'a> {
         stats
     }
 
-    /// How long the client waits that wants to wait so long: a half-closed one is not made to.
+    /// Returns how long a client waits for the requested time: a half-closed one does not wait.
     pub fn patience(&self, wait: Span) -> Span {
         if self.half_closed {
             Span::ZERO
@@ -232,29 +232,29 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Whether the client may see the jobs and figures of every tube.
+    /// Returns `true` if the client may see the jobs and figures of every tube.
     pub fn sees_all(&self) -> bool {
         self.access.as_ref().is_none_or(|access| access.sees_all())
     }
 }
 
-/// What a request is about, for the log.
+/// The subject of a request, for the log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LogSubject {
-    /// The number of a job.
+    /// The ID of a job.
     pub id: Option<u64>,
     /// The name of a tube.
     pub tube: Option<Vec<u8>>,
-    /// It is about the tube that the client uses, if it names none.
+    /// The request concerns the tube that the client uses, unless it names one.
     pub uses_tube: bool,
-    /// Bytes of the body that came with it.
+    /// The size of its body, in bytes.
     pub size: Option<usize>,
-    /// The other arguments of the command, by their names; times in seconds.
+    /// The other arguments of the command with their names; times are in seconds.
     pub numbers: Vec<(&'static str, u64)>,
 }
 
 impl LogSubject {
-    /// What a guard looks at: of two tubes the first, of many nothing.
+    /// Converts the subject of a guard: of two tubes the first, of many none.
     fn of(subject: guard::Subject) -> LogSubject {
         let (id, tube) = match subject {
             guard::Subject::Job(id) => (id, None),
@@ -266,50 +266,50 @@ impl LogSubject {
     }
 }
 
-/// Whether a client may see the jobs and figures of this tube.
+/// Returns `true` if a client may see the jobs and figures of this tube.
 pub fn sees(access: &Option<&mut ClientAccess>, tube: &[u8]) -> bool {
     access.as_ref().is_none_or(|access| access.sees(tube))
 }
 
-/// What happens after a command.
+/// The next action after a command.
 #[derive(Debug)]
 pub enum Flow {
-    /// Carry out the next command.
+    /// Execute the next command of the client.
     Next,
-    /// Nothing, until an event ends the client's wait.
+    /// Wait for an event that ends the client's wait.
     Wait,
-    /// The same, but the wait also ends when the client sends anything.
+    /// Like `Wait`, but the wait also ends when the client sends anything.
     WaitForInput,
-    /// Close the connection when its replies are sent.
+    /// Close the connection after its replies are sent.
     Close,
-    /// Carry out this request again in another turn, before any other of this client: it was too much for one.
+    /// Execute this request again in another turn, before any other of this client: it exceeds one turn.
     Continue(Box<Begun>),
-    /// The server stops: at once, or when no job is left.
+    /// Stop the server: at once, or when no job is left.
     Stop {
-        /// When no job is left.
+        /// Only when no job is left.
         graceful: bool,
     },
 }
 
 impl Flow {
-    /// Carries out a request again, which remembers its progress.
+    /// Continues a request, which stores its progress, in another turn.
     fn again(request: Request) -> Flow {
         Flow::Continue(Box::new(Begun { request, unchecked: None }))
     }
 }
 
-/// What a decoder must know of the server while it reads.
+/// The server's limits that a decoder must know.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeLimits {
-    /// Takes the fingerprints of bodies that are told apart by them.
+    /// Computes the fingerprints of bodies that serve as unique IDs.
     pub fingerprints: Fingerprints,
-    /// Largest body that is taken, in bytes.
+    /// The maximum size of a body, in bytes.
     pub max_job_size: u32,
-    /// What beanstalk's clients are offered beyond beanstalkd.
+    /// The extensions offered to beanstalk clients.
     pub extensions: beanstalk::Extensions,
-    /// Bytes that are left for bodies still to come, by the account of memory.
+    /// The memory that is left for bodies that are arriving, in bytes.
     pub room: u64,
-    /// Largest packet that a Gearman client may send, in bytes beside its header.
+    /// The maximum size of a packet from a Gearman client, in bytes without its header.
     pub max_packet: u32,
 }
 

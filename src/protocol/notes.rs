@@ -1,21 +1,21 @@
-//! What a verbose server logs of a reply.
+//! The description of a reply in the log of a verbose server.
 //!
-//! Owns the words. The body of a job is never among them: it is nobody's business but that of producer and worker.
+//! Owns its text, which never contains the body of a job: bodies concern only producers and workers.
 
 use super::text::upto;
 use super::Output;
 use crate::engine::{Engine, JobId, Time};
 
-/// Bytes of a reply's first line that are logged at most.
+/// The maximum number of bytes of a reply's first line in the log.
 const MOST: usize = 200;
 
-/// The first word of Gearman's replies, which are packets.
+/// The first bytes of Gearman's replies, which are packets.
 const PACKET: &[u8] = b"\0RES";
 
 /// Replies whose line names a job.
 const WITH_JOB: [&str; 3] = ["INSERTED ", "RESERVED ", "FOUND "];
 
-/// The first line of what stands in `out` behind its first `before` bytes; of a packet, its kind.
+/// Returns the first line of `out` after its first `before` bytes, or the kind of a packet.
 pub fn of_reply(out: &Output, before: usize) -> String {
     let bytes: Vec<u8> = out.chunks().flatten().skip(before).take(MOST).copied().collect();
     if let Some(rest) = bytes.strip_prefix(PACKET) {
@@ -26,12 +26,12 @@ pub fn of_reply(out: &Output, before: usize) -> String {
     upto(&bytes, end).iter().map(|byte| if matches!(byte, b' '..=b'~') { *byte as char } else { '.' }).collect()
 }
 
-/// The job that the first line of a beanstalk reply names.
+/// Returns the job in the first line of a beanstalk reply.
 pub fn job_of(reply: &str) -> Option<JobId> {
     WITH_JOB.iter().find_map(|word| reply.strip_prefix(word)?.split(' ').next()?.parse().ok()).map(JobId)
 }
 
-/// The name of the tube that a job is in, if there is such a job.
+/// Returns the name of a job's tube, if the job exists.
 pub fn tube_of(id: JobId, engine: &Engine, now: Time) -> Option<Vec<u8>> {
     engine.job_stats(id, now).map(|job| job.tube.to_vec())
 }

@@ -1,6 +1,6 @@
-//! For tests of decoders: streams that arrive in pieces.
+//! Streams that arrive in pieces, for tests of decoders.
 //!
-//! Owns the cutting. Must not know any protocol.
+//! Owns the division into pieces. Must not know any protocol.
 
 use super::beanstalk::Extensions;
 use super::DecodeLimits;
@@ -14,7 +14,8 @@ pub const LIMITS: DecodeLimits = DecodeLimits {
     extensions: Extensions::ALL,
 };
 
-/// What `next` takes out of a stream that is cut into pieces of `step` bytes; what it leaves is offered again.
+/// Returns what `next` takes from a stream that arrives in pieces of `step` bytes; the bytes that it leaves are passed
+/// again.
 pub fn in_pieces(stream: &[u8], step: usize, mut next: impl FnMut(&mut &[u8]) -> Option<String>) -> Vec<String> {
     let (mut rest, mut out) = (Vec::new(), Vec::new());
     for piece in stream.chunks(step) {

@@ -1,24 +1,23 @@
-//! Pages of very many things in an order.
+//! Sorted pages of large lists.
 //!
-//! Owns the order, the marks between pages, and the search for those that come first behind a mark. A page is found in
-//! as many turns as it needs; what comes or goes meanwhile may be in it or not. Must not know what is listed.
+//! Owns the order, the marks between pages, and the search for the first items after a mark. A search takes as many
+//! turns as it needs; items that appear or disappear meanwhile may be listed or not. Must not know what the items are.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::text::whole_number;
 
-/// The figure by which things are sorted, and the direction.
+/// The figure by which items are sorted, and the direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// The place of the figure among those of such things, or `None` for the name. Things with the same figure are in
-    /// the order of their names.
+    /// The index of the figure, or `None` for the name. Items with the same figure are sorted by name.
     pub figure: Option<usize>,
     pub descending: bool,
 }
 
 impl Order {
-    /// Reads a direction for this figure.
+    /// Parses a direction for this figure.
     pub fn read(figure: Option<usize>, direction: &[u8]) -> Option<Order> {
         match direction {
             b"asc" => Some(Order { figure, descending: false }),
@@ -38,7 +37,7 @@ impl Order {
     }
 }
 
-/// The last thing of a page, behind which the next page begins, wherever that thing is by then.
+/// The last item of a page. The next page begins after it, even if the item has moved.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mark {
     pub value: u64,
@@ -46,7 +45,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Reads a mark as [`Mark::show`] writes it.
+    /// Parses a mark as [`Mark::show`] writes it.
     pub fn read(text: &[u8]) -> Option<Mark> {
         let text = std::str::from_utf8(text).ok()?;
         let (value, name) = text.split_once('-')?;
@@ -61,7 +60,7 @@ impl Mark {
     }
 }
 
-/// One thing of a page, and what is kept of it.
+/// An item of a page, and its stored value.
 #[derive(Debug)]
 struct Row<V> {
     order: Order,
@@ -99,20 +98,20 @@ impl<V> PartialEq for Row<V> {
 
 impl<V> Eq for Row<V> {}
 
-/// A page of things in an order: those that come first behind a mark.
+/// A page of items in an order: the first ones after a mark.
 #[derive(Debug)]
 pub struct SortedPage<V> {
     pub order: Order,
     after: Option<Mark>,
     limit: usize,
-    /// The number of things that were offered, and how many of them are behind the mark.
+    /// The number of items offered, and how many of them are after the mark.
     pub found: u64,
     behind: u64,
-    /// The first ones of those, the last one on top.
+    /// The first items after the mark, the last one on top.
     rows: BinaryHeap<Row<V>>,
-    /// Once all were offered: the rows that are still to be shown, the next one at the end.
+    /// After all items were offered: the rows still to be shown, the next one at the end.
     sorted: Option<Vec<Row<V>>>,
-    /// The bytes of memory of the rows.
+    /// The memory of the rows, in bytes.
     held: u64,
     has_more: bool,
     last: Option<Mark>,
@@ -124,18 +123,18 @@ impl<V> SortedPage<V> {
         SortedPage { order, after, limit, found: 0, behind: 0, rows, sorted, held: 0, has_more: false, last: None }
     }
 
-    /// Returns the bytes of memory that it occupies beside itself.
+    /// Returns the memory in use besides the value itself, in bytes.
     pub fn footprint(&self) -> u64 {
         let marks = [&self.after, &self.last].into_iter().flatten().map(|mark| mark.name.len() as u64);
         marks.sum::<u64>() + self.held
     }
 
-    /// Returns `true` until all things were offered.
+    /// Returns `true` until all items were offered.
     pub fn is_open(&self) -> bool {
         self.sorted.is_none()
     }
 
-    /// Offers something for the page. Returns `true` if it is one of the first so far.
+    /// Offers an item for the page. Returns `true` if it is one of the first so far.
     pub fn offer(&mut self, value: u64, name: &[u8], keep: impl FnOnce() -> V) -> bool {
         self.found += 1;
         let order = self.order;
@@ -157,7 +156,7 @@ impl<V> SortedPage<V> {
         true
     }
 
-    /// All things were offered. Returns how many are on the page.
+    /// Ends the offers. Returns the number of items on the page.
     pub fn close(&mut self) -> u64 {
         let mut rows = std::mem::take(&mut self.rows).into_sorted_vec();
         rows.reverse();
@@ -167,7 +166,7 @@ impl<V> SortedPage<V> {
         count
     }
 
-    /// Removes and returns the next thing of the page: its name, and what was kept of it.
+    /// Removes and returns the next item of the page: its name and its stored value.
     pub fn next(&mut self) -> Option<(&[u8], V)> {
         let row = self.sorted.as_mut()?.pop()?;
         self.held -= row.footprint();
@@ -175,7 +174,7 @@ impl<V> SortedPage<V> {
         Some((&mark.name, row.kept))
     }
 
-    /// The mark behind which the next page begins, if there is one.
+    /// Returns the mark after which the next page begins, if there is one.
     pub fn mark(&self) -> Option<&Mark> {
         self.last.as_ref().filter(|_| self.has_more)
     }

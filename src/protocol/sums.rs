@@ -1,7 +1,7 @@
 //! Figures of the server for a client that may see some of its tubes.
 //!
-//! Owns the sums over those tubes, which are made in several turns. Whoever may see all tubes is told the engine's own
-//! figures. Must not decide what a client may see.
+//! Owns the sums over those tubes, which are computed in several turns. A client that may see all tubes gets the
+//! engine's own figures. Must not decide what a client may see.
 
 use super::{sees, Context};
 use crate::engine::{JobCounts, Progress, Stats};
@@ -9,14 +9,14 @@ use crate::engine::{JobCounts, Progress, Stats};
 #[derive(Debug, Default)]
 pub struct VisibleSums {
     next: u32,
-    /// What concerns no tube is filled in at the end.
+    /// Counts that concern no tube are added at the end.
     jobs: JobCounts,
     total_jobs: u64,
     tubes: usize,
 }
 
 impl VisibleSums {
-    /// Goes on; the figures when all tubes were looked at.
+    /// Continues, and returns the figures when all tubes were added.
     pub fn go_on(&mut self, context: &mut Context) -> Option<Stats> {
         if context.sees_all() {
             return Some(context.stats());

@@ -1,9 +1,8 @@
-//! Every command that may need several turns, of every protocol, while the ground under it changes.
+//! Every command of each protocol that may need several turns, while the state changes between them.
 //!
-//! Owns the table of changes, and plays each with each command of the table in `rows`, in turns of few steps. The queue
-//! is checked after each turn, each command must end within a bounded number of them, and its answer must be one that
-//! its protocol has for it. A kind of continuation, or of work that the engine defers, that no row reaches fails the
-//! test.
+//! Owns the table of changes, and combines each with each command of the table in `rows`, in turns of few steps. The
+//! test checks the queue after each turn, the number of turns of each command, and that its reply is valid in its
+//! protocol. The test fails if no row reaches a kind of continuation, or of work that the engine defers.
 
 mod rows;
 
@@ -13,14 +12,14 @@ use super::*;
 use crate::engine::{Event, JobId, Limits, State, DEFERRED};
 use rows::{Row, ROWS};
 
-/// Steps of a turn that one piece of work uses up, and of one that does several.
+/// The number of steps of a turn for one piece of work, and for several.
 const FEW: u64 = 3;
 const MORE: u64 = 40;
 
-/// No command takes more turns than this, whatever happens.
+/// The maximum number of turns of a command, with any change.
 const MOST_TURNS: usize = 2000;
 
-/// Jobs in each state, tubes beside theirs, and clients that wait for one job.
+/// The number of jobs in each state, of other tubes, and of clients that wait for one job.
 const SIZE: usize = 8;
 
 /// The kinds of commands that take several turns.
@@ -125,7 +124,7 @@ impl Host for Nowhere {
     }
 }
 
-/// A client, and what it was told.
+/// A client, and the replies that it received.
 struct Peer {
     client: ClientId,
     dialogue: Dialogue,
@@ -142,7 +141,7 @@ struct World {
     host: Nowhere,
     now: Time,
     peers: Vec<Peer>,
-    /// Who holds jobs of the tube, and who gives the command.
+    /// The clients that hold jobs of the tube, and send the command.
     holder: usize,
     asker: usize,
     steps: u64,
@@ -152,7 +151,8 @@ struct World {
 }
 
 impl World {
-    /// Jobs in all states in tube `t`. Without `used`, nobody uses or watches it, and it ends with the last of them.
+    /// Returns a world with jobs in all states in tube `t`. Without `used`, no client uses or watches the tube, and it
+    /// disappears with the last of them.
     fn new(used: bool) -> World {
         let mut settings = ProtocolSettings::default();
         settings.http.admin = true;
@@ -187,7 +187,7 @@ impl World {
         world
     }
 
-    /// Every other job lives for 50 seconds.
+    /// Puts jobs, half of which live for 50 seconds.
     fn put(&mut self, peer: usize, count: usize, delay: u64) {
         for number in 0..count {
             let life = if number % 2 == 0 { " ttl:50" } else { "" };
@@ -207,7 +207,7 @@ impl World {
         self.peers.len() - 1
     }
 
-    /// The ids of the jobs of `t` in this state.
+    /// Returns the IDs of the jobs of `t` in this state.
     fn ids(&self, state: State) -> Vec<u64> {
         let jobs = self.engine.jobs().filter(|job| job.state() == state && self.engine.tube_of(job) == b"t");
         jobs.map(|job| job.id().0).collect()
@@ -218,7 +218,7 @@ impl World {
         all.iter().flat_map(|state| self.ids(*state)).collect()
     }
 
-    /// The requests in these bytes, without those that introduce a body.
+    /// Returns the requests in these bytes, except those that introduce a body.
     fn decode(&mut self, peer: usize, mut bytes: &[u8]) -> Vec<Request> {
         let limits = DecodeLimits {
             fingerprints: Fingerprints::new(7),
@@ -230,7 +230,7 @@ impl World {
         let mut requests = Vec::new();
         while let Some(request) = self.peers[peer].dialogue.next(&mut bytes, &limits) {
             match &request {
-                // Its body is read when it was answered.
+                // The body is read after the introduction is answered.
                 Request::Http(head) if head.introduces => drop(self.turn(peer, request)),
                 _ => requests.push(request),
             }
@@ -238,7 +238,7 @@ impl World {
         requests
     }
 
-    /// Says something and has it carried out as a whole, or until the client waits.
+    /// Sends something and executes it completely, or until the client waits.
     fn say(&mut self, peer: usize, bytes: &[u8]) {
         let before = std::mem::replace(&mut self.steps, u64::MAX);
         for request in self.decode(peer, bytes) {
@@ -265,10 +265,10 @@ impl World {
         flow
     }
 
-    /// Brings all news to whom they concern, and checks the queue.
+    /// Delivers all events to their clients, and checks the queue.
     fn deliver(&mut self) {
         while let Some(event) = self.engine.take_event() {
-            // Only the log tells of it.
+            // Only the log reports it.
             if matches!(event, Event::DeadLetterStays { .. }) {
                 continue;
             }
@@ -278,7 +278,7 @@ impl World {
             peer.expect("a client that is there is told").told.extend(out.chunks().flatten());
         }
         self.seen.extend(self.engine.deferred_kinds());
-        // Checking everything costs far more than a turn does.
+        // Checking everything costs far more than a turn.
         self.deliveries += 1;
         if self.checks && (self.deliveries < 8 || self.deliveries % 8 == 0) {
             self.engine.check();
@@ -294,7 +294,7 @@ impl World {
         }
     }
 
-    /// What happens between the turns of clients: a part of what is due and of what was left.
+    /// Executes a part of the due and deferred work, as between the turns of clients.
     fn between(&mut self) {
         self.engine.grant_steps(self.steps);
         while !self.engine.tick(self.now) {
@@ -306,13 +306,13 @@ impl World {
         self.deliver();
     }
 
-    /// Another client, which asks by itself, has this done as a whole.
+    /// Executes commands of another client completely.
     fn other(&mut self, commands: &str) {
         let peer = self.peer(Wire::Beanstalk);
         self.say(peer, commands.as_bytes());
     }
 
-    /// Another client sends an HTTP request, which is carried out as a whole.
+    /// Executes an HTTP request of another client completely.
     fn visit(&mut self, request: &str, body: &str) {
         let asker = self.asker;
         let bytes = self.http(request, body).expect("a request");
@@ -337,10 +337,10 @@ impl World {
     }
 }
 
-/// What somebody else does, in words and in the world.
+/// A change by another client: its description and its effect.
 type WorldChange = (&'static str, fn(&mut World));
 
-/// What may happen between two turns of a command.
+/// The changes that may happen between two turns of a command.
 const CHANGES: [WorldChange; 25] = [
     ("nothing", |_| {}),
     ("all jobs are deleted", World::end_all),
@@ -422,7 +422,7 @@ const CHANGES: [WorldChange; 25] = [
     }),
 ];
 
-/// Plays a row while something changes before its turn `at`.
+/// Executes a row while something changes before its turn `at`.
 fn play(row: &Row, (what, change): WorldChange, used: bool, (at, steps): (usize, u64)) -> BTreeSet<&'static str> {
     let mut world = World::new(used);
     let request = (row.begin)(&mut world).map(|bytes| world.decode(world.asker, &bytes));

@@ -1,15 +1,15 @@
 //! Numbers, names and words of the text protocols.
 //!
-//! Owns their grammar. A parser takes bytes and returns what it read and what is left; none panics on any input.
+//! Owns their grammar. A parser takes bytes and returns the parsed value and the rest; none panics on any input.
 
 use crate::engine::is_tube_name_byte;
 
-/// What stands behind so many of these; nothing if they are fewer.
+/// Returns the items after the first `count`; nothing if there are fewer.
 pub fn past<T>(all: &[T], count: usize) -> &[T] {
     all.get(count..).unwrap_or_default()
 }
 
-/// The first of these, so many at most.
+/// Returns the first `count` items, or all if there are fewer.
 pub fn upto<T>(all: &[T], count: usize) -> &[T] {
     all.get(..count).unwrap_or(all)
 }
@@ -18,8 +18,7 @@ pub fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Reads an unsigned decimal number behind any spaces. Nothing but a digit may stand there; more than 64 bits are
-/// wrong.
+/// Parses an unsigned decimal number after optional spaces. No sign is allowed, and the number must fit into 64 bits.
 pub fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut rest = bytes;
     while let [b' ', behind @ ..] = rest {
@@ -28,25 +27,25 @@ pub fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     digits(rest)
 }
 
-/// The same, for 32 bits.
+/// Like [`number`], for 32 bits.
 pub fn number32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (number, rest) = number(bytes)?;
     Some((u32::try_from(number).ok()?, rest))
 }
 
-/// Reads a number as C's `strtoul` does, of which beanstalkd keeps the low 32 bits: any white space, an optional sign,
-/// and whatever follows the digits is left.
+/// Parses a number like C's `strtoul`, of which beanstalkd keeps the low 32 bits: any white space, an optional sign,
+/// and digits; the rest is ignored.
 pub fn strtoul32(bytes: &[u8]) -> Option<u32> {
     let number = c_number(bytes)?;
     (number.unsigned_abs() <= u64::MAX.into()).then_some(number as u32)
 }
 
-/// Reads a number as C's `strtoll` does: like [`strtoul32`], but a number out of range becomes the nearest in range.
+/// Parses a number like C's `strtoll`: like [`strtoul32`], but a number out of range becomes the nearest in range.
 pub fn strtoll(bytes: &[u8]) -> Option<i64> {
     c_number(bytes).map(|number| number.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
 }
 
-/// Any white space, an optional sign, digits, and anything behind them. Beyond 128 bits the number stays at the limit.
+/// Parses any white space, an optional sign, and digits; ignores the rest. Numbers are clamped to 128 bits.
 fn c_number(bytes: &[u8]) -> Option<i128> {
     let white = bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r')).count();
     let (sign, digits) = match past(bytes, white) {
@@ -58,12 +57,12 @@ fn c_number(bytes: &[u8]) -> Option<i128> {
     digits.fold(None, |number, digit| Some(number.unwrap_or(0).saturating_mul(10).saturating_add(digit)))
 }
 
-/// Reads a text that is all digits, of at most 64 bits.
+/// Parses a text that consists only of digits, with at most 64 bits.
 pub fn whole_number(text: &[u8]) -> Option<u64> {
     digits(text).filter(|(_, rest)| rest.is_empty()).map(|(number, _)| number)
 }
 
-/// What a hexadecimal digit in either case stands for.
+/// Returns the value of a hexadecimal digit in either case.
 pub fn hex_digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
@@ -78,13 +77,13 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     }
     match bytes.len() - rest.len() {
         0 => None,
-        // Of so many digits, none is lost.
+        // This many digits cannot overflow.
         1..=19 => Some((number, rest)),
         _ => long_number(bytes),
     }
 }
 
-/// The same for any number of digits.
+/// Parses a number with any number of digits.
 #[cold]
 fn long_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let length = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -93,27 +92,27 @@ fn long_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     digits.iter().try_fold(0, add).map(|number| (number, rest))
 }
 
-/// The longest run of bytes that a tube name may hold, and what is left.
+/// Returns the longest prefix of bytes that are allowed in a tube name, and the rest.
 pub fn name_run(bytes: &[u8]) -> (&[u8], &[u8]) {
     let length = bytes.iter().take_while(|byte| is_tube_name_byte(**byte)).count();
     bytes.split_at(length)
 }
 
-/// Whether the text has this part somewhere; every text has an empty one.
+/// Returns `true` if the text contains this part; every text contains the empty one.
 pub fn has_part(text: &[u8], part: &[u8]) -> bool {
     part.is_empty() || text.windows(part.len()).any(|found| found == part)
 }
 
-/// Whether the bytes are a whole tube name: 1 to 200 of the legal bytes, the first of them no hyphen.
+/// Returns `true` if the bytes are a valid tube name: 1 to 200 allowed bytes, the first of which is not a hyphen.
 pub fn is_tube_name(bytes: &[u8]) -> bool {
     let (run, rest) = name_run(bytes);
     rest.is_empty() && (1..=200).contains(&run.len()) && !run.starts_with(b"-")
 }
 
-/// The most bytes in a quoted name: those of the longest Gearman function name.
+/// Maximum length of a quoted name, in bytes: that of the longest Gearman function name.
 pub const MAX_QUOTED_NAME: usize = 512;
 
-/// Appends text in double quotes. `"` and `\` are escaped by a backslash, bytes outside printable ASCII as `\xNN`.
+/// Appends text in double quotes. A backslash escapes `"` and `\`, and bytes outside printable ASCII become `\xNN`.
 pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for &byte in text {
@@ -126,7 +125,7 @@ pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
-/// Reads what [`push_quoted`] writes. Returns the text and the rest of the line behind the closing quote. Other
+/// Parses the output of [`push_quoted`]. Returns the text and the rest of the line after the closing quote. Other
 /// escapes, and bytes that should have been escaped, are errors.
 pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (mut name, mut rest) = (Vec::new(), text.strip_prefix(b"\"")?);
@@ -143,17 +142,17 @@ pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     }
 }
 
-/// Whether a tube may have this name in some protocol. None has names with a NUL.
+/// Returns `true` if a tube may have this name in some protocol. No protocol allows a NUL.
 pub fn is_any_name(name: &[u8]) -> bool {
     (1..=MAX_QUOTED_NAME).contains(&name.len()) && !name.contains(&0)
 }
 
-/// Reads a tube name in quotes. Returns the name and the rest of the line.
+/// Parses a quoted tube name. Returns the name and the rest of the line.
 pub fn unquote_name(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     unquote(text).filter(|(name, _)| is_any_name(name))
 }
 
-/// Reads a tube name in quotes or without.
+/// Parses a tube name with or without quotes.
 pub fn tube_name<N: for<'a> From<&'a [u8]>>(text: &[u8]) -> Option<N> {
     match unquote_name(text) {
         Some((name, rest)) => rest.is_empty().then(|| (&*name).into()),
@@ -161,7 +160,7 @@ pub fn tube_name<N: for<'a> From<&'a [u8]>>(text: &[u8]) -> Option<N> {
     }
 }
 
-/// Appends a tube name as it is written in lists and commands: quoted if beanstalkd does not allow the name.
+/// Appends a tube name as in lists and commands: quoted if beanstalkd does not allow the name.
 pub fn push_tube_name(out: &mut Vec<u8>, name: &[u8]) {
     match is_tube_name(name) {
         true => out.extend_from_slice(name),
@@ -169,16 +168,16 @@ pub fn push_tube_name(out: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// The next word, in front of which there may be spaces, and what stands behind it.
+/// Returns the next word, after optional spaces, and the rest.
 pub fn next_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let begin = text.iter().position(|&byte| byte != b' ')?;
     let text = past(text, begin);
     Some(text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len())))
 }
 
-/// Returns a tube's name as the value of a label of a metric, between quotes. A byte that is not UTF-8 is written as
-/// `\xff`, and a backslash is doubled, so that no two names have one label. Each backslash of that is escaped once
-/// more, as the format wants it.
+/// Returns a tube's name as the quoted value of a metric's label. A byte that is not UTF-8 becomes `\xff`, and a
+/// backslash is doubled, so that no two names have the same label. Each of these backslashes is escaped again, as the
+/// format requires.
 pub fn metric_label(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {

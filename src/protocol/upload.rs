@@ -1,32 +1,32 @@
-//! Bytes that a client has announced and that come in parts: the body of a job, a result.
+//! Announced bytes that arrive in parts: the body of a job, a result.
 //!
-//! Owns where the next of them belong, and what ends or swallows them. A large body is read from the socket to where it
-//! stays. Must not know what it is for: that is the business of each protocol's decoder.
+//! Owns the position of the next bytes, and the end of the data or their skipping. A large body is read from the socket
+//! directly into its final place. Must not know its purpose: the decoder of each protocol does.
 
 use super::text::{past, upto};
 use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};
 
-/// The part of an arriving body that is made ready to be read into, at most.
+/// The maximum part of an arriving body that is allocated in advance.
 const WINDOW: usize = 64 * 1024;
 
-/// Bytes that are taken for a body of which nothing has come.
+/// The number of bytes allocated for a body of which nothing has arrived.
 const FIRST: usize = 4 * 1024;
 
-/// A body on its way in. It takes memory as it comes: what was announced and does not come takes none. If there is no
-/// room for the next part of it, the rest is dropped.
+/// An arriving body. It allocates memory as bytes arrive: announced bytes that do not arrive need none. If there is no
+/// room for the next part, the rest is dropped.
 #[derive(Debug)]
 pub struct Upload {
-    /// As long as what has arrived, and a window for more; if the body is dropped, just the window.
+    /// The bytes that have arrived, and a window for more; if the body is dropped, only the window.
     bytes: Vec<u8>,
     size: usize,
     filled: usize,
     dropped: bool,
-    /// Taken part by part, since a large body would take a while.
+    /// Computed part by part, since a large body takes a while.
     fingerprint: Option<Box<Fingerprinting>>,
 }
 
 impl Upload {
-    /// A body of `size` bytes. None: they are more than `room`.
+    /// Starts a body of `size` bytes. Returns `None` if they exceed `room`.
     pub fn begin(size: usize, room: u64) -> Option<Upload> {
         (size as u64 <= room).then_some(Upload {
             bytes: Vec::new(),
@@ -37,13 +37,13 @@ impl Upload {
         })
     }
 
-    /// The same, whose fingerprint will be asked for.
+    /// Enables the fingerprint of this body.
     pub fn with_fingerprint(mut self, fingerprints: Fingerprints) -> Upload {
         self.fingerprint = Some(fingerprints.begin().into());
         self
     }
 
-    /// That of what has come.
+    /// Returns the fingerprint of the bytes that have arrived.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.fingerprint.as_ref().map(|fingerprint| fingerprint.finish())
     }
@@ -52,8 +52,8 @@ impl Upload {
         self.bytes.capacity() as u64
     }
 
-    /// Sees to it that `more` bytes fit behind those that have come, if there is `room`: twice as many as before, so
-    /// that few are copied, and no more than the body has.
+    /// Makes room for `more` bytes after those that have arrived, within `room`: doubles the allocation, to copy
+    /// little, up to the size of the body.
     fn make_room(&mut self, more: usize, room: u64) {
         let capacity = self.bytes.capacity();
         let needed = (self.filled + more).min(self.size);
@@ -68,8 +68,8 @@ impl Upload {
         }
     }
 
-    /// Where the next bytes belong, to be read there directly; tell [`Upload::filled`] how many were. None: all are
-    /// here.
+    /// Returns the place of the next bytes, to read them there directly; report their number to [`Upload::filled`].
+    /// Returns `None` if all have arrived.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         if self.filled == self.size {
             return None;
@@ -81,14 +81,14 @@ impl Upload {
             self.bytes.resize(FIRST.min(self.size - self.filled), 0);
             return Some(&mut self.bytes);
         }
-        // Memory is touched a window at a time.
+        // Memory is touched one window at a time.
         if self.filled == self.bytes.len() {
             self.bytes.resize(self.bytes.capacity().min(self.filled + WINDOW).min(self.size), 0);
         }
         self.bytes.get_mut(self.filled..)
     }
 
-    /// So many bytes were read into the gap.
+    /// Records that this many bytes were read into the gap.
     pub fn filled(&mut self, count: usize) {
         if let (Some(fingerprint), false) = (&mut self.fingerprint, self.dropped) {
             fingerprint.more(upto(past(&self.bytes, self.filled), count));
@@ -97,7 +97,7 @@ impl Upload {
         assert!(self.dropped || self.filled <= self.bytes.len(), "more was read than there was room for");
     }
 
-    /// Takes what is there of it from the front of `input`. None: more must come.
+    /// Takes the available bytes of the body from the front of `input`. Returns `None` if more must arrive.
     pub fn take(&mut self, input: &mut &[u8], room: u64) -> Option<()> {
         let (now, rest) = input.split_at(input.len().min(self.size - self.filled));
         self.make_room(now.len(), room);
@@ -111,14 +111,14 @@ impl Upload {
         (self.filled == self.size).then_some(())
     }
 
-    /// The body, once all of it has come; none if it was dropped.
+    /// Returns the body, once it has arrived completely; `None` if it was dropped.
     pub fn finish(self) -> Option<Body> {
         assert!(self.filled == self.size, "a part is missing");
         (!self.dropped).then(|| Body::from(self.bytes))
     }
 }
 
-/// The two bytes behind a body, which should be CR LF and may come one by one.
+/// The two bytes after a body, which should be CR LF and may arrive separately.
 #[derive(Debug, Default)]
 pub struct BodyEnd {
     bytes: [u8; 2],
@@ -126,7 +126,7 @@ pub struct BodyEnd {
 }
 
 impl BodyEnd {
-    /// Takes what is there of it: whether it is CR LF, once that is known.
+    /// Takes the available bytes. Returns whether they are CR LF, once that is known.
     pub fn take(&mut self, input: &mut &[u8]) -> Option<bool> {
         while let Some(place) = self.bytes.get_mut(self.filled) {
             let (&byte, rest) = input.split_first()?;
@@ -138,7 +138,7 @@ impl BodyEnd {
     }
 }
 
-/// Drops bytes until none are `left` to drop. None: more must come.
+/// Drops bytes until none are `left` to drop. Returns `None` if more must arrive.
 pub fn swallow(left: &mut u64, input: &mut &[u8]) -> Option<()> {
     let count = (*left).min(input.len() as u64);
     *input = past(input, count as usize);

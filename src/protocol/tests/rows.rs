@@ -1,6 +1,7 @@
 //! The commands of all protocols that may need several turns.
 //!
-//! Owns the world in which each of them does, and what it may answer. Must not know what happens between the turns.
+//! Owns the initial state in which each needs several turns, and its valid replies. Must not know what happens between
+//! the turns.
 
 use std::sync::Arc;
 
@@ -12,9 +13,9 @@ use crate::protocol::Wire;
 /// A command that takes several turns.
 pub struct Row {
     pub name: &'static str,
-    /// Says who gives it, and in which bytes; none for a hang-up.
+    /// Prepares the command and returns its bytes; `None` for a hang-up.
     pub begin: fn(&mut World) -> Option<Vec<u8>>,
-    /// What its answer begins with; nothing if it has none.
+    /// The beginnings of its valid replies; empty if it has no reply.
     pub answers: &'static [&'static str],
 }
 
@@ -28,36 +29,36 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
 
 impl World {
     pub fn say_held(&mut self, commands: &str) {
-        // One that has not got its answer yet would not be heard.
+        // A client that has not received its reply would not be heard.
         if !self.peers[self.holder].is_gone && self.holder != self.asker {
             self.say(self.holder, commands.as_bytes());
         }
     }
 
-    /// Somebody reserves all that is ready.
+    /// Reserves all ready jobs, as another client.
     fn take_ready(&mut self) {
         let commands: String = self.ids(State::Ready).iter().map(|id| format!("reserve-job {id}\r\n")).collect();
         self.other(&commands);
     }
 
-    /// Somebody buries all that is ready.
+    /// Buries all ready jobs, as another client.
     fn bury_ready(&mut self) {
         let ids = self.ids(State::Ready);
         let commands: String = ids.iter().map(|id| format!("reserve-job {id}\r\nbury {id} 0\r\n")).collect();
         self.other(&commands);
     }
 
-    /// The asker speaks another protocol.
+    /// Makes the asker speak another protocol.
     fn ask_by(&mut self, wire: Wire) {
         self.asker = self.peer(wire);
     }
 
-    /// The asker watches very many tubes.
+    /// Makes the asker watch many tubes.
     fn watch_many(&mut self) {
         (0..3 * SIZE).for_each(|tube| self.say(self.asker, format!("watch w{tube}\r\n").as_bytes()));
     }
 
-    /// The asker sees few tubes.
+    /// Limits the tubes that the asker may see.
     fn limit(&mut self, line: &str) {
         let accounts = Accounts { user: &|_| None, group: &|_| None };
         let table = Arc::new(parse(line.as_bytes(), &accounts, |_| ()).expect("a line"));
@@ -71,7 +72,7 @@ impl World {
         Some(format!("{head}{length}{body}").into_bytes())
     }
 
-    /// Very many clients wait for a job that the holder has.
+    /// Makes many clients wait for a job of the holder.
     fn await_held(&mut self) -> Option<u64> {
         let id = self.ids(State::Reserved).first().copied()?;
         for _ in 0..SIZE {
@@ -82,7 +83,7 @@ impl World {
         Some(id)
     }
 
-    /// The asker is a Gearman worker that holds jobs of `t`.
+    /// Makes the asker a Gearman worker that holds jobs of `t`.
     fn grab(&mut self, count: usize) {
         self.ask_by(Wire::Gearman);
         self.say(self.asker, &packet(1, b"t"));
@@ -190,7 +191,7 @@ pub const ROWS: &[Row] = &[
         "stats-tube",
         |world| {
             world.take_ready();
-            // Not all ready jobs stand in the tube's queue.
+            // Some ready jobs are not in the tube's queue.
             let put = "put 1 0 10 1 con:k\r\nx\r\n".repeat(SIZE);
             world.other(&format!("use t\r\n{put}use default\r\n"));
             bytes("stats-tube t\r\n")
