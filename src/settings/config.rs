@@ -1,6 +1,6 @@
-//! What a server is told to do, and every limit with its reason.
+//! The settings of a server, and every limit with its reason.
 //!
-//! Owns the defaults. Must not read a command line; that is the options' business.
+//! Owns the defaults. Must not read a command line; `options` does.
 
 use std::path::PathBuf;
 
@@ -8,56 +8,56 @@ use crate::binlog::{BinlogSettings, SyncMode};
 pub use crate::protocol::beanstalk::Extensions;
 use crate::shared::machine;
 
-/// Where to listen unless told otherwise: on this machine only. beanstalkd listens on all its addresses; without a
-/// password in the protocol, nobody should be let in unasked.
+/// The default address to listen on: only this machine. beanstalkd listens on all addresses; because the protocol has
+/// no password, remote access must be enabled explicitly.
 pub const DEFAULT_HOST: &str = "127.0.0.1";
 
-/// The port of the beanstalk protocol.
+/// The default port of the beanstalk protocol.
 pub const DEFAULT_PORT: u16 = 11300;
 
-/// The port of the Gearman protocol.
+/// The default port of the Gearman protocol.
 pub const GEARMAN_PORT: u16 = 4730;
 
-/// The longest prefix of the handles of Gearman's jobs, in bytes.
+/// Maximum length of the prefix of Gearman's job handles, in bytes.
 pub const MAX_HANDLE_PREFIX: usize = crate::protocol::gearman::MAX_PREFIX;
 
-/// The port of the Workq protocol.
+/// The default port of the Workq protocol.
 pub const WORKQ_PORT: u16 = 9922;
 
-/// The port of HTTP, for operators.
+/// The default port of HTTP, for operators.
 pub const HTTP_PORT: u16 = 11380;
 
-/// Bodies are taken up to this size unless told otherwise; beanstalkd's figure, which clients know.
+/// The default maximum size of a body, in bytes; beanstalkd's value, which clients know.
 pub const DEFAULT_MAX_JOB_SIZE: u32 = 65_535;
 
-/// No body may be larger than this, whatever the option says; beanstalkd's figure.
+/// Upper limit of the maximum size of a body, in bytes; beanstalkd's value.
 pub const MAX_JOB_SIZE_CEILING: u32 = 1 << 30;
 
-/// The size of a segment of the log; beanstalkd's figure for its files.
+/// The default size of a segment of the log, in bytes; beanstalkd's value for its files.
 pub const DEFAULT_SEGMENT_SIZE: u64 = 10_485_760;
 
-/// How long a write may go unsynced; beanstalkd's figure.
+/// The maximum delay of a sync after a write, in milliseconds; beanstalkd's value.
 pub const DEFAULT_SYNC_MILLIS: u64 = 50;
 
-/// Files kept back from connections: listeners, pollers, the log, a library's short needs, and [`LOCAL_CONNECTIONS`].
-/// If the limit is so low that this would be more than half of it, half is kept back.
+/// The number of files reserved for other purposes than connections: listeners, pollers, the log, temporary files of
+/// libraries, and [`LOCAL_CONNECTIONS`]. If this exceeds half of the limit, half is reserved.
 pub const SPARE_FILES: usize = 64;
 
-/// Connections beyond `max_connections` that are kept for Unix sockets and for peers at a loopback address, so that an
-/// operator can look when others have taken all. They come out of [`SPARE_FILES`].
+/// The number of connections beyond `max_connections` that are reserved for Unix sockets and loopback peers, so that an
+/// operator can connect when others use all connections. They are part of [`SPARE_FILES`].
 pub const LOCAL_CONNECTIONS: usize = 8;
 
-/// The least that `max_memory` may be, in bytes: less is a typing error, since no queue can work in it.
+/// Minimum value of `max_memory`, in bytes: a smaller value is a typing error, because no queue can work with it.
 pub const LEAST_MEMORY: u64 = 1 << 20;
 
-/// More connections than this are not held by default, even if the system would: each costs memory in the kernel.
+/// Upper limit of the default number of connections, even if the system allows more: each needs memory in the kernel.
 pub const MAX_DEFAULT_CONNECTIONS: usize = 1_000_000;
 
-/// The part of the memory at hand that jobs and tubes may take by default. The rest is for connections, the allocator's
-/// waste and the neighbours; the kernel would end the whole process, which is worse than refusing one job.
+/// The default fraction of the available memory for jobs and tubes. The rest is for connections, allocator overhead and
+/// other processes; the kernel would kill the whole process, which is worse than refusing one job.
 pub const MEMORY_SHARE: (u64, u64) = (3, 4);
 
-/// Bytes of account of a connection, and bytes of output that it may have beside that without being counted for more.
+/// The memory accounted for each connection, in bytes; also the size of output that this account covers in addition.
 pub const CONNECTION_COST: u64 = 1024;
 
 /// An address to listen on.
@@ -167,10 +167,10 @@ pub struct Config {
     /// Segment size and syncs of the binlog.
     pub log: BinlogSettings,
     #[doc(hidden)]
-    /// Until when clients may be answered, if another server may take this one's place.
+    /// The time until which clients may receive replies, if another server may take over.
     pub lease: std::sync::Arc<crate::shared::lease::Lease>,
     #[doc(hidden)]
-    /// What it tells of its part, if it is one of several servers.
+    /// The role of the server, if it is one of several.
     pub role: Option<std::sync::Arc<crate::shared::role::RoleBoard>>,
     /// The largest body of a job, in bytes.
     pub max_job_size: u32,
@@ -191,16 +191,17 @@ pub struct Config {
     /// Unread replies of one client, in bytes. The server does not read from a client with more.
     pub max_output: usize,
     #[doc(hidden)]
-    /// Called when clients have given back much memory, at most once a second: lets go of what the allocator keeps.
-    /// None if it needs no such word, or the program has its own ways.
+    /// A function that returns unused memory of the allocator to the system. Called when clients have freed much
+    /// memory, at most once a second. `None` if the program does not need it.
     pub give_back: Option<fn()>,
     #[doc(hidden)]
-    /// Tells how many bytes of memory the process has, if they are all the server's: beyond `max_memory` and a little
-    /// more, what asks for more is refused whatever the account says. None in a process that has others' memory.
+    /// A function that returns the resident memory of the process in bytes. If it is `max_memory` plus a margin,
+    /// requests for more memory are refused even if the account allows them. `None` if the process also contains other
+    /// data than the server's.
     pub resident: Option<fn() -> u64>,
     #[doc(hidden)]
-    /// Steps of the engine in one turn, about 0.1 µs each, before other connections have theirs; few in tests, so that
-    /// all that may take several turns does.
+    /// Steps of the engine in one turn, about 0.1 µs each, before other connections get their turns; few in tests, so
+    /// that all commands that may take several turns do.
     pub turn_steps: u64,
     /// Milliseconds from which a turn of a client, or its wait for the binlog, is logged; `None` means never.
     pub slow: Option<u32>,
@@ -261,7 +262,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// For a server inside a program or test: on a free port of this machine.
+    /// Returns settings for a server inside a program or test: on a free port of this machine.
     pub fn embedded() -> Config {
         Config { port: 0, gearman_port: 0, workq_port: 0, http_port: 0, ..Config::default() }
     }
@@ -273,13 +274,13 @@ impl Config {
     }
 }
 
-/// Connections that so many open files leave room for. More could not be told that they are too many, and would take
-/// the files that the log needs.
+/// Returns the maximum number of connections with this many open files. Further clients could not even receive an
+/// error, and would use the files that the log needs.
 pub fn most_connections(files: usize) -> usize {
     files.saturating_sub(SPARE_FILES.min(files / 2)).max(1)
 }
 
-/// Of [`LOCAL_CONNECTIONS`], as many as the limit of open files leaves room for.
+/// Returns the number of [`LOCAL_CONNECTIONS`] that the limit of open files allows.
 pub fn local_connections() -> usize {
     local_connections_of(machine::file_limit())
 }

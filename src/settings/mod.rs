@@ -1,6 +1,6 @@
-//! What can be set: by a program, by beanpole's options, or by gearmand's.
+//! The settings: of a program, of beanpole's options, and of gearmand's.
 //!
-//! Owns its files. Must not start anything.
+//! Owns their parsers and defaults. Must not start anything.
 
 pub mod config;
 #[allow(missing_docs)]

@@ -1,7 +1,7 @@
-//! THE table of command-line options: usage, parsing and the man page's test walk it.
+//! The table of command-line options, used by the parser, the usage and the man page's test.
 //!
-//! Owns names, meanings and the words for what is wrong. beanstalkd's flags keep their meaning and can be bundled; each
-//! has a long form. Must not act on what it reads.
+//! Owns names, meanings and error messages. beanstalkd's flags keep their meaning and can be bundled; each has a long
+//! form. Must not act on the options.
 
 use std::path::PathBuf;
 
@@ -13,44 +13,44 @@ use crate::settings::config::{
 use crate::settings::words::{self, flag, Flag};
 use crate::shared::machine;
 
-/// The exit code for bad usage; beanstalkd's.
+/// The exit code for bad usage, as in beanstalkd.
 pub const BAD_USAGE: u8 = 5;
 
 #[derive(Debug)]
 pub enum Action {
     Run(Box<Settings>),
-    /// Print the version and end.
+    /// Print the version and exit.
     Version,
-    /// Print the usage and end.
+    /// Print the usage and exit.
     Help,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub config: Config,
-    /// How much to log: 0 to 2.
+    /// The verbosity of the log: 0 to 2.
     pub verbosity: u32,
-    /// Lines of the log are objects of JSON.
+    /// The log consists of JSON objects.
     pub json_log: bool,
-    /// What the user should know about the options that were given.
+    /// Notices for the user about the given options.
     pub notices: Vec<String>,
-    /// What whoever started the program wants to know of it.
+    /// The options for the parent process.
     pub starter: Starter,
-    /// An address, a port: options that inherited sockets make idle.
+    /// The given options for addresses and ports, which inherited sockets override.
     pub listen_options: Vec<String>,
     listen_given: bool,
-    /// It is one server of several.
+    /// Settings of a server that is one of several.
     pub cluster: Option<Cluster>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Cluster {
     pub location: Location,
-    /// The name of this one.
+    /// The name of this server.
     pub node: String,
-    /// Where clients and relays find it, if that is not the first TCP address it listens on.
+    /// The address for clients and relays, if it is not the first TCP address to listen on.
     pub advertise: Option<String>,
-    /// It passes clients on to the active server while it stands by.
+    /// While it is a standby, it relays clients to the active server.
     pub relay: bool,
 }
 
@@ -62,14 +62,14 @@ impl Cluster {
     }
 }
 
-/// How the program is tied to whoever started it: a test suite, a Makefile, a supervisor.
+/// The connections between the program and its parent process: a test suite, a Makefile, a supervisor.
 #[derive(Clone, Debug, Default)]
 pub struct Starter {
-    /// A file for the number of the TCP port, which is there while the server listens.
+    /// A file that contains the TCP port, and exists while the server listens.
     pub port_file: Option<PathBuf>,
-    /// An open file by its number: one line with the addresses is written there when the server listens.
+    /// The number of an open file to which a line with the addresses is written when the server listens.
     pub ready_fd: Option<i32>,
-    /// Stop when the process ends that started this one.
+    /// Exit when the parent process exits.
     pub exit_with_parent: bool,
 }
 
@@ -147,11 +147,11 @@ impl Settings {
     }
 }
 
-/// Reads a command line, which is without the program's name. The error is one line.
+/// Parses a command line without the program's name. The error is one line.
 pub fn parse(arguments: &[String]) -> Result<Action, String> {
     let (given, free) =
         words::read(arguments.iter().cloned(), |name, is_letter, _| Flag::find(&OPTIONS, name, is_letter))?;
-    // beanstalkd reads from left to right and ends at the first of the two, in a bundle as well.
+    // Like beanstalkd, exits at the first of the two from the left, also in a bundle.
     match given.iter().find(|given| given.long == "help" || given.long == "version") {
         Some(given) => return Ok(if given.long == "help" { Action::Help } else { Action::Version }),
         None if !free.is_empty() => return Err(stray_argument(&free[0], arguments)),
@@ -165,8 +165,8 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
     Ok(Action::Run(Box::new(settings)))
 }
 
-/// What is wrong with an argument that is no option. Behind an option whose value may be left out, it was meant as
-/// that.
+/// Returns the error for an argument that is no option. After an option with an optional value, the argument was
+/// probably meant as the value.
 pub fn stray_argument(stray: &str, arguments: &[String]) -> String {
     let before =
         arguments.iter().position(|argument| argument == stray).and_then(|at| arguments.get(at.checked_sub(1)?));
@@ -183,12 +183,12 @@ pub fn usage() -> String {
     text + "\nSIZE may end in K, M or G. SIGUSR1 enters drain mode, SIGTERM stops the server. See beanpole(8).\n"
 }
 
-/// What --journal, which must stand before, has begun.
+/// Returns the settings that the preceding `--journal` created.
 fn clustered(settings: &mut Settings) -> Result<&mut Cluster, String> {
     settings.cluster.as_mut().ok_or_else(|| "it needs --journal before it".to_owned())
 }
 
-/// The name of a server, which is a word in what the servers of a cluster write to etcd.
+/// Checks the name of a server, which must be a word, because the servers of a cluster write it to etcd.
 fn node_name(text: &str) -> Result<String, String> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     match (1..=64).contains(&text.len()) && text.bytes().all(is_allowed) {
@@ -197,7 +197,7 @@ fn node_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// The address of a server, which is such a word as well.
+/// Checks the address of a server, which must be a word for the same reason.
 fn advertised(text: &str) -> Result<String, String> {
     let has_port = text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     match has_port && text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -206,7 +206,7 @@ fn advertised(text: &str) -> Result<String, String> {
     }
 }
 
-/// A number within these bounds, in digits alone.
+/// Parses a number between these limits, which consists only of digits.
 pub fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
     let wrong = || format!("invalid number: {text}; it must be {least} to {most}");
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -222,7 +222,7 @@ fn seconds(text: &str, least: u32, most: u32) -> Result<u32, String> {
     number(text, least.into(), most.into()).map(|number| number as u32)
 }
 
-/// The number, or on a machine with shorter ones the largest that there is.
+/// Converts a number, which is truncated to the maximum of `usize`.
 fn saturated(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
@@ -249,7 +249,7 @@ fn listen(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Where to listen for another protocol; its default address if nothing is said.
+/// Parses the address of another protocol; empty means the protocol's default.
 fn side_door(text: &str) -> Result<Address, String> {
     if text.is_empty() {
         Ok(Address::Tcp(None, None))
@@ -258,7 +258,7 @@ fn side_door(text: &str) -> Result<Address, String> {
     }
 }
 
-/// TLS is a feature that a program may have been built without.
+/// Returns an error if the program was built without TLS.
 pub fn needs_tls() -> Result<(), String> {
     if cfg!(feature = "tls") {
         Ok(())
@@ -298,7 +298,8 @@ fn finish(settings: &mut Settings) -> Result<(), String> {
     }
 }
 
-/// `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `unix:PATH`, or the URLs that clients use; with TLS behind `tls:`.
+/// Parses `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `unix:PATH`, or the URLs of client libraries; `tls:` before them enables
+/// TLS.
 fn address(text: &str) -> Result<Address, String> {
     let secure = ["tls:", "beanstalks://"].iter().find_map(|scheme| text.strip_prefix(scheme));
     if let Some(rest) = secure {
@@ -327,7 +328,7 @@ fn plain_address(text: &str) -> Result<Address, String> {
     if rest.starts_with(['/', '.']) {
         return Err(format!("invalid address: {text}; a Unix socket is given as unix:{text}"));
     }
-    // The resolver takes a number for an address, of which only 0 is in use.
+    // The resolver would read a number as an address, of which only 0 is in use.
     if rest.parse::<u16>().is_ok_and(|port| port > 0) {
         return Err(format!("invalid address: {text}; a port follows an address, as in 127.0.0.1:{rest}"));
     }
@@ -342,7 +343,7 @@ fn plain_address(text: &str) -> Result<Address, String> {
     Ok(Address::Tcp(Some(host.to_owned()), port))
 }
 
-/// A name of this machine, as browsers write it.
+/// Adds a name of this machine, as browsers write it.
 fn http_host(settings: &mut Settings, text: &str) -> Result<(), String> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if text.is_empty() || !text.bytes().all(is_name) {
@@ -352,7 +353,7 @@ fn http_host(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// `HOST:PORT`, in which an address of IPv6 stands in brackets.
+/// Formats `HOST:PORT`, with an IPv6 address in brackets.
 pub fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') {
         format!("[{host}]:{port}")
@@ -361,7 +362,7 @@ pub fn host_and_port(host: &str, port: u16) -> String {
     }
 }
 
-/// The port in the address `text`.
+/// Parses the port in the address `text`.
 fn port_of(text: &str, port: &str) -> Result<u16, String> {
     let wrong = if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) {
         format!("invalid address: {text}; port {port} is out of range, it must be 0 to 65535")
@@ -379,7 +380,7 @@ fn handle_prefix(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Which of two words it is: whether the first one.
+/// Parses one of two words. Returns `true` for the first.
 fn is_first(what: &str, [first, second]: [&str; 2], text: &str) -> Result<bool, String> {
     if text != first && text != second {
         return Err(format!("invalid {what}: {text}; it must be {first} or {second}"));
@@ -458,7 +459,7 @@ fn sync_interval(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn segment_size(settings: &mut Settings, text: &str) -> Result<(), String> {
-    // Smaller ones would be all headers, larger ones more than a recovery wants in memory at a time.
+    // Smaller segments would consist mostly of headers, larger ones would need too much memory during recovery.
     settings.config.log.segment_size = size(text)?.clamp(4096, 1 << 30);
     Ok(())
 }
@@ -552,7 +553,7 @@ mod tests {
     fn sizes_have_suffixes_and_a_ceiling() {
         assert_eq!(size("64K"), Ok(65_536));
         assert_eq!(size("2g"), Ok(2 << 30));
-        // No size becomes small because a machine's numbers are.
+        // A size is never truncated to a small one on machines with smaller numbers.
         assert_eq!(saturated(4 << 30), usize::try_from(4_u64 << 30).unwrap_or(usize::MAX));
         assert_eq!(settings("--max-output 17179869183G").config.max_output, saturated(u64::MAX >> 30 << 30));
         let clamped = settings("-z 2G -c");

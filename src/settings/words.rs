@@ -1,25 +1,25 @@
-//! From the words of a command line to options with their values.
+//! The parser from the words of a command line to options with values.
 //!
-//! Owns the row of an option, its line of the usage, and the forms in which it is given: letters in bundles,
-//! `--long value` and `--long=value`. Must not know what an option does.
+//! Owns the row of an option, its line of the usage, and the forms of options: letters in bundles, `--long value` and
+//! `--long=value`. Must not know what an option does.
 
 use std::collections::VecDeque;
 
 #[derive(Debug)]
 pub struct Flag<A = ()> {
-    /// Its letter, if it has one.
+    /// The letter of the option, if it has one.
     pub short: Option<char>,
     pub long: &'static str,
-    /// What its value is called, if it takes one.
+    /// The name of its value, if it has one.
     pub value: Option<&'static str>,
     pub help: &'static str,
-    /// The value may be left out, and only stands behind an equals sign.
+    /// The value is optional, and only allowed after an equals sign.
     pub optional: bool,
     pub apply: A,
 }
 
-/// Creates a row. `name` is the long name, after the letter and a comma if there is one, as in `p,port`; `value` may be
-/// empty, and begins with an equals sign if it may be left out.
+/// Creates a row. `name` is the long name, preceded by the letter and a comma if there is one, as in `p,port`; `value`
+/// may be empty, and begins with an equals sign if it is optional.
 pub const fn flag<A: Copy>(name: &'static str, value: &'static str, help: &'static str, apply: A) -> Flag<A> {
     let (short, long) = match name.as_bytes() {
         [letter, b',', ..] => (Some(*letter as char), name.split_at(2).1),
@@ -40,7 +40,7 @@ impl<A> Flag<A> {
         short.into_iter().chain([format!("--{}", self.long)])
     }
 
-    /// Returns its line of the usage. Names and value have at least `width` columns.
+    /// Returns the option's line of the usage. Names and value have at least `width` columns.
     pub fn usage(&self, width: usize) -> String {
         let short = self.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
         let shown = |value| if self.optional { format!("[={value}]") } else { format!(" {value}") };
@@ -62,25 +62,26 @@ impl<A> Flag<A> {
     }
 }
 
-/// What must be known of an option to read it.
+/// The properties of an option that its parser needs.
 pub struct Shape {
     pub long: &'static str,
     pub takes_value: bool,
     pub optional: bool,
 }
 
-/// An option as it was given.
+/// An option of a command line, with its value.
 #[derive(Debug)]
 pub struct Given {
     pub long: &'static str,
-    /// Its value; empty if it has none.
+    /// The value; empty if it has none.
     pub value: String,
-    /// Its name as it was given.
+    /// The name, as on the command line.
     pub shown: String,
 }
 
-/// Reads the options in these words, in order, and the words that are none. `find` returns the shape of the option with
-/// this name, which is a letter if the second argument is `true`; the third one is what follows it.
+/// Parses the options in these words, in order, and the words that are no options. `find` returns the shape of the
+/// option with this name, which is a letter if the second argument is `true`; the third argument is the text after the
+/// name.
 pub fn read(
     words: impl IntoIterator<Item = String>,
     find: impl Fn(&str, bool, &str) -> Option<Shape>,

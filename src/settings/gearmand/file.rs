@@ -1,7 +1,7 @@
 //! The options of gearmand on its command line and in its file.
 //!
-//! Owns the forms that gearmand takes beside the usual ones: `-v` with or without a level, and files in which
-//! `long=value` and `long value` stand for `--long=value` as well. Must not know what an option does.
+//! Owns gearmand's additional forms: `-v` with or without a level, and files in which `long=value` and `long value`
+//! also mean `--long=value`. Must not know what an option does.
 
 use log::LevelFilter;
 
@@ -9,11 +9,11 @@ use super::{CONFIG_FILE, OPTIONS};
 use crate::settings::options;
 use crate::settings::words::{self, Flag, Given, Shape};
 
-/// The options of these words, in order.
+/// Parses the options of these words, in order.
 pub fn read(words: Vec<String>) -> Result<Vec<Given>, String> {
     let (given, free) = words::read(words, |name, is_letter, behind| {
         let shape = Flag::find(&OPTIONS, name, is_letter);
-        // Once `-v` took no value: what is no level behind it is something else.
+        // `-v` had no value in older versions: text after it that is no level is something else.
         let has_value = !(is_letter && name == "v" && level(behind).is_none());
         let own = shape.map(|shape| Shape { takes_value: shape.takes_value && has_value, ..shape });
         own.or_else(|| Flag::find(&options::OPTIONS, name, false))
@@ -24,7 +24,7 @@ pub fn read(words: Vec<String>) -> Result<Vec<Given>, String> {
     }
 }
 
-/// How much is logged at the level of this name.
+/// Returns the log filter for gearmand's name of a level.
 pub fn level(word: &str) -> Option<LevelFilter> {
     match word.to_ascii_uppercase().as_str() {
         "FATAL" | "ALERT" | "CRITICAL" | "ERROR" => Some(LevelFilter::Error),
@@ -35,7 +35,7 @@ pub fn level(word: &str) -> Option<LevelFilter> {
     }
 }
 
-/// The options of a file; of the usual one, if none is named, and if it is there.
+/// Reads the options of a file: of the given one, or of the default one if it exists.
 pub fn read_file(named: Option<&str>) -> Result<Vec<Given>, String> {
     let path = named.unwrap_or(CONFIG_FILE);
     match std::fs::read_to_string(path) {
@@ -45,8 +45,8 @@ pub fn read_file(named: Option<&str>) -> Result<Vec<Given>, String> {
     }
 }
 
-/// The words of a file. A line that begins with a hyphen has them as a command line does; any other one is an option
-/// with its value. A number sign begins a comment.
+/// Returns the words of a file. A line that begins with a hyphen is parsed like a command line; any other line is an
+/// option with its value. A number sign begins a comment.
 fn words_of(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     for line in text.lines() {

@@ -1,7 +1,7 @@
-//! The command line of gearmand: what the program takes when it is started under that name.
+//! The command line of gearmand, for a program that is started under that name.
 //!
-//! Owns gearmand's options and what becomes of each here; everything else that has a long name is beanpole's own
-//! option. An init script for gearmand goes on working. Must not act on what it reads.
+//! Owns gearmand's options and their effects; everything else with a long name is one of beanpole's options. An init
+//! script for gearmand continues to work. Must not act on the options.
 
 mod file;
 
@@ -15,19 +15,19 @@ use crate::settings::options::Settings;
 use crate::settings::words::{flag, Flag, Given};
 use crate::shared::machine;
 
-/// The exit code for bad usage; gearmand's.
+/// The exit code for bad usage, as in gearmand.
 pub const BAD_USAGE: u8 = 1;
 
-/// Read before the command line if it is there, as gearmand does.
+/// A file of options that, like in gearmand, is read before the command line if it exists.
 pub const CONFIG_FILE: &str = "/etc/gearmand.conf";
 
-/// Where gearmand logs in the background unless told otherwise.
+/// The default log file of gearmand in the background.
 const LOG_FILE: &str = "/var/log/gearmand.log";
 
 #[derive(Debug)]
 pub enum GearmandAction {
     Run(Box<Gearmand>),
-    /// The arguments are right, and only that was asked for (`--check-args`).
+    /// The arguments are valid, and only their check was requested (`--check-args`).
     Checked,
     Version,
     Help,
@@ -45,15 +45,15 @@ pub enum Log {
 pub struct Gearmand {
     pub settings: Settings,
     pub log: Log,
-    /// The most detailed lines that are written to the log.
+    /// The most detailed level that is logged.
     pub level: LevelFilter,
-    /// Where the number of the process is written.
+    /// The file for the process ID.
     pub pid_file: Option<PathBuf>,
     pub daemon: bool,
     port: u16,
     hosts: Vec<String>,
     log_given: bool,
-    /// Options that were given and do nothing.
+    /// The given options that have no effect.
     idle: Vec<&'static str>,
 }
 
@@ -99,13 +99,13 @@ pub const OPTIONS: [Flag<Apply>; 33] = [
 const NO_TLS: &str =
     "TLS is --gearman=tls:ADDR with --tls-cert and --tls-key; nothing is to be sent unencrypted by mistake";
 
-/// Whether a program that was started under this name is to take gearmand's options.
+/// Returns `true` if a program that was started under this name must use gearmand's options.
 pub fn is_meant(name: &std::ffi::OsStr) -> bool {
     std::path::Path::new(name).file_name().is_some_and(|name| name == "gearmand")
 }
 
-/// Reads a command line, which is without the program's name, and the file of options that it names. `port` is that of
-/// the environment, `GEARMAND_PORT`. The error is one line.
+/// Parses a command line without the program's name, and the file of options that it names. `port` is the value of the
+/// environment variable `GEARMAND_PORT`. The error is one line.
 pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction, String> {
     let given = file::read(arguments.to_vec())?;
     let asks = |long: &str| given.iter().any(|it| it.long == long);
@@ -120,7 +120,7 @@ pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction,
     for option in file::read_file(named)? {
         gearmand.take(&option).map_err(|problem| format!("{}: {problem}", named.unwrap_or(CONFIG_FILE)))?;
     }
-    // What the command line says takes the place of what the file says.
+    // Options of the command line override those of the file.
     if asks("listen") {
         gearmand.hosts.clear();
     }
@@ -162,7 +162,7 @@ impl Gearmand {
         Ok(())
     }
 
-    /// gearmand's -1 is the system's figure, which is too long for workers that die.
+    /// gearmand's -1 means the system's default, which is too long for crashed workers.
     fn keepalive(&mut self, long: &str, text: &str) -> Result<(), String> {
         if text == "-1" {
             return Ok(());
@@ -170,7 +170,7 @@ impl Gearmand {
         self.settings.set(long, text)
     }
 
-    /// What follows from all options together.
+    /// Applies the effects of all options together.
     fn finish(&mut self) -> Result<(), String> {
         if !self.log_given && self.daemon {
             self.log = Log::File(PathBuf::from(LOG_FILE));
@@ -193,7 +193,7 @@ impl Gearmand {
     }
 }
 
-/// All addresses that a name stands for and that this machine has: `localhost` is two, and clients may take either.
+/// Returns all addresses of a name that this machine has: `localhost` has two, and clients may use either.
 fn addresses(host: &str, port: u16) -> Result<Vec<Address>, String> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     let found = (bare, port).to_socket_addrs().map_err(|error| format!("-L {host}: {error}"))?;
@@ -237,7 +237,7 @@ fn queue_type(_: &mut Gearmand, text: &str) -> Result<(), String> {
     Err(format!("there is no store {text} here; --binlog=DIR, which is -b DIR of beanpole, keeps background jobs"))
 }
 
-/// None is what gearmand guesses.
+/// 0 means that gearmand chooses the number.
 fn threads(it: &mut Gearmand, text: &str) -> Result<(), String> {
     match text {
         "0" => Ok(()),
@@ -245,7 +245,7 @@ fn threads(it: &mut Gearmand, text: &str) -> Result<(), String> {
     }
 }
 
-/// The names of its levels, or letters: gearmand had `-v` and `-vv` before.
+/// Parses the name of a level, or letters: gearmand had `-v` and `-vv` before.
 fn verbose(it: &mut Gearmand, text: &str) -> Result<(), String> {
     let wrong =
         || format!("invalid level: {text}; it must be FATAL, ALERT, CRITICAL, ERROR, WARNING, NOTICE, INFO or DEBUG");
