@@ -1,6 +1,6 @@
-//! What a line asks for.
+//! Parsed Workq requests.
 //!
-//! Owns the parsed form, and what it costs in memory. Must not know how it is framed.
+//! Owns the parsed form, and its memory costs. Must not know the framing.
 
 use super::reply::Words;
 use super::uuid::Uuid;
@@ -67,7 +67,7 @@ pub struct Submission {
 }
 
 impl Command {
-    /// Returns `true` if it may have records in the log.
+    /// Returns `true` if the command may have records in the log.
     pub fn is_logged(&self) -> bool {
         matches!(self, Command::Add(_) | Command::Complete { .. } | Command::Delete(_))
     }
