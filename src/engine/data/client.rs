@@ -23,7 +23,7 @@ pub const MARGIN: Span = Span::from_secs(1);
 /// lease.
 pub const LONGEST_LEASE: Span = Span::from_secs(24 * 3600);
 
-/// How a client that holds its reservations chooses among its watched tubes.
+/// The choice of a client that holds its reservations among its watched tubes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReserveMode {
     /// The most urgent job of all tubes.
@@ -36,7 +36,7 @@ pub enum ReserveMode {
     Fair,
 }
 
-/// How a client gets jobs.
+/// The way in which a client gets jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReservePolicy {
     /// The client holds its reservations until it disconnects. The smallest priority of all watched tubes comes first.

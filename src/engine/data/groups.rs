@@ -11,7 +11,7 @@ use super::name::Name;
 use super::slot_table::SlotTable;
 use super::slots::Slots;
 
-/// What the log must store about a group.
+/// The part of a group's state that the log stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupCount {
     /// The number of members that have ended since the group was created.

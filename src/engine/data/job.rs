@@ -69,7 +69,7 @@ pub enum Cause {
     Finish,
     /// The jobs that it waited for have ended.
     Free,
-    /// The jobs that it waited for have ended, but its delay has not.
+    /// The jobs that it waited for have ended, but its delay has not ended yet.
     FreeLater,
 }
 
@@ -198,9 +198,9 @@ impl Deref for JobView<'_> {
 #[derive(Debug)]
 pub struct NewJob<B = Body> {
     pub pri: Priority,
-    /// How long it stays delayed; zero makes it ready immediately.
+    /// The time for which it stays delayed; zero makes it ready immediately.
     pub delay: Span,
-    /// How long a worker may hold it.
+    /// The time for which a worker may hold it.
     pub ttr: Span,
     /// The bytes, owned or lent.
     pub body: B,
@@ -374,7 +374,7 @@ impl Job {
         self.links.next = (now.nanos() >> TAKEN_UNIT) as u32;
     }
 
-    /// How long the job has been reserved, also if it was touched since. Zero in other states.
+    /// Returns the time for which the job has been reserved, even if it was touched since. Zero in other states.
     pub fn taken_for(&self, now: Time) -> Span {
         if self.state != State::Reserved {
             return Span::ZERO;

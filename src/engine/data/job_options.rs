@@ -9,7 +9,7 @@ use std::hash::Hasher;
 use super::name::Name;
 use super::time::{Span, Time};
 
-/// What happens to a job when a worker completes it or is lost.
+/// The handling of a job when a worker completes it or is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum CompletionPolicy {
@@ -82,7 +82,7 @@ pub enum DedupKey {
     Id([u8; 16]),
 }
 
-/// What a tag says about a job and a group.
+/// The relation of a job to a group, as in a tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tie {
     /// The job is a member.

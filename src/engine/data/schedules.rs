@@ -47,7 +47,7 @@ impl CopyTags {
     }
 }
 
-/// What a schedule has in addition to its job.
+/// The data of a schedule in addition to its job.
 #[derive(Debug)]
 pub struct Schedule {
     pub(in crate::engine) slot: u32,

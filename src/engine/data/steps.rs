@@ -12,8 +12,8 @@ pub const MOVE: u64 = 4;
 /// Steps for opening or closing a tube.
 pub const TUBE: u64 = 8;
 
-/// Steps for notifying a client: the notification is written into its output, and by the same thread, without the lock,
-/// to its socket.
+/// Steps for notifying a client: the notification is written to its output buffer and later, by the same thread without
+/// the lock, to its socket.
 pub const TELL: u64 = 32;
 
 /// The number of notification bytes whose write to a socket takes one more step, and the most that one write takes.

@@ -68,7 +68,7 @@ impl Engine {
         None
     }
 
-    /// Returns whether the walk has seen all buried jobs.
+    /// Returns [`Progress::Done`] if the walk has seen all buried jobs.
     pub fn walked_buried(&self, walk: &BuriedWalk) -> Progress {
         if walk.next_tube.is_some() || !walk.ids.is_empty() {
             Progress::More

@@ -97,7 +97,7 @@ impl Engine {
         None
     }
 
-    /// Returns whether a walk with [`Engine::next_job`] that has reached this slot has seen all jobs.
+    /// Returns [`Progress::Done`] if a walk with [`Engine::next_job`] that has reached this slot has seen all jobs.
     pub(in crate::engine) fn walked_to(&self, from: u32) -> Progress {
         if from >= self.store.jobs.end() {
             Progress::Done

@@ -63,7 +63,7 @@ pub struct TubeStats<'a> {
     pub pause: Span,
     /// The remaining time of the pause.
     pub pause_left: Span,
-    /// How long its jobs waited and ran, if one was reserved.
+    /// The waiting and running times of its jobs, if one was reserved.
     pub times: Option<&'a TubeTimes>,
     /// Its settings, if it has some.
     pub settings: Option<&'a TubeSettings>,

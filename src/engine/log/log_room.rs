@@ -5,7 +5,8 @@
 //! a log, the budget is unlimited. Must not know records, segments or files: the log checks that the figures here cover
 //! its own.
 //!
-//! Promises: P4, P16. Touches: news, store, tubes.
+//! Promises: P4, P16.
+//! Touches: news, store, tubes.
 
 use crate::engine::data::groups::end_size;
 use crate::engine::data::job::State;

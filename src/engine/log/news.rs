@@ -11,7 +11,7 @@ use crate::engine::data::event::Event;
 #[derive(Debug)]
 pub struct News {
     pub(in crate::engine) events: VecDeque<Event>,
-    /// `None` without a log.
+    /// `None` if the queue has no log.
     pub(in crate::engine) changes: Option<VecDeque<Change>>,
     pub(in crate::engine) room: LogRoom,
     /// Bytes of log that a verb lacked and could not have requested before.

@@ -3,7 +3,8 @@
 //! Owns which of them are open. A restart completes these as if their clients had disconnected. Must not execute them:
 //! the verbs do.
 //!
-//! Promises: P15. Touches: agenda, tubes.
+//! Promises: P15.
+//! Touches: agenda, tubes.
 
 use crate::engine::data::deferred::Deferred;
 use crate::engine::data::operations::{OpenOperation, MOST_OPEN};

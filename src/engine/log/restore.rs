@@ -87,7 +87,7 @@ impl Engine {
             _ => {}
         }
         match job.state() {
-            // This state is final: the record is read a second time, as that of the outcome will be.
+            // This state is final: the record is being read a second time, as will be that of the outcome.
             State::Finished | State::Scheduled => return,
             State::Reserved => {}
             // The log does not contain every reservation, and a record may be read twice.

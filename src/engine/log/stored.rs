@@ -86,7 +86,7 @@ pub enum StoredChange {
 pub struct StoredOptions<'a> {
     /// When a schedule recurs, and its counts; its other options are those of its copies.
     pub schedule: Option<StoredSchedule<'a>>,
-    /// What happens to the job when it is completed.
+    /// The handling of the job when it is completed or lost.
     pub completion: CompletionPolicy,
     /// The key that no other job may share.
     pub dedup_key: StoredKey<'a>,
@@ -119,7 +119,7 @@ pub struct StoredOptions<'a> {
 /// When a schedule recurs, and its counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredSchedule<'a> {
-    /// The text for [`Recurrence::parse`](crate::engine::Recurrence::parse).
+    /// The text of its recurrence, as read by [`Recurrence::parse`](crate::engine::Recurrence::parse).
     pub when: &'a [u8],
     /// The time at which it is due next.
     pub due: Time,

@@ -3,7 +3,8 @@
 //! Owns the meaning of [`CompletionPolicy`], and every way in which a job is permanently removed. Must not hand out
 //! jobs.
 //!
-//! Promises: P1. Touches: agenda, clients, limits, news, store, tubes.
+//! Promises: P1.
+//! Touches: agenda, clients, limits, news, store, tubes.
 
 use std::sync::Arc;
 

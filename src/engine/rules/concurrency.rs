@@ -4,7 +4,8 @@
 //! the key has reached its limit; the others are parked in the lane, in the order of service. So no search for a job
 //! ever passes a blocked one. Must not hand out jobs.
 //!
-//! Promises: P28. Touches: agenda, limits, store, tubes.
+//! Promises: P28.
+//! Touches: agenda, limits, store, tubes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -191,7 +192,7 @@ impl Engine {
         self.serve_all_unblocked(now);
     }
 
-    /// Serves the unblocked tubes.
+    /// Serves the tubes that have unblocked jobs.
     #[inline]
     pub(in crate::engine) fn serve_unblocked(&mut self, now: Time) {
         if self.has_unblocked() {

@@ -2,7 +2,8 @@
 //!
 //! Owns how keys are hashed, looked up and forgotten, and what submitting a duplicate means. Must not create jobs.
 //!
-//! Promises: P26, P27. Touches: agenda, limits, store, tubes.
+//! Promises: P26, P27.
+//! Touches: agenda, limits, store, tubes.
 
 use std::hash::{BuildHasher, Hasher};
 

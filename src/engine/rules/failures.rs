@@ -3,7 +3,8 @@
 //! Owns the count of failed tries and the effect of the last one, by the limits of the job or of its tube, and the end
 //! of a time to live. `completion` handles the reports of workers. Must not hand out jobs.
 //!
-//! Promises: P29. Touches: agenda, news, store, tubes.
+//! Promises: P29.
+//! Touches: agenda, news, store, tubes.
 
 use crate::engine::data::body::Body;
 use crate::engine::data::details::Count;

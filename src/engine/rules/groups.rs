@@ -1,7 +1,7 @@
 //! When jobs that wait for a group are released: the tags `grp:` and `aft:`.
 //!
 //! Owns what ends a wait. A group exists while a job is a member or waits for it, and counts the members that have
-//! ended, in whatever way: a deleted, flushed or expired job no longer holds up anything. A group without members is
+//! ended, in whatever way: a deleted, flushed or expired job no longer blocks anything. A group without members is
 //! complete, which releases the jobs that wait for all of them; jobs put later wait for later members. Must not delete
 //! jobs.
 //!
@@ -207,7 +207,7 @@ impl Engine {
         }
     }
 
-    /// What the log must store about a group.
+    /// Returns the part of a group's state that the log stores.
     fn logged_group(&self, number: u32) -> LoggedGroup {
         let group = self.store.groups.get(number);
         LoggedGroup { number, name: group.name.clone(), count: group.count }

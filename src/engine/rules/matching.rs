@@ -6,7 +6,8 @@
 //! client gets a job of the tube before it is done. Waiting clients are served strictly first come, first served; if
 //! none waits, an idle one is notified of each job. Must not change a job's state itself: `transitions` does.
 //!
-//! Promises: P6. Touches: agenda, clients, limits, news, store, tubes.
+//! Promises: P6.
+//! Touches: agenda, clients, limits, news, store, tubes.
 
 use crate::engine::data::client::{ClientState, IdleState, ReservePolicy};
 use crate::engine::data::deferred::Deferred;
@@ -18,7 +19,7 @@ use crate::engine::data::steps::{MOVE, TELL};
 use crate::engine::data::time::{Span, Time};
 use crate::engine::Engine;
 
-/// How long a notified worker has to request the job before the next one is notified. Most need a network round trip.
+/// The time for a notified worker to request the job before the next one is notified. Most need a network round trip.
 const PATIENCE: Span = Span::from_millis(50);
 
 impl Engine {

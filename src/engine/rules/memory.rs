@@ -3,7 +3,8 @@
 //! Owns the comparison of the account with its limit. Must not refuse anything: verbs check the limit, and refuse in
 //! their own terms.
 //!
-//! Promises: P21. Touches: clients, limits, store, tubes.
+//! Promises: P21.
+//! Touches: clients, limits, store, tubes.
 
 use crate::engine::data::account::Account;
 use crate::engine::data::body::Body;

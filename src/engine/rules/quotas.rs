@@ -3,7 +3,8 @@
 //! Owns whether a tube is closed. A closed tube is like a paused one: no client that requests any job gets one of this
 //! tube, and its jobs keep their order. Must not hand out jobs.
 //!
-//! Promises: P28. Touches: store, tubes.
+//! Promises: P28.
+//! Touches: store, tubes.
 
 use crate::engine::data::client::ReservePolicy;
 use crate::engine::data::time::Time;

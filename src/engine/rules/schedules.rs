@@ -18,7 +18,7 @@ use crate::engine::data::time::{Span, Time};
 use crate::engine::log::change::Change;
 use crate::engine::{Engine, Refused};
 
-/// How long a schedule waits before it tries again to put a copy that was refused.
+/// The delay before a schedule tries again to put a copy that was refused.
 const RETRY: Span = Span::from_secs(1);
 
 /// Bytes of a body whose copy is a step more.
@@ -121,7 +121,7 @@ impl Engine {
         self.store.schedules.total
     }
 
-    /// How long a run has been overdue because its copy was refused.
+    /// Returns the time for which a run has been overdue because its copy was refused.
     pub fn schedule_delay(&self, now: Time) -> Span {
         let first = self.store.schedules.first();
         first.map_or(Span::ZERO, |(_, slot)| now.since(self.store.jobs.get(slot).due))

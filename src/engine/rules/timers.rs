@@ -117,12 +117,12 @@ impl Engine {
         self.end_reservation(slot, Cause::Expire, now);
     }
 
-    /// Updates a client's deadline.
+    /// Updates a client's deadline in the index.
     pub(in crate::engine) fn retime_client(&mut self, number: u32) {
         self.agenda.deadlines.set(TimerKey::Client(number), self.clients[ClientId(number)].due());
     }
 
-    /// Updates a tube's deadline.
+    /// Updates a tube's deadline in the index.
     pub(in crate::engine) fn retime_tube(&mut self, number: u32) {
         self.agenda.deadlines.set(TimerKey::Tube(number), self.tubes.get(number).due());
     }

@@ -3,7 +3,8 @@
 //! Owns the queues that contain a job by its state: it leaves one, [`State::after`] says which state follows, and it
 //! enters another. Must not decide which client gets a job, nor when a job ends.
 //!
-//! Promises: P2, P7. Touches: clients, limits, store, tubes.
+//! Promises: P2, P7.
+//! Touches: clients, limits, store, tubes.
 
 use crate::engine::data::client::{ReservePolicy, LONGEST_LEASE};
 use crate::engine::data::details::Count;

@@ -160,10 +160,9 @@ impl Engine {
         self.heads(client).min_by_key(|&slot| self.store.jobs.get(slot).ready_key())
     }
 
-    /// Checks up to `most` more tubes of `client` for the job that comes next for it. For a holder that is the smallest
-    /// priority; for a notified client the smallest priority class, and among equal tubes the next before the one that
-    /// had its turn last, at first the last one, as in gearmand; for a leasing client any tube with the same
-    /// probability.
+    /// Checks up to `most` more tubes of `client` for its next job. A holder gets the smallest priority; a notified
+    /// client the smallest priority class, and among equal tubes the one before the tube that had its turn last, at
+    /// first the last tube, as in gearmand; a leasing client any tube with the same probability.
     pub(in crate::engine) fn look(&mut self, client: ClientId, search: &mut Search, most: usize) {
         let state = &self.clients[client];
         let (reserve_policy, turn, count) = (state.reserve_policy, state.turn as usize, state.watched.len());
@@ -239,7 +238,7 @@ impl Engine {
         if self.catch_up(client, now) == Progress::More {
             return Progress::More;
         }
-        // What has just expired may have been given to this client.
+        // A job that has just expired may have been given to this client.
         let state = &mut self.clients[client];
         let Some(mut search) = state.search.take() else {
             state.queued = false;

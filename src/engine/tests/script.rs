@@ -217,7 +217,7 @@ impl Script {
         }
     }
 
-    /// Calls that put, reserve and end jobs.
+    /// Returns a call that puts, reserves or ends a job.
     fn work(&mut self, model: &Model) -> Call {
         let choice = self.dice.below(48);
         let full = model.jobs.len() >= self.jobs;
@@ -243,7 +243,7 @@ impl Script {
         Call::Put { client, pri, delay, ttr, fill, size }
     }
 
-    /// Calls for single jobs.
+    /// Returns a call for a single job.
     fn handling(&mut self, model: &Model) -> Call {
         let (client, job) = self.hand(model);
         match self.dice.below(26) {
@@ -260,7 +260,7 @@ impl Script {
         }
     }
 
-    /// Calls for tubes and clients.
+    /// Returns a call for a tube or a client.
     fn housekeeping(&mut self, model: &Model) -> Call {
         let client = self.client(model);
         let idle = self.idle(model);

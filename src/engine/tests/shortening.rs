@@ -32,7 +32,7 @@ pub fn shortened<T: Clone>(mut steps: Vec<T>, may_go_on: impl Fn() -> bool, fail
 thread_local! {
     /// `true` if panics of this thread are only stored.
     static QUIET: Cell<bool> = const { Cell::new(false) };
-    /// The last stored panic.
+    /// The last panic that was stored.
     static KEPT: RefCell<String> = const { RefCell::new(String::new()) };
 }
 

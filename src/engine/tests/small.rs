@@ -1,9 +1,9 @@
 //! Small worlds: everything that two clients can do with three jobs in two tubes, in every order, up to a number of
 //! calls.
 //!
-//! Owns the list of calls and the equivalence of worlds. In each reachable world, every call is made once, on the engine
-//! and on the model, and everything is compared. `BEANPOLE_DEPTH=6 cargo test --release --lib small` sets the number of
-//! calls, which is read at compile time.
+//! Owns the list of calls and the equivalence of worlds. In each reachable world, every call is made once, on the
+//! engine and on the model, and everything is compared. `BEANPOLE_DEPTH=6 cargo test --release --lib small` sets the
+//! number of calls, which is read at compile time.
 
 use std::collections::HashSet;
 use std::fmt::Write;

@@ -3,7 +3,8 @@
 //! Owns the end of a client. A client may hold very many jobs, so its end takes as many turns as needed. Must not
 //! decide what happens to the jobs: `completion` does.
 //!
-//! Promises: P10. Touches: agenda, clients, store, tubes.
+//! Promises: P10.
+//! Touches: agenda, clients, store, tubes.
 
 use crate::engine::data::client::IdleState;
 use crate::engine::data::deferred::Deferred;
@@ -24,8 +25,8 @@ pub struct GiveBack {
 }
 
 impl Engine {
-    /// Handles a disconnect: the reservations of the client end, and its waits are cancelled. Its number may be reused
-    /// when all of that is done.
+    /// Handles a disconnect: the reservations and waits of the client end. Its number may be reused when all of that is
+    /// done.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.cancel_wait(client);
         if self.clients[client].idle_state == IdleState::Idle {

@@ -44,7 +44,7 @@ pub enum Awaited<'a> {
     Waiting,
 }
 
-/// The result of [`Engine::wait_end`].
+/// The state of a job, as found by [`Engine::wait_end`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobEnd {
     Buried,
@@ -152,7 +152,7 @@ impl Engine {
             return Err(Grab::More);
         }
         let found = self.found(client, &search);
-        // The job found in another turn may have been taken meanwhile.
+        // A job found in another turn may have been taken meanwhile.
         if found.is_none() && search.best.is_some() {
             self.clients[client].search = Some(Box::new(Search::again()));
             return Err(Grab::More);

@@ -28,7 +28,7 @@ pub struct Tags {
     pub backoff: u32,
     pub fails: u8,
     pub reason: Option<Box<[u8]>>,
-    /// How long it may wait; [`Span::MAX`]: unlimited.
+    /// The time for which it may wait; [`Span::MAX`]: unlimited.
     pub ttl: Span,
     /// The key, and how many jobs with it, in all tubes, may be reserved at a time; the largest limit of the reserved
     /// ones applies.
@@ -57,7 +57,7 @@ impl Default for Tags {
     }
 }
 
-/// The result of [`Engine::put_tagged`].
+/// The effect of a put, as returned by [`Engine::put_tagged`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tagged {
     /// The ID of the new job.

@@ -35,7 +35,7 @@ impl Engine {
         self.agenda.steps = Steps::new(steps);
     }
 
-    /// Returns the remaining steps.
+    /// Returns the remaining steps of the turn.
     pub fn steps(&self) -> Steps {
         self.agenda.steps
     }

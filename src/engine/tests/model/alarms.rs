@@ -3,7 +3,7 @@
 use super::super::super::{ClientId, Event, JobId, NoJob, Span, Time};
 use super::{Model, Name, Place, Tube};
 
-/// A timed event.
+/// An event that happens at a certain time.
 #[derive(Clone, Copy, Debug)]
 enum Alarm {
     ClientState(ClientId),

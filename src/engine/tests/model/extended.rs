@@ -51,7 +51,7 @@ pub struct Awaiting {
     pub until: Time,
 }
 
-/// How long the jobs of a tube waited and ran.
+/// The waiting and running times of the jobs of a tube.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     pub waits: Vec<Span>,
