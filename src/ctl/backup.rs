@@ -1,6 +1,6 @@
-//! `beanpole backup DIR DEST`: a consistent, verified copy of a binlog, also of one that a server is writing.
+//! `beanpole backup DIR DEST`: a consistent, verified copy of a binlog, even while a server writes it.
 //!
-//! Owns the folder that the copy goes to. Changes nothing where it reads, and takes no lock there.
+//! Owns the directory of the copy. Does not change or lock the source.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
@@ -30,12 +30,12 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     }
     let copy = Folder::new(to);
     back_up(&Folder::new(from), &copy).map_err(|error| there(&error))?;
-    // The new folder's own name.
+    // The entry of the new directory itself.
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(|error| here(&error))?;
     let found = inspect(&copy, &mut Engine::new(Limits::NONE)).map_err(|error| here(&error))?;
     let progress = found.report.progress;
-    // Who reads it may be gone.
+    // The reader of the output may be gone.
     let _ = out.line(&format!("{} jobs in {} segments, {} bytes", progress.jobs, progress.segments, progress.bytes));
     for problem in &found.report.problems {
         let _ = out.line(&format!("damaged: {problem}"));

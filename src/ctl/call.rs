@@ -1,6 +1,6 @@
-//! What a row of the table of subcommands says, and a command line that is read by it.
+//! The rows of the table of subcommands, and the command lines parsed with them.
 //!
-//! Owns how options and operands are told from each other, and the words for what is wrong with them.
+//! Owns the distinction of options and operands, and the messages for errors in them.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -12,16 +12,16 @@ use super::out::Out;
 use super::problem::Problem;
 use crate::settings::options;
 
-/// What operands are, for those who complete them.
+/// The kind of a subcommand's operands, for completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperandKind {
     Tube,
-    /// The name of a tube, then the settings to give it.
+    /// The name of a tube, followed by its new settings.
     Settings,
     Job,
     File,
     Folder,
-    /// Tubes, then `--` and another program's command line.
+    /// Tubes, then `--` and the command line of another program.
     Command,
     Shell,
     Text,
@@ -29,10 +29,10 @@ pub enum OperandKind {
 
 pub struct Subcommand {
     pub name: &'static str,
-    /// What it takes beside options, as the usage says it.
+    /// The operands, as in the usage.
     pub operands: &'static str,
     pub help: &'static str,
-    /// Its options; whoever takes a server takes what reaches it, too.
+    /// The options; a subcommand that accepts a server also accepts the options to reach it.
     pub(super) options: &'static [&'static Flag],
     pub takes: OperandKind,
     pub least: usize,
@@ -41,7 +41,7 @@ pub struct Subcommand {
 }
 
 impl Subcommand {
-    /// All options that it takes, but for [`HELP`].
+    /// Returns all options of the subcommand, except [`HELP`].
     pub fn options(&self) -> Vec<&'static Flag> {
         let reach: &[&Flag] = if self.options.iter().any(|opt| opt.long == SERVER.long) { &REACH } else { &[] };
         self.options.iter().chain(reach).copied().collect()
@@ -51,12 +51,12 @@ impl Subcommand {
 pub struct Call {
     matches: Matches,
     pub operands: Vec<String>,
-    /// What stands behind `--`, where that is another program's command line.
+    /// The words after `--`, if they are the command line of another program.
     pub command: Vec<String>,
 }
 
 impl Call {
-    /// Reads it; nothing if it asks for help.
+    /// Parses a command line. Returns `Ok(None)` if it requests help.
     pub fn parse(row: &Subcommand, arguments: &[String]) -> Result<Option<Call>, Problem> {
         let mut parser = Options::new();
         for opt in row.options().into_iter().chain([&HELP]) {
@@ -64,7 +64,7 @@ impl Call {
             let has = if opt.value.is_some() { HasArg::Yes } else { HasArg::No };
             parser.opt(&short, opt.long, "", "", has, Occur::Multi);
         }
-        // What stands behind is not for this program to read.
+        // The words after `--` are for another program.
         let own = match arguments.iter().position(|word| word == "--") {
             Some(place) if row.takes == OperandKind::Command => &arguments[..place],
             _ => arguments,
@@ -88,7 +88,7 @@ impl Call {
     }
 
     pub fn value(&self, opt: &Flag) -> Option<String> {
-        // Other subcommands share the function that asks.
+        // Other subcommands share the calling function.
         if !self.matches.opt_defined(opt.long) {
             return None;
         }
@@ -103,7 +103,7 @@ impl Call {
         self.value(opt).map(|text| number(&format!("--{}", opt.long), &text, least, most)).transpose()
     }
 
-    /// The same in 32 bits, as priorities and seconds have them.
+    /// Returns the value of an option as a 32-bit number, for priorities and seconds.
     pub fn short_number(&self, opt: &Flag) -> Result<Option<u32>, Problem> {
         Ok(self.number(opt, 0, u32::MAX.into())?.map(|number| number as u32))
     }
@@ -117,7 +117,7 @@ impl Call {
     }
 }
 
-/// What is wrong with a command line.
+/// Returns the message for an invalid command line.
 fn complaint(fail: Fail) -> String {
     let dashed = |name: &str| if name.chars().count() == 1 { format!("-{name}") } else { format!("--{name}") };
     match fail {
@@ -132,7 +132,7 @@ pub fn number(what: &str, text: &str, least: u64, most: u64) -> Result<u64, Prob
     options::number(text, least, most).map_err(|problem| Problem::usage(format!("{what}: {problem}")))
 }
 
-/// The name of a tube in its written form, which goes into commands. A name in quotes is the name between them.
+/// Returns the written form of a tube's name, for use in commands. The quotes of a quoted name are not part of it.
 pub fn tube(name: &str) -> Result<String, Problem> {
     let written = name::read(name.as_bytes());
     if !name::is_legal(&written) {
@@ -141,7 +141,7 @@ pub fn tube(name: &str) -> Result<String, Problem> {
     Ok(written)
 }
 
-/// Asks people whether to do something that cannot be undone; who cannot be asked must have said so.
+/// Asks the user to confirm an operation that cannot be undone; without a terminal, an option must confirm it.
 pub fn confirm(question: &str, is_sure: bool) -> Result<(), Problem> {
     if is_sure {
         return Ok(());

@@ -1,6 +1,6 @@
-//! `beanpole check DIR`: verifies a binlog and tells what is in it.
+//! `beanpole check DIR`: verifies a binlog and reports its contents.
 //!
-//! Owns the words of that report. Changes nothing, and takes no lock.
+//! Owns the text of that report. Changes nothing, and takes no lock.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::problem::{Problem, DONE, REFUSED};
 use crate::binlog::{inspect, Folder, Inspection};
 use crate::engine::{Engine, Limits, State};
 
-/// The states, and what the report calls them.
+/// The states, and their names in the report.
 const STATES: [(State, &str); 7] = [
     (State::Ready, "ready"),
     (State::Delayed, "delayed"),
@@ -27,12 +27,12 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let mut engine = Engine::new(Limits::NONE);
     let found = inspect(&Folder::new(path), &mut engine);
     let found = found.map_err(|error| Problem::empty(format!("{}: {error}", path.display())))?;
-    // Who reads it may be gone.
+    // The reader of the output may be gone.
     let _ = report(&found, &engine, out);
     Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
 }
 
-/// Writes it down in YAML.
+/// Writes the report in YAML.
 fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result<(), Problem> {
     let mut tubes = BTreeMap::<&[u8], [u64; STATES.len()]>::new();
     for job in engine.jobs() {

@@ -1,6 +1,6 @@
-//! `beanpole check-access FILE [NAME COMMAND TUBE]`: verifies an access file, and tells what it allows.
+//! `beanpole check-access FILE [NAME COMMAND TUBE]`: verifies an access file, and shows what it allows.
 //!
-//! Owns the words of both. The decision is the server's own; only who is at the other end is taken for granted.
+//! Owns the text of both. The decision is the server's own, for a client that is assumed to be authenticated.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(code)
 }
 
-/// Whether it is allowed, and in words why.
+/// Returns `true` if the command is allowed, and the reason as text.
 fn decide(table: &AccessTable, name: &str, need: Need, tube: &str) -> Result<(bool, String), String> {
     let entry = table.name(name).or_else(|| table.name("*"));
     let entry = entry.ok_or_else(|| format!("there is no line for {}, nor one for *", name.escape_debug()))?;

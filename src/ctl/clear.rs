@@ -1,7 +1,7 @@
 //! `clear`: deletes the jobs of tubes.
 //!
-//! Owns the way round for servers without `flush-tube`: jobs are looked at and deleted, or, where many are ready,
-//! reserved in batches. Jobs that others have reserved are deleted by `flush-tube` only.
+//! Owns the fallback for servers without `flush-tube`: jobs are peeked and deleted, or, if many are ready, reserved in
+//! batches. Only `flush-tube` deletes jobs that other clients have reserved.
 
 use super::call::{confirm, Call};
 use super::jobs::free_state;
@@ -13,7 +13,7 @@ use super::progress::ProgressBar;
 use super::tell;
 use super::yaml::Figures;
 
-/// Jobs that are reserved at a time.
+/// The number of jobs reserved at a time.
 const BATCH: usize = 100;
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
@@ -26,7 +26,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     confirm(&format!("Delete the {} jobs of {}?", states.join(" and "), names.join(", ")), call.has(&YES))?;
     let mut link = Link::open(call)?;
     for name in &names {
-        // A server that does not answer this is not waited for below, where there is no limit.
+        // This detects a server that does not respond, because the commands below have no time limit.
         let figures = link.visible_figures(&format!("stats-tube {name}"))?.unwrap_or_default();
         let flushed = if all { flush(&mut link, name)? } else { None };
         let deleted = match flushed {
@@ -42,7 +42,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(DONE)
 }
 
-/// By the server itself; none if it does not know how.
+/// Deletes the jobs with `flush-tube`. Returns `None` if the server does not know the command.
 fn flush(link: &mut Link, name: &str) -> Result<Option<u64>, Problem> {
     let command = format!("flush-tube {name}");
     let reply = link.ask_patiently(&command, None)?;
@@ -56,7 +56,7 @@ fn flush(link: &mut Link, name: &str) -> Result<Option<u64>, Problem> {
 fn empty(link: &mut Link, name: &str, states: &[String], figures: &Figures) -> Result<u64, Problem> {
     let mut progress = ProgressBar::new("jobs deleted");
     let mut deleted = 0;
-    // What is put meanwhile may stay: else a producer would make it endless.
+    // Jobs that are put meanwhile may remain: otherwise, a producer would make this endless.
     let most = states.iter().map(|state| figures.number(&format!("current-jobs-{state}"))).sum();
     link.expect(&format!("use {name}"), "USING")?;
     if states.iter().any(|state| state == "ready") {
@@ -70,12 +70,12 @@ fn empty(link: &mut Link, name: &str, states: &[String], figures: &Figures) -> R
             progress.tell(deleted, None);
         }
     }
-    // Also the ready jobs of a tube that is paused, which cannot be reserved.
+    // This includes the ready jobs of a paused tube, which cannot be reserved.
     for state in states {
         while deleted < most {
             let Some((id, _)) = link.peek_next(state)? else { break };
             let reply = link.ask(&format!("delete {id}"))?;
-            // Somebody else may have taken it meanwhile.
+            // Another client may have reserved it meanwhile.
             deleted += u64::from(reply.line == "DELETED");
             progress.tell(deleted, None);
         }
@@ -83,7 +83,7 @@ fn empty(link: &mut Link, name: &str, states: &[String], figures: &Figures) -> R
     Ok(deleted)
 }
 
-/// Reserves some jobs and deletes them; how many.
+/// Reserves some jobs and deletes them. Returns their number.
 fn take_batch(link: &mut Link) -> Result<u64, Problem> {
     link.send("reserve-with-timeout 0\r\n".repeat(BATCH).as_bytes())?;
     let mut deletes = String::new();

@@ -1,6 +1,6 @@
-//! `beanpole cluster`: what an operator asks of servers that share a queue, and tells them.
+//! `beanpole cluster`: an operator's queries and commands for servers that share a queue.
 //!
-//! Owns the exit code. What is asked and printed is the cluster room's.
+//! Owns the exit code. The cluster module owns the rest.
 
 use super::call::Call;
 use super::out::Out;

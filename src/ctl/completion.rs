@@ -1,7 +1,7 @@
-//! `completion`: what a shell needs to complete a command line.
+//! `completion`: the completion of command lines in shells.
 //!
-//! Owns the three scripts, which are made from the tables of options and subcommands. Must not ask a server but in
-//! the shell, for the names of tubes.
+//! Owns the three scripts, which are generated from the tables of options and subcommands. Only the generated scripts
+//! may query a server, for the names of tubes.
 
 use super::call::{Call, OperandKind, Subcommand};
 use super::opts::{Flag, HELP};
@@ -36,7 +36,7 @@ fn settings() -> String {
     SETTINGS.map(|row| format!("{}:", row.word)).join(" ")
 }
 
-/// What completes the operands in bash.
+/// Returns the completion of the operands in bash.
 fn operands(kind: OperandKind) -> &'static str {
     match kind {
         OperandKind::Tube => "tubes",
@@ -78,7 +78,7 @@ fn bash() -> String {
     text + "    esac\n}\ncomplete -F _beanpole beanpole\n"
 }
 
-/// A help text inside single quotes and brackets, where zsh gives colons and brackets a meaning.
+/// Escapes a help text for single quotes and brackets in zsh, where colons and brackets have a meaning.
 fn zsh_help(text: &str) -> String {
     text.replace('\'', "'\\''").replace('[', "\\[").replace(']', "\\]").replace(':', "\\:")
 }

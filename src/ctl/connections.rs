@@ -1,6 +1,6 @@
-//! `connections`: who is connected to the server, and what each connection does.
+//! `connections`: the connections to the server, and their activity.
 //!
-//! Owns the columns, which `top` shows as well, and the way through the pages of a long list.
+//! Owns the columns, which `top` shows as well, and the iteration over the pages of a long list.
 
 use super::call::Call;
 use super::link::Link;
@@ -10,7 +10,7 @@ use super::problem::{Problem, DONE};
 use super::yaml::{self, Figures};
 use crate::shared::json;
 
-/// The heads of the columns, and the server's keys.
+/// The headings of the columns, and the server's keys.
 pub const COLUMNS: [(&str, &str); 11] = [
     ("number", "number"),
     ("client", "client"),
@@ -25,10 +25,10 @@ pub const COLUMNS: [(&str, &str); 11] = [
     ("idle", "idle"),
 ];
 
-/// The maximum of what one reply lists.
+/// The maximum number of connections in one reply.
 const PAGE: usize = 1000;
 
-/// Hands on each connection that the server lists, in the order of their numbers.
+/// Passes on each connection that the server lists, sorted by number.
 pub fn each(link: &mut Link, act: &mut dyn FnMut(Figures) -> Result<(), Problem>) -> Result<(), Problem> {
     let mut above = 0;
     loop {
@@ -44,7 +44,7 @@ pub fn each(link: &mut Link, act: &mut dyn FnMut(Figures) -> Result<(), Problem>
     }
 }
 
-/// The columns of a connection; a dash where there is nothing.
+/// Returns the columns of a connection, with a dash for each empty value.
 pub fn row(figures: &Figures) -> Vec<String> {
     let text = |key: &str| Some(figures.text(key)).filter(|text| !text.is_empty()).unwrap_or("-").to_owned();
     COLUMNS.iter().map(|(_, key)| text(key)).collect()

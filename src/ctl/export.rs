@@ -2,7 +2,7 @@
 //! jobs, so that an import pauses first; settings, and keys that outlive their jobs, come after them. Held jobs come
 //! before others, so that none is imported after the last member that it waits for has ended.
 //!
-//! Owns the comparison of what was written with what was counted. It takes no job and changes none.
+//! Owns the comparison of the number of exported jobs with the server's counts. It takes no job and changes none.
 //!
 //! Promises: P32.
 
@@ -35,7 +35,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     }
 }
 
-/// `5 jobs: 2 ready, 3 buried`.
+/// Formats the counts, as in `5 jobs: 2 ready, 3 buried`.
 fn told(counts: &[u64; STATES]) -> String {
     let parts = counts.iter().zip(State::LISTED).filter(|(count, _)| **count > 0);
     let parts: Vec<String> = parts.map(|(count, state)| format!("{count} {}", state.word())).collect();
@@ -114,7 +114,8 @@ fn from_server(call: &Call, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
         return Ok(DONE);
     }
     tell(&format!("the server counted {before} jobs before, and {after} now"));
-    // In a server that is in use, the truth is somewhere between; what lies outside is missing.
+    // In a server that is in use, the number of jobs is between the two counts; fewer exported jobs mean that some are
+    // missing.
     Ok(if written >= before.min(after) { DONE } else { REFUSED })
 }
 
@@ -156,7 +157,7 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let is_meant = |job: &JobView| job.state() != State::Finished && wanted.has_tube(&written(engine.tube_of(job)));
     let jobs: Vec<JobView> = engine.jobs().filter(is_meant).collect();
-    // Buried jobs are kicked in the order in which they were buried, others served by their ids.
+    // Buried jobs are kicked in the order of burial, others are served by ID.
     let key = |place: usize| match jobs[place].state() {
         State::Buried => (2, jobs[place].due().nanos(), jobs[place].id().0),
         state => (u8::from(state != State::Held), jobs[place].id().0, 0),
@@ -198,7 +199,7 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
 }
 
-/// Settings of tubes, and keys that outlive their jobs, of a binlog.
+/// Writes the settings of tubes, and the keys that outlive their jobs, of a binlog.
 fn write_others(
     engine: &Engine,
     wanted: &Wanted,
@@ -221,7 +222,7 @@ fn write_others(
     Ok(())
 }
 
-/// A job of a binlog. What it holds as reserved is a lease, which outlives the server.
+/// Returns a job of a binlog. A reservation in a binlog is a lease, which outlives the server.
 fn record(job: &JobView, engine: &Engine, now: u64) -> JobLine {
     let left = job.due().nanos().saturating_sub(now).div_ceil(1_000_000_000);
     let state = match job.state() {
@@ -229,7 +230,7 @@ fn record(job: &JobView, engine: &Engine, now: u64) -> JobLine {
         state => state,
     };
     let history = job.history();
-    // Its time is a number of seconds.
+    // The time of such a schedule is a number of seconds.
     let is_counted = engine.schedule_of(job).is_some_and(|schedule| schedule.is_counted());
     JobLine {
         id: job.id().0,

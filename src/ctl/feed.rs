@@ -1,7 +1,7 @@
-//! Commands that are sent ahead of their replies, so that the server never waits for its client.
+//! Commands that are sent before the previous replies are read, so that the server never waits for its client.
 //!
-//! Owns what is on its way: while the replies to one batch are read, the next one is there already. Batches are
-//! bounded, in commands since nobody reads their replies meanwhile, and in bytes.
+//! Owns the commands in progress: the next batch is already sent while the replies to one batch are read. Batches are
+//! bounded, in commands because their replies are not read meanwhile, and in bytes.
 
 use std::collections::VecDeque;
 
@@ -9,17 +9,17 @@ use super::link::Link;
 use super::problem::Problem;
 use crate::client::Reply;
 
-/// Commands of a batch; two batches are on their way at most. They fit into the system's buffers, should the server
-/// stop reading for the sake of replies that are not read yet.
+/// The number of commands of a batch; at most two batches are in progress. They fit into the system's buffers if the
+/// server stops reading because of unread replies.
 pub const AHEAD: usize = 512;
 
-/// Bytes of a batch, unless one command has more.
+/// The size of a batch in bytes, unless one command is larger.
 const BYTES: usize = 64 * 1024;
 
-/// What is done with each reply, and what its sender remembers.
+/// The handler of each reply and its note.
 pub type Hear<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result<(), Problem>;
 
-/// Commands on their way, each with what its sender remembers of it.
+/// The commands in progress, each with a note of its sender.
 #[derive(Debug)]
 pub struct Feed<T> {
     bytes: Vec<u8>,
@@ -28,18 +28,18 @@ pub struct Feed<T> {
 }
 
 impl<T> Feed<T> {
-    /// Nothing is on its way.
+    /// Returns a feed without commands.
     pub fn new() -> Feed<T> {
         Feed { bytes: Vec::new(), fresh: VecDeque::new(), sent: VecDeque::new() }
     }
 
-    /// One more command: the caller writes it into what is returned.
+    /// Adds a command with its note. The caller writes the command into the returned buffer.
     pub fn add(&mut self, note: T) -> &mut Vec<u8> {
         self.fresh.push_back(note);
         &mut self.bytes
     }
 
-    /// Sends a batch if it is full, and reads the replies to the one before it.
+    /// Sends a batch if it is full, and reads the replies to the previous one.
     pub fn flow(&mut self, link: &mut Link, each: Hear<T>) -> Result<(), Problem> {
         if self.bytes.len() < BYTES && self.fresh.len() < AHEAD {
             return Ok(());
@@ -47,7 +47,7 @@ impl<T> Feed<T> {
         self.push(link, each)
     }
 
-    /// Sends what there is, and reads all replies.
+    /// Sends the remaining commands, and reads all replies.
     pub fn finish(&mut self, link: &mut Link, each: Hear<T>) -> Result<(), Problem> {
         self.push(link, each)?;
         self.push(link, each)
@@ -67,7 +67,7 @@ impl<T> Feed<T> {
     }
 }
 
-/// Sends this command for each of these objects, and hands each reply on with the place of its object.
+/// Sends this command for each of these objects, and passes on each reply with the index of its object.
 pub fn each(
     link: &mut Link,
     verb: &str,
@@ -82,7 +82,7 @@ pub fn each(
     feed.finish(link, hear)
 }
 
-/// Appends a `put` with these tags, each of which has a space before it.
+/// Appends a `put` with these tags, each of which is preceded by a space.
 pub fn put(bytes: &mut Vec<u8>, (pri, delay, ttr): (u32, u32, u32), tags: &str, body: &[u8]) {
     bytes.extend_from_slice(format!("put {pri} {delay} {ttr} {}{tags}\r\n", body.len()).as_bytes());
     bytes.extend_from_slice(body);

@@ -1,6 +1,6 @@
-//! `stats` and `tubes`: what the server counts.
+//! `stats` and `tubes`: the server's figures.
 //!
-//! Owns the columns of tubes, which `top` shows as well. A tube may vanish between two questions about it.
+//! Owns the columns of tubes, which `top` shows as well. A tube may disappear between two queries.
 
 use super::call::{number, tube, Call};
 use super::feed;
@@ -12,7 +12,7 @@ use super::tell;
 use super::yaml::Figures;
 use crate::shared::json;
 
-/// The columns of a table of tubes: the head, and the server's key.
+/// The columns of a table of tubes: the heading, and the server's key.
 pub const COLUMNS: [(&str, &str); 9] = [
     ("tube", "name"),
     ("ready", "current-jobs-ready"),
@@ -84,7 +84,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let mut code = DONE;
     let refused = of_tubes(&mut link, &names, &mut |name, figures| {
         match figures {
-            // It was there a moment ago, unless it was asked for by name.
+            // The tube existed a moment ago, unless it is an operand.
             None if call.operands.is_empty() => {}
             None => {
                 tell(&format!("there is no tube {name}"));
@@ -109,8 +109,8 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 
 pub type EachTube<'a> = &'a mut dyn FnMut(&str, Option<Figures>) -> Result<(), Problem>;
 
-/// Asks for the figures of these tubes and hands each on; nothing for a tube that has gone. Returns the refusals, one
-/// for each tube that the server does not let this client see or cannot name.
+/// Passes on the figures of each of these tubes; nothing for a tube that no longer exists. Returns the refusals, one
+/// for each tube that the client may not see or that the server cannot name.
 pub fn of_tubes(link: &mut Link, names: &[String], each: EachTube) -> Result<Vec<String>, Problem> {
     let mut refused = Vec::new();
     feed::each(link, "stats-tube", &mut names.iter().cloned(), &mut |place, reply| {
@@ -124,7 +124,7 @@ pub fn of_tubes(link: &mut Link, names: &[String], each: EachTube) -> Result<Vec
     Ok(refused)
 }
 
-/// Reports refusals, one a line; `true` if there are any.
+/// Reports refusals, one per line. Returns `true` if there are any.
 pub fn tell_refused(refused: &[String]) -> bool {
     refused.iter().for_each(|text| tell(text));
     !refused.is_empty()

@@ -1,7 +1,7 @@
-//! Who one is to a server: a token, or a certificate over TLS.
+//! The client's identity for a server: a token, or a TLS certificate.
 //!
-//! Owns the options that say so, and the first words over a connection. A token is shown to nobody but the server: not
-//! over plain TCP, where others may listen.
+//! Owns the options for the identity, and the first command of a connection. A token is sent only to the server, and
+//! not over plain TCP, where others may listen.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use crate::client::{Client, ClientError};
 #[cfg(feature = "tls")]
 use crate::client::{ClientTls, ClientTlsFiles};
 
-/// The longest that `auth` can say.
+/// Maximum length of a token in the `auth` command.
 const MAX_TOKEN: usize = 217;
 
-/// How long a step of a handshake may take if nothing else may.
+/// The time limit for each step of a handshake if there is no other limit.
 #[cfg(feature = "tls")]
 const HANDSHAKE: Duration = Duration::from_secs(60);
 
@@ -31,13 +31,13 @@ pub struct Identity {
 
 impl fmt::Debug for Identity {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        // A token is nobody's business.
+        // The token is secret.
         out.debug_struct("Identity").field("token", &self.token.is_some()).finish_non_exhaustive()
     }
 }
 
 impl Identity {
-    /// What the command line says, for this server.
+    /// Returns the identity of the command line, for this server.
     pub fn of(call: &Call, server: &ServerName) -> Result<Identity, Problem> {
         let is_tls = matches!(server, ServerName::Tls(..));
         let files = [&AUTHORITY, &CERTIFICATE, &KEY].map(|opt| call.value(opt).map(PathBuf::from));
@@ -59,19 +59,19 @@ impl Identity {
         })
     }
 
-    /// Proves who one is, as far as a token does.
+    /// Authenticates with the token, if there is one.
     pub fn prove(&self, client: &mut Client) -> Result<(), ClientError> {
         self.token.as_ref().map_or(Ok(()), |token| client.authenticate(token.as_bytes()))
     }
 
-    /// Connects with TLS, and shows the certificate if the server wants one.
+    /// Connects with TLS, and presents the certificate if the server requests it.
     #[cfg(feature = "tls")]
     pub fn connect(&self, host: &str, port: u16, limit: Option<Duration>) -> std::io::Result<Client> {
         let tls = self.tls.as_ref().ok_or(std::io::ErrorKind::Unsupported)?;
         Client::connect_tls(host, port, tls, limit.unwrap_or(HANDSHAKE))
     }
 
-    /// The same in a program without TLS, where no server has such a name.
+    /// Replaces the TLS connection in a program without TLS, where no server name requires it.
     #[cfg(not(feature = "tls"))]
     pub fn connect(&self, _: &str, _: u16, _: Option<Duration>) -> std::io::Result<Client> {
         Err(std::io::ErrorKind::Unsupported.into())
@@ -83,7 +83,7 @@ fn load([authority, certificate, key]: [Option<PathBuf>; 3]) -> Result<ClientTls
     ClientTls::load(&ClientTlsFiles { authority, certificate, key }).map_err(Problem::refused)
 }
 
-/// The first line of a file.
+/// Returns the first line of a file.
 fn read_token(path: &str) -> Result<String, Problem> {
     let text = std::fs::read_to_string(path).map_err(|error| Problem::file(path, &error))?;
     let token = text.lines().next().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! `import`: puts the jobs that `export` has written.
+//! `import`: puts the jobs of an `export`.
 //!
-//! Owns how a job gets into its state. One that is to be buried is put out of every worker's reach, reserved by its
-//! id and buried, so that nobody is given it meanwhile. What was reserved becomes ready: its worker is not here. A key
-//! that outlives its job is that of an empty job, which is put out of reach and deleted. Owns the count of what the
-//! server cannot store.
+//! Owns the way in which a job gets its state. A job that is to be buried is put out of every worker's reach, reserved
+//! by its ID and buried, so that no worker gets it meanwhile. Reserved jobs become ready, because their workers are not
+//! connected. A key that outlives its job is created with an empty job, which is put out of reach and deleted. Owns the
+//! counts of data that the server cannot store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,15 +22,15 @@ use super::tags::{Abilities, JobTags, Written};
 use super::tell;
 use crate::engine::State;
 
-/// Bad lines that are told one by one.
+/// The number of invalid lines that are reported individually.
 const TOLD: u64 = 10;
 
-/// Bytes of the longest line: a body of 1 GiB in base64, or escaped.
+/// Maximum size of a line: a body of 1 GiB in base64, or escaped.
 const MAX_LINE: u64 = 6 << 30;
 
 enum Note {
     Use,
-    /// `put`, of the job in this line, and what is to be done with it.
+    /// A `put` for the job in this line, and the action after it.
     Put(u64, After),
     Hold,
     /// The last command for a job that was put out of reach.
@@ -40,13 +40,13 @@ enum Note {
 #[derive(Clone, Copy)]
 enum After {
     Nothing,
-    /// It is buried with this priority; the dead letter of a tube, if its place among these names is given.
+    /// Bury the job with this priority; it is a dead letter of a tube if the index of the tube's name is given.
     Bury(u32, Option<u32>),
-    /// It is deleted, so that its key is left.
+    /// Delete the job, so that only its key remains.
     Delete,
 }
 
-/// Seconds that a job lives at least if it is put out of reach, so that its life does not end there.
+/// Minimum lifetime of a job that is put out of reach, in seconds, so that it does not expire there.
 const LEAST_TTL: u64 = 60;
 
 #[derive(Default)]
@@ -56,31 +56,31 @@ struct Import {
     used: String,
     line: u64,
     done: u64,
-    /// Lines before this one are put.
+    /// Lines before this one have been put.
     safe: u64,
     buried: u64,
     refused: u64,
-    /// Pauses, tubes with settings, and keys that outlive their jobs.
+    /// The numbers of pauses, of tubes with settings, and of keys that outlive their jobs.
     pauses: u64,
     settings: u64,
     keys: u64,
-    /// Jobs whose keys other jobs of the server have.
+    /// The number of jobs whose keys belong to existing jobs of the server.
     known: u64,
-    /// Schedules that took the place of others with their names.
+    /// The number of schedules that replaced others with the same names.
     replaced: u64,
-    /// Jobs whose lives have ended.
+    /// The number of jobs that have expired.
     ended: u64,
-    /// What the server could not store, by key, and how often.
+    /// The keys of data that the server could not store, and how often.
     lost: BTreeMap<&'static str, u64>,
-    /// Whether the server can reserve a job by its id, once that was asked.
+    /// Whether the server can reserve a job by its ID, if that is known.
     can_bury: Option<bool>,
-    /// What the server can store, once that was asked.
+    /// The data that the server can store, if that is known.
     abilities: Option<Abilities>,
-    /// Jobs that are put, to be settled, with their lines.
+    /// Jobs that were put but not settled, with their lines.
     to_settle: Vec<(u64, After, u64)>,
-    /// The tubes and keys of the dead letters among them.
+    /// The tubes and keys of the dead letters among those jobs.
     unsettled_keys: BTreeSet<(String, String)>,
-    /// The tubes that dead letters come from.
+    /// The original tubes of dead letters.
     origins: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let into = into.as_deref().map(tube).transpose()?;
     let skip = call.number(&SKIP, 0, u64::MAX)?.unwrap_or(0);
     let mut link = Link::open(call)?;
-    // Nothing is compared for a client that may put jobs and not look.
+    // Counts are not compared for a client that may put jobs but not see them.
     let count = |link: &mut Link| match Wanted::default().count(link) {
         Err(problem) if problem.code == REFUSED => Ok(None),
         counts => counts.map(|counts| Some(counts.iter().sum::<u64>())),
@@ -135,7 +135,7 @@ impl Import {
         }
     }
 
-    /// The place of this tube among those that dead letters come from.
+    /// Returns the index of this tube among the original tubes of dead letters.
     fn origin(&mut self, name: &str) -> u32 {
         let known = self.origins.iter().position(|other| other == name);
         known.unwrap_or_else(|| {
@@ -148,7 +148,7 @@ impl Import {
         *self.lost.entry(key).or_default() += 1;
     }
 
-    /// What to do after a failure.
+    /// Returns the message after a failure, with the option to continue.
     fn how_far(&self, problem: &str) -> String {
         let left = match self.to_settle.len() {
             0 => String::new(),
@@ -181,11 +181,11 @@ impl Import {
         match line.content {
             Content::Job(job) => self.add_job(feed, link, &tube, job),
             Content::Key(tags) => self.add_key(feed, link, &tube, &tags),
-            // They are those of the tube that the line names.
+            // They belong to the tube in the line.
             Content::Pause(_) | Content::Settings(_) if self.into.is_some() => Ok(()),
             Content::Pause(seconds) => {
                 self.pauses += 1;
-                // It is watched so that it does not vanish before its first job comes.
+                // The tube is watched so that it does not disappear before its first job is put.
                 let pause = format!("pause-tube {tube} {seconds}");
                 self.steer(feed, link, &[(format!("watch {tube}"), "WATCHING"), (pause, "PAUSED")])
             }
@@ -220,14 +220,14 @@ impl Import {
         Ok(())
     }
 
-    /// Uses a tube from now on; false if the server refuses its name.
+    /// Uses a tube from now on. Returns `false` if the server refuses its name.
     fn choose(&mut self, feed: &mut Feed<Note>, link: &mut Link, tube: &str) -> Result<bool, Problem> {
         if tube == self.used {
             return Ok(true);
         }
         let command = format!("use {tube}");
         if name::is_foreign(tube) {
-            // A server may know no such names, and the job must not go into another tube.
+            // A server may refuse such a name, and then the job must not go into another tube.
             let refused = self.refused;
             self.steer(feed, link, &[(command, "USING")])?;
             if self.refused > refused {
@@ -283,7 +283,7 @@ impl Import {
         self.settle_some(feed, link)
     }
 
-    /// Has a key outlive its job.
+    /// Creates a key that outlives its job.
     fn add_key(&mut self, feed: &mut Feed<Note>, link: &mut Link, tube: &str, tags: &JobTags) -> Result<(), Problem> {
         let (tags, lost) = tags.write_for(&self.abilities(feed, link)?, LEAST_TTL);
         if !lost.is_empty() {
@@ -298,7 +298,7 @@ impl Import {
         self.settle_some(feed, link)
     }
 
-    /// Settles the jobs that wait for it if they are many.
+    /// Settles the waiting jobs if there are many.
     fn settle_some(&mut self, feed: &mut Feed<Note>, link: &mut Link) -> Result<(), Problem> {
         if self.to_settle.len() < super::feed::AHEAD / 2 {
             return Ok(());
@@ -317,7 +317,7 @@ impl Import {
         Ok(known)
     }
 
-    /// Whether the server knows `reserve-job`, which 1.12 has brought.
+    /// Returns `true` if the server knows `reserve-job`, which beanstalkd 1.12 introduced.
     fn can_bury(&mut self, feed: &mut Feed<Note>, link: &mut Link) -> Result<bool, Problem> {
         if let Some(known) = self.can_bury {
             return Ok(known);

@@ -1,6 +1,6 @@
-//! What a subcommand reads: files, or stdin.
+//! The input of subcommands: files, or stdin.
 //!
-//! Owns their opening, and the line that tells how far they are read. Must not know what is in them.
+//! Owns their opening, and the progress bar. Must not know their contents.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -12,14 +12,14 @@ use super::progress::ProgressBar;
 pub struct Input<'a> {
     name: &'a str,
     reader: BufReader<File>,
-    /// In bytes, if it is a file that has one.
+    /// The size in bytes, if the file has one.
     size: Option<u64>,
-    /// Bytes that were read as lines.
+    /// The number of bytes read as lines.
     read: u64,
     progress: ProgressBar,
 }
 
-/// Hands on each of these files when its turn has come, or stdin if there are none.
+/// Passes on each of these files in turn, or stdin if there are none.
 pub fn each_input(names: &[String], each: &mut dyn FnMut(Input) -> Result<(), Problem>) -> Result<(), Problem> {
     if names.is_empty() {
         return each(Input::of("stdin", io::stdin().as_fd().try_clone_to_owned().map(File::from))?);
@@ -35,14 +35,15 @@ impl Input<'_> {
         Ok(Input { name, reader, size, read: 0, progress: ProgressBar::new("jobs") })
     }
 
-    /// All bytes that were not read as lines.
+    /// Returns all bytes that were not read as lines.
     pub fn rest(&mut self) -> Result<Vec<u8>, Problem> {
         let mut bytes = Vec::new();
         self.reader.read_to_end(&mut bytes).map_err(|error| Problem::file(self.name, &error))?;
         Ok(bytes)
     }
 
-    /// Reads the next line, of at most so many bytes, with its end; false if there is none. So many jobs are `done`.
+    /// Reads the next line with its end, up to `most` bytes. Returns `false` at the end. `done` is the number of jobs
+    /// for the progress bar.
     pub fn line(&mut self, line: &mut Vec<u8>, most: u64, done: u64) -> Result<bool, Problem> {
         self.progress.tell(done, self.size.map(|size| (self.read, size)));
         line.clear();

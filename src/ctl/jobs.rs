@@ -1,7 +1,7 @@
-//! Subcommands about single jobs: `peek`, `delete`, `kick`, `bury`, `release`, `revoke`.
+//! Subcommands for single jobs: `peek`, `delete`, `kick`, `bury`, `release`, `revoke`.
 //!
-//! Owns the detour that the protocol demands: only the client that has reserved a job may bury or release it, so
-//! these two reserve it first. What fails for one job does not stop the others.
+//! Owns the additional step that the protocol requires: only the client that has reserved a job may bury or release it,
+//! so these two reserve it first. A failure for one job does not stop the others.
 
 use super::call::{tube, Call};
 use super::link::{refusal, Link};
@@ -13,12 +13,12 @@ use crate::shared::json;
 
 type Act<'a, T> = &'a mut dyn FnMut(&mut Link, T) -> Result<(), Problem>;
 
-/// Does something to each job that is named; what is refused is told, and the rest goes on.
+/// Applies `act` to each job among the operands. Reports refusals and continues.
 fn with_each(call: &Call, act: Act<u64>) -> Result<u8, Problem> {
     with_each_of(call, call.ids()?, act)
 }
 
-/// The same to each of these.
+/// Applies `act` to each of these. Reports refusals and continues.
 pub fn with_each_of<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8, Problem> {
     let mut link = Link::open(call)?;
     let mut code = DONE;
@@ -34,7 +34,7 @@ pub fn with_each_of<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8, Prob
     Ok(code)
 }
 
-/// The tube that stands in for ids, of which there must be exactly one of the two.
+/// Returns the tube that replaces IDs; exactly one of the two is required.
 fn tube_or_ids(call: &Call) -> Result<Option<String>, Problem> {
     match (call.value(&OF_TUBE), call.operands.is_empty()) {
         (Some(name), true) => Ok(Some(tube(&name)?)),
@@ -63,7 +63,7 @@ pub fn state_of(call: &Call) -> Result<String, Problem> {
     call.value(&STATE).map_or(Ok("ready".to_owned()), free_state)
 }
 
-/// The name of a state whose jobs nobody has reserved.
+/// Checks the name of a state of jobs that are not reserved.
 pub fn free_state(name: String) -> Result<String, Problem> {
     match name.as_str() {
         "ready" | "delayed" | "buried" => Ok(name),
@@ -71,7 +71,7 @@ pub fn free_state(name: String) -> Result<String, Problem> {
     }
 }
 
-/// Prints a job: its body, or all that the server tells of it.
+/// Prints a job: its body, or all its figures.
 pub fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> Result<(), Problem> {
     if !call.has(&JSON) {
         return out.body(body);
@@ -110,8 +110,8 @@ pub fn kick(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     with_each(call, &mut |link, id| link.expect(&format!("kick-job {id}"), "KICKED").map(|_| ()))
 }
 
-/// Reserves a job, whatever its state, to put it somewhere else. Returns its priority, which a client that may take
-/// jobs can ask for only while it holds the job.
+/// Reserves a job in any state, to put it somewhere else. Returns its priority, which a client with the right `take`
+/// can query only while it holds the job.
 fn take(link: &mut Link, id: u64) -> Result<u64, Problem> {
     let (command, stats) = (format!("reserve-job {id}"), format!("stats-job {id}"));
     let reply = link.ask(&command)?;
@@ -155,7 +155,7 @@ pub fn release(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     })
 }
 
-/// Releases a job that this connection has reserved, and tells if that buries it.
+/// Releases a job that this connection has reserved, and reports if that buries it.
 pub fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result<(), Problem> {
     if !link.release(id, pri, delay)? {
         tell(&format!("that was the last try of job {id}, which is buried now"));

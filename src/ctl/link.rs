@@ -1,6 +1,6 @@
 //! A subcommand's connection to its server.
 //!
-//! Owns the time-out, and the words for what goes wrong. Must not know which subcommand it serves.
+//! Owns the timeout, and the error messages. Must not know the subcommand.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub struct Link {
 }
 
 impl Reach {
-    /// What the command line and the environment say.
+    /// Returns the server of the command line or the environment.
     pub fn of(call: &Call) -> Result<Reach, Problem> {
         let server = ServerName::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
         let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
@@ -77,7 +77,7 @@ impl Link {
         Reach::of(call)?.connect()
     }
 
-    /// Sends bytes: whole commands, whose replies are read later.
+    /// Sends bytes: complete commands, whose replies are read later.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Problem> {
         self.client.send(bytes).map_err(|error| match error {
             ClientError::Io(error) => self.reach.failed(&error),
@@ -89,13 +89,14 @@ impl Link {
         self.client.reply().map_err(|error| self.reach.failed(&error))
     }
 
-    /// Sends one command, without its CR LF, and reads its reply, whatever that is.
+    /// Sends one command, without its CR LF, and returns its reply.
     pub fn ask(&mut self, command: &str) -> Result<Reply, Problem> {
         self.send(format!("{command}\r\n").as_bytes())?;
         self.reply()
     }
 
-    /// The same; the server may take so many seconds, or as long as it likes, beside its time-out.
+    /// Like [`Link::ask`], but the server may take this many seconds in addition to its timeout, or any time with
+    /// `None`.
     pub fn ask_patiently(&mut self, command: &str, seconds: Option<u64>) -> Result<Reply, Problem> {
         let limit = self.reach.limit().zip(seconds).map(|(limit, seconds)| limit + Duration::from_secs(seconds));
         self.client.set_timeout(limit).map_err(|error| self.reach.failed(&error))?;
@@ -113,22 +114,23 @@ impl Link {
         }
     }
 
-    /// Reserves a job of the tubes that are watched, waiting for so many seconds, or without end; none if the time is
-    /// over.
+    /// Reserves a job of the watched tubes, waiting this many seconds, or without a limit. Returns `None` if the time
+    /// is over.
     pub fn reserve(&mut self, wait: Option<u64>) -> Result<Option<IdAndBody>, Problem> {
         let command = wait.map_or("reserve".to_owned(), |seconds| format!("reserve-with-timeout {seconds}"));
         let reply = self.ask_patiently(&command, wait)?;
         job_of(&command, reply)
     }
 
-    /// Looks at the next job of the used tube in this state; none if there is none.
+    /// Peeks at the next job of the used tube in this state, if there is one.
     pub fn peek_next(&mut self, state: &str) -> Result<Option<IdAndBody>, Problem> {
         let command = format!("peek-{state}");
         let reply = self.ask(&command)?;
         job_of(&command, reply)
     }
 
-    /// Gives back a job that this connection has reserved. False if that was its last try, and it is buried now.
+    /// Releases a job that this connection has reserved. Returns `false` if that was its last try, so that it is buried
+    /// now.
     pub fn release(&mut self, id: u64, pri: u64, delay: u64) -> Result<bool, Problem> {
         let command = format!("release {id} {pri} {delay}");
         let reply = self.ask(&command)?;
@@ -139,13 +141,13 @@ impl Link {
         }
     }
 
-    /// The figures that this command asks for; none if what they are about is not there.
+    /// Returns the figures in the reply to this command, or `None` if the object does not exist.
     pub fn figures(&mut self, command: &str) -> Result<Option<Figures>, Problem> {
         let reply = self.ask(command)?;
         figures_of(command, &reply)
     }
 
-    /// The same, but empty figures for a client that may not see them.
+    /// Like [`Link::figures`], but returns empty figures if the client may not see them.
     pub fn visible_figures(&mut self, command: &str) -> Result<Option<Figures>, Problem> {
         let reply = self.ask(command)?;
         match reply.line.as_str() {
@@ -158,7 +160,7 @@ impl Link {
         self.figures("stats")?.ok_or_else(|| refusal("stats", "NOT_FOUND"))
     }
 
-    /// The names of all tubes, sorted.
+    /// Returns the names of all tubes, sorted.
     pub fn tubes(&mut self) -> Result<Vec<String>, Problem> {
         let list = self.expect("list-tubes", "OK")?;
         let mut tubes = super::yaml::list(&list.body);
@@ -166,13 +168,13 @@ impl Link {
         Ok(order.into_iter().map(|place| std::mem::take(&mut tubes[place])).collect())
     }
 
-    /// What ends this connection from another thread.
+    /// Returns a handle that closes this connection from another thread.
     pub fn closer(&self) -> Result<Closer, Problem> {
         self.client.closer().map_err(|error| self.reach.failed(&error))
     }
 }
 
-/// The figures in the reply to this command; none if what they are about is not there.
+/// Returns the figures in the reply to this command, or `None` if the object does not exist.
 pub fn figures_of(command: &str, reply: &Reply) -> Result<Option<Figures>, Problem> {
     match first_word(&reply.line) {
         "OK" => Ok(Some(Figures::parse(&String::from_utf8_lossy(&reply.body)))),
@@ -181,7 +183,7 @@ pub fn figures_of(command: &str, reply: &Reply) -> Result<Option<Figures>, Probl
     }
 }
 
-/// The job in the reply to this command; none if there is none.
+/// Returns the job in the reply to this command, or `None` if there is no job.
 pub fn job_of(command: &str, reply: Reply) -> Result<Option<IdAndBody>, Problem> {
     match (reply.line.as_str(), reply.number("FOUND").or(reply.number("RESERVED"))) {
         (_, Some(id)) => Ok(Some((id, reply.body))),
@@ -194,7 +196,7 @@ pub fn first_word(line: &str) -> &str {
     line.split(' ').next().unwrap_or_default()
 }
 
-/// The name of the tube in a command whose first argument it is.
+/// Returns the name of the tube in a command whose first argument is a tube.
 fn named_in(command: &str) -> String {
     let rest = command.split_once(' ').map_or("", |(_, rest)| rest);
     match unquote(rest.as_bytes()) {
@@ -203,7 +205,7 @@ fn named_in(command: &str) -> String {
     }
 }
 
-/// What it means that the server answered this to a command.
+/// Returns the error for the server's reply to a command.
 pub fn refusal(command: &str, line: &str) -> Problem {
     let verb = first_word(command);
     let object = command.split(' ').nth(1).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! `list`: the jobs of a tube.
 //!
-//! Owns the columns, and the words for a server that cannot list.
+//! Owns the columns, and the message for a server that cannot list.
 
 use super::call::{tube, Call};
 use super::figures::tell_refused;

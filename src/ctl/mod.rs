@@ -1,8 +1,8 @@
-//! The subcommands of the command line: what the program does beside running a server.
+//! The subcommands of the command line: everything but running a server.
 //!
-//! `table` has all of them, `opts` their options, and `call` reads a command line by these. They reach a server through
-//! a `link`, as any other client does, so that most of them serve beanstalkd as well; `scan` finds the jobs of a server
-//! that cannot list them. Owns what is printed and the exit codes (`problem`). Must not start a server.
+//! `table` lists all of them, `opts` their options, and `call` parses a command line with these. They connect to a
+//! server through a `link`, like any other client, so that most of them work with beanstalkd as well; `scan` finds the
+//! jobs of a server that cannot list them. Owns the output and the exit codes (`problem`). Must not start a server.
 
 mod backup;
 mod call;
@@ -62,7 +62,7 @@ pub fn usage() -> String {
 }
 
 impl Subcommand {
-    /// Its options and operands, for people.
+    /// Returns the usage: options and operands.
     pub fn usage(&self) -> String {
         let mut text = format!("Usage: beanpole {} [OPTIONS] {}\n\n{}.\n\n", self.name, self.operands, self.help);
         self.options().into_iter().chain([&opts::HELP]).for_each(|opt| text += &opt.usage(24));
@@ -70,7 +70,7 @@ impl Subcommand {
     }
 }
 
-/// Does what the first argument says, if it is a subcommand; the exit code.
+/// Runs the subcommand in the first argument, if it is one. Returns the exit code.
 pub fn run(arguments: &[String]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
     let row = SUBCOMMANDS.iter().find(|row| row.name == *first)?;
@@ -79,7 +79,7 @@ pub fn run(arguments: &[String]) -> Option<u8> {
         None => out.line(row.usage().trim_end()).map(|()| DONE),
         Some(call) => (row.run)(&call, &mut out),
     });
-    // What was printed before a failure is true.
+    // The output before a failure is valid.
     let flushed = out.flush();
     let code = done.unwrap_or_else(complain);
     Some(match flushed {
@@ -88,7 +88,7 @@ pub fn run(arguments: &[String]) -> Option<u8> {
     })
 }
 
-/// Tells of it, if there is something to say; the exit code.
+/// Reports the problem, if it has a text. Returns the exit code.
 fn complain(problem: Problem) -> u8 {
     if !problem.text.is_empty() {
         tell(&problem.text);
@@ -96,12 +96,12 @@ fn complain(problem: Problem) -> u8 {
     problem.code
 }
 
-/// A line on stderr. What cannot be written is no reason to panic: who reads it may be gone.
+/// Writes a line to stderr. A failed write is no reason to panic: the reader may be gone.
 fn tell(text: &str) {
     let _ = writeln!(std::io::stderr(), "beanpole: {}", out::shown(text.as_bytes()));
 }
 
-/// Prints completions, which are made from the table.
+/// Prints the completions, which are generated from the table.
 fn complete(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     completion::run(call, out)
 }

@@ -1,8 +1,8 @@
-//! `move`: the jobs of one tube into another.
+//! `move`: moves the jobs of one tube to another.
 //!
-//! Owns the way round for servers without `move-tube`: each job is reserved, put anew, and then deleted. Whatever
-//! fails in between, no job is lost; one may be there twice. It gets a new id, its age and counts begin again, and
-//! that is told.
+//! Owns the fallback for servers without `move-tube`: each job is reserved, put again, and then deleted. A failure in
+//! between loses no job, but may leave two copies. The job gets a new ID, and its age and counts start again; a message
+//! says so.
 
 use super::call::{confirm, tube, Call};
 use super::feed::put;
@@ -16,7 +16,7 @@ use super::record::JobLine;
 use super::tell;
 use crate::engine::State;
 
-/// Jobs are put with this delay if they are to be buried: nobody is given one meanwhile.
+/// The delay of jobs that are to be buried, so that no worker gets them meanwhile.
 pub const OUT_OF_REACH: u32 = u32::MAX;
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
@@ -30,7 +30,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     confirm(&format!("Move {some}{state} jobs from {from} to {to}?"), call.has(&YES))?;
     let mut link = Link::open(call)?;
     let most = most.unwrap_or(u64::MAX);
-    // What is there tells also that the server answers, which may take its time to move much.
+    // This also detects a server that does not respond, because a move has no time limit.
     let figures = link.visible_figures(&format!("stats-tube {from}"))?;
     let figures = figures.ok_or_else(|| Problem::refused(format!("there is no tube {from}")))?;
     let command = format!("move-tube {from} {to} {state} {}", most.min(u32::MAX.into()));
@@ -39,7 +39,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         (_, Some(moved)) => moved,
         ("UNKNOWN_COMMAND", _) => {
             tell("the server does not support move-tube: jobs are put again, with new IDs, ages and counts");
-            // What is put meanwhile is not for this move: else a producer would make it endless.
+            // Jobs that are put meanwhile are not moved: otherwise, a producer would make this endless.
             let most = most.min(figures.number(&format!("current-jobs-{state}")));
             one_by_one(&mut link, &from, &to, &state, most)?
         }
@@ -60,7 +60,7 @@ fn one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64) -> 
         let record = figures.as_ref().and_then(JobLine::of);
         let Some(record) = record.filter(|record| record.state.word() == state) else { continue };
         let reply = link.ask(&format!("reserve-job {id}"))?;
-        // Else somebody else has taken it.
+        // Otherwise, another client has reserved it.
         let Some((_, body)) = job_of("reserve-job", reply)? else { continue };
         if let Err(problem) = put_anew(link, to, &record, &body) {
             give_back(link, &record);
@@ -74,7 +74,7 @@ fn one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64) -> 
     Ok(moved)
 }
 
-/// Puts a job as it was into another tube.
+/// Puts a copy of a job into another tube.
 fn put_anew(link: &mut Link, to: &str, record: &JobLine, body: &[u8]) -> Result<(), Problem> {
     link.expect(&format!("use {to}"), "USING")?;
     let is_buried = record.state == State::Buried;
@@ -91,7 +91,7 @@ fn put_anew(link: &mut Link, to: &str, record: &JobLine, body: &[u8]) -> Result<
     Ok(())
 }
 
-/// Brings back what could not be moved; if that fails too, the end of the connection makes it ready.
+/// Returns a job that could not be moved; if that fails too, the end of the connection makes it ready.
 fn give_back(link: &mut Link, record: &JobLine) {
     let JobLine { id, pri, delay, .. } = record;
     let _ = match record.state {

@@ -1,7 +1,7 @@
-//! Names of tubes as subcommands write them: plain, or in the quotes of `list-tubes`.
+//! Names of tubes in subcommands: plain, or quoted as in `list-tubes`.
 //!
-//! Owns the conversion between a name's bytes and this written form, which is printable ASCII, goes into commands and
-//! tables as it is, and is the same for equal names. Must not know a server.
+//! Owns the conversion between a name's bytes and this written form, which is printable ASCII, is used unchanged in
+//! commands and tables, and is equal for equal names. Must not know a server.
 
 use crate::protocol::text::{is_any_name, push_tube_name, unquote};
 
@@ -15,23 +15,23 @@ pub fn bytes(written: &str) -> Vec<u8> {
     quoted(written.as_bytes()).unwrap_or_else(|| written.into())
 }
 
-/// The text between quotes, if that is the whole text.
+/// Returns the text between quotes, if the whole text is quoted.
 pub fn quoted(text: &[u8]) -> Option<Vec<u8>> {
     unquote(text).filter(|(_, rest)| rest.is_empty()).map(|(name, _)| name)
 }
 
-/// The written form of a name that a server or a user has given, in quotes or without. Text in quotes that are not well
-/// formed is a name with quotes in it.
+/// Returns the written form of a name from a server or a user, with or without quotes. A malformed quoted text is a
+/// name that contains quotes.
 pub fn read(text: &[u8]) -> String {
     written(&quoted(text).unwrap_or_else(|| text.to_vec()))
 }
 
-/// `true` if only a server with the extension `quote` understands this written name.
+/// Returns `true` if only a server with the extension `quote` understands this written name.
 pub fn is_foreign(written: &str) -> bool {
     written.starts_with('"')
 }
 
-/// `true` if a tube can have this name in some protocol.
+/// Returns `true` if a tube can have this name in some protocol.
 pub fn is_legal(written: &str) -> bool {
     is_any_name(&bytes(written))
 }

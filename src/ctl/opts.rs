@@ -1,6 +1,6 @@
-//! The options of subcommands, each once, whichever of them take it.
+//! The options of subcommands, each defined once for all subcommands that accept it.
 //!
-//! Owns their names and one line of help for each. Must not know who takes them.
+//! Owns their names and a line of help for each. Must not know the subcommands.
 
 use crate::settings::words::flag;
 pub use crate::settings::words::Flag;
@@ -14,7 +14,7 @@ pub static AUTHORITY: Flag = flag("cacert", "FILE", "certificate authorities for
 pub static CERTIFICATE: Flag = flag("cert", "FILE", "client certificate for TLS", ());
 pub static KEY: Flag = flag("key", "FILE", "private key of the certificate (default: in the same file)", ());
 pub static TOKEN: Flag = flag("token-file", "FILE", "authenticate with the token in FILE", ());
-/// What everybody takes beside the server's name: how to reach it, and who one is there.
+/// The options besides the server's name that every client accepts: how to reach the server, and the client's identity.
 pub static REACH: [&Flag; 4] = [&AUTHORITY, &CERTIFICATE, &KEY, &TOKEN];
 pub static JSON: Flag = flag("json", "", "print one JSON object per line", ());
 pub static YES: Flag = flag("y,yes", "", "do not ask for confirmation", ());

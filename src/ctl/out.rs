@@ -1,7 +1,7 @@
-//! What a subcommand prints: lines, bytes, tables.
+//! The output of a subcommand: lines, bytes, tables.
 //!
-//! Owns stdout while it runs. A table is aligned on a terminal, and tab separated for programs. What comes from a job
-//! never reaches a terminal unescaped.
+//! Owns stdout while it runs. A table is aligned on a terminal, and tab-separated for programs. Job data is always
+//! escaped before it reaches a terminal.
 
 use std::cmp::Ordering;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use super::problem::Problem;
 use crate::shared::json::is_hostile;
 
-/// Letters of a body that a table shows.
+/// The number of characters of a body in a table.
 const EXCERPT: usize = 60;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Out {
         done.map_err(|error| Problem::output(&error))
     }
 
-    /// A body: as it is, and on a terminal escaped and with an end of line.
+    /// Writes a body: unchanged, or on a terminal escaped and with a line end.
     pub fn body(&mut self, body: &[u8]) -> Result<(), Problem> {
         if self.is_terminal {
             return self.line(&shown(body));
@@ -43,7 +43,7 @@ impl Out {
         self.file.flush().map_err(|error| Problem::output(&error))
     }
 
-    /// A table. On a terminal its columns are aligned, those of numbers to the right.
+    /// Writes a table. On a terminal its columns are aligned, numeric ones to the right.
     pub fn table(&mut self, heads: &[&str], rows: &[Vec<String>]) -> Result<(), Problem> {
         let escaped = |row: &Vec<String>| row.iter().map(|cell| on_one_line(cell.as_bytes())).collect();
         let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();
@@ -71,7 +71,7 @@ impl Out {
     }
 }
 
-/// The places 0 to `count`, in this order. There is one sort for all lists, since each of its own takes 8 KB of
+/// Returns the indexes 0 to `count`, in this order. All lists share this sort, because each separate one takes 8 KB of
 /// program.
 pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut places: Vec<usize> = (0..count).collect();
@@ -79,8 +79,8 @@ pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec
     places
 }
 
-/// Bytes for people: text as it is, hostile characters and what is no text escaped, lines kept. Text that was escaped
-/// stays as it is, and in JSON the escapes mean the characters.
+/// Formats bytes for people: text is unchanged, hostile characters and bytes that are not text are escaped, lines are
+/// kept. Text that was already escaped is unchanged, and in JSON the escapes mean the characters.
 pub fn shown(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -97,13 +97,13 @@ pub fn shown(bytes: &[u8]) -> String {
     text
 }
 
-/// The same without line feeds and tabs, for cells and lines.
+/// Like [`shown`], without line feeds and tabs, for cells and lines.
 pub fn on_one_line(bytes: &[u8]) -> String {
     shown(bytes).replace('\n', "\\n").replace('\t', "\\t")
 }
 
 pub fn excerpt(body: &[u8]) -> String {
-    // A letter has at most four bytes.
+    // A character has at most four bytes.
     let some = &body[..body.len().min(EXCERPT * 4)];
     let text = on_one_line(some);
     match text.char_indices().nth(EXCERPT) {

@@ -1,6 +1,6 @@
-//! `pause` and `resume`: whether jobs of a tube are given out.
+//! `pause` and `resume`: whether jobs of a tube can be reserved.
 //!
-//! Owns nothing but these two.
+//! Owns only these two.
 
 use super::call::{number, tube, Call};
 use super::jobs::with_each_of;

@@ -1,32 +1,32 @@
-//! Why a subcommand ends, in one line and an exit code.
+//! The failure of a subcommand: a line of text and an exit code.
 //!
-//! Owns the exit codes and the words for what goes wrong with a server. Must not write them anywhere.
+//! Owns the exit codes, and the messages for failures of a server. Must not write them anywhere.
 
 use std::io;
 use std::ops::Deref;
 
 use crate::settings::options::BAD_USAGE;
 
-/// It did what it was told.
+/// The subcommand succeeded.
 pub const DONE: u8 = 0;
 
-/// The server refused it, or it concerns something that is not there; of `check` and `backup`: there is damage.
+/// The server refused the command, or an object does not exist; for `check` and `backup`: the binlog is damaged.
 pub const REFUSED: u8 = 1;
 
-/// There was nothing to do it with, or it took too long; of `check` and `backup`: they cannot read or write.
+/// No job was available, or the time limit expired; for `check` and `backup`: they cannot read or write.
 pub const EMPTY: u8 = 2;
 
-/// There is no connection to the server, or no more.
+/// The connection to the server failed or was lost.
 pub const NO_CONNECTION: u8 = 3;
 
-/// What ends a subcommand before its time. It is one pointer, since nearly every function hands it on.
+/// The failure of a subcommand. Its size is one pointer, because nearly every function returns it.
 #[derive(Debug)]
 pub struct Problem(Box<Reason>);
 
 #[derive(Debug)]
 pub struct Reason {
     pub code: u8,
-    /// One line; empty if there is nothing to say.
+    /// One line; empty if there is nothing to report.
     pub text: String,
 }
 
@@ -42,7 +42,7 @@ impl Problem {
         Problem(Box::new(Reason { code, text }))
     }
 
-    /// The server refused it, or it is not there.
+    /// Returns a problem for a refusal or a missing object.
     pub fn refused(text: impl Into<String>) -> Problem {
         Problem::new(REFUSED, text.into())
     }
@@ -51,12 +51,12 @@ impl Problem {
         Problem::new(BAD_USAGE, text.into())
     }
 
-    /// Nothing was found, or the time is over.
+    /// Returns a problem for an empty result or an expired time limit.
     pub fn empty(text: impl Into<String>) -> Problem {
         Problem::new(EMPTY, text.into())
     }
 
-    /// The output cannot be written. That its reader has gone is nothing to speak of.
+    /// Returns a problem for failed output. No message is needed if the reader is gone.
     pub fn output(error: &io::Error) -> Problem {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Problem::new(DONE, String::new()),
@@ -68,7 +68,7 @@ impl Problem {
         Problem::refused(format!("{name}: {}", plain(error)))
     }
 
-    /// The connection to a server of this name failed.
+    /// Returns a problem for a failed connection to the server with this name.
     pub fn connection(server: &str, error: &io::Error, seconds: Option<u64>) -> Problem {
         let text = match (error.kind(), seconds) {
             (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, Some(seconds)) => {
@@ -82,7 +82,7 @@ impl Problem {
     }
 }
 
-/// What the system says, without its number for it.
+/// Returns the system's error message without the error number.
 pub fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

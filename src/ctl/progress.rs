@@ -1,11 +1,11 @@
-//! A line on the terminal that tells how far something is that lasts.
+//! A progress line on the terminal.
 //!
-//! Owns the last line of stderr while it is there, if that is a terminal; else it writes nothing.
+//! Owns the last line of stderr while it is shown, if that is a terminal; otherwise it writes nothing.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// How often it is written.
+/// The interval between updates of the line.
 const PACE: Duration = Duration::from_millis(200);
 
 const BAR: u64 = 20;
@@ -20,14 +20,14 @@ pub struct ProgressBar {
 }
 
 impl ProgressBar {
-    /// Begins; `what` is counted, in the plural.
+    /// Starts a progress line; `what` is the plural noun of the counted objects.
     pub fn new(what: &'static str) -> ProgressBar {
         let now = Instant::now();
-        // What is over at once needs no bar.
+        // A short operation needs no progress line.
         ProgressBar { what, begun: now, next: now + PACE, is_shown: std::io::stderr().is_terminal(), is_written: false }
     }
 
-    /// So many are done, and of all the work so much of so much, if that is known.
+    /// Shows the count, and the completed part of all the work, if that is known.
     pub fn tell(&mut self, count: u64, part: Option<(u64, u64)>) {
         if !self.is_shown {
             return;

@@ -1,6 +1,6 @@
-//! `put`: jobs from the command line, from stdin, from files, one each or one a line.
+//! `put`: jobs from the command line, from stdin, or from files, one per file or one per line.
 //!
-//! Owns what counts as a job's body. Lines go out at the server's speed, and their ids are not printed.
+//! Owns the definition of a job's body. Lines are sent at the server's speed, and their IDs are not printed.
 
 use std::io::IsTerminal;
 
@@ -16,27 +16,27 @@ use crate::engine::Recurrence;
 use crate::protocol::text::is_tube_name;
 use crate::shared::json;
 
-/// Refusals that are told one by one.
+/// The number of refusals that are reported individually.
 const TOLD: u64 = 10;
 
-/// How the jobs are put, and what has become of them.
+/// How the jobs are put, and their results.
 #[derive(Default)]
 struct Put {
     pri: u32,
     delay: u32,
     ttr: u32,
-    /// What the server must know more than beanstalkd does, each with a space before it.
+    /// The tags, which the server must know, each preceded by a space.
     tags: String,
-    /// Whether ids are printed, and as objects.
+    /// Whether IDs are printed, and as objects.
     ids: Option<bool>,
     what: &'static str,
     done: u64,
-    /// Those of them whose key had a job already.
+    /// The number of those whose key already had a job.
     known: u64,
     refused: u64,
 }
 
-/// The tags that are options, and the words that a server has for them.
+/// The tags that are options, and the server's words for them.
 const TAGS: [(&Flag, &str); 8] = [
     (&UNIQUE, "idp"),
     (&CON, "con"),
@@ -48,7 +48,7 @@ const TAGS: [(&Flag, &str); 8] = [
     (&EVERY, "every"),
 ];
 
-/// The tags of the command line. What would not be one word of a tag must not reach a server.
+/// Returns the tags of the command line. A value that is not a single word must not reach a server.
 fn tags(call: &Call) -> Result<Vec<(&'static str, String)>, Problem> {
     let mut tags = Vec::new();
     for (opt, word, value) in
@@ -71,7 +71,7 @@ fn tags(call: &Call) -> Result<Vec<(&'static str, String)>, Problem> {
     Ok(tags)
 }
 
-/// Requires that the server knows these tags: one that does not would take the body for commands.
+/// Requires that the server knows these tags: a server that does not would execute the body as commands.
 fn demand(link: &mut Link, tags: &[(&str, String)]) -> Result<(), Problem> {
     for (word, _) in tags {
         if !knows(link, word)? {
@@ -81,8 +81,8 @@ fn demand(link: &mut Link, tags: &[(&str, String)]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Returns `true` if the server knows this tag. It is sent a put whose tag is malformed and whose body is a harmless
-/// command, which only a server that does not know the tag carries out. That needs no right, unlike `stats`.
+/// Returns `true` if the server knows this tag. Sends a put whose tag is malformed and whose body is a harmless
+/// command, which only a server that does not know the tag executes. Unlike `stats`, this needs no right.
 pub fn knows(link: &mut Link, word: &str) -> Result<bool, Problem> {
     const BODY: &str = "list-tube-used";
     const END: &str = "no-such-command";
@@ -162,7 +162,7 @@ impl Put {
         let place = self.done + self.refused + 1;
         match first_word(line) {
             "INSERTED" => self.done += 1,
-            // There is no room for it: nor will there be for the others.
+            // The server has no room for this job, nor for the others.
             "DRAINING" | "OUT_OF_MEMORY" | "TUBE_FULL" => {
                 let problem = refusal("put", line);
                 return Err(Problem::refused(format!(
@@ -170,7 +170,7 @@ impl Put {
                     self.what, problem.text, self.done
                 )));
             }
-            // Neither has an id to go on with.
+            // In both cases there is no ID with which to continue.
             "BURIED" => return Err(Problem::refused(format!("{} {place}: the server has no memory left", self.what))),
             _ => {
                 self.refused += 1;

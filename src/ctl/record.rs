@@ -1,6 +1,6 @@
-//! Jobs, keys and tubes as lines of JSON: the form of `export` and `import`.
+//! Jobs, keys and tubes as lines of JSON: the format of `export` and `import`.
 //!
-//! Owns the keys, which are the server's own, and which of them must be there.
+//! Owns the keys, which are the server's own, and which of them are required.
 
 use super::name;
 use super::tags::{self, JobTags};
@@ -9,34 +9,34 @@ use crate::engine::State;
 use crate::shared::base64;
 use crate::shared::json::{self, Object, Strays};
 
-/// What happened to a job, by the server's keys.
+/// The counts of events of a job, by the server's keys.
 pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
 
 #[derive(Clone, Debug)]
 pub struct JobLine {
-    /// Its id, where it was.
+    /// The ID on the original server.
     pub id: u64,
     pub state: State,
     pub pri: u32,
-    /// Seconds until it is ready, if it is delayed; of a held job, or of a schedule with
-    /// cron's fields, what is left of its delay; of another schedule, those until it is due.
+    /// Seconds until a delayed job is ready; for a held job, or a schedule with cron's fields, the rest of its delay;
+    /// for another schedule, the time until it is due.
     pub delay: u32,
     /// Seconds until a schedule is due.
     pub left: u32,
     pub ttr: u32,
     pub age: u64,
     pub counts: [u32; 5],
-    /// What it has beside beanstalkd's figures.
+    /// The data of the job besides beanstalkd's figures.
     pub tags: JobTags,
 }
 
-/// The number, or the largest that there is.
+/// Converts a number, which is truncated to the maximum of 32 bits.
 pub fn short(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 impl JobLine {
-    /// From what `stats-job` says; none if it makes no sense.
+    /// Returns a job from the reply to `stats-job`; `None` if it is invalid.
     pub fn of(figures: &Figures) -> Option<JobLine> {
         let state = State::named(figures.text("state").as_bytes())?;
         Some(JobLine {
@@ -57,7 +57,7 @@ impl JobLine {
         })
     }
 
-    /// Its line, without the end of it.
+    /// Returns the line of the job, without a line end.
     pub fn line(&self, tube: &str, body: &[u8]) -> String {
         json::object(|json| {
             json.number("id", self.id);
@@ -76,7 +76,7 @@ impl JobLine {
     }
 }
 
-/// The line of a key that outlives its job for this many seconds.
+/// Returns the line of a key that outlives its job for this many seconds.
 pub fn key_line(tube: &str, key: &[u8], left: u64) -> String {
     json::object(|json| {
         json.bytes("tube", &name::bytes(tube));
@@ -85,7 +85,7 @@ pub fn key_line(tube: &str, key: &[u8], left: u64) -> String {
     })
 }
 
-/// The line of a tube that is paused for so many seconds.
+/// Returns the line of a tube that is paused for this many seconds.
 pub fn pause_line(tube: &str, seconds: u64) -> String {
     json::object(|json| {
         json.bytes("tube", &name::bytes(tube));
@@ -110,16 +110,16 @@ pub struct ImportLine {
 pub enum Content {
     Job(ImportJob),
     Key(JobTags),
-    /// Seconds for which the tube gives out no job.
+    /// The tube is paused for this many seconds.
     Pause(u32),
-    /// The settings of the tube, as `set-tube` takes them.
+    /// The settings of the tube, in the syntax of `set-tube`.
     Settings(String),
 }
 
 /// The arguments of a `put`, its tags and its body.
 #[derive(Debug)]
 pub struct ImportJob {
-    /// Ready if it says nothing.
+    /// The state of the job, ready by default.
     pub state: State,
     pub pri: u32,
     pub delay: u32,
@@ -129,7 +129,7 @@ pub struct ImportJob {
 }
 
 impl ImportLine {
-    /// Reads one; the error says what is wrong with it.
+    /// Parses a line; the error says why it is invalid.
     pub fn parse(line: &[u8]) -> Result<ImportLine, String> {
         let known = ["tube", "tube-base64", "state", "pri", "delay", "ttr", "body", "body-base64", "pause", "settings"];
         let known = [&known[..], &tags::members()].concat();
@@ -168,7 +168,7 @@ impl ImportLine {
         let state = text("state")?.unwrap_or("ready");
         let state = State::named(state.as_bytes()).ok_or_else(|| format!("state: {}", state.escape_debug()))?;
         let delay = number("delay", 0)?;
-        // A delay that has just ended is none.
+        // A delay that has just ended means a ready job.
         let state = if state == State::Delayed && delay == 0 { State::Ready } else { state };
         let (pri, ttr) = (number("pri", 1024)?, number("ttr", 60)?);
         Ok(ImportLine { tube, content: Content::Job(ImportJob { state, pri, delay, ttr, tags, body }) })

@@ -1,6 +1,6 @@
-//! `reserve`: the next job of some tubes, printed.
+//! `reserve`: prints the next job of some tubes.
 //!
-//! Owns the order: first the job is written, and only then deleted or buried. What cannot be written stays in the
+//! Owns the order: the job is written first, and only then deleted or buried. A job that cannot be written stays in the
 //! queue.
 
 use super::call::Call;
@@ -23,7 +23,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         link.expect(&format!("delete {id}"), "DELETED")?;
         return Ok(DONE);
     }
-    // Its priority stays, whoever gets it next.
+    // The job keeps its priority for the next worker.
     let figures = link.figures(&format!("stats-job {id}"))?.unwrap_or_default();
     let pri = figures.number("pri");
     if delivered.is_ok() && call.has(&BURY) {
@@ -34,7 +34,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     delivered.map(|()| DONE)
 }
 
-/// Watches these tubes and no others; `default` if there are none.
+/// Watches only these tubes, or `default` if there are none.
 pub fn watch(link: &mut Link, tubes: &[String]) -> Result<(), Problem> {
     for name in tubes {
         link.expect(&format!("watch {name}"), "WATCHING")?;

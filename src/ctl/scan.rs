@@ -1,7 +1,7 @@
-//! Finding the jobs of a server: by `list-jobs` where it has that, else by asking for every id that there may be.
+//! The search for the jobs of a server: with `list-jobs` if the server has it, otherwise by trying every possible ID.
 //!
-//! Owns the search. It takes no job and changes none, but for one: without `list-jobs`, an empty job is put into a
-//! tube of its own, out of every worker's reach, and deleted at once, since its id tells the highest.
+//! Owns the search. It takes and changes no job, with one exception: without `list-jobs`, it puts an empty job into a
+//! tube of its own, out of every worker's reach, and deletes it at once, because its ID is the highest.
 
 use std::collections::HashMap;
 
@@ -18,58 +18,59 @@ use crate::engine::State;
 /// The number of states that a job can be in.
 pub const STATES: usize = State::LISTED.len();
 
-/// The tube of the job that tells the highest id.
+/// The tube of the job whose ID is the highest.
 const PROBE: &str = "beanpole-probe";
 
-/// Ids of a page of `list-jobs`; without that, eight times as many are asked for at a time.
+/// The number of IDs of a page of `list-jobs`; without it, eight times as many are tried at a time.
 pub const PAGE: u64 = 1000;
 
-/// How far above all known ids a draining server is searched, which takes no job that would tell the highest.
+/// The range of the search above all known IDs in a draining server, which does not accept a job to find the highest
+/// ID.
 const BEYOND: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
 pub struct Found {
     pub record: JobLine,
-    /// The place of its tube in [`Scan::tubes`].
+    /// The index of its tube in [`Scan::tubes`].
     pub tube: u32,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Of these tubes; of all if there are none.
+    /// Only jobs of these tubes, or of all if there are none.
     pub tubes: Vec<String>,
-    /// In these states; in all if there are none.
+    /// Only jobs in these states, or in all if there are none.
     pub states: Vec<State>,
-    /// With ids above this one.
+    /// Only jobs with IDs above this one.
     pub above: u64,
 }
 
-/// What is done with each job: with its tube and its body.
+/// The handler of each job, with its tube and its body.
 pub type EachJob<'a> = &'a mut dyn FnMut(&JobLine, &str, &[u8]) -> Result<(), Problem>;
 
 #[derive(Debug, Default)]
 pub struct Scan {
     pub tubes: Vec<String>,
-    /// The jobs by their ids.
+    /// The jobs found, sorted by ID.
     pub jobs: Vec<Found>,
-    /// Whether the server listed them.
+    /// `true` if the server listed them.
     pub was_listed: bool,
-    /// Tubes that the server would not list, with the reason.
+    /// Tubes that the server refused to list, with the reason.
     pub refused: Vec<String>,
-    /// The place in `tubes` of each tube.
+    /// The index in `tubes` of each tube.
     places: HashMap<String, u32>,
 }
 
-/// What a server answers that is asked for ids.
+/// A server's reply to a request for IDs.
 pub enum Listing {
     Ids(Vec<u64>),
-    /// It does not know the command.
+    /// The server does not know the command.
     Unknown,
-    /// It does not list this tube, for this reason.
+    /// The server refuses to list this tube, for this reason.
     Refused(String),
 }
 
-/// The ids of a tube's jobs in a state above this one, [`PAGE`] at most.
+/// Returns the IDs above this one of a tube's jobs in a state, at most [`PAGE`].
 pub fn page(link: &mut Link, tube: &str, state: State, above: u64) -> Result<Listing, Problem> {
     let command = format!("list-jobs {tube} {} {above} {PAGE}", state.word());
     let reply = link.ask(&command)?;
@@ -90,7 +91,7 @@ impl Wanted {
         self.states.is_empty() || self.states.contains(&state)
     }
 
-    /// How many jobs the server counts that are meant, by state.
+    /// Returns the number of wanted jobs on the server, by state.
     pub fn count(&self, link: &mut Link) -> Result<[u64; STATES], Problem> {
         let mut counts = [0; STATES];
         let mut add = |figures: &super::yaml::Figures| {
@@ -124,12 +125,12 @@ impl Scan {
         let id = |place: usize| scan.jobs[place].record.id;
         let order = in_order(scan.jobs.len(), &|left, right| id(left).cmp(&id(right)));
         scan.jobs = order.into_iter().map(|place| scan.jobs[place].clone()).collect();
-        // One that changed its state meanwhile may have been listed twice.
+        // A job that changed its state meanwhile may have been listed twice.
         scan.jobs.dedup_by_key(|found| found.record.id);
         Ok(scan)
     }
 
-    /// By `list-jobs`; false if the server does not know it.
+    /// Searches with `list-jobs`. Returns `false` if the server does not know the command.
     fn list(
         &mut self,
         link: &mut Link,
@@ -167,7 +168,7 @@ impl Scan {
         Ok(true)
     }
 
-    /// From the highest id down, until as many are found as the server counts.
+    /// Searches from the highest ID down, until as many jobs are found as the server counts.
     fn search(
         &mut self,
         link: &mut Link,
@@ -184,17 +185,17 @@ impl Scan {
             self.look(link, wanted, &ids)?;
             next = least;
             let found = self.jobs.len() as u64;
-            // Whichever of the two ends it first.
+            // The search ends at whichever is reached first.
             let part = (found * 1000 / total.max(1)).max((begin - next) * 1000 / begin.max(1));
             progress.tell(found, Some((part, 1000)));
         }
         Ok(())
     }
 
-    /// Asks for these jobs and keeps those that are meant.
+    /// Queries these jobs and keeps the wanted ones.
     pub fn look(&mut self, link: &mut Link, wanted: &Wanted, ids: &[u64]) -> Result<(), Problem> {
         feed::each(link, "stats-job", &mut ids.iter().map(u64::to_string), &mut |_, reply| {
-            // A job that was moved meanwhile to a tube of others is none of ours.
+            // A job that was moved meanwhile to a hidden tube is not wanted.
             if reply.line == "FORBIDDEN" {
                 return Ok(());
             }
@@ -209,7 +210,7 @@ impl Scan {
         })
     }
 
-    /// Asks for the bodies of the jobs and hands each job on, with its tube and body. One that has gone is left out.
+    /// Reads the bodies of the jobs and passes on each job, with its tube and body. Omits jobs that no longer exist.
     pub fn peek(&self, link: &mut Link, each: EachJob) -> Result<(), Problem> {
         let mut ids = self.jobs.iter().map(|found| found.record.id.to_string());
         feed::each(link, "peek", &mut ids, &mut |place, reply| {
@@ -221,7 +222,7 @@ impl Scan {
         })
     }
 
-    /// The place of this tube in the list, where it is added if it is new.
+    /// Returns the index of this tube in the list, to which it is added if it is new.
     fn number_of(&mut self, name: &str) -> u32 {
         if let Some(place) = self.places.get(name) {
             return *place;
@@ -233,7 +234,7 @@ impl Scan {
     }
 }
 
-/// No job has an id above this one.
+/// Returns an ID that no existing job exceeds.
 pub fn highest(link: &mut Link) -> Result<u64, Problem> {
     link.expect(&format!("use {PROBE}"), "USING")?;
     let reply = link.ask(&format!("put {} {OUT_OF_REACH} 1 0\r\n", u32::MAX))?;
@@ -245,7 +246,7 @@ pub fn highest(link: &mut Link) -> Result<u64, Problem> {
     if !["DRAINING", "OUT_OF_MEMORY"].contains(&reply.line.as_str()) {
         return Err(refusal("put", &reply.line));
     }
-    // What can be seen of the tubes without taking a job tells where ids are.
+    // The visible statistics of the tubes show where IDs are, without taking a job.
     let mut most = link.stats()?.number("total-jobs");
     for name in link.tubes()? {
         link.expect(&format!("use {name}"), "USING")?;

@@ -1,6 +1,6 @@
-//! `schedules`: the jobs that recur, and when they run next.
+//! `schedules`: the recurring jobs, and their next runs.
 //!
-//! Owns the columns. Times are in UTC, as those of cron's fields.
+//! Owns the columns. Times are in UTC, like those of cron's fields.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -38,7 +38,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(if tell_refused(&scan.refused) { REFUSED } else { DONE })
 }
 
-/// The moment that comes after so many whole seconds and a part of one, for people.
+/// Formats the time after this many whole seconds and a fraction, for people.
 fn moment(left: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut text = Vec::new();

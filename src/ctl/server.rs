@@ -1,6 +1,6 @@
-//! Which server is meant: the option, else what the environment says, else the usual address.
+//! The choice of the server: the option, otherwise the environment, otherwise the default address.
 //!
-//! Owns the forms that a server's name has. Must not talk to it.
+//! Owns the forms of a server's name. Must not connect to it.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,14 @@ use crate::settings::options::{host_and_port, needs_tls};
 
 const PORT: u16 = 11_300;
 
-/// What the name of a server with TLS begins with.
+/// The prefix of the name of a server with TLS.
 const TLS: &str = "beanstalks://";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServerName {
-    /// A host's name or number, without brackets, and a port.
+    /// A host name or address, without brackets, and a port.
     Tcp(String, u16),
-    /// The same, where TLS is spoken.
+    /// Like `Tcp`, with TLS.
     Tls(String, u16),
     Unix(PathBuf),
 }
@@ -30,7 +30,7 @@ impl ServerName {
         }
     }
 
-    /// `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT`, `unix:PATH`, or the URLs of client libraries.
+    /// Parses `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT`, `unix:PATH`, or the URLs of client libraries.
     pub fn parse(text: &str) -> Result<ServerName, Problem> {
         let wrong = || {
             Problem::usage(format!("invalid server: {text}; it must be HOST, HOST:PORT, :PORT, unix:PATH or {TLS}HOST"))
@@ -51,7 +51,7 @@ impl ServerName {
         if bare.parse::<std::net::Ipv6Addr>().is_ok() {
             return Ok(ServerName::Tcp(bare.to_owned(), PORT));
         }
-        // The resolver takes a number for an address of four bytes.
+        // The resolver would read a number as an address of four bytes.
         if rest.parse::<u16>().is_ok() {
             return Err(Problem::usage(format!("invalid server: {text}; a port follows a colon, as in :{rest}")));
         }
@@ -68,7 +68,7 @@ impl ServerName {
         }
     }
 
-    /// The one that is meant if the command line says `given`, by the names of variables in the environment.
+    /// Returns the server for the option's value `given` and these environment variables.
     pub fn find(given: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<ServerName, Problem> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let named = |problem: Problem, name: &str| Problem::usage(format!("{name}: {}", problem.text));

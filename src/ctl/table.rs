@@ -1,6 +1,6 @@
-//! THE table of subcommands: parsing, usage, the completions and the man page's test walk it.
+//! The table of subcommands, used by the parser, the usage, the completions and the man page's test.
 //!
-//! Owns names, operands, and which options there are for each. Must not carry anything out.
+//! Owns names, operands, and the options of each. Must not execute anything.
 
 use super::call::{Call, OperandKind, Subcommand};
 use super::opts::*;

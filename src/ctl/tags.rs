@@ -1,6 +1,7 @@
-//! What jobs and tubes have beyond beanstalkd's: as the server reports it, as members of a line of JSON, and as tags.
+//! The data of jobs and tubes besides beanstalkd's figures: as reported by the server, as members of a line of JSON,
+//! and as tags.
 //!
-//! Owns the keys, and what of them a server can store. Must not put jobs.
+//! Owns the keys, and which of the data a server can store. Must not put jobs.
 
 use super::link::Link;
 use super::name::{self, is_foreign};
@@ -13,21 +14,21 @@ use crate::protocol::text::{is_tube_name, push_quoted};
 use crate::shared::base64;
 use crate::shared::json::{Members, Object};
 
-/// What the value of a key is.
+/// The type of a key's value.
 enum Value {
     /// A name, or another member with the name in base64.
     Name(&'static str),
-    /// The same for any text.
+    /// Any text, or another member with the text in base64.
     Text(&'static str),
     Number,
-    /// A word, which no tag can express.
+    /// A word that no tag can express.
     Word,
-    /// Names of groups with commas between them, perhaps each with a number behind a colon; with this tag.
+    /// Names of groups, separated by commas, each with an optional number after a colon; with this tag.
     Groups,
     Cron,
 }
 
-/// Each key with its tag and its place in exports.
+/// Each key with its tag and its position in exports.
 const KEYS: [(&str, Value); 20] = [
     ("idempotency-key", Value::Name("idempotency-key-base64")),
     ("idempotency-ttl", Value::Number),
@@ -51,7 +52,7 @@ const KEYS: [(&str, Value); 20] = [
     ("after-group", Value::Groups),
 ];
 
-/// All members of a line that this reads.
+/// Returns all members of a line that this file reads.
 pub fn members() -> Vec<&'static str> {
     let encoded = KEYS.iter().filter_map(|(_, value)| match value {
         Value::Name(encoded) | Value::Text(encoded) => Some(*encoded),
@@ -60,18 +61,18 @@ pub fn members() -> Vec<&'static str> {
     KEYS.iter().map(|(key, _)| *key).chain(encoded).collect()
 }
 
-/// Bytes of a line of `put` beside its tags, at most.
+/// Maximum length of a `put` line without its tags, in bytes.
 const PUT_LINE: usize = 64;
 
-/// What a job has beside beanstalkd's figures, by the keys of `stats-job`.
+/// The data of a job besides beanstalkd's figures, by the keys of `stats-job`.
 #[derive(Clone, Default, Debug)]
 pub struct JobTags(Figures);
 
-/// The tags of a `put`, each with a space before it, and the keys of what they leave out.
+/// The tags of a `put`, each preceded by a space, and the keys of omitted data.
 pub type Written = (String, Vec<&'static str>);
 
 impl JobTags {
-    /// Takes them from the reply to `stats-job`.
+    /// Takes the data from the reply to `stats-job`.
     pub fn of(all: &Figures) -> JobTags {
         let mut figures = Figures::default();
         for (key, value) in all.iter().filter(|(key, _)| KEYS.iter().any(|(known, _)| known == key)) {
@@ -84,22 +85,22 @@ impl JobTags {
         self.0.iter().next().is_none()
     }
 
-    /// The job's idempotency key; empty if it has none.
+    /// Returns the job's idempotency key; empty if it has none.
     pub fn key(&self) -> &str {
         self.0.text("idempotency-key")
     }
 
-    /// `true` if there is a key that outlives its job.
+    /// Returns `true` if there is a key that outlives its job.
     pub fn has_kept_key(&self) -> bool {
         !self.key().is_empty() && self.0.number("idempotency-ttl") > 0
     }
 
-    /// Seconds until the end of the job's life, if that has an end.
+    /// Returns the seconds until the job expires, if it does.
     pub fn ttl_left(&self) -> Option<u64> {
         (!self.0.text("expires-in").is_empty()).then(|| self.0.number("expires-in"))
     }
 
-    /// The name of a schedule, and when it recurs.
+    /// Returns the name of a schedule, and its recurrence.
     pub fn schedule(&self) -> (String, String) {
         let when = match self.0.text("cron") {
             "" => format!("every {} s", self.0.number("every")),
@@ -108,12 +109,12 @@ impl JobTags {
         (self.key().to_owned(), when)
     }
 
-    /// How often a schedule has run, and how often its last copy still existed.
+    /// Returns how often a schedule has run, and how often its last copy still existed.
     pub fn run_counts(&self) -> [u64; 2] {
         ["runs", "skipped"].map(|key| self.0.number(key))
     }
 
-    /// Writes them as members of an object that has begun.
+    /// Writes the data as members of an object that has begun.
     pub fn write(&self, json: &mut Members) {
         self.0.write(json);
     }
@@ -128,12 +129,13 @@ impl JobTags {
         Ok(JobTags(figures))
     }
 
-    /// The tube that the job is a dead letter of, if it is one.
+    /// Returns the original tube of a dead letter, or `None` for other jobs.
     pub fn dead_from(&self) -> Option<&str> {
         Some(self.0.text("dead-from")).filter(|name| !name.is_empty())
     }
 
-    /// The tags for a server that can do this. A job that lives on for less than `least_ttl` seconds is given that.
+    /// Returns the tags for a server with these abilities. A lifetime shorter than `least_ttl` seconds is extended to
+    /// that.
     pub fn write_for(&self, can: &Abilities, least_ttl: u64) -> Written {
         let (mut tags, mut lost) = (String::new(), Vec::new());
         let mut add = |key: &'static str, tag: String, known: bool| match known {
@@ -183,7 +185,7 @@ impl JobTags {
             add("dead-from", String::new(), false);
         }
         for (key, tag) in [("group", "grp"), ("after-group", "aft")] {
-            // A job that was held is held even if no member is there yet.
+            // A job that was held stays held even if the group has no members yet.
             let written = |group: &str| match (tag, group.contains(':')) {
                 ("aft", false) => format!(" aft:{group}:0"),
                 _ => format!(" {tag}:{group}"),
@@ -202,13 +204,13 @@ impl JobTags {
     }
 }
 
-/// Returns `true` for the name of a group, perhaps with a number behind a colon.
+/// Returns `true` for the name of a group, with an optional number after a colon.
 fn is_group(text: &str) -> bool {
     let (name, count) = text.split_once(':').unwrap_or((text, "0"));
     is_tube_name(name.as_bytes()) && count.parse::<u32>().is_ok()
 }
 
-/// Returns a member of a line as the server reports it, if it is there.
+/// Returns a member of a line as the server reports it, if it exists.
 fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String>, String> {
     let text = |key: &str| object.text(key).map_err(|()| format!("{key}: no text"));
     let bytes = |encoded: &str| match (text(key)?, text(encoded)?) {
@@ -240,16 +242,16 @@ fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String
     }
 }
 
-/// Extensions that decide what a server can store.
+/// Extensions that determine what a server can store.
 const ABILITIES: [&str; 11] =
     ["idp", "con", "try", "ttl", "grp", "aft", "cron", "every", "limit-tube", "export", "set-tube"];
 
-/// What a server can store, as a set of [`ABILITIES`].
+/// A set of [`ABILITIES`]: the data that a server can store.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Abilities(u16);
 
 impl Abilities {
-    /// Asks the server: by its list of extensions, or if it shows none, by harmless commands.
+    /// Queries the server: its list of extensions, or without one, harmless commands.
     pub fn of(link: &mut Link) -> Result<Abilities, Problem> {
         let listed = match link.stats() {
             Ok(figures) => figures.text("extensions").to_owned(),

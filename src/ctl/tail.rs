@@ -1,8 +1,8 @@
 //! `tail`: jobs as they are put.
 //!
-//! Owns the search for new jobs. A server with `list-jobs` is asked for the ids above the last ones of each tube.
-//! Another one is asked for the next ids: it counts jobs, and gives ids one after the other. No job is taken; one that
-//! is done between two looks is not shown.
+//! Owns the search for new jobs. With `list-jobs`, it queries the IDs above the last ones of each tube. Otherwise, it
+//! tries the next IDs: the server counts jobs, and assigns IDs sequentially. No job is taken; a job that ends between
+//! two polls is not shown.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use super::scan::{highest, page, Listing, Scan, Wanted, PAGE};
 use super::tell;
 use crate::engine::State;
 
-/// Ids that are asked for beyond what was counted: a server may give none to a job that it refuses, or give and skip
-/// it.
+/// The number of IDs tried beyond the count: a server may assign no ID to a job that it refuses, or assign and skip
+/// one.
 const SLACK: u64 = 64;
 
-/// Ids that are asked for in one look.
+/// The maximum number of IDs of one poll.
 const MOST: u64 = 100_000;
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
@@ -42,27 +42,27 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     by_ids(call, out, &mut link, &wanted, (pace, enough))
 }
 
-/// The ids of the jobs of some tubes, as far as they were seen.
+/// The IDs seen so far of the jobs of some tubes.
 #[derive(Default)]
 struct Tracks {
-    /// Ids up to this one were there at the beginning.
+    /// IDs up to this one existed at the beginning.
     first: u64,
     tubes: HashMap<String, Track>,
-    /// Tubes that the server does not list; each was reported.
+    /// Tubes that the server refuses to list; each was reported.
     refused: HashSet<String>,
 }
 
-/// The states of a tube are listed one after the other, so a job may be put meanwhile that has a smaller id than one
-/// that was just listed. Therefore each look lists again what the one before it has listed.
+/// The progress in a tube. Its states are listed one after the other, so a job that is put meanwhile may have a smaller
+/// ID than one that was just listed. Therefore, each poll lists the IDs of the previous poll again.
 struct Track {
-    /// The highest id of the look before the last one.
+    /// The highest ID of the poll before the last one.
     above: u64,
-    /// The ids above that which the last look has listed.
+    /// The IDs above `above` that the last poll has listed.
     seen: Vec<u64>,
 }
 
 impl Tracks {
-    /// From the jobs that are there on; none if the server has no `list-jobs`.
+    /// Starts after the existing jobs. Returns `None` if the server has no `list-jobs`.
     fn begin(link: &mut Link, wanted: &Wanted) -> Result<Option<Tracks>, Problem> {
         let mut tracks = Tracks::default();
         for tube in tracks.tubes(link, wanted)? {
@@ -81,7 +81,7 @@ impl Tracks {
         }
     }
 
-    /// The ids of a tube's jobs above this one, in order; none if the server has no `list-jobs`.
+    /// Returns the IDs of a tube's jobs above this one, sorted, or `None` if the server has no `list-jobs`.
     fn list(&mut self, link: &mut Link, tube: &str, above: u64) -> Result<Option<Vec<u64>>, Problem> {
         let mut all = BTreeSet::new();
         for state in State::UNFINISHED {
@@ -106,7 +106,7 @@ impl Tracks {
         Ok(Some(all.into_iter().collect()))
     }
 
-    /// The ids that no look has listed before, in order.
+    /// Returns the IDs that no previous poll has listed, sorted.
     fn fresh(&mut self, link: &mut Link, wanted: &Wanted) -> Result<Vec<u64>, Problem> {
         let mut fresh = BTreeSet::new();
         let tubes = self.tubes(link, wanted)?;
@@ -123,7 +123,7 @@ impl Tracks {
     }
 }
 
-/// Prints jobs of a server without `list-jobs`, by guessing the ids that come next.
+/// Prints jobs of a server without `list-jobs`, by guessing the next IDs.
 fn by_ids(
     call: &Call,
     out: &mut Out,
@@ -137,7 +137,7 @@ fn by_ids(
     loop {
         let begun = Instant::now();
         let now = link.stats()?.number("total-jobs");
-        // A smaller number is that of another server.
+        // A smaller number comes from another server.
         let fresh = now.checked_sub(put).ok_or_else(|| Problem::refused("the server has restarted"))?;
         put = now;
         if fresh > 0 {
@@ -158,7 +158,7 @@ fn by_ids(
     }
 }
 
-/// Prints the jobs of these ids that are there; how many, and the highest id that was seen.
+/// Prints the existing jobs with these IDs. Returns their number, and the highest ID seen.
 fn look(
     call: &Call,
     out: &mut Out,

@@ -1,6 +1,6 @@
 //! `tube`: the settings of a tube.
 //!
-//! Owns how they are shown, given and taken away. What each does, the server knows.
+//! Owns showing, setting and removing them. The server knows the effect of each.
 
 use super::call::{tube, Call};
 use super::link::Link;

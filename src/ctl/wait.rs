@@ -1,6 +1,6 @@
-//! `wait`: until jobs, or all jobs of a group, are gone or set aside.
+//! `wait`: waits until jobs, or all jobs of a group, have ended or are buried.
 //!
-//! Owns what their ends mean for the exit code. Must not look for jobs: who waits knows their ids.
+//! Owns the exit code for each end. Must not search for jobs: the user specifies their IDs.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use super::progress::ProgressBar;
 use super::tell;
 use crate::protocol::text::is_tube_name;
 
-/// As long as the protocol can say: a century.
+/// The longest wait in the protocol: more than a century.
 const LONGEST: u64 = u32::MAX as u64;
 
-/// How often the server is asked about a group.
+/// The interval between queries about a group.
 const PACE: Duration = Duration::from_millis(500);
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
@@ -63,7 +63,7 @@ fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out)
     }
 }
 
-/// A group without members is complete. Members that are all buried will not end by themselves.
+/// Waits for a group. A group without members is complete. Buried members do not end by themselves.
 fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mut Out) -> Result<u8, Problem> {
     let command = format!("stats-group {group}");
     let mut progress = ProgressBar::new("jobs done");

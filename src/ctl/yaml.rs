@@ -1,4 +1,4 @@
-//! The figures that servers tell: lines of `key: value`, and lists of `- name`.
+//! The figures of servers: lines of `key: value`, and lists of `- name`.
 //!
 //! Owns which values are texts and which are numbers. Must not know a server.
 
@@ -6,7 +6,7 @@ use super::name;
 use crate::protocol::text;
 use crate::shared::json::Members;
 
-/// Keys whose values are texts, also those that look like numbers.
+/// Keys whose values are texts, even if they look like numbers.
 const TEXTS: [&str; 12] = [
     "version",
     "id",
@@ -39,30 +39,30 @@ impl Figures {
         Figures(lines.map(|(key, text)| (key.to_owned(), value(key, text))).collect())
     }
 
-    /// Adds one behind the others; a name in its written form.
+    /// Appends a key and its value; a name must be in its written form.
     pub fn push(&mut self, key: &str, value: String) {
         self.0.push((key.to_owned(), value));
     }
 
-    /// All, in the server's order.
+    /// Returns all keys and values, in the server's order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// The value of a key; empty if there is none.
+    /// Returns the value of a key; empty if there is none.
     pub fn text(&self, key: &str) -> &str {
         self.0.iter().find(|(found, _)| found == key).map_or("", |(_, value)| value)
     }
 
-    /// The value of a key as a number; 0 if it is none.
+    /// Returns the value of a key as a number; 0 if it is not a number.
     pub fn number(&self, key: &str) -> u64 {
         self.text(key).parse().unwrap_or(0)
     }
 
-    /// Writes them as members of an object that has begun.
+    /// Writes the figures as members of an object that has begun.
     pub fn write(&self, json: &mut Members) {
         for (key, value) in self.iter() {
-            // A server's id is a text, a job's a number; they are never in one list with the other.
+            // A server's ID is a text, a job's ID a number; no list contains both.
             let is_text = TEXTS.contains(&key) && !(key == "id" && self.0.iter().any(|(other, _)| other == "tube"));
             match value {
                 _ if NAMES.contains(&key) => json.bytes(key, &name::bytes(value)),
@@ -75,22 +75,22 @@ impl Figures {
     }
 }
 
-/// The items of a list: names of tubes in their written form, or ids.
+/// Returns the items of a list: names of tubes in their written form, or IDs.
 pub fn list(text: &[u8]) -> Vec<String> {
     text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"- ")).map(name::read).collect()
 }
 
-/// The objects of a list.
+/// Returns the objects of a list.
 pub fn objects(text: &[u8]) -> Vec<Figures> {
     let text = String::from_utf8_lossy(text);
     let items = text.split("\n- ").skip(1);
     items.map(|item| Figures::parse(&item.replace("\n  ", "\n"))).collect()
 }
 
-/// A key that outlives its job, in the list of `list-keys`.
+/// A key that outlives its job, in the reply to `list-keys`.
 #[derive(Debug)]
 pub struct KeyItem {
-    /// The list goes on behind this.
+    /// The number after which the list continues.
     pub number: u64,
     /// Seconds until the server forgets the key.
     pub left: u64,
@@ -99,7 +99,7 @@ pub struct KeyItem {
     pub key: Vec<u8>,
 }
 
-/// The items of that list.
+/// Returns the items of the reply to `list-keys`.
 pub fn keys(text: &[u8]) -> Vec<KeyItem> {
     let item = |line: &[u8]| {
         let (number, rest) = text::number(line.strip_prefix(b"- [")?)?;
@@ -115,7 +115,7 @@ fn lossy(text: Vec<u8>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Whether JSON takes it as a number.
+/// Returns `true` if the text is a valid number in JSON.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let (whole, part) = digits.split_once('.').unwrap_or((digits, "0"));

@@ -1,6 +1,6 @@
-//! The thread of `top` that talks to the server, so that a server which hangs holds up no key.
+//! The thread of `top` that queries the server, so that a server that hangs does not delay keys.
 //!
-//! Owns the connection, and makes a new one when it fails. Of very many tubes it asks about some at each look, in turn.
+//! Owns the connection, and reconnects when it fails. If there are many tubes, each poll queries some of them in turn.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,32 +14,32 @@ use crate::ctl::link::{IdAndBody, Link, Reach};
 use crate::ctl::problem::{Problem, NO_CONNECTION};
 use crate::ctl::yaml::Figures;
 
-/// Tubes that are asked about at one look.
+/// The maximum number of tubes queried in one poll.
 pub const AT_ONCE: usize = 500;
 
 #[derive(Debug)]
 pub enum Ask {
-    /// A look at everything, and at this tube closely.
+    /// Poll everything, with details of this tube.
     Look(Option<String>),
-    /// To kick so many jobs of a tube.
+    /// Kick this many jobs of a tube.
     Kick(String, u64),
-    /// To pause a tube for so many seconds; 0 ends a pause.
+    /// Pause a tube for this many seconds; 0 ends a pause.
     Pause(String, u64),
 }
 
 #[derive(Debug)]
 pub struct Detail {
     pub name: String,
-    /// What the server tells; nothing if it has gone.
+    /// The server's figures; `None` if the tube no longer exists.
     pub figures: Option<Figures>,
-    /// Of each state: the id and body of the next job.
+    /// For each state, the ID and body of the next job.
     pub next: Vec<(&'static str, Option<IdAndBody>)>,
 }
 
 #[derive(Debug)]
 pub enum Told {
     Look(Look, Option<Detail>),
-    /// Something was done, or refused.
+    /// The result of a command, or its refusal.
     Done(String),
     Lost(String),
 }
@@ -48,11 +48,11 @@ struct Fetcher {
     reach: Reach,
     only: Vec<String>,
     link: Option<Link>,
-    /// The tube to go on with.
+    /// The index of the next tube to query.
     next: usize,
 }
 
-/// What the two threads hand each other.
+/// The data shared by the two threads.
 #[derive(Debug, Default)]
 pub struct Desk {
     papers: Mutex<(VecDeque<Ask>, VecDeque<Told>)>,
@@ -80,7 +80,8 @@ impl Desk {
     }
 }
 
-/// Starts it, with a connection; `only` are the tubes to show, or all if there are none. It goes when the program ends.
+/// Starts the thread with a connection; `only` are the tubes to show, or all if there are none. The thread ends with
+/// the program.
 pub fn start(reach: Reach, link: Link, only: Vec<String>) -> std::io::Result<Arc<Desk>> {
     let desk = Arc::new(Desk::default());
     let own = desk.clone();
@@ -128,7 +129,7 @@ impl Fetcher {
     }
 }
 
-/// Looks at the server and its tubes; at most [`AT_ONCE`] of them, from the one on whose place is in `next`.
+/// Polls the server and its tubes; at most [`AT_ONCE`] of them, from index `next` on.
 pub fn look(link: &mut Link, only: &[String], next: &mut usize) -> Result<Look, Problem> {
     let server = link.stats()?;
     let mut names = link.tubes()?;
@@ -141,7 +142,7 @@ pub fn look(link: &mut Link, only: &[String], next: &mut usize) -> Result<Look, 
     let at = Instant::now();
     let mut tubes = Vec::new();
     let refused = of_tubes(link, &names[from..to], &mut |name, figures| {
-        // It may have vanished since it was listed.
+        // The tube may have disappeared since it was listed.
         tubes.extend(figures.map(|figures| (name.to_owned(), figures)));
         Ok(())
     })?;
@@ -151,7 +152,7 @@ pub fn look(link: &mut Link, only: &[String], next: &mut usize) -> Result<Look, 
 fn detail(link: &mut Link, name: String) -> Result<Detail, Problem> {
     let figures = link.figures(&format!("stats-tube {name}"))?;
     let mut next = Vec::new();
-    // `use` would bring back a tube that has gone.
+    // `use` would create the tube again if it no longer exists.
     if figures.is_some() {
         link.expect(&format!("use {name}"), "USING")?;
         for state in ["ready", "delayed", "buried"] {

@@ -1,7 +1,8 @@
 //! `top`: the server and its tubes, live.
 //!
-//! `model` has the figures, `screen` makes pictures of them, `terminal` shows these, `keys` reads what is typed, and
-//! `fetch` talks to the server in a thread of its own. Owns what a key does. Without a terminal, `-b` prints tables.
+//! `model` contains the figures, `screen` renders them as frames, `terminal` shows the frames, `keys` decodes the
+//! input, and `fetch` queries the server in its own thread. Owns the effect of each key. Without a terminal, `-b`
+//! prints tables.
 
 mod fetch;
 mod keys;
@@ -29,12 +30,12 @@ use model::{Model, COLUMNS};
 use screen::View;
 use terminal::Terminal;
 
-/// How long a key may have to wait to be noticed beside what the server says.
+/// The maximum delay of data from the server while waiting for a key, in milliseconds.
 const GLANCE_MILLIS: u16 = 50;
 
 const MAX_INTERVAL: u64 = 3600;
 
-/// Why the user is asked for a line.
+/// The purpose of a line that the user enters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Question {
     Filter,
@@ -49,7 +50,7 @@ struct Top {
     question: Option<(Question, String)>,
     next: Instant,
     is_waiting: bool,
-    /// Whether the mark was moved or used: then it stays on its tube, else on the first line.
+    /// `true` once the user has moved or used the cursor: then it stays on its tube, otherwise on the first line.
     has_chosen: bool,
 }
 
@@ -98,7 +99,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(DONE)
 }
 
-/// Becomes true when one of these signals comes.
+/// Returns a flag that becomes `true` when one of these signals arrives.
 fn caught(signals: &[i32]) -> std::io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in signals {
@@ -117,7 +118,7 @@ impl Top {
             }
             if suspend.swap(false, Ordering::Relaxed) {
                 drop(terminal);
-                // Here the program stands still until it is told to go on.
+                // The program is stopped here until it is continued.
                 raise(Signal::SIGSTOP)?;
                 terminal = Terminal::enter()?;
                 is_new = true;
@@ -146,7 +147,8 @@ impl Top {
         }
     }
 
-    /// Takes what the fetcher tells, and sends it out again when it is time; whether there is something new.
+    /// Receives the data of the fetcher, and sends the next request when it is due. Returns `true` if there are new
+    /// data.
     fn hear(&mut self) -> bool {
         let mut is_new = false;
         while let Some(told) = self.desk.told() {
@@ -191,7 +193,7 @@ impl Top {
         self.model.rows().get(self.view.selected).map(|tube| tube.name.clone())
     }
 
-    /// Changes the model. The tube that is marked stays marked, wherever it stands then.
+    /// Changes the model. The selected tube stays selected, wherever it moves.
     fn change(&mut self, change: impl FnOnce(&mut Model)) {
         let marked = self.marked().filter(|_| self.has_chosen);
         change(&mut self.model);
@@ -257,7 +259,7 @@ impl Top {
         self.next = Instant::now();
     }
 
-    /// Asks something about the tube that is opened or marked.
+    /// Asks a question about the opened or selected tube.
     fn concerning(&mut self, question: fn(String) -> Question) {
         let opened = self.view.detail.as_ref().map(|detail| detail.name.clone());
         if let Some(name) = opened.or_else(|| self.marked()) {
@@ -285,7 +287,7 @@ impl Top {
         };
     }
 
-    /// A key while something is asked.
+    /// Handles a key while a question is shown.
     fn answer(&mut self, key: Key) {
         let Some((question, mut typed)) = self.question.take() else { return };
         match key {
@@ -323,7 +325,7 @@ impl Top {
     }
 }
 
-/// Tables, one after the other; a server that has gone is told, and tried again.
+/// Prints tables, one after the other. Reports a lost connection, and tries to reconnect.
 fn batch(
     out: &mut Out,
     mut model: Model,
@@ -352,7 +354,7 @@ fn batch(
             }
             Err(problem) => return Err(problem),
         }
-        // Rates need two looks.
+        // Rates need two polls.
         if !std::mem::take(&mut is_first) && link.is_some() {
             print(out, &model, &reach.name())?;
             printed += 1;

@@ -1,6 +1,7 @@
-//! What `top` knows: the figures of the last looks, and the rates between them.
+//! The data of `top`: the figures of the last polls, and the rates between them.
 //!
-//! Owns the arithmetic of rates, the columns, and the order and choice of tubes. Must not touch a terminal or a server.
+//! Owns the computation of rates, the columns, and the order and choice of tubes. Must not access a terminal or a
+//! server.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,15 +9,15 @@ use std::time::{Duration, Instant};
 use crate::ctl::out::in_order;
 use crate::ctl::yaml::Figures;
 
-/// Looks that the line of rates shows.
+/// The number of polls in the chart of rates.
 pub const HISTORY: usize = 60;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Column {
     pub head: &'static str,
-    /// The key that sorts by it.
+    /// The key that sorts by this column.
     pub key: char,
-    /// Its width; the first one takes what is left.
+    /// The width of the column; the first column takes the remaining width.
     pub width: usize,
 }
 
@@ -47,13 +48,13 @@ pub struct TubeRow {
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     pub figures: Figures,
-    /// Jobs put in a second, over the last looks; the newest last.
+    /// Jobs put per second, over the last polls; the newest last.
     pub puts: VecDeque<u64>,
     pub done: u64,
     totals: Option<Totals>,
 }
 
-/// Jobs put and deleted, and when that was so.
+/// The total numbers of jobs put and deleted, and the time of the poll.
 #[derive(Clone, Copy, Debug)]
 struct Totals {
     puts: u64,
@@ -62,7 +63,7 @@ struct Totals {
 }
 
 impl Totals {
-    /// How many were put and deleted in a second since then.
+    /// Returns the numbers of jobs put and deleted per second since then.
     fn rates_since(self, old: Totals) -> (u64, u64) {
         let time = self.at - old.at;
         (rate(old.puts, self.puts, time), rate(old.deletes, self.deletes, time))
@@ -76,18 +77,18 @@ pub struct Look {
     /// The names of all tubes, sorted.
     pub names: Vec<String>,
     pub tubes: Vec<(String, Figures)>,
-    /// Why there are no figures of some tubes.
+    /// The reasons why some tubes have no figures.
     pub refused: Vec<String>,
 }
 
 #[derive(Debug, Default)]
 pub struct Model {
     pub summary: Summary,
-    /// All of them, whether they are shown or not; they are sorted by their names.
+    /// All tubes, shown or not, sorted by name.
     pub(super) tubes: Vec<TubeRow>,
     pub filter: String,
     pub sort: usize,
-    /// Whether the order is against its usual direction.
+    /// `true` if the order is reversed.
     pub is_reversed: bool,
 }
 
@@ -112,7 +113,7 @@ impl Model {
             self.summary.puts.pop_front();
         }
         self.summary.figures = look.server;
-        // Both lists are sorted: what is known of a tube that is still there stays.
+        // Both lists are sorted: known data of tubes that still exist are kept.
         let mut known = std::mem::take(&mut self.tubes).into_iter().peekable();
         for name in look.names {
             while known.next_if(|tube| tube.name < name).is_some() {}
@@ -138,7 +139,7 @@ impl Model {
         }
     }
 
-    /// The tubes to show, in order: names go up, and numbers down unless they are reversed.
+    /// Returns the tubes to show, in order: names ascending, and numbers descending unless reversed.
     pub fn rows(&self) -> Vec<&TubeRow> {
         let mut rows: Vec<&TubeRow> = self.tubes.iter().filter(|tube| tube.name.contains(&self.filter)).collect();
         if let Some(cell) = self.sort.checked_sub(1) {
@@ -154,7 +155,7 @@ impl Model {
         rows
     }
 
-    /// Sorts by a column; by the same one again: the other way round.
+    /// Sorts by a column. Reverses the order if that column is already selected.
     pub fn sort_by(&mut self, column: usize) {
         self.is_reversed = self.sort == column && !self.is_reversed;
         self.sort = column;
@@ -193,7 +194,7 @@ mod tests {
         model.take(look(now + Duration::from_secs(2), &[("a", 7, 500), ("b", 6, 0)]));
         assert_eq!((model.rows()[0].cells[0], model.rows()[0].cells[5], model.rows()[1].cells[5]), (7, 200, 0));
         assert_eq!(model.summary.puts, [200]);
-        // A server that has begun anew counts from 0: no rate rather than a wrong one.
+        // A restarted server counts from 0: no rate is better than a wrong one.
         model.take(look(now + Duration::from_secs(3), &[("a", 0, 1)]));
         assert_eq!((model.rows().len(), model.rows()[0].cells[5]), (1, 0));
     }

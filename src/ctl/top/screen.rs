@@ -1,37 +1,37 @@
-//! What `top` shows: frames, line by line.
+//! The frames of `top`, line by line.
 //!
-//! Owns the layout. It is plain text and a few marks for the terminal; nothing that a server or a job says gets through
-//! unescaped, and no line is longer than the screen. Must not write anywhere.
+//! Owns the layout. It consists of plain text and a few control sequences for the terminal; all data of a server or a
+//! job are escaped, and no line is longer than the screen. Must not write anywhere.
 
 use super::fetch::Detail;
 use super::model::{Model, COLUMNS, HISTORY};
 use crate::ctl::out::{excerpt, on_one_line, shown};
 
-/// Below this it is not readable.
+/// The minimum size of a readable screen.
 pub const LEAST: (usize, usize) = (80, 24);
 
-/// Lines above the tubes, and below.
+/// The number of lines above and below the tubes.
 pub const AROUND: usize = 5;
 
-/// What else is to be seen.
+/// The state of the view, besides the model.
 #[derive(Debug, Default)]
 pub struct View {
     pub server: String,
     pub size: (usize, usize),
-    /// The place of the tube that is marked.
+    /// The index of the selected tube.
     pub selected: usize,
-    /// The place of the first tube shown.
+    /// The index of the first tube shown.
     pub first: usize,
-    /// The last line: a question, or what has just happened.
+    /// The last line: a question, or a status message.
     pub status: String,
     pub asks: bool,
     pub is_frozen: bool,
     pub helps: bool,
     pub lost: Option<String>,
-    /// Seconds between two looks at the server.
+    /// Seconds between two polls of the server.
     pub interval: u64,
     pub colours: bool,
-    /// Whether the terminal shows letters beyond ASCII.
+    /// `true` if the terminal can show characters beyond ASCII.
     pub unicode: bool,
     pub detail: Option<Detail>,
 }
@@ -53,7 +53,7 @@ q                                 quit
 ready: to be given out    reserved: with a worker    delayed: ready later
 buried: set aside         wait: workers waiting      done: deleted";
 
-/// Cuts a line to the width, and fills it up.
+/// Truncates or pads a line to the width.
 fn fit(text: &str, width: usize) -> String {
     let text = on_one_line(text.as_bytes());
     let length = text.chars().count();
@@ -64,7 +64,7 @@ fn fit(text: &str, width: usize) -> String {
     cut + "~"
 }
 
-/// A number in so many columns: thousands if it has no room.
+/// Formats a number in this many columns, in thousands if it does not fit.
 fn cell(number: u64, width: usize) -> String {
     let plain = number.to_string();
     if plain.len() < width {
@@ -84,7 +84,7 @@ fn uptime(seconds: u64) -> String {
     }
 }
 
-/// A line of little bars.
+/// Draws a line of small bars.
 fn spark(values: impl Iterator<Item = u64> + Clone, unicode: bool) -> String {
     let bars: &[char] = if unicode {
         &['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
@@ -95,7 +95,7 @@ fn spark(values: impl Iterator<Item = u64> + Clone, unicode: bool) -> String {
     values.map(|value| bars[(u128::from(value) * 7 / u128::from(most)) as usize]).collect()
 }
 
-/// The frame: what brings the screen from whatever it showed to this.
+/// Returns the bytes that draw this frame over any previous content.
 pub fn frame(model: &Model, view: &View) -> Vec<u8> {
     let (width, height) = view.size;
     let mut lines = match view.size {
@@ -107,7 +107,8 @@ pub fn frame(model: &Model, view: &View) -> Vec<u8> {
     lines.truncate(height);
     debug_assert!(width > 0 && height > 0);
     let rest = if lines.len() < height { "\r\n\x1b[J" } else { "" };
-    // What empties a line stands before it: behind one that fills the screen, it would take its last letter away.
+    // The sequence that clears a line comes before the text: after a text that fills the screen, it would erase the
+    // last character.
     format!("\x1b[H\x1b[K{}\x1b[m{rest}", lines.join("\x1b[m\r\n\x1b[K")).into_bytes()
 }
 
@@ -161,7 +162,7 @@ fn table(model: &Model, view: &View, room: usize, lines: &mut Vec<String>) {
     let width = view.size.0;
     let numbers: usize = COLUMNS.iter().map(|column| column.width + usize::from(column.width > 0)).sum();
     let rows = model.rows();
-    // No wider than the names, or nobody finds the numbers of a line.
+    // Not wider than the names, to keep numbers close to their names.
     let widest = rows.iter().map(|tube| tube.name.chars().count() + 2).max().unwrap_or(0);
     let name = (width - numbers).min(widest.max(LEAST.0 - numbers));
     let mut heads = String::new();
@@ -173,7 +174,7 @@ fn table(model: &Model, view: &View, room: usize, lines: &mut Vec<String>) {
         };
         heads += &match place {
             0 => fit(&format!(" {}{mark}", column.head), name),
-            // The mark stands in the gap between two columns.
+            // The sort mark is in the gap between two columns.
             _ => format!("{:>width$}", format!("{mark}{}", column.head), width = column.width + 1),
         };
     }
@@ -183,7 +184,7 @@ fn table(model: &Model, view: &View, room: usize, lines: &mut Vec<String>) {
         let mut line = fit(&format!("{}{}", if is_marked { '>' } else { ' ' }, tube.name), name);
         for (cell_place, (number, column)) in tube.cells.iter().zip(&COLUMNS[1..]).enumerate() {
             let text = cell(*number, column.width + 1);
-            // Buried and paused are what people look for.
+            // Buried jobs and pauses are highlighted.
             let is_loud = view.colours && *number > 0 && [3, 7].contains(&cell_place) && !is_marked;
             line += &if is_loud { format!("\x1b[33m{text}\x1b[39m") } else { text };
         }
@@ -199,7 +200,7 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
         return;
     };
     let shown: Vec<String> = figures.iter().map(|(key, value)| format!("{key:24}{value}")).collect();
-    // In as many columns as there is room for.
+    // As many columns as fit.
     let columns = (width / 40).max(1);
     let rows = shown.len().div_ceil(columns);
     for row in 0..rows {
@@ -244,7 +245,7 @@ mod tests {
     use super::*;
     use crate::ctl::yaml::Figures;
 
-    /// The frame as a terminal shows it.
+    /// Returns the frame as a terminal shows it.
     fn picture(model: &Model, view: &View) -> Vec<String> {
         let text = String::from_utf8(frame(model, view)).expect("text");
         let mut plain = String::new();

@@ -1,7 +1,7 @@
-//! The terminal that `top` has for itself.
+//! The terminal, for the exclusive use of `top`.
 //!
-//! Owns its settings: keys come one by one, unseen, on a screen of its own. They are given back whatever ends the
-//! program, but for a SIGKILL: at the end, in a panic, and while it is suspended.
+//! Owns its settings: keys arrive one by one, without echo, on an alternate screen. They are restored at every end
+//! except SIGKILL: at exit, in a panic, and while the program is suspended.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,15 +11,15 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::termios::{tcgetattr, tcsetattr, LocalFlags, SetArg, SpecialCharacterIndices, Termios};
 use parking_lot::Mutex;
 
-/// Another screen, no cursor, no wrapping.
+/// Switches to the alternate screen, without a cursor or line wrapping.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 
 const LEAVE: &[u8] = b"\x1b[m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// How the terminal was, while it is not so.
+/// The previous settings of the terminal, while they are changed.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// A terminal in `top`'s own mode, until this is dropped.
+/// A terminal in `top`'s mode, until this value is dropped.
 #[derive(Debug)]
 pub struct Terminal(());
 
@@ -28,7 +28,7 @@ impl Terminal {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let old = std::panic::take_hook();
-            // What the hook prints is to be seen.
+            // The output of the hook must be visible.
             std::panic::set_hook(Box::new(move |about| {
                 restore();
                 old(about);
@@ -47,7 +47,7 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// The bytes that were typed, waiting for some for so many milliseconds; less if a signal comes.
+    /// Returns the typed bytes, waiting at most this many milliseconds for the first one, or until a signal arrives.
     pub fn typed(&self, millis: u16) -> io::Result<Vec<u8>> {
         let stdin = io::stdin();
         let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -59,7 +59,7 @@ impl Terminal {
         let mut bytes = [0; 256];
         let length = stdin.lock().read(&mut bytes)?;
         if length == 0 {
-            // It was ready, and has nothing: its other end has gone.
+            // The terminal was ready, but has no data: it was closed.
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(bytes[..length].to_vec())
@@ -72,19 +72,19 @@ impl Drop for Terminal {
     }
 }
 
-/// Shows a frame, written at once.
+/// Writes a frame in one call.
 pub fn show(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes)?;
     stdout.flush()
 }
 
-/// Gives it back, if it is not given back yet.
+/// Restores the terminal, unless it is already restored.
 fn restore() {
-    // A panic may have come while it was locked: then whoever holds it is at work.
+    // If a panic occurred while the lock was held, its holder is restoring the terminal.
     let Some(mut before) = BEFORE.try_lock() else { return };
     if let Some(before) = before.take() {
-        // There may be no terminal any more.
+        // The terminal may no longer exist.
         let _ = show(LEAVE);
         let _ = tcsetattr(io::stdin().as_fd(), SetArg::TCSAFLUSH, &before);
     }
@@ -94,7 +94,7 @@ pub fn is_here() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Columns and lines of the terminal on stdout; 80 and 24 if it does not say.
+/// Returns the columns and lines of the terminal on stdout; 80 and 24 if they are unknown.
 #[allow(unsafe_code)]
 pub fn size() -> (usize, usize) {
     let mut size = nix::libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// Not a test of its own: what the next one runs on a terminal.
+    /// Not a separate test: the next test runs it on a terminal.
     #[test]
     #[ignore = "it panics, which the test below wants to see"]
     fn panics() {
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// The hook alone does it: a program that aborts drops nothing.
+    /// The hook alone restores the terminal: a program that aborts drops nothing.
     #[test]
     fn a_panic_gives_the_terminal_back() {
         let pair = openpty(None, None).expect("a terminal");
@@ -138,7 +138,7 @@ mod tests {
         let seen = Arc::new(Mutex::new(String::new()));
         let text = seen.clone();
         let mut master = File::from(pair.master);
-        // Somebody must read all the while, and the terminal stay open until its settings are looked at.
+        // A thread must read continuously, and the terminal must stay open until its settings are checked.
         std::thread::spawn(move || {
             let mut bytes = [0; 1024];
             while let Ok(length @ 1..) = master.read(&mut bytes) {

@@ -1,7 +1,7 @@
-//! What the threads of `work` share: whether to stop, and a bell for the ends of commands.
+//! The state shared by the threads of `work`: the stop request, and a notification of ended commands.
 //!
-//! Owns the one race that matters: a thread that waits for a job is ended by closing its connection, one that has a
-//! job is not. A job that arrives in that moment is ready again when its connection has ended.
+//! Owns the one important race: a thread that waits for a job is stopped by closing its connection, a thread with a job
+//! is not. A job that arrives at that moment is ready again when its connection has closed.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::client::Closer;
 
-/// How much is left to do.
+/// The urgency of the stop request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Stop {
     #[default]
@@ -21,9 +21,9 @@ pub enum Stop {
 #[derive(Debug, Default)]
 struct State {
     stop: Stop,
-    /// Counts the ends of commands, of whichever thread.
+    /// Counts the ended commands of all threads.
     bells: u64,
-    /// Of threads that wait for a job.
+    /// The connections of threads that wait for a job.
     idle: Vec<(usize, Closer)>,
     left: usize,
 }
@@ -35,12 +35,12 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A signal that asks for the end, once more.
+    /// Handles a stop signal; a second one is more urgent.
     pub fn stop(&self) {
         self.change(|stop| if stop == Stop::No { Stop::Soon } else { Stop::Now });
     }
 
-    /// No more jobs are to be taken, and what runs may finish.
+    /// Stops reserving jobs, and lets running commands finish.
     pub fn finish(&self) {
         self.change(|stop| stop.max(Stop::Soon));
     }
@@ -61,12 +61,12 @@ impl Bench {
         self.state.lock().stop
     }
 
-    /// How many ends of commands there were; to be handed to [`Bench::sleep`].
+    /// Returns the number of ended commands, for [`Bench::sleep`].
     pub fn bells(&self) -> u64 {
         self.state.lock().bells
     }
 
-    /// Sleeps until then, or until a command ends that is not in `bells` yet, or the wish changes.
+    /// Sleeps until this time, until a command ends that is not counted in `bells`, or until the stop request changes.
     pub fn sleep(&self, until: Option<Instant>, bells: u64, wish: Stop) {
         let mut state = self.state.lock();
         while state.bells == bells && state.stop == wish {
@@ -81,14 +81,14 @@ impl Bench {
         }
     }
 
-    /// Sleeps so long, or until it is to stop.
+    /// Sleeps for this time, or until a stop request.
     pub fn pause(&self, length: Duration) {
         let until = Instant::now() + length;
         let mut state = self.state.lock();
         while state.stop == Stop::No && !self.bell.wait_until(&mut state, until).timed_out() {}
     }
 
-    /// A thread is about to wait for a job; false if it must not.
+    /// Registers a thread that is about to wait for a job. Returns `false` if it must not wait.
     pub fn begin_waiting(&self, place: usize, closer: Closer) -> bool {
         let mut state = self.state.lock();
         if state.stop != Stop::No {
@@ -98,14 +98,14 @@ impl Bench {
         true
     }
 
-    /// It waits no more; false if its connection was closed for it.
+    /// Unregisters a waiting thread. Returns `false` if its connection was closed by a stop request.
     pub fn end_waiting(&self, place: usize) -> bool {
         let mut state = self.state.lock();
         state.idle.retain(|(waiting, _)| *waiting != place);
         state.stop == Stop::No
     }
 
-    /// A thread ends; how many have.
+    /// Records the end of a thread. Returns the number of ended threads.
     pub fn leave(&self) -> usize {
         let mut state = self.state.lock();
         state.left += 1;

@@ -1,8 +1,8 @@
 //! A command that runs for one job.
 //!
-//! Owns what the command is given: the body on stdin, from a file without a name, so that a command that does not
-//! read it holds up nobody; three variables; and a process group of its own, so that Ctrl-C reaches the worker only.
-//! Owns the end of what it writes to stderr, which goes on to the worker's stderr.
+//! Owns the environment of the command: the body on stdin, from an unnamed file, so that a command that does not read
+//! it blocks nothing; three variables; and its own process group, so that Ctrl-C reaches only the worker. Owns the end
+//! of the command's stderr, all of which is copied to the worker's stderr.
 
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -22,28 +22,28 @@ pub struct Task {
     pub tube: String,
     pub pri: u64,
     pub ttr: u64,
-    /// How often it was reserved, this time included.
+    /// The number of reservations, including the current one.
     pub reserves: u64,
-    /// How often it was tried since it was kicked, this time included.
+    /// The number of tries since the job was kicked, including the current one.
     pub tries: u64,
-    /// The server bounds how often it is tried.
+    /// `true` if the server limits the number of tries.
     pub bounded: bool,
 }
 
-/// Bytes of stderr that are kept, and of the reason of a failure.
+/// The number of bytes of stderr that are kept, and of the reason of a failure.
 const KEPT: usize = 4096;
 
-/// How long the rest of stderr is waited for when a command has ended: a child of its own may keep it open.
+/// The maximum wait for the rest of stderr after a command has ended: a child process may keep it open.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What a command writes to stderr.
+/// The stderr of a command.
 pub struct Errors {
     end: Arc<Mutex<Vec<u8>>>,
     is_over: Receiver<()>,
 }
 
 impl Errors {
-    /// Passes on what comes, in a thread of its own, and keeps the end of it.
+    /// Copies stderr in a separate thread, and keeps its end.
     fn of(mut stderr: ChildStderr) -> io::Result<Errors> {
         let end = Arc::new(Mutex::new(Vec::new()));
         let (over, is_over) = bounded(1);
@@ -62,7 +62,7 @@ impl Errors {
         Ok(Errors { end, is_over })
     }
 
-    /// Returns why a command failed: how it ended, and the last of what it wrote.
+    /// Returns why a command failed: its exit status, and the end of its stderr.
     pub fn reason(&mut self, ended: &str) -> Vec<u8> {
         let _ = self.is_over.recv_timeout(PATIENCE);
         let kept = self.end.lock();
@@ -95,7 +95,7 @@ pub fn start(plan: &Plan, job: &Task, body: &[u8]) -> io::Result<(Child, Errors)
     Ok((child, Errors::of(stderr)?))
 }
 
-/// How it ended, in words; none if it went well.
+/// Returns a description of the exit status; `None` for success.
 pub fn failure(status: ExitStatus) -> Option<String> {
     match (status.code(), status.signal()) {
         (Some(0), _) => None,

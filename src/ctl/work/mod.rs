@@ -1,8 +1,8 @@
 //! `work`: a worker that runs a command for each job.
 //!
-//! `bench` is what its threads share, `worker` a thread with a connection of its own, `child` a running command. Owns
-//! the signals: the first one lets what runs finish, the second kills it. A job's bytes reach the command on its stdin,
-//! never a shell or an argument.
+//! `bench` is the shared state of its threads, `worker` a thread with its own connection, `child` a running command.
+//! Owns the signals: the first one lets running commands finish, the second kills them. The command receives the job's
+//! bytes on stdin, never through a shell or as an argument.
 
 mod bench;
 mod child;
@@ -32,7 +32,7 @@ pub struct Plan {
     program: PathBuf,
     arguments: Vec<String>,
     once: bool,
-    /// Seconds to wait for a job; then it ends.
+    /// The maximum wait for a job in seconds, after which the worker exits.
     wait: Option<u64>,
     retries: u64,
     backoff: u64,
@@ -59,10 +59,10 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let plan = Arc::new(plan);
     let bench = Arc::new(Bench::default());
     let fail = |error: std::io::Error| Problem::refused(format!("work: {}", plain(&error)));
-    // Before the first command runs: its end is told by a signal.
+    // Before the first command starts, because a signal reports its end.
     let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM]).map_err(fail)?;
     let handle = signals.handle();
-    // Who cannot connect at the start has got the wrong address.
+    // A failed connection at the start means a wrong address.
     let mut first = Some(Worker::connect(&plan)?);
     let mut threads = Vec::new();
     for place in 0..jobs as usize {
@@ -70,7 +70,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
         let (bench, handle) = (bench.clone(), handle.clone());
         let thread = std::thread::Builder::new().spawn(move || {
             let ended = worker.run();
-            // The last one to go ends the program.
+            // The last thread to leave ends the program.
             if bench.leave() == jobs as usize {
                 handle.close();
             }
@@ -92,7 +92,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     Ok(code)
 }
 
-/// The file that a command's name means: a missing one is noticed before a job is taken for it.
+/// Returns the path of a command, so that a missing command is reported before a job is reserved for it.
 fn find(name: &str) -> Result<PathBuf, Problem> {
     let missing = || Problem::usage(format!("work: {}: no such command", name.escape_debug()));
     let is_program = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();

@@ -1,9 +1,9 @@
-//! A thread of `work`: its connection, and the way of a job through it.
+//! A thread of `work`: its connection, and the processing of a job.
 //!
-//! Owns what becomes of a job: done is deleted; failed is left to the server if the server bounds its tries, else
-//! released with a growing delay, and buried when it has failed too often. A verdict goes over the connection that has
-//! reserved the job, or is not given: ids may mean other jobs for a server that has begun anew. So whatever dies, the
-//! job stays, and may be done twice.
+//! Owns the fate of a job: a successful job is deleted; a failed one is left to the server if the server limits its
+//! tries, otherwise released with a growing delay, and buried when it has failed too often. The result goes over the
+//! connection that has reserved the job, or is dropped: after a restart of the server, IDs may belong to other jobs. So
+//! after any failure the job remains, and may be executed twice.
 
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::ctl::problem::{plain, Problem, DONE, EMPTY, NO_CONNECTION, REFUSED};
 use crate::ctl::yaml::Figures;
 use crate::ctl::{reserve, tell};
 
-/// Waits between attempts to connect go up to this, from a second.
+/// Maximum wait between attempts to connect, which starts at one second.
 const MAX_RECONNECT: Duration = Duration::from_secs(30);
 
 pub struct Worker {
@@ -26,17 +26,17 @@ pub struct Worker {
     place: usize,
     link: Option<Link>,
     done: u64,
-    /// Whether the server knows `fail`, once that was asked.
+    /// Whether the server knows `fail`, if that is known.
     knows_fail: Option<bool>,
 }
 
 enum Outcome {
     Ended(ExitStatus),
-    /// It was killed, since it took too long.
+    /// The command was killed because it took too long.
     TooLong,
-    /// It was killed, since the worker is to end.
+    /// The command was killed because the worker stops.
     Stopped,
-    /// It was killed, since the job is not the worker's any more.
+    /// The command was killed because the worker no longer holds the job.
     Lost,
 }
 
@@ -47,12 +47,12 @@ impl Worker {
         Ok(link)
     }
 
-    /// One that may have a connection already.
+    /// Returns a worker, which may already have a connection.
     pub fn new(plan: Arc<Plan>, bench: Arc<Bench>, place: usize, link: Option<Link>) -> Worker {
         Worker { plan, bench, place, link, done: 0, knows_fail: None }
     }
 
-    /// Works until there is no more to do; the exit code.
+    /// Works until there is nothing left to do. Returns the exit code.
     pub fn run(mut self) -> Result<u8, Problem> {
         let mut wait = Duration::from_secs(1);
         loop {
@@ -79,7 +79,7 @@ impl Worker {
         }
     }
 
-    /// One job; the exit code if it is the last one.
+    /// Processes one job. Returns the exit code if it was the last one.
     fn round(&mut self) -> Result<Option<u8>, Problem> {
         if self.link.is_none() {
             self.link = Some(Worker::connect(&self.plan)?);
@@ -104,7 +104,7 @@ impl Worker {
         self.link.as_mut().expect("a connection")
     }
 
-    /// Waits for a job; none if there is to be no more.
+    /// Waits for a job. Returns `None` if the worker must stop.
     fn next(&mut self) -> Result<Option<IdAndBody>, Problem> {
         let closer = self.link().closer()?;
         if !self.bench.begin_waiting(self.place, closer) {
@@ -113,7 +113,7 @@ impl Worker {
         let wait = self.plan.wait;
         let reserved = self.link().reserve(wait);
         if !self.bench.end_waiting(self.place) {
-            // A job that has come nevertheless is ready again when the connection ends.
+            // A job that has arrived anyway is ready again when the connection closes.
             self.link = None;
             return Ok(None);
         }
@@ -123,7 +123,7 @@ impl Worker {
     fn look_up(&mut self, id: u64) -> Result<Task, Problem> {
         let figures: Figures = self.link().figures(&format!("stats-job {id}"))?.unwrap_or_default();
         let reserves = figures.number("reserves").max(1);
-        // Each kick of a buried job begins the count again.
+        // Each kick of a buried job resets the count.
         let before = figures.number("kicks").saturating_mul(self.plan.retries + 1);
         let tries = reserves.saturating_sub(before).max(1);
         let (pri, ttr) = (figures.number("pri"), figures.number("ttr").max(1));
@@ -131,14 +131,14 @@ impl Worker {
         Ok(Task { id, tube: figures.text("tube").to_owned(), pri, ttr, reserves, tries, bounded })
     }
 
-    /// Runs the command for a job, and says what becomes of it; whether it went well.
+    /// Runs the command for a job, and decides the job's fate. Returns `true` if the command succeeded.
     fn carry_out(&mut self, job: &Task, body: &[u8]) -> Result<bool, Problem> {
         let begun = Instant::now();
         let id = job.id;
         let child = match start(&self.plan, job, body) {
             Ok(child) => child,
             Err(error) => {
-                // Nothing is wrong with the job.
+                // The failure is not the job's fault.
                 let backoff = self.plan.backoff;
                 self.link().release(id, job.pri, backoff)?;
                 let text = format!("work: {}: {}", self.plan.program.display(), plain(&error));
@@ -174,8 +174,8 @@ impl Worker {
         }
     }
 
-    /// Waits for the end of the command, keeping the job alive at half its time to run. Beside the outcome: whether
-    /// the job is still this worker's.
+    /// Waits for the end of the command, touching the job at half of its time to run. Returns the outcome, and whether
+    /// the worker still holds the job.
     fn attend(&mut self, mut child: Child, job: &Task, begun: Instant) -> (Outcome, Result<String, Problem>) {
         let mut ours = Ok(String::new());
         let pace = Duration::from_millis(job.ttr.saturating_mul(500));
@@ -205,7 +205,7 @@ impl Worker {
                 ours = self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new());
                 touch = now + pace;
                 if ours.as_ref().is_err_and(|problem| problem.code == REFUSED) {
-                    // It was revoked, deleted or given to somebody else: nobody wants this result.
+                    // The job was revoked, deleted or reserved by another client: this result is useless.
                     killed = Some(Outcome::Lost);
                     kill(&mut child);
                 }
@@ -216,7 +216,7 @@ impl Worker {
         }
     }
 
-    /// Tells the server what becomes of the job; in words, what that is.
+    /// Sends the verdict on the job to the server. Returns a description of it.
     fn judge(&mut self, job: &Task, outcome: &Outcome, reason: Option<&[u8]>) -> Result<String, Problem> {
         let Task { id, pri, tries, .. } = job;
         let Some(reason) = reason else {
@@ -244,14 +244,15 @@ impl Worker {
 }
 
 impl Worker {
-    /// Tells the server that a job failed, and why. Returns the delay in seconds if the job is tried again, or `None`
-    /// if the server does not know the command.
+    /// Reports to the server that a job failed, and why. Returns the delay in seconds if the job is tried again, or
+    /// `None` if the server does not know the command.
     fn fail(&mut self, job: &Task, reason: &[u8]) -> Result<Option<Option<u64>>, Problem> {
         if self.knows_fail == Some(false) {
             return Ok(None);
         }
         if self.knows_fail.is_none() {
-            // A malformed line tells, since what does not know the command would take the reason for another one.
+            // A malformed line determines this, because a server that does not know the command would read the reason
+            // as another command.
             let known = self.link().ask("fail x")?.line != "UNKNOWN_COMMAND";
             self.knows_fail = Some(known);
             return self.fail(job, reason);
@@ -274,9 +275,9 @@ fn delay(first: u64, tries: u64) -> u64 {
     first.saturating_mul(doubled).min(MAX_BACKOFF)
 }
 
-/// Ends the command and those that it has started.
+/// Kills the command and its child processes.
 fn kill(child: &mut Child) {
-    // It may have ended already; its number stays its own until it is waited for.
+    // The command may have exited already; its process ID stays valid until it is waited for.
     let group = nix::unistd::Pid::from_raw(child.id() as i32);
     if nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).is_err() {
         let _ = child.kill();
