@@ -124,7 +124,7 @@ fn run_gearmand(wanted: Gearmand) -> ExitCode {
                     log::error!("the number of the process cannot be written: {error}");
                 }
                 if let Some(Err(error)) = ready.take().map(|ready| ready.tell(keeps_stderr)) {
-                    log::error!("whoever started the program cannot be told: {error}");
+                    log::error!("cannot notify the parent process: {error}");
                 }
             }
         })
@@ -195,7 +195,7 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
     told(None);
     systemd::notify("READY=1");
     if let Some(Err(error)) = ready_file.map(|file| file.tell(&server.names())) {
-        log::warn!("nobody was told that the server listens (--ready-fd): {error}");
+        log::warn!("cannot report the addresses (--ready-fd): {error}");
     }
     serve(&server, signals, watched, HangUp { reopens, reloads }, || systemd::notify("STOPPING=1"))
 }

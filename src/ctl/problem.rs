@@ -7,7 +7,7 @@ use std::ops::Deref;
 
 use crate::settings::options::BAD_USAGE;
 
-/// The subcommand succeeded.
+/// The exit code for success.
 pub const DONE: u8 = 0;
 
 /// The server refused the command, or an object does not exist; for `check` and `backup`: the binlog is damaged.

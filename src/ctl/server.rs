@@ -16,7 +16,7 @@ const TLS: &str = "beanstalks://";
 pub enum ServerName {
     /// A host name or address, without brackets, and a port.
     Tcp(String, u16),
-    /// Like `Tcp`, with TLS.
+    /// Like `Tcp`, but with TLS.
     Tls(String, u16),
     Unix(PathBuf),
 }

@@ -275,7 +275,7 @@ impl World {
             let mut out = Output::new();
             tell(&event, &self.engine, &mut self.registry, &self.host, &mut out);
             let peer = self.peers.iter_mut().find(|peer| !peer.is_gone && peer.client == event.client());
-            peer.expect("a client that is there is told").told.extend(out.chunks().flatten());
+            peer.expect("an existing client").told.extend(out.chunks().flatten());
         }
         self.seen.extend(self.engine.deferred_kinds());
         // Checking everything costs far more than a turn.
@@ -356,7 +356,7 @@ const CHANGES: [WorldChange; 25] = [
         let ids: Vec<String> = world.all_ids().iter().step_by(2).map(u64::to_string).collect();
         world.other(&format!("delete-batch {}\r\n", ids.join(" ")));
     }),
-    ("half of the jobs are ended by whoever may", |world| {
+    ("half of the jobs are deleted in any state", |world| {
         world.end(world.all_ids().into_iter().step_by(2).collect());
     }),
     ("lives end", |world| world.now = world.now + Span::from_secs(60)),

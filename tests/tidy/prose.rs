@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Files and folders whose English is checked: of Markdown and manual pages the text without code, of Rust the
 /// comments and string literals. A folder of src belongs here as soon as its comments follow the style.
-const PLACES: [&str; 25] = [
+const PLACES: [&str; 30] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -24,14 +24,19 @@ const PLACES: [&str; 25] = [
     "src/access",
     "src/binlog",
     "src/client",
+    "src/ctl",
     "src/engine/data",
     "src/engine/figures",
     "src/engine/log",
     "src/engine/mod.rs",
     "src/engine/rules",
     "src/engine/verbs",
+    "src/lib.rs",
+    "src/main.rs",
     "src/process",
+    "src/protocol",
     "src/server",
+    "src/settings",
     "src/shared",
     "tests",
 ];

@@ -31,7 +31,7 @@ impl InPlace {
     }
 }
 
-/// A parsed request.
+/// A parsed request with its arguments.
 #[derive(Debug)]
 #[allow(missing_docs)] // each is the command of its name, with the arguments of its name
 pub enum Command {

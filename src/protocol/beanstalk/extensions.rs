@@ -66,7 +66,7 @@ pub const EXTENSIONS: [(Extension, &str, &str); 28] = [
     (Extension::Grp, "grp", "a tag of put: a group that the job is a member of; and stats-group"),
     (Extension::Aft, "aft", "a tag of put: the job is held until members of a group have ended"),
     (Extension::Cron, "cron", "a tag of put: the job recurs at times in cron's form"),
-    (Extension::Every, "every", "a tag of put: the job recurs after so many seconds each"),
+    (Extension::Every, "every", "a tag of put: the job recurs after this many seconds each time"),
     (Extension::Connections, "connections", "list-connections, name, and in stats-job, who else holds a job"),
     (Extension::Revoke, "revoke", "the command of that name: a reserved job is taken from its holder"),
     (Extension::Progress, "progress", "progress of a job in touch and stats-job"),

@@ -319,7 +319,7 @@ pub fn tell(event: &Event, engine: &Engine, out: &mut Output) {
     match event {
         Event::Reserved { job, client } => {
             let job = engine.job(*job);
-            debug_assert!(job.is_some_and(|job| job.state() == State::Reserved), "an event was told too late");
+            debug_assert!(job.is_some_and(|job| job.state() == State::Reserved), "an event was reported too late");
             if engine.is_batch(*client) {
                 reply::numbered(out, b"RESERVED_BATCH", 1);
             }

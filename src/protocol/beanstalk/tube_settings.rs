@@ -25,12 +25,12 @@ pub struct SettingRow {
 /// The table of settings, in the order in which they are shown.
 #[rustfmt::skip]
 pub const SETTINGS: [SettingRow; 6] = [
-    SettingRow { word: "try", arguments: "count[:seconds]", summary: "bury a job after so many failed tries, with a delay after each that doubles", read: read_try, write: write_try },
-    SettingRow { word: "ttl", arguments: "seconds", summary: "delete a job that has waited for so long", read: |value, settings| put(positive(value), &mut settings.ttl), write: |settings, text| push_positive(text, settings.ttl) },
-    SettingRow { word: "dead", arguments: "tube", summary: "move to this tube what the server would bury", read: |value, settings| put(tube_name(value).map(Some), &mut settings.dead), write: write_dead },
-    SettingRow { word: "max", arguments: "count", summary: "reserve at most so many jobs at a time", read: |value, settings| put(positive(value), &mut settings.max), write: |settings, text| push_positive(text, settings.max) },
-    SettingRow { word: "rate", arguments: "count/seconds", summary: "reserve at most so many jobs in so many seconds", read: |value, settings| put(rate(value).map(Some), &mut settings.rate), write: write_rate },
-    SettingRow { word: "limit", arguments: "count[:normal:low]", summary: "refuse puts while the tube has so many jobs, buried ones not counted", read: |value, settings| put(limits(value), &mut settings.most), write: write_limits },
+    SettingRow { word: "try", arguments: "count[:seconds]", summary: "bury a job after this many failed tries, with a delay after each that doubles", read: read_try, write: write_try },
+    SettingRow { word: "ttl", arguments: "seconds", summary: "delete a job that has waited for this long", read: |value, settings| put(positive(value), &mut settings.ttl), write: |settings, text| push_positive(text, settings.ttl) },
+    SettingRow { word: "dead", arguments: "tube", summary: "move jobs to this tube instead of burying them", read: |value, settings| put(tube_name(value).map(Some), &mut settings.dead), write: write_dead },
+    SettingRow { word: "max", arguments: "count", summary: "reserve at most this many jobs at a time", read: |value, settings| put(positive(value), &mut settings.max), write: |settings, text| push_positive(text, settings.max) },
+    SettingRow { word: "rate", arguments: "count/seconds", summary: "reserve at most this many jobs in this many seconds", read: |value, settings| put(rate(value).map(Some), &mut settings.rate), write: write_rate },
+    SettingRow { word: "limit", arguments: "count[:normal:low]", summary: "refuse puts while the tube has this many jobs, not counting buried ones", read: |value, settings| put(limits(value), &mut settings.most), write: write_limits },
 ];
 
 /// Sets a field to the value, if there is one.

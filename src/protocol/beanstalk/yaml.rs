@@ -17,7 +17,7 @@ use crate::engine::{
 use crate::protocol::text::{push_number, push_quoted, push_tube_name, whole_number};
 use crate::protocol::Output;
 
-/// A body under construction.
+/// A body that is under construction.
 struct Yaml(Vec<u8>);
 
 impl Yaml {

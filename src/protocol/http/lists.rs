@@ -16,7 +16,7 @@ use crate::protocol::text::has_part;
 use crate::protocol::{self, Context, Output};
 use crate::shared::json::Members;
 
-/// A list under construction.
+/// A list that is under construction.
 #[derive(Debug, Default)]
 pub struct JsonList {
     text: Output,

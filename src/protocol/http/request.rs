@@ -126,7 +126,7 @@ enum Stage {
     Introduced(Box<Introduced>),
     /// In the body of a refused request, before its last bytes.
     Refused(u64),
-    /// Further input is ignored.
+    /// At the end: further input is ignored.
     Over,
 }
 

@@ -58,7 +58,7 @@ const MAX_FLAGS: usize = 64;
 /// The words of a line after the command's name.
 #[derive(Debug, Default)]
 pub struct Line<'a> {
-    /// The first arguments.
+    /// The arguments, up to `KEPT_ARGUMENTS` of them.
     pub arguments: Vec<&'a [u8]>,
     count: usize,
     /// The text after the first word.
