@@ -72,7 +72,7 @@ struct Import {
     ended: u64,
     /// The keys of data that the server could not store, and how often.
     lost: BTreeMap<&'static str, u64>,
-    /// Whether the server can reserve a job by its ID, if that is known.
+    /// `true` if the server can reserve a job by its ID; `None` if that is not known yet.
     can_bury: Option<bool>,
     /// The data that the server can store, if that is known.
     abilities: Option<Abilities>,

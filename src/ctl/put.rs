@@ -19,7 +19,7 @@ use crate::shared::json;
 /// The number of refusals that are reported individually.
 const TOLD: u64 = 10;
 
-/// How the jobs are put, and their results.
+/// The arguments of the puts, and their results.
 #[derive(Default)]
 struct Put {
     pri: u32,
@@ -27,7 +27,7 @@ struct Put {
     ttr: u32,
     /// The tags, which the server must know, each preceded by a space.
     tags: String,
-    /// Whether IDs are printed, and as objects.
+    /// `None` if IDs are not printed; `Some(true)` prints them as objects.
     ids: Option<bool>,
     what: &'static str,
     done: u64,

@@ -91,8 +91,9 @@ impl TlsFiles {
     }
 }
 
-/// When the operating system probes a silent TCP peer, and when it closes the connection: after `idle + interval *
-/// count` seconds without an acknowledgment, whether the peer was silent or has not acknowledged replies.
+/// The settings of TCP keepalive: when the operating system probes a silent peer, and when it closes the connection,
+/// which is after `idle + interval * count` seconds without an acknowledgment, whether the peer was silent or has not
+/// acknowledged replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keepalive {
     /// Seconds of silence before the first probe, at most 32767. 0 disables probes.
@@ -142,11 +143,11 @@ pub struct Config {
     pub ends_when_drained: bool,
     /// The prefix of Gearman job handles; `None` means `H:` and the host name.
     pub handle_prefix: Option<String>,
-    /// How many times a Gearman job is tried in total if its workers disconnect, at least 1; `None` means no limit.
+    /// The maximum number of tries of a Gearman job whose workers disconnect, at least 1; `None` means no limit.
     pub job_retries: Option<u32>,
     /// The lease, in seconds, of jobs without a time to run, after which a job of a crashed worker is ready again.
     pub lease_limit: u32,
-    /// How many sleeping Gearman workers are woken for each job; 0 means all.
+    /// The number of sleeping Gearman workers woken for each job; 0 means all.
     pub worker_wakeup: u32,
     /// The port of addresses in `listen` that have none; 0 means any free port.
     pub port: u16,
@@ -195,7 +196,7 @@ pub struct Config {
     /// memory, at most once a second. `None` if the program does not need it.
     pub give_back: Option<fn()>,
     #[doc(hidden)]
-    /// A function that returns the resident memory of the process in bytes. If it is `max_memory` plus a margin,
+    /// A function that returns the resident memory of the process in bytes. If it exceeds `max_memory` plus a margin,
     /// requests for more memory are refused even if the account allows them. `None` if the process also contains other
     /// data than the server's.
     pub resident: Option<fn() -> u64>,

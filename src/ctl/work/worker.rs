@@ -26,7 +26,7 @@ pub struct Worker {
     place: usize,
     link: Option<Link>,
     done: u64,
-    /// Whether the server knows `fail`, if that is known.
+    /// `true` if the server knows `fail`; `None` if that is not known yet.
     knows_fail: Option<bool>,
 }
 
