@@ -15,6 +15,7 @@ mod connections;
 mod export;
 mod feed;
 mod figures;
+mod history;
 mod identity;
 mod import;
 mod input;

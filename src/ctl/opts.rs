@@ -24,6 +24,7 @@ pub static OF_TUBE: Flag = flag("t,tube", "TUBE", "select jobs of this tube inst
 pub static INTO_TUBE: Flag = flag("t,tube", "TUBE", "put all jobs into this tube", ());
 pub static JOB: Flag = flag("i,job", "ID", "show the statistics of this job; repeatable", ());
 pub static PRI: Flag = flag("p,pri", "PRI", "priority; 0 is the most urgent (default 1024)", ());
+pub static FAILED: Flag = flag("failed", "", "only jobs that failed or were buried", ());
 pub static NEW_PRI: Flag = flag("p,pri", "PRI", "new priority (default: unchanged)", ());
 pub static DELAY: Flag = flag("d,delay", "SECONDS", "delay before the job is ready (default 0)", ());
 pub static TTR: Flag = flag("r,ttr", "SECONDS", "time to run (default 60)", ());

@@ -41,7 +41,12 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 /// Formats the time after this many whole seconds and a fraction, for people.
 fn moment(left: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    date((now + Duration::from_secs(left)).as_nanos().div_ceil(1_000_000_000) as u64)
+}
+
+/// A moment in seconds since 1970, for people.
+pub fn date(seconds: u64) -> String {
     let mut text = Vec::new();
-    push_moment(&mut text, (now + Duration::from_secs(left)).as_nanos().div_ceil(1_000_000_000) as u64);
+    push_moment(&mut text, seconds);
     format!("{}Z", String::from_utf8_lossy(&text)).replace('T', " ")
 }

@@ -7,8 +7,8 @@ use super::opts::*;
 use super::out::Out;
 use super::problem::Problem;
 use super::{
-    backup, check, check_access, clear, cluster, connections, export, figures, import, jobs, list, moving, pausing,
-    put, reserve, schedules, tail, top, tube, wait, work,
+    backup, check, check_access, clear, cluster, connections, export, figures, history, import, jobs, list, moving,
+    pausing, put, reserve, schedules, tail, top, tube, wait, work,
 };
 
 const MANY: usize = usize::MAX;
@@ -24,7 +24,7 @@ const fn row(
 }
 
 #[rustfmt::skip]
-pub static SUBCOMMANDS: [Subcommand; 30] = [
+pub static SUBCOMMANDS: [Subcommand; 31] = [
     row(("stats", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &JOB], figures::stats, "show statistics of the server, of tubes or of jobs"),
     row(("tubes", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], figures::tubes, "list tubes in a table"),
     row(("top", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &INTERVAL, &SORT, &FILTER, &BATCH, &ROUNDS], top::run, "watch the server and its tubes; press ? for help"),
@@ -46,6 +46,7 @@ pub static SUBCOMMANDS: [Subcommand; 30] = [
     row(("list", "TUBE"), (OperandKind::Tube, 1, 1), &[&SERVER, &TIMEOUT, &JSON, &STATES, &FROM, &SHOWN], list::run, "list the jobs of a tube"),
     row(("connections", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON], connections::run, "list connections, their jobs and their progress"),
     row(("schedules", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], schedules::run, "list jobs that recur, and when they run next"),
+    row(("history", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON, &OF_TUBE, &FAILED, &SHOWN], history::run, "list the jobs that ended or were buried last"),
     row(("export", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &BINLOG], export::run, "write jobs to stdout as JSON lines"),
     row(("import", "[FILE...]"), (OperandKind::File, 0, MANY), &[&SERVER, &TIMEOUT, &INTO_TUBE, &SKIP], import::run, "put jobs written by export"),
     row(("work", "[TUBE...] -- COMMAND [ARG...]"), (OperandKind::Command, 0, MANY), &[&SERVER, &TIMEOUT, &JOBS, &ONCE, &WAIT, &RETRIES, &BACKOFF, &MAX_TIME, &QUIET], work::run, "run a command for each job, with its body on stdin"),

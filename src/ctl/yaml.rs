@@ -7,7 +7,7 @@ use crate::protocol::text;
 use crate::shared::json::Members;
 
 /// Keys whose values are texts, even if they look like numbers.
-const TEXTS: [&str; 12] = [
+const TEXTS: [&str; 15] = [
     "version",
     "id",
     "hostname",
@@ -20,6 +20,9 @@ const TEXTS: [&str; 12] = [
     "user",
     "watches",
     "progress",
+    "reason",
+    "body",
+    "verdict",
 ];
 
 /// Keys whose values are names.

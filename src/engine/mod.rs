@@ -47,6 +47,7 @@ pub use data::latency::{Latency, TubeEvents, TubeTimes, TIMES_COST};
 pub use data::list::{Linked, Links, List};
 pub use data::name::Name;
 pub use data::operations::{Flush, LongCommand, MoveJobs, OpenOperation, MOST_OPEN};
+pub use data::past::{Past, PastJob, Point, Verdict, POINT_SECONDS};
 pub use data::recurrence::{Minutes, Recurrence, LONGEST_RECURRENCE};
 pub use data::schedules::{RunCount, Schedule, SCHEDULE_COST};
 pub use data::smallest::Smallest;
@@ -117,6 +118,8 @@ pub struct Limits {
     pub keys_per_tube: bool,
     /// Makes the hashes of names unpredictable to clients.
     pub hash_secret: u64,
+    /// The number of ended and buried jobs that are remembered; 0: no history.
+    pub history: usize,
 }
 
 impl Limits {
@@ -132,6 +135,7 @@ impl Limits {
         wakeups: 1,
         keys_per_tube: false,
         hash_secret: 0,
+        history: 0,
     };
 }
 
@@ -151,6 +155,7 @@ pub struct Engine {
     news: News,
     limits: Limits,
     job_times: JobTimes,
+    past: Past,
     /// Bytes of connection buffers, as last set by [`Engine::set_buffers`].
     buffers: u64,
     /// The system cannot provide more memory.
@@ -172,6 +177,7 @@ impl Engine {
             agenda: Agenda::new(),
             news: News::new(),
             job_times: JobTimes::default(),
+            past: Past::new(limits.history),
             buffers: 0,
             exhausted: false,
             draining: false,
@@ -202,10 +208,20 @@ impl Engine {
         self.clients.handle(client)
     }
 
-    /// Notes that a client has connected or given a command, for [`ClientStats`].
+    /// Notes that a client has connected or given a command, for [`ClientStats`], and that time has passed, for the
+    /// history.
     #[inline]
     pub fn hear(&mut self, client: ClientId, now: Time) {
         self.clients.hear(client, now);
+        self.past.now = now;
+        if now >= self.past.point_end {
+            self.past.begin_point(now, self.store.counts.ready);
+        }
+    }
+
+    /// The jobs that ended last, and the chart of the last hour.
+    pub fn past(&self) -> &Past {
+        &self.past
     }
 
     /// Returns the client with this handle, unless it has disconnected.

@@ -13,6 +13,7 @@ mod connections;
 mod counters;
 mod dialogue;
 mod guard;
+mod history;
 #[cfg(test)]
 mod pieces;
 mod sorted;

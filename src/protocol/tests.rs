@@ -23,7 +23,7 @@ const MOST_TURNS: usize = 2000;
 const SIZE: usize = 8;
 
 /// The kinds of commands that take several turns.
-const KINDS: [&str; 37] = [
+const KINDS: [&str; 41] = [
     "guard",
     "kick",
     "list-tubes",
@@ -36,6 +36,7 @@ const KINDS: [&str; 37] = [
     "list-jobs",
     "list-keys",
     "list-connections",
+    "list-history",
     "progress",
     "move-tube",
     "stats-tube",
@@ -53,6 +54,9 @@ const KINDS: [&str; 37] = [
     "http tubes",
     "http sorted tubes",
     "http connections",
+    "http history",
+    "http schedules",
+    "http overview",
     "http tube",
     "http jobs",
     "http kick",
@@ -79,6 +83,7 @@ fn kind(begun: &Begun) -> &'static str {
             ListJobs(_) => "list-jobs",
             ListKeys(_) => "list-keys",
             ListConnections(_) => "list-connections",
+            ListHistory(..) => "list-history",
             Report(..) => "progress",
             MoveTube(_) => "move-tube",
             StatsTube(_) => "stats-tube",
@@ -103,6 +108,7 @@ fn kind(begun: &Begun) -> &'static str {
             http::Command::Server(_) => "http server",
             http::Command::List(list) => list.kind(),
             http::Command::Tube(_) => "http tube",
+            http::Command::Overview(_) => "http overview",
             http::Command::Kick(..) => "http kick",
             http::Command::Clear(_) => "http clear",
             http::Command::Move(_) => "http move",
@@ -157,7 +163,7 @@ impl World {
         let mut settings = ProtocolSettings::default();
         settings.http.admin = true;
         let mut world = World {
-            engine: Engine::new(Limits { few_watched: 0, wakeups: 0, ..Limits::NONE }),
+            engine: Engine::new(Limits { few_watched: 0, wakeups: 0, history: 100, ..Limits::NONE }),
             counters: CommandCounters::default(),
             registry: ClientRegistry::new(false),
             settings,

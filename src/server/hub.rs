@@ -28,7 +28,7 @@ use super::space::Claim;
 #[cfg(feature = "tls")]
 use super::tls::ServerConfig;
 use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};
-use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, LongCommand, Span, Time, FEW_WATCHED};
+use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, LongCommand, PastJob, Span, Time, FEW_WATCHED};
 use crate::protocol::workq::MAX_DATA;
 use crate::protocol::{tell, ClientRegistry, CommandCounters, Context, DecodeLimits, Output, Peers, Request, Wire};
 use crate::settings::config::Config;
@@ -37,6 +37,10 @@ use crate::shared::lock_order::{Mutex, ENGINE};
 /// Deadlines and unfinished work get one half of a turn's steps each and continue in the next turn, so that clients are
 /// served in between.
 const OTHERS: u64 = 2;
+
+/// The history may take one part in this many of the memory limit, and there is none with a smaller limit than this.
+const HISTORY_PART: usize = 16;
+const LEAST_FOR_HISTORY: u64 = 4 << 20;
 
 /// Minimum time between two ticks: when very many jobs fall due one after the other, each tick handles several of them,
 /// and a single deadline is still met on time.
@@ -126,6 +130,7 @@ impl Hub {
             wakeups: config.worker_wakeup,
             keys_per_tube: gate.is_some(),
             hash_secret: secret,
+            history: history_of(&config),
         };
         let mut core = Core::new(limits, config.protocols.exceptions);
         let fingerprints = core.engine.fingerprints();
@@ -372,6 +377,14 @@ impl Hub {
 impl Peers for Vec<Option<Arc<Outbox>>> {
     fn address(&self, client: ClientId) -> Option<String> {
         self.get(client.0 as usize)?.as_ref().map(|outbox| outbox.peer.to_string())
+    }
+}
+
+/// The number of jobs that the history may remember.
+fn history_of(config: &Config) -> usize {
+    match config.max_memory {
+        0..LEAST_FOR_HISTORY => 0,
+        most => config.history.min(most as usize / HISTORY_PART / size_of::<PastJob>()),
     }
 }
 

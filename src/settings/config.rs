@@ -210,6 +210,9 @@ pub struct Config {
     pub max_tubes: usize,
     /// The number of tubes that a client may watch. Each one takes time whenever the client waits for a job.
     pub max_watched: usize,
+    /// Ended and buried jobs that are remembered, for those who look at the queue; 0: none. They take 150 kB. They
+    /// never take more than a sixteenth of `max_memory`.
+    pub history: usize,
 }
 
 impl Default for Config {
@@ -258,6 +261,7 @@ impl Default for Config {
             slow: None,
             max_tubes: 1_000_000,
             max_watched: 100_000,
+            history: 1000,
         }
     }
 }

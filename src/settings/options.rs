@@ -76,7 +76,7 @@ pub struct Starter {
 type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 
 #[rustfmt::skip]
-pub const OPTIONS: [Flag<Apply>; 57] = [
+pub const OPTIONS: [Flag<Apply>; 58] = [
     flag("l,listen", "ADDR", "listen on ADDR[:PORT] or unix:PATH; repeatable (default 127.0.0.1)", listen),
     flag("p,port", "PORT", "TCP port; 0 means any free port (default 11300)", port),
     flag("port-file", "FILE", "write the TCP port to FILE when the server listens", |settings, text| { settings.starter.port_file = Some(PathBuf::from(text)); Ok(()) }),
@@ -96,6 +96,7 @@ pub const OPTIONS: [Flag<Apply>; 57] = [
     flag("max-output", "SIZE", "stop reading a client with SIZE bytes of unread replies (default 1M)", max_output),
     flag("max-tubes", "N", "tubes at a time (default 1000000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_tubes = n)),
     flag("max-watched", "N", "tubes that a client can watch (default 100000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_watched = n)),
+    flag("history", "N", "ended and buried jobs to remember; 0: none (default 1000)", |settings, text| count(text, 0, 1_000_000).map(|n| settings.config.history = n)),
     flag("idle-timeout", "SECONDS", "drop a client that is silent for SECONDS; 0: never (default 0)", |settings, text| seconds(text, 0, u32::MAX).map(|n| settings.config.idle_timeout = Some(n).filter(|n| *n > 0))),
     flag("keepalive-idle", "SECONDS", "probe a TCP peer after SECONDS of silence; 0: never (default 60)", |settings, text| seconds(text, 0, 32_767).map(|n| settings.config.keepalive.idle = n)),
     flag("keepalive-interval", "SECONDS", "seconds between probes (default 10)", |settings, text| seconds(text, 1, 32_767).map(|n| settings.config.keepalive.interval = n)),

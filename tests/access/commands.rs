@@ -15,7 +15,7 @@ pub const TUBE: &str = "t";
 pub const OTHER: &str = "o";
 
 /// The rights of each command, one of which is sufficient.
-const BEANSTALK: [(&str, &[&str]); 49] = [
+const BEANSTALK: [(&str, &[&str]); 50] = [
     ("put", &["put"]),
     ("peek", &["look"]),
     ("peek-ready", &["look"]),
@@ -57,6 +57,7 @@ const BEANSTALK: [(&str, &[&str]); 49] = [
     ("list-keys", &["look"]),
     ("limit-tube", &["admin"]),
     ("list-connections", &["look"]),
+    ("list-history", &["look"]),
     ("name", &["open"]),
     ("revoke", &["admin"]),
     ("set-tube", &["admin"]),

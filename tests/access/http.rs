@@ -15,7 +15,7 @@ use super::{digest, user, Guarded, Talk, OPERATOR};
 use crate::daemon::{run, Folder, PATIENCE};
 
 /// The rights of each path, one of which is sufficient.
-const ROWS: [(&str, &[&str]); 30] = [
+const ROWS: [(&str, &[&str]); 33] = [
     ("GET /", &["open"]),
     ("GET /healthz", &["open"]),
     ("GET /readyz", &["open"]),
@@ -36,6 +36,10 @@ const ROWS: [(&str, &[&str]); 30] = [
     // To a tube to which no client has a right.
     ("POST /api/tubes/{tube}/move", &[]),
     ("GET /api/connections", &["look"]),
+    ("GET /api/history", &["look"]),
+    // Look on every tube would be needed.
+    ("GET /api/overview", &[]),
+    ("GET /api/schedules", &["look"]),
     ("GET /api/failed", &["look"]),
     ("GET /api/tubes/{tube}/failed", &["look"]),
     ("POST /api/tubes/{tube}/failed/kick", &["admin"]),

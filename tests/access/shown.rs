@@ -37,6 +37,17 @@ fn tubes_and_their_jobs() {
 }
 
 #[test]
+fn the_history_of_these_tubes() {
+    let guarded = Guarded::start(&format!("me {} look:mail*", user()));
+    put(&guarded, &["mail", "secret"]);
+    let mut operator = guarded.operator();
+    assert_eq!((operator.ask("delete 1"), operator.ask("delete 2")), ("DELETED".to_owned(), "DELETED".to_owned()));
+    let list = guarded.connect("beanstalk").body("list-history");
+    assert!(list.contains("id: 1\n") && !list.contains("id: 2\n") && !list.contains("secret"), "{list}");
+    assert_eq!(operator.body("list-history").matches("verdict: deleted").count(), 2);
+}
+
+#[test]
 fn connections_that_have_to_do_with_these_tubes() {
     let guarded = Guarded::start(&format!("me {} look:mail* take:mail*", user()));
     let (mut own, mut other) = (guarded.operator(), guarded.operator());

@@ -6,7 +6,7 @@ use super::{user, Guarded};
 use crate::daemon::{command, run_command, Ended};
 
 /// A command line for each row of the table in beanpole-ctl(1). Job 1 is ready, 2 is buried.
-const LINES: [(&str, &[&str]); 23] = [
+const LINES: [(&str, &[&str]); 24] = [
     ("stats", &["t", "-i", "1"]),
     ("tubes", &[]),
     ("top", &["-b", "-n", "1"]),
@@ -26,6 +26,7 @@ const LINES: [(&str, &[&str]); 23] = [
     ("clear", &["t", "--yes"]),
     ("list", &["t"]),
     ("connections", &[]),
+    ("history", &["--failed"]),
     ("revoke", &["-p", "5", "1"]),
     ("export", &[]),
     ("import", &[]),

@@ -282,11 +282,11 @@ async function failures(page, queue, web) {
   const fail = (id, at) => 'reserve-job ' + id + '\r\nfail ' + id + ' 0 ' + reasons(at).length + '\r\n' + reasons(at) + '\r\n';
   await say(queue, ids.map(fail).join(''), 99);
   await page.locator('#to-failed').click();
-  const rows = () => page.locator('#groups tr').allTextContents();
+  const rows = () => page.locator('#rows tr').allTextContents();
   await page.locator('#filter').fill('th');
   await until(rows, ['exit status 1south30job ' + ids[32], MARKUP + 'north1job ' + ids[2], 'no routenorth2job ' + ids[1]]);
-  assert.strictEqual(await page.locator('#groups img').count(), 0, 'markup in a reason is text');
-  assert.ok(await page.locator('#tubes').isHidden());
+  assert.strictEqual(await page.locator('#rows img').count(), 0, 'markup in a reason is text');
+  assert.strictEqual(await page.locator('#to-failed').getAttribute('aria-current'), 'page');
   await picture(page, 'failed');
   await page.getByRole('link', { name: 'exit status 1' }).focus();
   await page.keyboard.press('Enter');
@@ -324,7 +324,7 @@ async function failures(page, queue, web) {
   await page.goBack();
   await until(async () => (await rows()).length, 1);
   await page.locator('#to-tubes').click();
-  await until(() => page.locator('#failed').isHidden(), true);
+  await until(() => page.locator('#to-tubes').getAttribute('aria-current'), 'page');
   await say(queue, 'flush-tube north\r\nflush-tube south\r\nflush-tube later\r\n', 3);
   await page.locator('#filter').fill('');
   assert.deepStrictEqual(dialogs.map((text) => text.split(' ')[0]), ['Move', 'Kick', 'Delete']);
@@ -332,6 +332,50 @@ async function failures(page, queue, web) {
 }
 
 /** A form gives a tube its settings. */
+/** A worker that hangs, a schedule that is late, and what has ended: each is found at a glance and by its own address. */
+async function views(page, web, queue) {
+  const cells = async (column) => (await page.locator('#rows tr > :nth-child(' + column + ')').allTextContents()).map((text) => text.trim());
+  await say(queue, 'put 0 0 600 4 tub:slow\r\nhang\r\nput 0 0 60 1 tub:slow idp:nightly every:1\r\nx\r\n', 2);
+  const worker = net.connect(queue, '127.0.0.1');
+  worker.write('name stuck\r\nwatch slow\r\nignore default\r\nreserve\r\ntouch 999999 1/2\r\n');
+  let told = '';
+  worker.on('data', (part) => { told += part; });
+  await until(async () => /RESERVED (\d+) 4\r\nhang\r\nNOT_FOUND/.test(told), true);
+  const [, id] = /RESERVED (\d+)/.exec(told);
+  worker.write('touch ' + id + ' 1/4\r\n');
+  await page.locator('#to-workers').click();
+  await until(async () => page.locator('#rows tr').filter({ hasText: 'stuck' }).allTextContents().then((all) => /^stuckworkingjob \d+ Revokeslow\d+s1\/4/.test(all[0])), true);
+  await until(async () => (await page.locator('#flags').textContent()).includes('longest running job'), true);
+  await picture(page, 'workers');
+  await page.locator('#heads button').filter({ hasText: 'silent' }).focus();
+  await page.keyboard.press('Enter');
+  await until(async () => page.locator('#heads th').filter({ hasText: 'silent' }).getAttribute('aria-sort'), 'descending');
+  await page.locator('#filter').fill('stuck');
+  await until(async () => (await cells(1)).join(), 'stuck');
+  page.once('dialog', (dialog) => dialog.accept());
+  await page.getByRole('button', { name: 'Revoke job ' + id }).click();
+  await until(() => page.locator('#note').textContent(), 'Revoked job ' + id + '.');
+  await until(async () => (await cells(2)).join(), 'idle');
+  await page.locator('#filter').fill('');
+  await page.locator('#to-schedules').click();
+  await until(async () => (await cells(1))[0], 'nightly');
+  await until(async () => /^missed \d+$/.test((await cells(5))[0]), true);
+  await picture(page, 'schedules');
+  await page.goto('http://127.0.0.1:' + web + '/#history');
+  await page.locator('#failures').check();
+  await until(async () => (await cells(1))[0], 'job ' + id);
+  await until(async () => (await cells(8))[0], 'revoked');
+  assert.deepStrictEqual([...new Set(await cells(4))].filter((verdict) => !['buried', 'failed'].includes(verdict)), []);
+  await picture(page, 'history');
+  await page.reload();
+  await until(() => page.locator('#to-history').getAttribute('aria-current'), 'page');
+  await until(async () => /nightly missed/.test(await page.locator('#flags').textContent()), true);
+  assert.strictEqual(await page.locator('#charts svg').count(), 3);
+  worker.destroy();
+  await say(queue, 'flush-tube slow\r\n', 1);
+  await page.locator('#to-tubes').click();
+}
+
 async function settings(page) {
   await page.getByRole('button', { name: 'zoo', exact: true }).click();
   await page.locator('#settings').fill('try:3:10 max:2');
@@ -350,6 +394,13 @@ async function forms(browser, web) {
       await until(async () => (await names(page)).includes('mail'), true);
       await isWithin(page, scheme + ' ' + width);
       await picture(page, scheme + '-' + width);
+      for (const view of ['workers', 'schedules', 'history', 'failed']) {
+        await page.locator('#to-' + view).click();
+        await until(async () => (await page.locator('#heads th').count()) > 3 && (await page.locator('#view').getAttribute('aria-label')).toLowerCase() === view, true);
+        await isWithin(page, view + ', ' + scheme + ' ' + width);
+        await picture(page, scheme + '-' + width + '-' + view);
+      }
+      await page.locator('#to-tubes').click();
       await page.getByRole('button', { name: 'mail', exact: true }).click();
       await page.locator('#peeks pre').first().waitFor();
       await page.locator('summary').last().click();
@@ -415,6 +466,7 @@ async function main() {
     await related(page, server.web, server.queue);
     await settings(page);
     await failures(page, server.queue, server.web);
+    await views(page, server.web, server.queue);
     await steer(page);
     assert.deepStrictEqual([strange, complaints], [[], []], 'requests to others, and complaints of the browser');
     await forms(browser, server.web);

@@ -285,6 +285,50 @@ fn connections_are_sorted_found_and_revoked() {
 }
 
 #[test]
+fn the_history_has_pages_and_the_last_hour_a_chart() {
+    let visited = serve(|config| config.history = 50);
+    let mut queue = speak(&visited);
+    let reason = "no such host\nand more";
+    for number in 1..=60 {
+        let tube = if number % 2 == 0 { "even" } else { "odd" };
+        assert_eq!(queue(&format!("put 0 0 60 1 tub:{tube}\r\nx")), format!("INSERTED {number}"));
+        queue(&format!("reserve-job {number}"));
+        visited.clock.advance(Duration::from_millis(1500));
+        match number % 3 {
+            0 => assert_eq!(queue(&format!("fail {number} 0 {}\r\n{reason}", reason.len())), "BURIED"),
+            _ => assert_eq!(queue(&format!("delete {number}")), "DELETED"),
+        }
+    }
+    let (mut seen, mut before) = (Vec::new(), String::new());
+    loop {
+        let page = visited.get(&format!("/api/history?limit=20{before}"));
+        seen.extend(page.split("\n{").skip(1).map(|it| value(it, "id").parse::<u64>().expect("a number")));
+        match value(&page, "next") {
+            "null" => break,
+            number => before = format!("&before={number}"),
+        }
+    }
+    assert_eq!(seen, (11..=60).rev().collect::<Vec<_>>());
+    let failed = visited.get("/api/history?tube=odd&failed=1&limit=1");
+    assert_eq!((value(&failed, "id"), value(&failed, "verdict"), value(&failed, "tries")), ("57", "\"buried\"", "1"));
+    // It is known to a millisecond.
+    assert!(["1.499", "1.500", "1.501"].iter().any(|ran| value(&failed, "ran").starts_with(ran)), "{failed}");
+    assert_eq!(value(&failed, "reason"), "\"no such host\\nand more\"");
+    assert_eq!(visited.get("/api/history?filter=none"), "{\"history\":[\n\n],\"next\":null}\n");
+    let chart = visited.get("/api/overview");
+    let sum = |key: &str| {
+        let (_, rest) = chart.split_once(&format!("\"{key}\":[")).expect("points");
+        let points = rest.split(']').next().expect("an end").split(',');
+        points.map(|point| point.parse::<u64>().expect("a number")).collect::<Vec<_>>()
+    };
+    assert_eq!((sum("done").len(), sum("done").iter().sum::<u64>(), sum("failed").iter().sum::<u64>()), (240, 40, 20));
+    assert_eq!(sum("failed").iter().filter(|count| **count > 0).count(), 7, "{chart}");
+    let none = serve(|config| config.history = 0);
+    assert!(none.get("/api/overview").contains("\"seconds\":15,\"ready\":[],\"done\":[],\"failed\":[]"));
+    assert_eq!(none.get("/api/history"), "{\"history\":[\n\n],\"next\":null}\n");
+}
+
+#[test]
 fn tubes_are_sorted_over_all_pages() {
     let visited = serve(|_| ());
     let mut client = visited.client();

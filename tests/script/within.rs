@@ -84,6 +84,7 @@ impl Within {
             largest_leased: MAX_DATA as usize,
             lease_limit: Span::from_secs(config.lease_limit.into()),
             wakeups: config.worker_wakeup,
+            history: if given.is_some() { 0 } else { config.history },
             ..Limits::NONE
         };
         let now = Time::from_nanos(2_000_000_000_000_000_000);

@@ -8,12 +8,14 @@ pub struct Account {
     pub jobs: u64,
     pub tubes: u64,
     pub watches: u64,
+    /// What is remembered of jobs that have ended.
+    pub history: u64,
     /// Connections outside the engine: unprocessed input and unsent output, as last reported by the server.
     pub buffers: u64,
 }
 
 impl Account {
     pub fn total(&self) -> u64 {
-        self.jobs + self.tubes + self.watches + self.buffers
+        self.jobs + self.tubes + self.watches + self.history + self.buffers
     }
 }

@@ -109,6 +109,14 @@ impl Details {
         }
     }
 
+    /// How often the job was reserved, at less cost than with all counts.
+    pub fn reserves(&self) -> u32 {
+        match &self.0 {
+            Form::Packed { counts, .. } => counts[Count::Reserves as usize].into(),
+            Form::Whole(whole) => whole.history.reserves,
+        }
+    }
+
     pub fn set_delay(&mut self, delay: Span) {
         self.change(|whole| whole.delay = delay);
     }

@@ -30,6 +30,7 @@ pub(super) mod list;
 pub(super) mod name;
 pub(super) mod operations;
 pub(super) mod origins;
+pub(super) mod past;
 pub(super) mod ready;
 pub(super) mod recurrence;
 pub(super) mod schedules;

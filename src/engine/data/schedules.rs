@@ -55,6 +55,8 @@ pub struct Schedule {
     /// The next schedule in the same bucket of the index.
     chain: u32,
     pub(in crate::engine) count: RunCount,
+    /// The number of runs without a copy since the last copy was put, or since the start.
+    pub(in crate::engine) missed: u32,
     /// Unique among the schedules of its tube, and the key of its copies.
     pub(in crate::engine) name: Name,
     /// The text of its recurrence, for [`Recurrence::parse`]. Most texts are short and take less memory than the parsed
@@ -140,6 +142,24 @@ impl Schedules {
         &mut self.store.get_mut(number).count
     }
 
+    /// Returns the schedule with this number, if it exists.
+    pub fn find_number(&self, number: u32) -> Option<&Schedule> {
+        self.store.find(number)
+    }
+
+    /// Returns a number above those of all schedules.
+    pub fn end(&self) -> u32 {
+        self.store.end()
+    }
+
+    /// Notes whether the schedule with this number put its copy when it was due.
+    pub fn note_run(&mut self, number: u32, is_put: bool) {
+        let schedule = self.store.get_mut(number);
+        schedule.missed = if is_put { 0 } else { schedule.missed.saturating_add(1) };
+        *(if is_put { &mut schedule.count.runs } else { &mut schedule.count.skipped }) += 1;
+        *(if is_put { &mut self.total.0 } else { &mut self.total.1 }) += 1;
+    }
+
     /// Returns the number of the schedule with this name and hash whose job `is_meant` accepts.
     pub fn find(&self, name: &Name, hash: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
         self.index.find(hash as usize, &self.store, |number| {
@@ -151,7 +171,8 @@ impl Schedules {
     /// Adds a schedule with the job in `slot`, and returns its number.
     pub fn insert(&mut self, slot: u32, name: Name, hash: u32, when: Name, tags: CopyTags) -> u32 {
         let tags = (tags != *CopyTags::NONE).then(|| Box::new(tags));
-        let schedule = Schedule { slot, hash, chain: NIL, count: RunCount::default(), name, when, tags };
+        let count = RunCount::default();
+        let schedule = Schedule { slot, hash, chain: NIL, count, missed: 0, name, when, tags };
         self.memory += schedule.cost();
         let number = self.store.insert(schedule);
         self.index.insert(number, &mut self.store);

@@ -123,6 +123,21 @@ impl Engine {
         Progress::Done
     }
 
+    /// Passes the jobs of all schedules from the number `from` on to `each`, in no useful order. `each` returns the
+    /// number of bytes that it wrote.
+    pub fn walk_schedules(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
+        while *from < self.store.schedules.end() {
+            if self.agenda.steps.are_used_up() {
+                return Progress::More;
+            }
+            let slot = self.store.schedules.find_number(*from).map(|schedule| schedule.slot);
+            let bytes = slot.map_or(0, |slot| each(self, &self.store.jobs.view(slot)));
+            *from += 1;
+            self.agenda.steps.take(LINE + bytes as u64 / 64);
+        }
+        Progress::Done
+    }
+
     /// Passes the names of all tubes in the order of listing to `each`, if they fit into this turn.
     pub fn walk_few_tubes(&mut self, mut each: impl FnMut(&[u8])) -> bool {
         if self.tubes.len() as u64 > self.agenda.steps.left() {

@@ -106,6 +106,8 @@ pub struct JobStats<'a> {
     pub fails: u8,
     /// The number of remaining tries, if its tags or its tube limit them.
     pub tries_left: Option<u8>,
+    /// Of a schedule: the number of runs without a copy since the last copy was put.
+    pub missed: u32,
     /// The origin of a dead letter.
     pub dead_from: Option<&'a [u8]>,
     /// The number of the connection that has it reserved; `None` for leases.
@@ -184,6 +186,10 @@ impl Engine {
             history: job.history(),
             fails: job.fails,
             tries_left: self.tries_left(&job),
+            missed: match job.state() {
+                State::Scheduled => self.store.schedules.get(job.holder).missed,
+                _ => 0,
+            },
             dead_from: self.dead_from(&job),
             holder: (job.state() == State::Reserved && !job.is_leased()).then(|| self.connection(ClientId(job.holder))),
             progress: self.progress(&job),

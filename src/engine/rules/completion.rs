@@ -17,6 +17,7 @@ use crate::engine::data::handle::ClientId;
 use crate::engine::data::job::{Cause, Job, JobId, JobView, Priority, State};
 use crate::engine::data::job_extras::{JobExtras, RareExtras};
 use crate::engine::data::job_options::CompletionPolicy;
+use crate::engine::data::past::Verdict;
 use crate::engine::data::steps::{telling, Progress, TELL};
 use crate::engine::data::time::{Span, Time};
 use crate::engine::log::change::{Change, MemberGone};
@@ -205,6 +206,9 @@ impl Engine {
     /// Finishes the job in `slot`, keeps its outcome, and notifies the clients that wait for it. The caller must log
     /// the change.
     pub(in crate::engine) fn keep_outcome(&mut self, slot: u32, done: bool, result: Body) {
+        if self.past.is_on() {
+            self.record_past(slot, if done { Verdict::Done } else { Verdict::Failed });
+        }
         self.transfer(slot, Cause::Finish);
         let number = self.extras_of(slot);
         let extras = self.store.extras.get_mut(number);
@@ -238,6 +242,9 @@ impl Engine {
     /// Buries the job in `slot` after all buried ones. The caller must log the change.
     pub(in crate::engine) fn set_aside(&mut self, slot: u32, cause: Cause, pri: Priority) {
         self.store.last_bury += 1;
+        if self.past.is_on() {
+            self.record_past(slot, Verdict::Buried);
+        }
         self.count_event(slot, |events| &mut events.buries);
         let place = Time::from_nanos(self.store.last_bury);
         self.transfer_with(slot, cause, |job| {
@@ -456,6 +463,9 @@ impl Engine {
 
     /// Removes the job in `slot` from everything. Clients that wait for its outcome receive this one.
     pub(in crate::engine) fn remove_job(&mut self, slot: u32, outcome: Outcome) {
+        if self.past.is_on() {
+            self.record_end(slot, &outcome);
+        }
         self.tell_outcome(slot, outcome);
         self.leave(slot);
         // Only a log needs the size.

@@ -20,6 +20,7 @@ impl Engine {
             jobs: self.store.memory(),
             tubes: self.tubes.memory(),
             watches: self.clients.memory(),
+            history: self.past.memory(),
             buffers: self.buffers + self.store.jobs.bodies.in_flight(),
         }
     }

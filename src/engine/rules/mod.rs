@@ -8,6 +8,7 @@ pub(super) mod dedup;
 pub(super) mod ended_keys;
 pub(super) mod failures;
 pub(super) mod groups;
+pub(super) mod history;
 pub(super) mod matching;
 pub(super) mod memory;
 pub(super) mod quotas;

@@ -69,8 +69,7 @@ impl Engine {
         self.agenda.steps.take(2 * MOVE + job.body.len() as u64 / COPIED);
         let options = self.store.schedules.get(number).copy_options();
         if self.has_live_copy(tube, &options.dedup_key, now)? {
-            self.store.schedules.count_mut(number).skipped += 1;
-            self.store.schedules.total.1 += 1;
+            self.store.schedules.note_run(number, false);
             self.set_next_run(slot, next);
             self.changed_by_itself(Change::Skip(slot));
             return Ok(Run::Skipped);
@@ -86,8 +85,7 @@ impl Engine {
             return Err(Refused::OutOfMemory);
         }
         let copy = self.take_in(tube, new, Some(options), now)?;
-        self.store.schedules.count_mut(number).runs += 1;
-        self.store.schedules.total.0 += 1;
+        self.store.schedules.note_run(number, true);
         self.set_next_run(slot, next);
         self.put_by_schedule(copy, slot);
         let id = self.store.jobs.get(copy).id;

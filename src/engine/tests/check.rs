@@ -301,7 +301,12 @@ impl Engine {
 
     fn check_sums(&self) {
         let mut counts = JobCounts::default();
-        let mut memory = Account { tubes: TUBE_COST, buffers: self.memory().buffers, ..Account::default() };
+        let mut memory = Account {
+            tubes: TUBE_COST,
+            history: self.past.counted(),
+            buffers: self.memory().buffers,
+            ..Account::default()
+        };
         for (_, job) in self.store.jobs.iter() {
             counts.add(job);
             memory.jobs += JOB_COST + job.body.len() as u64;

@@ -42,7 +42,7 @@ impl Model {
         let rules =
             self.extended.rules.values().map(|rules| RULES_COST + rules.settings.dead.map_or(0, str::len) as u64);
         let tubes = TUBE_COST + tubes + times + rules.sum::<u64>();
-        Account { jobs, tubes, watches, buffers: 0 }
+        Account { jobs, tubes, watches, history: 0, buffers: 0 }
     }
 
     pub fn stats(&self) -> Stats {
@@ -116,6 +116,7 @@ impl Model {
             history: job.history,
             fails: self.fails(id),
             tries_left: self.tries_left(id).filter(|_| state != State::Scheduled),
+            missed: self.extended.schedules.get(&id).map_or(0, |schedule| schedule.missed),
             dead_from: self.dead_from(id).map(str::as_bytes),
             holder: match job.place {
                 Place::Reserved { by, .. } => self.client(by).map(|client| client.connection),

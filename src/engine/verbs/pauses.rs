@@ -62,4 +62,9 @@ impl Engine {
         let tubes = self.tubes.paused.iter().map(|&number| self.tubes.get(number));
         tubes.filter_map(|tube| Some((&*tube.name, *tube.pause.as_deref()?)))
     }
+
+    /// The number of paused tubes.
+    pub fn paused_tubes(&self) -> usize {
+        self.tubes.paused.len()
+    }
 }

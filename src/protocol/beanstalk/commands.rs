@@ -13,6 +13,7 @@ use crate::engine::{
     FindOldest, FindReserved, Flush, IdPage, JobId, Kick, MoveJobs, ReserveMode, Span, State, LONGEST_REASON, MOST_TIES,
 };
 use crate::protocol::connections::ConnectionPage;
+use crate::protocol::history::HistoryWalk;
 use crate::protocol::text::{
     is_tube_name, name_run, next_word, number, number32, past, strtoul32, unquote_name, MAX_QUOTED_NAME,
 };
@@ -62,6 +63,7 @@ pub enum CommandName {
     ListJobs,
     ListKeys,
     ListConnections,
+    ListHistory,
     Name,
     Revoke,
     MoveJob,
@@ -136,7 +138,7 @@ const fn ours(extension: Extension, row: CommandRow) -> CommandRow {
 }
 
 #[rustfmt::skip]
-pub const COMMANDS: [CommandRow; 49] = [
+pub const COMMANDS: [CommandRow; 50] = [
     CommandRow { name: CommandName::Put, need: Need::PUT_USED, word: "put ", arguments: "<pri> <delay> <ttr> <bytes>", parse: None, summary: "put a job, whose body follows, into the used tube", extension: None },
     row(CommandName::Peek, Need::LOOK_JOB, "peek ", "<id>", |args, _| only_id(args).map(Command::Peek), "show a job"),
     row(CommandName::PeekReady, Need::LOOK_USED, "peek-ready", "", |args, _| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
@@ -165,6 +167,7 @@ pub const COMMANDS: [CommandRow; 49] = [
     ours(Extension::ListJobs, row(CommandName::ListJobs, Need::LOOK_NAMED, "list-jobs ", "<tube> <state> [<above>] [<count>]", list_jobs, "list ids of jobs of a tube")),
     ours(Extension::Export, row(CommandName::ListKeys, Need::LOOK_ANY, "list-keys", " [<from>]", list_keys, "list keys that outlive their jobs")),
     ours(Extension::Connections, row(CommandName::ListConnections, Need::LOOK_ANY, "list-connections", " [<above>] [<count>]", list_connections, "list connections, and what they do")),
+    ours(Extension::History, row(CommandName::ListHistory, Need::LOOK_ANY, "list-history", " [<below>] [<count>]", list_history, "list the jobs that ended or were buried last")),
     ours(Extension::Connections, row(CommandName::Name, Need::OPEN, "name ", "<tube>", |args, on| tube(args, on).filter(|name| name.len() <= MAX_CLIENT_NAME).map(Command::Name), "name the connection, for others to see")),
     ours(Extension::Revoke, row(CommandName::Revoke, Need::ADMIN_JOB, "revoke ", "<id> <pri>", revoke, "take a reserved job from its holder, and bury it")),
     ours(Extension::Move, row(CommandName::MoveJob, Need::ADMIN_JOB, "move-job ", "<id> <tube> <pri> <delay>", move_job, "put a job into another tube")),
@@ -381,6 +384,14 @@ fn list_connections(args: &[u8], _: Extensions) -> Option<Command> {
     let limit = if args.is_empty() { BATCH } else { number32(args).and_then(last)? };
     let page = || ConnectionPage::new(above, limit as usize, PartialList::new(0).text);
     (1..=BATCH).contains(&limit).then(|| Command::from(Long::ListConnections(page().into())))
+}
+
+fn list_history(args: &[u8], _: Extensions) -> Option<Command> {
+    let (below, args) = if args.is_empty() { (u64::MAX, args) } else { spaced(args).and_then(number)? };
+    let limit = if args.is_empty() { BATCH } else { number32(args).and_then(last)? };
+    (1..=BATCH)
+        .contains(&limit)
+        .then(|| Command::from(Long::ListHistory(HistoryWalk::new(below, limit as usize, false), PartialList::new(0))))
 }
 
 fn revoke(args: &[u8], _: Extensions) -> Option<Command> {

@@ -125,9 +125,8 @@ pub fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mu
         };
         let stats =
             context.engine.client_at(handle).and_then(|client| context.engine.client_stats(client.0, context.now));
-        let bytes = stats.map_or(0, |it_stats| {
-            yaml::connection(&mut it.list, |show| connections.show(context.engine, &it_stats, show))
-        });
+        let bytes = stats
+            .map_or(0, |it_stats| yaml::object(&mut it.list, |show| connections.show(context.engine, &it_stats, show)));
         steps = steps.saturating_sub(1 + bytes as u64 / 64);
     }
     context.engine.take_steps(context.engine.steps().left() - steps);

@@ -34,10 +34,11 @@ pub enum Extension {
     Connections,
     Revoke,
     Progress,
+    History,
 }
 
 /// Each extension with its word and a description in one line.
-pub const EXTENSIONS: [(Extension, &str, &str); 28] = [
+pub const EXTENSIONS: [(Extension, &str, &str); 29] = [
     (Extension::Idp, "idp", "a tag of put: a key that no two jobs of a tube share"),
     (Extension::Tub, "tub", "a tag of put: the tube by its name"),
     (Extension::Try, "try", "a tag of put: a job that is lost or released too often is buried"),
@@ -70,6 +71,7 @@ pub const EXTENSIONS: [(Extension, &str, &str); 28] = [
     (Extension::Connections, "connections", "list-connections, name, and in stats-job, who else holds a job"),
     (Extension::Revoke, "revoke", "the command of that name: a reserved job is taken from its holder"),
     (Extension::Progress, "progress", "progress of a job in touch and stats-job"),
+    (Extension::History, "history", "list-history: the jobs that ended or were buried last"),
 ];
 
 /// A set of extensions, such as those that a server offers.

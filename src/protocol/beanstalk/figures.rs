@@ -75,7 +75,7 @@ use FigureValue::{Micros, Number, Text, Truth, Word};
 /// The figures of the server. Clients require the keys of the binlog even without one. Extensions follow the other
 /// keys, and the counts of extended commands come last; see [`extended_counts`].
 #[rustfmt::skip]
-pub const SERVER_FIGURES: [Figure<OfServer>; 68] = [
+pub const SERVER_FIGURES: [Figure<OfServer>; 69] = [
     row("current-jobs-urgent", |it| Number(it.stats.jobs.urgent)),
     row("current-jobs-ready", |it| Number(it.stats.jobs.ready)),
     row("current-jobs-reserved", |it| Number(it.stats.jobs.reserved)),
@@ -140,6 +140,7 @@ pub const SERVER_FIGURES: [Figure<OfServer>; 68] = [
     row("memory-jobs", |it| Number(it.stats.memory.jobs)),
     row("memory-tubes", |it| Number(it.stats.memory.tubes)),
     row("memory-watches", |it| Number(it.stats.memory.watches)),
+    row("memory-history", |it| Number(it.stats.memory.history)),
     row("memory-buffers", |it| Number(it.stats.memory.buffers)),
     row("failed-auths", |it| Number(it.usage.failed_auths)),
     row("dropped-connections", |it| Number(it.usage.dropped_connections)),

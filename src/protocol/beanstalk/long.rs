@@ -10,6 +10,7 @@ use crate::engine::{
 };
 use crate::protocol::connections::ConnectionPage;
 use crate::protocol::guard::Subject;
+use crate::protocol::history::HistoryWalk;
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{Context, Output};
 
@@ -25,6 +26,7 @@ pub enum Long {
     ListTubesWatched(PartialList),
     ListKeys(PartialList),
     ListConnections(Box<ConnectionPage>),
+    ListHistory(HistoryWalk, PartialList),
     /// A progress report about a job, for the clients that wait for its outcome.
     Report(JobId, Arc<Report>),
     DeleteBatch {
@@ -100,6 +102,7 @@ impl Long {
         match self {
             Long::ListTubes(Some(list)) => list.text.footprint(),
             Long::StatsTubes(list) | Long::ListTubesWatched(list) | Long::ListKeys(list) => list.text.footprint(),
+            Long::ListHistory(_, list) => list.text.footprint(),
             Long::DeleteBatch { ids, .. } => size_of_val(&**ids) as u64,
             Long::Flush(flush) => flush.footprint(),
             Long::ListJobs(page) => page.footprint(),

@@ -13,9 +13,10 @@ use super::request::Request;
 use super::{extended, reply, yaml};
 use crate::access::{Denied, Digest};
 use crate::engine::{
-    Engine, Event, JobId, JobView, Name, NewBody, NewJob, Progress, Refused, Report, Reserve, Span, State, Tagged,
-    Tags, TouchAll,
+    Engine, Event, JobId, JobView, Name, NewBody, NewJob, PastJob, Progress, Refused, Report, Reserve, Span, State,
+    Tagged, Tags, TouchAll,
 };
+use crate::protocol::history::{self, HistoryWalk};
 use crate::protocol::{self, Context, Flow, Output};
 
 /// Executes one request and appends its reply, unless the client starts to wait for it.
@@ -175,6 +176,7 @@ fn go_on(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress {
             list.send(progress, context, out)
         }
         Long::ListKeys(list) => extended::list_keys(list, context, out),
+        Long::ListHistory(walk, list) => list_history(walk, list, context, out),
         Long::ListConnections(page) => extended::list_connections(page, context, out),
         Long::Report(id, report) => engine.report_on(client, *id, report, now),
         Long::DeleteBatch { ids, at, deleted } => extended::delete_batch(ids, at, deleted, context, out),
@@ -246,6 +248,17 @@ fn stats_tubes(list: &mut PartialList, context: &mut Context, out: &mut Output) 
         true => yaml::tube_item(&mut list.text, tube),
         false => 0,
     });
+    list.send(progress, context, out)
+}
+
+fn list_history(walk: &mut HistoryWalk, list: &mut PartialList, context: &mut Context, out: &mut Output) -> Progress {
+    let access = &context.access;
+    let mut steps = context.engine.steps();
+    let sees = |job: &PastJob| protocol::sees(access, &job.tube);
+    let progress = walk.go_on(context.engine.past(), &mut steps, sees, |number, job| {
+        yaml::object(&mut list.text, |mut show| history::show(number, job, &mut show))
+    });
+    context.engine.take_steps(context.engine.steps().left() - steps.left());
     list.send(progress, context, out)
 }
 

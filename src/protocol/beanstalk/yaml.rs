@@ -110,8 +110,8 @@ pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8
     yaml.0
 }
 
-/// Adds a connection, which `fill` shows, to the reply to `list-connections`. Returns the number of bytes added.
-pub fn connection(list: &mut Output, fill: impl FnOnce(&mut dyn FnMut(&'static str, FigureValue))) -> usize {
+/// Adds an object, which `fill` shows, to a list, and returns the number of bytes added.
+pub fn object(list: &mut Output, fill: impl FnOnce(&mut dyn FnMut(&'static str, FigureValue))) -> usize {
     let mut lines = Yaml::new(512);
     fill(&mut |key, mark| lines.figure(key, mark));
     push_item(list, &lines.0)
@@ -150,6 +150,7 @@ fn job_marks(
         }
     };
     schedule_marks(options, show);
+    positive("missed", job.missed.into(), show);
     if let Some(options) = options {
         match options.dedup_key {
             StoredKey::Kept(name) => show("idempotency-key", Name(&name.text())),

@@ -8,9 +8,10 @@ use std::fmt::Debug;
 
 use super::objects::{figure, job_members, tube_members, tube_values, TubeValues, GLIMPSE};
 use super::reply::{not_found, HttpAnswer, Kind};
-use crate::engine::{ClientHandle, Engine, IdPage, JobId, JobView, Progress, State};
+use crate::engine::{ClientHandle, Engine, IdPage, JobId, JobView, PastJob, Progress, State};
 use crate::protocol::beanstalk::TUBE_FIGURES;
 use crate::protocol::connections::{offer_connections, Connections, CONNECTION_FIGURES};
+use crate::protocol::history::{self, HistoryWalk};
 use crate::protocol::sorted::{Order, SortedPage};
 use crate::protocol::text::has_part;
 use crate::protocol::{self, Context, Output};
@@ -241,6 +242,90 @@ impl Listed for ClientHandle {
         stats.map_or(0, |stats| {
             list.add(|members| connections.show(engine, &stats, |key, mark| figure(members, key, mark)))
         })
+    }
+}
+
+/// The figures by which schedules are sorted.
+const SCHEDULE_FIGURES: [&str; 4] = ["time-left", "runs", "skipped", "missed"];
+
+/// Returns the order of schedules with one of their figures and a direction.
+pub fn schedule_order(key: &[u8], direction: &[u8]) -> Option<Order> {
+    Order::read(Some(SCHEDULE_FIGURES.iter().position(|name| name.as_bytes() == key)?), direction)
+}
+
+/// Schedules, by the IDs of their jobs.
+impl Listed for JobId {
+    const NAME: &'static str = "schedules";
+    const KIND: &'static str = "http schedules";
+
+    fn look(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress {
+        let Context { engine, access, now, .. } = context;
+        let figure = page.order.figure;
+        engine.walk_schedules(from, |engine, job| {
+            let tube = engine.tube_of(job);
+            if !filter.admits(tube) || !protocol::sees(access, tube) {
+                return filter.cost(tube);
+            }
+            let count =
+                || engine.stored_options(job).and_then(|options| Some(options.schedule?.count)).unwrap_or_default();
+            let value = match figure {
+                Some(1) => count().runs.into(),
+                Some(2) => count().skipped.into(),
+                Some(3) => engine.job_stats(job.id(), *now).map_or(0, |stats| stats.missed.into()),
+                _ => job.due().nanos(),
+            };
+            page.offer(value, &job.id().0.to_be_bytes(), || job.id());
+            64
+        })
+    }
+
+    fn show(self, _: &[u8], context: &Context, list: &mut JsonList) -> usize {
+        let job = context.engine.job(self).filter(|job| job.state() == State::Scheduled);
+        job.map_or(0, |job| list.add(|members| job_members(members, context.engine, &job, GLIMPSE, context.now)))
+    }
+}
+
+/// A page of the history, the last job first.
+#[derive(Debug)]
+pub struct HistoryList {
+    walk: HistoryWalk,
+    /// The name of the only tube, if one is meant.
+    tube: Option<Box<[u8]>>,
+    filter: Filter,
+    list: JsonList,
+}
+
+impl HistoryList {
+    pub fn new(walk: HistoryWalk, tube: Option<Box<[u8]>>, filter: Filter) -> HistoryList {
+        HistoryList { walk, tube, filter, list: JsonList::default() }
+    }
+}
+
+impl PagedList for HistoryList {
+    fn kind(&self) -> &'static str {
+        "http history"
+    }
+
+    fn footprint(&self) -> u64 {
+        let tube = self.tube.as_ref().map_or(0, |tube| tube.len());
+        (size_of::<HistoryList>() + tube) as u64 + self.filter.footprint() + self.list.text.footprint()
+    }
+
+    fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+        let HistoryList { walk, tube, filter, list } = self;
+        let Context { engine, access, .. } = context;
+        let mut steps = engine.steps();
+        let is_meant = |job: &PastJob| tube.as_ref().is_none_or(|tube| **tube == *job.tube);
+        let wanted = |job: &PastJob| is_meant(job) && filter.admits(&job.tube) && protocol::sees(access, &job.tube);
+        let progress = walk.go_on(engine.past(), &mut steps, wanted, |number, job| {
+            list.add(|members| history::show(number, job, |key, mark| figure(members, key, mark)))
+        });
+        engine.take_steps(engine.steps().left() - steps.left());
+        if progress == Progress::More {
+            return None;
+        }
+        let next = walk.next(engine.past()).map_or("null".to_owned(), |number| number.to_string());
+        Some(std::mem::take(list).finish("history", &format!("\"next\":{next}")))
     }
 }
 

@@ -403,9 +403,15 @@ impl Samples<'_> {
 /// Steps for the age lines of a tube.
 const LINES: u64 = 4;
 
-fn memory(stats: &Stats) -> [(&'static str, u64); 4] {
+fn memory(stats: &Stats) -> [(&'static str, u64); 5] {
     let memory = &stats.memory;
-    [("jobs", memory.jobs), ("tubes", memory.tubes), ("watches", memory.watches), ("buffers", memory.buffers)]
+    [
+        ("jobs", memory.jobs),
+        ("tubes", memory.tubes),
+        ("watches", memory.watches),
+        ("history", memory.history),
+        ("buffers", memory.buffers),
+    ]
 }
 
 fn records(log: Option<LogFigures>) -> [(&'static str, u64); 2] {

@@ -4,7 +4,9 @@
 //! execute anything.
 
 use super::failed::{FailedGroup, FailedGroups, FailedJobs, Remedy, Sweep};
-use super::lists::{connection_order, tube_order, Filter, JobList, Listed, PagedList, SortedList, TubeList};
+use super::lists::{
+    connection_order, schedule_order, tube_order, Filter, HistoryList, JobList, Listed, PagedList, SortedList, TubeList,
+};
 use super::metrics::{Scrape, TubeChoice};
 use super::objects::TubeValues;
 use super::types::{Failure, Method};
@@ -14,6 +16,7 @@ use crate::engine::{
 };
 use crate::protocol::beanstalk::{read_settings, read_tags, tags_size, Tagging};
 use crate::protocol::guard::Subject;
+use crate::protocol::history::HistoryWalk;
 use crate::protocol::sorted::{Mark, Order, SortedPage};
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::text::{is_any_name, past, whole_number, MAX_QUOTED_NAME};
@@ -41,6 +44,8 @@ pub enum Command {
     /// The figures of the tube with this name, as a list.
     NamedTube(Box<[u8]>),
     Tube(FindOldest),
+    /// What the queue did in the last hour, and the ages of its oldest jobs.
+    Overview(FindOldest),
     /// The job with this ID, as a list.
     FindJob(JobId),
     /// The next job of a tube in this state.
@@ -96,7 +101,7 @@ impl Command {
             Move(moving) => return moving.footprint(),
             Clear(flush) => return flush.footprint(),
             Metrics(scrape) => return scrape.footprint(),
-            Tube(find) => return find.footprint(),
+            Tube(find) | Overview(find) => return find.footprint(),
             List(list) => return list.footprint(),
             Server(sums) => size_of_val(&**sums),
             NamedTube(tube) | Peek(tube, _) | Kick(tube, _) | Pause(tube, _) => tube.len(),
@@ -146,7 +151,7 @@ impl Command {
                 About::Tube(tube) => Subject::Tube(tube),
                 About::Job(id) => Subject::Job(Some(*id)),
             },
-            Page | Health | Ready | Server(_) | NamedTube(_) => Subject::Nothing,
+            Page | Health | Ready | Server(_) | NamedTube(_) | Overview(_) => Subject::Nothing,
         }
     }
 }
@@ -196,7 +201,7 @@ const fn row(
 }
 
 #[rustfmt::skip]
-pub const ROUTES: [Route; 30] = [
+pub const ROUTES: [Route; 33] = [
     row(("page", Method::Get, "/"), &[], Need::OPEN, "the page", |_| Ok(Command::Page)),
     row(("healthz", Method::Get, "/healthz"), &[], Need::OPEN, "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
     row(("readyz", Method::Get, "/readyz"), &[], Need::OPEN, "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
@@ -216,6 +221,9 @@ pub const ROUTES: [Route; 30] = [
     row(("clear", Method::Post, "/api/tubes/{tube}/clear"), &["state"], Need::ADMIN_NAMED, "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
     row(("move", Method::Post, "/api/tubes/{tube}/move"), &["to", "state", "count"], Need::ADMIN_NAMED, "put jobs of a tube into another one", move_jobs),
     row(("connections", Method::Get, "/api/connections"), &["sort", "order", "filter", "limit", "after"], Need::LOOK_ANY, "connections and what they do, a page at a time", connections),
+    row(("history", Method::Get, "/api/history"), &["tube", "filter", "failed", "limit", "before"], Need::LOOK_ANY, "the jobs that ended or were buried last, a page at a time", history),
+    row(("overview", Method::Get, "/api/overview"), &[], Need::LOOK_ALL, "what the whole queue did in the last hour, and what is wrong in it", |_| Ok(Command::Overview(FindOldest::default()))),
+    row(("schedules", Method::Get, "/api/schedules"), &["sort", "order", "filter", "limit", "after"], Need::LOOK_ANY, "schedules, a page at a time", schedules),
     row(("failed", Method::Get, "/api/failed"), &["filter"], Need::LOOK_ANY, "groups of failed jobs: the buried ones by tube and reason", |it| Ok(Command::List(Box::new(FailedGroups::new(Filter::new(it.query("filter").unwrap_or_default())))))),
     row(("failed-jobs", Method::Get, "/api/tubes/{tube}/failed"), &["reason", "limit", "before"], Need::LOOK_NAMED, "failed jobs of a tube, the newest failure first, a page at a time", failed_jobs),
     row(("kick-failed", Method::Post, "/api/tubes/{tube}/failed/kick"), &["reason", "reason-base64"], Need::ADMIN_NAMED, "make failed jobs of a tube ready, all or those with one reason", |it| sweep(it, Remedy::Kick)),
@@ -373,6 +381,23 @@ fn sorted<T: Listed + 'static>(it: &Arguments, order: Option<Order>) -> Result<C
     let limit = it.query_number("limit", 1000)?.clamp(1, 1000) as usize;
     let filter = Filter::new(it.query("filter").unwrap_or_default());
     Ok(Command::List(Box::new(SortedList::<T>::new(SortedPage::new(order, after, limit), filter))))
+}
+
+fn schedules(it: &mut Arguments) -> Result<Command, Failure> {
+    let (key, direction) = (it.query("sort").unwrap_or(b"time-left"), it.query("order").unwrap_or(b"asc"));
+    sorted::<JobId>(it, schedule_order(key, direction))
+}
+
+fn history(it: &mut Arguments) -> Result<Command, Failure> {
+    let failed = match it.query("failed").unwrap_or(b"0") {
+        b"0" | b"false" => false,
+        b"1" | b"true" | b"" => true,
+        _ => return Err(wrong("failed")),
+    };
+    let limit = it.query_number("limit", 100)?.clamp(1, 1000) as usize;
+    let walk = HistoryWalk::new(it.query_number("before", u64::MAX)?, limit, failed);
+    let filter = Filter::new(it.query("filter").unwrap_or_default());
+    Ok(Command::List(Box::new(HistoryList::new(walk, it.query("tube").map(Into::into), filter))))
 }
 
 fn connections(it: &mut Arguments) -> Result<Command, Failure> {

@@ -12,7 +12,10 @@ use super::routes::Command;
 use super::same_site;
 use super::types::{Failure, RequestHead};
 use crate::access::{ClientAccess, Right};
-use crate::engine::{FindOldest, JobId, NewJob, NotSet, Progress, Refused, State, Stats, Tagged, Tags, TubeSettings};
+use crate::engine::{
+    FindOldest, JobId, NewJob, NotSet, Point, Progress, Refused, State, Stats, Tagged, Tags, TubeSettings,
+    POINT_SECONDS,
+};
 use crate::protocol::beanstalk::{extended_counts, server_figures, QueueFigures, SETTINGS_OVERHEAD};
 use crate::protocol::{self, Context, Flow, Output, Wire};
 use crate::shared::json::Members;
@@ -93,6 +96,10 @@ fn carry_out(command: Command, context: &mut Context) -> Result<HttpAnswer, Comm
             Progress::More => return Err(Tube(find)),
             Progress::Done => tube(&find, context),
         },
+        Overview(mut find) => match context.engine.find_oldest(&mut find) {
+            Progress::More => return Err(Overview(find)),
+            Progress::Done => overview(&find, context),
+        },
         FindJob(id) => numbered_job(id, context),
         Peek(tube, state) => peek(&tube, state, context),
         Job(id) => job(id, context),
@@ -147,6 +154,23 @@ fn object(fill: impl FnOnce(&mut Members)) -> HttpAnswer {
     members.end();
     text.push(b'\n');
     Ok((Kind::Json, body))
+}
+
+/// The ages of the oldest jobs, and what the queue did in the last hour: the points of each figure, the oldest first.
+fn overview(find: &FindOldest, context: &Context) -> HttpAnswer {
+    const FIGURES: [(&str, fn(&Point) -> u64); 3] =
+        [("ready", |it| it.ready), ("done", |it| it.done), ("failed", |it| it.failed)];
+    object(|members| {
+        for (state, age) in ["ready", "delayed", "buried"].iter().zip(find.ages(context.now)) {
+            members.number(&format!("oldest-{state}-age"), age.secs());
+        }
+        members.number("paused-tubes", context.engine.paused_tubes() as u64);
+        members.number("seconds", POINT_SECONDS);
+        for (key, of) in FIGURES {
+            let numbers: Vec<String> = context.engine.past().points().map(|point| of(point).to_string()).collect();
+            members.raw(key, &format!("[{}]", numbers.join(",")));
+        }
+    })
 }
 
 fn tube(find: &FindOldest, context: &Context) -> HttpAnswer {

@@ -175,6 +175,14 @@ pub const ROWS: &[Row] = &[
         },
         &["OK "],
     ),
+    row(
+        "list-history",
+        |world| {
+            world.bury_ready();
+            bytes("list-history\r\n")
+        },
+        &["OK "],
+    ),
     row("list-connections", |_| bytes("list-connections 0 100\r\n"), &["OK "]),
     row(
         "touch with progress",
@@ -410,6 +418,14 @@ pub const ROWS: &[Row] = &[
             world.http("GET /api/tubes/t", "")
         },
         &["HTTP/1.1 200", "HTTP/1.1 404"],
+    ),
+    row(
+        "GET history",
+        |world| {
+            world.bury_ready();
+            world.http("GET /api/history?failed=1", "")
+        },
+        &["HTTP/1.1 200"],
     ),
     row("GET connections", |world| world.http("GET /api/connections?sort=job-age", ""), &["HTTP/1.1 200"]),
     row("GET jobs", |world| world.http("GET /api/tubes/t/jobs", ""), &["HTTP/1.1 200", "HTTP/1.1 404"]),

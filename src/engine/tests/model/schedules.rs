@@ -15,6 +15,8 @@ pub struct Schedule {
     pub retry: Option<Time>,
     pub runs: u32,
     pub skipped: u32,
+    /// Skipped since the last copy.
+    pub missed: u32,
 }
 
 impl Schedule {
@@ -66,7 +68,8 @@ impl Model {
             self.job(*id).is_some_and(|job| job.tube == tube) && name == key
         };
         let known = self.extended.schedules.keys().copied().find(same);
-        let schedule = Schedule { tags: JobTags { every: None, ..tags }, every, retry: None, runs: 0, skipped: 0 };
+        let schedule =
+            Schedule { tags: JobTags { every: None, ..tags }, every, retry: None, runs: 0, skipped: 0, missed: 0 };
         let (id, due, counts) = match known {
             None => {
                 self.last_id += 1;
@@ -98,14 +101,16 @@ impl Model {
         let tags = self.extended.schedules[&id].tags.clone();
         let (key, _) = tags.key.expect("a name");
         if self.keyed(job.tube, key).is_some() || self.ended_key(job.tube, key, now).is_some() {
-            self.extended.schedules.get_mut(&id).expect("a schedule").skipped += 1;
+            let schedule = self.extended.schedules.get_mut(&id).expect("a schedule");
+            (schedule.skipped, schedule.missed) = (schedule.skipped + 1, schedule.missed + 1);
             self.set_due(id, next);
             return Ok(false);
         }
         self.tidy_groups();
         let copy = self.take_in(job.tube, (job.pri, Span::ZERO, job.ttr), job.body, now)?;
         self.extended.tags.insert(copy, JobTags { tube: None, ..tags });
-        self.extended.schedules.get_mut(&id).expect("a schedule").runs += 1;
+        let schedule = self.extended.schedules.get_mut(&id).expect("a schedule");
+        (schedule.runs, schedule.missed) = (schedule.runs + 1, 0);
         self.set_due(id, next);
         self.date(copy, now);
         self.tie(copy);
@@ -147,6 +152,7 @@ impl Model {
             let latest = now + delay.max(Span::from_secs(self.extended.schedules[&id].every.into()));
             let due = self.next_run(id).expect("a schedule").min(latest);
             self.set_due(id, due);
+            self.extended.schedules.get_mut(&id).expect("a schedule").missed = 0;
         }
     }
 

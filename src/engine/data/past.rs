@@ -1,0 +1,286 @@
+//! What has happened: the jobs that ended or were buried last, and what the queue did in the last hour.
+//!
+//! Owns both, in memory only. Must not decide what is recorded.
+
+use std::sync::Arc;
+
+use super::job::JobId;
+use super::time::{Span, Time};
+
+/// How a job ended, or that it was set aside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Verdict {
+    Done,
+    Failed,
+    Buried,
+    /// Nobody did it: it was deleted, or its time to live ended.
+    #[default]
+    Deleted,
+}
+
+impl Verdict {
+    /// The word for it, as replies have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Done => "done",
+            Verdict::Failed => "failed",
+            Verdict::Buried => "buried",
+            Verdict::Deleted => "deleted",
+        }
+    }
+
+    pub fn is_failure(self) -> bool {
+        matches!(self, Verdict::Failed | Verdict::Buried)
+    }
+}
+
+/// Bytes of a body, and of the reason of a failure, that are kept.
+const SHOWN: usize = 64;
+const KEPT_REASON: usize = 256;
+
+/// A job that has ended or was buried.
+#[derive(Debug)]
+pub struct PastJob {
+    pub id: JobId,
+    pub tube: Arc<[u8]>,
+    /// When it was put, and when it ended.
+    pub created: Time,
+    pub ended: Time,
+    /// How long its last worker had it; zero if none did.
+    pub ran: Span,
+    pub tries: u32,
+    /// The length of its whole body.
+    pub size: u32,
+    pub verdict: Verdict,
+    pub start: [u8; SHOWN],
+    pub reason: Option<Box<[u8]>>,
+}
+
+impl Default for PastJob {
+    fn default() -> PastJob {
+        PastJob {
+            id: JobId(0),
+            tube: Arc::default(),
+            created: Time::default(),
+            ended: Time::default(),
+            ran: Span::ZERO,
+            tries: 0,
+            size: 0,
+            verdict: Verdict::default(),
+            start: [0; SHOWN],
+            reason: None,
+        }
+    }
+}
+
+impl PastJob {
+    /// Keeps the beginning of a body.
+    #[inline]
+    pub fn set_body(&mut self, body: &[u8]) {
+        self.size = body.len() as u32;
+        match body.first_chunk() {
+            // A copy of a fixed length takes a few instructions.
+            Some(start) => self.start = *start,
+            None => self.start[..body.len()].copy_from_slice(body),
+        }
+    }
+
+    /// The first bytes of its body.
+    pub fn start(&self) -> &[u8] {
+        &self.start[..SHOWN.min(self.size as usize)]
+    }
+
+    /// How long it waited for its last worker, or until it ended if it never had one.
+    pub fn waited(&self) -> Span {
+        Span::from_nanos(self.ended.since(self.created).nanos().saturating_sub(self.ran.nanos()))
+    }
+}
+
+/// Points of the chart, and the seconds between two of them.
+pub const POINTS: usize = 240;
+pub const POINT_SECONDS: u64 = 15;
+
+/// A quarter of a minute of the whole queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Point {
+    /// Jobs that were ready at its beginning.
+    pub ready: u64,
+    /// Jobs that were done, and failed tries, during it.
+    pub done: u64,
+    pub failed: u64,
+}
+
+/// The ring of jobs, and the points of the chart.
+#[derive(Debug)]
+pub struct Past {
+    /// The maximum number of jobs; 0 for no history at all. All places exist from the start, so that nothing is
+    /// allocated later but the reasons of failures.
+    most: usize,
+    jobs: Vec<PastJob>,
+    /// The number of jobs that were recorded since the start.
+    count: u64,
+    /// The place of the next job.
+    next: usize,
+    /// What the account counts for all this.
+    memory: u64,
+    points: Vec<Point>,
+    /// The place of the current point.
+    point: usize,
+    /// The time of the last command, and the end of the current point.
+    pub(in crate::engine) now: Time,
+    pub(in crate::engine) point_end: Time,
+}
+
+impl Past {
+    /// Keeps so many jobs at most.
+    pub fn new(most: usize) -> Past {
+        let jobs: Vec<PastJob> = Vec::with_capacity(most);
+        let (points, point_end) = match most {
+            0 => (Vec::new(), Time::NEVER),
+            _ => (vec![Point::default(); POINTS], Time::default()),
+        };
+        let memory = (most * size_of::<PastJob>() + size_of_val(&*points)) as u64;
+        Past { most, jobs, count: 0, next: 0, memory, points, point: 0, now: Time::default(), point_end }
+    }
+
+    /// Returns `true` if there is a history.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.most > 0
+    }
+
+    /// Returns the bytes of account.
+    #[inline]
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// The place of one more job with this verdict: a new one, or that of the oldest job. The caller fills it in, but
+    /// for the reason, so that nothing is copied twice.
+    #[inline]
+    pub fn place(&mut self, verdict: Verdict) -> &mut PastJob {
+        self.count += 1;
+        let at = self.next;
+        self.next = if at + 1 >= self.most { 0 } else { at + 1 };
+        if let Some(point) = self.points.get_mut(self.point) {
+            point.done += u64::from(verdict == Verdict::Done);
+            point.failed += u64::from(verdict.is_failure());
+        }
+        if at == self.jobs.len() {
+            self.jobs.push(PastJob::default());
+        }
+        let place = &mut self.jobs[at];
+        place.verdict = verdict;
+        if let Some(reason) = place.reason.take() {
+            self.memory -= reason.len() as u64;
+        }
+        place
+    }
+
+    /// Gives the job that was added last its reason, of which a part is kept.
+    pub fn explain(&mut self, reason: &[u8]) {
+        let kept = &reason[..reason.len().min(KEPT_REASON)];
+        let last = self.next.checked_sub(1).unwrap_or(self.most - 1);
+        if let (Some(job), false) = (self.jobs.get_mut(last), kept.is_empty()) {
+            job.reason = Some(kept.into());
+            self.memory += kept.len() as u64;
+        }
+    }
+
+    fn count_point(&mut self, which: fn(&mut Point) -> &mut u64) {
+        if let Some(point) = self.points.get_mut(self.point) {
+            *which(point) += 1;
+        }
+    }
+
+    /// Counts a failed try of a job that goes on.
+    pub fn count_failure(&mut self) {
+        self.count_point(|point| &mut point.failed);
+    }
+
+    /// The numbers of the jobs that are kept: the first, and the one behind the last.
+    pub fn numbers(&self) -> (u64, u64) {
+        (self.count.saturating_sub(self.jobs.len() as u64), self.count)
+    }
+
+    /// The job with this number.
+    pub fn job(&self, number: u64) -> Option<&PastJob> {
+        let (first, end) = self.numbers();
+        let oldest = if self.jobs.len() < self.most { 0 } else { self.next as u64 };
+        let place = (number >= first && number < end).then(|| (oldest + number - first) % self.jobs.len() as u64)?;
+        self.jobs.get(place as usize)
+    }
+
+    /// Bytes of account, counted one by one; for checks.
+    #[cfg(any(test, feature = "test-support"))]
+    pub fn counted(&self) -> u64 {
+        let own = self.most * size_of::<PastJob>() + size_of_val(&*self.points);
+        own as u64
+            + self.jobs.iter().filter_map(|job| job.reason.as_ref()).map(|reason| reason.len() as u64).sum::<u64>()
+    }
+
+    /// Begins the point of this time, and those before that nobody has begun.
+    pub fn begin_point(&mut self, now: Time, ready: u64) {
+        const POINT: u64 = POINT_SECONDS * 1_000_000_000;
+        let missed = now.since(self.point_end).nanos() / POINT + 1;
+        for _ in 0..missed.min(POINTS as u64) {
+            self.point = (self.point + 1) % POINTS;
+            self.points[self.point] = Point { ready, ..Point::default() };
+        }
+        self.point_end = Time::from_nanos((now.nanos() / POINT + 1) * POINT);
+    }
+
+    /// The points of the last hour, the oldest one first; none without a history.
+    pub fn points(&self) -> impl Iterator<Item = &Point> {
+        let (newer, older) = self.points.split_at(self.points.len().min(self.point + 1));
+        older.iter().chain(newer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(past: &mut Past, id: u64, reason: &[u8]) {
+        let place = past.place(if reason.is_empty() { Verdict::Done } else { Verdict::Buried });
+        (place.id, place.ran) = (JobId(id), Span::from_nanos(4));
+        (place.created, place.ended) = (Time::from_nanos(5), Time::from_nanos(15));
+        place.set_body(b"xxx");
+        past.explain(reason);
+    }
+
+    #[test]
+    fn the_last_jobs_are_kept_and_their_memory_counted() {
+        let mut past = Past::new(10);
+        let before = past.memory();
+        for id in 1..=25 {
+            add(&mut past, id, if id % 2 == 0 { b"why" } else { b"" });
+            let (first, end) = past.numbers();
+            let ids: Vec<u64> = (first..end).map(|number| past.job(number).expect("a job").id.0).collect();
+            assert_eq!(ids, (id.saturating_sub(9).max(1)..=id).collect::<Vec<_>>());
+        }
+        assert!(past.job(14).is_none() && past.job(25).is_none());
+        assert_eq!(past.memory() - before, 5 * 3, "only reasons take more memory");
+        let shown = past.job(24).expect("a job");
+        assert_eq!((shown.start(), shown.waited()), (b"xxx".as_slice(), Span::from_nanos(6)));
+        assert_eq!(past.points().map(|point| point.done + point.failed).sum::<u64>(), 25);
+    }
+
+    #[test]
+    fn a_point_is_a_quarter_of_a_minute_and_240_are_kept() {
+        let at = |point: u64| Time::from_nanos((1_000_000 + point) * POINT_SECONDS * 1_000_000_000 + 7);
+        let mut past = Past::new(1);
+        past.begin_point(at(0), 5);
+        add(&mut past, 1, b"");
+        past.begin_point(at(2), 9);
+        add(&mut past, 2, b"why");
+        past.count_failure();
+        let all: Vec<Point> = past.points().copied().collect();
+        assert_eq!(all.len(), POINTS);
+        let point = |ready, done, failed| Point { ready, done, failed };
+        assert_eq!(all[POINTS - 3..], [point(5, 1, 0), point(9, 0, 0), point(9, 0, 2)]);
+        past.begin_point(at(1000), 1);
+        assert!(past.points().all(|it| *it == point(1, 0, 0)));
+        assert_eq!(Past::new(0).points().count(), 0);
+    }
+}
