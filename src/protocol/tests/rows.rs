@@ -427,6 +427,23 @@ pub const ROWS: &[Row] = &[
         },
         &["HTTP/1.1 200"],
     ),
+    row(
+        "GET schedules",
+        |world| {
+            let put = |number: usize| format!("put 0 0 10 1 tub:t idp:s{number} every:100\r\nx\r\n");
+            world.other(&(0..SIZE).map(put).collect::<String>());
+            world.http("GET /api/schedules?sort=missed&order=desc", "")
+        },
+        &["HTTP/1.1 200"],
+    ),
+    row(
+        "GET overview",
+        |world| {
+            world.take_ready();
+            world.http("GET /api/overview", "")
+        },
+        &["HTTP/1.1 200"],
+    ),
     row("GET connections", |world| world.http("GET /api/connections?sort=job-age", ""), &["HTTP/1.1 200"]),
     row("GET jobs", |world| world.http("GET /api/tubes/t/jobs", ""), &["HTTP/1.1 200", "HTTP/1.1 404"]),
     row(
