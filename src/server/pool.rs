@@ -669,7 +669,7 @@ mod tests {
     fn as_many_are_dropped_as_memory_asks_for_and_no_more() {
         let (mut thread, mut clients) = thread_with_clients(CLIENTS);
         // The clients request more than their sockets accept, and read none of it.
-        clients.iter_mut().for_each(|client| say(client, &b"stats\r\n".repeat(200)));
+        clients.iter_mut().for_each(|client| say(client, &b"stats\r\n".repeat(150)));
         while thread.round() {}
         let memory = thread.hub.memory().clone();
         let burdens = |thread: &PoolThread| {
@@ -707,7 +707,7 @@ mod tests {
     /// memory that one of them is too many.
     fn crowded_thread() -> (PoolThread, Vec<UnixStream>) {
         let (mut thread, mut clients) = thread_with_clients(10);
-        clients.iter_mut().for_each(|client| say(client, &b"stats\r\n".repeat(200)));
+        clients.iter_mut().for_each(|client| say(client, &b"stats\r\n".repeat(150)));
         while thread.round() {}
         let memory = thread.hub.memory();
         memory.charge(0, MAX / 4 - memory.waiting() + 1);
