@@ -24,32 +24,32 @@ use crate::shared::role::{Role, RoleBoard};
 /// Interval at which a server saves its position, and tidies up if etcd is nearly full.
 pub const SAVE: Duration = Duration::from_secs(2);
 
-/// Between two renewals of the lease in one way.
+/// The interval between two renewals of the lease over one connection.
 const PULSE: Duration = Duration::from_millis(300);
 
-/// Between two looks whether the lease is over.
+/// The interval between two checks of the lease.
 const WATCH: Duration = Duration::from_millis(20);
 
-/// How often an active server has etcd give back the space of purged entries.
+/// The interval at which an active server makes etcd return the space of purged entries.
 const TIDY: Duration = Duration::from_secs(300);
 
-/// What the other servers and operators know of this server.
+/// How other servers and operators know this server.
 pub struct Member {
     pub log: Arc<dyn SharedLog>,
     pub board: Arc<RoleBoard>,
     pub name: String,
-    /// Where clients find this server when it is active.
+    /// The address of this server for clients when it is active.
     pub address: String,
-    /// The same for each protocol: words that begin with a space.
+    /// The address for each protocol: words that begin with a space.
     pub services: String,
-    /// A random number that no other server has.
+    /// A random number that identifies this process.
     pub id: u64,
     /// This server has reported its state before.
     pub has_told: AtomicBool,
 }
 
 impl Member {
-    /// Reports to operators what this server does, and its last entry. If the report fails, nothing else changes.
+    /// Reports this server's role and its last entry to operators. A failure of the report changes nothing else.
     pub fn tell(&self, role: &str, entry: Seq) {
         let Member { name, address, id, board, .. } = self;
         let (time, lag, ahead) = (board.queue_time(), board.figures().lag().as_millis(), board.ahead());
@@ -65,7 +65,7 @@ impl Member {
         }
     }
 
-    /// Asks how much space the shared log has, and notes it.
+    /// Queries and records the space in the shared log.
     pub fn look_at_room(&self) -> io::Result<Room> {
         let room = self.log.room()?;
         self.board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
@@ -73,28 +73,28 @@ impl Member {
     }
 }
 
-/// What a server that has just become active needs.
+/// The parts of a server that has just become active.
 pub struct Active {
-    /// The binlog's folder, whose changes go into the shared log.
+    /// The binlog's directory, whose changes go into the shared log.
     pub storage: Arc<dyn Storage>,
-    /// Until when it may answer.
+    /// Until when the server may reply.
     pub lease: Arc<Lease>,
     path: PathBuf,
     state: Arc<ActiveState>,
 }
 
-/// What the threads of an active server share.
+/// The shared state of the threads of an active server.
 struct ActiveState {
     epoch: Epoch,
-    /// The number of the journal.
+    /// The identifier of the journal.
     journal: u64,
     member: Arc<Member>,
     lease: Arc<Lease>,
     shipper: Arc<Shipper>,
     ended: AtomicBool,
-    /// Somebody has asked for another server.
+    /// A switch to another server was requested.
     wanted: AtomicBool,
-    /// Held while operators are told the state: the last word is that of the end.
+    /// Held while the state is reported: the last report is that of the end.
     telling: Mutex<()>,
     /// A renewal of the lease failed, and none has succeeded since.
     troubled: AtomicBool,
@@ -126,24 +126,24 @@ impl Active {
         Ok(active)
     }
 
-    /// Which turn of an active server this is.
+    /// Returns the epoch of this server.
     pub fn epoch(&self) -> Epoch {
         self.state.epoch
     }
 
-    /// Where it tells of its part.
+    /// Returns the board on which the server reports its role.
     pub fn board(&self) -> &Arc<RoleBoard> {
         &self.state.member.board
     }
 
-    /// It begins to end in order.
+    /// Reports the beginning of a clean stop.
     pub fn note_closing(&self) {
         self.board().note(|figures| figures.role = Role::Closing);
     }
 
     /// Starts the threads that renew the lease, which may hang with the network.
     fn keep_lease(&self) -> io::Result<()> {
-        // As in the server, a wall clock that is set later moves nothing.
+        // As in the server, a later change of the wall clock has no effect.
         let (start, anchor) = (self.board().queue_time(), Instant::now());
         for way in 0..self.state.member.log.ways() {
             let state = self.state.clone();
@@ -152,8 +152,8 @@ impl Active {
         Ok(())
     }
 
-    /// Starts the other threads. `lost` is called when this server must not answer any more, by a thread that waits for
-    /// nothing; `wanted` when another server is to take its place.
+    /// Starts the other threads. `lost` is called when this server must not reply any more, by a thread that waits for
+    /// nothing; `wanted` when another server should take over.
     pub fn watch(&self, lost: impl Fn() + Send + 'static, wanted: impl Fn() + Send + 'static) -> io::Result<()> {
         let state = self.state.clone();
         spawn(
@@ -181,7 +181,7 @@ impl Active {
         spawn("journal-purge", Box::new(move || state.keep_small(&path)))
     }
 
-    /// Ends in order, after the server has stopped: another may take its place at once.
+    /// Stops cleanly, after the server has stopped: another one may take over at once.
     pub fn release(&self) -> io::Result<()> {
         let ActiveState { epoch, journal, member, shipper, ended, telling, .. } = &*self.state;
         let released = shipper.release();
@@ -195,7 +195,7 @@ impl Active {
     }
 }
 
-/// How far the shared log was looked through for entries to merge, and the bytes that had been written by then.
+/// How far the shared log was scanned for entries to merge, and the number of bytes written by then.
 struct Merging {
     end: Seq,
     bytes: u64,
@@ -206,7 +206,7 @@ impl ActiveState {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Renews the lease in one of the ways, again and again. The queue's time was `start` at the moment `anchor`.
+    /// Renews the lease over one connection, again and again. The queue's time was `start` at the time `anchor`.
     fn renew_lease(&self, way: usize, start: u64, anchor: Instant) {
         let ActiveState { epoch, member, lease, troubled, .. } = self;
         while !self.has_ended() && !lease.is_over() {
@@ -245,7 +245,7 @@ impl ActiveState {
         }
     }
 
-    /// Replaces small entries by larger ones, from those behind `merged` on, as soon as there are enough of them.
+    /// Replaces small entries with larger ones, starting after `merged`, as soon as there are enough of them.
     fn merge(&self, merged: &mut Merging) -> Result<(), Fail> {
         let (end, Some((writer, _))) = self.shipper.last() else { return Ok(()) };
         let (count, bytes) = (end.saturating_sub(merged.end), self.member.board.figures().bytes);
@@ -257,7 +257,7 @@ impl ActiveState {
         }
         while merged.end + RUN as u64 <= end {
             let (mut entries, _) = self.member.log.read(merged.end + 1, RUN).map_err(Fail::Unknown)?;
-            // Whoever appended the others still looks for them in their places.
+            // The writers of the others still look for them at their positions.
             entries.retain(|(seq, _)| *seq <= end);
             for run in merge(&entries, self.epoch, writer) {
                 self.member.log.merge(self.epoch, &run)?;
@@ -267,7 +267,7 @@ impl ActiveState {
         Ok(())
     }
 
-    /// Keeps the shared log small while this server is active, and tells how far it is.
+    /// Keeps the shared log small while this server is active, and reports its position.
     fn keep_small(&self, path: &Path) {
         // Entries before this one were purged.
         let mut purged = 0;
@@ -275,7 +275,7 @@ impl ActiveState {
         let mut tidied = Instant::now();
         // The entry that the position on disk names, and when it was saved.
         let mut noted = (0, Instant::now());
-        // The shared log could not be told to give space back.
+        // The shared log could not return space.
         let mut troubled = false;
         while !self.has_ended() {
             std::thread::sleep(SAVE / 4);
@@ -295,7 +295,7 @@ impl ActiveState {
             if oldest > purged && self.member.log.purge(oldest).is_ok() {
                 purged = oldest;
             }
-            // If it fails, it is done later; nobody waits for it.
+            // After a failure, it is tried again later; nothing waits for it.
             let _ = self.merge(&mut merged);
             let Ok(room) = self.member.look_at_room() else { continue };
             let is_tight = room.used > room.quota / 2;
@@ -306,7 +306,7 @@ impl ActiveState {
             match self.member.log.tidy_up() {
                 Ok(()) => troubled = false,
                 Err(error) if !std::mem::replace(&mut troubled, true) => {
-                    log::warn!("journal: etcd could not be told to give space back: {error}");
+                    log::warn!("journal: cannot compact or defragment etcd: {error}");
                 }
                 Err(_) => {}
             }

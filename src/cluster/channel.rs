@@ -1,13 +1,13 @@
 //! Connections to etcd servers, with TLS or without.
 //!
-//! Owns which of the two it is. Must not know HTTP.
+//! Owns the choice between them. Must not know HTTP.
 
 use std::io;
 use std::time::Duration;
 
 use crate::client::{connect_tcp, ClientTlsFiles, Transport};
 
-/// How long a connection may take to come about.
+/// The time limit of connecting.
 const CONNECT: Duration = Duration::from_millis(300);
 
 /// How connections to etcd are made.
@@ -19,19 +19,19 @@ pub enum Security {
 }
 
 impl Security {
-    /// Reads the files, if there are any; the error is one line.
+    /// Reads the files, if there are any. The error is one line.
     #[cfg(feature = "tls")]
     pub fn load(files: Option<&ClientTlsFiles>) -> Result<Security, String> {
         files.map_or(Ok(Security::Plain), |files| crate::client::ClientTls::load(files).map(Security::Tls))
     }
 
-    /// There is nothing to read: a location that needs files is refused where it is read.
+    /// There is nothing to read: a location that needs files is refused when it is parsed.
     #[cfg(not(feature = "tls"))]
     pub fn load(_: Option<&ClientTlsFiles>) -> Result<Security, String> {
         Ok(Security::Plain)
     }
 
-    /// Connects to a host and port; shaking hands may take until the time limit too.
+    /// Connects to a host and port. The time limit includes the handshake.
     pub fn connect(&self, endpoint: &str, limit: Duration) -> io::Result<Transport> {
         let stream = connect_tcp(endpoint, CONNECT.min(limit))?;
         match self {

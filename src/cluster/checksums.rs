@@ -15,7 +15,7 @@ use super::entry::Operation;
 /// Bytes read or hashed at a time.
 const CHUNK: usize = 64 * 1024;
 
-/// The checksum of the first `length` bytes of a file. All bytes behind them are zero.
+/// The checksum of the first `length` bytes of a file. All bytes after them are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Checksum {
     pub length: u64,
@@ -37,7 +37,7 @@ impl Checksum {
         *self = Checksum { length: place + last as u64 + 1, crc: hasher.finalize() };
     }
 
-    /// The checksum of a file up to `length`, or up to its end if that comes first.
+    /// Returns the checksum of a file up to `length`, or up to its end if that comes first.
     fn of(path: &Path, length: u64) -> io::Result<Checksum> {
         let (file, mut sum, mut place) = (File::open(path)?, Checksum::default(), 0);
         let mut bytes = vec![0; CHUNK];
@@ -63,7 +63,7 @@ pub struct Checksums {
 }
 
 impl Checksums {
-    /// The checksums of these files as they are on disk. Files that cannot be read have none.
+    /// Returns the checksums of these files on disk. Files that cannot be read have none.
     pub fn of<'a>(folder: &Path, names: impl Iterator<Item = &'a String>) -> Checksums {
         let sum = |name: &String| Some((name.clone(), Some(Checksum::of(&folder.join(name), u64::MAX).ok()?)));
         Checksums { files: names.filter_map(sum).collect() }
@@ -77,7 +77,7 @@ impl Checksums {
         self.files.get(name).copied().flatten()
     }
 
-    /// The number of bytes that the checksums cover.
+    /// Returns the number of bytes that the checksums cover.
     pub fn size(&self) -> u64 {
         self.files.values().flatten().map(|sum| sum.length).sum()
     }
@@ -111,14 +111,14 @@ impl Checksums {
         }
     }
 
-    /// Computes the checksums that are unknown. That of a file that cannot be read stays unknown.
+    /// Computes the unknown checksums. That of a file that cannot be read remains unknown.
     pub fn complete(&mut self, folder: &Path) {
         for (name, slot) in self.files.iter_mut().filter(|(_, slot)| slot.is_none()) {
             *slot = Checksum::of(&folder.join(name), u64::MAX).ok();
         }
     }
 
-    /// The first file that cannot be read or differs from its checksum.
+    /// Returns the first file that cannot be read or differs from its checksum.
     pub fn damaged(&mut self, folder: &Path) -> Option<String> {
         self.complete(folder);
         let is_intact = |name: &str, sum: &Option<Checksum>| {
@@ -143,7 +143,7 @@ mod tests {
         file.set_len(300_000).expect("a file");
         let mut sums = Checksums::default();
         sums.note(&Operation::Create("segment.1", 300_000));
-        // In order, with a gap, with zeros at the end, and only zeros; then in the middle, and behind that again.
+        // In order, with a gap, with zeros at the end, and only zeros; then in the middle, and after that again.
         let pieces: [(u64, &[u8]); 6] =
             [(0, b"head"), (4, b"more"), (200_000, b"gap\0\0"), (200_005, &[0; 9]), (2, b"middle"), (200_020, b"end")];
         for (place, bytes) in pieces {

@@ -1,7 +1,7 @@
-//! Whether all servers of a URL belong to one etcd cluster.
+//! Checks that all servers of a URL belong to one etcd cluster.
 //!
-//! Owns the identifier of that cluster, which each answer contains. Two clusters in one URL would mean two queues, each
-//! with an active server. Must not ask anything itself.
+//! Owns the identifier of that cluster, which each response contains. Two clusters in one URL would mean two queues,
+//! each with an active server. Must not send requests.
 
 use std::io;
 
@@ -14,9 +14,10 @@ pub struct ClusterId {
 
 #[derive(Default)]
 struct State {
-    /// The identifier that was seen first, and the server that sent it.
+    /// The first identifier, and the server that sent it.
     first: Option<(String, String)>,
-    /// Another server has sent another one. That ends only with the process, since nobody can tell which one is right.
+    /// Another server has sent a different identifier. This lasts until the process ends, because it is unknown which
+    /// one is right.
     problem: Option<String>,
 }
 
@@ -27,7 +28,7 @@ impl ClusterId {
         problem.map_or(Ok(()), |problem| Err(io::Error::new(io::ErrorKind::InvalidInput, problem)))
     }
 
-    /// Takes the identifier from the answer of a server. Returns `false` if the answer contains none, as errors do.
+    /// Reads the identifier from the response of a server. Returns `false` if the response contains none, as errors do.
     pub fn note(&self, endpoint: &str, answer: &[u8]) -> io::Result<bool> {
         let Some(id) = find(answer) else { return Ok(false) };
         let mut state = self.state.lock();
@@ -43,7 +44,7 @@ impl ClusterId {
     }
 }
 
-/// The identifier in the head of an answer, which precedes everything that clients have stored.
+/// Returns the identifier in the header of a response, which precedes everything that clients have stored.
 fn find(answer: &[u8]) -> Option<&str> {
     let text = answer.get(..answer.len().min(200))?;
     let text = text.utf8_chunks().next()?.valid();

@@ -1,8 +1,8 @@
 //! The form of an entry of the shared log: pure.
 //!
 //! Owns the bytes. An entry is a head (format, kind, epoch, the writer's random number, and the number of the entry
-//! among that writer's), what it holds, and a CRC-32 of both, little-endian. What it holds are operations on the files
-//! of a binlog.
+//! among that writer's), its contents, and a CRC-32 of both, little-endian. The contents are operations on the files of
+//! a binlog.
 
 use std::collections::BTreeMap;
 
@@ -15,31 +15,31 @@ const HEAD: usize = 2 + 3 * 8;
 
 const SUM: usize = 4;
 
-/// What an entry is for.
+/// The kind of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EntryKind {
     Operations = 1,
     /// A server has become the writer.
     Claim = 2,
-    /// The writer has ended in order: whoever wants may claim at once.
+    /// The writer has shut down cleanly: any server may claim at once.
     Release = 3,
-    /// Operations of a binlog that is being taken in, or the claim of the server that does so. If this is the last
-    /// entry, a part of the queue is missing, and only the server that has it may claim.
+    /// Operations of a binlog that is being imported, or the claim of the importing server. If this is the last entry,
+    /// a part of the queue is missing, and only the server that has it may claim.
     Import = 4,
-    /// Stands for several entries of one writer that follow each other, the last of which had this one's place and
-    /// head. Their number, in 8 bytes, precedes their operations.
+    /// Replaces several consecutive entries of one writer, the last of which had this one's position and head. Their
+    /// number, in 8 bytes, precedes their operations.
     Merged = 5,
 }
 
-/// Who made an entry, and what for.
+/// The writer and the kind of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
     pub kind: EntryKind,
-    /// The epoch that its writer was in; that before it for a claim.
+    /// The epoch of its writer; for a claim, the one before.
     pub epoch: u64,
-    /// A random number that no other writer has.
+    /// A random number that is unique to the writer.
     pub writer: u64,
-    /// Counts the writer's entries, so that it knows its own again.
+    /// Counts the writer's entries, so that it recognizes its own.
     pub number: u64,
 }
 
@@ -54,7 +54,7 @@ impl Head {
         bytes
     }
 
-    /// The head and the operations of an entry; none if it is damaged or of another format.
+    /// Returns the head and the operations of an entry, or `None` if it is damaged or of another format.
     pub fn open(entry: &[u8]) -> Option<(Head, &[u8])> {
         let (bytes, sum) = entry.split_at_checked(entry.len().checked_sub(SUM)?)?;
         if crc32fast::hash(bytes).to_le_bytes() != sum {
@@ -74,32 +74,32 @@ impl Head {
     }
 }
 
-/// What an intact entry holds.
+/// Returns the operations of an intact entry.
 pub fn operations(entry: &[u8]) -> &[u8] {
     &entry[HEAD..entry.len() - SUM]
 }
 
-/// The number of entries that one with this head stands for, and their operations.
+/// Returns the number of entries that one with this head replaces, and their operations.
 pub fn unfold<'a>(head: &Head, operations: &'a [u8]) -> (u64, &'a [u8]) {
     let count = operations.first_chunk().filter(|_| head.kind == EntryKind::Merged);
     count.map_or((1, operations), |count| (u64::from_le_bytes(*count), &operations[8..]))
 }
 
-/// What is done to a file of the binlog's folder.
+/// An operation on a file of the binlog's directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation<'a> {
-    /// It is made, of so many zero bytes; an older one of its name is gone.
+    /// Creates the file with this many zero bytes, and removes an older one with its name.
     Create(&'a str, u64),
-    /// Bytes are written at a place.
+    /// Writes bytes at an offset.
     Write(&'a str, u64, &'a [u8]),
-    /// It is cut to a length.
+    /// Truncates the file to a length.
     Truncate(&'a str, u64),
     Rename(&'a str, &'a str),
     Remove(&'a str),
 }
 
 impl<'a> Operation<'a> {
-    /// Appends the bytes of it: a letter, the name behind its length, a number, and bytes behind their length.
+    /// Appends the encoded operation: a letter, the name after its length, a number, and bytes after their length.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (letter, name, number, bytes): (u8, &str, u64, &[u8]) = match *self {
             Operation::Create(name, size) => (b'C', name, size, b""),
@@ -116,7 +116,7 @@ impl<'a> Operation<'a> {
         out.extend(bytes);
     }
 
-    /// Takes the first one off these bytes; none if it is none.
+    /// Splits the first operation off these bytes, or returns `None` if there is none.
     pub fn decode(bytes: &mut &'a [u8]) -> Option<Operation<'a>> {
         let letter = *take(bytes, 1)?.first()?;
         let length = u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?);
@@ -124,7 +124,8 @@ impl<'a> Operation<'a> {
         let number = u64::from_le_bytes(take(bytes, 8)?.try_into().ok()?);
         let length = u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?);
         let data = take(bytes, length as usize)?;
-        // A name is one of the folder, or of a folder in it for what is kept aside: never outside of it.
+        // A name belongs to the directory, or to a subdirectory for files that are set aside, but never to anything
+        // outside of it.
         let is_inside = |name: &str| !name.is_empty() && !name.starts_with('/') && !name.contains("..");
         if !is_inside(name) {
             return None;
@@ -146,12 +147,12 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// Whether a file of this name belongs to the log that machines share.
+/// Returns `true` if a file with this name belongs to the shared log.
 pub fn is_segment(name: &str) -> bool {
     name.starts_with("segment.") || name.starts_with("binlog.")
 }
 
-/// Follows which files there are, and in which entry each was made.
+/// Keeps track of the existing files, and of the entry that created each of them.
 pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], seq: Seq) {
     while let Some(operation) = Operation::decode(&mut operations) {
         match operation {
@@ -162,7 +163,7 @@ pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], 
                 created.remove(name);
             }
             Operation::Rename(name, to) => {
-                // What is kept aside stays with the machine that put it there.
+                // Files that are set aside stay on the machine that did so.
                 if let (Some(seq), false) = (created.remove(name), to.contains('/')) {
                     created.insert(to.to_owned(), seq);
                 }

@@ -1,11 +1,11 @@
-//! The shared log in etcd, by the HTTP gateway that each of its servers has.
+//! The shared log in etcd, through the HTTP gateway of each of its servers.
 //!
-//! Owns the keys and the transactions: an entry is a key of its own, made only while the epoch's key says what its
-//! writer believes and nobody has made it before. Reads go through etcd's quorum. Must not know what entries mean.
+//! Owns the keys and the transactions: an entry is a separate key, created only while the epoch's key has the value
+//! that the writer believes and the key does not exist. Reads need etcd's quorum. Must not know what entries mean.
 //!
 //! Below `beanpole/NAME/`: `log/` and 16 hexadecimal digits for each entry; `epoch`, the number of the last claim and
-//! its note; `beat`, which the writer changes while it lives; `wanted`, by which somebody asks for a switch; `nodes/`
-//! and a name, what each server tells of itself.
+//! its note; `beat`, which the writer changes while it lives; `wanted`, the request for a switch; `nodes/` and a name,
+//! the report of each server.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,57 +23,57 @@ use crate::client::ClientTlsFiles;
 use crate::shared::base64::encode;
 use crate::shared::json::{Document, Part};
 
-/// How long one request may take. A standby waits for longer than the lease of one that is cut off.
+/// The time limit of a request. A standby waits for longer than the lease of a server that is cut off.
 const TIMEOUT: Duration = Duration::from_millis(700);
 
-/// Servers by which the lease is renewed at a time: more than one are seldom slow together.
+/// The number of servers over which the lease is renewed at a time: several are seldom slow together.
 const WAYS: usize = 3;
 
-/// How long maintenance may take, which nobody waits for.
+/// The time limit of maintenance, for which nothing waits.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Entries deleted by one request. A request for many holds up all others in etcd, and with them the lease.
+/// The number of entries deleted by one request. A request for many delays all others in etcd, and with them the lease.
 const SLICE: u64 = 1000;
 
-/// Bytes that etcd keeps unless it is told otherwise.
+/// etcd's default quota in bytes.
 pub const QUOTA: u64 = 2 << 30;
 
 pub struct Etcd {
-    /// For appends, several of which may be under way at a time, and for reads. All begin with the same server, so that
-    /// appends mostly arrive in order.
+    /// Connections for appends, several of which may be in progress, and for reads. All start with the same server, so
+    /// that appends mostly arrive in order.
     gateways: Vec<Mutex<Gateway>>,
-    /// For what nobody waits for: never in the way of appends.
+    /// For requests that nothing waits for, so that they never delay appends.
     spare: Mutex<Gateway>,
     /// For maintenance, which takes long.
     slow: Mutex<Gateway>,
-    /// For the lease: an append that hangs must not hold it up, nor one server that does not answer.
+    /// For the lease: neither a hanging append nor a server that does not answer must delay it.
     pulses: Vec<Mutex<Gateway>>,
     prefix: String,
     quota: u64,
-    /// In how many places of the log the next read looks for entries; 0 if the last one reached the end.
+    /// In how many positions of the log the next read searches for entries; 0 if the last one reached the end.
     span: Mutex<u64>,
     /// No read has compared the clusters of the servers yet.
     is_new: AtomicBool,
 }
 
-/// Where the log is: `etcd://HOST[:PORT],...[/NAME]`, with `USER:PASSWORD@` before the hosts if need be, and `?` and
-/// what else there is to say behind it, with `&` between: `quota=BYTES`, and for TLS, which `etcds://` asks for,
-/// `ca=FILE`, `cert=FILE` and `key=FILE`.
+/// The location of the log: `etcd://HOST[:PORT],...[/NAME]`, optionally with `USER:PASSWORD@` before the hosts, and
+/// with parameters after `?`, separated by `&`: `quota=BYTES`, and for TLS, with `etcds://`, `ca=FILE`, `cert=FILE` and
+/// `key=FILE`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Location {
     /// Host and port of each server.
     pub endpoints: Vec<String>,
-    /// The name of the queue, so that several may share an etcd.
+    /// The name of the queue, so that several can share an etcd.
     pub name: String,
     pub login: Option<(String, String)>,
-    /// What etcd was told by `--quota-backend-bytes`.
+    /// The value of etcd's `--quota-backend-bytes`.
     pub quota: u64,
-    /// What TLS needs, if it is spoken.
+    /// The files for TLS, if it is used.
     pub files: Option<ClientTlsFiles>,
 }
 
 impl Location {
-    /// Reads it; the error is one line.
+    /// Parses a URL. The error is one line.
     pub fn parse(text: &str) -> Result<Location, String> {
         let shown = without_login(text);
         let wrong = || format!("invalid journal: {shown}; it must be etcd://HOST[:PORT],.../NAME");
@@ -128,7 +128,7 @@ impl Location {
     }
 }
 
-/// The URL as it may be shown, however malformed: without what could be a password.
+/// Returns the URL, however malformed, without anything that could be a password.
 fn without_login(text: &str) -> String {
     match text.rsplit_once('@') {
         Some((login, rest)) => {
@@ -140,7 +140,8 @@ fn without_login(text: &str) -> String {
 }
 
 impl Etcd {
-    /// The log at this place; nothing is asked yet. The error is one line: a file that TLS needs is not there.
+    /// Creates the log at this location, without sending a request. The error is one line: a file that TLS needs does
+    /// not exist.
     pub fn new(location: &Location) -> Result<Etcd, String> {
         let security = Security::load(location.files.as_ref())?;
         let cluster = Arc::<ClusterId>::default();
@@ -171,10 +172,10 @@ impl Etcd {
         self.key(&format!("log/{seq:016x}"))
     }
 
-    // A comparison is about the version of a key: the number of times that it was put since it did not exist. It holds
-    // if that equals what it names, or else 0: etcd's defaults make requests short.
+    // A comparison is about the version of a key: the number of puts since it did not exist. It holds if that equals
+    // the given value, or else 0: etcd's defaults make requests short.
 
-    /// The key of the epoch was put so often; that it was never put is epoch 0.
+    /// The key of the epoch was put this often; epoch 0 means never.
     fn is_epoch(&self, epoch: Epoch) -> String {
         format!(r#"{{"key":"{}","version":"{epoch}"}}"#, self.key("epoch"))
     }
@@ -184,7 +185,7 @@ impl Etcd {
     }
 
     fn is_there(&self, seq: Seq) -> String {
-        // Before the first entry there is nothing, and what was purged was there.
+        // Before the first entry, there is nothing, and purged entries existed.
         format!(r#"{{"key":"{}","result":"GREATER"}}"#, self.entry_key(seq))
     }
 
@@ -192,12 +193,12 @@ impl Etcd {
         format!(r#"{{"request_put":{{"key":"{key}","value":"{}"}}}}"#, encode(value))
     }
 
-    /// A way to etcd that nobody uses, or the first one.
+    /// Returns an unused connection to etcd, or the first one.
     fn any(&self) -> MutexGuard<'_, Gateway> {
         self.gateways.iter().find_map(Mutex::try_lock).unwrap_or_else(|| self.gateways[0].lock())
     }
 
-    /// Does the operations if all comparisons hold.
+    /// Executes the operations if all comparisons hold.
     fn transact(
         &self,
         mut by: MutexGuard<Gateway>,
@@ -209,27 +210,27 @@ impl Etcd {
         if answer.status != 200 {
             return Err(refusal(&answer.body));
         }
-        // What is left out is false.
+        // A missing value is false.
         let succeeded = Document::read(&answer.body).get("succeeded").is_true();
         Ok(succeeded.then_some(answer.body))
     }
 
-    /// Does the operations whatever there is; the answer to them.
+    /// Executes the operations unconditionally. Returns the response.
     fn carry_out(&self, by: MutexGuard<Gateway>, then: &[String]) -> io::Result<Vec<u8>> {
         let answer = self.transact(by, &[], then).map_err(|fail| match fail {
-            // Some releases of etcd, 3.5.1 for one, refuse a transaction that only reads as well.
+            // Some releases of etcd, such as 3.5.1, refuse transactions that only read as well.
             Fail::Full => io::Error::new(io::ErrorKind::StorageFull, fail.to_string()),
             fail => io::Error::other(fail.to_string()),
         })?;
         Ok(answer.unwrap_or_default())
     }
 
-    /// The operation that reads one key.
+    /// Returns the operation that reads one key.
     fn get(&self, name: &str) -> String {
         format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key(name))
     }
 
-    /// Asks every server something, so that those of another cluster are found before this server becomes active.
+    /// Sends a request to every server, so that a server of another cluster is found before this server becomes active.
     fn visit_all(&self) {
         let mut spare = self.spare.lock();
         let body = format!(r#"{{"key":"{}"}}"#, self.key("epoch"));
@@ -260,7 +261,7 @@ impl Etcd {
         Ok((entries, tail))
     }
 
-    /// The first entry that etcd has, up to `end`.
+    /// Returns the position of the first entry in etcd, up to `end`.
     fn first(&self, end: Seq) -> io::Result<Seq> {
         let (key, end_key) = (self.entry_key(0), self.entry_key(end));
         let body = format!(r#"{{"key":"{key}","range_end":"{end_key}","limit":"1","keys_only":true}}"#);
@@ -275,12 +276,12 @@ impl Etcd {
     }
 }
 
-/// The keys and values that were found by one of the operations of a transaction.
+/// Returns the keys and values found by one of the operations of a transaction.
 fn pairs<'d>(answer: &'d Document, operation: usize) -> Part<'d> {
     answer.get("responses").at(operation).get("response_range").get("kvs")
 }
 
-/// The place of the entry with this key.
+/// Returns the position of the entry with this key.
 fn seq_of(pair: &Part) -> io::Result<Seq> {
     let key = pair.get("key").bytes();
     let digits = key.rsplit(|byte| *byte == b'/').next().and_then(|digits| std::str::from_utf8(digits).ok());
@@ -288,7 +289,7 @@ fn seq_of(pair: &Part) -> io::Result<Seq> {
     seq.ok_or_else(|| io::Error::other("etcd's answer cannot be read"))
 }
 
-/// What an answer that is no success means: only that there is no space is certain.
+/// Returns the meaning of an error response: only lack of space is certain.
 fn refusal(body: &[u8]) -> Fail {
     let text = String::from_utf8_lossy(body);
     if text.contains("database space exceeded") {
@@ -297,7 +298,7 @@ fn refusal(body: &[u8]) -> Fail {
     Fail::Unknown(io::Error::other(format!("etcd refuses: {}", text.trim_end())))
 }
 
-/// That the request was carried out.
+/// Checks that the request succeeded.
 fn done(answer: Answer) -> io::Result<()> {
     match answer.status {
         200 => Ok(()),
@@ -327,7 +328,7 @@ impl SharedLog for Etcd {
             self.visit_all();
         }
         // Whatever the limit is, etcd visits all keys of a range: reading a long log in ranges without an end would
-        // take quadratic time. Entries that were merged have left places without a key between those that remain.
+        // take quadratic time. Merged entries have left positions without a key between the remaining ones.
         let (mut entries, mut span) = (Entries::new(), *self.span.lock());
         loop {
             let (next, left) = (entries.last().map_or(from, |(seq, _)| seq + 1), most - entries.len());
@@ -370,7 +371,7 @@ impl SharedLog for Etcd {
     }
 
     fn nodes(&self) -> io::Result<Vec<(String, String)>> {
-        // The byte behind a slash ends what begins with the folder's name.
+        // The byte after a slash ends the keys that begin with the directory's name.
         let body = format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.key("nodes/"), self.key("nodes0"));
         let answer = self.spare.lock().ask("/v3/kv/range", &body)?;
         let document = Document::read(&answer.body);
@@ -411,8 +412,8 @@ impl SharedLog for Etcd {
         Ok(Room { used, quota: self.quota })
     }
 
-    /// Compaction forgets old revisions. Defragmentation gives their space back, server by server, and is left out
-    /// where there is little to give back, since that server answers nobody meanwhile. Then alarms can be ended.
+    /// Compaction drops old revisions. Defragmentation returns their space, server by server, and is skipped where
+    /// there is little to return, because the server answers nothing meanwhile. Then alarms can be cleared.
     fn tidy_up(&self) -> io::Result<()> {
         let mut slow = self.slow.lock();
         let answer = slow.ask("/v3/maintenance/alarm", r#"{"action":"GET","alarm":"NOSPACE"}"#)?;
@@ -421,7 +422,7 @@ impl SharedLog for Etcd {
         let answer = slow.ask("/v3/maintenance/status", "{}")?;
         if let Some(revision) = Document::read(&answer.body).get("header").get("revision").number() {
             let answer = slow.ask("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
-            // A full etcd has no new revisions, so this one may be forgotten already.
+            // A full etcd has no new revisions, so this one may be compacted already.
             if !String::from_utf8_lossy(&answer.body).contains("has been compacted") {
                 done(answer)?;
             }
@@ -431,25 +432,25 @@ impl SharedLog for Etcd {
         for _ in 0..slow.servers() {
             match self.defragment(&mut slow, is_full) {
                 Ok(()) => slow.leave(),
-                // It is away and left already; it has to be tidied another time.
+                // The server is unreachable and was skipped already; it is tidied another time.
                 Err(error) => defragmented = Err(error),
             }
         }
-        // Each server has one of its own.
+        // Each server has its own alarm.
         for member in alarms.elements().filter_map(|alarm| alarm.get("memberID").number()) {
             let body = format!(r#"{{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":"{member}"}}"#);
             slow.ask("/v3/maintenance/alarm", &body).and_then(done)?;
         }
         if is_full {
-            log::warn!("journal: etcd had reached its quota; it was told to give space back, and to take more");
+            log::warn!("journal: etcd had reached its quota; compacted and defragmented it, and cleared its alarm");
         }
         defragmented
     }
 }
 
 impl Etcd {
-    /// Has the server that is next give back what it does not use, if that is much, or if etcd is full: without writes
-    /// it does not know what compaction has freed.
+    /// Makes the next server return unused space, if there is much, or if etcd is full: without writes, it does not
+    /// know what compaction has freed.
     fn defragment(&self, gateway: &mut Gateway, is_full: bool) -> io::Result<()> {
         let answer = gateway.ask("/v3/maintenance/status", "{}")?;
         let document = Document::read(&answer.body);

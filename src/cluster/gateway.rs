@@ -1,8 +1,8 @@
 //! Requests to the HTTP gateway of one of several etcd servers.
 //!
-//! Owns the connection: HTTP/1.1 over a blocking channel, kept for the next request. After anything but a whole answer
-//! it is closed, so that no late answer is ever taken for that of another request, and the next request goes to the
-//! next server.
+//! Owns the connection: HTTP/1.1 over a blocking channel, kept for the next request. After anything but a complete
+//! response, it is closed, so that no late response is mistaken for that of another request, and the next request goes
+//! to the next server.
 
 use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use super::cluster_id::ClusterId;
 use crate::client::Transport;
 use crate::shared::json::{self, Document};
 
-/// Bytes of an answer that are read: entries of half a megabyte in base64, many at a time.
+/// The maximum size of a response in bytes: entries of half a megabyte in base64, many at a time.
 const LARGEST: usize = 64 << 20;
 
-/// How long it may take to log in: etcd makes it slow on purpose, and it is seldom.
+/// The time limit of logging in, which etcd makes slow on purpose, and which is rare.
 const LOGIN: Duration = Duration::from_secs(3);
 
-/// A socket's time limit cannot be nothing.
+/// The time limit of a socket cannot be zero.
 const LEAST: Duration = Duration::from_millis(1);
 
 pub struct Answer {
@@ -36,12 +36,13 @@ pub struct Gateway {
     current: usize,
     connection: Option<Transport>,
     cluster: Arc<ClusterId>,
-    /// The server at the end of the connection belongs to the cluster.
+    /// The server of this connection belongs to the cluster.
     is_checked: bool,
 }
 
 impl Gateway {
-    /// To these servers, given as host and port; nothing is sent yet. `timeout` is for a whole request.
+    /// Creates a gateway to these servers, given as host and port, without sending a request. `timeout` applies to a
+    /// whole request.
     pub fn new(
         endpoints: Vec<String>,
         security: Security,
@@ -53,23 +54,23 @@ impl Gateway {
         Gateway { endpoints, security, login, token, timeout, current: 0, connection, cluster, is_checked: false }
     }
 
-    /// Sends the request to a server and reads its answer. After an error it may have been done or not.
+    /// Sends the request to a server and reads its response. After an error, it may have been executed or not.
     pub fn ask(&mut self, path: &str, body: &str) -> io::Result<Answer> {
         self.cluster.check()?;
         self.log_in(Instant::now() + self.timeout.max(LOGIN))?;
         let end = Instant::now() + self.timeout;
         let answer = self.ask_by(path, body, end)?;
         match answer.status {
-            // A token lasts for some minutes.
+            // A token is valid for some minutes.
             401 => self.token = None,
-            // It has no leader, or is on its way out.
+            // The server has no leader, or is shutting down.
             500.. => self.leave(),
             _ => {}
         }
         Ok(answer)
     }
 
-    /// How many servers there are.
+    /// Returns the number of servers.
     pub fn servers(&self) -> usize {
         self.endpoints.len()
     }
@@ -92,7 +93,7 @@ impl Gateway {
         let answer = self.try_ask(path, body, end).map_err(|error| {
             let endpoint = self.endpoints[self.current].clone();
             self.leave();
-            // A socket says of its time limit that it would block.
+            // A timed-out socket reports WouldBlock.
             let kind = if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut } else { error.kind() };
             match kind {
                 ErrorKind::TimedOut => io::Error::new(kind, format!("etcd at {endpoint} does not answer in time")),
@@ -105,13 +106,14 @@ impl Gateway {
         Ok(answer)
     }
 
-    /// Leaves this server for the next one.
+    /// Switches to the next server.
     pub fn leave(&mut self) {
         self.connection = None;
         self.current = (self.current + 1) % self.endpoints.len();
     }
 
-    /// The connection, or a new one to the first server that takes it: nothing has been sent yet, so any will do.
+    /// Returns the connection, or a new one to the first server that accepts it: nothing has been sent yet, so any will
+    /// do.
     fn connected(&mut self, end: Instant) -> io::Result<Transport> {
         if let Some(stream) = self.connection.take() {
             return Ok(stream);
@@ -143,7 +145,7 @@ impl Gateway {
     }
 }
 
-/// Reads one answer, within the time of its request.
+/// Reads one response, within the time limit of its request.
 struct Reader {
     stream: Transport,
     end: Instant,
@@ -151,7 +153,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Gives the socket the time that is left.
+    /// Sets the socket's time limit to the remaining time.
     fn left(&self) -> io::Result<()> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -173,7 +175,7 @@ impl Reader {
         }
     }
 
-    /// Takes a line off what was read, without its end.
+    /// Splits a line off the received bytes, without its end.
     fn line(&mut self) -> io::Result<String> {
         loop {
             if let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\r\n") {
@@ -194,7 +196,7 @@ impl Reader {
         Ok(self.bytes.drain(..length).collect())
     }
 
-    /// The answer, and whether the connection may be used again.
+    /// Returns the response, and whether the connection can be reused.
     fn answer(&mut self) -> io::Result<(Answer, bool)> {
         let first = self.line()?;
         let status = first.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(wrong)?;
@@ -224,7 +226,7 @@ impl Reader {
             let digits = line.split(';').next().unwrap_or_default().trim();
             let length = usize::from_str_radix(digits, 16).map_err(|_| wrong())?;
             if length == 0 {
-                // What may follow is of no use here.
+                // Trailers are not used.
                 while !self.line()?.is_empty() {}
                 return Ok(body);
             }

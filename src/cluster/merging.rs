@@ -1,18 +1,18 @@
-//! Merging of small entries of the shared log: pure.
+//! Merging small entries of the shared log: pure.
 //!
-//! Owns which entries are merged, and the bytes of the result. A journal with fewer and larger entries is read faster,
-//! since each entry costs etcd about as much as a hundred kilobytes. Must not ask the shared log anything.
+//! Owns the choice of entries, and the bytes of the result. A journal with fewer and larger entries is read faster,
+//! because each entry costs etcd about as much as a hundred kilobytes. Must not access the shared log.
 
 use super::entry::{EntryKind, Head, Operation};
 use super::shared_log::{Entries, Merged, Seq};
 
-/// Entries that are merged into one at most.
+/// The maximum number of entries that are merged into one.
 pub const RUN: usize = 256;
 
-/// Bytes of an entry on average, above which merging is not worth its cost.
+/// The average size of an entry in bytes above which merging is not worth its cost.
 pub const SMALL: u64 = 2048;
 
-/// Merges the entries of one writer in this epoch. Entries that already are merged, and those of other kinds, stay.
+/// Merges the entries of one writer in this epoch. Merged entries, and those of other kinds, stay unchanged.
 pub fn merge(entries: &Entries, epoch: u64, writer: u64) -> Vec<Merged> {
     let mut runs: Vec<Merged> = Vec::new();
     let mut run: Option<Run> = None;
@@ -38,7 +38,7 @@ struct Run {
     last: Seq,
     head: Head,
     operations: Vec<u8>,
-    /// A write to a file, its place and bytes, which the next write may continue.
+    /// A write to a file, with its offset and bytes, which the next write may continue.
     open: Option<(String, u64, Vec<u8>)>,
 }
 
@@ -105,7 +105,7 @@ mod tests {
         entries.extend(
             all.iter().zip(10..).map(|(operations, seq)| (seq, entry(EntryKind::Operations, seq + 30, operations))),
         );
-        // An import, entries behind a gap, a single entry.
+        // An import, entries after a gap, a single entry.
         entries.extend(of(14..=15, EntryKind::Import));
         entries.extend(of(20..=21, EntryKind::Operations));
         entries.extend(of(30..=30, EntryKind::Operations));

@@ -1,11 +1,12 @@
-//! A standby's copy of the active server's binlog, in an ordinary folder.
+//! A standby's copy of the active server's binlog, in an ordinary directory.
 //!
-//! Owns the folder's files while this server stands by, and the note of how far it has come. The note is written behind
-//! the files, so what it says is there; operations may be done again. A server that was active and did not end in order
-//! may have written what the shared log never held: then the copy is made again from nothing.
+//! Owns the directory's files while this server stands by, and the record of its position. The position is written
+//! after the files, so they contain at least what it says; operations may be repeated. A server that was active and did
+//! not shut down cleanly may have written what the shared log never contained: then the copy is created again from
+//! nothing.
 //!
 //! Nothing is deleted before the shared log has been read to its end: it may be lost, or belong to another queue, and
-//! then these files are the best remaining copy. Until then they are kept in a subdirectory.
+//! then these files are the best remaining copy. Until then, they are kept in a subdirectory.
 //!
 //! Promises: P35.
 
@@ -44,7 +45,7 @@ pub struct Origin {
     pub last: Option<(u64, u64)>,
 }
 
-/// What the file with the position says.
+/// The contents of the file with the position.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Position {
     pub done: Seq,
@@ -61,7 +62,7 @@ pub struct Mirror {
     pub is_stale: bool,
     /// Older files are kept until the new copy is complete.
     pub has_aside: bool,
-    /// The folder holds a binlog that never was in a shared log.
+    /// The directory contains a binlog that was never in a shared log.
     pub is_foreign: bool,
     /// The entry up to which the files are known to match their checksums.
     verified: Option<Seq>,
@@ -69,7 +70,7 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Opens the copy in this folder, which this process has locked.
+    /// Opens the copy in this directory, which this process has locked.
     pub fn open(folder: &Path) -> io::Result<Mirror> {
         if folder.join(MOVING).exists() {
             move_back(folder, MOVING)?;
@@ -85,7 +86,7 @@ impl Mirror {
         };
         match fs::read_to_string(folder.join(POSITION)).ok() {
             Some(text) => match Position::read(&text) {
-                // Without a position, the files are the beginning of a copy at best.
+                // Without a position, the files are at best the beginning of a copy.
                 Some(position) => {
                     mirror.is_stale |= position.done == 0 && !mirror.segments()?.is_empty();
                     mirror.position = position;
@@ -103,7 +104,7 @@ impl Mirror {
         Ok(files(&self.folder)?.into_iter().filter(|name| is_segment(name)).collect())
     }
 
-    /// The size of the segments in bytes, without unused space at their ends.
+    /// Returns the size of the segments in bytes, without unused space at their ends.
     pub fn size(&self) -> io::Result<u64> {
         Ok(Checksums::of(&self.folder, self.segments()?.iter()).size())
     }
@@ -142,8 +143,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Carries out the operations of the entry `seq`. Operations on unknown files are skipped: a later entry removes
-    /// such a file, and the entry that created it was purged.
+    /// Executes the operations of the entry `seq`. Operations on unknown files are skipped: a later entry removes such
+    /// a file, and the entry that created it was purged.
     pub fn apply(&mut self, seq: Seq, head: &Head, operations: &[u8]) -> io::Result<()> {
         let mut rest = operations;
         while let Some(operation) = Operation::decode(&mut rest) {
@@ -205,7 +206,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// A file of the copy. One that is missing although it belongs to the copy is found by [`Mirror::verify`].
+    /// Returns a file of the copy. [`Mirror::verify`] finds a missing one that belongs to the copy.
     fn file(&mut self, name: &str) -> io::Result<Option<&File>> {
         if !self.dirty.contains_key(name) {
             match OpenOptions::new().write(true).open(self.folder.join(name)) {
@@ -226,7 +227,7 @@ impl Mirror {
         self.position.write(&self.folder)
     }
 
-    /// Notes that this server is active, by the claim that is the entry `seq` of the journal `origin`.
+    /// Records that this server is active since the claim in the entry `seq` of the journal `origin`.
     pub fn note_active(&mut self, seq: Seq, origin: Origin) -> io::Result<()> {
         (self.position.done, self.position.origin) = (seq, origin);
         self.save()?;
@@ -238,7 +239,7 @@ impl Mirror {
 /// Restores the older files of a copy that was being replaced, before a server without a shared log opens the folder.
 pub fn restore_aside(folder: &Path) -> io::Result<()> {
     let Some(name) = [MOVING, ASIDE].into_iter().find(|name| folder.join(name).exists()) else { return Ok(()) };
-    // Held until this function returns, since a standby may be using the folder.
+    // Held until this function returns, because a standby may be using the directory.
     let lock = Folder::new(folder);
     lock.lock()?;
     if name == ASIDE {
@@ -250,7 +251,7 @@ pub fn restore_aside(folder: &Path) -> io::Result<()> {
     move_back(folder, name)
 }
 
-/// Moves the files of a subdirectory into the folder, and removes the subdirectory.
+/// Moves the files of a subdirectory into the directory, and removes the subdirectory.
 fn move_back(folder: &Path, name: &str) -> io::Result<()> {
     let aside = folder.join(name);
     for name in files(&aside)? {
@@ -264,7 +265,8 @@ fn files(folder: &Path) -> io::Result<Vec<String>> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// A server without a shared log has taken the folder: what it writes is in no shared log, so the folder is no copy.
+/// A server without a shared log uses the directory: what it writes is in no shared log, so the directory is not a copy
+/// any more.
 pub fn go_alone(folder: &Path) -> io::Result<()> {
     let known = [POSITION, ACTIVE].map(|name| folder.join(name));
     if known.iter().any(|path| path.exists()) {
@@ -277,12 +279,12 @@ pub fn go_alone(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Notes where a server is that is active. The files may hold more than the journal, but not less.
+/// Records the position of an active server. The files may contain more than the journal, but not less.
 pub fn note_progress(folder: &Path, done: Seq, origin: Origin) -> io::Result<()> {
     Position { done, origin, ..Position::default() }.write(folder)
 }
 
-/// Notes that this server has shut down cleanly, and that the shared log holds all files up to this entry.
+/// Records that this server has shut down cleanly, and that the shared log has all files up to this entry.
 pub fn note_ended(folder: &Path, done: Seq, origin: Origin, created: BTreeMap<String, Seq>) -> io::Result<()> {
     for name in created.keys() {
         allow_missing(File::open(folder.join(name)).and_then(|file| file.sync_all()))?;
@@ -388,7 +390,7 @@ mod tests {
         mirror.save().expect("a position");
         mirror.start_over(0).expect("a new copy");
         assert!(read("segment.1").is_none() && mirror.has_aside);
-        // It has to begin twice, and does not take its own beginning for a complete copy.
+        // It has to start twice, and does not mistake its own beginning for a complete copy.
         write("segment.1", "partial");
         mirror.start_over(0).expect("a new copy");
         write("segment.2", "partial");
@@ -396,7 +398,7 @@ mod tests {
         assert_eq!((read("segment.1").as_deref(), read("segment.2")), (Some("complete"), None));
         let mut mirror = Mirror::open(&folder).expect("a copy");
         assert_eq!((mirror.position.done, mirror.has_aside), (7, false));
-        // Once the journal has been read to its end, the older files go.
+        // Once the journal has been read to its end, the older files are removed.
         mirror.start_over(0).expect("a new copy");
         mirror.drop_aside().expect("a complete copy");
         restore_aside(&folder).expect("nothing to do");

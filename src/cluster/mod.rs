@@ -1,10 +1,10 @@
 //! Several machines, one queue: the binlog in a shared log that survives the loss of a machine.
 //!
 //! Owns the roles. Of all servers with one shared log, one is active: it runs the queue, and each change of its
-//! binlog's folder is in the shared log before anything is promised ([`shipping`]). The others stand by: they do the
-//! same changes to folders of their own ([`mirror`]) and listen to nobody. If the active one is silent for longer than
-//! its lease, one of them claims the log ([`node`]), reads the rest, and starts as from any binlog. Must not know jobs,
-//! nor protocols but etcd's.
+//! binlog's directory is in the shared log before anything is promised ([`shipping`]). The others stand by: they apply
+//! the same changes to their own directories ([`mirror`]) and serve no queue. If the active one is silent for longer
+//! than its lease, one of them claims the log ([`node`]), reads the rest, and starts as from any binlog. Must not know
+//! jobs, nor protocols but etcd's.
 
 mod active;
 mod channel;

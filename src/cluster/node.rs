@@ -1,4 +1,4 @@
-//! One server of several: how it follows the active one, takes its place, and leaves it.
+//! One of several servers: how it follows the active one, takes over, and leaves.
 //!
 //! Owns the decision to claim, and the refusal of a journal that the copy does not belong to. Time only keeps two
 //! servers from handing out the same jobs; acknowledged changes are safe because of the shared log's own order. Must
@@ -32,13 +32,13 @@ const SILENCE: Duration = LEASE.saturating_add(Duration::from_millis(200));
 /// Standbys wait for different times, up to this many milliseconds longer, so that they do not all claim at once.
 const SPREAD: u64 = 200;
 
-/// A standby that was not asked for waits for so long for the one that was.
+/// How long a standby that was not requested waits for the one that was.
 const PRECEDENCE: Duration = Duration::from_secs(1);
 
-/// Between two looks at the shared log.
+/// The interval between two reads of the shared log.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Entries read at a time at first, and at most.
+/// The number of entries read at a time: initially, and at most.
 const FEW: usize = 32;
 const MOST: usize = 1024;
 
@@ -47,23 +47,24 @@ const MOST: usize = 1024;
 const ENOUGH: Range<usize> = 256 * 1024..1024 * 1024;
 const SLOW: Duration = Duration::from_millis(350);
 
-/// Two clocks agree that are no further apart than this, in milliseconds: a beat is seen some tenths of a second late.
+/// The largest difference in milliseconds between two clocks that count as equal: a heartbeat is seen some tenths of a
+/// second late.
 const APART: u64 = 1000;
 
-/// Of so many beats one at least is seen soon after it was written.
+/// Of this many heartbeats, at least one is seen soon after it was written.
 const BEATS: usize = 10;
 
 /// Silence of the active server after which a standby verifies its copy, so that this is done before it may claim.
 const VERIFY: Duration = Duration::from_secs(1);
 
-/// Between two tries to make space in a shared log that is full.
+/// The interval between two attempts to free space in a full shared log.
 const SPACE: Duration = Duration::from_secs(10);
 
-/// What a look at the shared log has led to.
+/// The result of a look at the shared log.
 pub enum Step {
-    /// This server stands by; whether there is more to read at once.
+    /// This server stands by; `true` if there is more to read at once.
     Standby(bool),
-    /// It is the active one.
+    /// This server has become the active one.
     Active(Active),
 }
 
@@ -75,31 +76,31 @@ pub struct Node {
     mirror: Mirror,
     writer: u64,
     tail: Tail,
-    /// When the active server was heard of last.
+    /// When the active server last showed activity.
     heard: Instant,
     /// When the last read was sent.
     asked: Instant,
     released: bool,
     /// It has not read anything yet.
     is_new: bool,
-    /// The last entry is of a binlog that was not taken in to its end.
+    /// The last entry belongs to a binlog that was not imported completely.
     importing: bool,
-    /// The last entry that was read and not applied, since the folder holds a binlog of its own.
+    /// The last entry that was read and not applied, because the directory contains its own binlog.
     passed: Seq,
-    /// How many entries it asks for at a time.
+    /// The number of entries it requests at a time.
     most: usize,
     saved: Instant,
     patience: Duration,
-    /// When it was tried last to make space in a shared log that is full.
+    /// The last attempt to free space in a full shared log.
     tidied: Option<Instant>,
-    /// The times in the last beats, minus the milliseconds since this machine was started.
+    /// The times in the last heartbeats, minus the milliseconds since this machine was started.
     differences: VecDeque<i64>,
-    /// They are so by much.
+    /// The clocks differ by much.
     is_apart: bool,
 }
 
 impl Node {
-    /// A server of this name with a copy in this folder, which is locked from now on.
+    /// Creates a server with this name and a copy in this directory, which is locked from now on.
     pub fn new(
         log: Arc<dyn SharedLog>,
         path: &Path,
@@ -143,36 +144,36 @@ impl Node {
         })
     }
 
-    /// The name of the active server, and where clients find it, as it says itself.
+    /// Returns the name of the active server, and its address for clients, as it has published them.
     pub fn active(&self) -> (String, String) {
         let note = String::from_utf8_lossy(&self.tail.note);
         let mut words = note.split(' ').map(str::to_owned);
         words.next().zip(words.next()).unwrap_or_default()
     }
 
-    /// Where the active server listens for each protocol, as it says itself.
+    /// Returns the addresses of the active server for each protocol, as it has published them.
     pub fn services(&self) -> Services {
         let note = String::from_utf8_lossy(&self.tail.note);
         let pairs = note.split(' ').skip(3).filter_map(|word| word.split_once('='));
         pairs.map(|(protocol, address)| (protocol.to_owned(), address.to_owned())).collect()
     }
 
-    /// The name of this server.
+    /// Returns the name of this server.
     pub fn name(&self) -> &str {
         &self.member.name
     }
 
-    /// Which turn of an active server this is; 0 if there was none.
+    /// Returns the current epoch; 0 if there was no active server.
     pub fn epoch(&self) -> Epoch {
         self.tail.epoch
     }
 
-    /// Where it tells of its part.
+    /// Returns the board on which the server reports its role.
     pub fn board(&self) -> &Arc<RoleBoard> {
         &self.member.board
     }
 
-    /// The last entry that the copy holds.
+    /// Returns the last entry in the copy.
     pub fn position(&self) -> Seq {
         self.mirror.position.done
     }
@@ -185,7 +186,7 @@ impl Node {
         }
     }
 
-    /// Looks at the shared log once; an error is that of the network or of the folder, and no reason to give up.
+    /// Reads the shared log once. An error is that of the network or of the directory, and not a reason to give up.
     pub fn look(&mut self) -> io::Result<Step> {
         // The first time, the last entry of the copy is read as well: it shows whether this is the copy's journal.
         let from = self.end() + u64::from(!self.is_new);
@@ -207,7 +208,7 @@ impl Node {
             }
             self.mirror.position.origin.journal = journal_of(&tail);
         }
-        // Before anybody asks whether it may be promoted: what was told last may be that it has ended.
+        // Before an operator asks whether it may be promoted: its last report may be that it has ended.
         if std::mem::replace(&mut self.is_new, false) && !self.mirror.is_foreign {
             self.member.tell("standby", self.mirror.position.done);
         }
@@ -245,7 +246,7 @@ impl Node {
         self.claim()
     }
 
-    /// Reads the next entries, and adapts how many to ask for.
+    /// Reads the next entries, and adapts the number to request.
     fn read(&mut self, from: Seq) -> io::Result<(Entries, Tail)> {
         let (sent, most) = (Instant::now(), self.most);
         self.asked = sent;
@@ -259,7 +260,7 @@ impl Node {
         Ok((entries, tail))
     }
 
-    /// Takes in what the active server says of itself. `has_entries` if there are new entries as well.
+    /// Processes the active server's latest state. `has_entries` if there are new entries as well.
     fn note_tail(&mut self, tail: Tail, has_entries: bool) {
         let is_same = tail.epoch == self.tail.epoch;
         if has_entries || !is_same || tail.beat != self.tail.beat {
@@ -273,7 +274,7 @@ impl Node {
         self.tail = tail;
     }
 
-    /// Reports the position to whoever watches this server, and every few seconds saves it.
+    /// Reports the position to observers of this server, and saves it every few seconds.
     fn report(&mut self) -> io::Result<()> {
         let done = self.mirror.position.done;
         self.member.board.note(|figures| (figures.epoch, figures.entry) = (self.tail.epoch, done));
@@ -295,7 +296,7 @@ impl Node {
         let is_behind = tail.epoch < origin.epoch || (*is_stale && tail.epoch == 0) || (done > 0 && entries.is_empty());
         let found = entries.first().and_then(|(seq, entry)| {
             let (head, operations) = Head::open(entry)?;
-            // One that was merged with those behind it counts as well.
+            // An entry that was merged with later ones counts as well.
             let behind = seq.checked_sub(done).filter(|behind| *behind < unfold(&head, operations).0)?;
             Some((head.writer, head.number.wrapping_sub(behind)))
         });
@@ -315,9 +316,9 @@ impl Node {
         ))
     }
 
-    /// Notes the queue's time by the time of a beat. A beat is never seen before it is written, so the largest
-    /// difference of several is the true one. The wall clock of this server only serves to warn of clocks that are
-    /// apart, since it may be set at any moment.
+    /// Derives the queue's time from the time of a heartbeat. A heartbeat is never seen before it is written, so the
+    /// largest difference of several is the true one. The wall clock of this server only serves to warn of differing
+    /// clocks, because it may be set at any time.
     fn compare_clocks(&mut self, theirs: u64) {
         if self.differences.len() == BEATS {
             self.differences.pop_front();
@@ -327,7 +328,7 @@ impl Node {
         self.member.board.note(|figures| figures.clock = clock);
         let ahead = self.member.board.ahead();
         let apart = ahead.unsigned_abs() > APART;
-        // One that was seen late is no reason for a line.
+        // A single late heartbeat is not worth a log line.
         if self.differences.len() < BEATS || apart == std::mem::replace(&mut self.is_apart, apart) {
             return;
         }
@@ -340,7 +341,7 @@ impl Node {
         }
     }
 
-    /// The time to wait before the next look. It is shorter when this server may claim soon.
+    /// Returns the time to wait before the next read. It is shorter when this server may claim soon.
     pub fn pause(&self) -> Duration {
         if self.heard.elapsed() >= LEASE && self.tail.epoch > 0 {
             LOOK / 5
@@ -349,19 +350,20 @@ impl Node {
         }
     }
 
-    /// The last entry that is known.
+    /// Returns the last known entry.
     fn end(&self) -> Seq {
         self.mirror.position.done.max(self.passed)
     }
 
-    /// Whether the log ends within the import of the binlog that is in this server's folder.
+    /// Returns `true` if the log ends within the import of the binlog in this server's directory.
     fn is_own_import(&self) -> bool {
         self.importing && self.mirror.is_foreign && self.active().0 == self.member.name
     }
 
     fn apply(&mut self, seq: Seq, entry: &[u8]) -> io::Result<()> {
         if self.mirror.is_foreign {
-            // It is another queue's, or was made of what is in the folder: in any case the folder stays as it is.
+            // It is another queue's, or was created from the contents of the directory: in any case, the directory
+            // stays unchanged.
             self.importing = Head::open(entry).is_some_and(|(head, _)| head.kind == EntryKind::Import);
             self.passed = seq;
             return Ok(());
@@ -375,9 +377,9 @@ impl Node {
             return Ok(());
         }
         let (count, operations) = unfold(&head, operations);
-        // A part of what was merged may be applied already: to do it again leads to the same files.
+        // A part of the merged entries may be applied already: repeating it leads to the same files.
         if seq > self.mirror.position.done + count {
-            // What was before is purged: nothing that lives needs it, so everything there is begins here.
+            // Earlier entries were purged: nothing live needs them, so all existing files begin here.
             if self.mirror.position.done > 0 {
                 log::warn!("journal: this copy is too old; it is made again from entry {seq}");
             }
@@ -393,14 +395,14 @@ impl Node {
         let is_wanted = self.tail.wanted == self.member.name.as_bytes();
         let precedence = if self.tail.wanted.is_empty() || is_wanted { Duration::ZERO } else { PRECEDENCE };
         let silence = self.asked.saturating_duration_since(self.heard);
-        // Nobody has ever been active, or the last one has ended in order.
+        // No server has ever been active, or the last one has shut down cleanly.
         if self.released || self.tail.epoch == 0 {
             return silence >= precedence;
         }
         silence >= self.patience + precedence
     }
 
-    /// Becomes the active server, unless there is more to read or somebody else was faster.
+    /// Becomes the active server, unless there is more to read or another one was faster.
     fn claim(&mut self) -> io::Result<Step> {
         let (after, is_foreign) = (self.end(), self.mirror.is_foreign);
         if after == 0 && self.tail.epoch > 0 {
@@ -428,7 +430,7 @@ impl Node {
             },
             Err(Fail::Full) => return self.make_space(),
             Err(_) => {
-                // Another server was faster, or the journal lacks what the copy has: the next look finds out.
+                // Another server was faster, or the journal lacks entries of the copy: the next read determines which.
                 self.is_new = !is_foreign;
                 return Ok(Step::Standby(false));
             }
@@ -450,7 +452,7 @@ impl Node {
         if is_foreign {
             log::info!("journal: it is empty; importing the binlog of {}", self.path.display());
             storage.ship_all()?;
-            // Not earlier: until now, the folder was the only place that had the queue.
+            // Not earlier: until now, only the directory had the queue.
             self.mirror.note_active(after + 1, origin)?;
         }
         Ok(Step::Active(active))
@@ -458,7 +460,7 @@ impl Node {
 
     /// Refuses to import a binlog that does not fit into the shared log, before anything is written there.
     fn check_room(&self) -> io::Result<()> {
-        // Without the right to ask, the import has to be tried.
+        // Without the permission to ask, the import has to be tried.
         let Ok(room) = self.member.look_at_room() else { return Ok(()) };
         let (needed, free) = (self.mirror.size()?, room.for_segments().saturating_sub(room.used));
         if needed <= free {
@@ -472,18 +474,18 @@ impl Node {
         Err(io::Error::new(io::ErrorKind::StorageFull, problem))
     }
 
-    /// Nobody can be active while the shared log is full, so who would be makes space in it.
+    /// No server can be active while the shared log is full, so a candidate frees space in it.
     fn make_space(&mut self) -> io::Result<Step> {
         if self.tidied.is_some_and(|tidied| tidied.elapsed() < SPACE) {
             return Ok(Step::Standby(false));
         }
         self.tidied = Some(Instant::now());
-        log::error!("journal: etcd has reached its quota and takes nothing; it is told to give space back");
+        log::error!("journal: etcd has reached its quota and accepts nothing; compacting and defragmenting it");
         self.member.log.tidy_up()?;
         Ok(Step::Standby(true))
     }
 
-    /// Whether the entry at this place is this server's claim; none if that cannot be told.
+    /// Returns whether the entry at this position is this server's claim, or `None` if that is unknown.
     fn is_mine(&self, seq: Seq, head: &Head) -> Option<bool> {
         let (entries, _) = self.member.log.read(seq, 1).ok()?;
         let (found, entry) = entries.first()?;
@@ -491,7 +493,7 @@ impl Node {
     }
 }
 
-/// The identifier of the journal, the third word in the note of the last claim; 0 if it is missing.
+/// Returns the identifier of the journal, the third word in the note of the last claim; 0 if it is missing.
 fn journal_of(tail: &Tail) -> u64 {
     let number = std::str::from_utf8(&tail.note).ok().and_then(|note| note.split(' ').nth(2));
     number.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)

@@ -15,22 +15,22 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
 
-/// Clients that are forwarded at a time; more are closed at once. Each needs two threads.
+/// The maximum number of forwarded clients; others are closed at once. Each needs two threads.
 const MOST: usize = 1000;
 
-/// How long a connection to the active server may take to come about.
+/// The time limit of connecting to the active server.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// How long the first line of an HTTP request may take.
+/// The time limit of the first line of an HTTP request.
 const FIRST_LINE: Duration = Duration::from_secs(10);
 
-/// Bytes of stack of a thread that only copies.
+/// The stack size in bytes of a thread that only copies.
 const STACK: usize = 64 * 1024;
 
-/// The protocol whose first request is looked at.
+/// The protocol whose first request is inspected.
 pub const HTTP: &str = "http";
 
-/// What HTTP clients ask a standby itself.
+/// HTTP paths that a standby serves itself.
 const OWN: [&[u8]; 3] = [b"/healthz", b"/metrics", b"/readyz"];
 
 /// The addresses of one server, by protocol.
@@ -44,18 +44,18 @@ pub struct Relay {
 #[derive(Default)]
 struct Shared {
     closed: AtomicBool,
-    /// Clients that are forwarded at a time.
+    /// The maximum number of forwarded clients.
     most: usize,
-    /// Where this server itself answers HTTP.
+    /// The address at which this server itself serves HTTP.
     own: Option<SocketAddr>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The addresses of the active server. Empty if there is none but this one.
+    /// The addresses of the active server; empty if there is none but this one.
     targets: Services,
-    /// The connections to clients and to servers, by a number of their own.
+    /// The connections to clients and to servers, by number.
     open: HashMap<u64, Vec<Arc<TcpStream>>>,
     next: u64,
 }
@@ -76,8 +76,9 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Forwards new clients to these addresses, and closes all connections if they were others, which may be those of a
-    /// machine that is gone. Without addresses, this server was active last: it must not forward to itself.
+    /// Forwards new clients to these addresses, and closes all connections if the addresses have changed, because the
+    /// old ones may be those of a machine that is gone. Without addresses, this server was the last active one: it must
+    /// not forward to itself.
     pub fn point_to(&self, targets: Services) {
         let mut state = self.shared.state.lock();
         if state.targets != targets {
@@ -91,7 +92,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Release);
         for (address, thread) in self.listening.drain(..) {
-            // It sees that at its next connection.
+            // It notices that at its next connection.
             let _ = TcpStream::connect_timeout(&address, CONNECT);
             let _ = thread.join();
         }
@@ -109,7 +110,7 @@ fn close(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// Sends small packets at once, and notices a peer that is gone.
+/// Sends small packets at once, and detects a peer that is gone.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
@@ -129,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// Forwards a client in a thread of its own, unless there is no active server or there are too many clients.
+    /// Forwards a client in a separate thread, unless there is no active server or there are too many clients.
     fn accept(self: &Arc<Self>, client: Arc<TcpStream>, protocol: &str) {
         let mut state = self.state.lock();
         let target = state.targets.get(protocol).cloned();
@@ -171,7 +172,7 @@ impl Shared {
         let (from, to) = (server.clone(), client.clone());
         let back = std::thread::Builder::new().stack_size(STACK).spawn(move || {
             let _ = io::copy(&mut &*from, &mut &*to);
-            // The server has ended, in order or not: so must the client's connection.
+            // The server has ended, cleanly or not, so the client's connection must end.
             close(&to);
         })?;
         let _ = io::copy(&mut &**client, &mut &*server);
@@ -181,7 +182,8 @@ impl Shared {
     }
 }
 
-/// Whether the first request of an HTTP client is about the state of this server. What was looked at stays to be read.
+/// Returns `true` if the first request of an HTTP client is about the state of this server. The inspected bytes stay
+/// unread.
 fn asks_for_state(client: &TcpStream) -> bool {
     let mut bytes = [0; 64];
     let _ = client.set_read_timeout(Some(FIRST_LINE));
@@ -191,12 +193,12 @@ fn asks_for_state(client: &TcpStream) -> bool {
         let line = &bytes[..count];
         let mut words = line.split(|byte| *byte == b' ');
         let path = words.by_ref().nth(1).unwrap_or_default();
-        // The path is complete, or the line is too long for those that matter.
+        // The path is complete, or the line is too long for the relevant ones.
         if words.next().is_some() || count == bytes.len() || count == seen {
             break OWN.iter().any(|own| path.strip_prefix(*own).is_some_and(|rest| matches!(rest, [] | [b'?', ..])));
         }
         seen = count;
-        // Peeking does not wait for more than there is.
+        // Peeking does not wait for more bytes.
         std::thread::sleep(Duration::from_millis(5));
     };
     let _ = client.set_read_timeout(None);

@@ -1,8 +1,8 @@
-//! A folder whose every change also goes into the shared log.
+//! A directory whose every change also goes into the shared log.
 //!
-//! Owns the order of changes: they are done to the local folder at once, queued, and appended to the shared log when
-//! the binlog syncs. So the binlog's own rule, that nothing is promised before a sync has returned, becomes: not before
-//! the shared log holds it. Must not decide who may write; it only learns that it may no longer.
+//! Owns the order of changes: they are applied to the local directory at once, queued, and appended to the shared log
+//! when the binlog syncs. So the binlog's own rule, that nothing is promised before a sync has returned, becomes: not
+//! before the shared log contains it. Must not decide who may write; it only learns when this server may not any more.
 //!
 //! Promises: P34.
 
@@ -19,21 +19,21 @@ use crate::binlog::{is_no_space, LogFile, Storage};
 use crate::shared::lease::{Lease, Moment};
 use crate::shared::role::{RoleBoard, RoleFigures};
 
-/// Bytes of operations in an entry, unless one operation alone is larger: much larger entries cost the shared log more
-/// for each byte.
+/// The size in bytes of the operations in an entry, unless one operation alone is larger: much larger entries cost the
+/// shared log more for each byte.
 const ENTRY: usize = 32 * 1024;
 
-/// Bytes of a file in one operation. With base64 and its head it stays well below etcd's limit of 1.5 MiB for a
-/// request.
+/// The size in bytes of a piece of a file in one operation. With base64 and its head, it stays well below etcd's limit
+/// of 1.5 MiB for a request.
 const PIECE: usize = 512 * 1024;
 
-/// How long an active server may answer after it sent what the shared log confirmed last.
+/// How long an active server may reply after it sent the request that the shared log confirmed last.
 pub const LEASE: Duration = Duration::from_secs(1);
 
-/// Between two tries of an append that failed.
+/// The interval between two attempts of a failed append.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Entries that are under way to the shared log at a time. More would only wait for each other there.
+/// The maximum number of entries on their way to the shared log. More would only wait for each other there.
 pub const WINDOW: usize = 4;
 
 /// The active server's end of the shared log.
@@ -48,9 +48,9 @@ pub struct Shipper {
     /// Operations that are not in an entry yet, each encoded.
     queue: Mutex<Vec<Vec<u8>>>,
     place: Mutex<Position>,
-    /// An entry was taken, or this server must not answer any more.
+    /// An entry was accepted, or this server must not reply any more.
     changed: Condvar,
-    /// Where it tells how the shared log does, and reads how much space that had.
+    /// Where it reports the state of the shared log, and reads its space.
     board: Arc<RoleBoard>,
 }
 
@@ -62,24 +62,24 @@ struct Entry {
     bytes: Arc<Vec<u8>>,
 }
 
-/// Where the next entry goes.
+/// The position of the next entry.
 struct Position {
     head: Head,
     /// The last entry that is known to be in the shared log.
     end: Seq,
-    /// Writer and number of that entry, unless that is the claim.
+    /// Writer and number of that entry, unless it is the claim.
     last: Option<(u64, u64)>,
-    /// In which entry each file was made.
+    /// The entry that created each file.
     created: BTreeMap<String, Seq>,
-    /// What its operations are, at the moment.
+    /// The current meaning of its operations.
     kind: EntryKind,
-    /// Entries behind the end, in order. The first `sent` of them are under way, or were and wait for those before.
+    /// Entries after the end, in order. The first `sent` of them are on their way, or were and wait for earlier ones.
     ahead: VecDeque<Entry>,
     sent: usize,
 }
 
 impl Position {
-    /// The place of the last entry that was made.
+    /// Returns the position of the newest entry.
     fn newest(&self) -> Seq {
         self.end + self.ahead.len() as u64
     }
@@ -92,8 +92,8 @@ impl Position {
 }
 
 impl Shipper {
-    /// Of a server that has just claimed the log with the entry `end` by `head`; `created` tells where its files were
-    /// made.
+    /// Creates the shipper of a server that has just claimed the log with the entry `end` by `head`; `created` has the
+    /// entry that created each of its files.
     pub fn new(
         log: Arc<dyn SharedLog>,
         lease: Arc<Lease>,
@@ -107,24 +107,25 @@ impl Shipper {
         Shipper { log, lease, queue: Mutex::default(), place, changed: Condvar::new(), board }
     }
 
-    /// The last entry that this server knows to be in the log, with its writer and number if this server appended it.
+    /// Returns the last entry that this server knows to be in the log, with its writer and number if this server
+    /// appended it.
     pub fn last(&self) -> (Seq, Option<(u64, u64)>) {
         let place = self.place.lock();
         (place.end, place.last)
     }
 
-    /// The entry that created each file.
+    /// Returns the entry that created each file.
     pub fn created(&self) -> BTreeMap<String, Seq> {
         self.place.lock().created.clone()
     }
 
-    /// The first entry that somebody who starts with nothing needs.
+    /// Returns the first entry that a server without a copy needs.
     pub fn oldest_needed(&self) -> Seq {
         let place = self.place.lock();
         place.created.values().min().copied().unwrap_or(place.end)
     }
 
-    /// Whether there is no space for a new file of this size beside what deletes need.
+    /// Returns `true` if there is no space for a new file of this size in addition to what deletes need.
     fn lacks_room(&self, size: u64) -> bool {
         let RoleFigures { used, quota, .. } = self.board.figures();
         quota > 0 && used.saturating_add(size) > Room { used, quota }.for_segments()
@@ -136,8 +137,8 @@ impl Shipper {
         self.queue.lock().push(bytes);
     }
 
-    /// Returns when everything that was queued before the call is in the shared log. The error means that this server
-    /// must not answer any more: then its lease is over as well.
+    /// Returns when everything that was queued before the call is in the shared log. An error means that this server
+    /// must not reply any more: its lease has ended as well.
     pub fn flush(&self) -> io::Result<()> {
         let mut place = self.place.lock();
         let (operations, kind) = (std::mem::take(&mut *self.queue.lock()), place.kind);
@@ -154,7 +155,7 @@ impl Shipper {
         self.ship(place)
     }
 
-    /// Says that this server writes no more, so that another need not wait.
+    /// Announces that this server writes no more, so that another one need not wait.
     pub fn release(&self) -> io::Result<()> {
         self.flush()?;
         self.append(EntryKind::Release)
@@ -167,8 +168,8 @@ impl Shipper {
         self.ship(place)
     }
 
-    /// Returns when all entries up to the newest are in the shared log. Every thread that waits here sends the next one
-    /// that nobody has sent.
+    /// Returns when all entries up to the newest are in the shared log. Every waiting thread sends the next entry that
+    /// was not sent yet.
     fn ship(&self, mut place: MutexGuard<Position>) -> io::Result<()> {
         let goal = place.newest();
         while place.end < goal {
@@ -202,9 +203,9 @@ impl Shipper {
                     return Ok(());
                 }
                 Err(Fail::Fenced) => return Err(self.stop()),
-                // It may have arrived before one that was still under way.
+                // It may have arrived before an earlier one.
                 Err(Fail::Conflict) if !is_next => {}
-                // An own append whose answer was lost looks the same as that of a rival.
+                // This server's own append whose response was lost looks like that of a rival.
                 Err(Fail::Conflict | Fail::Unknown(_)) => {
                     self.board.note(|figures| figures.retries += 1);
                     match self.find(*seq) {
@@ -212,7 +213,7 @@ impl Shipper {
                             self.confirm(*seq);
                             return Ok(());
                         }
-                        // Otherwise an entry behind this one was taken, and both may be merged already.
+                        // Otherwise, a later entry was accepted, and both may be merged already.
                         Some(_) if self.end() < *seq => return Err(self.stop()),
                         _ => {}
                     }
@@ -220,7 +221,7 @@ impl Shipper {
                 Err(Fail::Full) => {}
             }
             let mut place = self.place.lock();
-            // One that arrived too early is sent again as soon as those before it are there.
+            // An entry that arrived too early is sent again as soon as the earlier ones exist.
             if place.end < *seq && (is_next || place.end + 1 < *seq) {
                 self.changed.wait_for(&mut place, RETRY);
             }
@@ -230,12 +231,12 @@ impl Shipper {
         }
     }
 
-    /// The last entry that is known to be in the shared log.
+    /// Returns the last entry that is known to be in the shared log.
     fn end(&self) -> Seq {
         self.place.lock().end
     }
 
-    /// Notes that the shared log has this entry, and therefore all before it.
+    /// Records that the shared log has this entry, and therefore all earlier ones.
     fn confirm(&self, seq: Seq) {
         let mut place = self.place.lock();
         let place = &mut *place;
@@ -255,7 +256,7 @@ impl Shipper {
         self.changed.notify_all();
     }
 
-    /// Who made the entry at this place, if there is one and it can be read.
+    /// Returns the head of the entry at this position, if it exists and is readable.
     fn find(&self, seq: Seq) -> Option<Head> {
         let (entries, _) = self.log.read(seq, 1).ok()?;
         let (found, entry) = entries.first()?;
@@ -292,13 +293,13 @@ pub struct ShippedFolder {
 }
 
 impl ShippedFolder {
-    /// The folder, which this process has locked already.
+    /// Wraps the directory, which this process has locked already.
     pub fn new(folder: Arc<dyn Storage>, shipper: Arc<Shipper>) -> ShippedFolder {
         ShippedFolder { folder, shipper }
     }
 
-    /// Appends every file of the folder to a shared log that holds nothing, or a part of this after an earlier try.
-    /// Until the last entry is there, no other server may claim that log.
+    /// Appends every file of the directory to a shared log that is empty, or contains a part of this after an earlier
+    /// attempt. Until the last entry exists, no other server may claim that log.
     pub fn ship_all(&self) -> io::Result<()> {
         self.shipper.place.lock().kind = EntryKind::Import;
         self.ship_files()?;
@@ -320,7 +321,7 @@ impl ShippedFolder {
                 if count == 0 {
                     break;
                 }
-                // A file is made of zeros.
+                // New files consist of zeros.
                 if bytes[..count].iter().any(|byte| *byte != 0) {
                     self.shipper.push(&Operation::Write(&name, place, &bytes[..count]));
                     self.shipper.flush()?;
@@ -497,7 +498,7 @@ mod tests {
         }
     }
 
-    /// An active server's shipper, its lease, and the log that it has claimed.
+    /// Returns an active server's shipper, its lease, and the log that it has claimed.
     fn active() -> (Arc<Shipper>, Arc<Lease>, Arc<MemoryLog>) {
         active_with(Faults::default(), 1)
     }
@@ -540,7 +541,7 @@ mod tests {
                 let folder = ShippedFolder::new(Arc::new(Broken(kind)), shipper.clone());
                 let file = ShippedFile { name: "segment.1".to_owned(), file: Arc::new(Broken(kind)), shipper };
                 assert!(operate(&folder, &file).is_err(), "{name}");
-                // A file that is to be removed and is missing is what was wanted.
+                // A missing file that should be removed is as good as removed.
                 let goes_on =
                     matches!((name, kind), ("create", ErrorKind::StorageFull) | ("remove", ErrorKind::NotFound));
                 assert_eq!(lease.is_over(), !goes_on, "{name} failed: {kind}");

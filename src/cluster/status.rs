@@ -1,6 +1,6 @@
-//! What an operator asks of servers that share a queue, and tells them.
+//! The commands with which an operator inspects and controls servers that share a queue.
 //!
-//! Owns the three commands `status`, `promote` and `retire`, and the form of what they print. They ask etcd, so they
+//! Owns the three commands `status`, `promote` and `retire`, and the form of their output. They query etcd, so they
 //! work from any machine that reaches it, whichever servers run.
 
 use std::io;
@@ -9,28 +9,27 @@ use std::time::{Duration, Instant};
 use super::etcd::{Etcd, Location};
 use super::shared_log::{Seq, SharedLog, Tail};
 
-/// Milliseconds after which a copy is old, and the silence of a server is remarkable.
+/// The age in milliseconds above which a copy is reported as old, and a server as silent.
 const LATE: u64 = 10_000;
 
-/// Milliseconds by which a clock may differ from the queue's time.
+/// The largest difference in milliseconds between a clock and the queue's time.
 const APART: u64 = 1000;
 
 /// The longest wait for a renewal of the lease.
 const BEAT: Duration = Duration::from_secs(2);
 
-/// Entries that are read to judge how large those behind them are.
+/// The number of entries read to estimate the size of later ones.
 const SAMPLE: usize = 16;
 
-/// How long a server that is to be promoted may take to catch up, and how often it is looked whether it has: a standby
-/// tells how far it is every two seconds.
+/// How long a server that will be promoted may take to catch up, and the interval of checks: a standby reports its
+/// position every two seconds.
 const CATCH_UP: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Carries out `status URL`, `promote URL NAME` or `retire URL NAME`, and tells what is to be printed; the error is one
-/// line.
+/// Executes `status URL`, `promote URL NAME` or `retire URL NAME`. Returns the output; the error is one line.
 pub fn command(arguments: &[String]) -> Result<String, String> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    // Of all attempts together.
+    // The time limit of all attempts together.
     let until = Instant::now() + CATCH_UP;
     let task: &dyn Fn(&Etcd) -> io::Result<String> = match words.as_slice() {
         ["status", _] => &|log| status(log, BEAT),
@@ -40,7 +39,7 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     };
     let location = Location::parse(words[1])?;
     let log = Etcd::new(&location)?;
-    // Each is the same if it is done twice; and one server that is away must not keep an operator from the others.
+    // Each command can be repeated; and one unreachable server must not prevent an operator from reaching the others.
     let mut done = task(&log);
     for _ in 1..location.endpoints.len() {
         if done.is_err() {
@@ -50,14 +49,14 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     done.map_err(|error| error.to_string())
 }
 
-/// What a server has told of itself.
+/// The report of a server.
 #[derive(Default)]
 struct Report<'a> {
     role: &'a str,
     entry: Seq,
     address: &'a str,
-    /// The queue's time then, how old a standby's copy was, and how far the queue's time was ahead of the server's
-    /// clock; all in milliseconds.
+    /// The queue's time of the report, the age of a standby's copy, and how far the queue's time was ahead of the
+    /// server's clock; all in milliseconds.
     time: u64,
     lag: u64,
     ahead: i64,
@@ -130,7 +129,7 @@ fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
     Ok(out)
 }
 
-/// Whether the active server renews its lease, and what it said last.
+/// Returns whether the active server renews its lease, and its last state.
 fn wait_for_beat(log: &dyn SharedLog, patience: Duration) -> io::Result<(bool, Tail)> {
     let begun = Instant::now();
     let (_, first) = log.read(Seq::MAX, 1)?;
@@ -142,7 +141,7 @@ fn wait_for_beat(log: &dyn SharedLog, patience: Duration) -> io::Result<(bool, T
     Ok((tail.beat != first.beat, tail))
 }
 
-/// The bytes of the entries from behind one up to another, judged by the first few.
+/// Returns the estimated bytes of the entries after one up to another, judged by the first few.
 fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     if entry >= end {
         return Ok(0);
@@ -150,12 +149,12 @@ fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     let (entries, _) = log.read(entry + 1, SAMPLE)?;
     let Some((last, _)) = entries.last() else { return Ok(0) };
     let bytes: usize = entries.iter().map(|(_, entry)| entry.len()).sum();
-    // Merged entries stand for several.
+    // Merged entries replace several.
     Ok((bytes as u64).saturating_mul(end - entry) / (last - entry))
 }
 
-/// Asks the active server to hand over to this one, once its copy has what the active one had written when this was
-/// asked; nobody would serve while it catches up. Refused if it does not get so far in time, or has ended.
+/// Asks the active server to hand over to this one, once its copy has what the active one had written at that time;
+/// otherwise, no server would serve while it catches up. Refused if it does not catch up in time, or has ended.
 fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     let (_, tail) = log.read(Seq::MAX, 1)?;
     let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
@@ -188,7 +187,7 @@ fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     }
 }
 
-/// The last entry that a server has told.
+/// Returns the last entry in a server's report.
 fn last_entry(state: &str) -> Seq {
     Report::read(state).entry
 }
@@ -198,7 +197,7 @@ mod tests {
     use super::super::fake_log::{Faults, MemoryLog};
     use super::*;
 
-    /// The status while the active server renews its lease.
+    /// Returns the status while the active server renews its lease.
     fn alive_status(log: &MemoryLog) -> String {
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| status(log, Duration::from_secs(3600)).expect("memory"));
@@ -236,7 +235,7 @@ mod tests {
         promote("a").expect("it is active");
         assert!(log.read(1, 1).expect("memory").1.wanted.is_empty());
         log.tell("b", "standby 12 10.0.0.2:11300").expect("memory");
-        // It was active, and nobody knows whether it has what was written since.
+        // It was active, and it is unknown whether it has later entries.
         assert!(promote("z").is_err());
         promote("b").expect("a server");
         assert_eq!(log.read(1, 1).expect("memory").1.wanted, b"b");
@@ -275,7 +274,7 @@ mod tests {
         assert_eq!(refusal("b"), "b is 10 entries behind; ask again when it has caught up");
         assert_eq!(refusal("c"), "c has ended; start it first");
         assert!(log.read(1, 1).expect("memory").1.wanted.is_empty());
-        // What is written meanwhile does not count: it might never get as far as that.
+        // Later entries do not count: otherwise, it might never catch up.
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| promote(&log, "b", Instant::now() + Duration::from_secs(3600)));
             while !asked.is_finished() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Files and folders whose English is checked: of Markdown and manual pages the text without code, of Rust the
 /// comments and string literals. A folder of src belongs here as soon as its comments follow the style.
-const PLACES: [&str; 30] = [
+const PLACES: [&str; 31] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -24,6 +24,7 @@ const PLACES: [&str; 30] = [
     "src/access",
     "src/binlog",
     "src/client",
+    "src/cluster",
     "src/ctl",
     "src/engine/data",
     "src/engine/figures",

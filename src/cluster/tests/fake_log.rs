@@ -1,4 +1,4 @@
-//! A shared log in memory, for tests: it loses answers, delays what was sent, and shows an old state to readers.
+//! A shared log in memory, for tests: it loses responses, delays requests, and shows an old state to readers.
 //!
 //! Owns the faults, drawn from a seed. Must not be used for a queue that matters: it is gone with the process.
 
@@ -10,31 +10,31 @@ use parking_lot::Mutex;
 
 use super::shared_log::{Entries, Epoch, Fail, Merged, Room, Seq, SharedLog, Tail};
 
-/// Bytes that it may hold; more than any test writes.
+/// Its capacity in bytes; more than any test writes.
 const QUOTA: u64 = 1 << 40;
 
-/// How often something goes wrong, in parts of 256.
+/// The probability of each fault, in parts of 256.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// A request is lost, and its outcome unknown.
     pub lost_requests: u8,
-    /// A request is done, and its answer lost.
+    /// A request is executed, and its response lost.
     pub lost_answers: u8,
-    /// A request is done at some later call, and its outcome unknown.
+    /// A request is executed at some later call, and its outcome unknown.
     pub late_requests: u8,
     /// A reader sees an older end.
     pub stale_reads: u8,
-    /// Larger answers to readers do not arrive in time, if this is not 0.
+    /// Larger responses to readers do not arrive in time, if this is not 0.
     pub largest_answer: usize,
 }
 
 #[derive(Debug)]
 struct Request {
-    /// Of the last writer, as far as the sender knows.
+    /// The epoch of the last writer, as far as the sender knows.
     epoch: Epoch,
     after: Seq,
     entry: Vec<u8>,
-    /// The note of a claim; none if it is no claim but an append.
+    /// The note of a claim; `None` for an append.
     claim: Option<Vec<u8>>,
 }
 
@@ -44,7 +44,7 @@ struct State {
     end: Seq,
     tail: Tail,
     late: Vec<Request>,
-    /// For how long an answer to a reader is under way.
+    /// The delay of a response to a reader.
     delay: Duration,
     nodes: BTreeMap<String, String>,
     random: u64,
@@ -57,17 +57,17 @@ pub struct MemoryLog {
 }
 
 impl MemoryLog {
-    /// An empty log whose faults follow from the seed.
+    /// Creates an empty log whose faults follow from the seed.
     pub fn new(faults: Faults, seed: u64) -> MemoryLog {
         MemoryLog { state: Mutex::new(State { random: seed | 1, ..State::default() }), faults }
     }
 
-    /// From now on, answers to readers take this long to arrive.
+    /// From now on, responses to readers take this long.
     pub fn delay_answers(&self, delay: Duration) {
         self.state.lock().delay = delay;
     }
 
-    /// All entries that are left, without faults.
+    /// Returns all remaining entries, without faults.
     pub fn entries(&self) -> Vec<(Seq, Vec<u8>)> {
         self.state.lock().entries.iter().map(|(seq, entry)| (*seq, entry.clone())).collect()
     }
@@ -79,7 +79,7 @@ impl MemoryLog {
             state.late.push(request);
             return Err(unknown("it is on its way"));
         }
-        // What was delayed arrives in any order, before or after this one.
+        // Delayed requests arrive in any order, before or after this one.
         if !state.late.is_empty() && state.once_in(128) {
             let place = state.next() as usize % state.late.len();
             let late = state.late.swap_remove(place);

@@ -132,7 +132,7 @@ pub struct Past {
 }
 
 impl Past {
-    /// Keeps so many jobs at most.
+    /// Keeps at most this many jobs.
     pub fn new(most: usize) -> Past {
         let jobs: Vec<PastJob> = Vec::with_capacity(most);
         let (points, point_end) = match most {
@@ -193,7 +193,7 @@ impl Past {
         }
     }
 
-    /// Counts a failed try of a job that goes on.
+    /// Counts a failed try of a job that is tried again.
     pub fn count_failure(&mut self) {
         self.count_point(|point| &mut point.failed);
     }
