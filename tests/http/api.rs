@@ -322,7 +322,9 @@ fn the_history_has_pages_and_the_last_hour_a_chart() {
         points.map(|point| point.parse::<u64>().expect("a number")).collect::<Vec<_>>()
     };
     assert_eq!((sum("done").len(), sum("done").iter().sum::<u64>(), sum("failed").iter().sum::<u64>()), (240, 40, 20));
-    assert_eq!(sum("failed").iter().filter(|count| **count > 0).count(), 7, "{chart}");
+    // A chart starts at a multiple of 15 seconds, and 85.5 seconds span six or seven of these.
+    let used = sum("failed").iter().filter(|count| **count > 0).count();
+    assert!((6..=7).contains(&used), "{chart}");
     let none = serve(|config| config.history = 0);
     assert!(none.get("/api/overview").contains("\"seconds\":15,\"ready\":[],\"done\":[],\"failed\":[]"));
     assert_eq!(none.get("/api/history"), "{\"history\":[\n\n],\"next\":null}\n");
