@@ -188,7 +188,7 @@ fn relay(client: &mut Client, count: usize) {
     }
 }
 
-/// Returns the instructions of the whole program while it executes `operations`.
+/// Returns the number of instructions that the whole program executes for `operations`.
 fn instructions(program: &Path, log: bool, work: Work, operations: usize) -> u64 {
     let folder = log.then(|| env::temp_dir().join(format!("beanpole-budget.{}", std::process::id())));
     let mut command = Command::new("valgrind");

@@ -1,4 +1,4 @@
-//! What was acknowledged is there, whatever happened to the process, the disk or the folder.
+//! Acknowledged changes survive any fault of the process, the disk or the directory.
 //!
 //! Owns the promises of the binlog as a user meets them: the real program and real files, killed, filled up, damaged
 //! and taken away, and a server inside this process on a disk that is slow or fails. The crash tests over a simulated

@@ -1,6 +1,6 @@
 //! One measurement: a span of work, and what the server used for it.
 //!
-//! Owns the record of a run. Must not know which scenario it is.
+//! Owns the record of a run. Must not know which scenario is measured.
 
 use std::time::{Duration, Instant};
 

@@ -95,7 +95,7 @@ fn grow(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     file.sync()
 }
 
-/// Writes the bytes of a file before `end` into another one. Returns their number.
+/// Copies the first `end` bytes of a file into another file. Returns their number.
 fn pour(from: &dyn Storage, name: &str, to: &dyn LogFile, end: u64) -> io::Result<u64> {
     let (mut bytes, mut at) = (vec![0; PIECE], 0);
     loop {

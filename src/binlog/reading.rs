@@ -338,7 +338,7 @@ impl<'a> Reading<'a> {
                 }
                 true
             });
-            // What cannot be read says nothing.
+            // An unreadable segment is no evidence either way.
             let Ok(end) = end else { continue };
             if link.limit.map_or(end.used > end.at, |limit| end.at < limit) {
                 holes.push(place(end.at));

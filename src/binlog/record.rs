@@ -182,7 +182,7 @@ pub enum Record<'a> {
         id: u64,
         groups: GroupCounts<'a>,
     },
-    /// A command about many jobs is in progress.
+    /// A command that affects many jobs is in progress.
     Opened {
         number: u32,
         /// The name of the tube whose jobs it is about, and of the one that they go to, if any.

@@ -220,7 +220,7 @@ fn wipe(storage: &dyn Storage, name: &str, file: &dyn LogFile, from: u64) -> io:
     .map(drop)
 }
 
-/// Continues after the end of the log. Returns how long the disk takes to sync a little.
+/// Continues after the end of the log. Returns the time that the disk needs to sync a small write.
 fn go_on(
     journal: &mut Journal,
     writer: &mut Writer,

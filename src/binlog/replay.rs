@@ -67,7 +67,7 @@ pub enum Scanned<'a> {
         /// The body or result, if it is too large for the window; then the record's own is empty.
         body: Option<Body>,
     },
-    /// From here to there is no record, and behind it there is one.
+    /// There is no record between these two offsets, but there is one after them.
     Gap(u64, u64),
 }
 

@@ -112,7 +112,7 @@ struct Locks {
 /// The name of the file that is locked as well, as beanstalkd does, and that tells whose process has the folder.
 const LOCK: &str = "lock";
 
-/// Zero bytes written at a time.
+/// The number of zeros written by one call.
 const ZEROS: usize = 64 * 1024;
 
 /// Changes of a folder that are closer together than this may have the same time: clocks of file systems are coarse.

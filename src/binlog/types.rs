@@ -18,7 +18,7 @@ pub struct Synced {
     pub position: u64,
 }
 
-/// Where in the bytes that were taken a new segment begins.
+/// The offset within the taken bytes at which a new segment begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
     /// The place in the batch's bytes, see [`Bytes::place`], where the new segment's header stands.

@@ -77,7 +77,8 @@ pub struct ReservedJob {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct PutTags {
-    /// A key, and seconds: no other job with this key is put while this job exists, and for so long after its end.
+    /// A key and a number of seconds: no other job with this key is accepted while this job exists and for that long
+    /// after its end.
     pub unique: Option<(String, u32)>,
     /// The tube that the job is put into, instead of the used tube.
     pub tube: Option<String>,

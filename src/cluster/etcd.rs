@@ -140,8 +140,8 @@ fn without_login(text: &str) -> String {
 }
 
 impl Etcd {
-    /// Creates the log at this location, without sending a request. The error is one line: a file that TLS needs does
-    /// not exist.
+    /// Creates the log at this location, without sending a request. Fails, with a message of one line, if a file
+    /// that TLS needs does not exist.
     pub fn new(location: &Location) -> Result<Etcd, String> {
         let security = Security::load(location.files.as_ref())?;
         let cluster = Arc::<ClusterId>::default();
@@ -175,7 +175,7 @@ impl Etcd {
     // A comparison is about the version of a key: the number of puts since it did not exist. It holds if that equals
     // the given value, or else 0: etcd's defaults make requests short.
 
-    /// The key of the epoch was put this often; epoch 0 means never.
+    /// Compares the version of the epoch's key with `epoch`; epoch 0 means that the key was never put.
     fn is_epoch(&self, epoch: Epoch) -> String {
         format!(r#"{{"key":"{}","version":"{epoch}"}}"#, self.key("epoch"))
     }

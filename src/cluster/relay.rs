@@ -2,7 +2,8 @@
 //! protocol is.
 //!
 //! Owns the listeners and two threads for each connection. It ends with the process. Must not interpret what it
-//! forwards, except for the path of the first HTTP request: a standby itself answers those about its own state.
+//! forwards, except for the path of the first HTTP request, because a standby itself answers requests about its own
+//! state.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

@@ -39,9 +39,9 @@ pub const WINDOW: usize = 4;
 /// The active server's end of the shared log.
 ///
 /// Several entries may be under way at a time, each with the number of its place. The shared log takes an entry only
-/// behind the one before it, so that no place is ever left out, and only while this server's epoch lasts. Therefore an
-/// entry that was taken proves that all before it were, and a server that claims the log finds an end after which
-/// nothing of the previous writer can follow, whatever is still under way.
+/// behind the one before it, so that no place is ever left out, and only while this server's epoch lasts. An
+/// accepted entry therefore implies that all earlier ones were accepted. A server that claims the log finds an end
+/// beyond which the previous writer cannot append, even with requests in progress.
 pub struct Shipper {
     log: Arc<dyn SharedLog>,
     lease: Arc<Lease>,

@@ -136,7 +136,7 @@ impl Output {
         }
     }
 
-    /// Appends a part of a job's body, which must contain the part.
+    /// Appends a range of a job's body. The range must lie within the body.
     #[expect(clippy::indexing_slicing, reason = "the caller's part is one of the body")]
     pub fn part(&mut self, body: BodyRef, part: Range<usize>) {
         match body {

@@ -62,7 +62,7 @@ fn whatever_else_comes_first_is_refused_once_and_ends_the_connection() {
         let mut client = guarded.connect("beanstalk");
         client.send(first.as_bytes());
         if first.starts_with("put 0 0 60 9") {
-            // Its end never comes.
+            // The rest of the line is never sent.
             drop(client);
             continue;
         }

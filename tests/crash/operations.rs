@@ -48,8 +48,8 @@ fn turn(life: &mut Life, mut work: impl FnMut(&mut Engine) -> Progress) -> Progr
     progress
 }
 
-/// Runs the command on a disk that crashes at this operation, and then starts twice. Returns whether the command had
-/// begun and was not complete at the crash, and whether the disk crashed.
+/// Runs the command on a disk that crashes at the operation `point`, then starts the server twice. Returns whether the
+/// command had begun and was not complete at the crash, and whether the disk crashed.
 fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
     let told = format!("moves {moves}, segments of {size}, deed {point}");
     let mut life = Life::begin(Disk::new(point), settings(size, SyncMode::Always), dawn(), point).expect("a log");

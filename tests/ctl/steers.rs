@@ -63,7 +63,7 @@ fn a_reserved_job_is_given_back_unless_told_otherwise() {
         let job = server.ok(&["reserve", "other", "mail", "--delete", "--json"]);
         assert!(job.contains("\"state\":\"reserved\"") && job.contains("\"body\":\"two\""), "{job}");
         assert_eq!(server.run(&["reserve", "mail", "-w", "0"]).code, 2);
-        // `default` is not watched in addition to named tubes, but is without any.
+        // `default` is watched only if no tubes are named.
         server.ok(&["put", "three"]);
         assert_eq!(server.run(&["reserve", "mail", "-w", "0"]).code, 2);
         assert_eq!(server.ok(&["reserve", "-w", "0"]), "three");

@@ -268,7 +268,8 @@ impl Daemon {
         kill(Pid::from_raw(self.pid as i32), signal).expect("a process of ours");
     }
 
-    /// Waits until it has ended; returns its exit code. Panics if it takes longer or was killed by a signal.
+    /// Waits until it has ended; returns its exit code. Panics if the process does not exit in time or was killed by a
+    /// signal.
     pub fn wait(&self, timeout: Duration) -> i32 {
         let status = ended(timeout, || self.child().try_wait().expect("a child of ours"));
         let status = status.unwrap_or_else(|| panic!("it still runs after {timeout:?}; log:\n{}", self.log()));

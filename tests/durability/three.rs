@@ -203,7 +203,7 @@ fn name(payload: &str) -> &str {
 }
 
 impl Book {
-    /// Enters that a client that sent its request then has the job in this round.
+    /// Enters that in this round the job went to a client whose request was sent at `asked`.
     fn taken(&mut self, payload: &str, round: usize, asked: Instant) {
         if self.ended.contains(payload) {
             self.problems.push(format!("back: {} was done", name(payload)));

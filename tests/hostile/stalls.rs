@@ -162,7 +162,7 @@ fn over_the_deadlines_of_many() {
         (0..MANY).for_each(|_| assert!(crowd.line().starts_with("INSERTED ")));
         crowd.send("reserve\r\n".repeat(MANY));
         (0..MANY).for_each(|_| assert_eq!(crowd.job().1, b"x"));
-        // The last to reserve, so that all others expire before.
+        // The last to reserve, so that all other jobs expire first.
         let mut holders: Vec<(Wire, u64)> = (0..HOLDERS).map(|_| holder(daemon, ttr)).collect();
         for (holder, _) in &mut holders {
             holder.ask("watch b", "WATCHING 2");

@@ -35,7 +35,7 @@ fn setup(seed: u64) -> (Random, Setup) {
     (random, setup)
 }
 
-/// Plays a seed for this many steps, and to its end.
+/// Plays a seed for this many steps, then lets the world finish.
 pub fn play_seed(seed: u64, steps: usize) -> Played {
     let (mut random, setup) = setup(seed);
     let told = format!("{setup:?}");

@@ -294,7 +294,7 @@ impl Bodies {
         self.held
     }
 
-    /// Bytes of pages that bodies have vacated and other pages cannot use.
+    /// The number of bytes freed by bodies that other pages cannot reuse.
     pub fn spare(&self) -> u64 {
         self.spare
     }

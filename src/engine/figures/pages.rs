@@ -123,8 +123,8 @@ impl Engine {
         Progress::Done
     }
 
-    /// Passes the jobs of all schedules from the number `from` on to `each`, in no useful order. `each` returns the
-    /// number of bytes that it wrote.
+    /// Calls `each` for the jobs of all schedules, starting with the number `from`, in no particular order. `each`
+    /// returns the number of bytes that it wrote.
     pub fn walk_schedules(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
         while *from < self.store.schedules.end() {
             if self.agenda.steps.are_used_up() {

@@ -33,7 +33,7 @@ pub struct Stats {
     pub draining: bool,
     /// Bytes of everything that clients cause.
     pub memory: Account,
-    /// The maximum sum of these bytes.
+    /// The limit on the sum of the four figures above.
     pub max_memory: u64,
     /// Jobs whose time to live ended before they were finished.
     pub evicted: u64,

@@ -139,7 +139,8 @@ impl Engine {
 
     /// Returns the ready job that comes next for `client`, of all watched tubes that are not paused.
     pub(in crate::engine) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
-        // Most clients that watch many tubes wait, and need not check each to find that there is no job.
+        // A client that watches many tubes is usually waiting. This check avoids a search of every tube when no job is
+        // ready.
         if self.store.counts.ready == 0 {
             return None;
         }

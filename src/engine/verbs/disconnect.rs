@@ -20,7 +20,7 @@ use crate::engine::Engine;
 pub struct GiveBack {
     /// The jobs from this heap index on were checked.
     at: usize,
-    /// The number of jobs that the client held then.
+    /// The number of jobs that the client held when it disconnected.
     held: usize,
 }
 

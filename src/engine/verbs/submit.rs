@@ -30,7 +30,7 @@ pub enum Refused {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Submitted {
     pub id: JobId,
-    /// `true` if it is a duplicate that existed before, not a new job.
+    /// `true` if the submission joined an existing job instead of creating one.
     pub joined: bool,
 }
 
@@ -92,7 +92,7 @@ impl Engine {
         Ok(Submitted { id, joined: false })
     }
 
-    /// Submits a job only for its outcome, for which the client then waits. If no worker has reserved the job at the
+    /// Submits a job for a client that waits for its outcome. If no worker has reserved the job at the
     /// end of `wait`, it is removed; otherwise when the time to run of that reservation ends.
     pub fn run(
         &mut self,

@@ -134,7 +134,7 @@ impl Engine {
         let state = &mut self.clients[client];
         let (idle_state, reserve_policy) = (state.idle_state, state.reserve_policy);
         if let Some(search) = &mut state.search {
-            // The last one moves into its place, and may not have been checked there.
+            // The last tube of the list replaces the removed one, and may not have been checked yet.
             search.seen = 0;
         }
         let watch = self.clients[client].watched.find(number, &self.clients.watches).expect("a watched tube");

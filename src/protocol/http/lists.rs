@@ -248,7 +248,7 @@ impl Listed for ClientHandle {
 /// The figures by which schedules are sorted.
 const SCHEDULE_FIGURES: [&str; 4] = ["time-left", "runs", "skipped", "missed"];
 
-/// Returns the order of schedules with one of their figures and a direction.
+/// Returns the sort order of schedules for this column and direction.
 pub fn schedule_order(key: &[u8], direction: &[u8]) -> Option<Order> {
     Order::read(Some(SCHEDULE_FIGURES.iter().position(|name| name.as_bytes() == key)?), direction)
 }
