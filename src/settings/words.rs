@@ -18,16 +18,24 @@ pub struct Flag<A = ()> {
     pub apply: A,
 }
 
+/// Returns the text of these bytes, which were split off a text behind an ASCII character.
+const fn text(bytes: &'static [u8]) -> &'static str {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(_) => panic!("a part of a text"),
+    }
+}
+
 /// Creates a row. `name` is the long name, preceded by the letter and a comma if there is one, as in `p,port`; `value`
 /// may be empty, and begins with an equals sign if it is optional.
 pub const fn flag<A: Copy>(name: &'static str, value: &'static str, help: &'static str, apply: A) -> Flag<A> {
     let (short, long) = match name.as_bytes() {
-        [letter, b',', ..] => (Some(*letter as char), name.split_at(2).1),
+        [letter, b',', long @ ..] => (Some(*letter as char), text(long)),
         _ => (None, name),
     };
     let (value, optional) = match value.as_bytes() {
         [] => (None, false),
-        [b'=', ..] => (Some(value.split_at(1).1), true),
+        [b'=', value @ ..] => (Some(text(value)), true),
         _ => (Some(value), false),
     };
     Flag { short, long, value, help, optional, apply }

@@ -256,7 +256,7 @@ fn list_history(walk: &mut HistoryWalk, list: &mut PartialList, context: &mut Co
     let mut steps = context.engine.steps();
     let sees = |job: &PastJob| protocol::sees(access, &job.tube);
     let progress = walk.go_on(context.engine.past(), &mut steps, sees, |number, job| {
-        yaml::object(&mut list.text, |mut show| history::show(number, job, &mut show))
+        yaml::object(&mut list.text, |show| history::show(number, job, show))
     });
     context.engine.take_steps(context.engine.steps().left() - steps.left());
     list.send(progress, context, out)

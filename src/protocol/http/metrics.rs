@@ -47,7 +47,7 @@ const SERVER: [Metric<OfServer>; 49] = [
     metric("beanpole_memory_limit_bytes", "gauge", "Limit for the total memory that clients cause.", |of, it| it.number(of.stats().max_memory)),
     metric("beanpole_draining", "gauge", "1 if the server does not accept new jobs.", |of, it| it.number(of.stats().draining.into())),
     metric("beanpole_jobs_total", "counter", "Number of jobs put.", |of, it| it.number(of.stats().total_jobs)),
-    metric("beanpole_commands_total", "counter", "Number of commands by protocol.", |of, it| commands(of, it)),
+    metric("beanpole_commands_total", "counter", "Number of commands by protocol.", commands),
     metric("beanpole_job_timeouts_total", "counter", "Number of reservations that ended with the time to run.", |of, it| it.number(of.stats().timeouts)),
     metric("beanpole_jobs_expired_total", "counter", "Number of jobs whose time to live ended.", |of, it| it.number(of.stats().evicted)),
     metric("beanpole_schedule_runs_total", "counter", "Number of copies that schedules have put.", |of, it| it.number(of.context.engine.schedule_totals().0)),

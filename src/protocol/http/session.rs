@@ -158,8 +158,8 @@ fn object(fill: impl FnOnce(&mut Members)) -> HttpAnswer {
 
 /// The ages of the oldest jobs, and what the queue did in the last hour: the points of each figure, the oldest first.
 fn overview(find: &FindOldest, context: &Context) -> HttpAnswer {
-    const FIGURES: [(&str, fn(&Point) -> u64); 3] =
-        [("ready", |it| it.ready), ("done", |it| it.done), ("failed", |it| it.failed)];
+    type Figure = (&'static str, fn(&Point) -> u64);
+    const FIGURES: [Figure; 3] = [("ready", |it| it.ready), ("done", |it| it.done), ("failed", |it| it.failed)];
     object(|members| {
         for (state, age) in ["ready", "delayed", "buried"].iter().zip(find.ages(context.now)) {
             members.number(&format!("oldest-{state}-age"), age.secs());
