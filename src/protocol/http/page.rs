@@ -44,7 +44,7 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
 }
 
 /// SHA-256 of its style, in base64.
-pub const STYLE_HASH: &str = "i298k6F412IvwQHDro3Vx60W2JbN8BWfHlIQMptPADU=";
+pub const STYLE_HASH: &str = "E4xULFkvEvmoLEZZ1BoxBk6yuRiAPiScA9Tz2ofOjWA=";
 
 /// The same of its script.
 pub const SCRIPT_HASH: &str = "nv4yFElHabFn7wv9TH1cuiKkT+vAV0Ne8bd32ztgklM=";
@@ -53,5 +53,5 @@ pub const SCRIPT_HASH: &str = "nv4yFElHabFn7wv9TH1cuiKkT+vAV0Ne8bd32ztgklM=";
 pub const PAGE_POLICY: &str =
     "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'; \
-    style-src 'sha256-i298k6F412IvwQHDro3Vx60W2JbN8BWfHlIQMptPADU='; \
+    style-src 'sha256-E4xULFkvEvmoLEZZ1BoxBk6yuRiAPiScA9Tz2ofOjWA='; \
     script-src 'sha256-nv4yFElHabFn7wv9TH1cuiKkT+vAV0Ne8bd32ztgklM='";
