@@ -261,6 +261,8 @@ fn the_pages_show_the_worker_and_files_that_exist() {
         .collect();
     let shown = shown.trim_end();
     assert!(worker.contains(shown), "examples/README.md shows another worker than python/worker.py:\n{shown}");
+    let first = std::fs::read_to_string("README.md").unwrap();
+    assert!(first.contains(&format!("\n\n{shown}\n```")), "README.md shows another worker:\n{shown}");
     for page in ["README.md", "CLIENTS.md"] {
         let text = std::fs::read_to_string(example(page)).unwrap();
         for target in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
