@@ -19,44 +19,23 @@ mod log;
 mod rules;
 mod verbs;
 
-pub use self::log::change::{Change, LoggedGroup, MemberGone};
-pub use self::log::log_room::{LogRoom, CHANGE_SIZE, GROUP_SIZE, OPTIONS_SIZE, ORIGIN_SIZE, PUT_SIZE};
-pub use self::log::restore::MovedJob;
-pub use self::log::schedules::RUN_SIZE;
-pub use self::log::stored::{StoredChange, StoredJob, StoredKey, StoredOptions, StoredSchedule, StoredTie, StoredTies};
-pub use data::account::Account;
-pub use data::bodies::{NewBody, PAGED_MAX};
-pub use data::body::{Body, BodyRef, COPY_MAX};
-pub use data::calendar::{date_of, day_of, push_moment};
-pub use data::client::{ReserveMode, ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
-#[cfg(test)]
-pub use data::deferred::DEFERRED;
-pub use data::details::History;
-pub use data::ended_keys::{EndedKey, KEY_COST};
-pub use data::event::{Event, NoJob, Outcome, Report};
-pub use data::groups::{GroupCount, GROUP_COST, MEMBER_COST, WAIT_COST};
-pub use data::handle::{ClientHandle, ClientId, NOBODY};
-pub use data::histogram::{Histogram, JobTimes};
-pub use data::job::{priority_class, Cause, Job, JobId, JobView, NewJob, Priority, State, PRIORITY_CLASSES, URGENT};
-pub use data::job_extras::JobExtras;
-pub use data::job_options::{
-    CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, GroupTag, JobOptions, Tie, MOST_TIES,
+pub use self::log::{
+    Change, LogRoom, LoggedGroup, MemberGone, MovedJob, StoredChange, StoredJob, StoredKey, StoredOptions,
+    StoredSchedule, StoredTie, StoredTies, CHANGE_SIZE, GROUP_SIZE, OPTIONS_SIZE, ORIGIN_SIZE, PUT_SIZE, RUN_SIZE,
 };
-pub use data::jobs::JOB_COST;
-pub use data::latency::{Latency, TubeEvents, TubeTimes, TIMES_COST};
-pub use data::list::{Linked, Links, List};
-pub use data::name::Name;
-pub use data::operations::{Flush, LongCommand, MoveJobs, OpenOperation, MOST_OPEN};
-pub use data::past::{Past, PastJob, Point, Verdict, POINT_SECONDS};
-pub use data::recurrence::{Minutes, Recurrence, LONGEST_RECURRENCE};
-pub use data::schedules::{RunCount, Schedule, SCHEDULE_COST};
-pub use data::smallest::Smallest;
-pub use data::steps::{Progress, Steps};
-pub use data::text::{is_tube_name_byte, push_uuid, UUID_HYPHENS};
-pub use data::time::{Span, Time};
-pub use data::tube::TUBE_COST;
-pub use data::tube::{JobCounts, Pause, DEFAULT};
-pub use data::tube_settings::{Rate, TubeSettings, RULES_COST, UNLIMITED};
+#[cfg(test)]
+pub use data::DEFERRED;
+pub use data::{
+    date_of, day_of, is_tube_name_byte, priority_class, push_moment, push_uuid, Account, Body, BodyRef, Cause,
+    ClientHandle, ClientId, CompletionPolicy, DedupKey, EndedKey, Event, Fingerprint, Fingerprinting, Fingerprints,
+    Flush, GroupCount, GroupTag, Histogram, History, Job, JobCounts, JobExtras, JobId, JobOptions, JobTimes, JobView,
+    Latency, Linked, Links, List, LongCommand, Minutes, MoveJobs, Name, NewBody, NewJob, NoJob, OpenOperation, Outcome,
+    Past, PastJob, Pause, Point, Priority, Progress, Rate, Recurrence, Report, ReserveMode, ReservePolicy, RunCount,
+    Schedule, Smallest, Span, State, Steps, Tie, Time, TubeEvents, TubeSettings, TubeTimes, Verdict, COPY_MAX, DEFAULT,
+    GROUP_COST, JOB_COST, KEY_COST, LONGEST_LEASE, LONGEST_RECURRENCE, MARGIN, MEMBER_COST, MOST_OPEN, MOST_TIES,
+    NOBODY, PAGED_MAX, POINT_SECONDS, PRIORITY_CLASSES, RULES_COST, SCHEDULE_COST, TIMES_COST, TUBE_COST, UNLIMITED,
+    URGENT, UUID_HYPHENS, WAIT_COST, WATCH_COST,
+};
 pub use figures::ages::FindOldest;
 pub use figures::buried::BuriedWalk;
 pub use figures::connections::{ClientStats, SHOWN_TUBES};
@@ -75,11 +54,8 @@ pub use verbs::tagged::{Tagged, Tags};
 pub use verbs::tube_settings::NotSet;
 pub use verbs::watching::{Dropped, WantedTubes};
 
-use self::log::news::News;
-use data::agenda::Agenda;
-use data::client::{ClientState, Clients};
-use data::store::Store;
-use data::tube::{Tubes, DEFAULT_TUBE};
+use self::log::News;
+use data::{Agenda, ClientState, Clients, Store, Tubes, DEFAULT_TUBE};
 
 /// The event queue keeps its memory up to this capacity. More events occur only when very many clients wait for one
 /// job.

@@ -12,7 +12,7 @@ use super::job::JobId;
 use super::operations::LongCommand;
 
 #[derive(Debug)]
-pub(in crate::engine) enum Deferred {
+pub enum Deferred {
     /// A disconnected client still holds jobs or watches tubes.
     Disconnect(ClientHandle),
     /// A client waits or is idle, and its search is unfinished.
@@ -32,7 +32,7 @@ pub(in crate::engine) enum Deferred {
 
 /// The maximum number of commands without clients in progress. Further ones end with their clients, so that no client
 /// delays other work by disconnecting repeatedly.
-pub(in crate::engine) const MOST_OPERATIONS: usize = 64;
+pub const MOST_OPERATIONS: usize = 64;
 
 /// The names of all kinds; tests cover each of them.
 #[cfg(test)]

@@ -6,10 +6,7 @@
 //!
 //! Touches: agenda, store, tubes.
 
-use crate::engine::data::job::{JobId, State};
-use crate::engine::data::steps::Progress;
-use crate::engine::data::time::{Span, Time};
-use crate::engine::data::tube::OldestIds;
+use crate::engine::data::{JobId, OldestIds, Progress, Span, State, Time};
 use crate::engine::Engine;
 
 /// The states whose oldest jobs are searched, in the order of [`OldestIds`].

@@ -6,8 +6,7 @@
 //!
 //! Touches: agenda, store, tubes.
 
-use crate::engine::data::job::{JobId, State};
-use crate::engine::data::steps::Progress;
+use crate::engine::data::{JobId, Progress, State};
 use crate::engine::Engine;
 
 /// A tube with at most this many buried jobs is read from its own queue.

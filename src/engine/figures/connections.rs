@@ -4,12 +4,7 @@
 //!
 //! Touches: agenda, clients, store, tubes.
 
-use crate::engine::data::client::{heard_ago, ClientState, IdleState};
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::JobView;
-use crate::engine::data::list::NIL;
-use crate::engine::data::steps::Progress;
-use crate::engine::data::time::{Span, Time};
+use crate::engine::data::{heard_ago, ClientId, ClientState, IdleState, JobView, Progress, Span, Time, NIL};
 use crate::engine::Engine;
 
 /// The maximum number of watched tubes that are shown of one client, and that determine which users may see the client.

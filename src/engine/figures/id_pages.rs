@@ -5,9 +5,7 @@
 //!
 //! Touches: agenda, store, tubes.
 
-use crate::engine::data::job::{JobId, State};
-use crate::engine::data::smallest::Smallest;
-use crate::engine::data::steps::Progress;
+use crate::engine::data::{JobId, Progress, Smallest, State};
 use crate::engine::Engine;
 
 /// The maximum size of a queue that is searched as a whole.

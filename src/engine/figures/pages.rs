@@ -8,12 +8,9 @@
 use std::sync::Arc;
 
 use super::stats::{tube_figures, TubeStats};
-use crate::engine::data::client::{ClientState, ReservePolicy};
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{Job, JobId, JobView, Priority, State};
-use crate::engine::data::smallest::Smallest;
-use crate::engine::data::steps::Progress;
-use crate::engine::data::time::Time;
+use crate::engine::data::{
+    ClientId, ClientState, Job, JobId, JobView, Priority, Progress, ReservePolicy, Smallest, State, Time,
+};
 use crate::engine::Engine;
 
 /// Steps per line of a list, in addition to one per 64 bytes.

@@ -4,17 +4,10 @@
 //!
 //! Touches: clients, limits, store, tubes.
 
-use crate::engine::data::account::Account;
-use crate::engine::data::details::History;
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{Job, JobId, Priority, State};
-use crate::engine::data::job_extras::JobExtras;
-use crate::engine::data::latency::TubeTimes;
-use crate::engine::data::list::List;
-use crate::engine::data::name::Name;
-use crate::engine::data::time::{Span, Time};
-use crate::engine::data::tube::{JobCounts, Tube};
-use crate::engine::data::tube_settings::TubeSettings;
+use crate::engine::data::{
+    Account, ClientId, History, Job, JobCounts, JobExtras, JobId, List, Name, Priority, Span, State, Time, Tube,
+    TubeSettings, TubeTimes,
+};
 use crate::engine::Engine;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

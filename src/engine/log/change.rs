@@ -7,10 +7,7 @@
 
 use std::collections::VecDeque;
 
-use crate::engine::data::groups::GroupCount;
-use crate::engine::data::job::JobId;
-use crate::engine::data::name::Name;
-use crate::engine::data::operations::OpenOperation;
+use crate::engine::data::{GroupCount, JobId, Name, OpenOperation};
 use crate::engine::Engine;
 
 /// A group, as the log must store it.

@@ -7,10 +7,7 @@
 
 use super::change::LoggedGroup;
 use super::stored::StoredTies;
-use crate::engine::data::groups::GroupCount;
-use crate::engine::data::job::State;
-use crate::engine::data::name::Name;
-use crate::engine::data::time::Time;
+use crate::engine::data::{GroupCount, Name, State, Time};
 use crate::engine::Engine;
 
 impl Engine {

@@ -8,11 +8,7 @@
 //! Promises: P4, P16.
 //! Touches: news, store, tubes.
 
-use crate::engine::data::groups::end_size;
-use crate::engine::data::job::State;
-use crate::engine::data::job_extras::JobExtras;
-use crate::engine::data::job_options::{CompletionPolicy, DedupKey, GroupTag, JobOptions};
-use crate::engine::data::time::Span;
+use crate::engine::data::{end_size, CompletionPolicy, DedupKey, GroupTag, JobExtras, JobOptions, Span, State};
 use crate::engine::Engine;
 
 /// Bytes that a new job counts for, in addition to the name of its tube, its options and its body; its delete is

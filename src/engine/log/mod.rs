@@ -10,3 +10,5 @@ pub(super) mod operations;
 pub(super) mod restore;
 pub(super) mod schedules;
 pub(super) mod stored;
+
+pub use self::{change::*, log_room::*, news::*, restore::*, schedules::*, stored::*};

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use super::change::Change;
 use super::log_room::LogRoom;
-use crate::engine::data::event::Event;
+use crate::engine::data::Event;
 
 #[derive(Debug)]
 pub struct News {

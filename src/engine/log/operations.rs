@@ -6,9 +6,8 @@
 //! Promises: P15.
 //! Touches: agenda, tubes.
 
-use crate::engine::data::deferred::Deferred;
-use crate::engine::data::operations::{OpenOperation, MOST_OPEN};
-use crate::engine::log::change::Change;
+use crate::engine::data::{Deferred, OpenOperation, MOST_OPEN};
+use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {

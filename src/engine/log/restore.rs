@@ -6,15 +6,10 @@
 //! Touches: store, tubes.
 
 use super::stored::{StoredChange, StoredJob};
-use crate::engine::data::body::Body;
-use crate::engine::data::details::History;
-use crate::engine::data::details::{Count, Details};
-use crate::engine::data::job::{Cause, Job, JobId, Priority, State};
-use crate::engine::data::job_extras::JobExtras;
-use crate::engine::data::job_options::CompletionPolicy;
-use crate::engine::data::list::NIL;
-use crate::engine::data::time::{Span, Time};
-use crate::engine::data::tube::Pause;
+use crate::engine::data::{
+    Body, Cause, CompletionPolicy, Count, Details, History, Job, JobExtras, JobId, Pause, Priority, Span, State, Time,
+    NIL,
+};
 use crate::engine::{Engine, NOBODY};
 
 /// The state of a job that was moved to another tube.

@@ -7,12 +7,9 @@
 
 use super::log_room::{logged_schedule, CHANGE_SIZE};
 use super::stored::{StoredChange, StoredKey, StoredOptions, StoredSchedule, StoredTies};
-use crate::engine::data::job::{Job, JobId, State};
-use crate::engine::data::job_options::{CompletionPolicy, DedupKey, GroupTag, Tie};
-use crate::engine::data::list::NIL;
-use crate::engine::data::name::Name;
-use crate::engine::data::schedules::{CopyTags, RunCount, Schedule};
-use crate::engine::data::time::Time;
+use crate::engine::data::{
+    CompletionPolicy, CopyTags, DedupKey, GroupTag, Job, JobId, Name, RunCount, Schedule, State, Tie, Time, NIL,
+};
 use crate::engine::Engine;
 
 /// Bytes of the record of a copy in addition to those of its put.

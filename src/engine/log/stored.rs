@@ -9,15 +9,10 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::change::Change;
-use crate::engine::data::details::History;
-use crate::engine::data::groups::Groups;
-use crate::engine::data::job::{Job, JobId, JobView, Priority, State};
-use crate::engine::data::job_extras::JobExtras;
-use crate::engine::data::job_options::{CompletionPolicy, DedupKey, GroupTag};
-use crate::engine::data::list::NIL;
-use crate::engine::data::name::Name;
-use crate::engine::data::schedules::RunCount;
-use crate::engine::data::time::{Span, Time};
+use crate::engine::data::{
+    CompletionPolicy, DedupKey, GroupTag, Groups, History, Job, JobExtras, JobId, JobView, Name, Priority, RunCount,
+    Span, State, Time, NIL,
+};
 use crate::engine::Engine;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

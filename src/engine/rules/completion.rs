@@ -8,19 +8,11 @@
 
 use std::sync::Arc;
 
-use crate::engine::data::body::Body;
-use crate::engine::data::client::ReservePolicy;
-use crate::engine::data::deferred::Deferred;
-use crate::engine::data::details::Count;
-use crate::engine::data::event::{Event, Outcome, Report};
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{Cause, Job, JobId, JobView, Priority, State};
-use crate::engine::data::job_extras::{JobExtras, RareExtras};
-use crate::engine::data::job_options::CompletionPolicy;
-use crate::engine::data::past::Verdict;
-use crate::engine::data::steps::{telling, Progress, TELL};
-use crate::engine::data::time::{Span, Time};
-use crate::engine::log::change::{Change, MemberGone};
+use crate::engine::data::{
+    telling, Body, Cause, ClientId, CompletionPolicy, Count, Deferred, Event, Job, JobExtras, JobId, JobView, Outcome,
+    Priority, Progress, RareExtras, Report, ReservePolicy, Span, State, Time, Verdict, TELL,
+};
+use crate::engine::log::{Change, MemberGone};
 use crate::engine::rules::failures::Failed;
 use crate::engine::Engine;
 

@@ -11,11 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::hash::{BuildHasher, Hasher};
 
-use crate::engine::data::client::ReservePolicy;
-use crate::engine::data::lanes::{bounds_cost, Lane, MOST_LANES};
-use crate::engine::data::list::NIL;
-use crate::engine::data::name::Name;
-use crate::engine::data::time::Time;
+use crate::engine::data::{bounds_cost, Lane, Name, ReservePolicy, Time, MOST_LANES, NIL};
 use crate::engine::Engine;
 
 impl Engine {

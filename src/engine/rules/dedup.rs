@@ -7,11 +7,8 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use crate::engine::data::job::{Job, JobId, State};
-use crate::engine::data::job_extras::JobExtras;
-use crate::engine::data::job_options::{DedupKey, Fingerprints};
-use crate::engine::data::steps::MOVE;
-use crate::engine::log::change::Change;
+use crate::engine::data::{DedupKey, Fingerprints, Job, JobExtras, JobId, State, MOVE};
+use crate::engine::log::Change;
 use crate::engine::{Engine, Refused};
 
 /// The maximum number of extras that a search by name checks. A name in more tubes than this is refused, unless keys

@@ -7,15 +7,8 @@
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-use crate::engine::data::deadlines::TimerKey;
-use crate::engine::data::ended_keys::EndedKey;
-use crate::engine::data::event::Outcome;
-use crate::engine::data::job::JobId;
-use crate::engine::data::job_options::{CompletionPolicy, DedupKey};
-use crate::engine::data::name::Name;
-use crate::engine::data::steps::Progress;
-use crate::engine::data::time::{Span, Time};
-use crate::engine::log::change::Change;
+use crate::engine::data::{CompletionPolicy, DedupKey, EndedKey, JobId, Name, Outcome, Progress, Span, Time, TimerKey};
+use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {

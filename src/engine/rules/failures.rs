@@ -6,17 +6,10 @@
 //! Promises: P29.
 //! Touches: agenda, news, store, tubes.
 
-use crate::engine::data::body::Body;
-use crate::engine::data::details::Count;
-use crate::engine::data::event::{Event, Outcome};
-use crate::engine::data::handle::NOBODY;
-use crate::engine::data::job::{priority_class, Cause, State};
-use crate::engine::data::job_options::CompletionPolicy;
-use crate::engine::data::list::NIL;
-use crate::engine::data::steps::MOVE;
-use crate::engine::data::time::{Span, Time};
-use crate::engine::log::change::Change;
-use crate::engine::log::log_room::ORIGIN_SIZE;
+use crate::engine::data::{
+    priority_class, Body, Cause, CompletionPolicy, Count, Event, Outcome, Span, State, Time, MOVE, NIL, NOBODY,
+};
+use crate::engine::log::{Change, ORIGIN_SIZE};
 use crate::engine::Engine;
 
 /// The maximum delay after a failed try, in seconds.

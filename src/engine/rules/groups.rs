@@ -8,15 +8,10 @@
 //! Promises: P30.
 //! Touches: agenda, store, tubes.
 
-use crate::engine::data::deferred::Deferred;
-use crate::engine::data::groups::GroupCount;
-use crate::engine::data::job::{Cause, Job, State};
-use crate::engine::data::job_options::{GroupTag, Tie, MOST_TIES};
-use crate::engine::data::lanes::MOST_LANES;
-use crate::engine::data::name::Name;
-use crate::engine::data::steps::{Progress, MOVE};
-use crate::engine::data::time::{Span, Time};
-use crate::engine::log::change::{Change, LoggedGroup};
+use crate::engine::data::{
+    Cause, Deferred, GroupCount, GroupTag, Job, Name, Progress, Span, State, Tie, Time, MOST_LANES, MOST_TIES, MOVE,
+};
+use crate::engine::log::{Change, LoggedGroup};
 use crate::engine::Engine;
 
 impl Engine {

@@ -9,14 +9,9 @@
 //! Promises: P6.
 //! Touches: agenda, clients, limits, news, store, tubes.
 
-use crate::engine::data::client::{ClientState, IdleState, ReservePolicy};
-use crate::engine::data::deferred::Deferred;
-use crate::engine::data::event::Event;
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::Cause;
-use crate::engine::data::list::NIL;
-use crate::engine::data::steps::{MOVE, TELL};
-use crate::engine::data::time::{Span, Time};
+use crate::engine::data::{
+    Cause, ClientId, ClientState, Deferred, Event, IdleState, ReservePolicy, Span, Time, MOVE, NIL, TELL,
+};
 use crate::engine::Engine;
 
 /// The time for a notified worker to request the job before the next one is notified. Most need a network round trip.

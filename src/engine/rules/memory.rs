@@ -6,8 +6,7 @@
 //! Promises: P21.
 //! Touches: clients, limits, store, tubes.
 
-use crate::engine::data::account::Account;
-use crate::engine::data::body::Body;
+use crate::engine::data::{Account, Body};
 use crate::engine::Engine;
 
 impl Engine {

@@ -6,8 +6,7 @@
 //! Promises: P28.
 //! Touches: store, tubes.
 
-use crate::engine::data::client::ReservePolicy;
-use crate::engine::data::time::Time;
+use crate::engine::data::{ReservePolicy, Time};
 use crate::engine::Engine;
 
 impl Engine {

@@ -5,11 +5,8 @@
 //!
 //! Touches: store, tubes.
 
-use crate::engine::data::job::{Job, State};
-use crate::engine::data::job_options::{CompletionPolicy, DedupKey};
-use crate::engine::data::list::NIL;
-use crate::engine::data::time::Time;
-use crate::engine::log::change::Change;
+use crate::engine::data::{CompletionPolicy, DedupKey, Job, State, Time, NIL};
+use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {

@@ -8,14 +8,8 @@
 //! Promises: P31.
 //! Touches: agenda, store, tubes.
 
-use crate::engine::data::body::Body;
-use crate::engine::data::deadlines::TimerKey;
-use crate::engine::data::job::{JobId, NewJob, State};
-use crate::engine::data::job_options::DedupKey;
-use crate::engine::data::name::Name;
-use crate::engine::data::steps::MOVE;
-use crate::engine::data::time::{Span, Time};
-use crate::engine::log::change::Change;
+use crate::engine::data::{Body, DedupKey, JobId, Name, NewJob, Span, State, Time, TimerKey, MOVE};
+use crate::engine::log::Change;
 use crate::engine::{Engine, Refused};
 
 /// The delay before a schedule tries again to put a copy that was refused.

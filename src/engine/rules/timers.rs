@@ -6,15 +6,10 @@
 //! Promises: P8, P9.
 //! Touches: agenda, clients, store, tubes.
 
-use crate::engine::data::deadlines::TimerKey;
-use crate::engine::data::details::Count;
-use crate::engine::data::event::{NoJob, Outcome};
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{Cause, JobId, State};
-use crate::engine::data::job_options::CompletionPolicy;
-use crate::engine::data::steps::{Progress, MOVE};
-use crate::engine::data::time::Time;
-use crate::engine::log::change::Change;
+use crate::engine::data::{
+    Cause, ClientId, CompletionPolicy, Count, JobId, NoJob, Outcome, Progress, State, Time, TimerKey, MOVE,
+};
+use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {

@@ -6,16 +6,11 @@
 //! Promises: P2, P7.
 //! Touches: clients, limits, store, tubes.
 
-use crate::engine::data::client::{ReservePolicy, LONGEST_LEASE};
-use crate::engine::data::details::Count;
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{priority_class, Cause, Job, State};
-use crate::engine::data::job_extras::JobExtras;
-use crate::engine::data::job_options::CompletionPolicy;
-use crate::engine::data::list::NIL;
-use crate::engine::data::time::{Span, Time};
-use crate::engine::data::tube::OldestIds;
-use crate::engine::log::change::Change;
+use crate::engine::data::{
+    priority_class, Cause, ClientId, CompletionPolicy, Count, Job, JobExtras, OldestIds, ReservePolicy, Span, State,
+    Time, LONGEST_LEASE, NIL,
+};
+use crate::engine::log::Change;
 use crate::engine::{Engine, NOBODY};
 
 impl Engine {

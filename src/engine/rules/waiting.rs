@@ -7,14 +7,10 @@
 //!
 //! Touches: agenda, clients, limits, news, store, tubes.
 
-use crate::engine::data::client::{IdleState, ReserveMode, ReservePolicy, Search, Waiting, Watch};
-use crate::engine::data::deferred::Deferred;
-use crate::engine::data::event::{Event, NoJob};
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::priority_class;
-use crate::engine::data::list::NIL;
-use crate::engine::data::steps::Progress;
-use crate::engine::data::time::Time;
+use crate::engine::data::{
+    priority_class, ClientId, Deferred, Event, IdleState, NoJob, Progress, ReserveMode, ReservePolicy, Search, Time,
+    Waiting, Watch, NIL,
+};
 use crate::engine::Engine;
 
 impl Engine {

@@ -5,10 +5,7 @@
 //!
 //! Touches: agenda, clients, store.
 
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{Cause, JobId, JobView, State};
-use crate::engine::data::steps::{Progress, MOVE};
-use crate::engine::data::time::Time;
+use crate::engine::data::{Cause, ClientId, JobId, JobView, Progress, State, Time, MOVE};
 use crate::engine::Engine;
 
 /// The progress of [`Engine::touch_all`], which restarts the times to run of all jobs that a client holds.

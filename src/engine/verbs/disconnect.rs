@@ -6,13 +6,7 @@
 //! Promises: P10.
 //! Touches: agenda, clients, store, tubes.
 
-use crate::engine::data::client::IdleState;
-use crate::engine::data::deferred::Deferred;
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{Cause, Job, JobId};
-use crate::engine::data::list::NIL;
-use crate::engine::data::steps::{Progress, MOVE};
-use crate::engine::data::time::Time;
+use crate::engine::data::{Cause, ClientId, Deferred, IdleState, Job, JobId, Progress, Time, MOVE, NIL};
 use crate::engine::Engine;
 
 /// The progress of [`Engine::give_back`] from turn to turn.

@@ -4,13 +4,9 @@
 //!
 //! Touches: agenda, clients, store, tubes.
 
-use crate::engine::data::event::Outcome;
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{JobId, JobView, State};
-use crate::engine::data::operations::{Flush, OpenOperation};
-use crate::engine::data::smallest::Smallest;
-use crate::engine::data::steps::{Progress, MOVE};
-use crate::engine::data::time::Time;
+use crate::engine::data::{
+    ClientId, Flush, JobId, JobView, OpenOperation, Outcome, Progress, Smallest, State, Time, MOVE,
+};
 use crate::engine::Engine;
 
 /// The states of jobs that are in a queue of their tube, in the order in which a flush deletes them.

@@ -4,15 +4,10 @@
 //!
 //! Touches: agenda, clients, store, tubes.
 
-use crate::engine::data::body::Body;
-use crate::engine::data::details::Count;
-use crate::engine::data::event::Outcome;
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{Cause, JobId, JobView, Priority, State};
-use crate::engine::data::steps::{Progress, MOVE};
-use crate::engine::data::time::{Span, Time};
-use crate::engine::log::change::Change;
-use crate::engine::log::log_room::ORIGIN_SIZE;
+use crate::engine::data::{
+    Body, Cause, ClientId, Count, JobId, JobView, Outcome, Priority, Progress, Span, State, Time, MOVE,
+};
+use crate::engine::log::{Change, ORIGIN_SIZE};
 use crate::engine::Engine;
 
 /// A kick that may take several turns.

@@ -4,12 +4,9 @@
 //!
 //! Touches: agenda, store, tubes.
 
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{Cause, JobId, Priority, State};
-use crate::engine::data::list::NIL;
-use crate::engine::data::operations::{MoveJobs, OpenOperation};
-use crate::engine::data::steps::{Progress, MOVE};
-use crate::engine::data::time::{Span, Time};
+use crate::engine::data::{
+    Cause, ClientId, JobId, MoveJobs, OpenOperation, Priority, Progress, Span, State, Time, MOVE, NIL,
+};
 use crate::engine::{Engine, OverLimit};
 
 /// The maximum number of jobs that are skipped because they must stay.

@@ -6,14 +6,10 @@
 //! Touches: store, tubes.
 
 use super::job_verbs::Kick;
-use crate::engine::data::client::ReservePolicy;
-use crate::engine::data::details::History;
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::histogram::JobTimes;
-use crate::engine::data::job::{JobId, JobView, NewJob, State};
-use crate::engine::data::latency::{TubeEvents, TubeTimes, TIMES_COST};
-use crate::engine::data::steps::Progress;
-use crate::engine::data::time::Time;
+use crate::engine::data::{
+    ClientId, History, JobId, JobTimes, JobView, NewJob, Progress, ReservePolicy, State, Time, TubeEvents, TubeTimes,
+    TIMES_COST,
+};
 use crate::engine::{Engine, Refused};
 
 impl Engine {

@@ -5,9 +5,8 @@
 //!
 //! Touches: tubes.
 
-use crate::engine::data::time::{Span, Time};
-use crate::engine::data::tube::Pause;
-use crate::engine::log::change::Change;
+use crate::engine::data::{Pause, Span, Time};
+use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {

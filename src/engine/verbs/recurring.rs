@@ -6,15 +6,10 @@
 //! Touches: clients, store, tubes.
 
 use super::tagged::{Tagged, Tags};
-use crate::engine::data::details::Details;
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{Job, JobId, NewJob};
-use crate::engine::data::name::Name;
-use crate::engine::data::recurrence::Recurrence;
-use crate::engine::data::schedules::{CopyTags, SCHEDULE_COST};
-use crate::engine::data::time::{Span, Time};
-use crate::engine::log::change::Change;
-use crate::engine::log::log_room::logged_schedule;
+use crate::engine::data::{
+    ClientId, CopyTags, Details, Job, JobId, Name, NewJob, Recurrence, Span, Time, SCHEDULE_COST,
+};
+use crate::engine::log::{logged_schedule, Change};
 use crate::engine::rules::schedules::Run;
 use crate::engine::{Engine, Refused, JOB_COST};
 

@@ -5,14 +5,10 @@
 //!
 //! Touches: agenda, clients, store.
 
-use crate::engine::data::client::{IdleState, Search, Waiting};
-use crate::engine::data::event::{NoJob, Outcome};
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{Cause, JobId, JobView, State};
-use crate::engine::data::list::NIL;
-use crate::engine::data::steps::Progress;
-use crate::engine::data::time::{Span, Time};
-use crate::engine::log::change::Change;
+use crate::engine::data::{
+    Cause, ClientId, IdleState, JobId, JobView, NoJob, Outcome, Progress, Search, Span, State, Time, Waiting, NIL,
+};
+use crate::engine::log::Change;
 use crate::engine::Engine;
 
 #[derive(Debug)]

@@ -4,16 +4,11 @@
 //!
 //! Touches: clients, store, tubes.
 
-use crate::engine::data::bodies::NewBody;
-use crate::engine::data::client::Waiting;
-use crate::engine::data::details::Details;
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{priority_class, Job, JobId, NewJob};
-use crate::engine::data::job_extras::ATTACHMENT_COST;
-use crate::engine::data::job_options::{CompletionPolicy, DedupKey, JobOptions};
-use crate::engine::data::time::{Span, Time};
-use crate::engine::log::change::Change;
-use crate::engine::log::log_room::logged_options;
+use crate::engine::data::{
+    priority_class, ClientId, CompletionPolicy, DedupKey, Details, Job, JobId, JobOptions, NewBody, NewJob, Span, Time,
+    Waiting, ATTACHMENT_COST,
+};
+use crate::engine::log::{logged_options, Change};
 use crate::engine::{Engine, JOB_COST};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

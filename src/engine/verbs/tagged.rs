@@ -5,13 +5,10 @@
 //!
 //! Touches: clients, limits, store, tubes.
 
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::job::{JobId, NewJob, Priority, State};
-use crate::engine::data::job_options::{DedupKey, GroupTag, JobOptions};
-use crate::engine::data::list::NIL;
-use crate::engine::data::name::Name;
-use crate::engine::data::time::{Span, Time};
-use crate::engine::log::change::Change;
+use crate::engine::data::{
+    ClientId, DedupKey, GroupTag, JobId, JobOptions, Name, NewJob, Priority, Span, State, Time, NIL,
+};
+use crate::engine::log::Change;
 use crate::engine::{Engine, Refused};
 
 /// A producer's requests that only some jobs have.

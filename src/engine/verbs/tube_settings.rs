@@ -6,10 +6,8 @@
 //!
 //! Touches: tubes.
 
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::time::Time;
-use crate::engine::data::tube_settings::{TubeSettings, RULES_COST, UNLIMITED};
-use crate::engine::log::change::Change;
+use crate::engine::data::{ClientId, Time, TubeSettings, RULES_COST, UNLIMITED};
+use crate::engine::log::Change;
 use crate::engine::{Engine, OverLimit};
 
 const LONGEST_CHAIN: usize = 16;

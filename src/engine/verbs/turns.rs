@@ -6,11 +6,7 @@
 
 #[cfg(test)]
 use crate::engine::data::deferred::DEFERRED;
-use crate::engine::data::deferred::{Deferred, MOST_OPERATIONS};
-use crate::engine::data::handle::NOBODY;
-use crate::engine::data::operations::LongCommand;
-use crate::engine::data::steps::Progress;
-use crate::engine::data::time::Time;
+use crate::engine::data::{Deferred, LongCommand, Progress, Time, MOST_OPERATIONS, NOBODY};
 use crate::engine::{Engine, Steps};
 
 #[cfg(test)]

@@ -5,13 +5,10 @@
 //!
 //! Touches: agenda, clients, limits, tubes.
 
-use crate::engine::data::client::{IdleState, ReserveMode, ReservePolicy, WATCH_COST};
-use crate::engine::data::deadlines::TimerKey;
-use crate::engine::data::handle::ClientId;
-use crate::engine::data::list::NIL;
-use crate::engine::data::steps::{Progress, TUBE};
-use crate::engine::data::time::{Span, Time};
-use crate::engine::log::change::Change;
+use crate::engine::data::{
+    ClientId, IdleState, Progress, ReserveMode, ReservePolicy, Span, Time, TimerKey, NIL, TUBE, WATCH_COST,
+};
+use crate::engine::log::Change;
 use crate::engine::{Engine, OverLimit, TUBES_PART, TUBE_COST, WATCHES_PART};
 
 /// The maximum number of tubes that are kept even if nothing refers to them; others are closed as usual.
