@@ -203,5 +203,5 @@ pub fn deep(bench: Bench, jobs: usize, unique: bool) -> Result<Outcome, String> 
         .and("server CPU µs for a job drained, few jobs", drains[0][1], Goal::None)
         .and("server CPU µs for a job drained, all", drains[2][1], Goal::None)
         .and("that at all by that at few, drain", drains[2][1] / drains[0][1], Goal::AtMost(1.25));
-    Ok(outcome.and("RSS after the drain, times that of before", after / before, Goal::AtMost(1.5)))
+    Ok(outcome.and("RSS after the drain, relative to before", after / before, Goal::AtMost(1.5)))
 }

@@ -133,7 +133,7 @@ pub fn beside_tubes(bench: Bench, connections: usize, tubes: usize) -> Result<Ou
     let alone = run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(64)))?;
     fill_tubes(&server, bench.scale.count(tubes))?;
     let work = run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(64)))?;
-    Ok(Outcome::of(work).and("CPU, times that of one tube", work.cpu / alone.cpu, goal(bench, 1.1)))
+    Ok(Outcome::of(work).and("CPU, relative to one tube", work.cpu / alone.cpu, goal(bench, 1.1)))
 }
 
 /// In a tube with this many ready jobs, of one priority or of many.
@@ -151,7 +151,7 @@ pub fn deep(bench: Bench, connections: usize, jobs: usize, mixed: bool) -> Resul
     let mut load = Cycle::new(connections, Bodies::with(64, if mixed { 500_000 } else { 0 }, 0));
     load.ledger = filled.ledger;
     let work = run(bench, &server, connections, &mut load)?;
-    Ok(Outcome::of(work).and("CPU, times that of an empty queue", work.cpu / alone.cpu, goal(bench, 1.2)))
+    Ok(Outcome::of(work).and("CPU, relative to an empty queue", work.cpu / alone.cpu, goal(bench, 1.2)))
 }
 
 /// On one connection that holds this many reserved jobs throughout.

@@ -191,7 +191,7 @@ pub fn blocked(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let free = take(&server, TakeMode::InTurn, count, "")?;
     let bound = take(&server, TakeMode::InTurn, count, " con:k")?;
     let outcome = Outcome::of(bound).and("jobs a second", bound.rate, Goal::AtLeast(100_000.0));
-    Ok(outcome.and("CPU, times that of jobs without a bound", bound.cpu / free.cpu, Goal::None))
+    Ok(outcome.and("CPU, relative to jobs without a limit", bound.cpu / free.cpu, Goal::None))
 }
 
 /// The memory of a key without its name, for a live job and for one that has ended.
@@ -211,7 +211,7 @@ pub fn keys(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let before = settled(&server);
     take(&server, TakeMode::Batched, count, &format!("{KEY}:1000"))?;
     let ended = (settled(&server) - before) / count as f64;
-    Ok(Outcome::default().and("bytes for a key beside its name", keyed - plain - KEY_LENGTH, Goal::AtMost(96.0)).and(
+    Ok(Outcome::default().and("bytes for a key, without its name", keyed - plain - KEY_LENGTH, Goal::AtMost(96.0)).and(
         "bytes for a key that outlives its job",
         ended,
         Goal::None,
@@ -235,8 +235,8 @@ pub fn durable(bench: Bench, connections: usize, batch: usize) -> Result<Outcome
     let plain = puts("")?;
     let keyed = puts(KEY)?;
     let outcome =
-        Outcome::of(keyed).and("rate, times that of plain puts", keyed.rate / plain.rate, Goal::AtLeast(0.91));
-    Ok(outcome.and("CPU, times that of plain puts", keyed.cpu / plain.cpu, Goal::None))
+        Outcome::of(keyed).and("rate, relative to plain puts", keyed.rate / plain.rate, Goal::AtLeast(0.91));
+    Ok(outcome.and("CPU, relative to plain puts", keyed.cpu / plain.cpu, Goal::None))
 }
 
 /// Returns the longest wait of a bystander in ms while an operator runs a command on a long tube.

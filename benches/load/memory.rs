@@ -49,7 +49,7 @@ pub fn jobs(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let after = settled(&server);
     let each = (full - before) / count as f64;
     let outcome = Outcome::default().and("bytes for a ready job of 64 bytes", each, Goal::AtMost(165.0));
-    Ok(outcome.and("RSS after all are deleted, times that of before", after / before, Goal::AtMost(1.5)))
+    Ok(outcome.and("RSS after all jobs are deleted, relative to before", after / before, Goal::AtMost(1.5)))
 }
 
 /// Tubes that contain a job each.
@@ -105,7 +105,7 @@ pub fn size(bench: Bench) -> Result<Outcome, String> {
     let start = server.started_in.as_secs_f64() * 1000.0;
     let outcome = Outcome::default().and("idle RSS, MB", rss, Goal::AtMost(3.0));
     let outcome = outcome.and("program file, MB", binary, Goal::AtMost(0.9));
-    Ok(outcome.and("start until it listens, ms", start, Goal::None))
+    Ok(outcome.and("startup until listening, ms", start, Goal::None))
 }
 
 /// Many delayed jobs and many waiting workers, without any activity.
@@ -121,5 +121,5 @@ pub fn idle(bench: Bench, jobs: usize, workers: usize) -> Result<Outcome, String
     let before = server.usage();
     std::thread::sleep(WATCH);
     let used = (server.usage().cpu - before.cpu) as f64 / 1e6 / WATCH.as_secs_f64();
-    Ok(Outcome::default().and("CPU while nothing happens, ms a second", used, Goal::AtMost(0.1)))
+    Ok(Outcome::default().and("CPU while idle, ms per second", used, Goal::AtMost(0.1)))
 }

@@ -67,5 +67,5 @@ pub fn mixed(bench: Bench) -> Result<Outcome, String> {
     load.interactive.stopping = true;
     load.bulk.limit = 0;
     driver.run(&mut load, Until::Quiet(0))?;
-    Ok(Outcome::of(work).and("bulk puts a second beside it", bulk, Goal::RatioAtLeast(10.0)))
+    Ok(Outcome::of(work).and("bulk puts per second at the same time", bulk, Goal::RatioAtLeast(10.0)))
 }

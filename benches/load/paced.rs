@@ -153,5 +153,5 @@ pub fn delayed(bench: Bench, jobs: usize) -> Result<Outcome, String> {
         return Err(format!("a delayed job came {:?} early", load.early));
     }
     let work = span.end(all, &load.late);
-    Ok(Outcome::of(work).and("late p99, ms", load.late.percentile(0.99) / 1000.0, Goal::AtMost(2.0)))
+    Ok(Outcome::of(work).and("lateness p99, ms", load.late.percentile(0.99) / 1000.0, Goal::AtMost(2.0)))
 }

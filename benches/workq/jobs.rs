@@ -186,5 +186,5 @@ pub fn memory(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let outcome = Outcome::default()
         .and("bytes for a waiting job of 100 bytes", each(waiting), Goal::AtMost(300.0))
         .and("bytes for a finished one, with a result of 100 bytes", each(finished), Goal::AtMost(400.0));
-    Ok(outcome.and("RSS after all are deleted, times that of before", after / before, Goal::AtMost(1.5)))
+    Ok(outcome.and("RSS after all jobs are deleted, relative to before", after / before, Goal::AtMost(1.5)))
 }
