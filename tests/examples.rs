@@ -84,12 +84,15 @@ fn suites_of_other_languages_have_a_queue_of_their_own() {
 }
 
 /// Runs a producer and a worker as examples/README.md describes them: one job per key, a failure with its reason and
-/// back-off, and the dead letter after the last try.
+/// back-off, the dead letter after the last try, a job that took too long, and a server that is restarted.
 fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
-    let daemon = Daemon::start(&[]);
+    let folder = Folder::new();
+    let log = folder.file("worker");
+    let jobs = format!("-b{}", folder.file("").display());
+    let daemon = Daemon::start(&[&jobs]);
     let server = daemon.address().to_string();
-    let worker = worker.env("BEANPOLE_SERVER", &server).stdout(Stdio::null()).stderr(Stdio::null());
-    let _worker = Worker(worker.spawn().expect("a worker"));
+    worker.env("BEANPOLE_SERVER", &server).stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
+    let worker = Worker(worker.spawn().expect("a worker"));
     let mut client = daemon.client();
     let put = |key: &str, body: &str| {
         let run = passes(producer().args([key, body]).env("BEANPOLE_SERVER", &server));
@@ -125,6 +128,38 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
     assert_eq!(reads(&mut client, 3, "dead-from"), "mail", "{name}");
     assert_eq!(put("welcome-10", "bob@example.org"), "4", "{name}");
     wait_until(&format!("{name}: job 4 is done"), || client.peek(4).is_err());
+    if name != "shell" {
+        assert_eq!(client.figure("stats", "cmd-touch").unwrap(), "2", "{name}");
+    }
+
+    client.set_tube("mail", "try:5 dead:mail-dead").unwrap();
+    client.use_tube("mail").unwrap();
+    loses_a_job(name, &mut client, &worker, &log);
+    drop(daemon);
+    let daemon = Daemon::start(&[&jobs, "-p", server.rsplit(':').next().unwrap()]);
+    let mut client = daemon.client();
+    client.use_tube("mail").unwrap();
+    let id = client.put(b"dave@example.org", 0, 0, 60).unwrap();
+    wait_until(&format!("{name}: the worker connects again"), || client.peek(id).is_err());
+}
+
+/// A worker that was too slow says so, and works on.
+fn loses_a_job(name: &str, client: &mut Client, worker: &Worker, log: &Path) {
+    let signal = |signal: &str| passes(Command::new("kill").args([signal, &worker.0.id().to_string()]));
+    wait_until(&format!("{name}: it waits"), || client.figure("stats-tube mail", "current-waiting").unwrap() == "1");
+    signal("-STOP");
+    let id = client.put(b"carol@example.org", 0, 0, 1).unwrap();
+    wait_until(&format!("{name}: too slow"), || {
+        client.figure(&format!("stats-job {id}"), "timeouts").is_ok_and(|timeouts| timeouts == "1")
+    });
+    client.delete(id).unwrap();
+    signal("-CONT");
+    wait_until(&format!("{name}: it says so"), || {
+        let told = std::fs::read_to_string(log).unwrap();
+        told.lines().any(|line| line.contains(&format!("job {id}")) && line.contains("time to run"))
+    });
+    let id = client.put(b"dave@example.org", 0, 0, 60).unwrap();
+    wait_until(&format!("{name}: it works on"), || client.peek(id).is_err());
 }
 
 #[test]

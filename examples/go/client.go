@@ -3,6 +3,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -42,7 +43,16 @@ func (c Client) send(command string, wanted ...string) (string, error) {
 			return rest, nil
 		}
 	}
+	if word == "NOT_FOUND" {
+		return "", beanstalk.ErrNotFound
+	}
 	return "", fmt.Errorf("%s: got %q, %v", strings.Fields(command)[0], line, err)
+}
+
+// isReply returns true if a command failed because of this reply, which is one of the errors of go-beanstalk.
+func isReply(err, reply error) bool {
+	var failed beanstalk.ConnError
+	return err == reply || errors.As(err, &failed) && failed.Err == reply
 }
 
 // put returns the job's ID. With `idp`, it is the ID of the earlier job that has the same key.

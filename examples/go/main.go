@@ -15,14 +15,24 @@ import (
 )
 
 func main() {
-	queue, err := dial()
-	if err == nil && len(os.Args) == 4 {
-		err = produce(queue, os.Args[2], os.Args[3])
-	} else if err == nil {
-		err = work(queue)
+	if len(os.Args) == 4 {
+		queue, err := dial()
+		if err == nil {
+			err = produce(queue, os.Args[2], os.Args[3])
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		return
 	}
-	if err != nil {
-		log.Fatal(err)
+	for {
+		queue, err := dial()
+		if err == nil {
+			err = work(queue)
+			queue.Close()
+		}
+		log.Print(err, "; connecting again")
+		time.Sleep(time.Second)
 	}
 }
 
@@ -40,23 +50,31 @@ func work(queue Client) error {
 	mail := beanstalk.NewTubeSet(queue.Conn, "mail")
 	for {
 		id, body, err := mail.Reserve(time.Hour)
-		if err != nil {
+		if isReply(err, beanstalk.ErrTimeout) {
+			continue
+		} else if err != nil {
 			return err
 		}
-		if err = send(string(body)); err != nil {
+		if err = send(string(body), func() error { return queue.Touch(id) }); err != nil {
 			_, err = queue.fail(id, err.Error())
 		} else {
 			err = queue.Delete(id)
 		}
-		if err != nil {
+		if isReply(err, beanstalk.ErrNotFound) {
+			log.Printf("job %d: the time to run ended before the work did", id)
+		} else if err != nil {
 			return err
 		}
 	}
 }
 
-func send(address string) error {
+func send(address string, touch func() error) error {
 	if !strings.Contains(address, "@") {
 		return fmt.Errorf("not an address: %s", address)
+	}
+	// Restarts the time to run. Long work calls this at least once a minute.
+	if err := touch(); err != nil {
+		return err
 	}
 	fmt.Println("sent to", address)
 	return nil

@@ -14,12 +14,15 @@ export class Client {
     return client;
   }
 
-  // Sends a command, with a body if it has one. Resolves to the words of the reply, or rejects unless it is `wanted`.
+  // Sends a command, with a body if it has one. Resolves to the words of the reply. Another reply than `wanted` is an error,
+  // with its first word in `reply`.
   async send(line, wanted, body) {
     this.socket.write(body === undefined ? `${line}\r\n` : Buffer.concat([`${line}\r\n`, body, '\r\n'].map(Buffer.from)));
     const reply = await this.take(() => this.buffer.indexOf('\r\n'));
     const words = reply.toString().split(' ');
-    if (!wanted.split('|').includes(words[0])) throw new Error(`${reply} in response to '${line}'`);
+    if (!wanted.split('|').includes(words[0])) {
+      throw Object.assign(new Error(`${reply} in response to '${line}'`), { reply: words[0] });
+    }
     return words;
   }
 
@@ -54,6 +57,7 @@ export class Client {
   delete = id => this.send(`delete ${id}`, 'DELETED');
   ignore = tube => this.send(`ignore ${tube}`, 'WATCHING');
   watch = tube => this.send(`watch ${tube}`, 'WATCHING');
+  touch = id => this.send(`touch ${id}`, 'TOUCHED');
   setTube = (tube, settings) => this.send(`set-tube ${tube} ${settings}`, 'SET');
   close = () => this.socket.destroy();
 }

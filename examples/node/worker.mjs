@@ -1,17 +1,35 @@
 // Sends mails. The server retries what fails: 5 tries, 10, 20, 40 and 80 seconds apart, then the tube mail-dead.
+import { setTimeout } from 'node:timers/promises';
 import { Client } from './client.mjs';
 
-async function send(address) {
+async function send(address, touch) {
   if (!address.includes('@')) throw new RangeError(`not an address: ${address}`);
+  await touch(); // Restarts the time to run. Long work calls this at least once a minute.
   console.log(`sent to ${address}`);
 }
 
-const queue = await Client.connect();
-await queue.setTube('mail', 'try:5:10 dead:mail-dead');
-await queue.watch('mail');
-await queue.ignore('default');
+async function work(queue) {
+  await queue.setTube('mail', 'try:5:10 dead:mail-dead');
+  await queue.watch('mail');
+  await queue.ignore('default');
+  for (;;) {
+    const job = await queue.reserve();
+    try {
+      const error = await send(job.body, () => queue.touch(job.id)).catch(error => error);
+      await (error ? queue.fail(job.id, String(error)) : queue.delete(job.id));
+    } catch (error) {
+      if (error.reply !== 'NOT_FOUND') throw error;
+      console.error(`job ${job.id}: the time to run ended before the work did`);
+    }
+  }
+}
+
 for (;;) {
-  const job = await queue.reserve();
-  const error = await send(job.body).catch(error => error);
-  await (error ? queue.fail(job.id, String(error)) : queue.delete(job.id));
+  try {
+    await work(await Client.connect());
+  } catch (error) {
+    if (error.reply) throw error; // Anything else means that the connection is lost.
+    console.error(`${error.message}; connecting again`);
+    await setTimeout(1000);
+  }
 }

@@ -1,15 +1,18 @@
 <?php
-// pheanstalk 4 with tags, tube settings and reasons for failures. Needs: composer require pda/pheanstalk:^4
+// pheanstalk 4 with tags, tube settings and reasons for failures. Needs, in this directory: composer require pda/pheanstalk:^4
 // (Debian: apt-get install php-pda-pheanstalk)
 
 use Pheanstalk\Command\AbstractCommand;
 use Pheanstalk\Connection;
 use Pheanstalk\Contract\ResponseParserInterface;
+use Pheanstalk\Exception\JobNotFoundException;
 use Pheanstalk\Exception\ServerException;
 use Pheanstalk\Job;
 use Pheanstalk\Pheanstalk;
 use Pheanstalk\Response\ArrayResponse;
 use Pheanstalk\SocketFactory;
+
+(@include __DIR__ . '/vendor/autoload.php') || require 'Pheanstalk/autoload.php';
 
 /** A command that pheanstalk does not know: a line, perhaps a body, and the reply that means success. */
 class Line extends AbstractCommand implements ResponseParserInterface
@@ -23,8 +26,9 @@ class Line extends AbstractCommand implements ResponseParserInterface
     public function parseResponse(string $line, ?string $data): ArrayResponse
     {
         [$name, $value] = [...explode(' ', $line), null];
+        $error = $name === 'NOT_FOUND' ? JobNotFoundException::class : ServerException::class;
         return preg_match("/^($this->wanted)$/", $name) ? $this->createResponse($name, ['value' => $value])
-            : throw new ServerException("$line in response to '$this->line'");
+            : throw new $error("$line in response to '$this->line'");
     }
 }
 

@@ -1,6 +1,5 @@
 <?php
 // Puts a mail into the queue, once per key: php producer.php welcome-7 alice@example.org
-require 'Pheanstalk/autoload.php'; // with composer: vendor/autoload.php
 require __DIR__ . '/client.php';
 
 [, $key, $address] = $argv;

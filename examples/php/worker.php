@@ -1,23 +1,42 @@
 <?php
 // Sends mails. The server retries what fails: 5 tries, 10, 20, 40 and 80 seconds apart, then the tube mail-dead.
-require 'Pheanstalk/autoload.php'; // with composer: vendor/autoload.php
 require __DIR__ . '/client.php';
 
-function send(string $address): void
+use Pheanstalk\Exception\ConnectionException;
+use Pheanstalk\Exception\JobNotFoundException;
+use Pheanstalk\Exception\SocketException;
+
+function send(string $address, callable $touch): void
 {
     str_contains($address, '@') || throw new InvalidArgumentException("not an address: $address");
+    $touch(); // Restarts the time to run. Long work calls this at least once a minute.
     echo "sent to $address\n";
 }
 
-$queue = Client::dial()->watchOnly('mail');
-$queue->setTube('mail', 'try:5:10 dead:mail-dead');
-while (true) {
-    $job = $queue->reserve();
-    try {
-        send($job->getData());
-    } catch (Throwable $error) {
-        $queue->fail($job, get_class($error) . ': ' . $error->getMessage());
-        continue;
+function work(Client $queue): void
+{
+    $queue->watchOnly('mail')->setTube('mail', 'try:5:10 dead:mail-dead');
+    while (true) {
+        $job = $queue->reserve();
+        try {
+            try {
+                send($job->getData(), fn () => $queue->touch($job));
+            } catch (Throwable $error) {
+                $queue->fail($job, get_class($error) . ': ' . $error->getMessage());
+                continue;
+            }
+            $queue->delete($job);
+        } catch (JobNotFoundException) {
+            fwrite(STDERR, "job {$job->getId()}: the time to run ended before the work did\n");
+        }
     }
-    $queue->delete($job);
+}
+
+while (true) {
+    try {
+        work(Client::dial());
+    } catch (ConnectionException | SocketException $error) {
+        fwrite(STDERR, "{$error->getMessage()}; connecting again\n");
+        sleep(1);
+    }
 }

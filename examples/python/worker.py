@@ -1,20 +1,38 @@
 """Sends mails. The server retries what fails: 5 tries, 10, 20, 40 and 80 seconds apart, then the tube mail-dead."""
+import sys
+import time
+
+import greenstalk
+
 from client import Client
 
 
-def send(address):
+def send(address, touch):
     if "@" not in address:
         raise ValueError(f"not an address: {address}")
+    touch()  # Restarts the time to run. Long work calls this at least once a minute.
     print(f"sent to {address}", flush=True)
 
 
-with Client(watch="mail") as queue:
+def work(queue):
     queue.set_tube("mail", "try:5:10 dead:mail-dead")
     while True:
         job = queue.reserve()
         try:
-            send(job.body)
-        except Exception as error:
-            queue.fail(job, f"{type(error).__name__}: {error}")
-        else:
-            queue.delete(job)
+            try:
+                send(job.body, lambda: queue.touch(job))
+            except Exception as error:
+                queue.fail(job, f"{type(error).__name__}: {error}")
+            else:
+                queue.delete(job)
+        except greenstalk.NotFoundError:
+            print(f"job {job.id}: the time to run ended before the work did", file=sys.stderr)
+
+
+while True:
+    try:
+        with Client(watch="mail") as queue:
+            work(queue)
+    except OSError as error:
+        print(f"{error}; connecting again", file=sys.stderr)
+        time.sleep(1)

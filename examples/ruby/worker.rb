@@ -1,22 +1,34 @@
 # Sends mails. The server retries what fails: 5 tries, 10, 20, 40 and 80 seconds apart, then the tube mail-dead.
 require_relative "client"
 
-def deliver(address)
-  raise ArgumentError, "not an address: #{address}" unless address.include?("@")
-  puts "sent to #{address}"
+def deliver(job)
+  raise ArgumentError, "not an address: #{job.body}" unless job.body.include?("@")
+  job.touch # Restarts the time to run. Long work calls this at least once a minute.
+  puts "sent to #{job.body}"
+end
+
+def work(queue)
+  queue.set_tube("mail", "try:5:10 dead:mail-dead")
+  queue.tubes.watch!("mail")
+  loop do
+    job = queue.tubes.reserve
+    begin
+      deliver(job)
+    rescue StandardError => error
+      queue.fail(job, "#{error.class}: #{error.message}")
+    else
+      job.delete
+    end
+  rescue Beaneater::NotFoundError
+    warn "job #{job.id}: the time to run ended before the work did"
+  end
 end
 
 $stdout.sync = true
-queue = Client.new
-queue.set_tube("mail", "try:5:10 dead:mail-dead")
-queue.tubes.watch!("mail")
-loop do
-  job = queue.tubes.reserve
-  begin
-    deliver(job.body)
-  rescue StandardError => error
-    queue.fail(job, "#{error.class}: #{error.message}")
-  else
-    job.delete
-  end
+begin
+  work(Client.new)
+rescue Beaneater::NotConnected, SystemCallError, IOError => error
+  warn "#{error.message}; connecting again"
+  sleep 1
+  retry
 end
