@@ -58,19 +58,22 @@ const ROOMS: [(&str, &[&str]); 30] = [
     ("engine", &[]),
     ("shared/atomic", &[]),
     ("shared/base64", &[]),
-    ("shared/files", &["shared/system"]),
+    ("shared/files", &["shared/lock_order", "shared/system"]),
     ("shared/json", &["shared/base64"]),
     ("shared/lease", &["shared/atomic", "shared/system"]),
     ("shared/lock_order", &[]),
     ("shared/log_figures", &[]),
     ("shared/machine", &["shared/system"]),
     ("shared/pem", &[]),
-    ("shared/role", &[]),
+    ("shared/role", &["shared/lease", "shared/lock_order"]),
     ("shared/system", &[]),
     ("protocol", &["access", "engine", "shared/base64", "shared/json", "shared/log_figures", "shared/role"]),
     ("binlog", &["engine", "shared/atomic", "shared/lock_order", "shared/log_figures", "shared/system"]),
     ("client", &["shared/pem"]),
-    ("cluster", &["binlog", "client", "shared/base64", "shared/json", "shared/lease", "shared/role"]),
+    (
+        "cluster",
+        &["binlog", "client", "shared/base64", "shared/json", "shared/lease", "shared/lock_order", "shared/role"],
+    ),
     ("settings/config", &["binlog", "protocol", "shared/lease", "shared/machine", "shared/role"]),
     ("settings/options", &["binlog", "cluster", "settings/config", "settings/words", "shared/machine"]),
     ("settings/gearmand", &["settings/config", "settings/options", "settings/words", "shared/machine"]),
@@ -242,6 +245,22 @@ fn pure_rooms_name_nothing_impure() {
             let line = line.replace("::log::", "::");
             if let Some(word) = IMPURE.iter().find(|word| line.contains(*word)) {
                 problems.push(format!("{}:{number}: {word} in a pure room", source.path.display()));
+            }
+        }
+    }
+    complain(problems);
+}
+
+/// Debug builds assert the order of ranked locks, and that nothing is locked under a leaf. They cannot see other locks.
+#[test]
+fn every_lock_that_server_threads_share_has_a_rank() {
+    let mut problems = Vec::new();
+    for folder in ["src/server", "src/binlog", "src/cluster", "src/shared"] {
+        for source in sources(folder).into_iter().filter(|source| !source.path.ends_with("shared/lock_order.rs")) {
+            for (number, line) in statements(&source.text) {
+                if line.contains("parking_lot") || line.contains("std::sync::{Mutex") || line.contains("sync::Mutex") {
+                    problems.push(format!("{}:{number}: shared/lock_order.rs has it", source.path.display()));
+                }
             }
         }
     }

@@ -20,6 +20,7 @@ use nix::sys::stat::{fstatat, mkdirat, Mode};
 use nix::unistd::{unlinkat, UnlinkatFlags};
 
 use super::replay::{fill, Source};
+use crate::shared::lock_order::LeafMutex;
 use crate::shared::system::O_LARGEFILE;
 
 /// A file of the log that is open for writing. Writes and syncs may come from different threads at a time.
@@ -90,7 +91,7 @@ impl Source for StoredFile<'_> {
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    opened: parking_lot::Mutex<Option<Arc<Opened>>>,
+    opened: LeafMutex<Option<Arc<Opened>>>,
 }
 
 #[derive(Debug)]
@@ -99,7 +100,7 @@ struct Opened {
     /// Held until the process ends.
     locks: Option<Locks>,
     /// When files came or went last, as of the last complete list; `None` if a later change may have the same time.
-    listed: parking_lot::Mutex<Option<SystemTime>>,
+    listed: LeafMutex<Option<SystemTime>>,
 }
 
 /// The lock of the folder, which a file system may lack, and that of the file in it.
@@ -121,7 +122,7 @@ const COARSE: Duration = Duration::from_millis(100);
 impl Folder {
     /// The folder at `path`, which must exist when it is first used.
     pub fn new(path: impl Into<PathBuf>) -> Folder {
-        Folder { path: path.into(), opened: parking_lot::Mutex::default() }
+        Folder { path: path.into(), opened: LeafMutex::default() }
     }
 
     fn opened(&self) -> io::Result<Arc<Opened>> {
@@ -147,7 +148,7 @@ impl Folder {
 
 impl Opened {
     fn at(path: &PathBuf) -> io::Result<Opened> {
-        Ok(Opened { folder: File::open(path)?, locks: None, listed: parking_lot::Mutex::default() })
+        Ok(Opened { folder: File::open(path)?, locks: None, listed: LeafMutex::default() })
     }
 
     /// Opens a file of the folder.

@@ -14,15 +14,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex as LeafMutex;
-
 use super::journal::{Journal, LARGE};
 use super::segment::{segment_name, segment_number};
 use super::storage::Storage;
 use super::writer::{SyncMode, Writer};
 use crate::engine::{Engine, Histogram, Span, Time};
 use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::shared::lock_order::{Mutex, MutexGuard, MAINTENANCE, SYNCING, WRITER};
+use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, MAINTENANCE, SYNCING, WRITER};
 use crate::shared::log_figures::Health;
 
 /// A disk on which a write or a sync takes longer than this is slow: then only the log's own threads wait for it.

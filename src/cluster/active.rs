@@ -11,14 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::merging::{merge, RUN, SMALL};
 use super::mirror::{self, Origin};
 use super::shared_log::{Epoch, Fail, Room, Seq, SharedLog};
 use super::shipping::{Shipper, LEASE};
 use crate::binlog::{is_no_space, Storage};
 use crate::shared::lease::{Lease, Moment};
+use crate::shared::lock_order::{Mutex, REPORTING};
 use crate::shared::role::{Role, RoleBoard};
 
 /// Interval at which a server saves its position, and tidies up if etcd is nearly full.
@@ -95,7 +94,7 @@ struct ActiveState {
     /// A switch to another server was requested.
     wanted: AtomicBool,
     /// Held while the state is reported: the last report is that of the end.
-    telling: Mutex<()>,
+    telling: Mutex<(), REPORTING>,
     /// A renewal of the lease failed, and none has succeeded since.
     troubled: AtomicBool,
 }

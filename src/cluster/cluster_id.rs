@@ -5,11 +5,11 @@
 
 use std::io;
 
-use parking_lot::Mutex;
+use crate::shared::lock_order::LeafMutex;
 
 #[derive(Default)]
 pub struct ClusterId {
-    state: Mutex<State>,
+    state: LeafMutex<State>,
 }
 
 #[derive(Default)]

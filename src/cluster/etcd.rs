@@ -12,8 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
-
 use super::channel::Security;
 use super::cluster_id::ClusterId;
 use super::gateway::{Answer, Gateway};
@@ -22,6 +20,7 @@ use super::shipping::WINDOW;
 use crate::client::ClientTlsFiles;
 use crate::shared::base64::encode;
 use crate::shared::json::{Document, Part};
+use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, GATEWAY};
 
 /// The time limit of a request. A standby waits for longer than the lease of a server that is cut off.
 const TIMEOUT: Duration = Duration::from_millis(700);
@@ -41,17 +40,17 @@ pub const QUOTA: u64 = 2 << 30;
 pub struct Etcd {
     /// Connections for appends, several of which may be in progress, and for reads. All start with the same server, so
     /// that appends mostly arrive in order.
-    gateways: Vec<Mutex<Gateway>>,
+    gateways: Vec<Mutex<Gateway, GATEWAY>>,
     /// For requests that nothing waits for, so that they never delay appends.
-    spare: Mutex<Gateway>,
+    spare: Mutex<Gateway, GATEWAY>,
     /// For maintenance, which takes long.
-    slow: Mutex<Gateway>,
+    slow: Mutex<Gateway, GATEWAY>,
     /// For the lease: neither a hanging append nor a server that does not answer must delay it.
-    pulses: Vec<Mutex<Gateway>>,
+    pulses: Vec<Mutex<Gateway, GATEWAY>>,
     prefix: String,
     quota: u64,
     /// In how many positions of the log the next read searches for entries; 0 if the last one reached the end.
-    span: Mutex<u64>,
+    span: LeafMutex<u64>,
     /// No read has compared the clusters of the servers yet.
     is_new: AtomicBool,
 }
@@ -159,7 +158,7 @@ impl Etcd {
             pulses: (0..location.endpoints.len().min(WAYS)).map(|first| begin_at(first, TIMEOUT)).collect(),
             prefix: format!("beanpole/{}/", location.name),
             quota: location.quota,
-            span: Mutex::new(1),
+            span: LeafMutex::new(1),
             is_new: AtomicBool::new(true),
         })
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use crate::shared::lock_order::LeafMutex;
 use socket2::{SockRef, TcpKeepalive};
 
 /// The maximum number of forwarded clients; others are closed at once. Each needs two threads.
@@ -49,7 +49,7 @@ struct Shared {
     most: usize,
     /// The address at which this server itself serves HTTP.
     own: Option<SocketAddr>,
-    state: Mutex<State>,
+    state: LeafMutex<State>,
 }
 
 #[derive(Default)]

@@ -9,14 +9,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
-
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use super::entry::{is_segment, note_created, operations, EntryKind, Head, Operation};
 use super::shared_log::{Fail, Room, Seq, SharedLog};
 use crate::binlog::{is_no_space, LogFile, Storage};
 use crate::shared::lease::{Lease, Moment};
+use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, SHIPPING};
 use crate::shared::role::{RoleBoard, RoleFigures};
 
 /// The size in bytes of the operations in an entry, unless one operation alone is larger: much larger entries cost the
@@ -46,8 +45,8 @@ pub struct Shipper {
     log: Arc<dyn SharedLog>,
     lease: Arc<Lease>,
     /// Operations that are not in an entry yet, each encoded.
-    queue: Mutex<Vec<Vec<u8>>>,
-    place: Mutex<Position>,
+    queue: LeafMutex<Vec<Vec<u8>>>,
+    place: Mutex<Position, SHIPPING>,
     /// An entry was accepted, or this server must not reply any more.
     changed: Condvar,
     /// Where it reports the state of the shared log, and reads its space.
@@ -104,7 +103,7 @@ impl Shipper {
     ) -> Shipper {
         let (kind, ahead) = (EntryKind::Operations, VecDeque::new());
         let place = Mutex::new(Position { head, end, last: None, created, kind, ahead, sent: 0 });
-        Shipper { log, lease, queue: Mutex::default(), place, changed: Condvar::new(), board }
+        Shipper { log, lease, queue: LeafMutex::default(), place, changed: Condvar::default(), board }
     }
 
     /// Returns the last entry that this server knows to be in the log, with its writer and number if this server
@@ -152,7 +151,9 @@ impl Shipper {
         if !entry.is_empty() {
             place.push(kind, &entry);
         }
-        self.ship(place)
+        let goal = place.newest();
+        drop(place);
+        self.ship(goal)
     }
 
     /// Announces that this server writes no more, so that another one need not wait.
@@ -165,27 +166,31 @@ impl Shipper {
     fn append(&self, kind: EntryKind) -> io::Result<()> {
         let mut place = self.place.lock();
         place.push(kind, b"");
-        self.ship(place)
+        let goal = place.newest();
+        drop(place);
+        self.ship(goal)
     }
 
-    /// Returns when all entries up to the newest are in the shared log. Every waiting thread sends the next entry that
-    /// was not sent yet.
-    fn ship(&self, mut place: MutexGuard<Position>) -> io::Result<()> {
-        let goal = place.newest();
-        while place.end < goal {
+    /// Returns when all entries up to `goal` are in the shared log. Every waiting thread sends the next entry that was
+    /// not sent yet.
+    fn ship(&self, goal: Seq) -> io::Result<()> {
+        loop {
+            let mut place = self.place.lock();
+            if place.end >= goal {
+                return Ok(());
+            }
             if self.lease.is_over() {
                 self.changed.notify_all();
                 return Err(over());
             }
-            let next = place.ahead.get(place.sent).filter(|_| place.sent < WINDOW).cloned();
-            let Some(entry) = next else {
-                self.changed.wait_for(&mut place, RETRY);
-                continue;
-            };
-            place.sent += 1;
-            MutexGuard::unlocked(&mut place, || self.send(&entry))?;
+            if let Some(entry) = place.ahead.get(place.sent).filter(|_| place.sent < WINDOW).cloned() {
+                place.sent += 1;
+                drop(place);
+                self.send(&entry)?;
+            } else {
+                self.changed.wait_until(&mut place, Instant::now() + RETRY);
+            }
         }
-        Ok(())
     }
 
     /// Appends an entry, again and again until it is certain that the shared log has it.
@@ -223,7 +228,7 @@ impl Shipper {
             let mut place = self.place.lock();
             // An entry that arrived too early is sent again as soon as the earlier ones exist.
             if place.end < *seq && (is_next || place.end + 1 < *seq) {
-                self.changed.wait_for(&mut place, RETRY);
+                self.changed.wait_until(&mut place, Instant::now() + RETRY);
             }
             if place.end >= *seq {
                 return Ok(());
@@ -436,6 +441,7 @@ mod tests {
 
     use super::super::fake_log::{Faults, MemoryLog};
     use super::*;
+    use crate::shared::lock_order::REPORTING;
 
     /// A disk on which every operation fails with an error of this kind.
     struct Broken(ErrorKind);
@@ -554,7 +560,7 @@ mod tests {
         for seed in 1..20 {
             let faults = Faults { lost_requests: 20, lost_answers: 20, late_requests: 20, ..Faults::default() };
             let (shipper, lease, log) = active_with(faults, seed);
-            let next = Mutex::new(0);
+            let next = Mutex::<u64, REPORTING>::new(0);
             std::thread::scope(|scope| {
                 for _ in 0..WINDOW {
                     scope.spawn(|| {

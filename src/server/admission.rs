@@ -10,12 +10,12 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use slab::Slab;
 
 use super::memory::{Memory, CONNECTION_COST};
 use super::socket::PeerAddress;
 use crate::settings::config::{local_connections, Config};
+use crate::shared::lock_order::LeafMutex;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
@@ -71,7 +71,7 @@ pub struct Admission {
     most_per_address: Option<usize>,
     connections: AtomicUsize,
     operators: AtomicUsize,
-    addresses: Mutex<Addresses>,
+    addresses: LeafMutex<Addresses>,
     memory: Arc<Memory>,
 }
 
@@ -90,7 +90,7 @@ impl Admission {
             most_per_address: config.max_connections_per_address.map(|most| most.max(1)),
             connections: AtomicUsize::new(0),
             operators: AtomicUsize::new(0),
-            addresses: Mutex::default(),
+            addresses: LeafMutex::default(),
             memory,
         }
     }

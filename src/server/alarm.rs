@@ -4,15 +4,14 @@
 //! that removes a deadline leaves it alone, since a spurious wake-up is cheaper than another lock. Must not know what
 //! is due.
 
-use parking_lot::{Condvar, Mutex};
-
 use super::clock::Clock;
 use crate::engine::Time;
 use crate::shared::atomic::{AtomicU64, Ordering};
+use crate::shared::lock_order::{Condvar, LeafMutex};
 
 #[derive(Debug)]
 pub struct Alarm {
-    state: Mutex<AlarmState>,
+    state: LeafMutex<AlarmState>,
     bell: Condvar,
     /// A copy of [`AlarmState::at`] that can be read without the lock.
     at: AtomicU64,
@@ -28,7 +27,7 @@ impl Alarm {
     /// Creates an alarm set to [`Time::NEVER`].
     pub fn new() -> Alarm {
         let state = AlarmState { at: Time::NEVER, stop: false };
-        Alarm { state: Mutex::new(state), bell: Condvar::new(), at: AtomicU64::new(Time::NEVER.nanos()) }
+        Alarm { state: LeafMutex::new(state), bell: Condvar::default(), at: AtomicU64::new(Time::NEVER.nanos()) }
     }
 
     /// Sets the alarm to `at` unless it is already set to an earlier time.
@@ -54,7 +53,9 @@ impl Alarm {
                 return true;
             }
             match clock.instant(state.at) {
-                Some(instant) => drop(self.bell.wait_until(&mut state, instant)),
+                Some(instant) => {
+                    self.bell.wait_until(&mut state, instant);
+                }
                 None => self.bell.wait(&mut state),
             }
         }

@@ -9,11 +9,11 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use mio::{Registry, Token};
-use parking_lot::Mutex;
 
 use super::admission::Permit;
 use super::socket::{PeerAddress, Stream};
 use crate::protocol::Wire;
+use crate::shared::lock_order::LeafMutex;
 
 /// A connection, with its peer, its protocol and its admission permit.
 #[derive(Debug)]
@@ -35,13 +35,13 @@ impl Arrival {
 #[derive(Debug)]
 pub struct Arrivals {
     registry: Registry,
-    waiting: Mutex<VecDeque<Arrival>>,
+    waiting: LeafMutex<VecDeque<Arrival>>,
 }
 
 impl Arrivals {
     /// Creates the queue of the thread with this poller.
     pub fn new(registry: Registry) -> Arrivals {
-        Arrivals { registry, waiting: Mutex::default() }
+        Arrivals { registry, waiting: LeafMutex::default() }
     }
 
     /// Hands a connection to the thread, which finds it here when the poller reports it. A new connection is writable,

@@ -5,9 +5,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::engine::{JobId, Span, Time};
+use crate::shared::lock_order::LeafMutex;
 
 /// Minimum time between two lines.
 const PAUSE: Span = Span::from_secs(1);
@@ -17,7 +16,7 @@ pub type Stay = (JobId, Arc<[u8]>, Arc<[u8]>);
 
 /// When the next line may be written, and the number of dead letters since the last one.
 #[derive(Debug, Default)]
-pub struct Stays(Mutex<(Time, u64)>);
+pub struct Stays(LeafMutex<(Time, u64)>);
 
 impl Stays {
     /// Logs dead letters of a turn, or counts them for a later line.

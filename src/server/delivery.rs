@@ -9,9 +9,6 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
 use std::time::Instant;
 
-#[cfg(feature = "tls")]
-use parking_lot::Mutex as LeafMutex;
-
 use super::handle::ThreadHandle;
 use super::memory::{Memory, CONNECTION_COST};
 use super::message::Message;
@@ -20,6 +17,8 @@ use super::socket::{PeerAddress, Stream};
 use super::tls::{TlsSession, SESSION_COST};
 use crate::protocol::Output;
 use crate::shared::lease::Lease;
+#[cfg(feature = "tls")]
+use crate::shared::lock_order::LeafMutex;
 use crate::shared::lock_order::{Mutex, MutexGuard, OUTPUT};
 
 /// Maximum number of slices passed to one write call.

@@ -11,8 +11,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-
 use super::command_log::Held;
 use super::delivery::Outbox;
 use super::space::Space;
@@ -20,7 +18,7 @@ use crate::binlog::{Journal, JournalAccess, Required, SyncMode, Wal};
 use crate::engine::Time;
 use crate::protocol::Output;
 use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::shared::lock_order::{self, HELD_REPLIES};
+use crate::shared::lock_order::{Condvar, Mutex, HELD_REPLIES, WAKE_UP};
 
 /// How long records that no reply depends on may stay unsynced.
 const UNHURRIED: Duration = Duration::from_millis(50);
@@ -49,7 +47,7 @@ struct Hold {
 pub struct Durability {
     wal: Wal,
     /// The replies that wait for the log, ordered by the log position they need.
-    holds: lock_order::Mutex<VecDeque<Hold>, HELD_REPLIES>,
+    holds: Mutex<VecDeque<Hold>, HELD_REPLIES>,
     /// The end of the log as of the last turn.
     appended: AtomicU64,
     /// The position up to which a thread has written, or has requested a write.
@@ -68,7 +66,7 @@ pub struct Durability {
 /// Wakes one thread at an agreed time.
 #[derive(Default)]
 pub struct Bell {
-    state: Mutex<BellState>,
+    state: Mutex<BellState, WAKE_UP>,
     rung: Condvar,
     /// A time is set; can be read without the lock.
     armed: AtomicBool,
@@ -93,7 +91,7 @@ impl Durability {
     pub fn new(wal: Wal) -> Durability {
         Durability {
             wal,
-            holds: lock_order::Mutex::default(),
+            holds: Mutex::default(),
             appended: AtomicU64::new(0),
             committed: AtomicU64::new(0),
             begun: AtomicU64::new(0),
@@ -368,7 +366,9 @@ impl Bell {
                 return false;
             }
             match state.at {
-                Some(at) if at > Instant::now() => drop(self.rung.wait_until(&mut state, at)),
+                Some(at) if at > Instant::now() => {
+                    self.rung.wait_until(&mut state, at);
+                }
                 Some(_) if may_continue() => {
                     (state.at, state.is_late) = (None, false);
                     self.armed.store(false, Ordering::Release);

@@ -9,11 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
-
 use super::socket::{PeerAddress, Stream};
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Proof};
 use crate::shared::files;
+use crate::shared::lock_order::LeafMutex;
 use crate::shared::machine;
 use crate::shared::system;
 
@@ -36,28 +35,28 @@ const TOLD: usize = 5;
 #[derive(Debug)]
 pub struct Gate {
     path: PathBuf,
-    table: RwLock<Arc<AccessTable>>,
+    table: LeafMutex<Arc<AccessTable>>,
     /// When a wrong token was last logged, and how many were not logged since.
-    told: Mutex<(Option<Instant>, u64)>,
+    told: LeafMutex<(Option<Instant>, u64)>,
 }
 
 impl Gate {
     /// Reads the access file. The error is one line.
     pub fn open(path: &Path) -> Result<Gate, String> {
-        let table = RwLock::new(Arc::new(read(path)?));
-        Ok(Gate { path: path.to_owned(), table, told: Mutex::default() })
+        let table = LeafMutex::new(Arc::new(read(path)?));
+        Ok(Gate { path: path.to_owned(), table, told: LeafMutex::default() })
     }
 
     /// Reads the file again; on failure, the previous contents stay in effect. The error is one line.
     pub fn reload(&self) -> Result<Arc<AccessTable>, String> {
         let table = Arc::new(read(&self.path)?);
-        *self.table.write() = table.clone();
+        *self.table.lock() = table.clone();
         Ok(table)
     }
 
     /// Returns `true` if unauthenticated clients have any rights.
     pub fn admits_strangers(&self) -> bool {
-        self.table.read().prove(&[Proof::Nothing]).is_some()
+        self.table.lock().prove(&[Proof::Nothing]).is_some()
     }
 
     /// Returns the client at the other end of a connection. `proofs`: what it has proven besides what the kernel knows.
@@ -67,7 +66,7 @@ impl Gate {
         if is_unix {
             proofs.extend(process_of(stream));
         }
-        ClientAccess::new(self.table.read().clone(), &proofs, is_private || is_unix)
+        ClientAccess::new(self.table.lock().clone(), &proofs, is_private || is_unix)
     }
 
     /// Logs a wrong token, or a token where none are accepted.

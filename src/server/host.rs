@@ -13,13 +13,13 @@ use nix::sys::resource::{getrusage, UsageWho};
 use nix::sys::stat::{umask, Mode};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{getegid, geteuid, setgid, setuid, Gid, Uid, User};
-use parking_lot::Mutex;
 
 use crate::engine::{Histogram, Span, Time};
 use crate::protocol::gearman::handle_prefix;
 use crate::protocol::{Facts, Host, Latencies, Usage};
 use crate::settings::config::Config;
 use crate::shared::files::FilePlace;
+use crate::shared::lock_order::LeafMutex;
 use crate::shared::machine;
 use crate::shared::role::{RoleBoard, RoleFigures};
 use crate::shared::system;
@@ -36,10 +36,10 @@ pub struct Process {
     /// Open files, as of the last check.
     open_files: AtomicU64,
     /// When memory and files were last checked.
-    looked: Mutex<Option<Instant>>,
+    looked: LeafMutex<Option<Instant>>,
     /// Turn lengths; `None` if they are not recorded.
-    turns: Option<Mutex<Histogram>>,
-    syncs: Option<Arc<Mutex<Histogram>>>,
+    turns: Option<LeafMutex<Histogram>>,
+    syncs: Option<Arc<LeafMutex<Histogram>>>,
     role: Option<Arc<RoleBoard>>,
 }
 
@@ -71,14 +71,14 @@ impl Process {
             max_connections: config.max_connections,
             max_files: machine::file_limit(),
         };
-        let turns = (!config.http.is_empty()).then(|| Mutex::new(Histogram::new(&TURN_BOUNDS)));
+        let turns = (!config.http.is_empty()).then(|| LeafMutex::new(Histogram::new(&TURN_BOUNDS)));
         let (rejected, failed_auths, dropped, resident, open_files) = Default::default();
-        let looked = Mutex::new(None);
+        let looked = LeafMutex::new(None);
         let (syncs, role) = (None, config.role.clone());
         Process { facts, rejected, failed_auths, dropped, resident, open_files, looked, turns, syncs, role }
     }
 
-    pub fn watch_syncs(&mut self, times: Arc<Mutex<Histogram>>) {
+    pub fn watch_syncs(&mut self, times: Arc<LeafMutex<Histogram>>) {
         self.syncs = Some(times);
     }
 
@@ -136,7 +136,7 @@ impl Host for Process {
     }
 
     fn latencies(&self) -> Latencies {
-        let copy = |times: &Mutex<Histogram>| times.lock().clone();
+        let copy = |times: &LeafMutex<Histogram>| times.lock().clone();
         Latencies { turns: self.turns.as_ref().map(copy), syncs: self.syncs.as_deref().map(copy) }
     }
 

@@ -10,8 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex as LeafMutex;
-
 use super::admission::Admission;
 use super::alarm::Alarm;
 use super::clock::Clock;
@@ -32,7 +30,7 @@ use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, LongCommand, 
 use crate::protocol::workq::MAX_DATA;
 use crate::protocol::{tell, ClientRegistry, CommandCounters, Context, DecodeLimits, Output, Peers, Request, Wire};
 use crate::settings::config::Config;
-use crate::shared::lock_order::{Mutex, ENGINE};
+use crate::shared::lock_order::{LeafMutex, Mutex, ENGINE};
 
 /// Deadlines and unfinished work get one half of a turn's steps each and continue in the next turn, so that clients are
 /// served in between.

@@ -12,11 +12,11 @@ use log::kv::{Key, Value, VisitSource};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use parking_lot::Mutex;
 
 use super::log_line::{severity, text_line, timestamp};
 use super::logfile::{self, Elsewhere, Target};
 use crate::shared::json::{self, Members};
+use crate::shared::lock_order::{Mutex, LOG_LINES};
 
 /// How many milliseconds stderr may be blocked, as a full pipe is, before lines are dropped. After that, no line waits
 /// until stderr accepts one: threads that serve clients write here, and so does the thread that handles signals.
@@ -40,7 +40,7 @@ enum Logger {
 struct Stderr {
     form: LogForm,
     /// Lines dropped since the last one that was written.
-    lost: Mutex<u64>,
+    lost: Mutex<u64, LOG_LINES>,
 }
 
 /// Returns the log level: warnings and one-time events (0), connections (1), every command (2).
@@ -93,7 +93,7 @@ impl Log for Logger {
 impl Stderr {
     fn write(&self, record: &Record) {
         let now = SystemTime::now();
-        let mut lost = self.lost.lock();
+        let lost = &mut *self.lost.lock();
         if !is_writable(if *lost == 0 { PATIENCE } else { 0 }) {
             *lost += 1;
             return;

@@ -10,10 +10,10 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use log::Level;
-use parking_lot::Mutex;
 
 use super::log_line::{severity, text_line};
 use crate::shared::files;
+use crate::shared::lock_order::{Mutex, LOG_LINES};
 
 /// The datagram socket on which the system's log daemon listens.
 const SYSLOG: &str = "/dev/log";
@@ -38,7 +38,7 @@ enum Place {
 }
 
 #[derive(Debug)]
-pub struct Elsewhere(Mutex<Place>);
+pub struct Elsewhere(Mutex<Place, LOG_LINES>);
 
 /// The program's log, set once.
 static LOG: OnceLock<Elsewhere> = OnceLock::new();

@@ -68,7 +68,6 @@ use clock::Clock;
 pub use embedded::{JobInfo, JobTotals, ServerStats, TubeInfo};
 use gate::Gate;
 use hub::Hub;
-use parking_lot::Mutex;
 use running::Running;
 use socket::Bound;
 pub use socket::Listener;
@@ -80,6 +79,7 @@ use crate::binlog::{Folder, OpenError, Storage};
 use crate::engine::Span;
 use crate::protocol::Wire;
 use crate::settings::config::{Address, Config};
+use crate::shared::lock_order::{Mutex, SERVER};
 
 /// Why a server could not be started.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ impl StartError {
 pub struct Server {
     hub: Arc<Hub>,
     places: Vec<Place>,
-    running: Arc<Mutex<Running>>,
+    running: Arc<Mutex<Running, SERVER>>,
     /// The thread that stops the server when a client requests it, if clients may.
     stopper: Option<JoinHandle<()>>,
 }

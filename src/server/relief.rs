@@ -6,16 +6,15 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::durability::{Bell, Durability};
+use crate::shared::lock_order::LeafMutex;
 
 /// Interval of checks while threads write. A sync is known to be slow before the second check.
 const CHECK: Duration = Duration::from_millis(10);
 
 pub struct Relief<T> {
     /// The state of each thread that writes to the log.
-    lent: Mutex<Vec<Option<Box<T>>>>,
+    lent: LeafMutex<Vec<Option<Box<T>>>>,
     check: Bell,
 }
 
@@ -28,7 +27,7 @@ impl<T> std::fmt::Debug for Relief<T> {
 impl<T> Relief<T> {
     /// Relieves that many threads, numbered from zero.
     pub fn new(threads: usize) -> Relief<T> {
-        Relief { lent: Mutex::new((0..threads).map(|_| None).collect()), check: Bell::default() }
+        Relief { lent: LeafMutex::new((0..threads).map(|_| None).collect()), check: Bell::default() }
     }
 
     /// Lends the state of a thread that is about to write.

@@ -9,8 +9,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::arrivals::Arrivals;
 use super::clock::Clock;
 use super::handle::ThreadHandle;
@@ -24,6 +22,7 @@ use super::socket::Listener;
 use super::timer;
 use crate::access::AccessTable;
 use crate::protocol::Wire;
+use crate::shared::lock_order::{Mutex, SERVER};
 use crossbeam_channel::unbounded;
 
 /// Stack size of each thread in bytes: the deepest call needs a fraction of it.
@@ -162,7 +161,7 @@ impl Running {
 }
 
 /// Starts the thread that stops the server when a client requests it.
-pub fn stop_when_asked(hub: Arc<Hub>, running: Arc<Mutex<Running>>) -> io::Result<JoinHandle<()>> {
+pub fn stop_when_asked(hub: Arc<Hub>, running: Arc<Mutex<Running, SERVER>>) -> io::Result<JoinHandle<()>> {
     spawn("stopper".to_owned(), move || {
         if hub.shutdown().is_asked() {
             log::info!("shutting down, as was asked");

@@ -2,12 +2,12 @@
 //!
 //! Owns both flags, and waiting for them. Must not stop anything.
 
-use parking_lot::{Condvar, Mutex};
+use crate::shared::lock_order::{Condvar, LeafMutex};
 
 /// Whether a shutdown was requested, and whether it is complete.
 #[derive(Debug, Default)]
 pub struct Shutdown {
-    state: Mutex<ShutdownState>,
+    state: LeafMutex<ShutdownState>,
     changed: Condvar,
 }
 
@@ -30,13 +30,18 @@ impl Shutdown {
     }
 
     pub fn wait(&self) {
-        self.changed.wait_while(&mut self.state.lock(), |state| !state.stopped);
+        let mut state = self.state.lock();
+        while !state.stopped {
+            self.changed.wait(&mut state);
+        }
     }
 
     /// Waits until a client requests the shutdown, or until it completes for another reason; `true` in the first case.
     pub fn is_asked(&self) -> bool {
         let mut state = self.state.lock();
-        self.changed.wait_while(&mut state, |state| !state.asked && !state.stopped);
+        while !state.asked && !state.stopped {
+            self.changed.wait(&mut state);
+        }
         !state.stopped
     }
 

@@ -9,11 +9,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-
 use super::delivery::Outbox;
 use crate::binlog::Journal;
 use crate::shared::atomic::{AtomicU64, Ordering};
+use crate::shared::lock_order::{Condvar, LeafMutex};
 
 /// The interval at which a failing or full disk is retried.
 pub const RETRY: Duration = Duration::from_millis(250);
@@ -38,7 +37,7 @@ pub struct Claim {
 
 #[derive(Default)]
 pub struct Space {
-    state: Mutex<State>,
+    state: LeafMutex<State>,
     changed: Condvar,
     /// Bytes reserved for connections that may continue and have not done so. Changed with `state` locked.
     kept: AtomicU64,
@@ -167,10 +166,12 @@ impl Space {
                 return SpaceTask::Maintain;
             }
             match state.kept_until.filter(|_| !state.waiting.is_empty()) {
-                Some(until) => drop(self.changed.wait_until(&mut state, until)),
+                Some(until) => {
+                    self.changed.wait_until(&mut state, until);
+                }
                 None => {
                     let pause = if retry { RETRY } else { CHECK };
-                    state.maintain |= self.changed.wait_for(&mut state, pause).timed_out();
+                    state.maintain |= self.changed.wait_until(&mut state, Instant::now() + pause);
                 }
             }
         }
@@ -192,7 +193,7 @@ impl Space {
     pub fn rest(&self, length: Duration) {
         let end = Instant::now() + length;
         let mut state = self.state.lock();
-        while !state.stop && !self.is_urgent(&state) && !self.changed.wait_until(&mut state, end).timed_out() {}
+        while !state.stop && !self.is_urgent(&state) && !self.changed.wait_until(&mut state, end) {}
     }
 
     /// Returns `true` if space must be created now: a connection waits, and all reserved space has been used.

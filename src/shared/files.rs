@@ -18,8 +18,8 @@ use nix::fcntl::{openat, readlinkat, renameat, AtFlags, OFlag, AT_FDCWD};
 use nix::libc::{dev_t, ino_t, mode_t};
 use nix::sys::stat::{fstat, fstatat, mkdirat, umask, FileStat, Mode, SFlag};
 use nix::unistd::{fchown, geteuid, unlinkat, Uid, UnlinkatFlags};
-use parking_lot::Mutex;
 
+use super::lock_order::LeafMutex;
 use super::system::{is_proc, O_PATH};
 
 /// Links that are followed on the way to one entry, as in the kernel.
@@ -229,7 +229,7 @@ pub fn open_log(path: &Path, owner: Option<u32>) -> io::Result<File> {
 /// Calls `bind`, which creates a socket file with this mode. Meanwhile, the umask of all threads differs.
 pub fn with_mode(mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     // Two threads at once could leave the umask of one of them behind.
-    static TURN: Mutex<()> = Mutex::new(());
+    static TURN: LeafMutex<()> = LeafMutex::new(());
     let _turn = TURN.lock();
     let before = umask(Mode::from_bits_truncate((!mode & 0o777) as mode_t));
     let bound = bind();

@@ -5,25 +5,49 @@
 //! guard.
 
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Starting and stopping a server (`Running`).
+pub const SERVER: u8 = 1;
 
 /// Creating segments in advance, removing them, or retrying a failed disk (`Wal`).
-pub const MAINTENANCE: u8 = 1;
+pub const MAINTENANCE: u8 = 2;
 
 /// One sync at a time (`Wal`).
-pub const SYNCING: u8 = 2;
+pub const SYNCING: u8 = 3;
 
 /// Open files, and the bytes that are not durable yet (`Wal`).
-pub const WRITER: u8 = 3;
+pub const WRITER: u8 = 4;
 
 /// The queue and everything that changes with it (`Hub`).
-pub const ENGINE: u8 = 4;
+pub const ENGINE: u8 = 5;
 
 /// The output of one connection (`Outbox`).
-pub const OUTPUT: u8 = 5;
+pub const OUTPUT: u8 = 6;
+
+/// The time at which a thread of the log wakes up (`Bell`).
+pub const WAKE_UP: u8 = 7;
 
 /// The queue of replies that wait for the log (`Durability`).
-pub const HELD_REPLIES: u8 = 6;
+pub const HELD_REPLIES: u8 = 8;
+
+/// Reporting the state of this server to the others (`Active`).
+pub const REPORTING: u8 = 9;
+
+/// The position of the next entry of the shared log (`Shipper`).
+pub const SHIPPING: u8 = 10;
+
+/// A connection to etcd (`Etcd`).
+pub const GATEWAY: u8 = 11;
+
+/// The destination of log lines, which may be written under all locks above.
+pub const LOG_LINES: u8 = 12;
+
+/// A thread that holds a lock of this rank takes no other.
+const LEAF: u8 = 13;
+
+/// A lock under which no other lock is taken.
+pub type LeafMutex<T> = Mutex<T, LEAF>;
 
 /// A lock of the given rank.
 #[derive(Debug, Default)]
@@ -37,7 +61,7 @@ pub struct MutexGuard<'a, T> {
 }
 
 impl<T, const RANK: u8> Mutex<T, RANK> {
-    pub fn new(value: T) -> Mutex<T, RANK> {
+    pub const fn new(value: T) -> Mutex<T, RANK> {
         Mutex(parking_lot::Mutex::new(value))
     }
 
@@ -52,6 +76,11 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
     pub fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, T>> {
         let rank = HeldRank::take(RANK);
         Some(MutexGuard { guard: self.0.try_lock_for(time)?, rank })
+    }
+
+    /// Takes the lock if no other thread has it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.try_lock_for(Duration::ZERO)
     }
 
     pub fn get_mut(&mut self) -> &mut T {
@@ -80,6 +109,30 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
+    }
+}
+
+/// Threads that wait for a change of what a [`Mutex`] guards. A waiting thread takes no other lock, so it keeps the
+/// rank.
+#[derive(Debug, Default)]
+pub struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.0.wait(&mut guard.guard);
+    }
+
+    /// Waits until `at` at the latest. Returns `true` if the time has come.
+    pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, at: Instant) -> bool {
+        self.0.wait_until(&mut guard.guard, at).timed_out()
     }
 }
 

@@ -5,9 +5,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
-
 use super::lease::Moment;
+use super::lock_order::LeafMutex;
 
 /// The current role of one of several servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -70,7 +69,7 @@ impl RoleFigures {
 
 /// Where the figures are recorded; its lock is a leaf.
 #[derive(Debug, Default)]
-pub struct RoleBoard(Mutex<RoleFigures>);
+pub struct RoleBoard(LeafMutex<RoleFigures>);
 
 impl RoleBoard {
     /// Returns the last recorded figures.

@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::shared_log::{Entries, Epoch, Fail, Merged, Room, Seq, SharedLog, Tail};
+use crate::shared::lock_order::LeafMutex;
 
 /// Its capacity in bytes; more than any test writes.
 const QUOTA: u64 = 1 << 40;
@@ -52,14 +51,14 @@ struct State {
 
 #[derive(Debug)]
 pub struct MemoryLog {
-    state: Mutex<State>,
+    state: LeafMutex<State>,
     faults: Faults,
 }
 
 impl MemoryLog {
     /// Creates an empty log whose faults follow from the seed.
     pub fn new(faults: Faults, seed: u64) -> MemoryLog {
-        MemoryLog { state: Mutex::new(State { random: seed | 1, ..State::default() }), faults }
+        MemoryLog { state: LeafMutex::new(State { random: seed | 1, ..State::default() }), faults }
     }
 
     /// From now on, responses to readers take this long.

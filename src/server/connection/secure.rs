@@ -32,9 +32,9 @@ impl Connection {
             buffer[input.to..end].copy_from_slice(bytes);
             input.to = end;
         });
-        if was_handshaking && !session.is_handshaking() {
-            let names = session.names();
-            drop(session);
+        let names = (was_handshaking && !session.is_handshaking()).then(|| session.names());
+        drop(session);
+        if let Some(names) = names {
             self.introduce(names, hub);
         }
         match arrived {

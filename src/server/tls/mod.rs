@@ -14,13 +14,13 @@ use std::fmt::Display;
 use std::io;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use crate::shared::lock_order::LeafMutex;
 
 /// Minimum time between two log lines about failed handshakes.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// When a failure was last logged, and how many were not logged since.
-static TOLD: Mutex<(Option<Instant>, u64)> = Mutex::new((None, 0));
+static TOLD: LeafMutex<(Option<Instant>, u64)> = LeafMutex::new((None, 0));
 
 pub fn log_failure(peer: &impl Display, error: &io::Error) {
     let mut told = TOLD.lock();

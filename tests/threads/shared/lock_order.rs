@@ -1,11 +1,14 @@
 //! The locks with ranks, implemented with shuttle. All other tests assert their order, which is not possible here,
 //! because all threads are the same system thread.
 
-pub use crate::shims::MutexGuard;
+pub use crate::shims::{Condvar, MutexGuard};
 
-pub const ENGINE: u8 = 4;
-pub const OUTPUT: u8 = 5;
-pub const HELD_REPLIES: u8 = 6;
+pub const ENGINE: u8 = 5;
+pub const OUTPUT: u8 = 6;
+pub const WAKE_UP: u8 = 7;
+pub const HELD_REPLIES: u8 = 8;
+
+pub type LeafMutex<T> = Mutex<T, 13>;
 
 /// A lock of the given rank.
 #[derive(Debug, Default)]
