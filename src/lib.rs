@@ -41,46 +41,12 @@ pub use shared::role::{Role, RoleBoard, RoleFigures};
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod internals {
-    pub mod access {
-        pub use crate::access::*;
+    macro_rules! export {
+        ($($name:ident $(in $folder:ident)?),+) => {
+            $(pub mod $name { pub use crate::$($folder::)?$name::*; })+
+        };
     }
-    pub mod base64 {
-        pub use crate::shared::base64::*;
-    }
-    pub mod binlog {
-        pub use crate::binlog::*;
-    }
-    pub mod cluster {
-        pub use crate::cluster::*;
-    }
-    pub mod config {
-        pub use crate::settings::config::*;
-    }
-    pub mod ctl {
-        pub use crate::ctl::*;
-    }
-    pub mod engine {
-        pub use crate::engine::*;
-    }
-    pub mod files {
-        pub use crate::shared::files::*;
-    }
-    pub mod gearmand {
-        pub use crate::settings::gearmand::*;
-    }
-    pub mod machine {
-        pub use crate::shared::machine::*;
-    }
-    pub mod options {
-        pub use crate::settings::options::*;
-    }
-    pub mod protocol {
-        pub use crate::protocol::*;
-    }
-    pub mod server {
-        pub use crate::server::*;
-    }
-    pub mod system {
-        pub use crate::shared::system::*;
-    }
+    export!(access, binlog, cluster, ctl, engine, protocol, server);
+    export!(config in settings, gearmand in settings, options in settings);
+    export!(base64 in shared, files in shared, machine in shared, system in shared);
 }

@@ -168,7 +168,7 @@ fn an_access_file_that_is_read_again_takes_no_more() {
     // Invalid from some line on, like an incomplete file, and long.
     let wrong = right.clone() + &"half a line\n".repeat(100_000);
     for round in 1..=10 {
-        for (text, answer) in [(&wrong, "still counts"), (&right, "configuration files read again")] {
+        for (text, answer) in [(&wrong, "keeping the previous"), (&right, "configuration files reloaded")] {
             let before = daemon.log().matches(answer).count();
             std::fs::write(&path, text).expect("a file");
             daemon.signal(Signal::SIGHUP);

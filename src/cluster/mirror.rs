@@ -267,7 +267,7 @@ fn files(folder: &Path) -> io::Result<Vec<String>> {
 
 /// A server without a shared log uses the directory: what it writes is in no shared log, so the directory is not a copy
 /// any more.
-pub fn go_alone(folder: &Path) -> io::Result<()> {
+pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     let known = [POSITION, ACTIVE].map(|name| folder.join(name));
     if known.iter().any(|path| path.exists()) {
         log::info!("the binlog of {} goes on without the journal", folder.display());

@@ -30,7 +30,7 @@ pub use etcd::{Etcd, Location};
 #[cfg(any(test, feature = "test-support"))]
 pub use fake_log::{Faults, MemoryLog};
 pub use merging::merge;
-pub use mirror::{go_alone, restore_aside};
+pub use mirror::{leave_cluster, restore_aside};
 pub use node::{Node, Step};
 pub use relay::{Relay, Services, HTTP};
 pub use shared_log::{Epoch, Fail, Merged, Room, Seq, SharedLog, Tail};

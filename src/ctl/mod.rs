@@ -54,10 +54,12 @@ use problem::Problem;
 pub use problem::{DONE, EMPTY, NO_CONNECTION, REFUSED};
 pub use table::SUBCOMMANDS;
 
+use crate::settings::words::usage_line;
+
 pub fn usage() -> String {
     let mut text = String::from("Subcommands (beanpole SUBCOMMAND -h lists the options of one):\n\n");
     for Subcommand { name, operands, help, .. } in &SUBCOMMANDS {
-        text += &format!("  {:37} {help}\n", format!("{name} {operands}"));
+        text += &usage_line(&format!("{name} {operands}"), 40, help);
     }
     text
 }

@@ -1,11 +1,11 @@
 //! The choice of the server: the option, otherwise the environment, otherwise the default address.
 //!
-//! Owns the forms of a server's name. Must not connect to it.
+//! Owns the syntax of a server's name. Must not connect to it.
 
 use std::path::PathBuf;
 
 use super::problem::Problem;
-use crate::settings::options::{host_and_port, needs_tls};
+use crate::settings::options::{host_and_port, host_port, needs_tls};
 
 const PORT: u16 = 11_300;
 
@@ -32,63 +32,46 @@ impl ServerName {
 
     /// Parses `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT`, `unix:PATH`, or the URLs of client libraries.
     pub fn parse(text: &str) -> Result<ServerName, Problem> {
-        let wrong = || {
-            Problem::usage(format!("invalid server: {text}; it must be HOST, HOST:PORT, :PORT, unix:PATH or {TLS}HOST"))
-        };
-        if let Some(path) = text.strip_prefix("unix:") {
-            return if path.is_empty() { Err(wrong()) } else { Ok(ServerName::Unix(PathBuf::from(path))) };
+        let forms = format!("must be HOST, HOST:PORT, :PORT, unix:PATH or {TLS}HOST");
+        let invalid = |reason: &str| Problem::usage(format!("invalid server: {text}; {reason}"));
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+            return Ok(ServerName::Unix(PathBuf::from(path)));
         }
-        if let Some(rest) = text.strip_prefix(TLS) {
-            needs_tls().map_err(|why| Problem::usage(format!("{text}: {why}")))?;
-            return match ServerName::parse(rest)? {
-                ServerName::Tcp(host, port) if !rest.contains("://") => Ok(ServerName::Tls(host, port)),
-                _ => Err(wrong()),
-            };
+        let secure = text.strip_prefix(TLS);
+        if secure.is_some() {
+            needs_tls().map_err(|reason| invalid(&reason))?;
         }
-        let schemes = ["beanstalk://", "beanstalkd://", "tcp://"];
-        let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim_end_matches('/');
-        let bare = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(rest);
-        if bare.parse::<std::net::Ipv6Addr>().is_ok() {
-            return Ok(ServerName::Tcp(bare.to_owned(), PORT));
-        }
-        // The resolver would read a number as an address of four bytes.
-        if rest.parse::<u16>().is_ok() {
-            return Err(Problem::usage(format!("invalid server: {text}; a port follows a colon, as in :{rest}")));
-        }
-        let (host, port) = match rest.rsplit_once(':') {
-            Some((host, port)) => (host, port.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong)?),
-            None => (rest, PORT),
-        };
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let is_wrong = host.contains(['[', ']', '/', '@', ' ']) || (host.is_empty() && !rest.starts_with(':'));
-        match (is_wrong, host) {
-            (true, _) => Err(wrong()),
-            (false, "") => Ok(ServerName::Tcp("127.0.0.1".to_owned(), port)),
-            (false, host) => Ok(ServerName::Tcp(host.to_owned(), port)),
+        let (host, port) = host_port(secure.unwrap_or(text), &forms).map_err(|reason| invalid(&reason))?;
+        let host = if host.is_empty() { "127.0.0.1".to_owned() } else { host };
+        match (port.unwrap_or(PORT), secure) {
+            (0, _) => Err(invalid(&forms)),
+            (port, None) => Ok(ServerName::Tcp(host, port)),
+            (port, Some(rest)) if !rest.contains("://") => Ok(ServerName::Tls(host, port)),
+            _ => Err(invalid(&forms)),
         }
     }
 
-    /// Returns the server for the option's value `given` and these environment variables.
-    pub fn find(given: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<ServerName, Problem> {
-        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let named = |problem: Problem, name: &str| Problem::usage(format!("{name}: {}", problem.text));
-        if let Some(text) = given {
+    /// Returns the server in the option's value, or else in the environment, whose variables `variable` returns.
+    pub fn find(option: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<ServerName, Problem> {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let in_variable = |problem: Problem, name: &str| Problem::usage(format!("{name}: {}", problem.text));
+        if let Some(text) = option {
             return ServerName::parse(text);
         }
         for name in ["BEANPOLE_SERVER", "BEANSTALKD_URL"] {
-            if let Some(text) = set(name) {
-                return ServerName::parse(&text).map_err(|problem| named(problem, name));
+            if let Some(text) = variable(name) {
+                return ServerName::parse(&text).map_err(|problem| in_variable(problem, name));
             }
         }
-        let host = set("BEANSTALKD_HOST").unwrap_or_else(|| "127.0.0.1".to_owned());
+        let host = variable("BEANSTALKD_HOST").unwrap_or_else(|| "127.0.0.1".to_owned());
         let host = if host.parse::<std::net::Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
-        match set("BEANSTALKD_PORT") {
+        let text = match variable("BEANSTALKD_PORT") {
             // A container manager may have set it to an address.
-            Some(port) if port.contains("://") => ServerName::parse(&port),
-            Some(port) => ServerName::parse(&format!("{host}:{port}")),
-            None => ServerName::parse(&host),
-        }
-        .map_err(|problem| named(problem, "BEANSTALKD_HOST, BEANSTALKD_PORT"))
+            Some(port) if port.contains("://") => port,
+            Some(port) => format!("{host}:{port}"),
+            None => host,
+        };
+        ServerName::parse(&text).map_err(|problem| in_variable(problem, "BEANSTALKD_HOST, BEANSTALKD_PORT"))
     }
 }
 
@@ -101,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_many_names() {
+    fn a_server_s_name_has_many_forms() {
         for (text, expected) in [
             ("queue", tcp("queue", 11300)),
             ("queue:7", tcp("queue", 7)),
@@ -122,12 +105,12 @@ mod tests {
             assert_eq!(ServerName::parse(text).expect_err(text).code, 5, "{text}");
         }
         for text in ["24500", "tcp://24500"] {
-            assert!(ServerName::parse(text).expect_err(text).text.ends_with("as in :24500"), "{text}");
+            assert!(ServerName::parse(text).expect_err(text).text.ends_with("as in 127.0.0.1:24500"), "{text}");
         }
     }
 
     #[test]
-    fn the_first_that_speaks_decides() {
+    fn the_option_precedes_the_environment() {
         let find = |given: Option<&str>, set: &[(&str, &str)]| {
             let look = |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
             ServerName::find(given, look).expect("a server").name()

@@ -1,6 +1,6 @@
-//! The settings of a server, and every limit with its reason.
+//! The settings of a server, and the reason for each limit.
 //!
-//! Owns the defaults. Must not read a command line; `options` does.
+//! Owns the defaults. Must not parse a command line; `options` does.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,8 @@ use crate::binlog::{BinlogSettings, SyncMode};
 pub use crate::protocol::beanstalk::Extensions;
 use crate::shared::machine;
 
-/// The default address to listen on: only this machine. beanstalkd listens on all addresses; because the protocol has
-/// no password, remote access must be enabled explicitly.
+/// The default address to listen on. Unlike in beanstalkd, it is loopback: because the protocol has no passwords,
+/// remote access must be enabled explicitly.
 pub const DEFAULT_HOST: &str = "127.0.0.1";
 
 /// The default port of the beanstalk protocol.
@@ -18,46 +18,46 @@ pub const DEFAULT_PORT: u16 = 11300;
 /// The default port of the Gearman protocol.
 pub const GEARMAN_PORT: u16 = 4730;
 
-/// Maximum length of the prefix of Gearman's job handles, in bytes.
+/// The maximum length of the prefix of Gearman's job handles, in bytes.
 pub const MAX_HANDLE_PREFIX: usize = crate::protocol::gearman::MAX_PREFIX;
 
 /// The default port of the Workq protocol.
 pub const WORKQ_PORT: u16 = 9922;
 
-/// The default port of HTTP, for operators.
+/// The default port of HTTP.
 pub const HTTP_PORT: u16 = 11380;
 
-/// The default maximum size of a body, in bytes; beanstalkd's value, which clients know.
+/// The default maximum size of a body, in bytes, as in beanstalkd.
 pub const DEFAULT_MAX_JOB_SIZE: u32 = 65_535;
 
-/// Upper limit of the maximum size of a body, in bytes; beanstalkd's value.
+/// The upper limit of `max_job_size`, in bytes, as in beanstalkd.
 pub const MAX_JOB_SIZE_CEILING: u32 = 1 << 30;
 
-/// The default size of a segment of the log, in bytes; beanstalkd's value for its files.
+/// The default size of a segment of the binlog, in bytes, as in beanstalkd.
 pub const DEFAULT_SEGMENT_SIZE: u64 = 10_485_760;
 
-/// The maximum delay of a sync after a write, in milliseconds; beanstalkd's value.
+/// The default maximum delay of a sync after a write, in milliseconds, as in beanstalkd.
 pub const DEFAULT_SYNC_MILLIS: u64 = 50;
 
-/// The number of files reserved for other purposes than connections: listeners, pollers, the log, temporary files of
-/// libraries, and [`LOCAL_CONNECTIONS`]. If this exceeds half of the limit, half is reserved.
+/// The number of open files reserved for other purposes than connections: listeners, pollers, the binlog, and
+/// [`LOCAL_CONNECTIONS`]. If this exceeds half of the limit of open files, only half of that limit is reserved.
 pub const SPARE_FILES: usize = 64;
 
 /// The number of connections beyond `max_connections` that are reserved for Unix sockets and loopback peers, so that an
-/// operator can connect when others use all connections. They are part of [`SPARE_FILES`].
+/// operator can connect when all others are in use.
 pub const LOCAL_CONNECTIONS: usize = 8;
 
-/// Minimum value of `max_memory`, in bytes: a smaller value is a typing error, because no queue can work with it.
+/// The minimum value of `max_memory`, in bytes. A queue cannot work with less, so a smaller value is a mistake.
 pub const LEAST_MEMORY: u64 = 1 << 20;
 
-/// Upper limit of the default number of connections, even if the system allows more: each needs memory in the kernel.
+/// The upper limit of the default of `max_connections`, because each connection uses memory in the kernel.
 pub const MAX_DEFAULT_CONNECTIONS: usize = 1_000_000;
 
-/// The default fraction of the available memory for jobs and tubes. The rest is for connections, allocator overhead and
-/// other processes; the kernel would kill the whole process, which is worse than refusing one job.
+/// The default of `max_memory`, as a fraction of the available memory. The rest is for connections, allocator overhead
+/// and other processes. If memory ran out, the kernel would kill the server.
 pub const MEMORY_SHARE: (u64, u64) = (3, 4);
 
-/// The memory accounted for each connection, in bytes; also the size of output that this account covers in addition.
+/// The memory accounted for each connection, in bytes, which includes that many bytes of unread replies.
 pub const CONNECTION_COST: u64 = 1024;
 
 /// An address to listen on.
@@ -91,21 +91,20 @@ impl TlsFiles {
     }
 }
 
-/// The settings of TCP keepalive: when the operating system probes a silent peer, and when it closes the connection,
-/// which is after `idle + interval * count` seconds without an acknowledgment, whether the peer was silent or has not
-/// acknowledged replies.
+/// The settings of TCP keepalive. A connection is closed after `idle + interval * count` seconds without an
+/// acknowledgment of probes or replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keepalive {
     /// Seconds of silence before the first probe, at most 32767. 0 disables probes.
     pub idle: u32,
     /// Seconds between probes, 1 to 32767.
     pub interval: u32,
-    /// Unanswered probes after which the connection is closed, 1 to 127.
+    /// Unanswered probes before the connection is closed, 1 to 127.
     pub count: u32,
 }
 
-/// The settings of a server. [`Config::default`] has the defaults of the program, [`Config::embedded`] suits tests.
-/// [`Config::with`] changes some of them.
+/// The settings of a server. [`Config::default`] returns the defaults of the program, [`Config::embedded`] those for
+/// tests, and [`Config::with`] changes some settings.
 ///
 /// ```
 /// use beanpole::{Config, Server};
@@ -135,17 +134,17 @@ pub struct Config {
     pub http: Vec<Address>,
     /// The port of addresses in `http` that have none; 0 means any free port.
     pub http_port: u16,
-    /// A file whose first line is the token that HTTP requests must contain.
+    /// A file whose first line is the token required from HTTP clients.
     pub http_token: Option<PathBuf>,
     /// Settings of the individual protocols.
     pub protocols: crate::protocol::ProtocolSettings,
-    /// Stops the server when it drains, after [`crate::Server::drain`], and has no jobs.
+    /// Stops the server after [`crate::Server::drain`] as soon as it has no jobs.
     pub ends_when_drained: bool,
     /// The prefix of Gearman job handles; `None` means `H:` and the host name.
     pub handle_prefix: Option<String>,
-    /// The maximum number of tries of a Gearman job whose workers disconnect, at least 1; `None` means no limit.
+    /// The maximum number of tries of a Gearman job whose workers disconnect, at least 1. `None` means no limit.
     pub job_retries: Option<u32>,
-    /// The lease, in seconds, of jobs without a time to run, after which a job of a crashed worker is ready again.
+    /// The lease of Workq jobs without a time to run, in seconds. After it, a job of a crashed worker is ready again.
     pub lease_limit: u32,
     /// The number of sleeping Gearman workers woken for each job; 0 means all.
     pub worker_wakeup: u32,
@@ -153,65 +152,64 @@ pub struct Config {
     pub port: u16,
     /// The mode of Unix socket files, such as `0o666`.
     pub socket_mode: u32,
-    /// The access file, see beanpole-access(7). Without it, anyone who can connect may do everything.
+    /// The access file, see beanpole-access(7). Without one, anyone who can connect may do everything.
     pub access: Option<PathBuf>,
-    /// A file with settings of tubes, which is read at the start and by [`Server::reload`](crate::Server::reload).
+    /// A file with settings of tubes. [`Server::reload`](crate::Server::reload) reads it again.
     pub tubes: Option<PathBuf>,
-    /// The certificate of addresses with TLS, which require one.
+    /// The certificate, which addresses with TLS require.
     pub tls: Option<TlsFiles>,
     /// The user to switch to after the addresses are bound: a name, a number, or `UID:GID`.
     pub user: Option<String>,
     /// Threads that serve connections, at least 1.
     pub threads: usize,
-    /// The directory of the binlog. Without one, jobs exist in memory only.
+    /// The directory of the binlog. Without one, jobs exist only in memory.
     pub log_folder: Option<PathBuf>,
     /// Segment size and syncs of the binlog.
     pub log: BinlogSettings,
     #[doc(hidden)]
-    /// The time until which clients may receive replies, if another server may take over.
+    /// The lease during which clients may receive replies, in a cluster.
     pub lease: std::sync::Arc<crate::shared::lease::Lease>,
     #[doc(hidden)]
-    /// The role of the server, if it is one of several.
+    /// The role of the server, in a cluster.
     pub role: Option<std::sync::Arc<crate::shared::role::RoleBoard>>,
-    /// The largest body of a job, in bytes.
+    /// The maximum size of a body, in bytes.
     pub max_job_size: u32,
-    /// The number of connections at a time. Further clients receive `OUT_OF_MEMORY` and are disconnected.
+    /// The maximum number of connections. Further clients receive `OUT_OF_MEMORY` and are disconnected.
     pub max_connections: usize,
-    /// The number of TCP connections at a time from one IP address, at least 1; `None` means no limit. Further clients
+    /// The maximum number of TCP connections from one IP address, at least 1. `None` means no limit. Further clients
     /// receive `OUT_OF_MEMORY` and are disconnected.
     pub max_connections_per_address: Option<usize>,
-    /// Seconds after which a client that neither sends nor reads is disconnected; `None` means never. Clients that wait
-    /// for or hold jobs are exempt, and so are all clients of a server with a manual clock.
+    /// Seconds after which a client that neither sends nor reads is disconnected. `None` means never. Clients that wait
+    /// for jobs or have reserved some are exempt, and so are all clients of a server with a manual clock.
     pub idle_timeout: Option<u32>,
-    /// When TCP connections to peers that are gone are closed.
+    /// The settings of TCP keepalive, which detects peers that are gone.
     pub keepalive: Keepalive,
-    /// The memory that all clients together may cause to be used, in bytes: jobs, tubes, watches, received commands and
-    /// unread replies. At the limit, the server refuses commands that need more, does not read from clients with large
-    /// buffers, and disconnects clients that do not read.
+    /// The memory limit in bytes, for jobs, tubes, watches, received commands and unread replies. At the limit, the
+    /// server refuses commands that need more memory, does not read from clients with large buffers, and disconnects
+    /// clients that do not read.
     pub max_memory: u64,
-    /// Unread replies of one client, in bytes. The server does not read from a client with more.
+    /// The maximum size of one client's unread replies, in bytes. The server does not read from a client with more.
     pub max_output: usize,
     #[doc(hidden)]
-    /// A function that returns unused memory of the allocator to the system. Called when clients have freed much
-    /// memory, at most once a second. `None` if the program does not need it.
+    /// A function that returns unused memory of the allocator to the system. It is called at most once a second, after
+    /// clients have freed much memory.
     pub give_back: Option<fn()>,
     #[doc(hidden)]
-    /// A function that returns the resident memory of the process in bytes. If it exceeds `max_memory` plus a margin,
-    /// requests for more memory are refused even if the account allows them. `None` if the process also contains other
-    /// data than the server's.
+    /// A function that returns the resident memory of the process in bytes. While that exceeds `max_memory` plus a
+    /// margin, requests for more memory are refused. `None` if the process has other data than the server's.
     pub resident: Option<fn() -> u64>,
     #[doc(hidden)]
-    /// Steps of the engine in one turn, about 0.1 µs each, before other connections get their turns; few in tests, so
-    /// that all commands that may take several turns do.
+    /// The number of engine steps in one turn, about 0.1 µs each, before other connections get their turns. Tests use
+    /// a small number, so that long commands take several turns.
     pub turn_steps: u64,
-    /// Milliseconds from which a turn of a client, or its wait for the binlog, is logged; `None` means never.
+    /// The duration in milliseconds from which a command, or its wait for the binlog, is logged. `None` means never.
     pub slow: Option<u32>,
-    /// The number of tubes at a time, so that a program that invents names does not use up the memory.
+    /// The maximum number of tubes, so that a program that creates names cannot use up the memory.
     pub max_tubes: usize,
-    /// The number of tubes that a client may watch. Each one takes time whenever the client waits for a job.
+    /// The maximum number of tubes that a client may watch. Each one costs time when the client waits for a job.
     pub max_watched: usize,
-    /// Ended and buried jobs that are remembered, for those who look at the queue; 0: none. They take 150 kB. They
-    /// never take more than a sixteenth of `max_memory`.
+    /// The number of ended and buried jobs to remember, for operators. 1000 jobs use about 150 kB. The history never
+    /// uses more than a sixteenth of `max_memory`.
     pub history: usize,
 }
 
@@ -279,8 +277,8 @@ impl Config {
     }
 }
 
-/// Returns the maximum number of connections with this many open files. Further clients could not even receive an
-/// error, and would use the files that the log needs.
+/// Returns the maximum number of connections for a limit of open files. With more, the server could not open files of
+/// the binlog.
 pub fn most_connections(files: usize) -> usize {
     files.saturating_sub(SPARE_FILES.min(files / 2)).max(1)
 }
@@ -299,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_files_are_always_kept_back() {
+    fn some_files_are_always_reserved() {
         assert_eq!((most_connections(1024), local_connections_of(1024)), (1024 - SPARE_FILES, LOCAL_CONNECTIONS));
         assert_eq!((most_connections(100), local_connections_of(100)), (50, 6));
         assert_eq!((most_connections(20), local_connections_of(20)), (10, 1));

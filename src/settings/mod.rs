@@ -1,4 +1,4 @@
-//! The settings: of a program, of beanpole's options, and of gearmand's.
+//! The settings of a server, and the options of beanpole and gearmand that set them.
 //!
 //! Owns their parsers and defaults. Must not start anything.
 

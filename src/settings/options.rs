@@ -1,7 +1,7 @@
-//! The table of command-line options, used by the parser, the usage and the man page's test.
+//! The table of the server's options, used by the parser, the usage and the man page's test.
 //!
-//! Owns names, meanings and error messages. beanstalkd's flags keep their meaning and can be bundled; each has a long
-//! form. Must not act on the options.
+//! Owns their names, meanings and error messages. beanstalkd's flags keep their meaning and can be bundled; each has a
+//! long name as well. Must not act on the options.
 
 use std::path::PathBuf;
 
@@ -28,18 +28,16 @@ pub enum Action {
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub config: Config,
-    /// The verbosity of the log: 0 to 2.
+    /// The verbosity of the log, 0 to 2.
     pub verbosity: u32,
-    /// The log consists of JSON objects.
     pub json_log: bool,
-    /// Notices for the user about the given options.
+    /// Warnings about the options, to be logged.
     pub notices: Vec<String>,
-    /// The options for the parent process.
     pub starter: Starter,
-    /// The given options for addresses and ports, which inherited sockets override.
+    /// The options for addresses and ports, which inherited sockets override.
     pub listen_options: Vec<String>,
-    listen_given: bool,
-    /// Settings of a server that is one of several.
+    has_listen: bool,
+    /// The settings of a server of a cluster.
     pub cluster: Option<Cluster>,
 }
 
@@ -48,28 +46,19 @@ pub struct Cluster {
     pub location: Location,
     /// The name of this server.
     pub node: String,
-    /// The address for clients and relays, if it is not the first TCP address to listen on.
+    /// The address for clients and relays, unless it is the first TCP address of `listen`.
     pub advertise: Option<String>,
-    /// While it is a standby, it relays clients to the active server.
+    /// A standby relays clients to the active server.
     pub relay: bool,
 }
 
-impl Cluster {
-    fn new(location: Location) -> Cluster {
-        let node = nix::sys::utsname::uname()
-            .map_or_else(|_| "node".into(), |name| name.nodename().to_string_lossy().into_owned());
-        Cluster { location, node, advertise: None, relay: false }
-    }
-}
-
-/// The connections between the program and its parent process: a test suite, a Makefile, a supervisor.
+/// How the program interacts with its parent process, such as a test suite or a supervisor.
 #[derive(Clone, Debug, Default)]
 pub struct Starter {
     /// A file that contains the TCP port, and exists while the server listens.
     pub port_file: Option<PathBuf>,
-    /// The number of an open file to which a line with the addresses is written when the server listens.
+    /// The file descriptor to which a line with the addresses is written when the server listens.
     pub ready_fd: Option<i32>,
-    /// Exit when the parent process exits.
     pub exit_with_parent: bool,
 }
 
@@ -78,67 +67,77 @@ type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 #[rustfmt::skip]
 pub const OPTIONS: [Flag<Apply>; 58] = [
     flag("l,listen", "ADDR", "listen on ADDR[:PORT] or unix:PATH; repeatable (default 127.0.0.1)", listen),
-    flag("p,port", "PORT", "TCP port; 0 means any free port (default 11300)", port),
-    flag("port-file", "FILE", "write the TCP port to FILE when the server listens", |settings, text| { settings.starter.port_file = Some(PathBuf::from(text)); Ok(()) }),
-    flag("ready-fd", "N", "write the addresses to file descriptor N when the server listens", |settings, text| number(text, 1, 1 << 20).map(|n| settings.starter.ready_fd = Some(n as i32))),
-    flag("exit-with-parent", "", "stop when the parent process exits", |settings, _| { settings.starter.exit_with_parent = true; Ok(()) }),
+    flag("p,port", "PORT", "TCP port; 0: any free port (default 11300)", port),
+    flag("socket-mode", "MODE", "octal mode of Unix sockets (default 666)", socket_mode),
     flag("u,user", "USER", "run as USER, a name, UID or UID:GID, after binding the addresses", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
     flag("access", "FILE", "accept only the clients listed in FILE; SIGHUP reloads it", |settings, path| { settings.config.access = Some(PathBuf::from(path)); Ok(()) }),
-    flag("tubes", "FILE", "read the settings of tubes from FILE; SIGHUP reloads it", |settings, path| { settings.config.tubes = Some(PathBuf::from(path)); Ok(()) }),
     flag("tls-cert", "FILE", "certificate chain of tls: addresses; SIGHUP reloads it", |settings, path| tls(settings).map(|files| files.certificate = PathBuf::from(path))),
     flag("tls-key", "FILE", "private key of the certificate (default: in the same file)", |settings, path| tls(settings).map(|files| files.key = PathBuf::from(path))),
     flag("tls-client-ca", "FILE", "require client certificates signed by an authority in FILE", |settings, path| tls(settings).map(|files| files.client_authority = Some(PathBuf::from(path)))),
+    flag("port-file", "FILE", "write the TCP port to FILE when the server listens", |settings, text| { settings.starter.port_file = Some(PathBuf::from(text)); Ok(()) }),
+    flag("ready-fd", "N", "write the addresses to file descriptor N when the server listens", |settings, text| number(text, 1, 1 << 20).map(|n| settings.starter.ready_fd = Some(n))),
+    flag("exit-with-parent", "", "exit when the parent process exits", |settings, _| { settings.starter.exit_with_parent = true; Ok(()) }),
     flag("z,max-job-size", "SIZE", "largest job body in bytes (default 65535, at most 1073741824)", max_job_size),
-    flag("t,threads", "N", "number of worker threads (default: half the CPUs, 1 to 4)", |settings, text| count(text, 1, 1024).map(|n| settings.config.threads = n)),
-    flag("max-connections", "N", "connections at a time (default: the limit of open files, minus 64)", max_connections),
-    flag("max-connections-per-address", "N", "TCP connections per address (default: no limit)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_connections_per_address = Some(n))),
-    flag("max-memory", "SIZE", "refuse jobs beyond SIZE bytes, or SIZE% of memory (default 75%)", max_memory),
-    flag("max-output", "SIZE", "stop reading a client with SIZE bytes of unread replies (default 1M)", max_output),
-    flag("max-tubes", "N", "tubes at a time (default 1000000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_tubes = n)),
-    flag("max-watched", "N", "tubes that a client can watch (default 100000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_watched = n)),
-    flag("history", "N", "ended and buried jobs to remember; 0: none (default 1000)", |settings, text| count(text, 0, 1_000_000).map(|n| settings.config.history = n)),
-    flag("idle-timeout", "SECONDS", "drop a client that is silent for SECONDS; 0: never (default 0)", |settings, text| seconds(text, 0, u32::MAX).map(|n| settings.config.idle_timeout = Some(n).filter(|n| *n > 0))),
-    flag("keepalive-idle", "SECONDS", "probe a TCP peer after SECONDS of silence; 0: never (default 60)", |settings, text| seconds(text, 0, 32_767).map(|n| settings.config.keepalive.idle = n)),
-    flag("keepalive-interval", "SECONDS", "seconds between probes (default 10)", |settings, text| seconds(text, 1, 32_767).map(|n| settings.config.keepalive.interval = n)),
-    flag("keepalive-count", "N", "drop the peer after N unanswered probes (default 3)", |settings, text| seconds(text, 1, 127).map(|n| settings.config.keepalive.count = n)),
-    flag("socket-mode", "MODE", "octal mode of Unix sockets (default 666)", socket_mode),
+    flag("t,threads", "N", "number of worker threads (default: half the CPUs, 1 to 4)", |settings, text| number(text, 1, 1024).map(|n| settings.config.threads = n)),
+    flag("max-connections", "N", "maximum connections (default: the limit of open files, minus 64)", max_connections),
+    flag("max-connections-per-address", "N", "maximum TCP connections from one address (default: no limit)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_connections_per_address = Some(n))),
+    flag("max-memory", "SIZE", "memory limit in bytes, or % of the available memory (default 75%)", max_memory),
+    flag("max-output", "SIZE", "stop reading from a client with SIZE unread bytes (default 1M)", max_output),
+    flag("max-tubes", "N", "maximum number of tubes (default 1000000)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_tubes = n)),
+    flag("max-watched", "N", "maximum number of tubes that a client watches (default 100000)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_watched = n)),
+    flag("history", "N", "number of ended and buried jobs to remember; 0: none (default 1000)", |settings, text| number(text, 0, 1_000_000).map(|n| settings.config.history = n)),
+    flag("tubes", "FILE", "read the settings of tubes from FILE; SIGHUP reloads it", |settings, path| { settings.config.tubes = Some(PathBuf::from(path)); Ok(()) }),
+    flag("idle-timeout", "SECONDS", "disconnect clients after SECONDS of silence; 0: never (default 0)", |settings, text| number(text, 0, u32::MAX.into()).map(|n| settings.config.idle_timeout = Some(n).filter(|n| *n > 0))),
+    flag("keepalive-idle", "SECONDS", "probe a TCP peer after SECONDS of silence; 0: never (default 60)", |settings, text| number(text, 0, 32_767).map(|n| settings.config.keepalive.idle = n)),
+    flag("keepalive-interval", "SECONDS", "seconds between unanswered probes (default 10)", |settings, text| number(text, 1, 32_767).map(|n| settings.config.keepalive.interval = n)),
+    flag("keepalive-count", "N", "disconnect a peer after N unanswered probes (default 3)", |settings, text| number(text, 1, 127).map(|n| settings.config.keepalive.count = n)),
     flag("b,binlog", "DIR", "store jobs in DIR", |settings, text| { settings.config.log_folder = Some(PathBuf::from(text)); Ok(()) }),
     flag("f,sync-interval", "MS", "sync at most MS ms after a write; 0: before each reply (default 50)", sync_interval),
-    flag("F,no-sync", "", "leave syncing to the operating system", |settings, _| { settings.config.log.mode = SyncMode::Never; Ok(()) }),
-    flag("journal", "URL", "share the binlog through etcd://A,B,C/NAME; requires -b", |settings, text| Location::parse(text).map(|location| settings.cluster = Some(Cluster::new(location)))),
-    flag("node", "NAME", "with --journal: name of this server (default: the host name)", |settings, text| { clustered(settings)?.node = node_name(text)?; Ok(()) }),
-    flag("advertise", "ADDR", "with --journal: address for clients (default: the first TCP address)", |settings, text| { clustered(settings)?.advertise = Some(advertised(text)?); Ok(()) }),
-    flag("relay", "", "with --journal: forward clients to the active server", |settings, _| { clustered(settings)?.relay = true; Ok(()) }),
+    flag("F,no-sync", "", "let the operating system decide when to sync", |settings, _| { settings.config.log.mode = SyncMode::Never; Ok(()) }),
     flag("s,segment-size", "SIZE", "size of a binlog file in bytes (default 10485760)", segment_size),
     flag("strict", "", "refuse to start if the binlog is damaged", |settings, _| { settings.config.log.strict = true; Ok(()) }),
-    flag("gearman", "=ADDR", "also speak Gearman; repeatable (default 127.0.0.1:4730)", |settings, text| side_door(text).map(|address| settings.config.gearman.push(address))),
-    flag("workq", "=ADDR", "also speak Workq; repeatable (default 127.0.0.1:9922)", |settings, text| side_door(text).map(|address| settings.config.workq.push(address))),
-    flag("http", "=ADDR", "serve metrics and the web page; repeatable (default 127.0.0.1:11380)", |settings, text| side_door(text).map(|address| settings.config.http.push(address))),
+    flag("c,compact", "", "ignored: the binlog is always compacted", ignored),
+    flag("n,no-compact", "", "ignored: the binlog is always compacted", ignored),
+    flag("journal", "URL", "share the binlog through etcd://A,B,C/NAME; requires -b", journal),
+    flag("node", "NAME", "with --journal: name of this server (default: the host name)", |settings, text| { cluster(settings)?.node = node_name(text)?; Ok(()) }),
+    flag("advertise", "ADDR", "with --journal: client address (default: the first TCP address)", |settings, text| { cluster(settings)?.advertise = Some(advertised(text)?); Ok(()) }),
+    flag("relay", "", "with --journal: forward clients to the active server", |settings, _| { cluster(settings)?.relay = true; Ok(()) }),
+    flag("gearman", "=ADDR", "also speak Gearman; repeatable (default 127.0.0.1:4730)", |settings, text| optional_address(text).map(|address| settings.config.gearman.push(address))),
+    flag("workq", "=ADDR", "also speak Workq; repeatable (default 127.0.0.1:9922)", |settings, text| optional_address(text).map(|address| settings.config.workq.push(address))),
+    flag("http", "=ADDR", "serve metrics and a web page; repeatable (default 127.0.0.1:11380)", |settings, text| optional_address(text).map(|address| settings.config.http.push(address))),
     flag("http-admin", "", "allow changes over HTTP", |settings, _| { settings.config.protocols.http.admin = true; Ok(()) }),
     flag("http-token", "FILE", "require the token in FILE from HTTP clients", |settings, text| { settings.config.http_token = Some(PathBuf::from(text)); Ok(()) }),
     flag("http-host", "NAME", "additional host name of the HTTP server; repeatable", http_host),
-    flag("metrics-tubes", "N", "largest number of tubes in /metrics (default 1000)", |settings, text| count(text, 0, 1_000_000).map(|n| settings.config.protocols.http.metrics_tubes = n)),
-    flag("job-retries", "N", "tries of Gearman jobs that lose workers; 0: unlimited (default 0)", |settings, text| seconds(text, 0, 255).map(|n| settings.config.job_retries = Some(n).filter(|n| *n > 0))),
+    flag("metrics-tubes", "N", "export metrics for at most N tubes (default 1000)", |settings, text| number(text, 0, 1_000_000).map(|n| settings.config.protocols.http.metrics_tubes = n)),
+    flag("job-retries", "N", "tries of Gearman jobs that lose workers; 0: no limit (default 0)", |settings, text| number(text, 0, 255).map(|n| settings.config.job_retries = Some(n).filter(|n| *n > 0))),
     flag("job-handle-prefix", "TEXT", "prefix of Gearman job handles (default: H: and the host name)", handle_prefix),
-    flag("timeout-unit", "UNIT", "unit of Gearman's CAN_DO_TIMEOUT, ms or s (default ms)", |settings, text| is_first("unit", ["s", "ms"], text).map(|it| settings.config.protocols.timeouts_in_seconds = it)),
-    flag("worker-wakeup", "N", "sleeping Gearman workers to wake for a job; 0: all (default 1)", |settings, text| number(text, 0, 1 << 20).map(|n| settings.config.worker_wakeup = n as u32)),
-    flag("lease-limit", "SECONDS", "longest Workq lease of a job without a time to run (default 3600)", |settings, text| seconds(text, 1, 86_400).map(|n| settings.config.lease_limit = n)),
+    flag("timeout-unit", "UNIT", "unit of Gearman's CAN_DO_TIMEOUT, ms or s (default ms)", |settings, text| choice("unit", ["s", "ms"], text).map(|it| settings.config.protocols.timeouts_in_seconds = it)),
+    flag("worker-wakeup", "N", "sleeping Gearman workers to wake for each job; 0: all (default 1)", |settings, text| number(text, 0, 1 << 20).map(|n| settings.config.worker_wakeup = n)),
+    flag("lease-limit", "SECONDS", "longest Workq lease of a job without a time to run (default 3600)", |settings, text| number(text, 1, 86_400).map(|n| settings.config.lease_limit = n)),
     flag("max-packet", "SIZE", "largest Gearman packet in bytes (default 64M)", |settings, text| size(text).map(|n| settings.config.protocols.max_packet = n.min(1 << 30) as u32)),
-    flag("exceptions", "", "send the reasons of failures to all Gearman clients", |settings, _| { settings.config.protocols.exceptions = true; Ok(()) }),
+    flag("exceptions", "", "send failure reasons to all Gearman clients", |settings, _| { settings.config.protocols.exceptions = true; Ok(()) }),
     flag("allow-shutdown", "", "allow Gearman clients to shut down the server", |settings, _| { settings.config.protocols.allow_shutdown = true; Ok(()) }),
     flag("extensions", "LIST", "beanstalk extensions to offer, separated by commas (default: all)", extensions),
-    flag("no-extensions", "", "offer no extensions: commands and replies are beanstalkd's", |settings, _| { settings.config.protocols.extensions = Extensions::NONE; Ok(()) }),
-    flag("c,compact", "", "ignored: the binlog is always compacted", ignored),
-    flag("n,no-compact", "", "ignored: the binlog is always compacted", ignored),
-    flag("V,verbose", "", "log connections; twice: also commands", |settings, _| { settings.verbosity += 1; Ok(()) }),
-    flag("log-format", "FORM", "log format, text or json (default text)", |settings, text| is_first("form", ["text", "json"], text).map(|it| settings.json_log = !it)),
-    flag("slow", "MS", "log commands that take at least MS ms", |settings, text| seconds(text, 0, 3_600_000).map(|n| settings.config.slow = Some(n))),
+    flag("no-extensions", "", "offer no extensions; behave like beanstalkd", |settings, _| { settings.config.protocols.extensions = Extensions::NONE; Ok(()) }),
+    flag("V,verbose", "", "log connections; if repeated, also commands", |settings, _| { settings.verbosity += 1; Ok(()) }),
+    flag("log-format", "FORMAT", "log format, text or json (default text)", |settings, text| choice("format", ["text", "json"], text).map(|it| settings.json_log = !it)),
+    flag("slow", "MS", "log commands that take at least MS milliseconds", |settings, text| number(text, 0, 3_600_000).map(|n| settings.config.slow = Some(n))),
     flag("v,version", "", "print the version and exit", |_, _| Ok(())),
     flag("h,help", "", "print this help and exit", |_, _| Ok(())),
 ];
 
+/// The headings of the usage, each with the option before which it is printed.
+const HEADINGS: [(&str, &str); 6] = [
+    ("listen", "Network options"),
+    ("max-job-size", "Limits"),
+    ("binlog", "Binlog options"),
+    ("journal", "Cluster options"),
+    ("gearman", "Protocol options"),
+    ("verbose", "Other options"),
+];
+
 impl Settings {
-    /// Applies the option with this long name. An error begins with its first name.
+    /// Applies the option with this long name. An error begins with the option's first name.
     pub fn set(&mut self, long: &str, value: &str) -> Result<(), String> {
         let Some(opt) = OPTIONS.iter().find(|opt| opt.long == long) else {
             return Err(format!("unknown flag: --{long}"));
@@ -150,9 +149,8 @@ impl Settings {
 
 /// Parses a command line without the program's name. The error is one line.
 pub fn parse(arguments: &[String]) -> Result<Action, String> {
-    let (given, free) =
-        words::read(arguments.iter().cloned(), |name, is_letter, _| Flag::find(&OPTIONS, name, is_letter))?;
-    // Like beanstalkd, exits at the first of the two from the left, also in a bundle.
+    let (given, free) = words::read(arguments.to_vec(), &|name, is_letter, _| Flag::find(&OPTIONS, name, is_letter))?;
+    // As in beanstalkd, the first of the two options counts, also in a bundle.
     match given.iter().find(|given| given.long == "help" || given.long == "version") {
         Some(given) => return Ok(if given.long == "help" { Action::Help } else { Action::Version }),
         None if !free.is_empty() => return Err(stray_argument(&free[0], arguments)),
@@ -167,65 +165,69 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
 }
 
 /// Returns the error for an argument that is no option. After an option with an optional value, the argument was
-/// probably meant as the value.
-pub fn stray_argument(stray: &str, arguments: &[String]) -> String {
-    let before =
-        arguments.iter().position(|argument| argument == stray).and_then(|at| arguments.get(at.checked_sub(1)?));
-    let mut meant = OPTIONS.iter().filter(|opt| opt.optional);
-    match before.and_then(|before| meant.find(|opt| *before == format!("--{}", opt.long))) {
-        Some(opt) => format!("unknown argument: {stray}; an address for --{0} is joined by =: --{0}={stray}", opt.long),
+/// probably meant as its value.
+fn stray_argument(stray: &str, arguments: &[String]) -> String {
+    let place = arguments.iter().position(|argument| argument == stray);
+    let before = place.and_then(|place| arguments.get(place.checked_sub(1)?));
+    let mut optional = OPTIONS.iter().filter(|opt| opt.optional);
+    match before.and_then(|before| optional.find(|opt| *before == format!("--{}", opt.long))) {
+        Some(opt) => format!("unknown argument: {stray}; to set the address of --{0}, use --{0}={stray}", opt.long),
         None => format!("unknown argument: {stray}; options begin with a hyphen"),
     }
 }
 
 pub fn usage() -> String {
-    let mut text = String::from("Usage: beanpole [OPTIONS]\n\nA work queue, compatible with beanstalkd.\n\n");
-    OPTIONS.iter().for_each(|opt| text += &opt.usage(29));
-    text + "\nSIZE may end in K, M or G. SIGUSR1 enters drain mode, SIGTERM stops the server. See beanpole(8).\n"
+    let mut text = String::from("Usage: beanpole [OPTIONS]\n       beanpole SUBCOMMAND [OPTIONS] ...\n\n");
+    text += "A work-queue server, compatible with beanstalkd.\n";
+    for opt in &OPTIONS {
+        let heading = HEADINGS.iter().find(|(first, _)| *first == opt.long);
+        text += &heading.map_or(String::new(), |(_, heading)| format!("\n{heading}:\n"));
+        text += &opt.usage(33);
+    }
+    text + "\nSIZE may end in K, M or G. SIGUSR1 starts to drain the server, SIGTERM stops it. See beanpole(8).\n"
 }
 
-/// Returns the settings that the preceding `--journal` created.
-fn clustered(settings: &mut Settings) -> Result<&mut Cluster, String> {
-    settings.cluster.as_mut().ok_or_else(|| "it needs --journal before it".to_owned())
+/// Returns the settings that a preceding `--journal` has created.
+fn cluster(settings: &mut Settings) -> Result<&mut Cluster, String> {
+    settings.cluster.as_mut().ok_or_else(|| "requires --journal before it".to_owned())
 }
 
-/// Checks the name of a server, which must be a word, because the servers of a cluster write it to etcd.
+fn journal(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let location = Location::parse(text)?;
+    let name = nix::sys::utsname::uname().map(|name| name.nodename().to_string_lossy().into_owned());
+    let node = name.unwrap_or_else(|_| "node".to_owned());
+    settings.cluster = Some(Cluster { location, node, advertise: None, relay: false });
+    Ok(())
+}
+
+/// Returns `true` if the text consists of letters, digits, `-`, `.` and `_`.
+fn is_plain(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+}
+
+/// Checks the name of a server. It must not contain spaces, which separate the words of reports in etcd.
 fn node_name(text: &str) -> Result<String, String> {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-    match (1..=64).contains(&text.len()) && text.bytes().all(is_allowed) {
+    match text.len() <= 64 && is_plain(text) {
         true => Ok(text.to_owned()),
-        false => Err(format!("invalid server name: {text:?}; it must be 1-64 letters, digits, '-', '.' or '_'")),
+        false => Err(format!("invalid server name: {text:?}; must be 1-64 letters, digits, '-', '.' or '_'")),
     }
 }
 
-/// Checks the address of a server, which must be a word for the same reason.
+/// Checks the address of a server, which must not contain spaces either.
 fn advertised(text: &str) -> Result<String, String> {
     let has_port = text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     match has_port && text.bytes().all(|byte| byte.is_ascii_graphic()) {
         true => Ok(text.to_owned()),
-        false => Err(format!("invalid address: {text:?}; it must be HOST:PORT")),
+        false => Err(format!("invalid address: {text:?}; must be HOST:PORT")),
     }
 }
 
-/// Parses a number between these limits, which consists only of digits.
-pub fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let wrong = || format!("invalid number: {text}; it must be {least} to {most}");
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = if digits { text.parse().ok() } else { None };
-    number.filter(|number| (least..=most).contains(number)).ok_or_else(wrong)
-}
-
-fn count(text: &str, least: u64, most: u64) -> Result<usize, String> {
-    number(text, least, most).map(saturated)
-}
-
-fn seconds(text: &str, least: u32, most: u32) -> Result<u32, String> {
-    number(text, least.into(), most.into()).map(|number| number as u32)
-}
-
-/// Converts a number, which is truncated to the maximum of `usize`.
-fn saturated(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
+/// Parses a number from `least` to `most`, which consists only of digits.
+pub fn number<T: TryFrom<u64>>(text: &str, least: u64, most: u64) -> Result<T, String> {
+    let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|number| is_digits && (least..=most).contains(number));
+    let number = number.and_then(|number| T::try_from(number).ok());
+    number.ok_or_else(|| format!("invalid number: {text}; must be {least} to {most}"))
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -235,14 +237,14 @@ fn size(text: &str) -> Result<u64, String> {
         Some((end, 'g' | 'G')) => (&text[..end], 30),
         _ => (text, 0),
     };
-    number(digits, 0, u64::MAX >> shift)
+    number::<u64>(digits, 0, u64::MAX >> shift)
         .map(|number| number << shift)
-        .map_err(|_| format!("invalid size: {text}; it must be a number of bytes, or one with K, M or G"))
+        .map_err(|_| format!("invalid size: {text}; must be a number of bytes, or end in K, M or G"))
 }
 
 fn listen(settings: &mut Settings, text: &str) -> Result<(), String> {
     let address = address(text)?;
-    if !std::mem::replace(&mut settings.listen_given, true) {
+    if !std::mem::replace(&mut settings.has_listen, true) {
         settings.config.listen.clear();
     }
     settings.config.listen.push(address);
@@ -250,204 +252,195 @@ fn listen(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Parses the address of another protocol; empty means the protocol's default.
-fn side_door(text: &str) -> Result<Address, String> {
-    if text.is_empty() {
-        Ok(Address::Tcp(None, None))
-    } else {
-        address(text)
+/// Parses the address of another protocol. An empty text means the protocol's default.
+fn optional_address(text: &str) -> Result<Address, String> {
+    match text {
+        "" => Ok(Address::Tcp(None, None)),
+        text => address(text),
     }
 }
 
 /// Returns an error if the program was built without TLS.
 pub fn needs_tls() -> Result<(), String> {
-    if cfg!(feature = "tls") {
-        Ok(())
-    } else {
-        Err("this program was built without TLS; make TLS=1 builds one that has it".to_owned())
+    match cfg!(feature = "tls") {
+        true => Ok(()),
+        false => Err("this program was built without TLS; build it with make TLS=1".to_owned()),
     }
 }
 
 fn tls(settings: &mut Settings) -> Result<&mut TlsFiles, String> {
     needs_tls()?;
-    let none = || TlsFiles { certificate: PathBuf::new(), key: PathBuf::new(), client_authority: None };
-    Ok(settings.config.tls.get_or_insert_with(none))
+    Ok(settings.config.tls.get_or_insert_with(|| TlsFiles::new("", "")))
 }
 
+/// Checks the options that depend on each other.
 fn finish(settings: &mut Settings) -> Result<(), String> {
     let Starter { port_file, ready_fd, exit_with_parent } = &settings.starter;
     if settings.cluster.is_some() && (port_file.is_some() || ready_fd.is_some() || *exit_with_parent) {
-        let words = "--port-file, --ready-fd and --exit-with-parent";
-        return Err(format!("{words} are for a server that listens at once; with --journal it may stand by"));
+        let options = "--port-file, --ready-fd and --exit-with-parent";
+        return Err(format!("{options} cannot be used with --journal, because a standby does not listen"));
     }
     let Config { listen, gearman, workq, http, tls, .. } = &mut settings.config;
-    let listens =
-        [&*listen, gearman, workq, http].into_iter().flatten().any(|address| matches!(address, Address::Tls(..)));
-    match tls {
-        None if listens => {
-            Err("a tls: address needs --tls-cert FILE, and --tls-key FILE if the key is not in there".to_owned())
+    let mut addresses = [&*listen, gearman, workq, http].into_iter().flatten();
+    let has_tls = addresses.any(|address| matches!(address, Address::Tls(..)));
+    let problem = match tls {
+        None if has_tls => "a tls: address requires --tls-cert, and --tls-key unless that file contains the key",
+        Some(files) if files.certificate.as_os_str().is_empty() => "--tls-key and --tls-client-ca require --tls-cert",
+        Some(_) if !has_tls => "--tls-cert requires an address with TLS, such as -l tls:127.0.0.1",
+        tls => {
+            let keyless = tls.iter_mut().filter(|files| files.key.as_os_str().is_empty());
+            keyless.for_each(|files| files.key = files.certificate.clone());
+            return Ok(());
         }
-        Some(files) if files.certificate.as_os_str().is_empty() => {
-            Err("--tls-key and --tls-client-ca need --tls-cert".to_owned())
-        }
-        Some(_) if !listens => Err("--tls-cert needs an address with TLS, as in -l tls:127.0.0.1".to_owned()),
-        Some(files) if files.key.as_os_str().is_empty() => {
-            files.key = files.certificate.clone();
-            Ok(())
-        }
-        _ => Ok(()),
-    }
+    };
+    Err(problem.to_owned())
 }
 
-/// Parses `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `unix:PATH`, or the URLs of client libraries; `tls:` before them enables
+/// Parses `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `unix:PATH`, or the URLs of client libraries. `tls:` before them enables
 /// TLS.
 fn address(text: &str) -> Result<Address, String> {
+    let wrong = |reason: &str| format!("invalid address: {text}; {reason}");
     let secure = ["tls:", "beanstalks://"].iter().find_map(|scheme| text.strip_prefix(scheme));
-    if let Some(rest) = secure {
+    if secure.is_some() {
         needs_tls()?;
-        return match plain_address(rest)? {
-            Address::Tcp(host, port) => Ok(Address::Tls(host, port)),
-            _ => Err(format!("invalid address: {text}; a Unix socket needs no TLS")),
+    }
+    let plain = secure.unwrap_or(text);
+    if let Some(path) = plain.strip_prefix("unix:") {
+        return match (secure, path) {
+            (Some(_), _) => Err(wrong("a Unix socket does not need TLS")),
+            (None, "") => Err(wrong(FORMS)),
+            (None, path) => Ok(Address::Unix(PathBuf::from(path))),
         };
     }
-    plain_address(text)
+    if plain.starts_with(['/', '.']) {
+        return Err(wrong(&format!("to listen on a Unix socket, use unix:{plain}")));
+    }
+    match (host_port(plain, FORMS).map_err(|problem| wrong(&problem))?, secure) {
+        ((host, _), _) if host.is_empty() => Err(wrong(FORMS)),
+        ((host, port), None) => Ok(Address::Tcp(Some(host), port)),
+        ((host, port), Some(_)) => Ok(Address::Tls(Some(host), port)),
+    }
 }
 
-fn plain_address(text: &str) -> Result<Address, String> {
-    let wrong = || {
-        format!("invalid address: {text}; it must be ADDR, ADDR:PORT, [ADDR]:PORT, tls: and one of these, or unix:PATH")
-    };
-    if let Some(path) = text.strip_prefix("unix:") {
-        return if path.is_empty() { Err(wrong()) } else { Ok(Address::Unix(PathBuf::from(path))) };
-    }
+const FORMS: &str = "must be ADDR, ADDR:PORT, [ADDR]:PORT, tls: and one of these, or unix:PATH";
+
+/// Splits `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT`, or a URL, into the host, without brackets, and the port. `forms`
+/// is the error for anything else.
+pub fn host_port(text: &str, forms: &str) -> Result<(String, Option<u16>), String> {
     let schemes = ["beanstalk://", "beanstalkd://", "tcp://"];
     let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim_end_matches('/');
-    let bare = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(rest);
-    if bare.parse::<std::net::IpAddr>().is_ok() {
-        return Ok(Address::Tcp(Some(bare.to_owned()), None));
+    let without_brackets = |host: &str| {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        bare.to_owned()
+    };
+    if without_brackets(rest).parse::<std::net::IpAddr>().is_ok() {
+        return Ok((without_brackets(rest), None));
     }
-    if rest.starts_with(['/', '.']) {
-        return Err(format!("invalid address: {text}; a Unix socket is given as unix:{text}"));
-    }
-    // The resolver would read a number as an address, of which only 0 is in use.
+    // The resolver would read a number as an IPv4 address. Only 0 is used in this way.
     if rest.parse::<u16>().is_ok_and(|port| port > 0) {
-        return Err(format!("invalid address: {text}; a port follows an address, as in 127.0.0.1:{rest}"));
+        return Err(format!("a port follows an address, as in 127.0.0.1:{rest}"));
     }
     let (host, port) = match rest.rsplit_once(':') {
-        Some((host, port)) => (host, Some(port_of(text, port)?)),
-        None => (rest, None),
+        Some((host, port)) => match number(port, 0, 65_535) {
+            Ok(port) => (without_brackets(host), Some(port)),
+            Err(_) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => {
+                return Err(format!("port {port} is out of range, must be 0 to 65535"));
+            }
+            Err(_) => return Err(forms.to_owned()),
+        },
+        None => (without_brackets(rest), None),
     };
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    if host.is_empty() || host.contains(['[', ']', '/']) {
-        return Err(wrong());
+    match host.contains(['[', ']', '/', '@', ' ']) || (host.is_empty() && port.is_none()) {
+        true => Err(forms.to_owned()),
+        false => Ok((host, port)),
     }
-    Ok(Address::Tcp(Some(host.to_owned()), port))
 }
 
-/// Adds a name of this machine, as browsers write it.
+/// Formats `HOST:PORT`, with an IPv6 address in brackets.
+pub fn host_and_port(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
+/// Adds a name of this machine, as browsers send it.
 fn http_host(settings: &mut Settings, text: &str) -> Result<(), String> {
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-    if text.is_empty() || !text.bytes().all(is_name) {
-        return Err(format!("invalid name: {text}; it must be the name of a host, without a port"));
+    if !is_plain(text) {
+        return Err(format!("invalid name: {text}; must be a host name without a port"));
     }
     settings.config.protocols.http.hosts.push(text.to_owned());
     Ok(())
 }
 
-/// Formats `HOST:PORT`, with an IPv6 address in brackets.
-pub fn host_and_port(host: &str, port: u16) -> String {
-    if host.contains(':') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    }
-}
-
-/// Parses the port in the address `text`.
-fn port_of(text: &str, port: &str) -> Result<u16, String> {
-    let wrong = if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) {
-        format!("invalid address: {text}; port {port} is out of range, it must be 0 to 65535")
-    } else {
-        format!("invalid address: {text}; it must be ADDR, ADDR:PORT, [ADDR]:PORT or unix:PATH")
-    };
-    number(port, 0, 65_535).map(|port| port as u16).map_err(|_| wrong)
-}
-
 fn handle_prefix(settings: &mut Settings, text: &str) -> Result<(), String> {
     if text.is_empty() || text.len() > MAX_HANDLE_PREFIX || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(format!("invalid prefix: {text}; it must be 1 to {MAX_HANDLE_PREFIX} visible letters of ASCII"));
+        return Err(format!("invalid prefix: {text}; must be 1 to {MAX_HANDLE_PREFIX} printable ASCII characters"));
     }
     settings.config.handle_prefix = Some(text.to_owned());
     Ok(())
 }
 
 /// Parses one of two words. Returns `true` for the first.
-fn is_first(what: &str, [first, second]: [&str; 2], text: &str) -> Result<bool, String> {
+fn choice(what: &str, [first, second]: [&str; 2], text: &str) -> Result<bool, String> {
     if text != first && text != second {
-        return Err(format!("invalid {what}: {text}; it must be {first} or {second}"));
+        return Err(format!("invalid {what}: {text}; must be {first} or {second}"));
     }
     Ok(text == first)
 }
 
 fn extensions(settings: &mut Settings, text: &str) -> Result<(), String> {
-    let chosen = Extensions::from_list(text);
-    settings.config.protocols.extensions =
-        chosen.map_err(|word| format!("unknown extension: {word}; there are {}", Extensions::ALL.words()))?;
+    let unknown = |word| format!("unknown extension: {word}; must be one of {}", Extensions::ALL.words());
+    settings.config.protocols.extensions = Extensions::from_list(text).map_err(unknown)?;
     Ok(())
 }
 
 fn max_output(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.config.max_output = saturated(size(text)?);
+    settings.config.max_output = usize::try_from(size(text)?).unwrap_or(usize::MAX);
     settings.config.protocols.max_output = settings.config.max_output;
     Ok(())
 }
 
 fn port(settings: &mut Settings, text: &str) -> Result<(), String> {
-    let port = number(text, 0, 65_535).map_err(|_| format!("invalid port: {text}; it must be 0 to 65535"))?;
-    settings.config.port = port as u16;
+    settings.config.port = number(text, 0, 65_535)?;
     settings.listen_options.push(format!("-p {text}"));
     Ok(())
 }
 
 fn max_job_size(settings: &mut Settings, text: &str) -> Result<(), String> {
-    let asked = size(text)?;
-    let taken = asked.min(MAX_JOB_SIZE_CEILING.into());
-    if taken < asked {
-        settings
-            .notices
-            .push(format!("-z {asked}: no job may be larger than {MAX_JOB_SIZE_CEILING} bytes; taking that"));
+    let size = size(text)?;
+    if size > MAX_JOB_SIZE_CEILING.into() {
+        settings.notices.push(format!("-z {size} exceeds the maximum; using {MAX_JOB_SIZE_CEILING} bytes"));
     }
-    settings.config.max_job_size = taken as u32;
+    settings.config.max_job_size = size.min(MAX_JOB_SIZE_CEILING.into()) as u32;
     Ok(())
 }
 
 fn max_connections(settings: &mut Settings, text: &str) -> Result<(), String> {
-    let asked = count(text, 1, 1 << 30)?;
-    let taken = asked.min(most_connections(machine::file_limit()));
-    if taken < asked {
-        settings.notices.push(format!(
-            "--max-connections {asked}: the limit of open files leaves room for {taken}; taking that, raise it for more"
-        ));
+    let (wanted, possible) = (number::<usize>(text, 1, 1 << 30)?, most_connections(machine::file_limit()));
+    if wanted > possible {
+        let problem = format!("--max-connections {wanted} exceeds the limit of open files");
+        settings.notices.push(format!("{problem}; using {possible}, raise that limit (ulimit -n) for more"));
     }
-    settings.config.max_connections = taken;
+    settings.config.max_connections = wanted.min(possible);
     Ok(())
 }
 
 fn max_memory(settings: &mut Settings, text: &str) -> Result<(), String> {
-    let asked = match text.strip_suffix('%') {
-        Some(percent) => machine::memory() / 100 * number(percent, 1, 100)?,
+    let bytes = match text.strip_suffix('%') {
+        Some(percent) => machine::memory() / 100 * number::<u64>(percent, 1, 100)?,
         None => size(text)?,
     };
-    if asked < LEAST_MEMORY {
-        return Err(format!("too little: {text} is {asked} bytes; it must be at least 1M"));
+    if bytes < LEAST_MEMORY {
+        return Err(format!("too little memory: {text} is {bytes} bytes; must be at least 1M"));
     }
-    settings.config.max_memory = asked;
+    settings.config.max_memory = bytes;
     Ok(())
 }
 
 fn socket_mode(settings: &mut Settings, text: &str) -> Result<(), String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
-    settings.config.socket_mode = mode.ok_or_else(|| format!("invalid mode: {text}; it must be octal, 0 to 777"))?;
+    settings.config.socket_mode = mode.ok_or_else(|| format!("invalid mode: {text}; must be octal, 0 to 777"))?;
     Ok(())
 }
 
@@ -466,7 +459,7 @@ fn segment_size(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn ignored(settings: &mut Settings, _: &str) -> Result<(), String> {
-    settings.notices.push("-c and -n do nothing any more: a binlog is always compacted".to_owned());
+    settings.notices.push("-c and -n have no effect: the binlog is always compacted".to_owned());
     Ok(())
 }
 
@@ -519,14 +512,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_one_line() {
+    fn an_error_is_one_line() {
         for (line, expected) in [
             ("-x", "unknown flag: -x"),
             ("--frobnicate", "unknown flag: --frobnicate"),
             ("foo", "unknown argument: foo"),
             ("-", "unknown argument: -"),
             ("-p", "flag requires an argument: -p"),
-            ("-p 70000", "-p: invalid port: 70000"),
+            ("-p 70000", "-p: invalid number: 70000"),
             ("-z 10x", "-z: invalid size: 10x"),
             ("-z -1", "-z: invalid size: -1"),
             ("-z 99999999999999999999G", "-z: invalid size"),
@@ -535,8 +528,8 @@ mod tests {
             ("-l a:b:c", "-l: invalid address"),
             ("--socket-mode 888", "--socket-mode: invalid mode"),
             ("-f x", "-f: invalid number: x"),
-            ("--max-memory 0", "--max-memory: too little: 0 is 0 bytes; it must be at least 1M"),
-            ("--max-memory 1023K", "--max-memory: too little"),
+            ("--max-memory 0", "--max-memory: too little memory: 0 is 0 bytes; must be at least 1M"),
+            ("--max-memory 1023K", "--max-memory: too little memory"),
             ("--max-memory 0%", "--max-memory: invalid number: 0"),
             ("--idle-timeout 4294967296", "--idle-timeout: invalid number"),
             ("--keepalive-idle 32768", "--keepalive-idle: invalid number: 32768"),
@@ -551,19 +544,19 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_suffixes_and_a_ceiling() {
+    fn sizes_have_suffixes_and_a_maximum() {
         assert_eq!(size("64K"), Ok(65_536));
         assert_eq!(size("2g"), Ok(2 << 30));
         // A size is never truncated to a small one on machines with smaller numbers.
-        assert_eq!(saturated(4 << 30), usize::try_from(4_u64 << 30).unwrap_or(usize::MAX));
-        assert_eq!(settings("--max-output 17179869183G").config.max_output, saturated(u64::MAX >> 30 << 30));
+        let most = usize::try_from(u64::MAX >> 30 << 30).unwrap_or(usize::MAX);
+        assert_eq!(settings("--max-output 17179869183G").config.max_output, most);
         let clamped = settings("-z 2G -c");
         assert_eq!(clamped.config.max_job_size, MAX_JOB_SIZE_CEILING);
         assert_eq!(clamped.notices.len(), 2);
     }
 
     #[test]
-    fn peers_have_limits_if_they_are_given_some() {
+    fn limits_for_peers_are_optional() {
         let config = settings("--idle-timeout 30 --keepalive-idle=5 --max-connections-per-address 7").config;
         assert_eq!((config.idle_timeout, config.max_connections_per_address), (Some(30), Some(7)));
         assert_eq!(config.keepalive, Keepalive { idle: 5, interval: 10, count: 3 });
@@ -573,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_two_that_contradict_each_other_counts() {
+    fn the_last_of_contradicting_options_counts() {
         assert_eq!(settings("-f 10 -F").config.log.mode, SyncMode::Never);
         assert_eq!(settings("-F -f10").config.log.mode, SyncMode::Every(10));
         assert_eq!(settings("-Ff0 -b x -s 100").config.log.mode, SyncMode::Always);
@@ -581,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn other_protocols_have_an_address_if_they_are_given_one() {
+    fn other_protocols_have_optional_addresses() {
         let config = settings("--gearman --workq=[::1]:7 -V --gearman=0.0.0.0 --gearman=").config;
         assert_eq!(config.gearman, [Address::Tcp(None, None), tcp("0.0.0.0", None), Address::Tcp(None, None)]);
         assert_eq!(config.workq, [tcp("::1", Some(7))]);
@@ -594,16 +587,16 @@ mod tests {
     }
 
     #[test]
-    fn usage_has_every_option_and_fits_a_screen() {
+    fn the_usage_has_every_option_and_fits_100_columns() {
         let usage = usage();
         for opt in &OPTIONS {
             assert!(usage.contains(&format!("--{}", opt.long)));
         }
-        assert!(usage.lines().all(|line| line.len() <= 110), "{usage}");
+        assert!(usage.lines().all(|line| line.len() <= 100), "{usage}");
     }
 
     #[test]
-    fn names_and_addresses_of_servers_are_words() {
+    fn names_and_addresses_of_servers_contain_no_spaces() {
         let parsed = |option: &str, value: &str| {
             parse(&["--journal", "etcd://a", "-b", "d", option, value].map(str::to_owned)).map(drop)
         };

@@ -1,24 +1,25 @@
-//! The parser from the words of a command line to options with values.
+//! The parser of command lines: options with their values, and the remaining arguments.
 //!
-//! Owns the row of an option, its line of the usage, and the forms of options: letters in bundles, `--long value` and
+//! Owns the row of an option, the lines of the usage, and the syntax: bundled letters, `--long value` and
 //! `--long=value`. Must not know what an option does.
 
 use std::collections::VecDeque;
 
+/// A row in a table of options.
 #[derive(Debug)]
 pub struct Flag<A = ()> {
-    /// The letter of the option, if it has one.
+    /// The one-letter name, if there is one.
     pub short: Option<char>,
     pub long: &'static str,
-    /// The name of its value, if it has one.
+    /// The name of the value in the usage, or `None` if the option takes no value.
     pub value: Option<&'static str>,
     pub help: &'static str,
-    /// The value is optional, and only allowed after an equals sign.
+    /// `true` if the value may be omitted. If present, it must be joined with an equals sign.
     pub optional: bool,
     pub apply: A,
 }
 
-/// Returns the text of these bytes, which were split off a text behind an ASCII character.
+/// Converts a part of a text that was split after an ASCII character.
 const fn text(bytes: &'static [u8]) -> &'static str {
     match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -26,8 +27,8 @@ const fn text(bytes: &'static [u8]) -> &'static str {
     }
 }
 
-/// Creates a row. `name` is the long name, preceded by the letter and a comma if there is one, as in `p,port`; `value`
-/// may be empty, and begins with an equals sign if it is optional.
+/// Creates a row. `name` is the long name, preceded by the letter and a comma if there is one, as in `p,port`. `value`
+/// is empty if there is none, and begins with an equals sign if it is optional.
 pub const fn flag<A: Copy>(name: &'static str, value: &'static str, help: &'static str, apply: A) -> Flag<A> {
     let (short, long) = match name.as_bytes() {
         [letter, b',', long @ ..] => (Some(*letter as char), text(long)),
@@ -48,103 +49,90 @@ impl<A> Flag<A> {
         short.into_iter().chain([format!("--{}", self.long)])
     }
 
-    /// Returns the option's line of the usage. Names and value have at least `width` columns.
+    /// Returns the lines of the usage for this option, with the help in column `width`.
     pub fn usage(&self, width: usize) -> String {
         let short = self.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
         let shown = |value| if self.optional { format!("[={value}]") } else { format!(" {value}") };
-        let value = self.value.map_or(String::new(), shown);
-        format!("  {:width$} {}\n", format!("{short}--{}{value}", self.long), self.help)
+        usage_line(&format!("{short}--{}{}", self.long, self.value.map_or(String::new(), shown)), width, self.help)
     }
 
-    fn shape(&self) -> Shape {
-        Shape { long: self.long, takes_value: self.value.is_some(), optional: self.optional }
-    }
-
-    /// Returns the shape of the option with this name, a letter or a long one.
-    pub fn find(table: &[Flag<A>], name: &str, is_letter: bool) -> Option<Shape> {
-        let is_it = |row: &&Flag<A>| match is_letter {
+    /// Finds the option with this name, a letter or a long name.
+    pub fn find(table: &[Flag<A>], name: &str, is_letter: bool) -> Option<Flag> {
+        let has_name = |row: &&Flag<A>| match is_letter {
             true => row.short.is_some_and(|letter| name.starts_with(letter)),
             false => row.long == name,
         };
-        table.iter().find(is_it).map(Flag::shape)
+        let Flag { short, long, value, help, optional, .. } = *table.iter().find(has_name)?;
+        Some(Flag { short, long, value, help, optional, apply: () })
     }
 }
 
-/// The properties of an option that its parser needs.
-pub struct Shape {
-    pub long: &'static str,
-    pub takes_value: bool,
-    pub optional: bool,
+/// Returns a line of the usage: an indented name, and its help in column `width`. The help of a longer name is on the
+/// next line.
+pub fn usage_line(name: &str, width: usize, help: &str) -> String {
+    match name.len() + 3 < width {
+        true => format!("  {name:0$}{help}\n", width - 2),
+        false => format!("  {name}\n{:width$}{help}\n", ""),
+    }
 }
 
 /// An option of a command line, with its value.
 #[derive(Debug)]
 pub struct Given {
     pub long: &'static str,
-    /// The value; empty if it has none.
+    /// The value; empty if there is none.
     pub value: String,
-    /// The name, as on the command line.
+    /// The name as the user wrote it.
     pub shown: String,
 }
 
-/// Parses the options in these words, in order, and the words that are no options. `find` returns the shape of the
-/// option with this name, which is a letter if the second argument is `true`; the third argument is the text after the
-/// name.
-pub fn read(
-    words: impl IntoIterator<Item = String>,
-    find: impl Fn(&str, bool, &str) -> Option<Shape>,
-) -> Result<(Vec<Given>, Vec<String>), String> {
-    let mut words: VecDeque<String> = words.into_iter().collect();
-    let (mut all, mut free) = (Vec::new(), Vec::new());
+/// Finds the option with a name, which is a letter if the second argument is `true`. The third argument is the text
+/// after the name.
+pub type Find<'a> = &'a dyn Fn(&str, bool, &str) -> Option<Flag>;
+
+/// Parses a command line. Returns its options, in order, and its other arguments.
+pub fn read(words: Vec<String>, find: Find) -> Result<(Vec<Given>, Vec<String>), String> {
+    let mut words = VecDeque::from(words);
+    let (mut given, mut free) = (Vec::new(), Vec::new());
     while let Some(word) = words.pop_front() {
         match word.strip_prefix('-') {
             None | Some("") => free.push(word),
             Some("-") => free.extend(words.drain(..)),
             Some(letters) => match letters.strip_prefix('-') {
-                Some(long) => all.push(read_long(long, &mut words, &find)?),
-                None => read_letters(letters, &mut words, &mut all, &find)?,
+                Some(long) => given.push(read_long(long, &mut words, find)?),
+                None => read_letters(letters, &mut words, &mut given, find)?,
             },
         }
     }
-    Ok((all, free))
+    Ok((given, free))
 }
 
-fn read_long(
-    text: &str,
-    words: &mut VecDeque<String>,
-    find: &impl Fn(&str, bool, &str) -> Option<Shape>,
-) -> Result<Given, String> {
+fn read_long(text: &str, words: &mut VecDeque<String>, find: Find) -> Result<Given, String> {
     let (long, value) = text.split_once('=').map_or((text, None), |(long, value)| (long, Some(value.to_owned())));
     let shown = format!("--{long}");
-    let shape = find(long, false, "").ok_or_else(|| format!("unknown flag: {shown}"))?;
+    let flag = find(long, false, "").ok_or_else(|| format!("unknown flag: {shown}"))?;
     let value = match value {
-        Some(_) if !shape.takes_value => return Err(format!("flag takes no argument: {shown}")),
+        Some(_) if flag.value.is_none() => return Err(format!("flag takes no argument: {shown}")),
         Some(value) => value,
-        None if !shape.takes_value || shape.optional => String::new(),
+        None if flag.value.is_none() || flag.optional => String::new(),
         None => words.pop_front().ok_or_else(|| format!("flag requires an argument: {shown}"))?,
     };
-    Ok(Given { long: shape.long, value, shown })
+    Ok(Given { long: flag.long, value, shown })
 }
 
-fn read_letters(
-    letters: &str,
-    words: &mut VecDeque<String>,
-    all: &mut Vec<Given>,
-    find: &impl Fn(&str, bool, &str) -> Option<Shape>,
-) -> Result<(), String> {
+fn read_letters(letters: &str, words: &mut VecDeque<String>, given: &mut Vec<Given>, find: Find) -> Result<(), String> {
     for (at, letter) in letters.char_indices() {
         let shown = format!("-{letter}");
         let (name, rest) = letters[at..].split_at(letter.len_utf8());
-        let behind = if rest.is_empty() { words.front().map_or("", String::as_str) } else { rest };
-        let Shape { long, takes_value, .. } =
-            find(name, true, behind).ok_or_else(|| format!("unknown flag: {shown}"))?;
-        if !takes_value {
-            all.push(Given { long, value: String::new(), shown });
+        let next = if rest.is_empty() { words.front().map_or("", String::as_str) } else { rest };
+        let flag = find(name, true, next).ok_or_else(|| format!("unknown flag: {shown}"))?;
+        if flag.value.is_none() {
+            given.push(Given { long: flag.long, value: String::new(), shown });
             continue;
         }
         let value = if rest.is_empty() { words.pop_front() } else { Some(rest.to_owned()) };
         let value = value.ok_or_else(|| format!("flag requires an argument: {shown}"))?;
-        all.push(Given { long, value, shown });
+        given.push(Given { long: flag.long, value, shown });
         break;
     }
     Ok(())

@@ -40,7 +40,7 @@ fn a_hang_up_reads_it_again() {
     // More rights for one client, another proof for the other.
     fs::write(&path, format!("me {} take put\nyou token:sha256:{} all\n", user(), digest("u"))).expect("a file");
     daemon.signal(Signal::SIGHUP);
-    daemon.wait_log("configuration files read again");
+    daemon.wait_log("configuration files reloaded");
     assert_eq!(you.rest(), "");
     while me.ask("use x") == "FORBIDDEN" {
         std::thread::sleep(Duration::from_millis(1));

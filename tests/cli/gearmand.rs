@@ -91,8 +91,8 @@ fn it_listens_for_gearman_alone_and_says_where() {
 #[test]
 fn words_that_are_wrong_are_told_in_one_line() {
     for (arguments, words) in [
-        (["-q", "libsqlite3"], "--binlog=DIR, which is -b DIR of beanpole"),
-        (["-r", "http"], "there is no http here"),
+        (["-q", "libsqlite3"], "queue type libsqlite3 is not supported"),
+        (["-r", "http"], "protocol http is not supported"),
         (["--bogus", "x"], "unknown flag: --bogus"),
         (["--config-file", "/nowhere"], "/nowhere"),
     ] {
@@ -146,7 +146,7 @@ fn a_hang_up_has_the_log_opened_again() {
     let daemon = Background::start(&[]);
     fs::rename(daemon.folder.file("log"), daemon.folder.file("log.1")).expect("the log is moved");
     daemon.signal(Signal::SIGHUP);
-    wait_until("the log is there again", || read(&daemon.folder, "log").contains("opened again"));
+    wait_until("the log is there again", || read(&daemon.folder, "log").contains("log reopened"));
     let mut stream = TcpStream::connect(daemon.address).expect("it goes on");
     assert_eq!(ask(&mut stream, 16, b"on"), (17, b"on".to_vec()));
     daemon.signal(Signal::SIGTERM);

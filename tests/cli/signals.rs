@@ -109,12 +109,12 @@ fn a_file_of_tubes_is_read_at_the_start_and_at_a_hang_up() {
     assert_eq!(client.figure("stats-tube mail", "settings").unwrap(), "\"try:5:10 dead:mail-dead\"");
     std::fs::write(&file, "mail ttl:60\n").unwrap();
     daemon.signal(Signal::SIGHUP);
-    daemon.wait_log("configuration files read again");
+    daemon.wait_log("configuration files reloaded");
     assert_eq!(client.figure("stats-tube mail", "settings").unwrap(), "\"ttl:60\"");
     assert_eq!(client.figure("stats-tube kept", "settings").unwrap(), "\"max:3\"");
     std::fs::write(&file, "mail ttl:0\n").unwrap();
     daemon.signal(Signal::SIGHUP);
-    daemon.wait_log("line 1: invalid settings: mail ttl:0; what was read before still counts");
+    daemon.wait_log("line 1: invalid settings: mail ttl:0; keeping the previous configuration");
     // Nobody writes to the pipe, so reading it would end neither by itself nor by a signal.
     std::fs::remove_file(&file).unwrap();
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();

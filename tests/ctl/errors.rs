@@ -190,7 +190,7 @@ fn usage_errors_end_with_five_and_say_what_is_right() {
 #[test]
 fn a_program_without_tls_says_so() {
     let ended = run(&["stats", "-s", "beanstalks://localhost"]);
-    failed(&ended, 5, &["beanstalks://localhost: this program was built without TLS; make TLS=1 builds one"]);
+    failed(&ended, 5, &["beanstalks://localhost; this program was built without TLS; build it with make TLS=1"]);
 }
 
 #[test]

@@ -180,7 +180,9 @@ fn help_is_everywhere() {
     let all = run(&["help"]);
     assert_eq!((all.code, all.err.as_str()), (0, ""));
     for row in &beanpole::internals::ctl::SUBCOMMANDS {
-        assert!(all.out.lines().any(|line| line.starts_with(&format!("  {} ", row.name)) && line.ends_with(row.help)));
+        let name = format!("\n  {} {}", row.name, row.operands);
+        let rest = all.out.split_once(name.trim_end()).map(|(_, rest)| rest.trim_start());
+        assert!(rest.is_some_and(|rest| rest.starts_with(row.help)), "{name}");
         let own = run(&[row.name, "--help"]);
         assert_eq!((own.code, own.err.as_str()), (0, ""), "{}", row.name);
         assert!(own.out.starts_with(&format!("Usage: beanpole {} ", row.name)), "{}", own.out);

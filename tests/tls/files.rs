@@ -82,7 +82,7 @@ fn a_hang_up_takes_a_new_certificate_and_drops_nobody() {
     assert_eq!(ask(&mut connect(&folder, &at, None), "list-tube-used").expect("an answer"), "USING default");
     replace(&folder.file("fresh.key"), &folder.file("server.key"));
     daemon.signal(Signal::SIGHUP);
-    daemon.wait_log("configuration files read again");
+    daemon.wait_log("configuration files reloaded");
     assert!(ask(&mut connect(&folder, &at, None), "list-tube-used").is_err());
     replace(&folder.file("new.pem"), &folder.file("ca.pem"));
     assert_eq!(ask(&mut connect(&folder, &at, None), "list-tube-used").expect("an answer"), "USING default");

@@ -1,22 +1,23 @@
-//! The options of gearmand on its command line and in its file.
+//! The syntax of gearmand's options on its command line and in its configuration file.
 //!
-//! Owns gearmand's additional forms: `-v` with or without a level, and files in which `long=value` and `long value`
+//! Owns what differs from beanpole's: `-v` with or without a level, and files in which `long=value` and `long value`
 //! also mean `--long=value`. Must not know what an option does.
 
 use log::LevelFilter;
 
 use super::{CONFIG_FILE, OPTIONS};
 use crate::settings::options;
-use crate::settings::words::{self, Flag, Given, Shape};
+use crate::settings::words::{self, Flag, Given};
 
-/// Parses the options of these words, in order.
+/// Parses a command line, or the words of a file.
 pub fn read(words: Vec<String>) -> Result<Vec<Given>, String> {
-    let (given, free) = words::read(words, |name, is_letter, behind| {
-        let shape = Flag::find(&OPTIONS, name, is_letter);
-        // `-v` had no value in older versions: text after it that is no level is something else.
-        let has_value = !(is_letter && name == "v" && level(behind).is_none());
-        let own = shape.map(|shape| Shape { takes_value: shape.takes_value && has_value, ..shape });
-        own.or_else(|| Flag::find(&options::OPTIONS, name, false))
+    let (given, free) = words::read(words, &|name, is_letter, next| {
+        let mut flag = Flag::find(&OPTIONS, name, is_letter);
+        // In older versions, `-v` had no value: a word after it that is not a level is a separate argument.
+        if is_letter && name == "v" && level(next).is_none() {
+            flag.iter_mut().for_each(|flag| flag.value = None);
+        }
+        flag.or_else(|| Flag::find(&options::OPTIONS, name, false))
     })?;
     match free.first() {
         Some(stray) => Err(format!("unknown argument: {stray}; options begin with a hyphen")),
@@ -24,7 +25,7 @@ pub fn read(words: Vec<String>) -> Result<Vec<Given>, String> {
     }
 }
 
-/// Returns the log filter for gearmand's name of a level.
+/// Returns the log level that gearmand calls by this name.
 pub fn level(word: &str) -> Option<LevelFilter> {
     match word.to_ascii_uppercase().as_str() {
         "FATAL" | "ALERT" | "CRITICAL" | "ERROR" => Some(LevelFilter::Error),
@@ -35,18 +36,18 @@ pub fn level(word: &str) -> Option<LevelFilter> {
     }
 }
 
-/// Reads the options of a file: of the given one, or of the default one if it exists.
+/// Reads the options in the file `named`, or in the default file if that exists.
 pub fn read_file(named: Option<&str>) -> Result<Vec<Given>, String> {
     let path = named.unwrap_or(CONFIG_FILE);
     match std::fs::read_to_string(path) {
         Ok(text) => read(words_of(&text)).map_err(|problem| format!("{path}: {problem}")),
         Err(_) if named.is_none() => Ok(Vec::new()),
-        Err(error) => Err(format!("--config-file {path}: {error}")),
+        Err(error) => Err(format!("cannot read --config-file {path}: {error}")),
     }
 }
 
-/// Returns the words of a file. A line that begins with a hyphen is parsed like a command line; any other line is an
-/// option with its value. A number sign begins a comment.
+/// Splits a file into words. A line that begins with a hyphen is parsed like a command line; any other line contains
+/// one option. `#` begins a comment.
 fn words_of(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     for line in text.lines() {
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_lines_of_either_form() {
+    fn a_file_has_lines_of_both_forms() {
         let text = "# comment\nport=4731\nlisten = 10.0.0.1 # where\ndaemon\n--log-file=/l -R\nuser me\n\n-j 3\n";
         let words = words_of(text);
         let expected = ["--port=4731", "--listen=10.0.0.1", "--daemon", "--log-file=/l", "-R", "--user=me", "-j", "3"];
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_named_must_be_there() {
+    fn a_named_file_must_exist() {
         assert!(read_file(Some("/nowhere/at/all")).is_err());
         assert!(read_file(Some("/dev/null")).expect("no options").is_empty());
     }

@@ -1,7 +1,7 @@
-//! The command line of gearmand, for a program that is started under that name.
+//! The command line of a program that is started under the name gearmand, so that init scripts continue to work.
 //!
-//! Owns gearmand's options and their effects; everything else with a long name is one of beanpole's options. An init
-//! script for gearmand continues to work. Must not act on the options.
+//! Owns gearmand's options and their effects. Any other long name is one of beanpole's options. Must not act on the
+//! options.
 
 mod file;
 
@@ -11,14 +11,14 @@ use std::path::PathBuf;
 use log::LevelFilter;
 
 use crate::settings::config::{most_connections, Address, GEARMAN_PORT};
-use crate::settings::options::Settings;
+use crate::settings::options::{number, Settings};
 use crate::settings::words::{flag, Flag, Given};
 use crate::shared::machine;
 
 /// The exit code for bad usage, as in gearmand.
 pub const BAD_USAGE: u8 = 1;
 
-/// A file of options that, like in gearmand, is read before the command line if it exists.
+/// The default configuration file. As in gearmand, it is read before the command line if it exists.
 pub const CONFIG_FILE: &str = "/etc/gearmand.conf";
 
 /// The default log file of gearmand in the background.
@@ -27,7 +27,7 @@ const LOG_FILE: &str = "/var/log/gearmand.log";
 #[derive(Debug)]
 pub enum GearmandAction {
     Run(Box<Gearmand>),
-    /// The arguments are valid, and only their check was requested (`--check-args`).
+    /// The options are valid, and `--check-args` requested nothing else.
     Checked,
     Version,
     Help,
@@ -45,72 +45,70 @@ pub enum Log {
 pub struct Gearmand {
     pub settings: Settings,
     pub log: Log,
-    /// The most detailed level that is logged.
     pub level: LevelFilter,
-    /// The file for the process ID.
     pub pid_file: Option<PathBuf>,
     pub daemon: bool,
     port: u16,
     hosts: Vec<String>,
     log_given: bool,
-    /// The given options that have no effect.
-    idle: Vec<&'static str>,
+    /// The options of the command line that have no effect.
+    ignored: Vec<&'static str>,
 }
 
 type Apply = fn(&mut Gearmand, &str) -> Result<(), String>;
 
 #[rustfmt::skip]
 pub const OPTIONS: [Flag<Apply>; 33] = [
-    flag("b,backlog", "ARG", "no effect: the system's maximum is used", |it, _| it.has_no_effect("--backlog")),
+    flag("b,backlog", "ARG", "no effect: the system's maximum is used", |it, _| it.ignore("--backlog")),
     flag("d,daemon", "", "run in the background", |it, _| { it.daemon = true; Ok(()) }),
-    flag("exceptions", "", "send the reason of a failure to every client", |it, _| it.settings.set("exceptions", "")),
-    flag("f,file-descriptors", "ARG", "maximum number of connections, less 64 or half of them", file_descriptors),
+    flag("exceptions", "", "send failure reasons to all clients", |it, _| it.settings.set("exceptions", "")),
+    flag("f,file-descriptors", "ARG", "limit of open files, of which up to 64 are not for connections", file_descriptors),
     flag("h,help", "", "print this help and exit", |_, _| Ok(())),
-    flag("j,job-retries", "ARG", "maximum number of tries; 0 or -1: no limit (default 0)", |it, text| it.settings.set("job-retries", if text == "-1" { "0" } else { text })),
+    flag("j,job-retries", "ARG", "maximum tries of a job; 0 or -1: no limit (default 0)", |it, text| it.settings.set("job-retries", if text == "-1" { "0" } else { text })),
     flag("job-handle-prefix", "ARG", "prefix of job handles", |it, text| it.settings.set("job-handle-prefix", text)),
-    flag("hashtable-buckets", "ARG", "no effect: tables grow automatically", |it, _| it.has_no_effect("--hashtable-buckets")),
-    flag("keepalive", "", "no effect: always enabled", |it, _| it.has_no_effect("--keepalive")),
-    flag("keepalive-idle", "ARG", "probe a peer after this many seconds of silence (default 60)", |it, text| it.keepalive("keepalive-idle", text)),
+    flag("hashtable-buckets", "ARG", "no effect: tables grow automatically", |it, _| it.ignore("--hashtable-buckets")),
+    flag("keepalive", "", "no effect: always enabled", |it, _| it.ignore("--keepalive")),
+    flag("keepalive-idle", "ARG", "seconds of silence before a peer is probed (default 60)", |it, text| it.keepalive("keepalive-idle", text)),
     flag("keepalive-interval", "ARG", "seconds between unanswered probes (default 10)", |it, text| it.keepalive("keepalive-interval", text)),
-    flag("keepalive-count", "ARG", "close a connection after this many probes (default 3)", |it, text| it.keepalive("keepalive-count", text)),
+    flag("keepalive-count", "ARG", "unanswered probes before a disconnect (default 3)", |it, text| it.keepalive("keepalive-count", text)),
     flag("l,log-file", "ARG", "log to this file, stderr or none; SIGHUP reopens it", log_file),
     flag("L,listen", "ARG", "listen on this address (default 127.0.0.1)", |it, text| { it.hosts.push(text.to_owned()); Ok(()) }),
     flag("p,port", "ARG", "listen on this port (default 4730)", port),
     flag("P,pid-file", "ARG", "write the process ID to this file", |it, text| { it.pid_file = Some(PathBuf::from(text)); Ok(()) }),
-    flag("r,protocol", "ARG", "rejected: HTTP is not supported", |_, text| Err(format!("there is no {text} here, Gearman only"))),
-    flag("http-port", "ARG", "no effect", |it, _| it.has_no_effect("--http-port")),
+    flag("r,protocol", "ARG", "rejected: only Gearman is supported", |_, text| Err(format!("protocol {text} is not supported, only Gearman"))),
+    flag("http-port", "ARG", "no effect", |it, _| it.ignore("--http-port")),
     flag("R,round-robin", "", "no effect: functions always take turns", |_, _| Ok(())),
-    flag("q,queue-type", "ARG", "builtin; others are rejected: --binlog=DIR stores jobs", queue_type),
-    flag("config-file", "ARG", "read options from this file (default /etc/gearmand.conf, if it exists)", |_, _| Ok(())),
+    flag("q,queue-type", "ARG", "must be builtin; to store jobs, use --binlog=DIR", queue_type),
+    flag("config-file", "ARG", "configuration file (default /etc/gearmand.conf, if it exists)", |_, _| Ok(())),
     flag("syslog", "", "log to syslog", |it, _| { (it.log, it.log_given) = (Log::Syslog, true); Ok(()) }),
-    flag("coredump", "", "no effect: the system controls core dumps", |it, _| it.has_no_effect("--coredump")),
+    flag("coredump", "", "no effect: the system controls core dumps", |it, _| it.ignore("--coredump")),
     flag("t,threads", "ARG", "number of threads; 0: half the CPUs, 1 to 4", threads),
-    flag("u,user", "ARG", "switch to this user after binding the addresses", |it, text| it.settings.set("user", text)),
+    flag("u,user", "ARG", "run as this user after binding the addresses", |it, text| it.settings.set("user", text)),
     flag("v,verbose", "ARG", "log level, FATAL to DEBUG (default NOTICE); -v raises it", verbose),
     flag("V,version", "", "print the version and exit", |_, _| Ok(())),
-    flag("w,worker-wakeup", "ARG", "sleeping workers to wake for a job; 0: all (default 1)", |it, text| it.settings.set("worker-wakeup", text)),
+    flag("w,worker-wakeup", "ARG", "sleeping workers to wake for each job; 0: all (default 1)", |it, text| it.settings.set("worker-wakeup", text)),
     flag("check-args", "", "check the options and exit", |_, _| Ok(())),
-    flag("ssl", "", "rejected: use --gearman=tls:ADDR, in a build with TLS", |_, _| Err(NO_TLS.to_owned())),
+    flag("ssl", "", "rejected: use --gearman=tls:ADDR (requires a build with TLS)", |_, _| Err(NO_TLS.to_owned())),
     flag("ssl-ca-file", "ARG", "rejected", |_, _| Err(NO_TLS.to_owned())),
     flag("ssl-certificate", "ARG", "rejected", |_, _| Err(NO_TLS.to_owned())),
     flag("ssl-key", "ARG", "rejected", |_, _| Err(NO_TLS.to_owned())),
 ];
 
-const NO_TLS: &str =
-    "TLS is --gearman=tls:ADDR with --tls-cert and --tls-key; nothing is to be sent unencrypted by mistake";
+/// Ignoring these options would send data unencrypted.
+const NO_TLS: &str = "not supported; for TLS, use --gearman=tls:ADDR with --tls-cert and --tls-key";
 
-/// Returns `true` if a program that was started under this name must use gearmand's options.
-pub fn is_meant(name: &std::ffi::OsStr) -> bool {
+/// Returns `true` if this name of the program selects gearmand's options.
+pub fn is_gearmand(name: &std::ffi::OsStr) -> bool {
     std::path::Path::new(name).file_name().is_some_and(|name| name == "gearmand")
 }
 
-/// Parses a command line without the program's name, and the file of options that it names. `port` is the value of the
-/// environment variable `GEARMAND_PORT`. The error is one line.
+/// Parses a command line without the program's name, and the configuration file. `port` is the value of the environment
+/// variable `GEARMAND_PORT`. The error is one line.
 pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction, String> {
     let given = file::read(arguments.to_vec())?;
-    let asks = |long: &str| given.iter().any(|it| it.long == long);
-    if asks("help") || asks("version") {
-        return Ok(if asks("help") { GearmandAction::Help } else { GearmandAction::Version });
+    let has = |long: &str| given.iter().any(|it| it.long == long);
+    if has("help") || has("version") {
+        return Ok(if has("help") { GearmandAction::Help } else { GearmandAction::Version });
     }
     let mut gearmand = Gearmand::new();
     if let Some(port) = port {
@@ -118,17 +116,17 @@ pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction,
     }
     let named = given.iter().rfind(|it| it.long == "config-file").map(|it| it.value.as_str());
     for option in file::read_file(named)? {
-        gearmand.take(&option).map_err(|problem| format!("{}: {problem}", named.unwrap_or(CONFIG_FILE)))?;
+        gearmand.apply(&option).map_err(|problem| format!("{}: {problem}", named.unwrap_or(CONFIG_FILE)))?;
     }
     // Options of the command line override those of the file.
-    if asks("listen") {
+    if has("listen") {
         gearmand.hosts.clear();
     }
     for option in &given {
-        gearmand.take(option)?;
+        gearmand.apply(option)?;
     }
     gearmand.finish()?;
-    Ok(if asks("check-args") { GearmandAction::Checked } else { GearmandAction::Run(Box::new(gearmand)) })
+    Ok(if has("check-args") { GearmandAction::Checked } else { GearmandAction::Run(Box::new(gearmand)) })
 }
 
 impl Gearmand {
@@ -144,78 +142,80 @@ impl Gearmand {
             port: GEARMAN_PORT,
             hosts: Vec::new(),
             log_given: false,
-            idle: Vec::new(),
+            ignored: Vec::new(),
         }
     }
 
-    fn take(&mut self, given: &Given) -> Result<(), String> {
+    fn apply(&mut self, given: &Given) -> Result<(), String> {
         match OPTIONS.iter().find(|row| row.long == given.long) {
             Some(row) => (row.apply)(self, &given.value).map_err(|problem| format!("{}: {problem}", given.shown)),
             None => self.settings.set(given.long, &given.value),
         }
     }
 
-    fn has_no_effect(&mut self, long: &'static str) -> Result<(), String> {
-        if !self.idle.contains(&long) {
-            self.idle.push(long);
+    fn ignore(&mut self, long: &'static str) -> Result<(), String> {
+        if !self.ignored.contains(&long) {
+            self.ignored.push(long);
         }
         Ok(())
     }
 
-    /// gearmand's -1 means the system's default, which is too long for crashed workers.
+    /// For gearmand, -1 means the system's default, which detects crashed workers too late. beanpole's default is used.
     fn keepalive(&mut self, long: &str, text: &str) -> Result<(), String> {
-        if text == "-1" {
-            return Ok(());
+        match text {
+            "-1" => Ok(()),
+            text => self.settings.set(long, text),
         }
-        self.settings.set(long, text)
     }
 
-    /// Applies the effects of all options together.
+    /// Applies the options whose effects depend on each other.
     fn finish(&mut self) -> Result<(), String> {
         if !self.log_given && self.daemon {
             self.log = Log::File(PathBuf::from(LOG_FILE));
         }
-        let Gearmand { settings, hosts, port, idle, .. } = self;
+        let Gearmand { settings, hosts, port, ignored, .. } = self;
         settings.config.ends_when_drained = true;
         if hosts.is_empty() {
             settings.config.gearman.insert(0, Address::Tcp(None, Some(*port)));
-            settings.notices.push("listening on 127.0.0.1 only, unlike gearmand; -L 0.0.0.0 lets in others".to_owned());
+            settings.notices.push(
+                "listening on 127.0.0.1 only, unlike gearmand; use -L 0.0.0.0 to accept remote clients".to_owned(),
+            );
         }
         for host in hosts.iter().rev() {
             for address in addresses(host, *port)?.into_iter().rev() {
                 settings.config.gearman.insert(0, address);
             }
         }
-        if !idle.is_empty() {
-            settings.notices.push(format!("accepted without effect: {}", idle.join(", ")));
+        if !ignored.is_empty() {
+            settings.notices.push(format!("options without effect: {}", ignored.join(", ")));
         }
         Ok(())
     }
 }
 
-/// Returns all addresses of a name that this machine has: `localhost` has two, and clients may use either.
+/// Returns those addresses of a host name that this machine has. `localhost` has two, and clients may use either.
 fn addresses(host: &str, port: u16) -> Result<Vec<Address>, String> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    let found = (bare, port).to_socket_addrs().map_err(|error| format!("-L {host}: {error}"))?;
+    let found = (bare, port).to_socket_addrs().map_err(|error| format!("cannot resolve -L {host}: {error}"))?;
     let mut all: Vec<_> = found.map(|address| address.ip()).collect();
     all.dedup();
-    let is_there = |ip: &std::net::IpAddr| match std::net::UdpSocket::bind((*ip, 0)) {
+    let is_local = |ip: &std::net::IpAddr| match std::net::UdpSocket::bind((*ip, 0)) {
         Ok(_) => true,
         Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
     };
-    if all.iter().any(is_there) {
-        all.retain(is_there);
+    if all.iter().any(is_local) {
+        all.retain(is_local);
     }
     Ok(all.into_iter().map(|ip| Address::Tcp(Some(ip.to_string()), Some(port))).collect())
 }
 
 fn port(it: &mut Gearmand, text: &str) -> Result<(), String> {
-    it.port = text.parse().map_err(|_| format!("invalid port: {text}; it must be 0 to 65535"))?;
+    it.port = number(text, 0, 65_535)?;
     Ok(())
 }
 
 fn file_descriptors(it: &mut Gearmand, text: &str) -> Result<(), String> {
-    let files: usize = text.parse().map_err(|_| format!("invalid number: {text}"))?;
+    let files = number::<usize>(text, 0, u64::MAX)?;
     it.settings.config.max_connections = most_connections(files.min(machine::file_limit()));
     Ok(())
 }
@@ -234,10 +234,10 @@ fn queue_type(_: &mut Gearmand, text: &str) -> Result<(), String> {
     if text == "builtin" {
         return Ok(());
     }
-    Err(format!("there is no store {text} here; --binlog=DIR, which is -b DIR of beanpole, keeps background jobs"))
+    Err(format!("queue type {text} is not supported; to store background jobs, use --binlog=DIR"))
 }
 
-/// 0 means that gearmand chooses the number.
+/// For gearmand, 0 means the default.
 fn threads(it: &mut Gearmand, text: &str) -> Result<(), String> {
     match text {
         "0" => Ok(()),
@@ -245,10 +245,10 @@ fn threads(it: &mut Gearmand, text: &str) -> Result<(), String> {
     }
 }
 
-/// Parses the name of a level, or letters: gearmand had `-v` and `-vv` before.
+/// Parses the name of a level, or `-v` and `-vv` of older versions, which have an empty value.
 fn verbose(it: &mut Gearmand, text: &str) -> Result<(), String> {
     let wrong =
-        || format!("invalid level: {text}; it must be FATAL, ALERT, CRITICAL, ERROR, WARNING, NOTICE, INFO or DEBUG");
+        || format!("invalid level: {text}; must be FATAL, ALERT, CRITICAL, ERROR, WARNING, NOTICE, INFO or DEBUG");
     it.level = match text {
         "" if it.level < LevelFilter::Debug => LevelFilter::Debug,
         "" => LevelFilter::Trace,
@@ -258,9 +258,9 @@ fn verbose(it: &mut Gearmand, text: &str) -> Result<(), String> {
 }
 
 pub fn usage() -> String {
-    let mut text = String::from("Usage: gearmand [OPTIONS]\n\nbeanpole in the place of gearmand.\n\n");
-    OPTIONS.iter().for_each(|opt| text += &opt.usage(29));
-    text + "\nThe other options of beanpole are taken by their long names. See beanpole-gearman(7) and beanpole(8).\n"
+    let mut text = String::from("Usage: gearmand [OPTIONS]\n\nThe beanpole server with the options of gearmand.\n\n");
+    OPTIONS.iter().for_each(|opt| text += &opt.usage(33));
+    text + "\nbeanpole's other options have long names. See beanpole-gearman(7) and beanpole(8).\n"
 }
 
 #[cfg(test)]
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn without_options_it_listens_for_gearman_on_this_machine_and_says_so() {
+    fn without_options_it_listens_on_loopback_with_a_notice() {
         let plain = gearmand("");
         assert!(plain.settings.config.listen.is_empty() && plain.settings.config.workq.is_empty());
         assert_eq!(plain.settings.config.gearman, [Address::Tcp(None, Some(4730))]);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_of_keepalive_are_beanpole_s() {
+    fn keepalive_has_beanpole_s_defaults() {
         let numbers = |line| gearmand(line).settings.config.keepalive;
         let other = numbers("--keepalive --keepalive-idle=20 --keepalive-interval=5 --keepalive-count=2");
         assert_eq!(other, Keepalive { idle: 20, interval: 5, count: 2 });
@@ -324,23 +324,23 @@ mod tests {
     }
 
     #[test]
-    fn what_does_nothing_is_told_in_one_notice() {
+    fn options_without_effect_cause_one_notice() {
         let it = gearmand("-L 127.0.0.1 -b 64 --backlog=32 --hashtable-buckets=7 --coredump --keepalive -q builtin");
-        let told = "accepted without effect: --backlog, --hashtable-buckets, --coredump, --keepalive";
-        assert_eq!(it.settings.notices, [told]);
+        let expected = "options without effect: --backlog, --hashtable-buckets, --coredump, --keepalive";
+        assert_eq!(it.settings.notices, [expected]);
     }
 
     #[test]
-    fn what_cannot_be_is_refused_in_one_line() {
+    fn unsupported_options_are_errors_of_one_line() {
         for (line, part) in [
-            ("-q libsqlite3", "--binlog=DIR"),
-            ("--queue-type=MySQL", "-b DIR"),
-            ("-r http", "no http here"),
-            ("--ssl", "TLS is --gearman=tls:ADDR"),
+            ("-q libsqlite3", "libsqlite3 is not supported"),
+            ("--queue-type=MySQL", "use --binlog=DIR"),
+            ("-r http", "http is not supported"),
+            ("--ssl", "use --gearman=tls:ADDR"),
             ("--verbose=LOUD", "invalid level: LOUD"),
             ("--bogus", "unknown flag: --bogus"),
             ("--libsqlite3-db=x", "unknown flag: --libsqlite3-db"),
-            ("-p 65536", "-p: invalid port"),
+            ("-p 65536", "-p: invalid number"),
             ("-x", "unknown flag: -x"),
             ("stray", "unknown argument: stray"),
             ("-P", "flag requires an argument: -P"),
@@ -352,14 +352,14 @@ mod tests {
     }
 
     #[test]
-    fn beanpole_s_other_options_have_their_long_names() {
+    fn beanpole_s_other_options_are_accepted() {
         let config = gearmand("--binlog=/b --sync-interval=0 --timeout-unit=s --workq --lease-limit 9").settings.config;
         assert_eq!((config.log_folder, config.lease_limit), (Some("/b".into()), 9));
         assert!(config.protocols.timeouts_in_seconds && config.workq.len() == 1);
     }
 
     #[test]
-    fn levels_go_by_name_or_by_letters() {
+    fn levels_are_names_or_letters() {
         for (line, level) in [
             ("--verbose=ERROR", LevelFilter::Error),
             ("--verbose warning", LevelFilter::Warn),
@@ -379,12 +379,12 @@ mod tests {
         assert!(matches!(parsed("-h"), Ok(GearmandAction::Help)));
         assert!(matches!(parsed("-V"), Ok(GearmandAction::Version)));
         assert!(matches!(parsed("--check-args -p 3"), Ok(GearmandAction::Checked)));
-        assert!(usage().lines().all(|line| line.len() <= 110));
-        assert!(is_meant("/usr/sbin/gearmand".as_ref()) && !is_meant("/usr/bin/beanpole".as_ref()));
+        assert!(usage().lines().all(|line| line.len() <= 100));
+        assert!(is_gearmand("/usr/sbin/gearmand".as_ref()) && !is_gearmand("/usr/bin/beanpole".as_ref()));
     }
 
     #[test]
-    fn the_port_of_the_environment_is_that_of_nothing_else() {
+    fn the_environment_sets_only_the_default_port() {
         let of = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             match parse(&words, Some("4799")) {
