@@ -374,6 +374,11 @@ impl Job {
         self.links.next = (now.nanos() >> TAKEN_UNIT) as u32;
     }
 
+    /// Returns `true` if its end is in the history already, or if it is a schedule, which is no work.
+    pub(in crate::engine) fn is_over(&self) -> bool {
+        matches!(self.state, State::Finished | State::Scheduled)
+    }
+
     /// Returns the time for which the job has been reserved, even if it was touched since. Zero in other states.
     pub fn taken_for(&self, now: Time) -> Span {
         if self.state != State::Reserved {

@@ -62,9 +62,15 @@ impl Jobs {
     }
 
     pub fn remove(&mut self, slot: u32) -> Job {
+        self.remove_with(slot, |_, _| ())
+    }
+
+    /// Removes the job in `slot`, which `see` is given first together with its body.
+    #[inline]
+    pub fn remove_with(&mut self, slot: u32, see: impl FnOnce(&Job, &[u8])) -> Job {
         let job = self.slots.remove(slot);
         self.ids.remove(job.id);
-        self.bodies.remove(job.body);
+        self.bodies.remove_with(job.body, |body| see(&job, body));
         job
     }
 

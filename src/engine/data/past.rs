@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::job::JobId;
+use super::job::{Job, JobId};
 use super::time::{Span, Time};
 
 /// How a job ended, or that it was set aside.
@@ -19,6 +19,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    const COUNT: usize = Verdict::Deleted as usize + 1;
+
     /// The word for it, as replies have it.
     pub fn word(self) -> &'static str {
         match self {
@@ -113,18 +115,21 @@ pub struct Point {
 /// The ring of jobs, and the points of the chart.
 #[derive(Debug)]
 pub struct Past {
-    /// The maximum number of jobs; 0 for no history at all. All places exist from the start, so that nothing is
+    /// The maximum number of jobs; 0 for no history at all. Their memory is reserved at the start, so that nothing is
     /// allocated later but the reasons of failures.
     most: usize,
     jobs: Vec<PastJob>,
-    /// The number of jobs that were recorded since the start.
-    count: u64,
-    /// The place of the next job.
+    /// The index of the next job.
     next: usize,
+    /// The number of jobs that were recorded since the start, by verdict.
+    recorded: [u64; Verdict::COUNT],
+    /// The number of failed tries of jobs that are tried again.
+    retries: u64,
     /// What the account counts for all this.
     memory: u64,
+    /// At the beginning of each point: the ready jobs, and the jobs and failed tries since the start.
     points: Vec<Point>,
-    /// The place of the current point.
+    /// The index of the current point.
     point: usize,
     /// The time of the last command, and the end of the current point.
     pub(in crate::engine) now: Time,
@@ -140,7 +145,8 @@ impl Past {
             _ => (vec![Point::default(); POINTS], Time::default()),
         };
         let memory = (most * size_of::<PastJob>() + size_of_val(&*points)) as u64;
-        Past { most, jobs, count: 0, next: 0, memory, points, point: 0, now: Time::default(), point_end }
+        let recorded = Default::default();
+        Past { most, jobs, next: 0, recorded, retries: 0, memory, points, point: 0, now: Time::default(), point_end }
     }
 
     /// Returns `true` if there is a history.
@@ -155,26 +161,30 @@ impl Past {
         self.memory
     }
 
-    /// The place of one more job with this verdict: a new one, or that of the oldest job. The caller fills it in, but
-    /// for the reason, so that nothing is copied twice.
+    /// Adds a job with this body in a tube with this name, in place of the oldest one if all entries are in use.
     #[inline]
-    pub fn place(&mut self, verdict: Verdict) -> &mut PastJob {
-        self.count += 1;
+    pub fn record(&mut self, job: &Job, body: &[u8], tube: &Arc<[u8]>, verdict: Verdict) {
+        self.recorded[verdict as usize] += 1;
         let at = self.next;
-        self.next = if at + 1 >= self.most { 0 } else { at + 1 };
-        if let Some(point) = self.points.get_mut(self.point) {
-            point.done += u64::from(verdict == Verdict::Done);
-            point.failed += u64::from(verdict.is_failure());
-        }
+        self.next = if at + 1 == self.most { 0 } else { at + 1 };
         if at == self.jobs.len() {
-            self.jobs.push(PastJob::default());
+            self.add_entry();
         }
-        let place = &mut self.jobs[at];
-        place.verdict = verdict;
-        if let Some(reason) = place.reason.take() {
+        let entry = &mut self.jobs[at];
+        if let Some(reason) = entry.reason.take() {
             self.memory -= reason.len() as u64;
         }
-        place
+        if !Arc::ptr_eq(&entry.tube, tube) {
+            entry.tube = tube.clone();
+        }
+        (entry.id, entry.created, entry.ended, entry.verdict) = (job.id, job.created, self.now, verdict);
+        (entry.ran, entry.tries) = (job.taken_for(self.now), job.details.reserves());
+        entry.set_body(body);
+    }
+
+    #[cold]
+    fn add_entry(&mut self) {
+        self.jobs.push(PastJob::default());
     }
 
     /// Gives the job that was added last its reason, of which a part is kept.
@@ -187,28 +197,23 @@ impl Past {
         }
     }
 
-    fn count_point(&mut self, which: fn(&mut Point) -> &mut u64) {
-        if let Some(point) = self.points.get_mut(self.point) {
-            *which(point) += 1;
-        }
-    }
-
     /// Counts a failed try of a job that is tried again.
-    pub fn count_failure(&mut self) {
-        self.count_point(|point| &mut point.failed);
+    pub fn count_retry(&mut self) {
+        self.retries += 1;
     }
 
     /// The numbers of the jobs that are kept: the first, and the one behind the last.
     pub fn numbers(&self) -> (u64, u64) {
-        (self.count.saturating_sub(self.jobs.len() as u64), self.count)
+        let count = self.recorded.iter().sum::<u64>();
+        (count - self.jobs.len() as u64, count)
     }
 
     /// The job with this number.
     pub fn job(&self, number: u64) -> Option<&PastJob> {
         let (first, end) = self.numbers();
         let oldest = if self.jobs.len() < self.most { 0 } else { self.next as u64 };
-        let place = (number >= first && number < end).then(|| (oldest + number - first) % self.jobs.len() as u64)?;
-        self.jobs.get(place as usize)
+        let at = (number >= first && number < end).then(|| (oldest + number - first) % self.jobs.len() as u64)?;
+        self.jobs.get(at as usize)
     }
 
     /// Bytes of account, counted one by one; for checks.
@@ -219,33 +224,49 @@ impl Past {
             + self.jobs.iter().filter_map(|job| job.reason.as_ref()).map(|reason| reason.len() as u64).sum::<u64>()
     }
 
+    /// A point that begins now.
+    fn new_point(&self, ready: u64) -> Point {
+        let count = |verdict| self.recorded[verdict as usize];
+        let failed = count(Verdict::Failed) + count(Verdict::Buried) + self.retries;
+        Point { ready, done: count(Verdict::Done), failed }
+    }
+
     /// Begins the point of this time, and those before that nobody has begun.
+    #[cold]
     pub fn begin_point(&mut self, now: Time, ready: u64) {
         const POINT: u64 = POINT_SECONDS * 1_000_000_000;
         let missed = now.since(self.point_end).nanos() / POINT + 1;
         for _ in 0..missed.min(POINTS as u64) {
             self.point = (self.point + 1) % POINTS;
-            self.points[self.point] = Point { ready, ..Point::default() };
+            self.points[self.point] = self.new_point(ready);
         }
         self.point_end = Time::from_nanos((now.nanos() / POINT + 1) * POINT);
     }
 
     /// The points of the last hour, the oldest one first; none without a history.
-    pub fn points(&self) -> impl Iterator<Item = &Point> {
+    pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         let (newer, older) = self.points.split_at(self.points.len().min(self.point + 1));
-        older.iter().chain(newer)
+        let points = older.iter().chain(newer).copied();
+        let ends = points.clone().skip(1).chain([self.new_point(0)]);
+        points.zip(ends).map(|(point, end)| Point {
+            ready: point.ready,
+            done: end.done - point.done,
+            failed: end.failed - point.failed,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::bodies::Bodies;
+    use super::super::details::Details;
     use super::*;
 
     fn add(past: &mut Past, id: u64, reason: &[u8]) {
-        let place = past.place(if reason.is_empty() { Verdict::Done } else { Verdict::Buried });
-        (place.id, place.ran) = (JobId(id), Span::from_nanos(4));
-        (place.created, place.ended) = (Time::from_nanos(5), Time::from_nanos(15));
-        place.set_body(b"xxx");
+        let (details, body) = (Details::new(Span::ZERO, Span::ZERO), Bodies::new().copy(b"xxx"));
+        let job = Job::new(JobId(id), 0, 0, details, body, Time::from_nanos(5));
+        past.now = Time::from_nanos(15);
+        past.record(&job, b"xxx", &Arc::default(), if reason.is_empty() { Verdict::Done } else { Verdict::Buried });
         past.explain(reason);
     }
 
@@ -262,7 +283,7 @@ mod tests {
         assert!(past.job(14).is_none() && past.job(25).is_none());
         assert_eq!(past.memory() - before, 5 * 3, "only reasons take more memory");
         let shown = past.job(24).expect("a job");
-        assert_eq!((shown.start(), shown.waited()), (b"xxx".as_slice(), Span::from_nanos(6)));
+        assert_eq!((shown.start(), shown.waited()), (b"xxx".as_slice(), Span::from_nanos(10)));
         assert_eq!(past.points().map(|point| point.done + point.failed).sum::<u64>(), 25);
     }
 
@@ -274,13 +295,13 @@ mod tests {
         add(&mut past, 1, b"");
         past.begin_point(at(2), 9);
         add(&mut past, 2, b"why");
-        past.count_failure();
-        let all: Vec<Point> = past.points().copied().collect();
+        past.count_retry();
+        let all: Vec<Point> = past.points().collect();
         assert_eq!(all.len(), POINTS);
         let point = |ready, done, failed| Point { ready, done, failed };
         assert_eq!(all[POINTS - 3..], [point(5, 1, 0), point(9, 0, 0), point(9, 0, 2)]);
         past.begin_point(at(1000), 1);
-        assert!(past.points().all(|it| *it == point(1, 0, 0)));
+        assert!(past.points().all(|it| it == point(1, 0, 0)));
         assert_eq!(Past::new(0).points().count(), 0);
     }
 }

@@ -198,9 +198,7 @@ impl Engine {
     /// Finishes the job in `slot`, keeps its outcome, and notifies the clients that wait for it. The caller must log
     /// the change.
     pub(in crate::engine) fn keep_outcome(&mut self, slot: u32, done: bool, result: Body) {
-        if self.past.is_on() {
-            self.record_past(slot, if done { Verdict::Done } else { Verdict::Failed });
-        }
+        self.record_past(slot, if done { Verdict::Done } else { Verdict::Failed });
         self.transfer(slot, Cause::Finish);
         let number = self.extras_of(slot);
         let extras = self.store.extras.get_mut(number);
@@ -234,9 +232,7 @@ impl Engine {
     /// Buries the job in `slot` after all buried ones. The caller must log the change.
     pub(in crate::engine) fn set_aside(&mut self, slot: u32, cause: Cause, pri: Priority) {
         self.store.last_bury += 1;
-        if self.past.is_on() {
-            self.record_past(slot, Verdict::Buried);
-        }
+        self.record_past(slot, Verdict::Buried);
         self.count_event(slot, |events| &mut events.buries);
         let place = Time::from_nanos(self.store.last_bury);
         self.transfer_with(slot, cause, |job| {
@@ -455,17 +451,15 @@ impl Engine {
 
     /// Removes the job in `slot` from everything. Clients that wait for its outcome receive this one.
     pub(in crate::engine) fn remove_job(&mut self, slot: u32, outcome: Outcome) {
-        if self.past.is_on() {
-            self.record_end(slot, &outcome);
-        }
+        let verdict = self.verdict_of(slot, &outcome);
         self.tell_outcome(slot, outcome);
         self.leave(slot);
         // Only a log needs the size.
         let size = if self.is_logged() { self.logged_size(slot) } else { 0 };
         if self.store.jobs.get(slot).is_tied() {
-            return self.remove_member(slot, size);
+            return self.remove_member(slot, size, verdict);
         }
-        let job = self.forget_job(slot);
+        let job = self.forget_job(slot, verdict);
         if !job.is_volatile() {
             let growth = self.forget_changes(slot);
             self.changed_if(|| Change::Delete { slot, id: job.id, size: size.saturating_add_signed(-growth) });
@@ -475,10 +469,10 @@ impl Engine {
 
     /// Removes a job that is tied to groups and has left their counts; it had this logged size.
     #[inline(never)] // few jobs are tied to groups
-    fn remove_member(&mut self, slot: u32, size: usize) {
+    fn remove_member(&mut self, slot: u32, size: usize, verdict: Option<Verdict>) {
         let groups = self.end_membership(slot);
         self.forget_schedule(slot);
-        let job = self.forget_job(slot);
+        let job = self.forget_job(slot, verdict);
         let size = size.saturating_add_signed(-self.forget_changes(slot));
         let change = match groups.is_empty() {
             true => Change::Delete { slot, id: job.id, size },
@@ -489,13 +483,17 @@ impl Engine {
         self.settle_groups(&groups);
     }
 
-    /// Removes the job in `slot`, which is in no queue, from the store.
+    /// Moves the job in `slot`, which is in no queue, from the store to the history, if it has a verdict.
     #[inline]
-    fn forget_job(&mut self, slot: u32) -> Job {
+    fn forget_job(&mut self, slot: u32, verdict: Option<Verdict>) -> Job {
         self.unbind(slot);
-        let job = self.store.jobs.remove(slot);
-        self.tubes.get_mut(job.tube).deletes += 1;
-        job
+        self.store.jobs.remove_with(slot, |job, body| {
+            let tube = self.tubes.get_mut(job.tube);
+            tube.deletes += 1;
+            if let (Some(verdict), false) = (verdict, job.is_over()) {
+                self.past.record(job, body, &tube.name, verdict);
+            }
+        })
     }
 
     /// Notifies all clients that wait for the outcome of the job in `slot`; none waits afterwards. If they are too many

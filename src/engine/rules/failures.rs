@@ -126,7 +126,7 @@ impl Engine {
             return Some(Failed::GivenUp);
         }
         let delay = self.backoff(slot, true);
-        self.past.count_failure();
+        self.past.count_retry();
         self.count_event(slot, |events| &mut events.releases);
         self.note_reason(slot, reason);
         let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };

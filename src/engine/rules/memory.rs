@@ -47,6 +47,7 @@ impl Engine {
     }
 
     /// Stops counting bodies that replies no longer share. Each call checks some of them, so call it now and then.
+    #[inline]
     pub fn check_in_flight(&mut self) {
         self.store.jobs.bodies.check_in_flight();
     }

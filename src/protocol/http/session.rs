@@ -167,7 +167,7 @@ fn overview(find: &FindOldest, context: &Context) -> HttpAnswer {
         members.number("paused-tubes", context.engine.paused_tubes() as u64);
         members.number("seconds", POINT_SECONDS);
         for (key, of) in FIGURES {
-            let numbers: Vec<String> = context.engine.past().points().map(|point| of(point).to_string()).collect();
+            let numbers: Vec<String> = context.engine.past().points().map(|point| of(&point).to_string()).collect();
             members.raw(key, &format!("[{}]", numbers.join(",")));
         }
     })
