@@ -537,6 +537,7 @@ impl Core {
     /// Writes the changes of a verb to the journal, and its events to the outputs of the clients concerned; called
     /// after every verb. `own`: the client that gave the command, and its replies so far, after which its own events
     /// are appended.
+    #[inline]
     pub fn deliver_events(&mut self, hub: &Hub, scratch: &mut TurnScratch, own: Option<(ClientId, &mut Output)>) {
         self.record();
         if self.engine.has_events() {

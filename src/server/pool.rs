@@ -188,7 +188,7 @@ impl PoolThread {
                     let _ = waiting.send(());
                 }
             }
-            if self.serve(&events).is_break() {
+            if self.serve(&events, !rests).is_break() {
                 return self.stop(&mut events);
             }
         }
@@ -213,7 +213,7 @@ impl PoolThread {
         self.owner.is_awake();
         let idle = self.again.is_empty() && self.inbox.is_empty();
         self.wait(&mut events, Some(Duration::ZERO));
-        let _ = self.serve(&events);
+        let _ = self.serve(&events, true);
         !(idle && events.is_empty())
     }
 
@@ -224,14 +224,16 @@ impl PoolThread {
     }
 
     /// Serves the connections with events, the messages of other threads, and the next connection with more work.
-    /// Breaks when told to stop.
-    fn serve(&mut self, events: &Events) -> ControlFlow<()> {
+    /// Breaks when told to stop. `has_notes`: there may be messages without an event of the waker, which others omit
+    /// while this thread is awake.
+    fn serve(&mut self, events: &Events, mut has_notes: bool) -> ControlFlow<()> {
         // Very many connections with input share the time of a few, so that the last one does not wait for all requests
         // of the others.
         let count = events.iter().count();
         self.scratch.turn.sharers = (count / CROWD) as u64;
         for event in events {
             if event.token() == WAKER {
+                has_notes = true;
                 continue;
             }
             if let Some(number) = self.number_of(event.token()) {
@@ -250,7 +252,7 @@ impl PoolThread {
             }
         }
         // Only as many as there are now: other connections must be served, and replies brought to the log.
-        let notes = if self.inbox.is_empty() { 0 } else { self.inbox.len() };
+        let notes = if has_notes { self.inbox.len() } else { 0 };
         self.scratch.turn.sharers = (notes / CROWD) as u64;
         for _ in 0..notes.min(CROWD) {
             let Ok(note) = self.inbox.try_recv() else { break };

@@ -92,11 +92,16 @@ impl Connection {
     }
 
     /// Charges `ahead` bytes of unprocessed input, including a partially received body.
+    #[inline]
     pub(super) fn charge(&mut self, ahead: u64, hub: &Hub) {
         let uploading = self.dialogue.uploading();
-        if ahead + uploading + self.backlog.as_ref().map_or(0, |backlog| backlog.charged()) == 0 {
-            return;
+        if ahead + uploading + self.backlog.as_ref().map_or(0, |backlog| backlog.charged()) > 0 {
+            self.replace_charge(ahead, uploading, hub);
         }
+    }
+
+    #[inline(never)] // few requests are charged to the account
+    fn replace_charge(&mut self, ahead: u64, uploading: u64, hub: &Hub) {
         let backlog = self.backlog();
         hub.memory().charge(backlog.ahead, ahead);
         hub.memory().charge_upload(backlog.uploading, uploading);
