@@ -104,6 +104,16 @@ impl Bytes {
         }
     }
 
+    /// Returns `true` if neither these nor the next ones share anything, and both together are at most `most`.
+    pub fn has_room(&self, next: &Bytes, most: usize) -> bool {
+        self.shared + next.shared == 0 && self.own.len() + next.own.len() <= most
+    }
+
+    /// All that are not shared.
+    pub fn own(&self) -> &[u8] {
+        &self.own
+    }
+
     /// A part of them, between two places where records begin or end.
     pub fn part(&self, from: usize, to: usize) -> Bytes {
         let mut part = Bytes { own: self.own[from..to].to_vec(), ..Bytes::default() };

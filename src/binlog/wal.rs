@@ -258,7 +258,7 @@ impl Wal {
             return false;
         }
         let task = {
-            let Some(writer) = lock_writer() else { return false };
+            let Some(mut writer) = lock_writer() else { return false };
             if self.is_failing() {
                 return false;
             }
