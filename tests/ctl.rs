@@ -11,6 +11,7 @@ mod ctl {
     pub mod errors;
     pub mod looks;
     pub mod names;
+    pub mod push;
     pub mod related;
     pub mod steers;
     pub mod table;

@@ -4,6 +4,8 @@
 //! tests, tools, and programs that embed a queue. A method sends one command and reads its reply; to pipeline, call
 //! [`Client::send`], and then [`Client::reply`] once for each command.
 
+mod channel;
+mod http;
 #[cfg(feature = "tls")]
 mod tls;
 mod transport;
@@ -18,6 +20,8 @@ use std::time::Duration;
 
 use socket2::TcpKeepalive;
 
+pub use channel::Security;
+pub use http::{Exchange, Keep, Response};
 #[cfg(feature = "tls")]
 pub use tls::ClientTls;
 pub use transport::Closer;

@@ -4,7 +4,10 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
 use std::time::Duration;
+
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
 #[cfg(feature = "tls")]
 use super::tls::{explain, TlsStream};
@@ -34,6 +37,22 @@ impl Transport {
             #[cfg(feature = "tls")]
             Transport::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()).map_err(explain),
         }
+    }
+
+    /// Writes some of the bytes, and returns how many.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Transport::Plain(stream) => stream.write(bytes),
+            #[cfg(feature = "tls")]
+            Transport::Tls(stream) => stream.write(bytes).map_err(explain),
+        }
+    }
+
+    /// Returns `true` if bytes or an end have arrived; always `false` with TLS, whose records need not contain any.
+    pub fn has_input(&self) -> bool {
+        let mut ready = [PollFd::new(self.socket().as_fd(), PollFlags::POLLIN)];
+        let is_plain = matches!(self, Transport::Plain(_));
+        is_plain && poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0)
     }
 
     fn socket(&self) -> &TcpStream {

@@ -12,12 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::channel::Security;
 use super::cluster_id::ClusterId;
 use super::gateway::{Answer, Gateway};
 use super::shared_log::{Entries, Epoch, Fail, Merged, Room, Seq, SharedLog, Tail};
 use super::shipping::WINDOW;
-use crate::client::ClientTlsFiles;
+use crate::client::{ClientTlsFiles, Security};
 use crate::shared::base64::encode;
 use crate::shared::json::{Document, Part};
 use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, GATEWAY};

@@ -1,20 +1,21 @@
 //! Requests to the HTTP gateway of one of several etcd servers.
 //!
-//! Owns the connection: HTTP/1.1 over a blocking channel, kept for the next request. After anything but a complete
-//! response, it is closed, so that no late response is mistaken for that of another request, and the next request goes
-//! to the next server.
+//! Owns the connection, which is kept for the next request. After anything but a complete response, it is closed, so
+//! that no late response is mistaken for that of another request, and the next request goes to the next server.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::channel::Security;
 use super::cluster_id::ClusterId;
-use crate::client::Transport;
+use crate::client::{Exchange, Keep, Response, Security, Transport};
 use crate::shared::json::{self, Document};
 
 /// The maximum size of a response in bytes: entries of half a megabyte in base64, many at a time.
 const LARGEST: usize = 64 << 20;
+
+/// The time limit of connecting.
+const CONNECT: Duration = Duration::from_millis(300);
 
 /// The time limit of logging in, which etcd makes slow on purpose, and which is rare.
 const LOGIN: Duration = Duration::from_secs(3);
@@ -93,12 +94,11 @@ impl Gateway {
         let answer = self.try_ask(path, body, end).map_err(|error| {
             let endpoint = self.endpoints[self.current].clone();
             self.leave();
-            // A timed-out socket reports WouldBlock.
-            let kind = if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut } else { error.kind() };
-            match kind {
-                ErrorKind::TimedOut => io::Error::new(kind, format!("etcd at {endpoint} does not answer in time")),
-                kind => io::Error::new(kind, format!("etcd at {endpoint}: {error}")),
-            }
+            let text = match error.kind() {
+                ErrorKind::TimedOut => format!("etcd at {endpoint} does not answer in time"),
+                _ => format!("etcd at {endpoint}: {error}"),
+            };
+            io::Error::new(error.kind(), text)
         })?;
         if !self.is_checked {
             self.is_checked = self.cluster.note(&self.endpoints[self.current], &answer.body)?;
@@ -122,7 +122,7 @@ impl Gateway {
         let mut tries = 1;
         loop {
             let left = end.saturating_duration_since(Instant::now()).max(LEAST);
-            match self.security.connect(&self.endpoints[self.current], left) {
+            match self.security.connect(&self.endpoints[self.current], CONNECT, left) {
                 Err(_) if tries < self.endpoints.len() && Instant::now() < end => self.leave(),
                 connected => return connected,
             }
@@ -134,111 +134,10 @@ impl Gateway {
         let stream = self.connected(end)?;
         let endpoint = &self.endpoints[self.current];
         let token = self.token.as_ref().map_or(String::new(), |token| format!("Authorization: {token}\r\n"));
-        let request =
-            format!("POST {path} HTTP/1.1\r\nHost: {endpoint}\r\n{token}Content-Length: {}\r\n\r\n{body}", body.len());
-        let mut reader = Reader { stream, end, bytes: Vec::new() };
-        reader.left()?;
-        reader.stream.write_all(request.as_bytes())?;
-        let (answer, keeps) = reader.answer()?;
-        self.connection = (keeps && reader.bytes.is_empty()).then_some(reader.stream);
-        Ok(answer)
+        let head = format!("POST {path} HTTP/1.1\r\nHost: {endpoint}\r\n{token}Content-Length: {}\r\n\r\n", body.len());
+        let mut exchange = Exchange::new(stream, end);
+        let Response { status, body, .. } = exchange.run(&head, body.as_bytes(), Keep::All(LARGEST))?;
+        self.connection = exchange.into_stream();
+        Ok(Answer { status, body })
     }
-}
-
-/// Reads one response, within the time limit of its request.
-struct Reader {
-    stream: Transport,
-    end: Instant,
-    bytes: Vec<u8>,
-}
-
-impl Reader {
-    /// Sets the socket's time limit to the remaining time.
-    fn left(&self) -> io::Result<()> {
-        let left = self.end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        self.stream.set_timeout(Some(left))
-    }
-
-    fn more(&mut self) -> io::Result<()> {
-        self.left()?;
-        let mut buffer = [0; 16 * 1024];
-        match self.stream.read(&mut buffer)? {
-            0 => Err(ErrorKind::UnexpectedEof.into()),
-            count if self.bytes.len() + count > LARGEST => Err(wrong()),
-            count => {
-                self.bytes.extend(&buffer[..count]);
-                Ok(())
-            }
-        }
-    }
-
-    /// Splits a line off the received bytes, without its end.
-    fn line(&mut self) -> io::Result<String> {
-        loop {
-            if let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\r\n") {
-                let line: Vec<u8> = self.bytes.drain(..end + 2).take(end).collect();
-                return String::from_utf8(line).map_err(|_| wrong());
-            }
-            self.more()?;
-        }
-    }
-
-    fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
-        if length > LARGEST {
-            return Err(wrong());
-        }
-        while self.bytes.len() < length {
-            self.more()?;
-        }
-        Ok(self.bytes.drain(..length).collect())
-    }
-
-    /// Returns the response, and whether the connection can be reused.
-    fn answer(&mut self) -> io::Result<(Answer, bool)> {
-        let first = self.line()?;
-        let status = first.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(wrong)?;
-        let (mut length, mut chunked, mut keeps) = (None, false, true);
-        loop {
-            let line = self.line()?.to_ascii_lowercase();
-            match line.split_once(':').map(|(name, value)| (name, value.trim())) {
-                None if line.is_empty() => break,
-                Some(("content-length", value)) => length = Some(value.parse().map_err(|_| wrong())?),
-                Some(("transfer-encoding", value)) => chunked = value == "chunked",
-                Some(("connection", value)) => keeps = value != "close",
-                _ => {}
-            }
-        }
-        let body = match length {
-            _ if chunked => self.chunks()?,
-            Some(length) => self.take(length)?,
-            None => return Err(wrong()),
-        };
-        Ok((Answer { status, body }, keeps))
-    }
-
-    fn chunks(&mut self) -> io::Result<Vec<u8>> {
-        let mut body = Vec::new();
-        loop {
-            let line = self.line()?;
-            let digits = line.split(';').next().unwrap_or_default().trim();
-            let length = usize::from_str_radix(digits, 16).map_err(|_| wrong())?;
-            if length == 0 {
-                // Trailers are not used.
-                while !self.line()?.is_empty() {}
-                return Ok(body);
-            }
-            if body.len() + length > LARGEST {
-                return Err(wrong());
-            }
-            body.extend(self.take(length)?);
-            self.line()?;
-        }
-    }
-}
-
-fn wrong() -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, "the answer is not HTTP as etcd speaks it")
 }

@@ -7,7 +7,6 @@
 //! jobs, nor protocols but etcd's.
 
 mod active;
-mod channel;
 mod checksums;
 mod cluster_id;
 mod entry;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::call::Call;
-use super::opts::{AUTHORITY, CERTIFICATE, KEY, REACH, TOKEN};
+use super::opts::{Flag, AUTHORITY, CERTIFICATE, KEY, REACH, TOKEN, TO_URL};
 use super::problem::Problem;
 use super::server::ServerName;
 use crate::client::{Client, ClientError};
@@ -40,8 +40,10 @@ impl Identity {
     /// Returns the identity of the command line, for this server.
     pub fn of(call: &Call, server: &ServerName) -> Result<Identity, Problem> {
         let is_tls = matches!(server, ServerName::Tls(..));
+        let has_https = call.value(&TO_URL).is_some_and(|url| url.starts_with("https://"));
         let files = [&AUTHORITY, &CERTIFICATE, &KEY].map(|opt| call.value(opt).map(PathBuf::from));
-        if let Some((opt, _)) = REACH.iter().zip(&files).find(|(_, file)| file.is_some() && !is_tls) {
+        let is_useless = |opt: &Flag| !(is_tls || has_https && opt.long == AUTHORITY.long);
+        if let Some((opt, _)) = REACH.iter().zip(&files).find(|(opt, file)| file.is_some() && is_useless(opt)) {
             return Err(Problem::usage(format!("--{} needs a server with TLS: -s beanstalks://HOST:PORT", opt.long)));
         }
         if files[2].is_some() && files[1].is_none() {

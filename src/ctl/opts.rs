@@ -54,12 +54,13 @@ pub static FROM: Flag = flag("from", "ID", "select jobs with larger IDs", ());
 pub static BINLOG: Flag = flag("b,binlog", "DIR", "read the binlog in DIR, which no server may be using", ());
 pub static SKIP: Flag = flag("skip", "N", "skip the first N lines", ());
 pub static INTERVAL: Flag = flag("interval", "SECONDS", "refresh interval (default 1)", ());
-pub static JOBS: Flag = flag("j,jobs", "N", "run N commands at a time (default 1, at most 256)", ());
+pub static JOBS: Flag = flag("j,jobs", "N", "process N jobs at a time (default 1, at most 256)", ());
 pub static ONCE: Flag = flag("once", "", "exit after one job", ());
 pub static RETRIES: Flag = flag("retries", "N", "bury a job after N retries (default 3)", ());
 pub static BACKOFF: Flag =
     flag("backoff", "SECONDS", "delay before the first retry, doubled each time (default 1)", ());
-pub static MAX_TIME: Flag = flag("max-time", "SECONDS", "kill a command after SECONDS; its job has failed", ());
+pub static MAX_TIME: Flag = flag("max-time", "SECONDS", "abort a job after SECONDS; it has failed", ());
+pub static TO_URL: Flag = flag("url", "URL", "send each job to URL with POST instead of running a command", ());
 pub static QUIET: Flag = flag("q,quiet", "", "log only errors", ());
 pub static BATCH: Flag = flag("b,batch", "", "print tables instead of using the terminal", ());
 pub static ROUNDS: Flag = flag("n,count", "N", "exit after N refreshes", ());

@@ -49,7 +49,7 @@ pub static SUBCOMMANDS: [Subcommand; 31] = [
     row(("history", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON, &OF_TUBE, &FAILED, &SHOWN], history::run, "list the jobs that ended or were buried last"),
     row(("export", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &BINLOG], export::run, "write jobs to stdout as JSON lines"),
     row(("import", "[FILE...]"), (OperandKind::File, 0, MANY), &[&SERVER, &TIMEOUT, &INTO_TUBE, &SKIP], import::run, "put jobs written by export"),
-    row(("work", "[TUBE...] -- COMMAND [ARG...]"), (OperandKind::Command, 0, MANY), &[&SERVER, &TIMEOUT, &JOBS, &ONCE, &WAIT, &RETRIES, &BACKOFF, &MAX_TIME, &QUIET], work::run, "run a command for each job, with its body on stdin"),
+    row(("work", "[TUBE...] [-- COMMAND [ARG...]]"), (OperandKind::Command, 0, MANY), &[&SERVER, &TIMEOUT, &TO_URL, &JOBS, &ONCE, &WAIT, &RETRIES, &BACKOFF, &MAX_TIME, &QUIET], work::run, "run a command for each job, or send jobs to a URL"),
     row(("check", "DIR"), (OperandKind::Folder, 1, 1), &[], check::run, "verify a binlog and summarize it"),
     row(("backup", "DIR DEST"), (OperandKind::Folder, 2, 2), &[], backup::run, "copy a binlog, even of a running server"),
     row(("check-access", "FILE [NAME COMMAND TUBE]"), (OperandKind::File, 1, 4), &[], check_access::run, "verify an access file and show what it allows"),

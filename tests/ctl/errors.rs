@@ -170,6 +170,8 @@ fn usage_errors_end_with_five_and_say_what_is_right() {
         ("top --sort size", &["--sort: size; it must be one of tube, ready"]),
         ("top", &["is not a terminal; use -b"]),
         ("work mail", &["no command behind --"]),
+        ("work --url http://h/ -- true", &["--url and a command exclude each other"]),
+        ("work --url app/jobs", &["--url: app/jobs: it must begin with http://"]),
         ("work -- no-such-command", &["no-such-command: no such command"]),
         ("work -j 0 -- true", &["--jobs: invalid number: 0"]),
         ("completion tcsh", &["bash, zsh, fish"]),

@@ -10,18 +10,18 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
 /// A worker that runs during the test, and is killed at its end.
-struct Running(Child);
+pub struct Running(pub Child);
 
 impl Running {
-    fn start(mut command: Command) -> Running {
+    pub fn start(mut command: Command) -> Running {
         Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program"))
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.0.id() as i32), signal).expect("a process of ours");
     }
 
-    fn code(&mut self) -> Option<i32> {
+    pub fn code(&mut self) -> Option<i32> {
         let mut status = None;
         wait_until("the worker ends", || {
             status = self.0.try_wait().expect("a child");
@@ -38,7 +38,7 @@ impl Drop for Running {
     }
 }
 
-fn lines(path: &Path) -> Vec<String> {
+pub fn lines(path: &Path) -> Vec<String> {
     fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 

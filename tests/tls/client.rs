@@ -207,3 +207,24 @@ fn http_over_tls_knows_names_by_certificate_and_by_token() {
         assert!(!String::from_utf8_lossy(&answer).contains("ok"), "without TLS");
     }
 }
+
+/// The server's own HTTPS, which refuses the request, is the endpoint.
+#[test]
+fn jobs_are_sent_over_tls() {
+    let folder = folder();
+    make(&folder, Wish { name: "other", by: "other", subject: "/CN=other", alternative: "", ..EC });
+    let [certificate, key, authority, other] =
+        ["server.pem", "server.key", "ca.pem", "other.pem"].map(|name| path(&folder, name));
+    let arguments = ["--tls-cert", &certificate, "--tls-key", &key, "--http=tls:127.0.0.1:0", "-l", "127.0.0.1:0"];
+    let daemon = Daemon::start(&arguments);
+    let name = daemon.names().iter().find(|name| name.starts_with("https://")).cloned().expect("its address");
+    let url = format!("https://localhost:{}/jobs", port(name.trim_end_matches('/')));
+    let server = daemon.address().to_string();
+    assert_eq!(word(&server, &["put", "x"]).code, 0);
+    let ended = word(&server, &["work", "--once", "--url", &url, "--cacert", &authority]);
+    assert!(ended.code == 1 && ended.err.contains("job 1 of default: HTTP 404: "), "{ended:?}");
+    let ended = word(&server, &["work", "--once", "--url", &url, "--cacert", &other]);
+    assert!(ended.code == 3 && ended.err.contains("no authority that is trusted"), "{ended:?}");
+    let ended = word(&server, &["work", "--once", "--url", "http://localhost/", "--cacert", &authority]);
+    assert!(ended.code == 5 && ended.err.contains("--cacert needs a server with TLS"), "{ended:?}");
+}

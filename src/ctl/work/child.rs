@@ -6,32 +6,25 @@
 
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{bounded, Receiver};
+use nix::sys::signal::{killpg, Signal};
+use nix::unistd::Pid;
 use parking_lot::Mutex;
 
-use super::Plan;
+use super::task::{Task, KEPT};
 use crate::shared::system;
 
+/// The command of a worker, and its arguments.
 #[derive(Debug)]
-pub struct Task {
-    pub id: u64,
-    pub tube: String,
-    pub pri: u64,
-    pub ttr: u64,
-    /// The number of reservations, including the current one.
-    pub reserves: u64,
-    /// The number of tries since the job was kicked, including the current one.
-    pub tries: u64,
-    /// `true` if the server limits the number of tries.
-    pub bounded: bool,
+pub struct Program {
+    pub path: PathBuf,
+    pub arguments: Vec<String>,
 }
-
-/// The number of bytes of stderr that are kept, and of the reason of a failure.
-const KEPT: usize = 4096;
 
 /// The maximum wait for the rest of stderr after a command has ended: a child process may keep it open.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -78,12 +71,12 @@ impl Errors {
     }
 }
 
-pub fn start(plan: &Plan, job: &Task, body: &[u8]) -> io::Result<(Child, Errors)> {
+pub fn start(program: &Program, job: &Task, body: &[u8]) -> io::Result<(Child, Errors)> {
     let mut file = system::nameless_file()?;
     file.write_all(body)?;
     file.rewind()?;
-    let mut child = Command::new(&plan.program)
-        .args(&plan.arguments)
+    let mut child = Command::new(&program.path)
+        .args(&program.arguments)
         .env("BEANPOLE_JOB_ID", job.id.to_string())
         .env("BEANPOLE_JOB_TUBE", &job.tube)
         .env("BEANPOLE_JOB_RESERVES", job.reserves.to_string())
@@ -102,5 +95,14 @@ pub fn failure(status: ExitStatus) -> Option<String> {
         (Some(code), _) => Some(format!("exit {code}")),
         (None, Some(signal)) => Some(format!("killed by signal {signal}")),
         (None, None) => Some("ended strangely".to_owned()),
+    }
+}
+
+/// Kills the command and its child processes.
+pub fn kill(child: &mut Child) {
+    // The command may have exited already; its process ID stays valid until it is waited for.
+    let group = Pid::from_raw(child.id() as i32);
+    if killpg(group, Signal::SIGKILL).is_err() {
+        let _ = child.kill();
     }
 }

@@ -1,11 +1,15 @@
-//! `work`: a worker that runs a command for each job.
+//! `work`: a worker that runs a command for each job, or sends it to an HTTP endpoint.
 //!
-//! `bench` is the shared state of its threads, `worker` a thread with its own connection, `child` a running command.
-//! Owns the signals: the first one lets running commands finish, the second kills them. The command receives the job's
-//! bytes on stdin, never through a shell or as an argument.
+//! `bench` is the shared state of its threads, and `worker` a thread with its own connection. `task` is a job, and
+//! `attempt` the way in which it is carried out: `child`, a running command, or `endpoint`, a request. Owns the
+//! signals: the first one lets running attempts finish, the second aborts them. The command receives the job's bytes on
+//! stdin, never through a shell or as an argument.
 
+mod attempt;
 mod bench;
 mod child;
+mod endpoint;
+mod task;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -17,20 +21,25 @@ use signal_hook::iterator::Signals;
 
 use super::call::Call;
 use super::link::Reach;
-use super::opts::{BACKOFF, JOBS, MAX_TIME, ONCE, QUIET, RETRIES, WAIT};
+use super::opts::{AUTHORITY, BACKOFF, JOBS, MAX_TIME, ONCE, QUIET, RETRIES, TO_URL, WAIT};
 use super::out::Out;
 use super::problem::{plain, Problem, DONE};
 use bench::Bench;
+use child::Program;
+use endpoint::Endpoint;
+use task::MAX_BACKOFF;
 use worker::Worker;
 
-pub const MAX_BACKOFF: u64 = 3600;
+/// What a worker does with a job.
+enum Action {
+    Run(Program),
+    Post(Arc<Endpoint>),
+}
 
-#[derive(Debug)]
-pub struct Plan {
+struct Plan {
     reach: Reach,
     tubes: Vec<String>,
-    program: PathBuf,
-    arguments: Vec<String>,
+    action: Action,
     once: bool,
     /// The maximum wait for a job in seconds, after which the worker exits.
     wait: Option<u64>,
@@ -40,15 +49,28 @@ pub struct Plan {
     quiet: bool,
 }
 
+impl Action {
+    fn of(call: &Call) -> Result<Action, Problem> {
+        match (call.value(&TO_URL), call.command.split_first()) {
+            (Some(url), None) => {
+                let authority = call.value(&AUTHORITY).map(PathBuf::from);
+                Ok(Action::Post(Arc::new(Endpoint::parse(&url, authority)?)))
+            }
+            (None, Some((name, arguments))) => {
+                Ok(Action::Run(Program { path: find(name)?, arguments: arguments.to_vec() }))
+            }
+            (Some(_), Some(_)) => Err(Problem::usage("work: --url and a command exclude each other")),
+            (None, None) => Err(Problem::usage("work: no command behind --, and no --url")),
+        }
+    }
+}
+
 pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
-    let (program, arguments) =
-        call.command.split_first().ok_or_else(|| Problem::usage("work: no command behind --"))?;
-    let jobs = if call.has(&ONCE) { 1 } else { call.number(&JOBS, 1, 256)?.unwrap_or(1) };
+    let jobs = if call.has(&ONCE) { 1 } else { call.number(&JOBS, 1, 256)?.unwrap_or(1) } as usize;
     let plan = Plan {
+        action: Action::of(call)?,
         reach: Reach::of(call)?,
         tubes: call.tubes()?,
-        program: find(program)?,
-        arguments: arguments.to_vec(),
         once: call.has(&ONCE),
         wait: call.short_number(&WAIT)?.map(u64::from),
         retries: call.number(&RETRIES, 0, u32::MAX.into())?.unwrap_or(3),
@@ -57,21 +79,24 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
         quiet: call.has(&QUIET),
     };
     let plan = Arc::new(plan);
-    let bench = Arc::new(Bench::default());
+    let bench = Arc::new(Bench::new(jobs));
     let fail = |error: std::io::Error| Problem::refused(format!("work: {}", plain(&error)));
     // Before the first command starts, because a signal reports its end.
     let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM]).map_err(fail)?;
     let handle = signals.handle();
     // A failed connection at the start means a wrong address.
     let mut first = Some(Worker::connect(&plan)?);
+    if let Action::Post(endpoint) = &plan.action {
+        endpoint.probe()?;
+    }
     let mut threads = Vec::new();
-    for place in 0..jobs as usize {
+    for place in 0..jobs {
         let worker = Worker::new(plan.clone(), bench.clone(), place, first.take());
         let (bench, handle) = (bench.clone(), handle.clone());
         let thread = std::thread::Builder::new().spawn(move || {
             let ended = worker.run();
             // The last thread to leave ends the program.
-            if bench.leave() == jobs as usize {
+            if bench.leave() == jobs {
                 handle.close();
             }
             ended
@@ -80,7 +105,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     }
     for signal in &mut signals {
         match signal {
-            SIGCHLD => bench.wake(),
+            SIGCHLD => bench.ring_all(),
             _ => bench.stop(),
         }
     }

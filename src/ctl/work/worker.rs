@@ -5,14 +5,18 @@
 //! connection that has reserved the job, or is dropped: after a restart of the server, IDs may belong to other jobs. So
 //! after any failure the job remains, and may be executed twice.
 
-use std::process::{Child, ExitStatus};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::attempt::Attempt;
 use super::bench::{Bench, Stop};
-use super::child::{failure, start, Task};
-use super::{Plan, MAX_BACKOFF};
+use super::child;
+use super::endpoint::{Delivery, Spare};
+use super::task::{Ending, Task, MAX_BACKOFF};
+use super::{Action, Plan};
 use crate::ctl::link::{refusal, IdAndBody, Link};
+use crate::ctl::out::excerpt;
 use crate::ctl::problem::{plain, Problem, DONE, EMPTY, NO_CONNECTION, REFUSED};
 use crate::ctl::yaml::Figures;
 use crate::ctl::{reserve, tell};
@@ -28,16 +32,10 @@ pub struct Worker {
     done: u64,
     /// `true` if the server knows `fail`; `None` if that is not known yet.
     knows_fail: Option<bool>,
-}
-
-enum Outcome {
-    Ended(ExitStatus),
-    /// The command was killed because it took too long.
-    TooLong,
-    /// The command was killed because the worker stops.
-    Stopped,
-    /// The command was killed because the worker no longer holds the job.
-    Lost,
+    /// The idle connection to the endpoint.
+    spare: Option<Spare>,
+    /// `true` if the endpoint must accept a connection before the next job is reserved.
+    is_down: bool,
 }
 
 impl Worker {
@@ -49,7 +47,7 @@ impl Worker {
 
     /// Returns a worker, which may already have a connection.
     pub fn new(plan: Arc<Plan>, bench: Arc<Bench>, place: usize, link: Option<Link>) -> Worker {
-        Worker { plan, bench, place, link, done: 0, knows_fail: None }
+        Worker { plan, bench, place, link, done: 0, knows_fail: None, spare: None, is_down: false }
     }
 
     /// Works until there is nothing left to do. Returns the exit code.
@@ -68,7 +66,7 @@ impl Worker {
                         return Ok(DONE);
                     }
                     tell(&format!("{}; trying again in {} s", problem.text, wait.as_secs()));
-                    self.bench.pause(wait);
+                    self.bench.pause(self.place, wait);
                     wait = (wait * 2).min(MAX_RECONNECT);
                 }
                 Err(problem) => {
@@ -81,8 +79,9 @@ impl Worker {
 
     /// Processes one job. Returns the exit code if it was the last one.
     fn round(&mut self) -> Result<Option<u8>, Problem> {
-        if self.link.is_none() {
-            self.link = Some(Worker::connect(&self.plan)?);
+        if let (true, Action::Post(endpoint)) = (self.is_down, &self.plan.action) {
+            endpoint.probe()?;
+            self.is_down = false;
         }
         let Some((id, body)) = self.next()? else {
             let was_stopped = self.bench.wish() != Stop::No;
@@ -91,7 +90,7 @@ impl Worker {
             return Ok(Some(if none { EMPTY } else { DONE }));
         };
         let job = self.look_up(id)?;
-        let went_well = self.carry_out(&job, &body)?;
+        let went_well = self.carry_out(&job, body)?;
         self.done += 1;
         if self.plan.once {
             self.bench.finish();
@@ -106,18 +105,23 @@ impl Worker {
 
     /// Waits for a job. Returns `None` if the worker must stop.
     fn next(&mut self) -> Result<Option<IdAndBody>, Problem> {
-        let closer = self.link().closer()?;
-        if !self.bench.begin_waiting(self.place, closer) {
-            return Ok(None);
-        }
         let wait = self.plan.wait;
-        let reserved = self.link().reserve(wait);
-        if !self.bench.end_waiting(self.place) {
+        while self.bench.await_rest(self.place) {
+            let link = match &mut self.link {
+                Some(link) => link,
+                none => none.insert(Worker::connect(&self.plan)?),
+            };
+            if !self.bench.begin_waiting(self.place, link.closer()?) {
+                continue;
+            }
+            let reserved = link.reserve(wait);
+            if self.bench.end_waiting(self.place) {
+                return reserved;
+            }
             // A job that has arrived anyway is ready again when the connection closes.
             self.link = None;
-            return Ok(None);
         }
-        reserved
+        Ok(None)
     }
 
     fn look_up(&mut self, id: u64) -> Result<Task, Problem> {
@@ -127,77 +131,103 @@ impl Worker {
         let before = figures.number("kicks").saturating_mul(self.plan.retries + 1);
         let tries = reserves.saturating_sub(before).max(1);
         let (pri, ttr) = (figures.number("pri"), figures.number("ttr").max(1));
-        let bounded = !figures.text("tries-left").is_empty();
-        Ok(Task { id, tube: figures.text("tube").to_owned(), pri, ttr, reserves, tries, bounded })
+        let left = figures.text("tries-left").parse().ok();
+        Ok(Task { id, tube: figures.text("tube").to_owned(), pri, ttr, reserves, tries, left })
     }
 
-    /// Runs the command for a job, and decides the job's fate. Returns `true` if the command succeeded.
-    fn carry_out(&mut self, job: &Task, body: &[u8]) -> Result<bool, Problem> {
+    /// Starts an attempt. Returns its time limit in seconds as well.
+    fn start(&mut self, job: &Task, body: Vec<u8>) -> io::Result<(Attempt, Option<u64>)> {
+        let max_time = self.plan.max_time;
+        match &self.plan.action {
+            Action::Run(program) => {
+                child::start(program, job, &body).map(|(child, errors)| (Attempt::Command(child, errors), max_time))
+            }
+            Action::Post(endpoint) => {
+                let seconds = max_time.unwrap_or(job.ttr);
+                let end = Instant::now() + Duration::from_secs(seconds);
+                let (bench, place) = (self.bench.clone(), self.place);
+                let delivery =
+                    Delivery::start(endpoint.clone(), job, body, self.spare.take(), end, move || bench.ring(place))?;
+                Ok((Attempt::Delivery(delivery), Some(seconds)))
+            }
+        }
+    }
+
+    /// Carries out a job, and decides its fate. Returns `true` if it succeeded.
+    fn carry_out(&mut self, job: &Task, body: Vec<u8>) -> Result<bool, Problem> {
         let begun = Instant::now();
-        let id = job.id;
-        let child = match start(&self.plan, job, body) {
-            Ok(child) => child,
+        let (mut attempt, limit) = match self.start(job, body) {
+            Ok(started) => started,
             Err(error) => {
                 // The failure is not the job's fault.
                 let backoff = self.plan.backoff;
-                self.link().release(id, job.pri, backoff)?;
-                let text = format!("work: {}: {}", self.plan.program.display(), plain(&error));
-                return Err(Problem::refused(text));
+                self.link().release(job.id, job.pri, backoff)?;
+                let what = match &self.plan.action {
+                    Action::Run(program) => format!("{}: ", program.path.display()),
+                    Action::Post(_) => String::new(),
+                };
+                return Err(Problem::refused(format!("work: {what}{}", plain(&error))));
             }
         };
-        let (child, mut errors) = child;
-        let (outcome, mut connection) = self.attend(child, job, begun);
-        let told = match &outcome {
-            Outcome::Ended(status) => failure(*status),
-            Outcome::TooLong => Some(format!("killed after {} s", self.plan.max_time.unwrap_or(0))),
-            Outcome::Stopped => Some("stopped".to_owned()),
-            Outcome::Lost => Some("killed".to_owned()),
-        };
+        let (ending, mut connection) = self.attend(&mut attempt, job, limit);
+        let reason = ending.failure().map(|told| attempt.reason(told));
+        if let Attempt::Delivery(delivery) = &mut attempt {
+            self.spare = delivery.spare.take();
+        }
+        self.is_down = matches!(ending, Ending::Unreachable(_));
+        if let Ending::Busy(_, seconds) = ending {
+            self.bench.rest(Instant::now() + Duration::from_secs(seconds));
+        }
         if connection.is_ok() {
-            let reason = told.as_ref().map(|told| errors.reason(told));
-            connection = self.judge(job, &outcome, reason.as_deref());
+            connection = self.judge(job, &ending, reason.as_deref());
         }
         let verdict = match &connection {
             Ok(verdict) => verdict.as_str(),
             Err(problem) if problem.code == NO_CONNECTION => "the connection is lost: it will be run again",
             Err(_) => "it was revoked, or its time to run has ended",
         };
-        if !self.plan.quiet || told.is_some() || connection.is_err() {
-            let went = told.as_deref().unwrap_or("done");
+        if !self.plan.quiet || reason.is_some() || connection.is_err() {
+            let went = match (&attempt, ending.failure()) {
+                (_, None) => "done".to_owned(),
+                // The command has written the rest of the reason to stderr.
+                (Attempt::Command(..), Some(told)) => told.to_owned(),
+                (Attempt::Delivery(delivery), Some(told)) => excerpt(&delivery.reason(told)),
+            };
             let millis = begun.elapsed().as_millis() as u64;
             let (seconds, millis) = (millis / 1000, millis % 1000);
-            tell(&format!("job {id} of {}: {went} after {seconds}.{millis:03} s; {verdict}", job.tube));
+            tell(&format!("job {} of {}: {went} after {seconds}.{millis:03} s; {verdict}", job.id, job.tube));
         }
         match connection {
             Err(problem) if problem.code == NO_CONNECTION => Err(problem),
-            _ => Ok(told.is_none()),
+            _ => Ok(reason.is_none()),
         }
     }
 
-    /// Waits for the end of the command, touching the job at half of its time to run. Returns the outcome, and whether
-    /// the worker still holds the job.
-    fn attend(&mut self, mut child: Child, job: &Task, begun: Instant) -> (Outcome, Result<String, Problem>) {
+    /// Waits for the end of an attempt, which takes at most `limit` seconds, touching the job at half of its time to
+    /// run. Returns how it ended, and whether the worker still holds the job.
+    fn attend(&mut self, attempt: &mut Attempt, job: &Task, limit: Option<u64>) -> (Ending, Result<String, Problem>) {
+        let begun = Instant::now();
         let mut ours = Ok(String::new());
         let pace = Duration::from_millis(job.ttr.saturating_mul(500));
         let mut touch = begun + pace;
-        let end = self.plan.max_time.map(|seconds| begun + Duration::from_secs(seconds));
-        let mut killed = None;
+        let end = limit.map(|seconds| begun + Duration::from_secs(seconds));
+        let mut aborted = None;
         loop {
-            let (bells, wish) = (self.bench.bells(), self.bench.wish());
-            match child.try_wait() {
+            let (bells, wish) = (self.bench.bells(self.place), self.bench.wish());
+            match attempt.ending() {
                 Ok(None) => {}
-                Ok(Some(status)) => return (killed.unwrap_or(Outcome::Ended(status)), ours),
-                Err(error) => return (Outcome::Stopped, Err(Problem::refused(plain(&error)))),
+                Ok(Some(ending)) => return (aborted.unwrap_or(ending), ours),
+                Err(error) => return (Ending::Stopped, Err(Problem::refused(plain(&error)))),
             }
             let now = Instant::now();
-            if killed.is_none() {
+            if aborted.is_none() {
                 if wish == Stop::Now {
-                    killed = Some(Outcome::Stopped);
-                } else if end.is_some_and(|end| now >= end) {
-                    killed = Some(Outcome::TooLong);
+                    aborted = Some(Ending::Stopped);
+                } else if let Some(seconds) = limit.filter(|_| end.is_some_and(|end| now >= end)) {
+                    aborted = Some(Ending::Failed(attempt.too_long(seconds)));
                 }
-                if killed.is_some() {
-                    kill(&mut child);
+                if aborted.is_some() {
+                    attempt.abort();
                     continue;
                 }
             }
@@ -206,44 +236,46 @@ impl Worker {
                 touch = now + pace;
                 if ours.as_ref().is_err_and(|problem| problem.code == REFUSED) {
                     // The job was revoked, deleted or reserved by another client: this result is useless.
-                    killed = Some(Outcome::Lost);
-                    kill(&mut child);
+                    aborted = Some(Ending::Lost);
+                    attempt.abort();
                 }
                 continue;
             }
-            let next = ours.is_ok().then_some(touch).into_iter().chain(end.filter(|_| killed.is_none())).min();
-            self.bench.sleep(next, bells, wish);
+            let next = ours.is_ok().then_some(touch).into_iter().chain(end.filter(|_| aborted.is_none())).min();
+            self.bench.sleep(self.place, next, bells, wish);
         }
     }
 
     /// Sends the verdict on the job to the server. Returns a description of it.
-    fn judge(&mut self, job: &Task, outcome: &Outcome, reason: Option<&[u8]>) -> Result<String, Problem> {
+    fn judge(&mut self, job: &Task, ending: &Ending, reason: Option<&[u8]>) -> Result<String, Problem> {
         let Task { id, pri, tries, .. } = job;
         let Some(reason) = reason else {
             self.link().expect(&format!("delete {id}"), "DELETED")?;
             return Ok("deleted".to_owned());
         };
         let buried = format!("buried after try {tries}");
-        if matches!(outcome, Outcome::Stopped) {
-            let is_ready = self.link().release(*id, *pri, 0)?;
-            return Ok(if is_ready { "released".to_owned() } else { buried });
-        }
-        if job.bounded || *tries > self.plan.retries {
+        let delay = match ending {
+            Ending::Stopped => 0,
+            Ending::Busy(_, seconds) => *seconds,
+            _ => delay(self.plan.backoff, *tries),
+        };
+        // The endpoint does not know the job, but the server may count the try as the last one.
+        let is_innocent = matches!(ending, Ending::Busy(..) | Ending::Unreachable(_)) && job.left != Some(1);
+        let is_last = job.left.is_some() || *tries > self.plan.retries;
+        if !matches!(ending, Ending::Stopped) && !is_innocent && is_last {
             if let Some(delay) = self.fail(job, reason)? {
                 return Ok(delay.map_or(buried, |delay| format!("try {} in {delay} s", tries + 1)));
             }
             self.link().expect(&format!("bury {id} {pri}"), "BURIED")?;
             return Ok(buried);
         }
-        let delay = delay(self.plan.backoff, *tries);
-        if !self.link().release(*id, *pri, delay)? {
-            return Ok(buried);
-        }
-        Ok(format!("try {} in {delay} s", tries + 1))
+        Ok(match self.link().release(*id, *pri, delay)? {
+            false => buried,
+            true if matches!(ending, Ending::Stopped) => "released".to_owned(),
+            true => format!("try {} in {delay} s", tries + 1),
+        })
     }
-}
 
-impl Worker {
     /// Reports to the server that a job failed, and why. Returns the delay in seconds if the job is tried again, or
     /// `None` if the server does not know the command.
     fn fail(&mut self, job: &Task, reason: &[u8]) -> Result<Option<Option<u64>>, Problem> {
@@ -273,15 +305,6 @@ impl Worker {
 fn delay(first: u64, tries: u64) -> u64 {
     let doubled = 1_u64.checked_shl(tries.saturating_sub(1).min(63) as u32).unwrap_or(u64::MAX);
     first.saturating_mul(doubled).min(MAX_BACKOFF)
-}
-
-/// Kills the command and its child processes.
-fn kill(child: &mut Child) {
-    // The command may have exited already; its process ID stays valid until it is waited for.
-    let group = nix::unistd::Pid::from_raw(child.id() as i32);
-    if nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).is_err() {
-        let _ = child.kill();
-    }
 }
 
 #[cfg(test)]

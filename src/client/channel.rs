@@ -1,28 +1,25 @@
-//! Connections to etcd servers, with TLS or without.
+//! TCP connections with TLS or without, for HTTP.
 //!
 //! Owns the choice between them. Must not know HTTP.
 
 use std::io;
 use std::time::Duration;
 
-use crate::client::{connect_tcp, ClientTlsFiles, Transport};
+use super::{connect_tcp, ClientTlsFiles, Transport};
 
-/// The time limit of connecting.
-const CONNECT: Duration = Duration::from_millis(300);
-
-/// How connections to etcd are made.
+/// Plain TCP, or TLS with the certificates that it needs.
 #[derive(Clone)]
 pub enum Security {
     Plain,
     #[cfg(feature = "tls")]
-    Tls(crate::client::ClientTls),
+    Tls(super::ClientTls),
 }
 
 impl Security {
     /// Reads the files, if there are any. The error is one line.
     #[cfg(feature = "tls")]
     pub fn load(files: Option<&ClientTlsFiles>) -> Result<Security, String> {
-        files.map_or(Ok(Security::Plain), |files| crate::client::ClientTls::load(files).map(Security::Tls))
+        files.map_or(Ok(Security::Plain), |files| super::ClientTls::load(files).map(Security::Tls))
     }
 
     /// There is nothing to read: a location that needs files is refused when it is parsed.
@@ -31,9 +28,9 @@ impl Security {
         Ok(Security::Plain)
     }
 
-    /// Connects to a host and port. The time limit includes the handshake.
-    pub fn connect(&self, endpoint: &str, limit: Duration) -> io::Result<Transport> {
-        let stream = connect_tcp(endpoint, CONNECT.min(limit))?;
+    /// Connects to a host and port: within `connect` over TCP, and within `limit` including the handshake.
+    pub fn connect(&self, endpoint: &str, connect: Duration, limit: Duration) -> io::Result<Transport> {
+        let stream = connect_tcp(endpoint, connect.min(limit))?;
         match self {
             Security::Plain => Ok(Transport::Plain(stream)),
             #[cfg(feature = "tls")]

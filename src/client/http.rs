@@ -1,0 +1,266 @@
+//! One HTTP/1.1 request over a connection, and its response.
+//!
+//! Owns the framing of a response: anything but a complete one within the time limit is an error. Must not connect, or
+//! know what a status means.
+
+use std::io::{self, ErrorKind, Read};
+use std::time::{Duration, Instant};
+
+use httparse::{Header, Status, EMPTY_HEADER};
+
+use super::Transport;
+
+/// The maximum size of a response's head in bytes.
+const MAX_HEAD: usize = 32 * 1024;
+
+const MAX_HEADERS: usize = 100;
+
+/// The maximum length of the line before a chunk.
+const MAX_LINE: usize = 1024;
+
+/// Time between two checks for an early response while the other side does not read the request.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// The part of a response's body that is kept.
+#[derive(Clone, Copy)]
+pub enum Keep {
+    /// All of it. A larger body is an error, and so is one whose end is the end of the connection.
+    All(usize),
+    /// This many bytes from its beginning. The rest is read and dropped.
+    Start(usize),
+}
+
+#[derive(Debug)]
+pub struct Response {
+    pub status: u16,
+    /// The value of the header, in lower case.
+    pub retry_after: Option<String>,
+    pub body: Vec<u8>,
+}
+
+/// The end of a body.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Frame {
+    Length(u64),
+    Chunked,
+    Close,
+}
+
+struct Head {
+    response: Response,
+    frame: Frame,
+    keeps_alive: bool,
+}
+
+/// A connection with a request in progress.
+pub struct Exchange {
+    stream: Transport,
+    end: Instant,
+    /// Received bytes that have not been parsed.
+    bytes: Vec<u8>,
+    has_begun: bool,
+    is_reusable: bool,
+}
+
+impl Exchange {
+    pub fn new(stream: Transport, end: Instant) -> Exchange {
+        Exchange { stream, end, bytes: Vec::new(), has_begun: false, is_reusable: false }
+    }
+
+    /// Returns `true` if any byte of a response has arrived.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Returns the connection if another request may use it.
+    pub fn into_stream(self) -> Option<Transport> {
+        Some(self.stream).filter(|_| self.is_reusable)
+    }
+
+    /// Sends a request, whose head ends with an empty line, and returns the response. After an error, the request may
+    /// have been executed or not.
+    pub fn run(&mut self, head: &str, body: &[u8], keep: Keep) -> io::Result<Response> {
+        self.try_run(head, body, keep).map_err(|error| match error.kind() {
+            // A timed-out socket reports WouldBlock.
+            ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
+            _ => error,
+        })
+    }
+
+    fn try_run(&mut self, head: &str, body: &[u8], keep: Keep) -> io::Result<Response> {
+        // A small request fits into one packet.
+        let (start, rest) = body.split_at(body.len().min(MAX_HEAD));
+        let is_sent = self.send(&[head.as_bytes(), start].concat())? && self.send(rest)?;
+        let Head { mut response, frame, keeps_alive } = self.head()?;
+        response.body = self.body(frame, keep)?;
+        self.is_reusable = is_sent && keeps_alive && frame != Frame::Close && self.bytes.is_empty();
+        Ok(response)
+    }
+
+    /// Sets the connection's time limit to the remaining time, or to `most` if that is shorter.
+    fn limit(&self, most: Duration) -> io::Result<()> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        match left.is_zero() {
+            true => Err(ErrorKind::TimedOut.into()),
+            false => self.stream.set_timeout(Some(left.min(most))),
+        }
+    }
+
+    /// Sends bytes. Returns `false` if the other side responds or closes the connection before it has read them.
+    fn send(&mut self, mut bytes: &[u8]) -> io::Result<bool> {
+        while !bytes.is_empty() {
+            self.limit(GLANCE)?;
+            match self.stream.write(bytes) {
+                Ok(0) => return Ok(false),
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {}
+                    ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => return Ok(false),
+                    _ => return Err(error),
+                },
+            }
+            if !bytes.is_empty() && self.stream.has_input() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn receive(&mut self) -> io::Result<()> {
+        self.limit(Duration::MAX)?;
+        let mut buffer = [0; 16 * 1024];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) => self.bytes.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        self.has_begun = true;
+        Ok(())
+    }
+
+    fn head(&mut self) -> io::Result<Head> {
+        loop {
+            let mut headers = [EMPTY_HEADER; MAX_HEADERS];
+            let mut response = httparse::Response::new(&mut headers);
+            let parsed = response.parse(&self.bytes);
+            match parsed {
+                Ok(Status::Complete(length)) if length <= MAX_HEAD => {
+                    let head = read_head(&response)?;
+                    self.bytes.drain(..length);
+                    // The final response follows; 101 would be the last one in HTTP.
+                    if !matches!(head.response.status, 100 | 102..=199) {
+                        return Ok(head);
+                    }
+                }
+                Ok(Status::Partial) if self.bytes.len() < MAX_HEAD => self.receive()?,
+                _ => return Err(malformed()),
+            }
+        }
+    }
+
+    fn body(&mut self, frame: Frame, keep: Keep) -> io::Result<Vec<u8>> {
+        let mut body = Vec::new();
+        match (frame, keep) {
+            (Frame::Length(length), Keep::All(most)) if length > most as u64 => return Err(malformed()),
+            (Frame::Close, Keep::All(_)) => return Err(malformed()),
+            (Frame::Length(length), _) => self.take(length, &mut body, keep)?,
+            (Frame::Chunked, _) => self.chunks(&mut body, keep)?,
+            (Frame::Close, _) => match self.take(u64::MAX, &mut body, keep) {
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {}
+                ended => ended?,
+            },
+        }
+        Ok(body)
+    }
+
+    /// Moves this many bytes into the body.
+    fn take(&mut self, mut length: u64, body: &mut Vec<u8>, keep: Keep) -> io::Result<()> {
+        loop {
+            let count = length.min(self.bytes.len() as u64);
+            let bytes = self.bytes.drain(..count as usize);
+            match keep {
+                Keep::All(most) if body.len() + bytes.len() > most => return Err(malformed()),
+                Keep::All(_) => body.extend(bytes),
+                Keep::Start(most) => body.extend(bytes.take(most - body.len().min(most))),
+            }
+            length -= count;
+            if length == 0 {
+                return Ok(());
+            }
+            self.receive()?;
+        }
+    }
+
+    fn chunks(&mut self, body: &mut Vec<u8>, keep: Keep) -> io::Result<()> {
+        loop {
+            let line = self.line()?;
+            let digits = line.split(';').next().unwrap_or_default().trim();
+            let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let length = u64::from_str_radix(digits, 16).ok().filter(|_| is_hex).ok_or_else(malformed)?;
+            if length == 0 {
+                // Trailers are not used.
+                while !self.line()?.is_empty() {}
+                return Ok(());
+            }
+            self.take(length, body, keep)?;
+            if !self.line()?.is_empty() {
+                return Err(malformed());
+            }
+        }
+    }
+
+    /// Splits a line off the received bytes, without its end.
+    fn line(&mut self) -> io::Result<String> {
+        loop {
+            if let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\r\n") {
+                let line = self.bytes.drain(..end + 2).take(end).collect();
+                return String::from_utf8(line).map_err(|_| malformed());
+            }
+            if self.bytes.len() > MAX_LINE {
+                return Err(malformed());
+            }
+            self.receive()?;
+        }
+    }
+}
+
+fn read_head(parsed: &httparse::Response) -> io::Result<Head> {
+    let status = parsed.code.unwrap_or_default();
+    let mut response = Response { status, retry_after: None, body: Vec::new() };
+    let (mut length, mut is_chunked) = (None, false);
+    let mut keeps_alive = parsed.version == Some(1);
+    for Header { name, value } in parsed.headers.iter() {
+        let value = String::from_utf8_lossy(value).trim().to_ascii_lowercase();
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => {
+                let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+                let number = value.parse::<u64>().ok().filter(|_| is_number).ok_or_else(malformed)?;
+                if length.replace(number).is_some_and(|other| other != number) {
+                    return Err(malformed());
+                }
+            }
+            "transfer-encoding" if value == "chunked" && !is_chunked => is_chunked = true,
+            "transfer-encoding" => return Err(malformed()),
+            "connection" => {
+                let has = |wanted| value.split(',').any(|word| word.trim() == wanted);
+                keeps_alive = !has("close") && (keeps_alive || has("keep-alive"));
+            }
+            "retry-after" => response.retry_after = Some(value),
+            _ => {}
+        }
+    }
+    // A body with two lengths may contain a second response.
+    keeps_alive &= !is_chunked || length.is_none();
+    let frame = match length {
+        _ if matches!(status, 101 | 204 | 304) => Frame::Length(0),
+        _ if is_chunked => Frame::Chunked,
+        Some(length) => Frame::Length(length),
+        None => Frame::Close,
+    };
+    Ok(Head { response, frame, keeps_alive })
+}
+
+fn malformed() -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, "malformed HTTP response")
+}

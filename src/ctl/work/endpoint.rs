@@ -1,0 +1,314 @@
+//! An HTTP endpoint that receives jobs, and a request for one job.
+//!
+//! Owns the URL, the request's head, the connection that is kept for the next request, and the meaning of a status. A
+//! request runs in a thread of its own, because resolving a name and connecting cannot be interrupted. An aborted
+//! request sends nothing further.
+
+use std::io::{self, ErrorKind};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::{bounded, Receiver};
+use parking_lot::Mutex;
+
+use super::task::{Ending, Task, KEPT, MAX_BACKOFF};
+use crate::client::{ClientTlsFiles, Closer, Exchange, Keep, Response, Security, Transport};
+use crate::ctl::problem::{plain, Problem, NO_CONNECTION};
+use crate::engine::day_of;
+use crate::settings::options::needs_tls;
+
+/// The time limit of connecting, including a TLS handshake.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// The time for which an idle connection is kept. Servers close idle connections after 2 seconds or more.
+const KEEP: Duration = Duration::from_secs(1);
+
+/// How much longer than the job's time limit a request may take, so that the worker notices the limit first.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The stack of a request's thread.
+const STACK: usize = 256 * 1024;
+
+const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+
+/// An idle connection, and since when it is idle.
+pub type Spare = (Transport, Instant);
+
+pub struct Endpoint {
+    url: String,
+    /// The host and port of the URL, for the request.
+    authority: String,
+    /// The host, and the port or its default.
+    address: String,
+    path: String,
+    security: Security,
+}
+
+impl Endpoint {
+    /// Parses `http://HOST[:PORT][/PATH]`, or `https://` if the program supports TLS; then `authority` is the file of
+    /// trusted certificates, by default that of the system.
+    pub fn parse(url: &str, authority: Option<PathBuf>) -> Result<Endpoint, Problem> {
+        let wrong = |why: &str| Problem::usage(format!("--url: {url}: {why}"));
+        let (rest, port, files) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+            (Some(rest), _) => (rest, 80, None),
+            (None, Some(rest)) => (rest, 443, Some(ClientTlsFiles { authority, ..ClientTlsFiles::default() })),
+            (None, None) => return Err(wrong("it must begin with http:// or https://")),
+        };
+        if files.is_some() {
+            needs_tls().map_err(|why| wrong(&why))?;
+        }
+        if let Some(sign) = url.chars().find(|sign| !sign.is_ascii_graphic() || *sign == '#') {
+            return Err(wrong(&format!("invalid character {sign:?}")));
+        }
+        let (host_and_port, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        if host_and_port.contains('@') {
+            return Err(wrong("user names and passwords are not supported"));
+        }
+        let has_port = host_and_port.rfind(':').is_some_and(|colon| !host_and_port[colon..].contains(']'));
+        let (host, port) = match host_and_port.rsplit_once(':').filter(|_| has_port) {
+            Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)),
+            None => (host_and_port, Some(port)),
+        };
+        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let is_host = address.map_or(!host.contains([':', '[', ']']), |host| host.parse::<IpAddr>().is_ok());
+        let port: u16 = port.filter(|_| is_host && !host.is_empty()).ok_or_else(|| wrong("invalid host or port"))?;
+        Ok(Endpoint {
+            url: url.to_owned(),
+            authority: host_and_port.to_owned(),
+            address: format!("{host}:{port}"),
+            path: if path.starts_with('/') { path.to_owned() } else { format!("/{path}") },
+            security: Security::load(files.as_ref()).map_err(|why| Problem::refused(format!("{url}: {why}")))?,
+        })
+    }
+
+    fn connect(&self, end: Instant) -> io::Result<Transport> {
+        let limit = CONNECT.min(end.saturating_duration_since(Instant::now()));
+        if limit.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.security.connect(&self.address, limit, limit)
+    }
+
+    /// Checks that the endpoint accepts connections. Keeps none, because a server with one thread would wait for a
+    /// request on it.
+    pub fn probe(&self) -> Result<(), Problem> {
+        let connected = self.connect(Instant::now() + CONNECT);
+        connected.map(drop).map_err(|error| Problem::new(NO_CONNECTION, format!("{}: {}", self.url, plain(&error))))
+    }
+
+    /// Returns the head of the request for a job.
+    fn head(&self, job: &Task, length: usize) -> String {
+        let Endpoint { path, authority, .. } = self;
+        let Task { id, tube, reserves, .. } = job;
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: beanpole/{}\r\nAccept: */*\r\n\
+             Content-Type: application/octet-stream\r\nContent-Length: {length}\r\nBeanpole-Job-Id: {id}\r\n\
+             Beanpole-Job-Tube: {tube}\r\nBeanpole-Job-Reserves: {reserves}\r\n\r\n",
+            env!("CARGO_PKG_VERSION")
+        )
+    }
+}
+
+/// The connection of a request.
+#[derive(Default)]
+struct Line {
+    closer: Option<Closer>,
+    is_aborted: bool,
+}
+
+/// The result of a request: how it ended, the beginning of the response's body, and the connection if it can be used
+/// again.
+type Answer = (Ending, Vec<u8>, Option<Transport>);
+
+/// A job that is being sent.
+pub struct Delivery {
+    answers: Receiver<Answer>,
+    line: Arc<Mutex<Line>>,
+    /// The beginning of the response's body.
+    body: Vec<u8>,
+    /// The connection for the next request.
+    pub spare: Option<Spare>,
+}
+
+impl Delivery {
+    /// Sends a job, over the idle connection if it is still open. `ended` is called when a result is available.
+    pub fn start(
+        endpoint: Arc<Endpoint>,
+        job: &Task,
+        body: Vec<u8>,
+        spare: Option<Spare>,
+        end: Instant,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Delivery> {
+        let (sender, answers) = bounded(1);
+        let line = Arc::new(Mutex::new(Line::default()));
+        let (head, own_line) = (endpoint.head(job, body.len()), line.clone());
+        std::thread::Builder::new().stack_size(STACK).spawn(move || {
+            let _ = sender.send(send(&endpoint, &head, &body, spare, (end + GRACE, &own_line)));
+            ended();
+        })?;
+        Ok(Delivery { answers, line, body: Vec::new(), spare: None })
+    }
+
+    /// Returns how the request ended, if it has ended or was aborted.
+    pub fn ending(&mut self) -> Option<Ending> {
+        if self.line.lock().is_aborted {
+            return Some(Ending::Stopped);
+        }
+        let (ending, body, stream) = self.answers.try_recv().ok()?;
+        self.body = body;
+        self.spare = stream.map(|stream| (stream, Instant::now()));
+        Some(ending)
+    }
+
+    pub fn abort(&mut self) {
+        let mut line = self.line.lock();
+        line.is_aborted = true;
+        line.closer.iter().for_each(Closer::close);
+    }
+
+    /// Returns why a request failed: the status or error, and the beginning of the response's body.
+    pub fn reason(&self, told: &str) -> Vec<u8> {
+        let body = self.body.trim_ascii();
+        if body.is_empty() {
+            return told.as_bytes().to_vec();
+        }
+        let mut reason = [told.as_bytes(), b": ", body].concat();
+        reason.truncate(KEPT);
+        reason
+    }
+}
+
+/// Sends a request and returns its result. The server may have closed a kept connection, so the request is sent again
+/// over a new one if that ends without a byte of a response.
+fn send(
+    endpoint: &Endpoint,
+    head: &str,
+    body: &[u8],
+    spare: Option<Spare>,
+    (end, line): (Instant, &Mutex<Line>),
+) -> Answer {
+    let is_usable = |(stream, since): &Spare| since.elapsed() < KEEP && !stream.has_input();
+    let mut kept = spare.filter(is_usable).map(|(stream, _)| stream);
+    loop {
+        let is_kept = kept.is_some();
+        let stream = match kept.take().map_or_else(|| endpoint.connect(end), Ok) {
+            Ok(stream) => stream,
+            Err(error) => return (Ending::Unreachable(plain(&error)), Vec::new(), None),
+        };
+        {
+            let mut line = line.lock();
+            line.closer = stream.closer().ok();
+            if line.is_aborted {
+                return (Ending::Stopped, Vec::new(), None);
+            }
+        }
+        let mut exchange = Exchange::new(stream, end);
+        match exchange.run(head, body, Keep::Start(KEPT)) {
+            Ok(response) => return (meaning(&response), response.body, exchange.into_stream()),
+            Err(error) if is_kept && !exchange.has_begun() && error.kind() != ErrorKind::TimedOut => {}
+            Err(error) => return (Ending::Failed(words(&error)), Vec::new(), None),
+        }
+    }
+}
+
+fn meaning(response: &Response) -> Ending {
+    let told = format!("HTTP {}", response.status);
+    let wait = response.retry_after.as_deref().and_then(|text| seconds_until(text, SystemTime::now()));
+    match (response.status, wait) {
+        (200..=299, _) => Ending::Done,
+        (429 | 503, Some(seconds)) => Ending::Busy(told, seconds.clamp(1, MAX_BACKOFF)),
+        _ => Ending::Failed(told),
+    }
+}
+
+/// Reads the value of `Retry-After` in lower case: a number of seconds, or a date.
+fn seconds_until(text: &str, now: SystemTime) -> Option<u64> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(text.parse().unwrap_or(u64::MAX));
+    }
+    let [_, day, month, year, time, "gmt"] = text.split(' ').collect::<Vec<_>>()[..] else { return None };
+    let month = MONTHS.iter().position(|name| *name == month)? as i64 + 1;
+    let number = |text: &str| text.parse::<u16>().ok().map(i64::from);
+    let mut clock = time.split(':').map(number);
+    let (hour, minute, second) = (clock.next()??, clock.next()??, clock.next()??);
+    let seconds = day_of(number(year)?, month, number(day)?) * 86_400 + hour * 3600 + minute * 60 + second;
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    Some(u64::try_from(seconds).unwrap_or(0).saturating_sub(now))
+}
+
+/// Describes the failure of a request that may have been sent.
+fn words(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+            "the connection was closed before the response was complete".to_owned()
+        }
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => "no response in time".to_owned(),
+        _ => plain(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(url: &str) -> [String; 3] {
+        let endpoint = Endpoint::parse(url, None).unwrap_or_else(|problem| panic!("{url}: {}", problem.text));
+        [endpoint.authority, endpoint.address, endpoint.path]
+    }
+
+    #[test]
+    fn urls_have_parts() {
+        for (url, expected) in [
+            ("http://app", ["app", "app:80", "/"]),
+            ("http://app:8080/jobs?x=1", ["app:8080", "app:8080", "/jobs?x=1"]),
+            ("http://10.0.0.1?x", ["10.0.0.1", "10.0.0.1:80", "/?x"]),
+            ("http://[::1]:81/", ["[::1]:81", "[::1]:81", "/"]),
+            ("http://[::1]", ["[::1]", "[::1]:80", "/"]),
+        ] {
+            assert_eq!(parts(url), expected, "{url}");
+        }
+        let wrong = [
+            "app:80",
+            "http://",
+            "http:///x",
+            "http://:80",
+            "http://a:0",
+            "http://a:x",
+            "http://a:70000",
+            "ftp://a",
+            "http://u:p@a",
+            "http://a/\r\nX: y",
+            "http://a/ b",
+            "http://a/#b",
+            "http://\u{e4}",
+            "http://::1",
+            "http://[x]",
+        ];
+        for url in wrong {
+            assert_eq!(Endpoint::parse(url, None).err().map(|problem| problem.code), Some(5), "{url}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_a_number_or_a_date() {
+        let now = UNIX_EPOCH + Duration::from_secs(784_111_777 - 60);
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("120", Some(120)),
+            ("99999999999999999999", Some(u64::MAX)),
+            ("sun, 06 nov 1994 08:49:37 gmt", Some(60)),
+            ("sun, 06 nov 1993 08:49:37 gmt", Some(0)),
+            ("sun, 06 nov 1994 08:49 gmt", None),
+            ("sunday, 06-nov-94 08:49:37 gmt", None),
+            ("-1", None),
+            ("1.5", None),
+            ("", None),
+            ("soon", None),
+        ] {
+            assert_eq!(seconds_until(text, now), expected, "{text}");
+        }
+    }
+}
