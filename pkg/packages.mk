@@ -93,9 +93,10 @@ program=$$($(MAKE) -s --no-print-directory cross TARGET=$(or $(TARGET),$(TARGET_
 pkg/licences '$(CARGO)' >'$(STAGE)/doc/third-party-licences'
 cp LICENSE README.md CHANGELOG.md '$(STAGE)/doc'
 cp pkg/beanpole.default '$(STAGE)/settings' && cp pkg/openrc/beanpole '$(STAGE)/script'
+cp pkg/nfpm/rpm-* pkg/alpine/beanpole.pre-install '$(STAGE)'
 STAGE='$(STAGE)' ARCH=$(ARCH) VERSION=$(VERSION) MAINTAINER='$(MAINTAINER)' HOMEPAGE='$(HOMEPAGE)' \
     envsubst '$$STAGE $$ARCH $$VERSION $$MAINTAINER $$HOMEPAGE' <pkg/nfpm.yaml >'$(STAGE)/nfpm.yaml'
-# The package contains the times of its files.
+# The package contains the times of its files and scripts, so nfpm.yaml names only files of the stage.
 date=$$(git log -1 --format=%ct) && find '$(STAGE)' -exec touch -h -d "@$$date" {} + && \
     SOURCE_DATE_EPOCH=$$date $(NFPM) package --config '$(STAGE)/nfpm.yaml' --packager $(1) --target '$(OUT)'
 endef

@@ -125,6 +125,18 @@ fn a_debian_package_is_built_in_its_own_folder() {
 }
 
 /// The advice names the server's actual path.
+/// Files outside the stage have the time of the checkout, which differs between two builds of one commit.
+#[test]
+fn packages_contain_only_files_with_the_time_of_the_commit() {
+    let settings = fs::read_to_string("pkg/nfpm.yaml").unwrap();
+    let packed = settings.lines().filter_map(|line| {
+        let (name, path) = line.trim_start_matches([' ', '-']).split_once(": ")?;
+        ["src", "preinstall", "postinstall", "preremove", "postremove"].contains(&name).then_some(path)
+    });
+    let outside: Vec<_> = packed.filter(|path| !path.starts_with("${STAGE}/")).collect();
+    assert!(outside.is_empty(), "{outside:?}");
+}
+
 #[test]
 fn run_advises_the_right_address() {
     for (given, advice) in [
