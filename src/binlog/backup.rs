@@ -1,8 +1,8 @@
-//! A consistent copy of a log that a server may be writing meanwhile.
+//! Copies a log consistently while a server may be writing it.
 //!
 //! Owns the order of copying, from the oldest segment to the newest, and what is copied again. Takes no lock, and
-//! changes nothing where it reads. What a server needs no longer, and removes meanwhile, is not missed: a record in a
-//! newer segment says so. Must not know jobs.
+//! changes nothing at the source. Segments that the server removes meanwhile are not needed: a record in a newer
+//! segment states so. Must not know jobs.
 
 use std::io;
 
@@ -10,28 +10,28 @@ use super::record::Record;
 use super::replay::{scan, Scanned, Window};
 use super::segment::{segment_name, segment_number, Beginning, Header, RecordKey, HEADER};
 use super::storage::{LogFile, Storage, StoredFile};
-use super::types::OpenError;
+use super::types::{in_file, OpenError};
 
-/// Bytes that are copied at a time.
+/// Bytes copied at a time.
 const PIECE: usize = 1 << 20;
 
-/// How often it begins again with what has grown, if segments vanish while it reads them; mostly that is once.
+/// Maximum number of passes, which are repeated if segments are removed meanwhile; usually once.
 const PASSES: usize = 64;
 
-/// How often the last segment is copied, if there are gaps in its copy.
+/// How often the last segment is copied if its copy has gaps.
 const AGAIN: usize = 4;
 
-/// Bytes of a segment that the copy names and does not have, since the server had just turned to it.
+/// The size of a segment that the copy names and does not contain, because the server has just begun it.
 const FRESH: u64 = 65_536;
 
-/// Copies the log in `from` into `to`, which is empty. Everything is synced when it returns.
+/// Copies the log in `from` to `to`, which is empty. Everything is synced when this returns.
 pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
-    // The segment that was written to when the last pass began: those before it are copied whole.
+    // The current segment when the last pass began: earlier segments are copied completely.
     let mut newest = 0;
     for _ in 0..PASSES {
         let numbers = numbers(from)?;
         let oldest = newest;
-        // All of an older segment was written before the header of a newer one.
+        // An older segment was complete before the header of a newer one was written.
         let Some(last) = numbers.iter().rev().find(|number| header(from, **number).is_some()) else { break };
         newest = *last;
         let mut vanished = false;
@@ -39,8 +39,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
             let name = segment_name(number);
             match copy(from, to, &name) {
                 Ok(()) => {}
-                // It is needed no longer, as a record says that was written before it went: in the newest segment, or
-                // in one that the next pass copies.
+                // The segment is not needed, as an earlier record states: in the newest segment, or in one that the
+                // next pass copies.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     vanished = true;
                     forget_up_to(to, number)?;
@@ -55,47 +55,47 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
     finish(from, to, newest)
 }
 
-/// The last segment was copied while it grew, perhaps its end before what stands in front of that: then it is copied
-/// again. And it may end with the name of the next one, which must be there.
+/// Completes the last segment, which was copied while it grew, so that later bytes may have been copied without earlier
+/// ones; and creates the next segment if the last one names it.
 fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenError> {
     let name = segment_name(newest);
-    let fail = |error| OpenError::File(name.clone(), error);
     let Some(header) = header(to, newest) else { return Ok(()) };
     for _ in 0..AGAIN {
-        let (range, mut next, mut gap) = (HEADER as u64..to.length(&name).map_err(fail)?, None, false);
-        scan(&StoredFile(to, &name), RecordKey::new(header.log, newest), range, &mut Window::default(), &mut |found| {
+        let (range, mut next, mut gap) = (HEADER as u64..in_file(&name, to.length(&name))?, None, false);
+        let key = RecordKey::new(header.log, newest);
+        let scanned = scan(&StoredFile(to, &name), key, range, &mut Window::default(), &mut |found| {
             next = if let Scanned::Record { record: Record::Next(next), .. } = found { Some(next) } else { None };
             gap |= matches!(found, Scanned::Gap(..));
             true
-        })
-        .map_err(fail)?;
+        });
+        in_file(&name, scanned)?;
         if gap {
-            // One that is gone has been copied as far as it was needed, or is damaged.
+            // A segment that was removed is copied as far as it was needed, or damaged.
             match grow(from, to, &name) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 grown => {
-                    grown.map_err(fail)?;
+                    in_file(&name, grown)?;
                     continue;
                 }
             }
         }
         return match next.map(segment_name) {
-            Some(next) => to.create(&next, FRESH).map(drop).map_err(|error| OpenError::File(next, error)),
+            Some(next) => in_file(&next, to.create(&next, FRESH)).map(drop),
             None => Ok(()),
         };
     }
     Ok(())
 }
 
-/// Copies a file over its copy, which has a part of it.
+/// Copies a file over its partial copy.
 fn grow(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     let file = to.open(name)?;
-    // All of these bytes are written by now.
+    // All bytes of the copy are written at the source by now.
     pour(from, name, &*file, to.length(name)?)?;
     file.sync()
 }
 
-/// Copies the first `end` bytes of a file into another file. Returns their number.
+/// Copies the first `end` bytes of a file to another file. Returns how many there were.
 fn pour(from: &dyn Storage, name: &str, to: &dyn LogFile, end: u64) -> io::Result<u64> {
     let (mut bytes, mut at) = (vec![0; PIECE], 0);
     loop {
@@ -122,17 +122,17 @@ fn header(storage: &dyn Storage, number: u64) -> Option<Header> {
     Beginning::read(&head[..count]).header()
 }
 
-/// Removes what was copied up to a segment that vanished: segments go from the oldest on, and what undoes their records
-/// may have gone with it.
+/// Removes the copies up to a segment that was removed at the source: the segments that reverse their records may be
+/// gone as well.
 fn forget_up_to(to: &dyn Storage, last: u64) -> Result<(), OpenError> {
     for number in numbers(to)?.into_iter().filter(|number| *number <= last) {
         let name = segment_name(number);
-        to.remove(&name).map_err(|error| OpenError::File(name, error))?;
+        in_file(&name, to.remove(&name))?;
     }
     Ok(())
 }
 
-/// Copies one file, in place of what was copied of it before.
+/// Copies one file, replacing an earlier copy.
 fn copy(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     let length = from.length(name)?;
     if to.length(name).is_ok() {

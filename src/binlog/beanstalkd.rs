@@ -1,45 +1,45 @@
-//! The format of beanstalkd's binlog: version 7, of beanstalkd 1.5 and later, and version 5, of 1.4.
+//! The format of beanstalkd's binlog: version 7 (beanstalkd 1.5 and later) and version 5 (1.4).
 //!
-//! Owns what the bytes of one file say, record by record. Must not know what becomes of the jobs, and must not trust a
-//! byte: a record has no checksum, and nothing in front of it says how long it is.
+//! Owns decoding one file, record by record. Must not know what happens to the jobs, and must not trust its input:
+//! records have neither checksums nor lengths.
 //!
-//! A file is its version, four bytes, and then records, one right behind the other:
+//! A file is its version, four bytes, followed by records:
 //!
 //! ```text
 //! full   length of the tube's name, 1 to 200 · name · job, 80 bytes (77 in version 5) · body with its CR LF
 //! short  zero                                · job, as above
 //! ```
 //!
-//! A full record has all of a job, a short one what became of it: buried, kicked, delayed or deleted. All numbers are
-//! little-endian, as on every machine that beanstalkd is common on. Zeros fill the rest of a file.
+//! A full record contains a whole job, a short one a later state: buried, kicked, delayed or deleted. All numbers are
+//! little-endian, as on every machine on which beanstalkd is common. Zeros fill the rest of a file.
 
-// No byte of a file is a reason to stop: each exception has its proof.
+// Damaged input must not cause a panic; each exception is justified.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use crate::engine::{is_tube_name_byte, History};
 
-/// The longest name of a tube.
+/// The maximum length of a tube name.
 const MAX_NAME: u64 = 200;
 
-/// The largest body, beanstalkd's ceiling for its option `-z`, and the CR LF behind it. The limit that a beanstalkd ran
-/// with does not matter: it took bodies that it refused to read back.
+/// The maximum size of a body, which beanstalkd limits for its option `-z`, with CR LF. The limit of the beanstalkd
+/// that wrote the file does not matter: it accepted bodies that it refused to read back.
 const MAX_SIZE: i64 = (1 << 30) + 2;
 
-/// No beanstalkd gets to larger numbers: a million jobs a second take two thousand years.
+/// The maximum ID: at a million jobs per second, it is reached after two thousand years.
 const MAX_ID: i64 = 1 << 56;
 
-/// The longest delay or time to run that the protocol can express, in nanoseconds.
+/// The maximum delay or TTR in the protocol, in nanoseconds.
 const MAX_SPAN: i64 = u32::MAX as i64 * 1_000_000_000;
 
-/// The shortest record that begins a job: length, a name of one byte, job, CR LF.
+/// The minimum size of a full record: length, a name of one byte, job, CR LF.
 const MIN_FULL: usize = 4 + 1 + 80 + 2;
 
-/// The states as the files number them; 1 is ready, 2 reserved.
+/// The numbers of states in the files; 1 is ready, 2 reserved.
 pub const DELETED: u8 = 0;
 pub const BURIED: u8 = 3;
 pub const DELAYED: u8 = 4;
 
-/// What it comes to that a file was not read to its end.
+/// The consequence of not reading a file to its end.
 pub const LOSS: &str = "so jobs may be missing, and deleted ones back";
 
 const TORN: &str = "a record that is cut short";
@@ -47,42 +47,43 @@ const TORN: &str = "a record that is cut short";
 #[derive(Debug)]
 pub struct ForeignEntry<'a> {
     pub job: ForeignRecord,
-    /// What a full one has.
+    /// The additional fields of a full record.
     pub full: Option<Full<'a>>,
 }
 
-/// The part of a record that all of them have. Times are in nanoseconds, moments since 1970.
+/// The fields of all records. Times are in nanoseconds, absolute ones since 1970.
 #[derive(Clone, Debug)]
 pub struct ForeignRecord {
     pub id: u64,
     pub pri: u32,
-    /// The delay it was last given.
+    /// The last delay of the job.
     pub delay: i64,
     pub ttr: i64,
-    /// Bytes of its body, with the CR LF.
+    /// The size of the body, with CR LF.
     pub size: i32,
     pub created: i64,
-    /// When its delay ends. Means nothing unless it is delayed.
+    /// The end of the delay, if the job is delayed; otherwise meaningless.
     pub deadline: i64,
     pub history: History,
-    /// beanstalkd's number of it, 0 to 4.
+    /// The number of the state, 0 to 4.
     pub state: u8,
 }
 
-/// The part that only a full record has.
+/// The fields of full records only.
 #[derive(Clone, Copy, Debug)]
 pub struct Full<'a> {
     /// The name of the tube.
     pub tube: &'a [u8],
-    /// The body, without its CR LF.
+    /// The body, without CR LF.
     pub body: &'a [u8],
 }
 
-/// Visits the records of a file in order, each with its place, and the places that are none, with what is wrong there.
-/// Up to `last_id`, numbers were given before this file; returns the same for what is behind it.
+/// Visits the records of a file in order, each with its offset, and offsets without a record, with the reason. IDs up
+/// to
+/// `last_id` were assigned before this file; returns the same for the next file.
 ///
-/// Reading goes forward, and ends at the first place that cannot be a record: what follows could be the inside of a
-/// body. A full record with an impossible field is left out alone, since the CR LF of its body shows where it ends.
+/// Decoding ends at the first offset that cannot be a record, since what follows could be in the middle of a body. A
+/// full record with an invalid field is skipped, since the CR LF of its body shows where it ends.
 pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Result<ForeignEntry<'a>, String>)) -> u64 {
     let mut reader = Reader { format: &VERSION_7, bytes, at: 0, last_id };
     let mut at = 0;
@@ -110,31 +111,31 @@ pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Resu
         return reader.last_id;
     }
     visit(at, Err(format!("{what}; the last {} bytes of the file were not read, {LOSS}", rest.len())));
-    // Each record among them may have begun a job.
+    // Each record in the rest may have begun a job.
     reader.last_id + (rest.len() / MIN_FULL) as u64 + 1
 }
 
 #[derive(Debug)]
 struct Format {
-    /// Bytes of the length of a tube's name.
+    /// The size of the length of a tube name.
     length_size: usize,
-    /// Bytes of a job without its body. What version 7 has more is padding.
+    /// The size of a job without its body; the additional bytes of version 7 are padding.
     job_size: usize,
-    /// Nanoseconds in a unit of time.
+    /// The unit of time in nanoseconds.
     unit: i64,
 }
 
 const VERSION_5: Format = Format { length_size: 8, job_size: 77, unit: 1000 };
 const VERSION_7: Format = Format { length_size: 4, job_size: 80, unit: 1 };
 
-/// Takes each byte of a file once.
+/// Reads each byte of a file once.
 #[derive(Debug)]
 struct Reader<'a> {
     format: &'static Format,
     bytes: &'a [u8],
-    /// The offset in the file up to which all was read.
+    /// The offset up to which the file was read.
     at: usize,
-    /// The largest number of a job that was read so far.
+    /// The largest ID so far.
     last_id: u64,
 }
 
@@ -155,7 +156,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The record here, if its end is where it says.
+    /// Decodes the next record, if it ends where its lengths say.
     fn record(&mut self) -> Result<ForeignEntry<'a>, String> {
         let length = self.take(self.format.length_size)?;
         let length = length.iter().rev().fold(0, |length, byte| length << 8 | u64::from(*byte));
@@ -165,7 +166,7 @@ impl<'a> Reader<'a> {
         let tube = self.take(length as usize)?;
         let job = ForeignRecord::read(self.take(self.format.job_size)?, self.format.unit);
         if job.fault().is_none() {
-            // Also if its body is torn.
+            // Even if the body is incomplete.
             self.last_id = self.last_id.max(job.id);
         }
         if tube.is_empty() {
@@ -228,149 +229,29 @@ impl ForeignRecord {
     }
 }
 
-/// The bytes of a number. `at` is within a job of either version, and `bytes` are one.
-// The slice is as long as the array.
+/// Returns the bytes of a number. `at` is within a job of either version, and `bytes` contains one.
+// The slice has the length of the array.
 #[allow(clippy::expect_used, clippy::indexing_slicing)]
 fn array<const SIZE: usize>(bytes: &[u8], at: usize) -> [u8; SIZE] {
     bytes[at..at + SIZE].try_into().expect("SIZE bytes")
 }
 
-/// Whether a tube may be called so.
+/// Returns `true` if a tube may have this name.
 fn is_tube_name(name: &[u8]) -> bool {
     name.first() != Some(&b'-') && name.iter().all(|byte| is_tube_name_byte(*byte))
 }
 
-/// Tests count the bytes that are looked at.
+/// Tests count the bytes that are read.
 #[cfg(not(test))]
 fn look(_: usize) {}
 
 #[cfg(test)]
 use samples::look;
 
-/// Files as beanstalkd writes them, and others.
+/// Files as beanstalkd writes them, and damaged ones.
 #[cfg(test)]
-pub mod samples {
-    use std::cell::Cell;
-
-    pub const V7: u32 = 7;
-    pub const V5: u32 = 5;
-    pub const READY: u8 = 1;
-
-    pub const SECOND: i64 = 1_000_000_000;
-
-    /// A moment of 2023, in nanoseconds since the epoch.
-    pub const BORN: i64 = 1_700_000_000_123_456_000;
-
-    thread_local! {
-        static LOOKED: Cell<usize> = const { Cell::new(0) };
-    }
-
-    pub fn look(count: usize) {
-        LOOKED.set(LOOKED.get() + count);
-    }
-
-    /// How many bytes were looked at meanwhile.
-    pub fn looked(work: impl FnOnce()) -> usize {
-        let before = LOOKED.get();
-        work();
-        LOOKED.get() - before
-    }
-
-    /// What a record says, in nanoseconds.
-    #[derive(Clone)]
-    pub struct Said {
-        pub id: u64,
-        pub pri: u32,
-        pub delay: i64,
-        pub ttr: i64,
-        pub size: i32,
-        pub created: i64,
-        pub deadline: i64,
-        pub counts: [u32; 5],
-        pub state: u8,
-    }
-
-    pub fn said(id: u64, state: u8, body: &[u8]) -> Said {
-        let created = BORN + id as i64 * 1000;
-        Said {
-            id,
-            pri: 7,
-            delay: 0,
-            ttr: 60 * SECOND,
-            size: body.len() as i32 + 2,
-            created,
-            deadline: created,
-            counts: [1, 2, 3, 4, 5],
-            state,
-        }
-    }
-
-    pub fn short(version: u32, said: &Said) -> Vec<u8> {
-        record(version, b"", said)
-    }
-
-    pub fn full(version: u32, tube: &str, said: &Said, body: &[u8]) -> Vec<u8> {
-        [&record(version, tube.as_bytes(), said)[..], body, b"\r\n"].concat()
-    }
-
-    fn record(version: u32, tube: &[u8], said: &Said) -> Vec<u8> {
-        let unit = if version == V5 { 1000 } else { 1 };
-        let mut out = (tube.len() as u64).to_le_bytes()[..if version == V5 { 8 } else { 4 }].to_vec();
-        out.extend(tube);
-        out.extend(said.id.to_le_bytes());
-        out.extend(u64::from(said.pri).to_le_bytes());
-        out.extend((said.delay / unit).to_le_bytes());
-        out.extend((said.ttr / unit).to_le_bytes());
-        out.extend(said.size.to_le_bytes());
-        // What is between the fields does not matter: 1.4 writes what was in memory.
-        out.extend([0xA5; 4]);
-        out.extend((said.created / unit).to_le_bytes());
-        out.extend((said.deadline / unit).to_le_bytes());
-        out.extend(said.counts.iter().flat_map(|count| count.to_le_bytes()));
-        out.push(said.state);
-        out.extend(&[0; 3][..if version == V5 { 0 } else { 3 }]);
-        out
-    }
-
-    /// A job of version 7.
-    pub fn ready(id: u64, body: &[u8]) -> Vec<u8> {
-        full(V7, "default", &said(id, READY, body), body)
-    }
-
-    pub fn later(id: u64, state: u8, body: &[u8]) -> Vec<u8> {
-        short(V7, &said(id, state, body))
-    }
-
-    pub fn file(version: u32, records: &[Vec<u8>]) -> Vec<u8> {
-        [&version.to_le_bytes()[..], &records.concat()].concat()
-    }
-
-    /// Numbers that are the same on every run.
-    pub struct Dice(pub u64);
-
-    impl Dice {
-        pub fn roll(&mut self, sides: usize) -> usize {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % sides
-        }
-    }
-
-    /// Records of all kinds, each by itself.
-    pub fn mixture(version: u32, jobs: u64, dice: &mut Dice) -> Vec<Vec<u8>> {
-        let mut records = Vec::new();
-        for id in 1..=jobs {
-            let body: Vec<u8> = (0..dice.roll(90)).map(|_| dice.roll(256) as u8).collect();
-            let tube = ["default", "a", "mail.out"][dice.roll(3)];
-            records.push(full(version, tube, &said(id, [1, 2, 3, 4][dice.roll(4)], &body), &body));
-            for _ in 0..dice.roll(3) {
-                records.push(short(version, &said(id, [0, 1, 3, 4][dice.roll(4)], &body)));
-            }
-        }
-        records
-    }
-}
+#[path = "tests/beanstalkd_samples.rs"]
+pub mod samples;
 
 #[cfg(test)]
 mod tests {

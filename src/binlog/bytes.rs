@@ -1,8 +1,7 @@
-//! Bytes on their way to the disk.
+//! Bytes that are about to be written.
 //!
-//! Owns a stretch of the log in which large bodies are shared with the queue: under the engine's lock nothing is copied
-//! but what stands in front of them, and each is in memory once. The writer adds their checksums. Must not
-//! know segments or files.
+//! Owns a part of the log in which large bodies are shared with the queue: under the engine's lock, only what precedes
+//! them is copied, and each body is in memory once. The writer adds the checksums. Must not know segments or files.
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use super::record::{encode, encode_head, seal, Record, LONG_PREFIX, PREFIX, SHOR
 use super::segment::RecordKey;
 use crate::engine::BodyRef;
 
-/// The ends of records longer than this are shared: a copy of so much takes about as long as a write of its own.
+/// The ends of records longer than this are shared: copying that much takes about as long as a write.
 const SHARE: usize = 16 * 1024;
 
 /// The end of a record: the bytes of a body from `from` on.
@@ -22,7 +21,7 @@ pub struct SharedTail {
 
 #[derive(Debug, Default)]
 pub struct Bytes {
-    /// Everything but the tails, one after the other.
+    /// The bytes of all records without the tails.
     own: Vec<u8>,
     tails: Vec<Placed>,
     shared: usize,
@@ -30,14 +29,14 @@ pub struct Bytes {
 
 #[derive(Clone, Debug)]
 struct Placed {
-    /// Where in [`Bytes::own`] its record begins, and where it belongs.
+    /// The offsets in [`Bytes::own`] at which the record begins and at which the tail belongs.
     record: usize,
     at: usize,
     tail: SharedTail,
 }
 
 impl SharedTail {
-    /// Of a body, if the bytes from `from` on are many and can be shared.
+    /// Returns the end of a body if it is large and can be shared.
     pub fn of(body: BodyRef, from: usize) -> Option<SharedTail> {
         match body {
             BodyRef::Large(body) if body.len() - from > SHARE => Some(SharedTail { body: body.clone(), from }),
@@ -51,7 +50,7 @@ impl SharedTail {
 }
 
 impl Bytes {
-    /// None yet, with memory that was used before.
+    /// Creates an empty value that reuses this memory.
     pub fn with(mut spare: Vec<u8>) -> Bytes {
         spare.clear();
         Bytes { own: spare, ..Bytes::default() }
@@ -65,23 +64,21 @@ impl Bytes {
         self.own.is_empty()
     }
 
-    /// How many of them are not shared. As a place, it stays what it is when more is appended.
+    /// The number of bytes that are not shared. As an offset, it stays valid when more is appended.
     pub fn place(&self) -> usize {
         self.own.len()
     }
 
-    /// Whether they begin like this.
     pub fn starts_with(&self, bytes: &[u8]) -> bool {
         self.own.starts_with(bytes)
     }
 
-    /// Appends bytes as they are.
     pub fn extend(&mut self, bytes: &[u8]) {
         self.own.extend_from_slice(bytes);
     }
 
-    /// Appends a record for this offset of the segment with this key, whose last bytes are `tail` and not in `record`,
-    /// if there is one. With a tail, the record must be sealed; see [`Bytes::seal`]. Returns its size.
+    /// Appends a record for this offset of the segment with this key. `tail` replaces the last bytes of the record,
+    /// which then needs [`Bytes::seal`]. Returns the size of the record.
     pub fn append(&mut self, record: &Record, key: RecordKey, at: u64, tail: Option<SharedTail>) -> usize {
         let Some(tail) = tail else { return encode(record, key, at, &mut self.own) };
         let (place, length) = (self.own.len(), tail.bytes().len());
@@ -95,7 +92,7 @@ impl Bytes {
         self.tails.push(Placed { record, at: self.own.len(), tail });
     }
 
-    /// Fills in the checksums of records with tails, when all of these bytes stand from this offset on.
+    /// Sets the checksums of the records with tails. The bytes must begin at offset `start` of the segment.
     pub fn seal(&mut self, key: RecordKey, start: u64) {
         let mut shared = 0;
         for Placed { record, at, tail } in &self.tails {
@@ -104,17 +101,17 @@ impl Bytes {
         }
     }
 
-    /// Returns `true` if neither these nor the next ones share anything, and both together are at most `most`.
+    /// Returns `true` if neither these bytes nor `next` are shared, and both together are at most `most` bytes.
     pub fn has_room(&self, next: &Bytes, most: usize) -> bool {
         self.shared + next.shared == 0 && self.own.len() + next.own.len() <= most
     }
 
-    /// All that are not shared.
+    /// The bytes that are not shared.
     pub fn own(&self) -> &[u8] {
         &self.own
     }
 
-    /// A part of them, between two places where records begin or end.
+    /// Returns a part between two places at which records begin or end.
     pub fn part(&self, from: usize, to: usize) -> Bytes {
         let mut part = Bytes { own: self.own[from..to].to_vec(), ..Bytes::default() };
         for placed in self.tails.iter().filter(|placed| (from..to).contains(&placed.record)) {
@@ -124,8 +121,8 @@ impl Bytes {
         part
     }
 
-    /// Appends all records from a place on as records of another segment, where `out` stands from `start` on; complete
-    /// with their checksums.
+    /// Appends all records from `from` on as records of another segment, complete with checksums. `out` begins at
+    /// offset `start` of that segment.
     pub fn recode(&self, from: usize, key: RecordKey, start: u64, out: &mut Bytes) {
         let mut tails = self.tails.iter().peekable();
         let mut at = from;
@@ -144,7 +141,7 @@ impl Bytes {
         }
     }
 
-    /// All of them, in order.
+    /// Returns all bytes in order.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let ends = self.tails.iter().map(|placed| placed.at);
         let starts = std::iter::once(0).chain(ends.clone());
@@ -153,7 +150,7 @@ impl Bytes {
         own.zip(tails).flat_map(|(own, tail)| [own, tail]).filter(|chunk| !chunk.is_empty())
     }
 
-    /// The memory of what is not shared, to be used again.
+    /// Returns the memory of the unshared bytes for reuse.
     pub fn into_spare(self) -> Vec<u8> {
         self.own
     }

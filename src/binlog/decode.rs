@@ -1,41 +1,38 @@
 //! The records of the log, from bytes: pure.
 //!
-//! Owns how a record is found intact and read; `record` has the format. Never trusts what it reads.
+//! Owns finding and decoding intact records; `record` defines the format. Never trusts its input.
 //!
 //! Promises: P24.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+use super::fields::{Fields, JobState, Rest};
 use super::job_options;
-use super::record::{
-    check, head_length, GroupCounts, Record, Start, LONG, LONG_PREFIX, MAX_PAYLOAD, PREFIX, SHORT_PAYLOAD,
-};
-use super::segment::{Place, RecordKey};
-use crate::engine::{
-    GroupCount, History, JobId, Rate, RunCount, Span, State, StoredChange, StoredJob, Time, TubeSettings,
-};
+use super::record::{check, head_length, GroupCounts, Record, Start, LONG_PREFIX, MAX_PAYLOAD, PREFIX, SHORT_PAYLOAD};
+use super::segment::RecordKey;
+use crate::engine::{GroupCount, History, JobId, Rate, RunCount, Span, State, StoredChange, StoredJob, TubeSettings};
 
-/// What stands before a payload, and may be trusted.
+/// The intact part of a record before its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordHead {
     kind: u8,
     /// Bytes of the record before its payload.
     pub prefix: usize,
     pub length: usize,
-    /// The checksum of a payload that is not short.
+    /// The checksum of a payload longer than [`SHORT_PAYLOAD`].
     sum: u32,
 }
 
-/// The number of bytes that show whether a record begins with them.
+/// The number of bytes that determine whether they begin a record.
 pub const LOOK: usize = PREFIX + SHORT_PAYLOAD;
 
 impl RecordHead {
-    /// Of the record that begins with these bytes, which stand at this offset; none if there is no intact one, or if
-    /// fewer than `left` bytes would hold it. Takes no more than [`LOOK`] bytes to find out.
+    /// Decodes the head at the beginning of `bytes`, which are at offset `at`. Returns `None` if it is not intact, or
+    /// if the record is longer than `left` bytes. Uses at most [`LOOK`] bytes.
     pub fn read(key: RecordKey, at: u64, bytes: &[u8], left: u64) -> Option<RecordHead> {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
-        // The cheap tests first: this runs at every byte of a damaged stretch.
+        // The cheap checks come first, since this runs for every byte of a damaged stretch.
         if !b"PJpjcsRLBKXAODZNCISGTUEMQWHFYV".contains(&kind) || length > MAX_PAYLOAD {
             return None;
         }
@@ -48,17 +45,17 @@ impl RecordHead {
         Some(RecordHead { kind, prefix, length, sum })
     }
 
-    /// Bytes of the whole record.
+    /// The size of the whole record.
     pub fn total(&self) -> usize {
         self.prefix + self.length
     }
 
-    /// Whether the payload, of which this is the checksum, is intact.
+    /// Returns `true` if a payload with this checksum is intact.
     pub fn fits(&self, sum: u32) -> bool {
         self.prefix == PREFIX || sum == self.sum
     }
 
-    /// The record with this payload; none if it is damaged, or no server would write it.
+    /// Decodes the record with this payload. Returns `None` if it is damaged or malformed.
     pub fn record<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
         if self.prefix > PREFIX && crc32fast::hash(payload) != self.sum {
             return None;
@@ -66,15 +63,15 @@ impl RecordHead {
         fields(self.kind, payload, 0)
     }
 
-    /// The record with a payload that begins so; what is behind is `tail` bytes of a job's body or of a result, and is
-    /// not looked at. None if such a record does not end in these.
+    /// Decodes the record whose payload begins like this; the rest is the end of a job's body or of a result. Returns
+    /// `None` if such a record does not end in one.
     pub fn record_with_tail<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
         let tail = self.length.checked_sub(payload.len())?;
         b"PJpjcO".contains(&self.kind).then(|| fields(self.kind, payload, tail))?
     }
 }
 
-/// `tail`: bytes of the payload that are not there.
+/// Decodes a payload, of which the last `tail` bytes are missing.
 fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
     let mut fields = Fields(payload);
     let record = match kind {
@@ -86,62 +83,61 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
         }
         b'R' | b'X' | b'K' | b'A' | b'L' | b'B' | b'T' | b'U' | b's' => read_change(kind, &mut fields)?,
         b'M' => {
-            let (id, pri) = (fields.u64()?, fields.u32()?);
-            let (delay, due) = (fields.span()?, fields.time()?);
-            let (state, dead_from) = match fields.state()? {
-                (State::Reserved | State::Held | State::Finished | State::Scheduled, _) => return None,
-                state => state,
-            };
-            return Some(Record::Move { id, pri, delay, due, state, dead_from, tube: fields.0 });
+            let (id, pri, delay, due, JobState(state, dead_from), Rest(tube)) = fields.read()?;
+            if !matches!(state, State::Ready | State::Delayed | State::Buried) {
+                return None;
+            }
+            Record::Move { id, pri, delay, due, state, dead_from, tube }
         }
         b'Q' => {
             let settings = read_settings(&mut fields)?;
-            return Some(Record::Settings { tube: fields.0, settings });
+            let Rest(tube) = fields.read()?;
+            Record::Settings { tube, settings }
         }
         b'W' => {
-            let id = fields.u64()?;
-            return Some(Record::Reason { id, reason: fields.0 });
+            let (id, Rest(reason)) = fields.read()?;
+            Record::Reason { id, reason }
         }
         b'F' => {
-            let (number, states, bound) = (fields.u32()?, fields.u8()?, fields.u64()?);
-            let from = fields.name()?;
-            return Some(Record::Opened { number, from, to: fields.0, states, bound });
+            let (number, states, bound, from, Rest(to)) = fields.read()?;
+            Record::Opened { number, from, to, states, bound }
         }
         b'V' => {
-            let id = fields.u64()?;
-            let groups = GroupCounts::Read(fields.0);
-            return (!fields.0.is_empty() && read_groups(fields.0).all(|group| group.is_some()))
-                .then_some(Record::Groups { id, groups });
+            let (id, Rest(bytes)) = fields.read()?;
+            if bytes.is_empty() || read_groups(bytes).any(|group| group.is_none()) {
+                return None;
+            }
+            Record::Groups { id, groups: GroupCounts::Read(bytes) }
         }
         b'E' => {
-            let (id, until) = (fields.u64()?, fields.time()?);
-            let tube = fields.name()?;
-            return Some(Record::Key { id, until, tube, key: fields.0 });
+            let (id, until, tube, Rest(key)) = fields.read()?;
+            Record::Key { id, until, tube, key }
         }
-        b'D' => Record::Delete(fields.u64()?),
         b'O' => return read_outcome(fields, tail),
-        b'N' => Record::Next(fields.u64()?),
-        b'C' => Record::Closed { last_id: fields.u64()?, time: fields.time() },
-        b'I' => Record::Ids(fields.u64()?),
-        b'G' => Record::Gone(fields.u64()?),
-        b'Y' => Record::Done(fields.u64()?),
-        b'S' => Record::Synced(Place { segment: fields.u64()?, at: fields.u64()? }),
-        b'H' => Record::Start(Start {
-            synced: Place { segment: fields.u64()?, at: fields.u64()? },
-            ids: fields.u64()?,
-            epoch: fields.u64()?,
-            oldest: fields.u64()?,
-        }),
-        b'Z' => {
-            let (length, until) = (fields.span()?, fields.time()?);
-            return Some(Record::Pause { tube: fields.0, length, until });
+        b'C' => {
+            let (last_id, time) = fields.read()?;
+            Record::Closed { last_id, time }
         }
+        b'H' => {
+            let (synced, ids, epoch, oldest) = fields.read()?;
+            Record::Start(Start { synced, ids, epoch, oldest })
+        }
+        b'Z' => {
+            let (length, until, Rest(tube)) = fields.read()?;
+            Record::Pause { tube, length, until }
+        }
+        b'D' => Record::Delete(fields.read()?),
+        b'N' => Record::Next(fields.read()?),
+        b'I' => Record::Ids(fields.read()?),
+        b'G' => Record::Gone(fields.read()?),
+        b'Y' => Record::Done(fields.read()?),
+        b'S' => Record::Synced(fields.read()?),
         _ => return None,
     };
     fields.0.is_empty().then_some(record)
 }
 
-/// The groups in the bytes of [`GroupCounts::Read`], with their names; `None` ends them if they are damaged.
+/// Returns the groups in the bytes of [`GroupCounts::Read`], with their names. Damage ends the iterator with `None`.
 pub fn read_groups(bytes: &[u8]) -> impl Iterator<Item = Option<(GroupCount, &[u8])>> {
     let mut fields = Some(Fields(bytes)).filter(|fields| !fields.0.is_empty());
     std::iter::from_fn(move || {
@@ -154,48 +150,49 @@ pub fn read_groups(bytes: &[u8]) -> impl Iterator<Item = Option<(GroupCount, &[u
 
 fn read_group<'a>(fields: &mut Fields<'a>) -> Option<(GroupCount, &'a [u8])> {
     let (ended, complete_to, created_at) = (fields.variable()?, fields.variable()?, fields.variable()?);
-    let length = fields.u8()?;
+    let length: u8 = fields.read()?;
     let name = fields.take(length.into()).filter(|name| !name.is_empty())?;
     Some((GroupCount { ended, complete_to, created_at }, name))
 }
 
 fn read_settings<'a>(fields: &mut Fields<'a>) -> Option<TubeSettings<&'a [u8]>> {
-    let most = [fields.u32()?, fields.u32()?, fields.u32()?];
-    let (backoff, ttl, max) = (fields.u32()?, fields.u32()?, fields.u32()?);
-    let (count, seconds) = (fields.u32()?, fields.u32()?);
+    let (high, normal, low, backoff, ttl, max) = fields.read()?;
+    let (count, seconds, tries, dead): (u32, u32, u8, &[u8]) = fields.read()?;
     let rate = (count > 0 && seconds > 0).then_some(Rate { count, seconds });
-    let tries = fields.u8()?;
-    let dead = Some(fields.name()?).filter(|dead| !dead.is_empty());
-    Some(TubeSettings { most, tries, backoff, ttl, dead, max, rate })
+    let dead = Some(dead).filter(|dead| !dead.is_empty());
+    Some(TubeSettings { most: [high, normal, low], tries, backoff, ttl, dead, max, rate })
 }
 
 fn read_change(kind: u8, fields: &mut Fields) -> Option<Record<'static>> {
-    let (id, count) = (JobId(fields.u64()?), fields.u32()?);
+    let (id, count): (u64, u32) = fields.read()?;
     let change = match kind {
         b'R' => StoredChange::Reserve(count),
         b'X' => StoredChange::Expire(count),
         b'K' => StoredChange::Kick(count),
         b'U' => StoredChange::Priority(count),
-        b'T' => StoredChange::Retry { fails: u8::try_from(count).ok()?, delay: fields.span()?, due: fields.time()? },
-        b's' => {
-            let skipped = fields.u32()?;
-            StoredChange::Scheduled { count: RunCount { runs: count, skipped }, due: fields.time()? }
+        b'T' => {
+            let (delay, due) = fields.read()?;
+            StoredChange::Retry { fails: u8::try_from(count).ok()?, delay, due }
         }
-        b'A' => StoredChange::Lease(count, fields.time()?),
+        b's' => {
+            let (skipped, due) = fields.read()?;
+            StoredChange::Scheduled { count: RunCount { runs: count, skipped }, due }
+        }
+        b'A' => StoredChange::Lease(count, fields.read()?),
         b'L' => {
-            let (pri, delay, due) = (fields.u32()?, fields.span()?, fields.time()?);
-            StoredChange::Release { pri, delay, due, count, fails: fields.u8()? }
+            let (pri, delay, due, fails) = fields.read()?;
+            StoredChange::Release { pri, delay, due, count, fails }
         }
         _ => {
-            let (pri, order) = (fields.u32()?, fields.u64()?);
-            StoredChange::Bury { pri, order, count, fails: fields.u8()? }
+            let (pri, order, fails) = fields.read()?;
+            StoredChange::Bury { pri, order, count, fails }
         }
     };
-    Some(Record::Change(id, change))
+    Some(Record::Change(JobId(id), change))
 }
 
 fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
-    let (created, id, pri) = (fields.time()?, fields.variable()?, fields.short()?);
+    let (created, id, pri) = (fields.read()?, fields.variable()?, fields.short()?);
     let (delay, ttr) = (Span::from_nanos(fields.variable()?), Span::from_nanos(fields.variable()?));
     let length = u16::try_from(fields.variable()?).ok()?;
     let tube = fields.take(length.into())?;
@@ -222,11 +219,10 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
         if let Some(schedule) = job.options.and_then(|options| options.schedule) {
             (job.state, job.due) = (State::Scheduled, schedule.due);
         }
-        // It has no outcome: that comes with a snapshot.
+        // A put record contains no outcome.
         return job.options.is_none_or(|options| options.outcome.is_none()).then_some(Record::Put(job));
     }
-    (job.state, job.dead_from) = fields.state()?;
-    job.due = fields.time()?;
+    (JobState(job.state, job.dead_from), job.due) = fields.read()?;
     job.history = History {
         reserves: fields.short()?,
         timeouts: fields.short()?,
@@ -234,7 +230,7 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
         buries: fields.short()?,
         kicks: fields.short()?,
     };
-    job.fails = fields.u8()?;
+    job.fails = fields.read()?;
     read_options_and_body(kind, fields, tail, &mut job)?;
     let is_scheduled = job.options.is_some_and(|options| options.schedule.is_some());
     if is_scheduled != (job.state == State::Scheduled) {
@@ -254,86 +250,13 @@ fn read_options_and_body<'a>(kind: u8, fields: Fields<'a>, tail: usize, job: &mu
 }
 
 fn read_outcome(mut fields: Fields, tail: usize) -> Option<Record> {
-    let id = fields.u64()?;
-    let (done, fails) = match *fields.take(2)? {
-        [b'-', fails] if fields.0.is_empty() && tail == 0 => (None, fails),
-        [b'd', fails] => (Some(true), fails),
-        [b'f', fails] => (Some(false), fails),
+    let (id, letter, fails) = fields.read()?;
+    let done = match letter {
+        b'-' if fields.0.is_empty() && tail == 0 => None,
+        b'd' | b'f' => Some(letter == b'd'),
         _ => return None,
     };
     Some(Record::Outcome { id, done, fails, result: fields.0 })
-}
-
-/// What is left of a payload.
-pub(super) struct Fields<'a>(pub &'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    /// A state, and of a dead letter the tube that it comes from.
-    fn state(&mut self) -> Option<(State, Option<&'a [u8]>)> {
-        Some(match self.take(1)? {
-            b"r" => (State::Ready, None),
-            b"d" => (State::Delayed, None),
-            b"b" => (State::Buried, None),
-            b"x" => (State::Buried, Some(self.name()?)),
-            b"l" => (State::Reserved, None),
-            b"f" => (State::Finished, None),
-            b"h" => (State::Held, None),
-            b"s" => (State::Scheduled, None),
-            _ => return None,
-        })
-    }
-
-    /// A name behind its length.
-    fn name(&mut self) -> Option<&'a [u8]> {
-        let length = u16::from_le_bytes(self.take(2)?.try_into().ok()?);
-        self.take(length.into())
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take(1)?.first().copied()
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
-    }
-
-    /// A number of variable length.
-    pub fn variable(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for (place, &byte) in self.0.iter().enumerate().take(LONG) {
-            let bits = u64::from(byte & 0x7f);
-            number |= bits << (7 * place);
-            if byte < 0x80 {
-                self.0 = self.0.get(place + 1..).unwrap_or_default();
-                // Of the tenth byte, one bit is left.
-                return (place < LONG - 1 || bits < 2).then_some(number);
-            }
-        }
-        None
-    }
-
-    /// The same, of 32 bits.
-    pub fn short(&mut self) -> Option<u32> {
-        self.variable()?.try_into().ok()
-    }
-
-    fn time(&mut self) -> Option<Time> {
-        self.u64().map(Time::from_nanos)
-    }
-
-    fn span(&mut self) -> Option<Span> {
-        self.u64().map(Span::from_nanos)
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! The binlogs that beanstalkd left behind, read into jobs.
+//! Converts the binlogs of beanstalkd to jobs.
 //!
-//! Owns what the records of all files come to together. Must not touch files or a clock.
+//! Owns combining the records of all files. Must not touch files or a clock.
 //!
-//! Intact files are read completely, also where beanstalkd itself stops. A damaged one is read up to the damage; then
-//! the next one is read. Jobs whose deletes were in the rest come back: better twice than not at all. The
-//! [`Imported::problems`] say so.
+//! Intact files are read completely, even where beanstalkd itself stops. A damaged file is read up to the damage, then
+//! the next file is read. Jobs whose deletes were in the rest are restored: a duplicate is better than a loss.
+//! [`Imported::problems`] reports this.
 //!
 //! Promises: P37.
 
@@ -13,27 +13,26 @@ use std::collections::BTreeMap;
 use super::beanstalkd::{self, ForeignEntry, ForeignRecord, Full, BURIED, DELAYED, DELETED, LOSS};
 use crate::engine::{Body, JobId, Span, State, StoredJob, Time};
 
-/// The number of problems that are reported in full. Of others, only the number is reported.
+/// The number of problems reported in full; of the others, only the number is reported.
 const MAX_PROBLEMS: usize = 1000;
 
-/// beanstalkd gives no job less time to run, in nanoseconds.
+/// The minimum TTR in beanstalkd, in nanoseconds.
 const LEAST_TTR: i64 = 1_000_000_000;
 
-/// One job as beanstalkd wrote it down. What beanstalkd does not write is lost: everything that happened since the last
-/// put, bury, kick, delayed release or move to another file.
+/// A job as recorded by beanstalkd, which does not record everything: changes since the last put, bury, kick, delayed
+/// release or move to another file are lost.
 #[derive(Debug)]
 pub struct ImportedJob {
     tube: Box<[u8]>,
-    /// Without the CR LF behind it.
+    /// The body without the CR LF after it.
     body: Body,
-    /// All but its tube and body. It is ready if it was reserved, since it lost its holder. The place of a buried job
-    /// in the order of burying is as far as records tell: a copy of a buried job whose first file is gone counts as
-    /// buried when it was copied.
+    /// Everything else. A reserved job becomes ready, since its worker is gone. The rank of a buried job in the order
+    /// of burying is approximate: a copy of a buried job whose first file is gone counts as buried when it was copied.
     rest: StoredJob<'static>,
 }
 
 impl ImportedJob {
-    /// The whole job, as the engine takes it back.
+    /// Returns the whole job, as the engine restores it.
     pub fn stored(&self) -> StoredJob<'_> {
         StoredJob { tube: &self.tube, body: self.body.bytes(), ..self.rest }
     }
@@ -65,35 +64,34 @@ impl ImportedJob {
     }
 }
 
-/// What came of some files.
+/// The result of an import.
 #[derive(Debug, Default)]
 pub struct Imported {
     pub jobs: Vec<ImportedJob>,
-    /// The largest number that a job may have had, deleted and unread ones too; the next job must get a larger one.
+    /// The largest ID that a job may have had, including deleted and unread ones; the next job must get a larger one.
     pub last_id: u64,
-    /// So many of the jobs, the last ones, have a new number, since another job has theirs: beanstalkd does not always
-    /// read its own log to the end, and then gives numbers again.
+    /// The number of jobs, at the end of `jobs`, that have a new ID because another job has theirs: beanstalkd does not
+    /// always read its own binlog to the end, and then assigns IDs again.
     pub renumbered: usize,
-    /// One line each: name of the file, offset, what is wrong there.
+    /// One line each: file name, offset and reason.
     pub problems: Vec<String>,
-    /// Records that were left out, or parts of files that hide an unknown number of them.
+    /// Records that were skipped, or parts of files with an unknown number of them.
     pub skipped: u64,
 }
 
-/// What never changes in the life of a job: its number, the moment when it was put, and the size of its body. Numbers
-/// alone are not enough; see [`Imported::renumbered`].
+/// The properties of a job that never change: ID, time of the put, and size of the body. IDs are not unique; see
+/// [`Imported::renumbered`].
 type Identity = (u64, i64, i32);
 
 #[derive(Debug)]
 struct Kept {
     tube: Box<[u8]>,
     body: Body,
-    /// What was said of it last.
     job: ForeignRecord,
     order: u64,
 }
 
-/// Reads files one by one. Memory is bounded by the size of all files, whatever is in them.
+/// Reads files one by one. Uses at most as much memory as all files are large.
 #[derive(Debug, Default)]
 pub struct Importer {
     jobs: BTreeMap<Identity, Kept>,
@@ -108,7 +106,7 @@ impl Importer {
         Importer::default()
     }
 
-    /// Reads the next file, in the order of the numbers in their names; `name` is for the problems.
+    /// Reads the next file, in the order of the numbers in the names; `name` is for problems.
     pub fn file(&mut self, name: &str, bytes: &[u8]) {
         self.last_id = beanstalkd::read(bytes, self.last_id, |at, found| {
             if let Err(what) = found.and_then(|record| self.take(record)) {
@@ -117,20 +115,20 @@ impl Importer {
         });
     }
 
-    /// Notes that the files from `first` to right before `name` are not there. beanstalkd removes the oldest ones only.
+    /// Reports missing files from `first` to the one before `name`; beanstalkd removes only the oldest ones.
     pub fn gap(&mut self, name: &str, first: &str) {
         self.problem(format!("{name}: the files before it, from {first} on, are missing, {LOSS}"));
     }
 
-    /// The jobs that are left.
+    /// Returns the jobs that were not deleted.
     pub fn finish(mut self) -> Imported {
-        let untold = self.skipped - self.problems.len() as u64;
-        if untold > 0 {
-            self.problems.push(format!("and {untold} problems more"));
+        let omitted = self.skipped - self.problems.len() as u64;
+        if omitted > 0 {
+            self.problems.push(format!("and {omitted} problems more"));
         }
         let (mut jobs, mut again) = (Vec::new(), Vec::new());
         let mut all = self.jobs.into_values().map(ImportedJob::of).peekable();
-        // The job that was put last keeps the number: its clients may still know it.
+        // The job that was put last keeps the ID, which its clients may still know.
         while let Some(job) = all.next() {
             let is_last = all.peek().is_none_or(|next| next.rest.id != job.rest.id);
             if is_last { &mut jobs } else { &mut again }.push(job);
@@ -155,7 +153,7 @@ impl Importer {
         self.records += 1;
         let identity = (job.id, job.created, job.size);
         let Some(Full { tube, body }) = full else { return self.update(identity, job) };
-        // A job that is new, or its copy from an older file; a copy says nothing about when the job was buried.
+        // A new job, or a copy from an older file; a copy does not show when the job was buried.
         let old = self.jobs.remove(&identity);
         if job.state != DELETED {
             let buried = old.filter(|old| old.job.state == BURIED && job.state == BURIED);
@@ -165,7 +163,7 @@ impl Importer {
         Ok(())
     }
 
-    /// A short record. The full one of an unknown job was in a file that was removed, or is behind a delete.
+    /// Applies a short record. The full record of an unknown job was in a removed file, or before a delete.
     fn update(&mut self, identity: Identity, job: ForeignRecord) -> Result<(), String> {
         let same_number = (job.id, i64::MIN, i32::MIN)..=(job.id, i64::MAX, i32::MAX);
         if job.state == DELETED && self.jobs.remove(&identity).is_some() {

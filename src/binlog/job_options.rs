@@ -1,26 +1,27 @@
 //! The options of a job in a record, to and from bytes: pure.
 //!
-//! Owns their format, which beanpole-binlog(5) describes. Must not know other records, and never trusts what it reads.
+//! Owns their format, which beanpole-binlog(5) describes. Must not know other records, and never trusts its input.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::borrow::Cow;
 
+use super::fields::{Field, Fields, Rest};
 use crate::engine::{
-    CompletionPolicy, Recurrence, RunCount, Span, StoredKey, StoredOptions, StoredSchedule, StoredTie, StoredTies,
-    Time, MOST_TIES, OPTIONS_SIZE,
+    CompletionPolicy, Recurrence, RunCount, StoredKey, StoredOptions, StoredSchedule, StoredTie, StoredTies, MOST_TIES,
+    OPTIONS_SIZE,
 };
 
-/// Bytes of options without names.
+/// The size of options without names.
 const FIXED: usize = 48;
 
-/// Bytes of what only a job has that is dropped when it is done.
+/// The size of the fields that only jobs deleted on completion have.
 const OWN: usize = 16;
 
-// A number that no other job may have takes 16 bytes.
+// A key derived from the body takes 16 bytes.
 const _: () = assert!(FIXED + 16 <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine counts enough");
 
-/// Of a job with this number of failed tries.
+/// Appends the options of a job with this number of failures.
 pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     let outcome = match options.outcome {
         None => b'-',
@@ -50,81 +51,61 @@ pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
         Some(schedule) => push_schedule(schedule),
         None => Cow::from(options.reducer.unwrap_or_default()),
     };
-    let mut ties_at = 0;
-    out.extend_from_slice(&[completion, kind, outcome, options.max_attempts, options.max_fails, fails]);
-    for number in [options.ttl.nanos(), options.expires.nanos(), options.start.nanos(), options.order] {
-        out.extend_from_slice(&number.to_le_bytes());
-    }
-    out.extend_from_slice(&options.outcome.map_or(0, |(_, at)| at).to_le_bytes());
-    out.extend_from_slice(&(dedup_key.len() as u16).to_le_bytes());
-    out.extend_from_slice(&(reducer.len() as u16).to_le_bytes());
-    out.extend_from_slice(&(options.reason.len() as u16).to_le_bytes());
+    let mut ties = Vec::new();
     if options.completion == CompletionPolicy::Drop {
-        out.extend_from_slice(&options.keep.to_le_bytes());
-        out.extend_from_slice(&options.backoff.to_le_bytes());
-        out.extend_from_slice(&options.concurrency.1.to_le_bytes());
-        out.extend_from_slice(&(bound.len() as u16).to_le_bytes());
-        ties_at = out.len();
-        out.extend_from_slice(&[0; 2]);
+        options.ties.iter().for_each(|tie| push_tie(&tie, &mut ties));
     }
-    out.extend_from_slice(&dedup_key);
-    out.extend_from_slice(&reducer);
-    out.extend_from_slice(&bound);
-    out.extend_from_slice(options.reason);
+    (completion, kind, outcome, options.max_attempts, options.max_fails, fails).write(out);
+    (options.ttl, options.expires, options.start, options.order).write(out);
+    let [key_length, reducer_length, reason_length] =
+        [&*dedup_key, &*reducer, options.reason].map(|text| text.len() as u16);
+    (options.outcome.map_or(0, |(_, at)| at), key_length, reducer_length, reason_length).write(out);
     if options.completion == CompletionPolicy::Drop {
-        let start = out.len();
-        options.ties.iter().for_each(|tie| push_tie(&tie, out));
-        let length = (out.len() - start) as u16;
-        if let Some(place) = out.get_mut(ties_at..ties_at + 2) {
-            place.copy_from_slice(&length.to_le_bytes());
-        }
+        let lengths = (bound.len() as u16, ties.len() as u16);
+        (options.keep, options.backoff, options.concurrency.1, lengths).write(out);
+    }
+    for part in [&*dedup_key, &*reducer, &*bound, options.reason, &*ties] {
+        out.extend_from_slice(part);
     }
 }
 
-/// When a schedule is due, what it has counted, and when it recurs.
+/// Encodes a schedule: when it is due, its counts, and its recurrence.
 fn push_schedule(schedule: &StoredSchedule) -> Cow<'static, [u8]> {
     let StoredSchedule { when, due, count: RunCount { runs, skipped } } = *schedule;
-    [&due.nanos().to_le_bytes(), &runs.to_le_bytes()[..], &skipped.to_le_bytes(), when].concat().into()
+    let mut out = Vec::new();
+    (due, runs, skipped, Rest(when)).write(&mut out);
+    out.into()
 }
 
 fn read_schedule(bytes: &[u8]) -> Option<StoredSchedule<'_>> {
-    let (due, rest) = bytes.split_first_chunk()?;
-    let (runs, rest) = rest.split_first_chunk()?;
-    let (skipped, when) = rest.split_first_chunk()?;
-    let count = RunCount { runs: u32::from_le_bytes(*runs), skipped: u32::from_le_bytes(*skipped) };
+    let (due, runs, skipped, Rest(when)) = Fields(bytes).read()?;
     Recurrence::parse(when)?;
-    Some(StoredSchedule { when, due: Time::from_nanos(u64::from_le_bytes(*due)), count })
+    Some(StoredSchedule { when, due, count: RunCount { runs, skipped } })
 }
 
-/// A group: a letter, the number of members that must end if the job waits, and the name behind its length.
+/// Appends a group: a letter, the number of members that must end if the job waits, and the name after its length.
 fn push_tie(tie: &StoredTie, out: &mut Vec<u8>) {
     match tie.need {
-        None => out.push(b'm'),
-        Some(need) => {
-            out.push(b'a');
-            out.extend_from_slice(&need.to_le_bytes());
-        }
+        None => b'm'.write(out),
+        Some(need) => (b'a', need).write(out),
     }
-    out.push(tie.name.len() as u8);
-    out.extend_from_slice(&tie.name);
+    (tie.name.len() as u8, Rest(&tie.name)).write(out);
 }
 
-/// Reads a group from the beginning of these bytes.
+/// Decodes a group from the beginning of `bytes`. Returns the remaining bytes as well.
 fn read_tie(bytes: &[u8]) -> Option<(StoredTie<'_>, &[u8])> {
-    let (need, rest) = match bytes.split_first()? {
-        (b'm', rest) => (None, rest),
-        (b'a', rest) => {
-            let (need, rest) = rest.split_first_chunk()?;
-            (Some(u32::from_le_bytes(*need)), rest)
-        }
+    let mut fields = Fields(bytes);
+    let need = match fields.read()? {
+        b'm' => None,
+        b'a' => Some(fields.read()?),
         _ => return None,
     };
-    let (length, rest) = rest.split_first()?;
-    let (name, rest) = rest.split_at_checked((*length).into()).filter(|(name, _)| !name.is_empty())?;
-    Some((StoredTie { name: name.into(), need, left: need.unwrap_or(0) }, rest))
+    let length: u8 = fields.read()?;
+    let name = fields.take(length.into()).filter(|name| !name.is_empty())?;
+    Some((StoredTie { name: name.into(), need, left: need.unwrap_or(0) }, fields.0))
 }
 
-/// The groups in these bytes, which must be no more than a job may have.
+/// Decodes groups, at most as many as a job may have.
 fn read_ties(bytes: &[u8]) -> Option<StoredTies<'_>> {
     if bytes.is_empty() {
         return Some(StoredTies::None);
@@ -137,67 +118,66 @@ fn read_ties(bytes: &[u8]) -> Option<StoredTies<'_>> {
     (count <= MOST_TIES).then_some(StoredTies::Read(bytes, read_tie))
 }
 
-/// Reads options from the beginning of these bytes, the number of failed tries, and what is behind them: the body, of
-/// which the last `tail` bytes are not there. None if they are none.
+/// Decodes options from the beginning of `bytes`. Returns them with the number of failures and the remaining bytes: the
+/// body, of which the last `tail` bytes are missing.
 pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, u8, &[u8])> {
-    let (fixed, rest) = bytes.split_first_chunk::<FIXED>()?;
-    let number = |at: usize| fixed.get(at..at + 8)?.try_into().map(u64::from_le_bytes).ok();
-    let short = |at: usize| fixed.get(at..at + 2)?.try_into().map(u16::from_le_bytes).ok();
-    let at = u32::from_le_bytes(fixed.get(38..42)?.try_into().ok()?);
-    let own = if matches!(fixed[0], b'd' | b's') { OWN } else { 0 };
-    let (own_bytes, rest) = rest.split_at_checked(own)?;
-    let own = |at: usize| own_bytes.get(at..at + 4).and_then(|it| it.try_into().ok()).map_or(0, u32::from_le_bytes);
-    let (dedup_key, rest) = rest.split_at_checked(short(42)?.into())?;
-    let (reducer, rest) = rest.split_at_checked(short(44)?.into())?;
-    let bound = own_bytes.get(12..14).and_then(|it| it.try_into().ok()).map_or(0, u16::from_le_bytes);
-    let (bound, rest) = rest.split_at_checked(bound.into())?;
-    let (reason, rest) = rest.split_at_checked(short(46)?.into())?;
-    let ties = own_bytes.get(14..).and_then(|it| it.try_into().ok()).map_or(0, u16::from_le_bytes);
-    let (ties, body) = rest.split_at_checked(ties.into())?;
-    let (schedule, reducer) = match *fixed {
-        [b's', b'n', ..] => (Some(read_schedule(reducer)?), &[][..]),
-        [b's', ..] => return None,
+    let mut fields = Fields(bytes);
+    let (completion, kind, outcome, max_attempts, max_fails, fails) = fields.read()?;
+    let (ttl, expires, start, order) = fields.read()?;
+    let (at, key_length, reducer_length, reason_length): (u32, u16, u16, u16) = fields.read()?;
+    let own = if matches!(completion, b'd' | b's') { fields.read()? } else { Default::default() };
+    let (keep, backoff, limit, (bound_length, ties_length)): (u32, u32, u32, (u16, u16)) = own;
+    let dedup_key = fields.take(key_length.into())?;
+    let reducer = fields.take(reducer_length.into())?;
+    let bound = fields.take(bound_length.into())?;
+    let reason = fields.take(reason_length.into())?;
+    let ties = fields.take(ties_length.into())?;
+    let body = fields.0;
+    let (schedule, reducer) = match (completion, kind) {
+        (b's', b'n') => (Some(read_schedule(reducer)?), &[][..]),
+        (b's', _) => return None,
         _ => (None, reducer),
     };
     let options = StoredOptions {
         schedule,
-        completion: match fixed[0] {
+        completion: match completion {
             b't' => CompletionPolicy::Tell,
             b'k' => CompletionPolicy::Keep,
             b'd' | b's' => CompletionPolicy::Drop,
             _ => return None,
         },
-        dedup_key: match fixed[1] {
+        dedup_key: match kind {
             b'-' if dedup_key.is_empty() => StoredKey::None,
             b'b' if dedup_key.is_empty() => StoredKey::Body,
             b'n' => StoredKey::Name(dedup_key),
             b'i' => StoredKey::Id(dedup_key.try_into().ok()?),
             _ => return None,
         },
-        outcome: match fixed[2] {
+        outcome: match outcome {
             b'-' if at == 0 => None,
             letter @ (b'd' | b'f') if at as usize <= body.len() + tail => Some((letter == b'd', at)),
             _ => return None,
         },
-        max_attempts: fixed[3],
-        max_fails: fixed[4],
-        ttl: Span::from_nanos(number(6)?),
-        expires: Time::from_nanos(number(14)?),
-        start: Time::from_nanos(number(22)?),
-        order: number(30)?,
+        max_attempts,
+        max_fails,
+        ttl,
+        expires,
+        start,
+        order,
         reducer: (!reducer.is_empty()).then_some(reducer),
-        keep: own(0),
-        backoff: own(4),
-        concurrency: (if bound.is_empty() { StoredKey::None } else { StoredKey::Name(bound) }, own(8)),
+        keep,
+        backoff,
+        concurrency: (if bound.is_empty() { StoredKey::None } else { StoredKey::Name(bound) }, limit),
         reason,
         ties: read_ties(ties)?,
     };
-    Some((options, fixed[5], body))
+    Some((options, fails, body))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{Span, Time};
 
     fn samples() -> Vec<StoredOptions<'static>> {
         let plain = StoredOptions {

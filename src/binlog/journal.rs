@@ -1,12 +1,13 @@
-//! The log as the engine's side sees it: what is appended, in which segment it comes to stand, and what is still
-//! needed.
+//! The log as the engine sees it: the records that are appended, their division into segments, and which segments are
+//! still needed.
 //!
-//! Owns the order of records (the order of truth, kept under the engine's lock), and the division into segments;
-//! `compaction` keeps the disk's use within bounds, and `space` counts what is left. It writes nothing itself:
-//! [`Journal::take`] hands the bytes to the writer. Must not touch files or wait.
+//! Owns the order of records, which is kept under the engine's lock, and the segment of each. `compaction` bounds the
+//! disk usage, and `space` calculates the remaining space. [`Journal::take`] passes the bytes to the writer. Must not
+//! touch files or wait.
 //!
-//! Segments are dropped from the oldest end only. So a record that undoes another (a delete, say) always outlives it,
-//! and a job whose full record is in the oldest segment is written again, as it is now, before that segment goes.
+//! Segments are removed from the oldest end only. So a record that reverses another one, such as a delete, always
+//! outlives it; and a job whose full record is in the oldest segment is written again in its current state before that
+//! segment is removed.
 //!
 //! Promises: P4.
 
@@ -30,25 +31,25 @@ use crate::shared::log_figures::{Health, LogFigures};
 
 pub use standing::Live;
 
-/// So many ids more than were given are said to be given, ahead of use. A start after a crash begins behind them.
+/// IDs are reserved in the log this many ahead of use. After a crash, numbering continues after the reserved IDs.
 pub const IDS_AHEAD: u64 = 1 << 20;
 
-/// When fewer of them are left, commands that need one wait: more than a turn of every thread gives.
+/// If fewer reserved IDs are left, commands that need one wait. This is more than a turn of every thread assigns.
 const IDS_KEPT: u64 = 1 << 14;
 
-/// Bytes of log between two records of how far it is synced.
+/// Bytes of log between two records that state how far the log is synced.
 const SYNCED_EVERY: u64 = 4096;
 
-/// Bytes of records that compaction may write again in one turn of the engine: well under a millisecond.
+/// Bytes of records that compaction may rewrite per turn: well under a millisecond.
 const COMPACT_BYTES: u64 = 128 * 1024;
 
-/// While the disk fails, changes are kept in memory up to this size; then only deletes are.
+/// While the disk fails, changes are kept in memory up to this size; beyond it, only deletes.
 const BACKLOG: u64 = 16 << 20;
 
-/// Bytes that take long to write: half a millisecond, say, into the memory of the system.
+/// A write of more bytes takes long: about half a millisecond into the page cache.
 pub const LARGE: usize = 1 << 20;
 
-/// Bytes of the full record of the job in `slot`, at most.
+/// Returns the maximum size of the full record of the job in `slot`.
 fn size_of(slot: u32, engine: &Engine) -> u64 {
     full_size(engine.logged_size(slot))
 }
@@ -57,18 +58,18 @@ fn size_of(slot: u32, engine: &Engine) -> u64 {
 struct Segment {
     number: u64,
     key: RecordKey,
-    /// Bytes that its file was made for.
+    /// The size for which the file was created.
     size: u64,
     bytes: u64,
-    /// Bytes that what is live in it takes when it is written again.
+    /// The size of the live items when they are written again.
     live: u64,
-    /// What is live in it, by its kind.
+    /// The live items by kind.
     lists: [SegmentJobs; 6],
-    /// Must be emptied whatever the disk's use.
+    /// The segment must be emptied regardless of the disk usage.
     evacuating: bool,
-    /// Because it is damaged: it is set aside then.
+    /// The segment is damaged, and is set aside once it is empty.
     damaged: bool,
-    /// Because its file was removed.
+    /// The file of the segment was removed.
     missing: bool,
 }
 
@@ -81,13 +82,13 @@ impl Segment {
 
 #[derive(Debug, Default)]
 pub struct Journal {
-    /// The number of the log, which is in each of its segments.
+    /// The random number of the log, which each of its segments contains.
     log: u64,
-    /// The random number of this process, and that of the one that wrote the end of the log that was found; 0 if that
-    /// is unknown.
+    /// The random number of this process, and that of the process that wrote the end of the log found at startup; 0 if
+    /// the latter is unknown.
     epoch: u64,
     found_epoch: u64,
-    /// The place where the log first says that this process writes it.
+    /// The place from which on the log was written by this process.
     own_from: Option<Place>,
     segment_size: u64,
     /// The segment that the first bytes of the buffer belong to.
@@ -95,28 +96,28 @@ pub struct Journal {
     buffer: Bytes,
     cuts: Vec<Cut>,
     position: u64,
-    /// The oldest first; the last is being written to.
+    /// Oldest first; the last one is written to.
     segments: VecDeque<Segment>,
-    /// Segments that are ready on the disk and empty: their numbers and sizes.
+    /// The numbers and sizes of empty segments on disk.
     prepared: VecDeque<(u64, u64)>,
-    /// Bytes of these, and how many are larger than usual.
+    /// The total size of the prepared segments, and how many of them are larger than usual.
     ready: u64,
     large: usize,
-    /// Segments that are being evacuated.
+    /// The number of segments that are being emptied.
     evacuating: usize,
-    /// Bytes of records for which somebody waits.
+    /// Bytes of records that a command waits to write.
     requested: u64,
     next_number: u64,
-    /// Where each of what is live is written down, by its kind and number.
+    /// The segment of each live item, by kind and number.
     places: [LiveIndex; 6],
     jobs: u64,
-    /// Bytes that the ends of members of groups may take in addition to plain deletes.
+    /// Bytes that deletes of group members may take in addition to plain deletes.
     group_ends: u64,
     live: u64,
-    /// Bytes in segments that are no longer written to.
+    /// The total size of the segments that are no longer written to.
     old: u64,
     retired: VecDeque<Retired>,
-    /// Bytes of segments that are retired and not yet gone.
+    /// The total size of the retired segments that still exist.
     retiring: u64,
     health: Health,
     migrated: u64,
@@ -124,38 +125,38 @@ pub struct Journal {
     skipped: u64,
     lost: u64,
     required: Required,
-    /// How far the log is synced, as of the last time that bytes were taken.
+    /// How far the log was synced when bytes were last taken.
     synced: Synced,
-    /// The log is to say how far it is synced once that is up to this position.
+    /// When the log is synced up to this position, it records how far it is synced.
     mark_due: u64,
-    /// The last id that was given.
+    /// The last ID that was assigned.
     last_id: u64,
-    /// Up to where ids may be given: by the log, and by what of it is synced.
+    /// The last ID that the log reserves, and the last one that the synced part of the log reserves.
     ids: u64,
     ids_synced: u64,
-    /// Where the log says the former.
+    /// The position of the record that reserves `ids`.
     ids_at: u64,
-    /// After a failure without syncs: what was written again may be lost, until all of it is once more.
+    /// After a failure without syncs: rewritten records may be lost until everything is rewritten once more.
     in_doubt: bool,
-    /// Bytes up to here must be synced soon, whatever the mode.
+    /// The position up to which the log must be synced soon in any mode.
     demanded: u64,
 }
 
 impl Journal {
-    /// An empty log with segments of this size, whose first segment will have the number 1. `log` is its own number.
+    /// Creates an empty log with segments of this size, numbered from 1. `log` is its random number.
     pub fn new(segment_size: u64, log: u64) -> Journal {
         let segment_size = segment_size.max((HEADER + SYNCED + 2 * MARK) as u64 + 1);
         Journal { log, segment_size, next_number: 1, ..Journal::default() }
     }
 
-    /// Writes down a job that no segment knows yet.
+    /// Appends a job that is in no segment yet.
     pub fn adopt(&mut self, slot: u32, engine: &Engine) {
         self.jobs += 1;
         self.write_new(Live::Job, slot, None, engine);
     }
 
-    /// Writes down an outcome, by which the job that has a live record already has grown. Compaction rewrites the job
-    /// with its outcome before its segment goes, and segments go in order; so this record need not be kept.
+    /// Appends the outcome of a job whose full record exists, and which grows by the result. Compaction rewrites the
+    /// job with its outcome before its segment is removed, so this record need not be kept.
     fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
         self.make_room((OUTCOME + result) as u64);
         let job = engine.job_at(slot);
@@ -170,15 +171,15 @@ impl Journal {
         self.resize(slot, 0, result);
     }
 
-    /// The place of the segment with this number.
+    /// Returns the index of the segment with this number.
     fn place_from(&self, number: u32) -> usize {
         self.segments.partition_point(|segment| (segment.number as u32) < number)
     }
 
-    /// Appends the records of what the engine changed. Returns the position after them.
+    /// Appends the records of the engine's changes. Returns the position after them.
     pub fn append(&mut self, engine: &mut Engine) -> u64 {
         while let Some(change) = engine.take_change() {
-            // What brings something new, which the client may have nowhere else.
+            // New jobs and results, which the client may not have anywhere else.
             let put = match change {
                 Change::Put(_)
                 | Change::Replace { .. }
@@ -209,7 +210,7 @@ impl Journal {
         self.position
     }
 
-    /// Says ahead of use which ids will be given.
+    /// Reserves IDs ahead of use.
     fn append_ids(&mut self) {
         self.ids = self.last_id + IDS_AHEAD;
         self.make_room(MARK as u64);
@@ -222,7 +223,7 @@ impl Journal {
         self.demanded = self.position;
     }
 
-    /// The epoch in which the log before this place ends, as a reader finds it.
+    /// The epoch of the process that wrote the log right before `place`, as a reader finds it.
     fn epoch_before(&self, place: Place) -> u64 {
         if self.own_from.is_some_and(|from| from < place) {
             self.epoch
@@ -231,15 +232,14 @@ impl Journal {
         }
     }
 
-    /// The oldest segment that is not known to be needed no longer: the log says so of those before it, and that is
-    /// synced.
+    /// The oldest segment that may be needed: the synced part of the log states that those before it are not.
     fn oldest_needed(&self) -> u64 {
         let first = self.segments.front().map_or(0, |segment| segment.number);
         let unsaid = self.retired.iter().filter(|retired| retired.after > self.synced.position);
         unsaid.map(|retired| retired.number).fold(first, u64::min)
     }
 
-    /// Up to where the log must be safe before replies may be given.
+    /// The positions up to which the log must be durable before replies are sent.
     pub fn required(&self) -> Required {
         self.required
     }
@@ -310,7 +310,7 @@ impl Journal {
         }
     }
 
-    /// A schedule has put a copy of itself.
+    /// Appends a copy that a schedule has put, and the change of the schedule.
     fn record_run(&mut self, slot: u32, schedule: u32, engine: &Engine) {
         let size = size_of(slot, engine);
         self.make_room(size - (SNAPSHOT - PUT) as u64 + RUN_SIZE as u64);
@@ -320,13 +320,13 @@ impl Journal {
         self.found(Live::Job, slot, size);
     }
 
-    /// Counters are given up first when space is short.
+    /// Returns `true` if records of counters are omitted because space is short.
     fn must_save(&self) -> bool {
         self.health != Health::Ok && self.room() < CHANGE as u64 * 2
     }
 
-    /// Continues in the next segment if this one has no space for this many bytes and there is a next one. Space for
-    /// its last record is always left.
+    /// Continues in the next segment if the current one has no space for `bytes` and a next one is prepared. Space for
+    /// the last record of a segment is always left.
     fn make_room(&mut self, bytes: u64) {
         loop {
             let current = self.segments.back().expect("a segment");
@@ -345,7 +345,7 @@ impl Journal {
         }
     }
 
-    /// Continues in a new segment. `before`: where the log ends before it.
+    /// Continues in a new segment. `before`: the end of the log before it.
     pub fn begin(&mut self, number: u64, size: u64, before: Place) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, size, HEADER as u64));
@@ -366,12 +366,12 @@ impl Journal {
         self.mark_due = self.synced.position + SYNCED_EVERY;
     }
 
-    /// Says that the server is stopped in order, and nothing else will be appended.
+    /// Appends the record of a clean shutdown, after which nothing may be appended.
     pub fn append_closed(&mut self, now: Time) {
         let current = self.segments.back().expect("a segment");
         let time = (current.bytes + CLOSED as u64 <= current.size).then_some(now);
         self.push(&Record::Closed { last_id: self.last_id, time });
-        // It also says how far the log is synced, and must stay the last record.
+        // The record also states how far the log is synced, and must stay the last one.
         self.mark_due = u64::MAX;
     }
 
@@ -397,13 +397,13 @@ impl Journal {
         self.written += 1;
     }
 
-    /// The bytes that were appended since the last time. `synced`: how far the log is synced now, which it says itself
-    /// now and then, so that a start can tell damage from what a power cut leaves.
+    /// Takes the bytes appended since the last call. `synced`: how far the log is synced now, which is recorded at
+    /// intervals, so that damage can be distinguished from the effects of a power failure at the next start.
     pub fn take(&mut self, mut spare: Vec<u8>, synced: Synced) -> Batch {
         debug_assert!(spare.is_empty());
         self.is_synced(synced);
         self.append_synced();
-        spare.reserve(self.buffer.place().min(1 << 16)); // as much will come again
+        spare.reserve(self.buffer.place().min(1 << 16)); // The next batch will be about as large.
         let bytes = std::mem::replace(&mut self.buffer, Bytes::with(spare));
         let current = self.segments.back().map_or(0, |segment| segment.number);
         let segment = std::mem::replace(&mut self.first_segment, current);
@@ -417,7 +417,7 @@ impl Journal {
         }
     }
 
-    /// The log is synced so far.
+    /// Updates how far the log is synced.
     pub fn is_synced(&mut self, synced: Synced) {
         self.synced = synced;
         if synced.position >= self.ids_at {
@@ -425,7 +425,7 @@ impl Journal {
         }
     }
 
-    /// Says so in the log, if that is due.
+    /// Appends a record of how far the log is synced, if it is due.
     fn append_synced(&mut self) {
         let synced = self.synced;
         let current = self.segments.back().expect("a segment");
@@ -436,16 +436,12 @@ impl Journal {
         }
     }
 
-    /// Returns `true` if there are enough of them that a write takes long on any disk.
+    /// Returns `true` if so much is appended that writing it takes long on any disk.
     pub fn is_large(&self) -> bool {
         self.buffer.len() > LARGE
     }
 
-    pub fn is_pending(&self) -> bool {
-        !self.buffer.is_empty()
-    }
-
-    /// The position behind all that was appended.
+    /// The position after everything that was appended.
     pub fn position(&self) -> u64 {
         self.position
     }
@@ -455,7 +451,7 @@ impl Journal {
         self.requested = bytes;
     }
 
-    /// The size of the next segment to be made ready.
+    /// The size of the next segment to be prepared.
     pub fn wanted_size(&self) -> u64 {
         let needed = self.requested + (HEADER + MARK) as u64 + 2 * (CHANGE + PUT + DELETE) as u64;
         let large = needed > self.segment_size && self.prepared.iter().all(|&(_, size)| size < needed);
@@ -466,13 +462,13 @@ impl Journal {
         }
     }
 
-    /// A number for a new segment; never given again.
+    /// Returns a number for a new segment, which is never used again.
     pub fn claim_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
     }
 
-    /// A segment was made ready.
+    /// Adds an empty segment that exists on disk.
     pub fn prepared(&mut self, number: u64, size: u64) {
         debug_assert!(self.prepared.back().is_none_or(|last| last.0 < number), "segments are begun in order");
         self.ready += size;
@@ -484,7 +480,7 @@ impl Journal {
         self.health
     }
 
-    /// Changes it to `to` if it is `from`. Returns `true` if it was.
+    /// Changes the health from `from` to `to`. Returns `false` if it was not `from`.
     pub fn change_health(&mut self, from: Health, to: Health) -> bool {
         let changes = self.health == from;
         if changes {
@@ -493,12 +489,11 @@ impl Journal {
         changes
     }
 
-    /// How it is from now on.
     pub fn set_health(&mut self, health: Health) {
         self.health = health;
     }
 
-    /// Bytes that the log takes on the disk.
+    /// The size of the log on disk in bytes.
     pub fn disk(&self) -> u64 {
         let current = self.segments.back().map_or(0, |segment| segment.size.max(segment.bytes));
         self.old + self.retiring + current + self.ready

@@ -1,13 +1,13 @@
-//! Which segment holds the full record of which job.
+//! The segment of each live item.
 //!
-//! Owns, for each job in the queue, the segment that its last full record is in. A segment whose list of jobs is empty
-//! holds nothing that is needed. Jobs are known by their slots in the engine, so that this costs twelve bytes a job and
-//! nothing is searched. Must not know records or files.
+//! Owns, for each item of one kind, the segment of its last full record. A segment without such items is not needed.
+//! Items are identified by small numbers, such as a job's slot in the engine, so that this takes twelve bytes per item
+//! and no search. Must not know records or files.
 
 use crate::engine::{Linked, Links, List};
 
-/// Entries in a chunk; tables grow by chunks, so that growing never stalls. A chunk of this size goes back to the
-/// system by itself when it is freed.
+/// Entries per chunk. Tables grow by chunks, so that growing never stalls. The allocator returns a chunk of this size
+/// to the system when it is freed.
 const CHUNK: usize = 16_384;
 
 #[derive(Clone, Copy, Debug)]
@@ -16,29 +16,29 @@ struct Entry {
     segment: u32,
 }
 
-/// The segment of each slot.
+/// The segments of all items of one kind.
 #[derive(Debug, Default)]
 pub struct LiveIndex {
     chunks: Vec<Chunk>,
 }
 
-/// The first chunk keeps its memory, the others have none while they hold none.
+/// The first chunk keeps its memory; the others free it when they are empty.
 #[derive(Debug, Default)]
 struct Chunk {
     entries: Vec<Entry>,
     live: usize,
 }
 
-/// The jobs whose last full record is in one segment, in the order of these records.
+/// The items whose last full record is in one segment, in the order of these records.
 pub type SegmentJobs = List;
 
 impl LiveIndex {
-    /// The segment that the job in `slot` is live in; it must have one.
+    /// Returns the segment of the item in `slot`, which must have one.
     pub fn of(&self, slot: u32) -> u32 {
         self.entry(slot).segment
     }
 
-    /// The job in `slot`, which is in no segment, was written into this one.
+    /// Records that the item in `slot`, which is in no segment, was written to this one.
     pub fn move_in(&mut self, slot: u32, segment: u32, list: &mut SegmentJobs) {
         let number = slot as usize / CHUNK;
         while self.chunks.len() <= number {
@@ -57,7 +57,7 @@ impl LiveIndex {
         list.push_back(slot, self);
     }
 
-    /// The job in `slot` leaves its segment.
+    /// Removes the item in `slot` from its segment.
     pub fn move_out(&mut self, slot: u32, list: &mut SegmentJobs) {
         list.remove(slot, self);
         let number = slot as usize / CHUNK;

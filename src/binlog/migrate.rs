@@ -1,8 +1,8 @@
-//! Taking over a folder from beanstalkd.
+//! Takes over a directory from beanstalkd.
 //!
-//! Owns the steps by which its log becomes ours, so that an interruption at any of them loses nothing and doubles
-//! nothing: a first mark says that an import has begun, a second that all its jobs are safe in our segments; only then
-//! do the originals move to a subfolder, and the marks go. Must not read the foreign formats itself.
+//! Owns the steps of the import, so that an interruption neither loses nor duplicates jobs: a first mark states that an
+//! import has begun, a second one that all of its jobs are durable in our segments; then the original files are moved
+//! to a subdirectory, and the marks are removed. Must not read the foreign format itself.
 
 use std::io;
 
@@ -11,26 +11,26 @@ use super::journal::Journal;
 use super::replay::fill;
 use super::segment::{segment_name, segment_number};
 use super::storage::{Storage, StoredFile};
-use super::types::OpenError;
+use super::types::{in_file, OpenError};
 use super::writer::Writer;
 use crate::engine::Engine;
 
-/// An import has begun; whatever our segments say comes from it and counts for nothing.
+/// An import has begun; our segments contain only its jobs and are not valid.
 const BEGUN: &str = "import.begun";
 
-/// An import is complete: the originals count for nothing.
+/// An import is complete; the original files are not needed.
 const DONE: &str = "import.done";
 
-/// Where the originals are kept.
+/// The subdirectory for the original files.
 const KEPT: &str = "beanstalkd";
 
-/// The number of a file of beanstalkd's log.
+/// Returns the number of a file of beanstalkd's binlog.
 fn foreign_number(name: &str) -> Option<u64> {
     let number: u64 = name.strip_prefix("binlog.")?.parse().ok()?;
     (format!("binlog.{number}") == name).then_some(number)
 }
 
-/// The jobs of a foreign log in this folder, if there is one that was not imported yet.
+/// Reads the jobs of a foreign log in this directory, unless there is none or it was imported before.
 pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     let names = storage.list().map_err(OpenError::Folder)?;
     let mut foreign: Vec<u64> = names.iter().filter_map(|name| foreign_number(name)).collect();
@@ -43,20 +43,20 @@ pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     let ours = names.iter().filter_map(|name| segment_number(name));
     if has(BEGUN) {
         for number in ours {
-            step(&segment_name(number), storage.remove(&segment_name(number)))?;
+            in_file(&segment_name(number), storage.remove(&segment_name(number)))?;
         }
-        step(BEGUN, storage.remove(BEGUN))?;
+        in_file(BEGUN, storage.remove(BEGUN))?;
     } else if foreign.is_empty() {
         return Ok(None);
     } else if ours.count() > 0 {
         let text = "there are both segments of ours and files of beanstalkd; move away what is not to be used";
-        let error = std::io::Error::new(std::io::ErrorKind::AlreadyExists, text);
+        let error = io::Error::new(io::ErrorKind::AlreadyExists, text);
         return Err(OpenError::File(format!("binlog.{}", foreign[0]), error));
     }
     if foreign.is_empty() {
         return Ok(None);
     }
-    step(BEGUN, storage.create(BEGUN, 0).map(drop))?;
+    in_file(BEGUN, storage.create(BEGUN, 0).map(drop))?;
     let mut importer = Importer::new();
     let (mut next, mut bytes) = (foreign[0], Vec::new());
     for number in foreign {
@@ -65,7 +65,7 @@ pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
             importer.gap(&name, &format!("binlog.{next}"));
         }
         next = number.saturating_add(1);
-        read_whole(storage, &name, &mut bytes).map_err(|error| OpenError::File(name.clone(), error))?;
+        in_file(&name, read_whole(storage, &name, &mut bytes))?;
         importer.file(&name, &bytes);
     }
     let imported = importer.finish();
@@ -78,56 +78,52 @@ pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     Ok(Some(imported))
 }
 
-/// Writes the imported jobs, which the engine has in these slots, into our segments, and lays the originals aside.
+/// Writes the imported jobs in these slots of the engine to our segments, and moves the original files away.
 pub fn carry_out(slots: &[u32], engine: &Engine, journal: &mut Journal, writer: &mut Writer) -> Result<(), OpenError> {
     let storage = writer.storage();
     for &slot in slots {
         while journal.wanted() {
             let number = journal.claim_number();
             let name = segment_name(number);
-            let file = step(&name, storage.create(&name, journal.stats().segment_size))?;
+            let file = in_file(&name, storage.create(&name, journal.stats().segment_size))?;
             writer.add_prepared(number, file);
             journal.prepared(number, journal.stats().segment_size);
         }
         journal.adopt(slot, engine);
         if journal.is_large() {
-            step("the log", flush(journal, writer))?;
+            in_file("the log", flush(journal, writer))?;
         }
     }
-    step("the log", flush(journal, writer))?;
-    step(DONE, storage.create(DONE, 0).map(drop))?;
+    in_file("the log", flush(journal, writer))?;
+    in_file(DONE, storage.create(DONE, 0).map(drop))?;
     let names = storage.list().map_err(OpenError::Folder)?;
     let foreign: Vec<u64> = names.iter().filter_map(|name| foreign_number(name)).collect();
     finish(&*storage, &foreign)
 }
 
-/// Lays the originals aside. The first mark goes before the second, so that the segments count at any moment.
+/// Moves the original files away. The first mark is removed before the second, so that our segments are always valid.
 fn finish(storage: &dyn Storage, foreign: &[u64]) -> Result<(), OpenError> {
     for number in foreign {
         let name = format!("binlog.{number}");
-        step(&name, storage.rename(&name, &format!("{KEPT}/{name}")))?;
+        in_file(&name, storage.rename(&name, &format!("{KEPT}/{name}")))?;
     }
     let names = storage.list().map_err(OpenError::Folder)?;
     for mark in [BEGUN, DONE] {
         if names.iter().any(|name| name == mark) {
-            step(mark, storage.remove(mark))?;
+            in_file(mark, storage.remove(mark))?;
         }
     }
     Ok(())
 }
 
-fn read_whole(storage: &dyn Storage, name: &str, bytes: &mut Vec<u8>) -> std::io::Result<()> {
+fn read_whole(storage: &dyn Storage, name: &str, bytes: &mut Vec<u8>) -> io::Result<()> {
     bytes.resize(storage.length(name)? as usize, 0);
     let filled = fill(&StoredFile(storage, name), 0, bytes)?;
     bytes.truncate(filled);
     Ok(())
 }
 
-fn step<T>(name: &str, result: std::io::Result<T>) -> Result<T, OpenError> {
-    result.map_err(|error| OpenError::File(name.to_owned(), error))
-}
-
-/// Writes and syncs all that was appended.
+/// Writes and syncs everything that was appended.
 pub(super) fn flush(journal: &mut Journal, writer: &mut Writer) -> io::Result<()> {
     writer.write(journal.take(Vec::new(), writer.synced_to()))?;
     let task = writer.whole_task();

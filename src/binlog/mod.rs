@@ -1,18 +1,19 @@
-//! The write-ahead log: what makes acknowledged jobs outlive the process.
+//! The write-ahead log, which makes acknowledged jobs outlive the process.
 //!
-//! Owns everything on the disk. Four words suffice to use it: [`Journal::append`] takes the engine's changes, under the
-//! engine's lock, and returns their position; [`Wal::reserve`] makes space for them beforehand; [`Wal::durable`]
-//! returns the position up to which replies may be sent, and [`Wal::sync`] advances it. [`open`] reads a log back at
-//! the start, and [`inspect`] without a server.
+//! Owns everything on disk. [`Journal::append`] records the engine's changes, under the engine's lock, and returns
+//! their position; [`Wal::reserve`] creates space for them beforehand; [`Wal::durable`] returns the position up to
+//! which replies may be sent, and [`Wal::sync`] advances it. [`open`] reads a log at startup, and [`inspect`] without
+//! a server.
 //!
-//! Inside, `record` and `segment` are the format, `replay` finds records in bytes, `survey` orders segments and
-//! `reading` takes them into the engine; `writer` brings bytes into files; [`Storage`] alone touches these. Must not
-//! know protocols, connections or threads.
+//! `record` and `segment` define the format, `replay` finds records in bytes, `survey` orders segments, and `reading`
+//! restores them into the engine; `writer` writes bytes to files, which only [`Storage`] accesses. Must not know
+//! protocols, connections or threads.
 
 mod backup;
 mod beanstalkd;
 mod bytes;
 mod decode;
+mod fields;
 mod import;
 mod job_options;
 mod journal;

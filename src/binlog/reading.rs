@@ -1,12 +1,12 @@
-//! From segments to a queue: reads the log, and says where it ends and what of it is damaged. Changes nothing on the
+//! Restores a queue from segments, and determines where the log ends and what of it is damaged. Changes nothing on
 //! disk.
 //!
-//! Owns the rule that distinguishes damage from what a power cut leaves. Records say how far the log was synced. A gap
-//! before that place is damage: it is reported, and what is behind it is kept. A gap behind it is the end of the log:
-//! nothing there was promised, and only a prefix of what happened may come back.
+//! Owns the rule that distinguishes damage from the effects of a power failure. Records state how far the log was
+//! synced. A gap before that place is damage: it is reported, and later records are kept. A gap after it is the end of
+//! the log: no reply depended on later records, and only a prefix of the history may be restored.
 //!
-//! What the log says it no longer needs is not applied, no matter who put it there; and a segment that continues
-//! another log than the one before it is refused.
+//! Segments that the log no longer needs are not applied, even if someone restored their files; and a segment that does
+//! not continue the one before it is refused.
 //!
 //! Promises: P13.
 
@@ -25,13 +25,13 @@ use super::survey::{is_bad_disk, SegmentLink, Survey};
 use super::types::{OpenError, RecoveryProgress, RecoveryReport};
 use crate::engine::{Body, Engine, GroupCount, JobId, MovedJob, OpenOperation, StoredJob, Time, MOST_OPEN};
 
-/// Ids are smaller: it takes thousands of years to get there.
+/// IDs are smaller: reaching this one takes thousands of years.
 const MOST_IDS: u64 = 1 << 63;
 
 pub struct Reading<'a> {
     storage: &'a dyn Storage,
     engine: &'a mut Engine,
-    /// What the log still needs.
+    /// The live items that were found.
     pub journal: Journal,
     pub report: RecoveryReport,
     log: u64,
@@ -44,24 +44,24 @@ pub struct Reading<'a> {
     pub latest: Time,
     /// The oldest segment that is needed.
     oldest: u64,
-    /// What the last record was, if it was about the log itself.
+    /// The last record, if it was about the log itself.
     last: Option<Last>,
-    /// What the records say about the log itself, once somebody has looked for it.
+    /// What the records state about the log itself, once it was determined.
     claims: Option<Claims>,
-    /// The number of the process that wrote the end of what was read, if that is certain.
+    /// The random number of the process that wrote the end of what was read, if it is certain.
     epoch: Option<u64>,
-    /// The segment read next names one that is missing; it is evacuated, so that this is reported once.
+    /// The segment before the next one is missing. The next one is emptied, so that this is reported once.
     after_missing: bool,
-    /// How many of the chain are read.
+    /// The number of segments of the chain that were read.
     read: usize,
     /// Segments that the log no longer needs.
     pub stale: Vec<u64>,
     pub end: Place,
-    /// The segment in which the log must continue, if the log names it.
+    /// The segment in which the log must continue, if the log names one.
     pub next: Option<u64>,
 }
 
-/// What records anywhere in a log say about it as a whole.
+/// What records anywhere in the log state about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Claims {
     /// The last place before which everything is synced.
@@ -77,7 +77,7 @@ enum Last {
 }
 
 impl<'a> Reading<'a> {
-    /// Of the log that was surveyed, into an empty engine.
+    /// Reads the surveyed log into an empty engine.
     pub fn new(storage: &'a dyn Storage, engine: &'a mut Engine, journal: Journal, survey: &Survey) -> Reading<'a> {
         Reading {
             storage,
@@ -92,7 +92,7 @@ impl<'a> Reading<'a> {
             latest: Time::default(),
             oldest: 0,
             last: None,
-            // Without any header, nothing can be read, and nobody knows how much there was.
+            // Without any header, nothing can be read, and it is unknown how much there was.
             claims: survey.log.is_none().then_some(Claims { synced: Place { segment: u64::MAX, at: 0 }, oldest: 0 }),
             epoch: None,
             after_missing: false,
@@ -103,7 +103,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reads all segments, the oldest first.
+    /// Reads all segments, oldest first.
     pub fn read_all(&mut self, watch: &mut dyn FnMut(RecoveryProgress)) -> Result<(), OpenError> {
         self.drop_stale();
         self.report.progress.segments = self.chain.len();
@@ -118,7 +118,7 @@ impl<'a> Reading<'a> {
                     true
                 }
             };
-            // What is damaged stays as it was found.
+            // A damaged segment is kept as it was found.
             if let Some(length) = link.length.filter(|_| self.journal.is_damaged(link.number)) {
                 self.journal.found_length(length);
             }
@@ -130,14 +130,14 @@ impl<'a> Reading<'a> {
             self.report.progress.bytes += link.length.unwrap_or(0);
             watch(self.report.progress);
         }
-        self.look_at_the_ends();
+        self.check_ends();
         Ok(())
     }
 
-    /// Takes segments out of the chain that the log no longer needs: they may lack records that segments which are gone
-    /// have undone.
+    /// Removes segments from the chain that the log no longer needs: later segments that reversed some of their records
+    /// may be gone.
     fn drop_stale(&mut self) {
-        // A single segment is needed, whatever it says.
+        // A single segment is needed, whatever its records state.
         if self.chain.len() < 2 {
             return;
         }
@@ -150,8 +150,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The last segment and those behind the end of the log must be there, and the oldest that is needed.
-    fn look_at_the_ends(&mut self) {
+    /// Reports the oldest needed segment and the next one if they are missing.
+    fn check_ends(&mut self) {
         // The segment before the first one, if a record says that it is needed.
         if let Some(first) = self.chain.first().and_then(|link| link.header) {
             let before = first.before.segment;
@@ -160,7 +160,7 @@ impl<'a> Reading<'a> {
                 self.damage(format!("{}: it is missing", segment_name(before)), false);
             }
         }
-        // The log was about to continue in it, or did so and nothing of that is left.
+        // The log was about to continue there, or nothing of its continuation is left.
         if let Some(Last::Next(next)) = self.last {
             self.next = Some(next);
             let name = segment_name(next);
@@ -170,33 +170,33 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The segments behind the end of the log: nothing of them counts.
+    /// Returns the segments after the end of the log, which are not restored.
     pub fn behind(&self) -> impl Iterator<Item = u64> + '_ {
         self.chain[self.read..].iter().filter(|link| link.length.is_some()).map(|link| link.number)
     }
 
-    /// The segments that were read, and how long they are.
+    /// Returns the segments that were read, with the lengths of their files.
     pub fn lengths(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.chain[..self.read].iter().filter_map(|link| Some((link.number, link.length?)))
     }
 
-    /// Whether the server that wrote it was stopped in order.
+    /// Returns `true` if the log was closed by a clean shutdown.
     pub fn is_closed(&self) -> bool {
         matches!(self.last, Some(Last::Closed(_)))
     }
 
-    /// The number of the process that wrote the end of the log; 0 if that is unknown.
+    /// The random number of the process that wrote the end of the log; 0 if it is unknown.
     pub fn epoch(&self) -> u64 {
         self.epoch.unwrap_or_default()
     }
 
-    /// The last id that may have been given, after all was read.
+    /// The last ID that may have been assigned; call after everything was read.
     pub fn last_id(&self) -> u64 {
         let given = match self.last {
             Some(Last::Closed(last)) => last.max(self.last_id),
             _ => self.ids.max(self.last_id),
         };
-        // What is missing may have contained a larger one.
+        // Missing records may have contained a larger ID.
         if self.report.problems.is_empty() || self.report.imported.is_some() {
             given
         } else {
@@ -204,7 +204,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reads one segment; false if the log ends in it, or before it.
+    /// Reads one segment. Returns `false` if the log ends in it or before it.
     fn segment(&mut self, place: usize, link: SegmentLink, length: u64) -> Result<bool, OpenError> {
         let (number, name) = (link.number, segment_name(link.number));
         let is_damage = !(link.header.is_some() && link.whole) && self.is_damage(Place { segment: number, at: 0 });
@@ -229,7 +229,7 @@ impl<'a> Reading<'a> {
                 if is_damage {
                     self.report_damage(format!("{name}: one copy of the header is damaged; nothing is lost"), true);
                 } else if !link.whole {
-                    // A power cut may leave this. A new segment has both copies.
+                    // A power failure may leave this. A new segment has both copies.
                     self.journal.evacuate_newest();
                 }
             }
@@ -253,7 +253,7 @@ impl<'a> Reading<'a> {
         self.tail(place, link, end)
     }
 
-    /// What follows the last record that was found. False if the log ends here.
+    /// Evaluates what follows the last record. Returns `false` if the log ends there.
     fn tail(&mut self, place: usize, link: SegmentLink, end: End) -> Result<bool, OpenError> {
         let name = segment_name(link.number);
         let is_last = place + 1 == self.chain.len();
@@ -271,7 +271,7 @@ impl<'a> Reading<'a> {
         Ok(false)
     }
 
-    /// Visits all records of a segment; false if the log ends in it.
+    /// Applies all records of a segment. Returns `false` if the log ends in it.
     fn records(&mut self, link: SegmentLink, length: u64) -> io::Result<(End, bool)> {
         let name = segment_name(link.number);
         let mut window = std::mem::take(&mut self.window);
@@ -294,7 +294,7 @@ impl<'a> Reading<'a> {
         Ok((end?, goes_on))
     }
 
-    /// Whether what cannot be read at a place was synced.
+    /// Returns `true` if the unreadable bytes at `at` were synced.
     fn is_damage(&mut self, at: Place) -> bool {
         self.claims().synced > at
     }
@@ -306,10 +306,10 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Finds out how far the log says that it is synced, and which segments it no longer needs. Applies nothing.
+    /// Determines how far the log is synced and which segments it no longer needs, without applying records.
     ///
-    /// Headers say so of all before them; only what is behind the place up to which headers say that the log is synced
-    /// can say more. That a segment is not needed counts if everything before that record counts.
+    /// Headers state this about all records before them, so only records after the place up to which headers state that
+    /// the log is synced can state more. A record that segments are not needed counts if everything before it counts.
     fn find_claims(&self) -> Claims {
         let headers = || self.chain.iter().filter_map(|link| link.header);
         let mut synced = headers().map(|header| header.synced).max().unwrap_or_default();
@@ -338,7 +338,7 @@ impl<'a> Reading<'a> {
                 }
                 true
             });
-            // An unreadable segment is no evidence either way.
+            // An unreadable segment is no evidence.
             let Ok(end) = end else { continue };
             if link.limit.map_or(end.used > end.at, |limit| end.at < limit) {
                 holes.push(place(end.at));
@@ -350,20 +350,20 @@ impl<'a> Reading<'a> {
         Claims { synced, oldest }
     }
 
-    /// Something is wrong, and counts.
+    /// Reports and counts a problem.
     pub fn found_problem(&mut self, problem: String) {
         self.report.problems.push(problem);
         self.journal.found_skipped(1);
     }
 
-    /// Something is lost. `in_segment`: the segment read last is damaged.
+    /// Reports a loss. `in_segment`: the segment read last is damaged.
     fn damage(&mut self, problem: String, in_segment: bool) {
         // The record of a start may be lost.
         self.epoch = None;
         self.report_damage(problem, in_segment);
     }
 
-    /// `in_segment`: the segment read last is damaged, and is set aside when nothing needs it any more.
+    /// Reports damage. `in_segment`: the segment read last is damaged, and is set aside when nothing needs it.
     fn report_damage(&mut self, problem: String, in_segment: bool) {
         self.found_problem(problem);
         if in_segment {
@@ -374,7 +374,7 @@ impl<'a> Reading<'a> {
     fn apply(&mut self, record: Record, body: Option<Body>) {
         self.last = None;
         if let Some(id) = job_of(&record) {
-            // No server gets there.
+            // IDs do not reach this limit.
             if id >= MOST_IDS {
                 return;
             }
@@ -440,10 +440,10 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// A record about the log itself.
+    /// Applies a record about the log itself.
     fn apply_to_log(&mut self, record: &Record) {
         match *record {
-            // It may have been written again into a later segment.
+            // The record may have been rewritten into a later segment.
             Record::Next(next) if next <= self.journal.stats().current || next >= self.most_next() => {}
             Record::Next(next) => self.last = Some(Last::Next(next)),
             Record::Closed { last_id, time } => {
@@ -495,12 +495,12 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// No later segment has this number.
+    /// The limit of the numbers of later segments.
     fn most_next(&self) -> u64 {
         NUMBERS.min(self.journal.stats().current + NEAR)
     }
 
-    /// The job in this slot has another size than this one.
+    /// Updates the size of a job that a record has changed from `before`.
     fn resized(&mut self, changed: Option<(u32, usize)>) {
         if let Some((slot, before)) = changed {
             let after = self.engine.logged_size(slot);
@@ -527,7 +527,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// The id of the job that a record is about, if it is.
+/// Returns the ID of the job that a record is about, if there is one.
 fn job_of(record: &Record) -> Option<u64> {
     match *record {
         Record::Put(job) | Record::Snapshot(job) | Record::Run(.., job) => Some(job.id.0),

@@ -1,151 +1,150 @@
-//! The records of the log, to and from bytes: pure.
+//! The records of the log, to bytes: pure. `decode` reads them.
 //!
-//! Owns the format of each record; beanpole-binlog(5) describes it for other programs, byte by byte, and must be
-//! changed with it. All numbers are little-endian, all times nanoseconds, absolute ones since the epoch. Must not know
-//! files, and never trusts what it reads.
+//! Owns the format of each record, which beanpole-binlog(5) describes byte by byte and must be changed with it. All
+//! numbers are little-endian, all times nanoseconds, absolute ones since 1970. Must not know files.
 
-// No byte of a file is a reason to stop: each exception has its proof.
+// Damaged input must not cause a panic; each exception is justified.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+use super::fields::{variable, Field, JobState, Rest, LONG};
 use super::job_options;
 use super::segment::{Place, RecordKey};
 use crate::engine::{
-    Engine, GroupCount, History, JobId, JobView, LoggedGroup, Pause, Span, State, StoredChange, StoredJob, Time,
-    TubeSettings,
+    Engine, GroupCount, History, JobId, JobView, LoggedGroup, Pause, RunCount, Span, State, StoredChange, StoredJob,
+    Time, TubeSettings,
 };
 
-/// Bytes of a record before its payload: length, check, kind.
+/// Bytes of a record before its payload: length, checksum, kind.
 pub const PREFIX: usize = 9;
 
-/// A longer payload has a checksum of its own behind the kind, so that the check of a record need not read far.
+/// A longer payload has its own checksum after the kind, so that checking a record need not read far.
 pub const SHORT_PAYLOAD: usize = 64;
 
-/// Bytes before a payload of more than [`SHORT_PAYLOAD`].
+/// Bytes before a payload longer than [`SHORT_PAYLOAD`].
 pub const LONG_PREFIX: usize = PREFIX + 4;
 
-/// Bytes that a number of variable length takes at most, if it has 64 bits or 32.
-pub(super) const LONG: usize = 10;
+/// Maximum size of a variable-length number of 32 bits.
 const SHORT: usize = 5;
 
-/// Bytes of a put record without tube and body, at most. Usually it is half of that.
+/// Maximum size of a put record without tube and body; usually it is half of that.
 pub const PUT: usize = LONG_PREFIX + 8 + 3 * LONG + SHORT + 3;
 
-/// Bytes of a snapshot without tube and body, at most.
+/// Maximum size of a snapshot without tube and body.
 pub const SNAPSHOT: usize = PUT + 10 + 5 * SHORT;
 
-/// Bytes of the record of a delete.
+/// The size of the record of a delete.
 pub const DELETE: usize = PREFIX + 8;
 
-/// Bytes of the record of an outcome without its result.
+/// The size of the record of an outcome without its result.
 pub const OUTCOME: usize = LONG_PREFIX + 10;
 
-/// Bytes of the largest record of a change to a job.
+/// The size of the largest record of a change to a job.
 pub const CHANGE: usize = LONG_PREFIX + 32;
 
-/// Bytes of the record of the settings of a tube, if its name and that of its dead-letter tube have `names` bytes.
+/// Returns the size of the record of a tube's settings; `names`: the length of its name and its dead-letter tube's.
 pub fn settings_size(names: usize) -> u64 {
     (LONG_PREFIX + SETTINGS + names) as u64
 }
 
-/// Bytes of settings without names.
+/// The size of settings without names.
 pub(super) const SETTINGS: usize = 12 + 1 + 5 * 4 + 2;
 
-/// Bytes of the record of a key that outlives its job, if it and the name of its tube have `names` bytes.
+/// Returns the size of the record of a key that outlives its job; `names`: the length of the key and its tube's name.
 pub fn key_size(names: usize) -> u64 {
     (LONG_PREFIX + 18 + names) as u64
 }
 
-/// Bytes of a record that holds one number and is not about a job: see [`Record::Next`] and those behind it.
+/// The size of a record with one number that is not about a job; see [`Record::Next`] and the kinds after it.
 pub const MARK: usize = PREFIX + 8;
 
-/// The size of the record of a stop, with its time.
+/// The size of the record of a clean shutdown, with its time.
 pub const CLOSED: usize = PREFIX + 16;
 
-/// Bytes of the record of a sync.
+/// The size of the record of a sync.
 pub const SYNCED: usize = PREFIX + 16;
 
-/// Maximum size of the record that an operation begins, if the names of its tubes have `names` bytes.
+/// Returns the maximum size of the record of an operation's beginning; `names`: the length of its tubes' names.
 pub fn operation_size(names: usize) -> u64 {
     (LONG_PREFIX + 15 + names) as u64
 }
 
-/// Bytes of the record of a group with a name of this length, at most.
+/// Returns the maximum size of the record of a group with a name of this length.
 pub fn group_size(name: usize) -> u64 {
     (LONG_PREFIX + 8 + 3 * LONG + 1 + name) as u64
 }
 
-/// Maximum size of the record that a member of this many groups has ended, if their names have `names` bytes.
+/// Returns the maximum size of the record that a member of groups has ended; `names`: the length of their names.
 pub fn ended_size(groups: usize, names: usize) -> usize {
     LONG_PREFIX + 8 + groups * (3 * LONG + 1) + names
 }
 
-/// Bytes of the record of a start.
+/// The size of the record of a start.
 pub const START: usize = PREFIX + 40;
 
-/// No record is longer than this: the largest body with the largest result and the longest names.
+/// The maximum length of a payload: the largest body with the largest result and the longest names.
 pub const MAX_PAYLOAD: usize = (2 << 30) + (1 << 18);
 
-/// Bytes that the full record of a job takes at most, of which the name of its tube, its options and its body take
-/// `size`.
+/// Returns the maximum size of the full record of a job; `size`: the length of its tube's name, its options and its
+/// body.
 pub fn full_size(size: usize) -> u64 {
     (SNAPSHOT + size) as u64
 }
 
-/// Bytes of the record of a pause of a tube with a name of this length, at most.
+/// Returns the maximum size of the record of a pause of a tube with a name of this length.
 pub fn pause_size(name: usize) -> u64 {
     (LONG_PREFIX + 16 + name) as u64
 }
 
-/// One record. What is counted is written as the new count, so that a record may be read twice and does no harm: after
-/// a failed sync, records are written again while the old ones may be on the disk or not.
+/// A record. Counters are recorded by their new value, so that reading a record twice does no harm: after a failed
+/// sync, records are written again although the originals may be on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
     /// A new job; its state is ready or delayed.
     Put(StoredJob<'a>),
-    /// A copy that a schedule has put, and what changed about the schedule, which has this ID.
+    /// A copy put by the schedule with this ID, and the change of the schedule.
     Run(JobId, StoredChange, StoredJob<'a>),
-    /// A job as it is, written again so that older segments can go.
+    /// The current state of a job, rewritten so that older segments can be removed.
     Snapshot(StoredJob<'a>),
-    /// Something that happened to a job which is written down already.
+    /// A change of a job whose full record exists.
     Change(JobId, StoredChange),
-    /// A worker said how it went.
+    /// The outcome that a worker has reported.
     Outcome {
         id: u64,
-        /// It is over, and done or not; none: it is to be tried again.
+        /// Whether the job succeeded, if it has finished; `None` if it will be tried again.
         done: Option<bool>,
-        /// So often failed by now.
+        /// How often the job has failed.
         fails: u8,
-        /// What stands behind the job's body from now on.
+        /// The result, which is appended to the job's body.
         result: &'a [u8],
     },
-    /// It went to another tube.
+    /// A job was moved to another tube.
     Move {
         id: u64,
         pri: u32,
-        /// The delay last given to it.
+        /// The last delay of the job.
         delay: Span,
-        /// Delayed: when the delay ends. Buried: its place in the order of burying.
+        /// Delayed: the end of the delay. Buried: its rank in the order of burying.
         due: Time,
-        /// Ready, delayed or buried; no other state moves.
+        /// Ready, delayed or buried; jobs in other states are not moved.
         state: State,
-        /// Buried: the tube that it is a dead letter of.
+        /// Buried: the tube of which it is a dead letter.
         dead_from: Option<&'a [u8]>,
         tube: &'a [u8],
     },
-    /// A tube has these settings from now on; the default ones: none any more.
+    /// The settings of a tube; the default settings if it has none any more.
     Settings {
         tube: &'a [u8],
         settings: TubeSettings<&'a [u8]>,
     },
-    /// Why a job failed last.
+    /// The reason of a job's last failure.
     Reason {
         id: u64,
         reason: &'a [u8],
     },
-    /// A job is gone or about to go, and no other with its key is taken in for some time.
+    /// The key of a job that is deleted or about to be, which no other job may have for some time.
     Key {
         id: u64,
-        /// When the key is forgotten.
+        /// The end of that time.
         until: Time,
         tube: &'a [u8],
         key: &'a [u8],
@@ -156,36 +155,36 @@ pub enum Record<'a> {
         tube: &'a [u8],
         /// The full length; zero ends a pause.
         length: Span,
-        /// The moment at which it ends, by the wall clock.
+        /// The end of the pause by the wall clock.
         until: Time,
     },
-    /// The last record of a segment: the log continues in the one with this number.
+    /// The last record of a segment: the number of the segment in which the log continues.
     Next(u64),
-    /// The server was stopped in order.
+    /// The server was shut down cleanly.
     Closed {
         /// The last ID that was assigned.
         last_id: u64,
-        /// The queue's time, unless there was no space for it.
+        /// The queue's time, if there was space for it.
         time: Option<Time>,
     },
-    /// Ids up to this one may be given from now on.
+    /// IDs up to this one may be assigned.
     Ids(u64),
     /// Everything before this place is synced.
     Synced(Place),
-    /// The segments before this one are needed no longer.
+    /// The segments before this one are not needed.
     Gone(u64),
-    /// A server started and continues the log here.
+    /// A server was started and continues the log here.
     Start(Start),
-    /// What groups of jobs count from now on; see [`groups_of`].
+    /// The new counts of groups of jobs.
     Groups {
-        /// The job that was deleted, by which they count one more; 0 if there is none.
+        /// The deleted member that the counts include; 0 if there is none.
         id: u64,
         groups: GroupCounts<'a>,
     },
     /// A command that affects many jobs is in progress.
     Opened {
         number: u32,
-        /// The name of the tube whose jobs it is about, and of the one that they go to, if any.
+        /// The tube whose jobs the command affects, and the tube to which they are moved, if any.
         from: &'a [u8],
         to: &'a [u8],
         /// The states of the jobs, as [`state_bits`].
@@ -196,7 +195,7 @@ pub enum Record<'a> {
     Done(u64),
 }
 
-/// The states of jobs, by the bits that stand for them.
+/// The states of jobs, in the order of their bits.
 const STATES: [State; 7] =
     [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Finished, State::Held, State::Scheduled];
 
@@ -204,7 +203,7 @@ const STATES: [State; 7] =
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupCounts<'a> {
     Known(&'a [LoggedGroup]),
-    /// The bytes of a record: for each group three numbers of variable length, and the name behind its length.
+    /// The bytes of a record: for each group three variable-length numbers, and the name after its length.
     Read(&'a [u8]),
 }
 
@@ -224,33 +223,33 @@ impl GroupCounts<'_> {
     }
 }
 
-/// Returns the bits that stand for these states.
+/// Returns the bits of these states.
 pub fn state_bits(states: &[State]) -> u8 {
     let bits = STATES.iter().enumerate().filter(|(_, state)| states.contains(state));
     bits.fold(0, |bits, (bit, _)| bits | 1 << bit)
 }
 
-/// Returns the states that these bits stand for.
+/// Returns the states of these bits.
 pub fn states_of(bits: u8) -> Box<[State]> {
     STATES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, &state)| state).collect()
 }
 
-/// What a server process records before anything else, if it continues in a segment that it found. The header of a new
-/// segment contains the same.
+/// What a server process records first if it continues in an existing segment. The header of a new segment contains the
+/// same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
     /// Everything before this place is synced.
     pub synced: Place,
-    /// Ids up to this one may be given from now on.
+    /// IDs up to this one may be assigned.
     pub ids: u64,
     /// The random number of the process; see [`super::segment::Header::epoch`].
     pub epoch: u64,
-    /// The segments before this one are needed no longer.
+    /// The segments before this one are not needed.
     pub oldest: u64,
 }
 
 impl<'a> Record<'a> {
-    /// Of what the last outcome about a job has come to.
+    /// Returns the record of a job's current outcome.
     pub fn outcome(job: &JobView<'a>, engine: &'a Engine) -> Record<'a> {
         let outcome = engine.outcome(job);
         Record::Outcome {
@@ -261,14 +260,14 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Of the pause that a tube has, or has no longer.
+    /// Returns the record of a tube's pause, or of its end.
     pub fn pause(tube: &'a [u8], pause: Option<Pause>) -> Record<'a> {
         let (length, until) = pause.map_or((Span::ZERO, Time::default()), |pause| (pause.length, pause.until));
         Record::Pause { tube, length, until }
     }
 }
 
-/// Appends a record, which will stand at this offset of the segment with this key. Returns its size.
+/// Appends a record for this offset of the segment with this key. Returns its size.
 pub fn encode(record: &Record, key: RecordKey, at: u64, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     let length = encode_head(record, 0, out);
@@ -278,8 +277,8 @@ pub fn encode(record: &Record, key: RecordKey, at: u64, out: &mut Vec<u8>) -> us
     length
 }
 
-/// The same for a record whose last `tail` bytes are not in `record` and stand elsewhere. Returns the number of bytes
-/// without them. Its checksums are left out; see [`seal`].
+/// Like [`encode`], for a record whose last `tail` bytes are stored elsewhere and not in `record`. Returns the number
+/// of bytes without them. The checksums are set by [`seal`].
 #[expect(clippy::indexing_slicing, reason = "the prefix has just been written")]
 pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
     let start = out.len();
@@ -294,7 +293,7 @@ pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
     out.len() - start
 }
 
-/// Fills in the checksums of the record that is `head` and then `tail`, and stands at this offset.
+/// Sets the checksums of the record that consists of `head` and `tail`, for this offset of a segment.
 // `head` begins with the prefix of a record, which its caller has just written.
 #[allow(clippy::expect_used)]
 #[expect(clippy::indexing_slicing, reason = "as above")]
@@ -311,8 +310,8 @@ pub fn seal(key: RecordKey, at: u64, head: &mut [u8], tail: &[u8]) {
     head[4..8].copy_from_slice(&check.to_le_bytes());
 }
 
-/// Bytes of a record that its check covers, if its payload has this length: all of a short one, else what is before the
-/// payload, of which the checksum is a part.
+/// Returns how many bytes of a record its checksum covers: all of a record with a short payload, otherwise those before
+/// the payload, which include the payload's checksum.
 pub(super) fn head_length(payload: usize) -> usize {
     if payload <= SHORT_PAYLOAD {
         PREFIX + payload
@@ -321,7 +320,7 @@ pub(super) fn head_length(payload: usize) -> usize {
     }
 }
 
-/// The offset is part of it, so that a body in which a record is written is never taken for one.
+/// Returns the checksum of a record. It covers the offset, so that a copy of a record in a body is never valid.
 #[expect(clippy::indexing_slicing, reason = "a head that is written or read has its prefix of twelve bytes")]
 pub(super) fn check(key: RecordKey, at: u64, head: &[u8]) -> u32 {
     let mut hasher = key.hasher();
@@ -332,132 +331,65 @@ pub(super) fn check(key: RecordKey, at: u64, head: &[u8]) -> u32 {
 }
 
 fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
-    match record {
-        Record::Put(job) => {
+    match *record {
+        Record::Put(ref job) => {
             job_fields(job, out);
             options_and_body(job, b'P', out)
         }
-        Record::Run(id, change, job) => {
-            change_fields(*id, change, out);
+        Record::Run(id, ref change, ref job) => {
+            change_fields(id, change, out);
             job_fields(job, out);
             options_and_body(job, b'C', out)
         }
-        Record::Snapshot(job) => {
+        Record::Snapshot(ref job) => {
             job_fields(job, out);
-            push_state(job.state, job.dead_from, out);
-            out.extend_from_slice(&job.due.nanos().to_le_bytes());
+            (JobState(job.state, job.dead_from), job.due).write(out);
             let History { reserves, timeouts, releases, buries, kicks } = job.history;
             let counts = [reserves, timeouts, releases, buries, kicks];
             counts.iter().for_each(|&count| variable(count.into(), out));
             out.push(job.fails);
             options_and_body(job, b'J', out)
         }
-        Record::Change(id, change) => change_fields(*id, change, out),
+        Record::Change(id, ref change) => change_fields(id, change, out),
         Record::Outcome { id, done, fails, result } => {
-            out.extend_from_slice(&id.to_le_bytes());
-            out.push(match done {
-                None => b'-',
-                Some(true) => b'd',
-                Some(false) => b'f',
-            });
-            out.push(*fails);
-            out.extend_from_slice(result);
-            b'O'
+            let letter = done.map_or(b'-', |done| if done { b'd' } else { b'f' });
+            push(b'O', (id, letter, fails, Rest(result)), out)
         }
-        Record::Synced(place) => {
-            out.extend_from_slice(&place.segment.to_le_bytes());
-            out.extend_from_slice(&place.at.to_le_bytes());
-            b'S'
-        }
-        Record::Start(Start { synced, ids, epoch, oldest }) => {
-            let numbers = [synced.segment, synced.at, *ids, *epoch, *oldest];
-            numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
-            b'H'
-        }
-        Record::Delete(number) => one_number(*number, b'D', out),
-        Record::Next(number) => one_number(*number, b'N', out),
-        Record::Closed { last_id, time } => {
-            out.extend_from_slice(&last_id.to_le_bytes());
-            if let Some(time) = time {
-                out.extend_from_slice(&time.nanos().to_le_bytes());
-            }
-            b'C'
-        }
-        Record::Ids(number) => one_number(*number, b'I', out),
-        Record::Gone(number) => one_number(*number, b'G', out),
-        Record::Done(number) => one_number(*number, b'Y', out),
-        named => named_payload(named, out),
-    }
-}
-
-/// The same of what is known by the name of a tube.
-fn named_payload(record: &Record, out: &mut Vec<u8>) -> u8 {
-    match record {
-        Record::Pause { tube, length, until } => {
-            out.extend_from_slice(&length.nanos().to_le_bytes());
-            out.extend_from_slice(&until.nanos().to_le_bytes());
-            out.extend_from_slice(tube);
-            b'Z'
-        }
+        Record::Synced(place) => push(b'S', place, out),
+        Record::Start(Start { synced, ids, epoch, oldest }) => push(b'H', (synced, ids, epoch, oldest), out),
+        Record::Delete(id) => push(b'D', id, out),
+        Record::Next(segment) => push(b'N', segment, out),
+        Record::Closed { last_id, time } => push(b'C', (last_id, time), out),
+        Record::Ids(last) => push(b'I', last, out),
+        Record::Gone(oldest) => push(b'G', oldest, out),
+        Record::Done(number) => push(b'Y', number, out),
+        Record::Pause { tube, length, until } => push(b'Z', (length, until, Rest(tube)), out),
         Record::Move { id, pri, delay, due, state, dead_from, tube } => {
-            out.extend_from_slice(&id.to_le_bytes());
-            out.extend_from_slice(&pri.to_le_bytes());
-            out.extend_from_slice(&delay.nanos().to_le_bytes());
-            out.extend_from_slice(&due.nanos().to_le_bytes());
-            push_state(*state, *dead_from, out);
-            out.extend_from_slice(tube);
-            b'M'
+            push(b'M', (id, pri, delay, due, JobState(state, dead_from), Rest(tube)), out)
         }
-        Record::Settings { tube, settings } => {
-            let dead = settings.dead.unwrap_or_default();
+        Record::Settings { tube, ref settings } => {
             let (count, seconds) = settings.rate.map_or((0, 0), |rate| (rate.count, rate.seconds));
             let TubeSettings { most: [high, normal, low], backoff, ttl, max, .. } = *settings;
-            for number in [high, normal, low, backoff, ttl, max, count, seconds] {
-                out.extend_from_slice(&number.to_le_bytes());
-            }
-            out.push(settings.tries);
-            out.extend_from_slice(&(dead.len() as u16).to_le_bytes());
-            out.extend_from_slice(dead);
-            out.extend_from_slice(tube);
-            b'Q'
+            [high, normal, low, backoff, ttl, max, count, seconds].iter().for_each(|number| number.write(out));
+            push(b'Q', (settings.tries, settings.dead.unwrap_or_default(), Rest(tube)), out)
         }
-        Record::Groups { id, groups } => {
-            out.extend_from_slice(&id.to_le_bytes());
+        Record::Groups { id, ref groups } => {
+            id.write(out);
             groups.write(out);
             b'V'
         }
-        Record::Opened { number, from, to, states, bound } => {
-            out.extend_from_slice(&number.to_le_bytes());
-            out.push(*states);
-            out.extend_from_slice(&bound.to_le_bytes());
-            out.extend_from_slice(&(from.len() as u16).to_le_bytes());
-            out.extend_from_slice(from);
-            out.extend_from_slice(to);
-            b'F'
-        }
-        Record::Reason { id, reason } => {
-            out.extend_from_slice(&id.to_le_bytes());
-            out.extend_from_slice(reason);
-            b'W'
-        }
-        Record::Key { id, until, tube, key } => {
-            out.extend_from_slice(&id.to_le_bytes());
-            out.extend_from_slice(&until.nanos().to_le_bytes());
-            out.extend_from_slice(&(tube.len() as u16).to_le_bytes());
-            out.extend_from_slice(tube);
-            out.extend_from_slice(key);
-            b'E'
-        }
-        other => unreachable!("{other:?} has no name"),
+        Record::Opened { number, from, to, states, bound } => push(b'F', (number, states, bound, from, Rest(to)), out),
+        Record::Reason { id, reason } => push(b'W', (id, Rest(reason)), out),
+        Record::Key { id, until, tube, key } => push(b'E', (id, until, tube, Rest(key)), out),
     }
 }
 
-fn one_number(number: u64, kind: u8, out: &mut Vec<u8>) -> u8 {
-    out.extend_from_slice(&number.to_le_bytes());
+fn push<'a>(kind: u8, fields: impl Field<'a>, out: &mut Vec<u8>) -> u8 {
+    fields.write(out);
     kind
 }
 
-/// The kind of a record with options is the small letter.
+/// Returns `kind` in lower case if the job has options.
 fn options_and_body(job: &StoredJob, kind: u8, out: &mut Vec<u8>) -> u8 {
     if let Some(options) = &job.options {
         job_options::encode(options, job.fails, out);
@@ -470,44 +402,18 @@ fn options_and_body(job: &StoredJob, kind: u8, out: &mut Vec<u8>) -> u8 {
     }
 }
 
-fn change_fields(id: JobId, change: &StoredChange, out: &mut Vec<u8>) -> u8 {
-    let (kind, count) = match *change {
-        StoredChange::Reserve(count) => (b'R', count),
-        StoredChange::Expire(count) => (b'X', count),
-        StoredChange::Kick(count) => (b'K', count),
-        StoredChange::Lease(count, _) => (b'A', count),
-        StoredChange::Release { count, .. } => (b'L', count),
-        StoredChange::Bury { count, .. } => (b'B', count),
-        StoredChange::Retry { fails, .. } => (b'T', fails.into()),
-        StoredChange::Priority(pri) => (b'U', pri),
-        StoredChange::Scheduled { count, .. } => (b's', count.runs),
-    };
-    out.extend_from_slice(&id.0.to_le_bytes());
-    out.extend_from_slice(&count.to_le_bytes());
+fn change_fields(JobId(id): JobId, change: &StoredChange, out: &mut Vec<u8>) -> u8 {
     match *change {
-        StoredChange::Reserve(_) | StoredChange::Expire(_) | StoredChange::Kick(_) | StoredChange::Priority(_) => {}
-        StoredChange::Retry { delay, due, .. } => {
-            out.extend_from_slice(&delay.nanos().to_le_bytes());
-            out.extend_from_slice(&due.nanos().to_le_bytes());
-        }
-        StoredChange::Scheduled { due, count } => {
-            out.extend_from_slice(&count.skipped.to_le_bytes());
-            out.extend_from_slice(&due.nanos().to_le_bytes());
-        }
-        StoredChange::Lease(_, until) => out.extend_from_slice(&until.nanos().to_le_bytes()),
-        StoredChange::Release { pri, delay, due, fails, .. } => {
-            out.extend_from_slice(&pri.to_le_bytes());
-            out.extend_from_slice(&delay.nanos().to_le_bytes());
-            out.extend_from_slice(&due.nanos().to_le_bytes());
-            out.push(fails);
-        }
-        StoredChange::Bury { pri, order, fails, .. } => {
-            out.extend_from_slice(&pri.to_le_bytes());
-            out.extend_from_slice(&order.to_le_bytes());
-            out.push(fails);
-        }
+        StoredChange::Reserve(count) => push(b'R', (id, count), out),
+        StoredChange::Expire(count) => push(b'X', (id, count), out),
+        StoredChange::Kick(count) => push(b'K', (id, count), out),
+        StoredChange::Priority(pri) => push(b'U', (id, pri), out),
+        StoredChange::Lease(count, until) => push(b'A', (id, count, until), out),
+        StoredChange::Retry { fails, delay, due } => push(b'T', (id, u32::from(fails), delay, due), out),
+        StoredChange::Scheduled { due, count: RunCount { runs, skipped } } => push(b's', (id, runs, skipped, due), out),
+        StoredChange::Release { pri, delay, due, count, fails } => push(b'L', (id, count, pri, delay, due, fails), out),
+        StoredChange::Bury { pri, order, count, fails } => push(b'B', (id, count, pri, order, fails), out),
     }
-    kind
 }
 
 fn job_fields(job: &StoredJob, out: &mut Vec<u8>) {
@@ -517,36 +423,10 @@ fn job_fields(job: &StoredJob, out: &mut Vec<u8>) {
     out.extend_from_slice(job.tube);
 }
 
-/// A number of variable length: seven bits a byte, the lowest first, and the top bit set in all bytes but the last.
-fn variable(mut number: u64, out: &mut Vec<u8>) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-/// A state, and of a dead letter the tube that it comes from.
-fn push_state(state: State, dead_from: Option<&[u8]>, out: &mut Vec<u8>) {
-    out.push(match state {
-        State::Ready => b'r',
-        State::Reserved => b'l',
-        State::Delayed => b'd',
-        State::Buried if dead_from.is_some() => b'x',
-        State::Buried => b'b',
-        State::Finished => b'f',
-        State::Held => b'h',
-        State::Scheduled => b's',
-    });
-    if let Some(origin) = dead_from {
-        out.extend_from_slice(&(origin.len() as u16).to_le_bytes());
-        out.extend_from_slice(origin);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::decode::{Fields, RecordHead};
+    use super::super::decode::RecordHead;
+    use super::super::fields::Fields;
     use super::*;
     use crate::engine::{CompletionPolicy, Rate, StoredKey, StoredOptions, StoredTies, ORIGIN_SIZE};
 

@@ -1,8 +1,8 @@
-//! From a folder to a queue: what happens to the log at the start.
+//! Opening a log at startup.
 //!
-//! Owns the order of recovery: lock, finish or begin an import, read every segment from the oldest to the newest, take
-//! away what is behind the end of the log, and continue there. If the disk refuses that, the queue is there anyway,
-//! and the log is failing. Must not serve anybody.
+//! Owns the order of recovery: lock, finish or begin an import, read all segments from the oldest to the newest, remove
+//! what follows the end of the log, and continue there. If the disk refuses that, the queue is restored anyway, and the
+//! log is failing. Must not serve clients.
 
 use std::io;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use super::reading::Reading;
 use super::segment::{segment_name, Place, NEAR, VERSION};
 use super::storage::{LogFile, Storage};
 use super::survey::{for_each_used, is_bad_disk, Survey};
-use super::types::{OpenError, RecoveryProgress, RecoveryReport};
+use super::types::{in_file, OpenError, RecoveryProgress, RecoveryReport};
 use super::wal::Wal;
 use super::writer::{set_aside, SyncMode, Writer};
 use crate::engine::{Engine, Time};
 
-/// With less space than this behind the end of the log, a new segment is made at the start.
+/// If less space follows the end of the log, a new segment is created at startup.
 const LEAST_SPACE: u64 = 4096;
 
-/// How to keep the log.
+/// The settings of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BinlogSettings {
@@ -35,29 +35,29 @@ pub struct BinlogSettings {
 }
 
 impl BinlogSettings {
-    /// A log in segments of this many bytes, which is read even if records are damaged.
+    /// Creates settings for segments of this many bytes; damaged records are accepted.
     pub const fn new(segment_size: u64, mode: SyncMode) -> BinlogSettings {
         BinlogSettings { segment_size, mode, strict: false }
     }
 
-    /// The same settings, but no start if any record is damaged.
+    /// Returns the same settings, but startup fails if any record is damaged.
     pub const fn strictly(self) -> BinlogSettings {
         BinlogSettings { strict: true, ..self }
     }
 }
 
-/// A log that is ready, and the queue in `engine` that it describes.
+/// An open log, whose queue was restored.
 pub struct Opened {
     pub journal: Journal,
     pub wal: Wal,
     pub report: RecoveryReport,
     /// The queue's time: `now`, or the latest time in the log if that is later.
     pub now: Time,
-    /// Why nothing can be written, if that is so.
+    /// The reason why nothing can be written, if so.
     pub failure: Option<io::Error>,
 }
 
-/// Opens the log in `storage`, restoring its jobs into `engine`, which must be empty. `watch` is called with the
+/// Opens the log in `storage` and restores its jobs into `engine`, which must be empty. `watch` is called with the
 /// progress.
 pub fn open(
     storage: Arc<dyn Storage>,
@@ -80,10 +80,10 @@ pub fn open(
     }
     let repaired = or_failure(repair(&*storage, &survey, &reading))?;
     let (last_id, found_epoch) = (reading.last_id(), reading.epoch());
-    // Otherwise a clock that was set back would extend all delays by as much.
+    // Otherwise a clock that was set back would extend all delays.
     let now = now.max(reading.latest);
     let Reading { mut journal, report, end, next, .. } = reading;
-    // A pause that ends because nothing is left in its tube must not come back with the next restart.
+    // A pause that ends because its tube is empty must not return with the next restart.
     engine.keep_changes();
     engine.finish_restore(last_id, now);
     journal.found_ids(last_id);
@@ -109,20 +109,19 @@ pub fn open(
     Ok(Opened { journal, wal: Wal::new(writer, settings.mode, first_sync), report, now, failure })
 }
 
-/// What was found in a log, without a server.
+/// The contents of a log, as read without a server.
 #[derive(Clone, Debug)]
 pub struct Inspection {
     /// The version of the format.
     pub version: u32,
     pub report: RecoveryReport,
-    /// The last id that may have been given.
+    /// The last ID that may have been assigned.
     pub last_id: u64,
-    /// Whether the server that wrote it was stopped in order.
+    /// The log was closed by a clean shutdown.
     pub left_in_order: bool,
 }
 
-/// Reads the log in `storage` into `engine`, which must be empty and may then only be looked at. Changes nothing on the
-/// disk.
+/// Reads the log in `storage` into `engine`, which must be empty and may then only be read. Changes nothing on disk.
 pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection, OpenError> {
     let survey = Survey::of(storage)?;
     let log = survey.log.unwrap_or_default();
@@ -139,12 +138,12 @@ pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection,
 fn note_numbers(reading: &mut Reading, survey: &Survey) {
     let newest = survey.chain.last().map_or(0, |link| link.number);
     let others = survey.unused.iter().chain(&survey.foreign).copied();
-    // A number that is far away is no reason to go on behind it.
+    // A distant number is no reason to continue after it.
     let near = others.filter(|number| !survey.chain.is_empty() && *number < newest + NEAR);
     for number in near.chain([newest]) {
         reading.journal.found_number(number);
     }
-    // The first of a log has the number 1, also if its making was interrupted and begins again.
+    // The first segment of a log has the number 1, even if its creation was interrupted.
     if let Some(&first) = survey.unused.iter().min().filter(|first| survey.chain.is_empty() && **first > 1) {
         reading.found_problem(format!("{}: all segments before it are missing", segment_name(first)));
     }
@@ -153,7 +152,7 @@ fn note_numbers(reading: &mut Reading, survey: &Survey) {
     }
 }
 
-/// A disk that refuses is no reason not to start.
+/// Separates a failure of the disk, which does not prevent the start.
 fn or_failure<T>(result: Result<T, OpenError>) -> Result<Result<T, io::Error>, OpenError> {
     match result {
         Ok(value) => Ok(Ok(value)),
@@ -162,27 +161,25 @@ fn or_failure<T>(result: Result<T, OpenError>) -> Result<Result<T, io::Error>, O
     }
 }
 
-/// Takes away what does not count, and syncs what was read: it counts from now on, whichever process wrote it.
+/// Removes what is not valid, and syncs what was read: it is valid from now on, whichever process wrote it.
 fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(), OpenError> {
     for (number, length) in reading.lengths() {
         let name = segment_name(number);
-        let fail = |error| OpenError::File(name.clone(), error);
         let is_damaged = reading.journal.is_damaged(number);
         let end = reading.journal.length_of(number).unwrap_or(length);
-        let file = storage.open(&name).map_err(fail)?;
-        if is_damaged || end >= length {
-            // What is damaged is set aside as it was found.
-        } else if goes_on_in(&reading.journal, reading.end, reading.next) == Some(number) {
-            wipe(storage, &name, &*file, end).map_err(fail)?;
-        } else {
-            file.truncate(end).map_err(fail)?;
+        let file = in_file(&name, storage.open(&name))?;
+        // Damaged segments are set aside as they were found.
+        if !is_damaged && end < length {
+            let is_last = continues_in(&reading.journal, reading.end, reading.next) == Some(number);
+            let cut = if is_last { wipe(storage, &name, &*file, end) } else { file.truncate(end) };
+            in_file(&name, cut)?;
         }
-        file.sync().map_err(fail)?;
+        in_file(&name, file.sync())?;
     }
-    // What says that a segment is needed no longer counts only if the records before it count, and a segment whose
-    // removal a power cut undoes may lack some.
+    // The record that a segment is not needed counts only if the records before it do, and a segment whose removal a
+    // power failure reverses may lack some.
     for name in reading.stale.iter().map(|&number| segment_name(number)) {
-        storage.open(&name).and_then(|file| file.sync()).map_err(|error| OpenError::File(name, error))?;
+        in_file(&name, storage.open(&name).and_then(|file| file.sync()))?;
     }
     // From the newest to the oldest, so that an interruption leaves no gap.
     let unused = survey.unused.iter().chain(&reading.stale).copied();
@@ -190,23 +187,22 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
     behind.sort_unstable();
     for &number in behind.iter().rev() {
         let name = segment_name(number);
-        if Some(number) == reading.next {
-            let fail = |error| OpenError::File(name.clone(), error);
-            let file = storage.open(&name).map_err(fail)?;
-            wipe(storage, &name, &*file, 0).and_then(|()| file.sync()).map_err(fail)?;
-            continue;
-        }
-        storage.remove(&name).map_err(|error| OpenError::File(name, error))?;
+        let removed = if Some(number) == reading.next {
+            storage.open(&name).and_then(|file| wipe(storage, &name, &*file, 0).and_then(|()| file.sync()))
+        } else {
+            storage.remove(&name)
+        };
+        in_file(&name, removed)?;
     }
     for &number in &survey.foreign {
         let name = segment_name(number);
-        set_aside(storage, &name).map_err(|error| OpenError::File(name, error))?;
+        in_file(&name, set_aside(storage, &name))?;
     }
     Ok(())
 }
 
-/// The segment in which the log continues, unless it is in a new one.
-fn goes_on_in(journal: &Journal, end: Place, next: Option<u64>) -> Option<u64> {
+/// Returns the segment in which the log continues, unless it continues in a new one.
+fn continues_in(journal: &Journal, end: Place, next: Option<u64>) -> Option<u64> {
     (end.segment > 0 && next.is_none() && !journal.is_evacuating(end.segment)).then_some(end.segment)
 }
 
@@ -220,7 +216,7 @@ fn wipe(storage: &dyn Storage, name: &str, file: &dyn LogFile, from: u64) -> io:
     .map(drop)
 }
 
-/// Continues after the end of the log. Returns the time that the disk needs to sync a small write.
+/// Continues after the end of the log. Returns how long the disk needs to sync a small write.
 fn go_on(
     journal: &mut Journal,
     writer: &mut Writer,
@@ -229,7 +225,7 @@ fn go_on(
     next: Option<u64>,
 ) -> Result<Duration, OpenError> {
     journal.is_synced(writer.synced_to());
-    let goes_on = goes_on_in(journal, end, next).is_some();
+    let goes_on = continues_in(journal, end, next).is_some();
     let mut space = 0;
     if goes_on {
         let (file, length) = reopen(&*writer.storage(), end.segment)?;
@@ -252,7 +248,7 @@ fn go_on(
                     journal.begin_first(number, size, end);
                 }
             }
-            // Without space, what is left of the last segment must do.
+            // Without space, the rest of the last segment must do.
             Err(_) if goes_on => {}
             Err(error) => return Err(error),
         }
@@ -263,7 +259,7 @@ fn go_on(
     journal.append(engine);
     let clock = writer.storage();
     let start = clock.now();
-    flush(journal, writer).map_err(|error| OpenError::File("the log".to_owned(), error))?;
+    in_file("the log", flush(journal, writer))?;
     journal.start_is_synced();
     Ok(clock.now().duration_since(start))
 }
@@ -272,15 +268,14 @@ type File = Arc<dyn LogFile>;
 
 fn reopen(storage: &dyn Storage, number: u64) -> Result<(File, u64), OpenError> {
     let name = segment_name(number);
-    let opened = storage.open(&name).and_then(|file| Ok((file, storage.length(&name)?)));
-    opened.map_err(|error| OpenError::File(name, error))
+    in_file(&name, storage.open(&name).and_then(|file| Ok((file, storage.length(&name)?))))
 }
 
-/// A new segment, with this number if the log has named it already.
+/// Creates a segment, with this number if the log already names it.
 fn make(storage: &dyn Storage, journal: &mut Journal, number: Option<u64>) -> Result<(u64, File, u64), OpenError> {
     let number = number.unwrap_or_else(|| journal.claim_number());
     let (name, size) = (segment_name(number), journal.stats().segment_size);
-    let file = storage.create(&name, size).map_err(|error| OpenError::File(name, error))?;
+    let file = in_file(&name, storage.create(&name, size))?;
     journal.found_number(number);
     Ok((number, file, size))
 }

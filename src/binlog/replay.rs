@@ -1,13 +1,13 @@
-//! Reading a segment back.
+//! Reading a segment.
 //!
-//! Owns the search for records in bytes that may be torn or damaged: every record with a good checksum is found, what
-//! lies between is reported. Reads a piece at a time, and each byte a few times at most, whatever the bytes are; a
-//! large body is read straight to where it will stay. Must not trust the bytes: no input can make it panic, read too
-//! far or take memory.
+//! Owns the search for records in bytes that may be incomplete or damaged: every record with a valid checksum is found,
+//! and gaps are reported. Reads in portions, and each byte at most a few times for any input; a large body is read
+//! directly into its final buffer. Must not trust its input, which must not cause a panic, a read beyond the end, or a
+//! large allocation.
 //!
 //! Promises: P18.
 
-// No byte of a file is a reason to stop: each exception has its proof.
+// Damaged input must not cause a panic; each exception is justified.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::io;
@@ -17,16 +17,14 @@ use super::record::Record;
 use super::segment::RecordKey;
 use crate::engine::Body;
 
-/// Bytes that are read at a time. A record that is longer is read in two parts.
+/// Bytes read at a time. A longer record is read in two parts.
 const WINDOW: usize = 1 << 20;
 
-/// What stands in front of the body in a long record is never longer: names of tubes, dedup keys and reducers have
-/// limits.
+/// The maximum size of a long record before its body: names of tubes, deduplication keys and reducers are limited.
 const FRONT: usize = 256 << 10;
 
-/// Where bytes are read from.
 pub trait Source {
-    /// Fills `bytes` from this offset on, or a part of it if the file ends there. Returns the number of bytes.
+    /// Fills `bytes` from this offset on, or a part of it. Returns the number of bytes; 0 at the end.
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -41,7 +39,7 @@ impl Source for &[u8] {
     }
 }
 
-/// Reads on until `bytes` are full or the file ends. Returns the number of bytes.
+/// Reads until `bytes` is full or the source ends. Returns the number of bytes.
 pub fn fill(source: &dyn Source, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -55,7 +53,7 @@ pub fn fill(source: &dyn Source, at: u64, bytes: &mut [u8]) -> io::Result<usize>
     Ok(filled)
 }
 
-/// What was found in a segment, in order.
+/// A finding in a segment.
 // There is one at a time, and it is never moved.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
@@ -64,29 +62,29 @@ pub enum Scanned<'a> {
         at: u64,
         /// The record; its body or result is empty if that is in `body`.
         record: Record<'a>,
-        /// The body or result, if it is too large for the window; then the record's own is empty.
+        /// The body or result, if it is larger than the window.
         body: Option<Body>,
     },
-    /// There is no record between these two offsets, but there is one after them.
+    /// There is no record between these two offsets, and a record at the second one.
     Gap(u64, u64),
 }
 
-/// Whether to go on after something was found.
+/// `true` to continue after a finding.
 pub type GoOn = bool;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
-    /// Behind the last record that was reported.
+    /// The offset after the last record that was visited.
     pub at: u64,
-    /// Behind the last byte that is not zero; the same place, if only zero bytes follow the records.
+    /// The offset after the last nonzero byte; equal to `at` if only zero bytes follow.
     pub used: u64,
 }
 
-/// A piece of a segment in memory, which is kept from segment to segment.
+/// A part of a segment in memory, reused for the next segment.
 #[derive(Debug, Default)]
 pub struct Window {
     bytes: Vec<u8>,
-    /// The offset of the first of them.
+    /// The offset of the first byte.
     start: u64,
 }
 
@@ -97,7 +95,7 @@ struct Scan<'a> {
     window: &'a mut Window,
 }
 
-/// Tells `visit` what stands in a segment between two offsets.
+/// Calls `visit` with the records and gaps of a segment within a range of offsets.
 pub fn scan(
     source: &dyn Source,
     key: RecordKey,
@@ -121,7 +119,7 @@ pub fn scan(
                 None => {}
             }
         }
-        // A damaged payload ends where its head says.
+        // A record with a damaged payload ends where its head says.
         let from = record.map_or(at + 1, |head| at + head.total() as u64);
         let (next, used) = scan.search(at, from)?;
         match next {
@@ -132,7 +130,7 @@ pub fn scan(
 }
 
 impl Scan<'_> {
-    /// At least this many bytes from this offset on, unless the range ends before.
+    /// Returns at least `count` bytes from this offset on, unless the range ends before.
     fn bytes(&mut self, at: u64, count: usize) -> io::Result<&[u8]> {
         let count = count.min((self.limit.saturating_sub(at)) as usize);
         if count == 0 {
@@ -151,7 +149,7 @@ impl Scan<'_> {
         Ok(window.bytes.get(place..).unwrap_or_default())
     }
 
-    /// The head of the record at this offset.
+    /// Decodes the head of the record at this offset.
     fn head(&mut self, at: u64) -> io::Result<Option<RecordHead>> {
         let (key, left) = (self.key, self.limit.saturating_sub(at));
         Ok(RecordHead::read(key, at, self.bytes(at, LOOK)?, left))
@@ -167,7 +165,7 @@ impl Scan<'_> {
         Ok(record.map(|record| visit(Scanned::Record { at, record, body: None })))
     }
 
-    /// The same of one whose body is not to be in memory twice.
+    /// Like [`Scan::visit`], for a record whose body must not be in memory twice.
     fn visit_large(
         &mut self,
         at: u64,
@@ -196,12 +194,12 @@ impl Scan<'_> {
         if !head.fits(hasher.finalize()) {
             return Ok(None);
         }
-        // The front alone, whose record has an empty body.
+        // Only the front, whose record has an empty body.
         let Some(record) = head.record_with_tail(&front) else { return Ok(None) };
         Ok(Some(visit(Scanned::Record { at, record, body: Some(Body::from(body)) })))
     }
 
-    /// Where the next record begins, from `from` on, and where the last byte from `at` on ends that is not zero, if
+    /// Returns the offset of the next record from `from` on, and the offset after the last nonzero byte from `at` on if
     /// there is no record.
     fn search(&mut self, at: u64, from: u64) -> io::Result<(Option<u64>, u64)> {
         let (key, limit) = (self.key, self.limit);
@@ -211,7 +209,7 @@ impl Scan<'_> {
             if bytes.is_empty() {
                 break;
             }
-            // Near the end of the window a head may be cut off, unless the segment ends there as well.
+            // A head may be cut off at the end of the window, unless the segment ends there as well.
             let whole =
                 if place + bytes.len() as u64 == limit { bytes.len() } else { bytes.len().max(LOOK) - LOOK + 1 };
             let mut offset = 0;
@@ -221,7 +219,7 @@ impl Scan<'_> {
                 if rest.first().is_some_and(|byte| *byte != 0) {
                     used = here + 1;
                 } else if let Some(chunk) = rest.get(..64) {
-                    // The fastest way over zero bytes: a head that begins with many of them has its kind behind them.
+                    // Skips zero bytes quickly: a head that begins with many zeros has its kind after them.
                     if chunk.iter().fold(0, |all, byte| all | byte) == 0 {
                         offset += 56;
                         continue;

@@ -1,10 +1,9 @@
-//! Segments, the files of the log: their names and headers, to and from bytes. Pure.
+//! Segments, the files of the log: names and headers, to and from bytes. Pure.
 //!
-//! Owns the format of the header, which says which log a segment belongs to and what must stand before it.
-//! beanpole-binlog(5) describes it byte by byte and must be changed with it. Must not know records or files, and never
-//! trusts what it reads.
+//! Owns the format of the header, which identifies the log of a segment and the place before it. beanpole-binlog(5)
+//! describes it byte by byte and must be changed with it. Must not know records or files, and never trusts its input.
 
-// No byte of a file is a reason to stop: each exception has its proof.
+// Damaged input must not cause a panic; each exception is justified.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 /// The first bytes of every segment.
@@ -13,36 +12,36 @@ pub const MAGIC: &[u8; 8] = b"beanpole";
 /// The version of the format.
 pub const VERSION: u32 = 3;
 
-/// What is said to be a later version is damage.
+/// A larger version number is damage.
 const MOST_VERSIONS: u32 = 1 << 16;
 
 /// Bytes of one copy of a header.
 const COPY: usize = 96;
 
-/// Bytes of a segment's header, which is stored twice, so that no single damaged byte takes it away.
+/// Bytes of a segment's header, which is stored twice, so that a single damaged byte cannot destroy it.
 pub const HEADER: usize = 2 * COPY;
 
-/// The subfolder for what is kept and not used any more.
+/// The subdirectory for damaged segments.
 pub const ASIDE: &str = "damaged";
 
-/// Numbers from this one on are not ours: it takes centuries to get there.
+/// Numbers from this one on do not occur: reaching them takes centuries.
 pub const NUMBERS: u64 = 1 << 31;
 
-/// Numbers are given one after the other: one that is so much larger than that before it is not ours.
+/// Numbers are assigned in order: one that exceeds its predecessor by more does not belong to the log.
 pub const NEAR: u64 = 1 << 20;
 
-/// The name of a segment's file.
+/// Returns the file name of a segment.
 pub fn segment_name(number: u64) -> String {
     format!("segment.{number:010}")
 }
 
-/// The number of the segment in a file of this name.
+/// Returns the number of the segment with this file name.
 pub fn segment_number(name: &str) -> Option<u64> {
     let number = name.strip_prefix("segment.")?.parse().ok()?;
     (number < NUMBERS && segment_name(number) == name).then_some(number)
 }
 
-/// A byte of the log. Places are in the order in which the log is written.
+/// A byte of the log; places are ordered as the log is written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Place {
     /// The number of the segment.
@@ -53,29 +52,29 @@ pub struct Place {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Header {
-    /// The log: a random number, the same in all its segments.
+    /// The random number of the log, the same in all of its segments.
     pub log: u64,
-    /// The number of the segment, which is in its name as well.
+    /// The number of the segment, which its file name contains as well.
     pub segment: u64,
-    /// Where the log ended when this segment was begun; segment 0: there was none before.
+    /// The end of the log when this segment was begun; segment 0 if the log was empty.
     pub before: Place,
-    /// The segments before this one were needed no longer, and that was safe on the disk.
+    /// The segments before this one were not needed, and the record of that was durable.
     pub oldest: u64,
     /// Everything before this place was synced.
     pub synced: Place,
-    /// Ids up to this one may have been given.
+    /// The last ID that may have been assigned.
     pub ids: u64,
     /// A random number of the server process that began this segment.
     pub epoch: u64,
-    /// The number of the process that wrote the end of the log at `before`; 0 if that is unknown. It tells apart two
-    /// logs that continued from copies of one.
+    /// The random number of the process that wrote the end of the log at `before`; 0 if it is unknown. It distinguishes
+    /// two logs that continued from copies of one log.
     pub before_epoch: u64,
 }
 
-/// What the first bytes of a file are.
+/// The meaning of the first bytes of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beginning {
-    /// A header of this version. `whole`: both of its copies are intact.
+    /// A header of this version. `whole`: both copies are intact.
     Header {
         header: Header,
         whole: bool,
@@ -84,12 +83,12 @@ pub enum Beginning {
     Nothing,
 }
 
-/// What a checksum begins with, so that a record of one segment, or of another log, is never taken for one of this.
+/// The initial value of checksums, which binds a record to one segment of one log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RecordKey(u32);
 
 impl RecordKey {
-    /// Of a segment of a log.
+    /// Returns the key of a segment.
     pub fn new(log: u64, segment: u64) -> RecordKey {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&log.to_le_bytes());
@@ -97,7 +96,7 @@ impl RecordKey {
         RecordKey(hasher.finalize())
     }
 
-    /// What continues with the bytes that a checksum covers.
+    /// Returns a hasher that continues with the bytes that a checksum covers.
     pub fn hasher(self) -> crc32fast::Hasher {
         crc32fast::Hasher::new_with_initial(self.0)
     }
@@ -114,7 +113,7 @@ impl Header {
         copy.repeat(2)
     }
 
-    /// The header in one copy of it, if that is intact.
+    /// Decodes one copy of a header; `None` if it is damaged.
     fn read(copy: &[u8]) -> Option<Header> {
         let (bytes, check) = copy.split_last_chunk::<4>()?;
         let numbers = bytes.strip_prefix(MAGIC)?.strip_prefix(&VERSION.to_le_bytes())?;
@@ -133,14 +132,14 @@ impl Header {
             epoch: number()?,
             before_epoch: number()?,
         };
-        // No server writes a segment that comes before the one in front of it, or that needs a later one.
+        // A segment never precedes its predecessor or depends on a later one.
         let is_sound = header.before.segment < header.segment && header.oldest <= header.segment;
         is_sound.then_some(header)
     }
 }
 
 impl Beginning {
-    /// Of the first bytes of a file.
+    /// Decodes the first bytes of a file.
     pub fn read(bytes: &[u8]) -> Beginning {
         let copies = [bytes.get(..COPY), bytes.get(COPY..HEADER)].map(|copy| copy.and_then(Header::read));
         if let Some(header) = copies[0].or(copies[1]) {
@@ -153,7 +152,7 @@ impl Beginning {
         }
     }
 
-    /// The header, if it is one.
+    /// Returns the header, if there is one.
     pub fn header(self) -> Option<Header> {
         if let Beginning::Header { header, .. } = self {
             Some(header)

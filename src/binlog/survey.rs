@@ -1,7 +1,7 @@
-//! Which segments make up a log, before their records are read.
+//! The segments that make up a log, before their records are read.
 //!
-//! Owns the order of segments: each header names the place before it, so what is missing, doubled or foreign is found.
-//! Reads headers alone, and changes nothing on the disk.
+//! Owns the order of segments. Each header contains the place before it, so missing, duplicate and foreign segments are
+//! detected. Reads only headers, and changes nothing on disk.
 //!
 //! Promises: P19.
 
@@ -10,40 +10,40 @@ use std::io;
 
 use super::segment::{segment_name, segment_number, Beginning, Header, HEADER};
 use super::storage::Storage;
-use super::types::OpenError;
+use super::types::{in_file, OpenError};
 
-/// Bytes that are looked at together in a search for bytes that are not zero.
+/// Bytes read at a time when searching for nonzero bytes.
 const STRETCH: usize = 256 * 1024;
 
-/// A segment of the log, in its order.
+/// A segment of the log, in order.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentLink {
     pub number: u64,
-    /// Bytes of its file; none if there is none, though another segment names it.
+    /// The length of the file; `None` if the file is missing although another segment names it.
     pub length: Option<u64>,
     /// Its header, unless that is damaged.
     pub header: Option<Header>,
-    /// Both copies of its header are intact.
+    /// Both copies of the header are intact.
     pub whole: bool,
-    /// Where it ends, if a later header says so.
+    /// The end of the segment, if a later header contains it.
     pub limit: Option<u64>,
 }
 
-/// What was found in a folder.
+/// The files found in a directory.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// The number of the log; none if there are no segments.
+    /// The random number of the log; `None` if there are no segments.
     pub log: Option<u64>,
-    /// The segments of the log, the oldest first.
+    /// The segments of the log, oldest first.
     pub chain: Vec<SegmentLink>,
-    /// Segments that nothing was written to, or that were given up when the disk failed.
+    /// Segments without records, or that were given up when the disk failed.
     pub unused: Vec<u64>,
-    /// Files that are segments of something else.
+    /// Files that do not belong to the log.
     pub foreign: Vec<u64>,
 }
 
 impl Survey {
-    /// Of all segments in the folder.
+    /// Surveys all segments in the directory.
     pub fn of(storage: &dyn Storage) -> Result<Survey, OpenError> {
         let names = storage.list().map_err(OpenError::Folder)?;
         let numbers = names.iter().filter_map(|name| segment_number(name));
@@ -75,7 +75,7 @@ impl Survey {
         while let Some((number, limit)) = next {
             let lower = links.range(..number).next_back().map(|(&lower, _)| (lower, None));
             let Some(link) = links.remove(&number) else {
-                // What is older than all is gone, unless a record says that it is needed.
+                // Anything older than all segments is gone, unless a record needs it.
                 if lower.is_some() {
                     self.chain.push(SegmentLink { number, length: None, header: None, whole: true, limit });
                 }
@@ -99,13 +99,12 @@ impl Survey {
 
 fn read_header(storage: &dyn Storage, number: u64) -> Result<SegmentLink, OpenError> {
     let name = segment_name(number);
-    let fail = |error| OpenError::File(name.clone(), error);
-    let length = storage.length(&name).map_err(fail)?;
+    let length = in_file(&name, storage.length(&name))?;
     let mut bytes = [0; HEADER];
     let beginning = match storage.read_at(&name, 0, &mut bytes) {
         Ok(count) => Beginning::read(&bytes[..count]),
         Err(error) if is_bad_disk(&error) => Beginning::Nothing,
-        Err(error) => return Err(fail(error)),
+        Err(error) => return in_file(&name, Err(error)),
     };
     if let Beginning::Version(version) = beginning {
         return Err(OpenError::Version(name, version));
@@ -114,7 +113,7 @@ fn read_header(storage: &dyn Storage, number: u64) -> Result<SegmentLink, OpenEr
     Ok(SegmentLink { number, length: Some(length), header: beginning.header(), whole, limit: None })
 }
 
-/// Whether the disk is to blame, and not how the server was started.
+/// Returns `true` if the disk is the cause, rather than the way the server was started.
 pub fn is_bad_disk(error: &io::Error) -> bool {
     const EIO: i32 = 5;
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
@@ -122,7 +121,7 @@ pub fn is_bad_disk(error: &io::Error) -> bool {
         || matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge | ReadOnlyFilesystem)
 }
 
-/// The log that most segments belong to; of several, that of the newest.
+/// Returns the log to which most segments belong; with a tie, that of the newest segment.
 fn common_log(links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
     let mut counts = HashMap::<u64, (usize, u64)>::new();
     for link in links.values() {
@@ -134,18 +133,18 @@ fn common_log(links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
     counts.into_iter().max_by_key(|&(_, count)| count).map(|(log, _)| log)
 }
 
-/// Whether a file has zero bytes alone from an offset on.
+/// Returns `true` if a file contains only zero bytes from an offset on.
 fn is_blank(storage: &dyn Storage, name: &str, from: u64) -> Result<bool, OpenError> {
     let used = for_each_used(storage, name, from, &mut |_, _| Ok(false));
     match used {
         Ok(used) => Ok(!used),
         Err(error) if is_bad_disk(&error) => Ok(false),
-        Err(error) => Err(OpenError::File(name.to_owned(), error)),
+        Err(error) => in_file(name, Err(error)),
     }
 }
 
-/// Tells `visit` of each stretch of a file, from an offset on, that holds other bytes than zeros, until it returns
-/// false; and whether there was one.
+/// Calls `visit` for each stretch of a file that contains nonzero bytes, from an offset on, until it returns `false`.
+/// Returns `true` if there was such a stretch.
 pub fn for_each_used(
     storage: &dyn Storage,
     name: &str,
@@ -159,7 +158,7 @@ pub fn for_each_used(
         if count == 0 {
             return Ok(any);
         }
-        // A part at a time, since a loop that can end anywhere goes byte by byte.
+        // In parts, since a loop that may end at any byte is slow.
         let is_used = bytes[..count].chunks(256).any(|part| part.iter().fold(0, |all, byte| all | byte) != 0);
         if is_used {
             any = true;

@@ -1,7 +1,7 @@
-//! What the rooms of the log tell each other, and others: plain data.
+//! Plain data that the parts of the log exchange.
 //!
-//! Owns the words for bytes on their way, segments that go, and what the start finds. Must not do
-//! anything.
+//! Owns the types of bytes that are about to be written, of segments to be removed, and of what is found at startup.
+//! Must not do anything.
 
 use std::fmt;
 use std::io;
@@ -12,57 +12,57 @@ use super::segment::{Place, VERSION};
 /// How far the log is synced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Synced {
-    /// Everything before this place is safe.
+    /// Everything before this place is synced.
     pub place: Place,
-    /// The position of that place in what this process has appended.
+    /// The position of that place in the records of this process.
     pub position: u64,
 }
 
-/// The offset within the taken bytes at which a new segment begins.
+/// Where a new segment begins in a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
-    /// The place in the batch's bytes, see [`Bytes::place`], where the new segment's header stands.
+    /// The offset of the new segment's header among the batch's bytes; see [`Bytes::place`].
     pub at: usize,
     /// The number of the new segment.
     pub segment: u64,
 }
 
-/// Bytes on their way to the disk.
+/// Bytes that are about to be written.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The number of the log.
+    /// The random number of the log.
     pub log: u64,
-    /// The segment that the first of them belong to.
+    /// The segment that the first bytes belong to.
     pub segment: u64,
-    /// Records, and the headers of segments that begin among them.
+    /// Records, and the headers of segments that begin between them.
     pub bytes: Bytes,
-    /// Where among the bytes the new segments begin.
+    /// Where new segments begin among the bytes.
     pub cuts: Vec<Cut>,
-    /// The position behind the last of them.
+    /// The position after the last byte.
     pub end: u64,
-    /// The position up to which the log must be synced soon, whatever the mode.
+    /// The position up to which the log must be synced soon in any mode.
     pub demanded: u64,
 }
 
-/// A segment that nothing needs once the log is safe on the disk up to a position.
+/// A segment that nothing needs once the log is durable up to a position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retired {
     pub number: u64,
     pub bytes: u64,
-    /// The position up to which the log must be safe before it goes.
+    /// The position up to which the log must be durable before the segment is removed.
     pub after: u64,
-    /// It is damaged: it is set aside, not removed.
+    /// The segment is damaged: it is set aside instead of being removed.
     pub damaged: bool,
 }
 
-/// Positions behind the last records on which a reply depends.
+/// The positions after the last records on which replies depend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Required {
     /// The position of the last record that any reply depends on.
     pub any: u64,
-    /// New jobs and results, whose replies cannot be given while the disk fails.
+    /// The position of the last new job or result, whose replies are withheld while the disk fails.
     pub puts: u64,
-    /// How many changes a reply depends on, and how many of them are new jobs and results.
+    /// The number of changes on which replies depend, and how many of them are new jobs or results.
     pub count: u64,
     pub put_count: u64,
 }
@@ -72,32 +72,38 @@ pub struct RecoveryProgress {
     pub done: usize,
     pub segments: usize,
     pub bytes: u64,
-    /// Jobs found that still live.
+    /// The number of live jobs found.
     pub jobs: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecoveryReport {
     pub progress: RecoveryProgress,
-    /// What was wrong, a line each.
+    /// The problems found, one line each.
     pub problems: Vec<String>,
-    /// Jobs that came from a beanstalkd log.
+    /// The number of jobs imported from a beanstalkd binlog, if there was one.
     pub imported: Option<usize>,
 }
 
 /// Why the log cannot be used.
 #[derive(Debug)]
 pub enum OpenError {
-    /// The folder is missing, or another server has it.
+    /// The directory is missing, or another server uses it.
     Folder(io::Error),
-    /// A file cannot be read or made.
+    /// A file cannot be read or created.
     File(String, io::Error),
-    /// There is damage, and strictness was asked for.
+    /// The log is damaged, and strict mode is on.
     Damaged(Vec<String>),
-    /// A segment has another version of the format.
+    /// A segment has another format version.
     Version(String, u32),
-    /// A segment continues another log than the segment before it contains: both continued from copies of one.
+    /// A segment does not continue the segment before it: the files of two servers that started from copies of one log
+    /// are mixed.
     Mixed(String, String),
+}
+
+/// Adds the name of the file to an error.
+pub fn in_file<T>(name: &str, result: io::Result<T>) -> Result<T, OpenError> {
+    result.map_err(|error| OpenError::File(name.to_owned(), error))
 }
 
 impl fmt::Display for OpenError {

@@ -1,11 +1,11 @@
-//! Keeping the log: who writes and syncs it, what happens when the disk fails, and what is done between.
+//! Writing and syncing the log, maintaining its segments, and recovering from disk failures.
 //!
-//! Owns the meeting of the journal, which is under the engine's lock, and the writer, which must not be: it takes bytes
-//! under the lock and brings them to the disk without it. Lock order: maintenance, syncing, writer, engine. Must not
-//! know connections: its callers ask [`Wal::durable`] which promises hold.
+//! Owns the connection between the journal, which is under the engine's lock, and the writer, which must not be: bytes
+//! are taken under the engine's lock and written without it. Lock order: maintenance, syncing, writer, engine. Must not
+//! know connections: its callers ask [`Wal::durable`] which replies may be sent.
 //!
-//! Every call that touches the disk may take as long as the disk likes, but for the two with `promptly` in their names:
-//! those give up when the disk is slow or busy, and somebody else must do what they have left undone.
+//! Every method that accesses the disk may take as long as the disk takes, except [`Wal::write_promptly`] and
+//! [`Wal::sync_promptly`]: these give up if the disk is slow or busy, and another thread must do the work.
 //!
 //! Promises: P12, P17.
 
@@ -23,10 +23,10 @@ use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, MAINTENANCE, SYNCING, WRITER};
 use crate::shared::log_figures::Health;
 
-/// A disk on which a write or a sync takes longer than this is slow: then only the log's own threads wait for it.
+/// If writes or syncs take longer than this, only the log's own threads wait for the disk.
 const SLOW: Duration = Duration::from_millis(2);
 
-/// Upper bounds of the counted lengths of syncs, in nanoseconds: from 0.1 ms to a second.
+/// Upper bounds of the buckets for the duration of syncs, in nanoseconds.
 const SYNC_BOUNDS: [u64; 12] = [
     100_000,
     250_000,
@@ -42,10 +42,10 @@ const SYNC_BOUNDS: [u64; 12] = [
     1_000_000_000,
 ];
 
-/// So often [`Wal::reserve`] tries to keep the log within its bound, before it lets it grow.
+/// How often [`Wal::reserve`] tries to keep the log within its bound before it lets the log grow.
 const ROUNDS: usize = 8;
 
-/// The engine and its journal, behind whatever lock they are.
+/// Access to the journal and the engine, which are behind the same lock.
 pub trait JournalAccess {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R;
 }
@@ -56,25 +56,25 @@ pub struct Wal {
     writer: Mutex<Writer, WRITER>,
     /// Held during a sync, unless several may be under way at a time.
     syncing: Mutex<(), SYNCING>,
-    /// One at a time looks after the segments: they must be begun and removed in the order of their numbers. Holds the
-    /// reason why the directory could not be used, as it was last logged.
+    /// Serializes the creation and removal of segments, which must happen in the order of their numbers. Contains the
+    /// last logged reason why the directory could not be used.
     tidying: Mutex<String, MAINTENANCE>,
     safe: AtomicU64,
     failing: AtomicBool,
     full: AtomicBool,
-    /// A segment that is needed no longer could not be removed.
+    /// An unneeded segment could not be removed.
     stuck: AtomicBool,
     writes: Latency,
     syncs: Latency,
-    /// How long they took, for those who want to know; locked alone.
+    /// The duration of each sync, for statistics.
     sync_times: Arc<LeafMutex<Histogram>>,
 }
 
-/// How long one kind of operation takes, of which one is under way at a time.
+/// The duration of one kind of operation, of which at most one is under way at a time.
 struct Latency {
     /// A moving average, in nanoseconds.
     average: AtomicU64,
-    /// When the one that is under way began, in nanoseconds since `start`; zero if there is none.
+    /// When the current operation began, in nanoseconds since `start`; 0 if there is none.
     began: AtomicU64,
     start: Instant,
     clock: Box<dyn Fn() -> Instant + Send + Sync>,
@@ -91,7 +91,7 @@ impl Latency {
         ((self.clock)().duration_since(self.start).as_nanos() as u64).max(1)
     }
 
-    /// Does it, and takes the time, of which one part in `parts` counts.
+    /// Runs `work` and records its duration divided by `parts`.
     fn measure<R>(&self, parts: u64, work: impl FnOnce() -> R) -> R {
         let began = self.now();
         self.began.store(began, Ordering::Relaxed);
@@ -102,20 +102,21 @@ impl Latency {
         result
     }
 
-    /// Whether one is under way for longer than this.
+    /// Returns `true` if an operation has been under way for longer than `length`.
     fn hangs_for(&self, length: Duration) -> bool {
         let began = self.began.load(Ordering::Relaxed);
         began != 0 && self.now() > began + length.as_nanos() as u64
     }
 
-    /// Whether they take longer than [`SLOW`], as far as the last few and the one that is under way tell.
+    /// Returns `true` if recent operations, or the current one, take longer than [`SLOW`].
     fn is_slow(&self) -> bool {
         self.average.load(Ordering::Relaxed) > SLOW.as_nanos() as u64 || self.hangs_for(SLOW)
     }
 }
 
 impl Wal {
-    /// Of a log that was just opened. `first_sync`: how long the disk took for the first sync; none if it failed.
+    /// Creates the state for a log that was just opened. `first_sync`: the duration of the first sync, or `None` if it
+    /// failed.
     pub fn new(writer: Writer, mode: SyncMode, first_sync: Option<Duration>) -> Wal {
         let storage = writer.storage();
         let [clock, other] = [(); 2].map(|()| storage.clone()).map(|storage| move || storage.now());
@@ -135,22 +136,21 @@ impl Wal {
         }
     }
 
-    /// How long syncs took, updated by each sync.
+    /// Returns the statistics that each sync updates.
     pub fn sync_times(&self) -> Arc<LeafMutex<Histogram>> {
         self.sync_times.clone()
     }
 
-    /// When the log is synced.
     pub fn mode(&self) -> SyncMode {
         self.mode
     }
 
-    /// The position up to which promises hold.
+    /// The position up to which replies may be sent.
     pub fn durable(&self) -> u64 {
         self.safe.load(Ordering::Acquire)
     }
 
-    /// The position up to which the log would survive a power cut.
+    /// The position up to which the log survives a power failure.
     pub fn synced(&self) -> u64 {
         self.writer.lock().synced_to().position
     }
@@ -160,12 +160,12 @@ impl Wal {
         self.writer.lock().written()
     }
 
-    /// Whether the disk refuses the log.
+    /// Returns `true` while the disk refuses writes or syncs.
     pub fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Acquire)
     }
 
-    /// Whether the disk is full.
+    /// Returns `true` while the disk has no space for another segment.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Acquire)
     }
@@ -179,32 +179,32 @@ impl Wal {
         self.syncs_at_once() > 1
     }
 
-    /// Whether syncs take long enough that they should not delay commands that need none.
+    /// Returns `true` if syncs take too long for commands that do not need a sync to wait for them.
     pub fn is_slow(&self) -> bool {
         self.is_parallel() || self.syncs.is_slow()
     }
 
-    /// Whether a write or sync in progress, as threads other than the log's own perform them, takes long.
+    /// Returns `true` if a write or sync by a thread other than the log's own has been under way for long.
     pub fn is_blocked(&self) -> bool {
         let syncs = self.mode == SyncMode::Always && !self.is_parallel();
         self.writes.hangs_for(SLOW) || syncs && self.syncs.hangs_for(SLOW)
     }
 
-    /// Whether something is written and not synced, and should be.
+    /// Returns `true` if something is written that should be synced.
     pub fn is_unsynced(&self) -> bool {
         self.writer.lock().is_unsynced()
     }
 
-    /// Writes all that was appended; false if the disk fails.
+    /// Writes all appended records. Returns `false` if the disk fails.
     pub fn write(&self, access: &impl JournalAccess) -> bool {
-        // Before the lock as well: a thread that tries a failing disk holds it for long.
+        // Checked before locking as well, since a thread that retries a failing disk holds the lock for long.
         !self.is_failing() && self.write_with(self.writer.lock(), access, |_| false)
     }
 
-    /// The same for who must not wait for a slow disk, or long for a fast one; false also if the write is left to
-    /// others.
+    /// Like [`Wal::write`], but does not wait for a slow disk, and not for long for a fast one. Returns `false` also if
+    /// other threads must write.
     pub fn write_promptly(&self, access: &impl JournalAccess) -> bool {
-        // A write may have to wait for a sync that is under way, and nobody knows yet for how long.
+        // A write may have to wait for a sync in progress, whose duration is not known yet.
         if self.is_failing() || self.writes.is_slow() || self.syncs.hangs_for(Duration::ZERO) {
             return false;
         }
@@ -222,7 +222,7 @@ impl Wal {
         }
         let take = |journal: &mut Journal| (!leave(journal)).then(|| journal.take(writer.spare(), writer.synced_to()));
         let Some(batch) = access.with(|journal, _| take(journal)) else { return false };
-        // Of many bytes, only the share that a pool thread would write counts.
+        // Of a large batch, only the share that a pool thread would write counts.
         let share = 1 + batch.bytes.len() as u64 / LARGE as u64;
         match self.writes.measure(share, || writer.write(batch)) {
             Ok(()) => {
@@ -236,19 +236,19 @@ impl Wal {
         }
     }
 
-    /// Syncs all that was written; false if the disk fails.
+    /// Syncs all written records. Returns `false` if the disk fails.
     pub fn sync(&self, access: &impl JournalAccess) -> bool {
-        let _turn = (!self.is_parallel()).then(|| self.syncing.lock());
+        let _guard = (!self.is_parallel()).then(|| self.syncing.lock());
         self.sync_with(|| Some(self.writer.lock()), access)
     }
 
-    /// The same for who must not wait for a slow disk; false also if the sync is left to others.
+    /// Like [`Wal::sync`], but does not wait for a slow disk. Returns `false` also if other threads must sync.
     pub fn sync_promptly(&self, access: &impl JournalAccess) -> bool {
-        let turn = if self.is_slow() { None } else { self.syncing.try_lock_for(SLOW) };
-        turn.is_some_and(|_turn| self.sync_with(|| self.writer.try_lock_for(SLOW), access))
+        let guard = if self.is_slow() { None } else { self.syncing.try_lock_for(SLOW) };
+        guard.is_some_and(|_guard| self.sync_with(|| self.writer.try_lock_for(SLOW), access))
     }
 
-    /// If the writer is not available after the sync, nobody learns of the sync, and the next one repeats it.
+    /// Syncs. If `lock_writer` fails after the sync, the sync is not recorded, and the next one repeats it.
     fn sync_with<'a>(
         &self,
         lock_writer: impl Fn() -> Option<MutexGuard<'a, Writer>>,
@@ -280,11 +280,11 @@ impl Wal {
         true
     }
 
-    /// Checks that the folder and all segments are still in place. What lived in a segment that was removed is written
-    /// again; if the log cannot go on in the files that it has open, it fails, and recovers with new ones. Does nothing
-    /// while another thread makes or removes segments.
+    /// Checks that the directory and all segments are still in place. Jobs in a removed segment are written again; if
+    /// an open file was removed, the log fails, and recovers with new files. Does nothing while another thread creates
+    /// or removes segments.
     pub fn check(&self, access: &impl JournalAccess) {
-        let Some(_turn) = self.tidying.try_lock_for(Duration::ZERO) else { return };
+        let Some(_guard) = self.tidying.try_lock() else { return };
         if self.is_failing() {
             return;
         }
@@ -301,7 +301,7 @@ impl Wal {
         }
     }
 
-    /// Has what lived in missing segments written again; returns the newest of them.
+    /// Makes compaction rewrite the contents of missing segments. Returns the newest of them.
     fn evacuate_missing(&self, access: &impl JournalAccess, names: &[String]) -> Option<u64> {
         let numbers: HashSet<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
         let lost = access.with(|journal, _| journal.evacuate_missing(|number| numbers.contains(&number)));
@@ -312,10 +312,10 @@ impl Wal {
         lost
     }
 
-    /// Shuts the log down cleanly at `now`. Nothing may be appended afterwards.
+    /// Closes the log at `now`. Nothing may be appended afterwards.
     pub fn close(&self, access: &impl JournalAccess, now: Time) {
-        // In any mode: the last record says that everything before it is synced.
-        self.demand_sync();
+        // In any mode: the last record states that everything before it is synced.
+        self.writer.lock().demand_sync();
         if !(self.write(access) && self.sync(access)) {
             return;
         }
@@ -324,14 +324,9 @@ impl Wal {
             log::warn!("binlog: it was not shut down cleanly");
         }
     }
-
-    fn demand_sync(&self) {
-        self.writer.lock().demand_sync();
-    }
-
-    /// The only way into [`Health::Failing`] while the server runs.
+    /// Enters [`Health::Failing`]; no other code does so while the server runs.
     fn fail(&self, access: &impl JournalAccess, error: &io::Error) {
-        // First: a failing log lets replies go, which a storage shared with other servers must prevent.
+        // First, because a failing log releases replies, which a shared storage must prevent.
         self.storage.give_up(error);
         let was = access.with(|journal, _| {
             journal.set_health(Health::Failing);
@@ -342,18 +337,9 @@ impl Wal {
         }
     }
 
-    /// Does what is to be done beside writing; true if there is more of it.
-    pub fn maintain(&self, access: &impl JournalAccess) -> bool {
-        self.maintain_and(access, true)
-    }
-
-    /// The same, but a full disk is only tried again if something was removed from it: each try fills it with zero
-    /// bytes.
-    pub fn maintain_sparingly(&self, access: &impl JournalAccess) -> bool {
-        self.maintain_and(access, false)
-    }
-
-    fn maintain_and(&self, access: &impl JournalAccess, try_full: bool) -> bool {
+    /// Recovers from a failure, removes and creates segments, and compacts. Returns `true` if there is more to do.
+    /// Unless `try_full`, a full disk is retried only if a segment was removed, because each attempt fills the disk.
+    pub fn maintain(&self, access: &impl JournalAccess, try_full: bool) -> bool {
         let mut refusal = self.tidying.lock();
         if self.is_failing() && !self.recover(access, &mut refusal) {
             return false;
@@ -362,21 +348,21 @@ impl Wal {
         if removed || try_full || !self.is_full() {
             self.prepare(access);
         }
-        self.note_full(access);
+        self.update_full(access);
         access.with(|journal, engine| journal.compact(engine))
     }
 
-    fn note_full(&self, access: &impl JournalAccess) {
+    fn update_full(&self, access: &impl JournalAccess) {
         self.full.store(access.with(|journal, _| journal.health() == Health::Full), Ordering::Release);
     }
 
-    /// Tries whether the disk is back: everything that is not safe goes into a new segment.
+    /// Checks whether the disk has recovered: writes everything that is not durable into a new segment.
     fn recover(&self, access: &impl JournalAccess, refusal: &mut String) -> bool {
         if self.is_parallel() {
             // Syncs may still be under way, and the server stops.
             return false;
         }
-        let _turn = self.syncing.lock();
+        let _guard = self.syncing.lock();
         if let Err(error) = self.storage.lock() {
             let error = error.to_string();
             if *refusal != error {
@@ -399,7 +385,7 @@ impl Wal {
         let (pending, header) = access.with(|journal, _| journal.take_over((number, size), first, again, end, rely));
         if writer.take_over(pending, &header, file).is_err() {
             drop(writer);
-            // It never counted, and each try would leave one.
+            // The file contains nothing that counts, and each attempt would leave one.
             let _ = self.storage.remove(&segment_name(number));
             return false;
         }
@@ -410,15 +396,15 @@ impl Wal {
         true
     }
 
-    /// Removes what nothing needs. Returns `true` if there was something.
+    /// Removes unneeded segments. Returns `true` if there were any.
     fn drop_retired(&self, access: &impl JournalAccess) -> bool {
         let mut removed = false;
-        // Whatever the mode: what was written again must be there before its first place goes.
+        // In any mode: rewritten records must be synced before the original ones are removed.
         let synced = self.writer.lock().synced_to().position;
         while let Some(retired) = access.with(|journal, _| journal.next_retired(synced)) {
             match Writer::drop_segment(&*self.storage, retired) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    // Those behind it hold the deletes of its jobs, so they must not go before it does.
+                    // Later segments contain the deletes of its jobs, so they must not be removed before it.
                     if !self.stuck.swap(true, Ordering::Relaxed) {
                         log::warn!("{}: cannot be removed: {error}", segment_name(retired.number));
                     }
@@ -434,17 +420,16 @@ impl Wal {
         removed
     }
 
-    /// Makes space for the records of a turn, before the turn. The engine refuses the job that finds no space, so that
-    /// what is kept for deletes is never taken. If compaction has not kept up with deletes, it does so now: the thread
-    /// that causes the work waits for it. Returns with less only if others have taken it, or if the disk is full or
-    /// fails.
+    /// Creates space for `bytes` of records before a turn. The engine refuses a job that finds no space, so space
+    /// reserved for deletes is never used. If compaction is behind, it catches up here: the thread that causes the work
+    /// waits for it. Creates less only if other threads have used the space, or if the disk is full or fails.
     pub fn reserve(&self, access: &impl JournalAccess, bytes: u64) {
         let lacks = || access.with(|journal, _| journal.is_short(bytes) || journal.is_behind());
         for _ in 0..ROUNDS {
             if self.is_failing() || !lacks() {
                 return;
             }
-            self.maintain(access);
+            self.maintain(access, true);
             if lacks() && !access.with(|journal, _| journal.can_shrink()) {
                 break;
             }
@@ -452,11 +437,11 @@ impl Wal {
                 return;
             }
         }
-        let _turn = self.tidying.lock();
+        let _guard = self.tidying.lock();
         if access.with(|journal, _| journal.is_short(bytes)) {
             access.with(|journal, _| journal.request_space(bytes));
             self.prepare(access);
-            self.note_full(access);
+            self.update_full(access);
         }
     }
 
@@ -493,7 +478,7 @@ impl Wal {
     }
 }
 
-/// Whether the disk is full, or nearly so for us, and not worse.
+/// Returns `true` if the error means that the disk, a quota or a file size limit is exhausted.
 pub fn is_no_space(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)

@@ -1,7 +1,7 @@
-//! The log as the disk's side sees it: bytes into segment files, and how far they are safe.
+//! The log as the disk sees it: bytes in segment files, and how far they are durable.
 //!
-//! Owns the open files, and every byte that is not safe yet: if the disk fails, those are written again into a new
-//! segment, since after a failed sync nobody can say what the old one holds. Must not know the engine.
+//! Owns the open files, and every byte that is not durable yet: if the disk fails, these bytes are written again to a
+//! new segment, since the contents of the old one are unknown after a failed sync. Must not know the engine.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,10 +17,10 @@ use super::types::{Batch, Retired, Synced};
 pub enum SyncMode {
     /// Before any reply that depends on it.
     Always,
-    /// So many milliseconds after a write at the latest.
+    /// At most this many milliseconds after a write.
     Every(u64),
-    /// By the system alone, but for what would otherwise be lost that was safe before: a segment that was left is
-    /// synced, and so is the log before one is removed, and before the last ids that it allows are given.
+    /// By the system, except where already durable records would otherwise be lost: a completed segment is synced, and
+    /// so is the log before a segment is removed and before the last reserved IDs are assigned.
     Never,
 }
 
@@ -29,19 +29,19 @@ const JOINED: usize = 64 * 1024;
 
 struct Piece {
     segment: u64,
-    /// Where in the segment they belong.
+    /// The offset in the segment.
     place: u64,
     bytes: Bytes,
-    /// The position behind the bytes.
+    /// The position after the bytes.
     end: u64,
 }
 
 struct Open {
     number: u64,
     file: Arc<dyn LogFile>,
-    /// Bytes written, or to be written.
+    /// The number of bytes written, or about to be written.
     length: u64,
-    /// The position behind them, if it was left.
+    /// The position after them, once the segment is complete.
     end: u64,
 }
 
@@ -55,31 +55,30 @@ impl Open {
     }
 }
 
-/// What one sync has to do: files in order, each cut to its length unless it is still written to.
+/// The work of one sync: files in order, each with the length to which it is truncated if the segment is complete.
 pub struct SyncTask {
     files: Vec<(Arc<dyn LogFile>, Option<u64>)>,
-    /// How far the log is safe when it has succeeded.
+    /// How far the log is synced afterwards.
     end: Synced,
 }
 
 pub struct Writer {
     storage: Arc<dyn Storage>,
-    /// The number of the log.
+    /// The random number of the log.
     log: u64,
     mode: SyncMode,
     prepared: VecDeque<Open>,
     current: Option<Open>,
-    /// Segments that were left and not synced since.
+    /// Complete segments that were not synced since.
     left: Vec<Open>,
-    /// Written but not safe, and behind them not even written, both in order.
-    unsafe_pieces: VecDeque<Piece>,
-    /// Where the pieces begin: all before it is known to be on the disk, or with -F written.
+    /// Pieces that are not durable, in order; the first `written_pieces` are written.
+    pending: VecDeque<Piece>,
+    /// The beginning of the pieces: everything before it is durable, or with `-F` written.
     durable_end: Place,
-    /// How many of the pieces are written.
     written_pieces: usize,
     written: Synced,
     synced: Synced,
-    /// The position up to which a sync is owed in any mode.
+    /// The position up to which a sync is due in any mode.
     demanded: u64,
     /// The position up to which the last sync that has begun reaches.
     syncing: u64,
@@ -87,7 +86,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Writes into segments in `storage`, of the log with this number. Everything before `end` is synced.
+    /// Creates a writer for segments in `storage`, of the log with this number. Everything before `end` is synced.
     pub fn new(storage: Arc<dyn Storage>, log: u64, mode: SyncMode, end: Place) -> Writer {
         let (durable_end, end) = (end, Synced { place: end, position: 0 });
         Writer {
@@ -97,7 +96,7 @@ impl Writer {
             prepared: VecDeque::new(),
             current: None,
             left: Vec::new(),
-            unsafe_pieces: VecDeque::new(),
+            pending: VecDeque::new(),
             durable_end,
             written_pieces: 0,
             written: end,
@@ -108,7 +107,7 @@ impl Writer {
         }
     }
 
-    /// The position up to which promises hold.
+    /// The position up to which replies may be sent.
     pub fn safe(&self) -> u64 {
         match self.mode {
             SyncMode::Always => self.synced.position,
@@ -121,33 +120,32 @@ impl Writer {
         self.written.position
     }
 
-    /// How far the log would survive a power cut.
+    /// How far the log survives a power failure.
     pub fn synced_to(&self) -> Synced {
         self.synced
     }
 
-    /// All that will be written must be synced, in any mode.
+    /// Makes a sync due for everything that will be written, in any mode.
     pub fn demand_sync(&mut self) {
         self.demanded = u64::MAX;
     }
 
-    /// Whether a sync is owed.
+    /// Returns `true` if a sync is due.
     pub fn is_unsynced(&self) -> bool {
         self.written.position > self.synced.position
             && (self.mode != SyncMode::Never || self.synced.position < self.demanded)
     }
 
-    /// Continues to write into a segment that was there at the start, after its end.
+    /// Continues to write to an existing segment, after its end.
     pub fn go_on_in(&mut self, end: Place, file: Arc<dyn LogFile>) {
         self.current = Some(Open { number: end.segment, file, length: end.at, end: 0 });
     }
 
-    /// A buffer to append into.
+    /// Returns a buffer for reuse.
     pub fn spare(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.spare)
     }
 
-    /// A segment that was made ready by [`Writer::storage`]'s `create`.
     pub fn add_prepared(&mut self, number: u64, file: Arc<dyn LogFile>) {
         self.prepared.push_back(Open { number, file, length: 0, end: 0 });
     }
@@ -156,7 +154,7 @@ impl Writer {
         self.storage.clone()
     }
 
-    /// Writes a batch, and before it whatever could not be written last time.
+    /// Writes a batch, after everything that could not be written before.
     pub fn write(&mut self, batch: Batch) -> io::Result<()> {
         self.queue(batch);
         self.write_pieces()
@@ -169,7 +167,7 @@ impl Writer {
         let mut end = batch.end - batch.bytes.len() as u64;
         let first = batch.cuts.first().map_or(total, |cut| cut.at);
         if first > 0 {
-            // The usual case keeps the buffer as it is.
+            // The usual case needs no copy.
             let bytes = if first == total { std::mem::take(&mut batch.bytes) } else { batch.bytes.part(0, first) };
             self.push_piece(bytes, &mut end);
         }
@@ -180,31 +178,31 @@ impl Writer {
         }
     }
 
-    /// The next piece, which moves the position `end` behind itself.
+    /// Adds the next piece, which advances the position `end`.
     fn push_piece(&mut self, mut bytes: Bytes, end: &mut u64) {
         let current = self.current.as_mut().expect("a segment to write to");
         let (segment, place) = (current.number, current.length);
         current.length += bytes.len() as u64;
         *end += bytes.len() as u64;
         bytes.seal(RecordKey::new(self.log, segment), place);
-        self.unsafe_pieces.push_back(Piece { segment, place, bytes, end: *end });
+        self.pending.push_back(Piece { segment, place, bytes, end: *end });
     }
 
-    /// The next piece goes into this segment, which must be prepared.
+    /// Continues in this segment, which must be prepared.
     fn turn_to(&mut self, number: u64, end: u64) {
         let place = self.prepared.iter().position(|open| open.number == number).expect("a prepared segment");
         let next = self.prepared.remove(place).expect("it was just found");
         if let Some(mut left) = self.current.replace(next) {
             left.end = end;
             self.left.push(left);
-            // Whatever the mode: what a power cut takes of a segment takes all behind it as well.
+            // In any mode: what a power failure takes from a segment makes everything after it useless.
             self.demanded = self.demanded.max(end);
         }
     }
 
     fn write_pieces(&mut self) -> io::Result<()> {
-        while let Some(piece) = self.unsafe_pieces.get(self.written_pieces) {
-            self.open(piece.segment).expect("the file of a piece that is not safe").write(piece.place, &piece.bytes)?;
+        while let Some(piece) = self.pending.get(self.written_pieces) {
+            self.open(piece.segment).expect("the file of a pending piece").write(piece.place, &piece.bytes)?;
             let at = piece.place + piece.bytes.len() as u64;
             self.written = Synced { place: Place { segment: piece.segment, at }, position: piece.end };
             if !self.join() {
@@ -221,12 +219,12 @@ impl Writer {
     /// bytes takes less time and memory than a buffer for each write. Returns `false` if it stays a piece of its own.
     fn join(&mut self) -> bool {
         let Some(before) = self.written_pieces.checked_sub(1) else { return false };
-        let (last, next) = (&self.unsafe_pieces[before], &self.unsafe_pieces[before + 1]);
+        let (last, next) = (&self.pending[before], &self.pending[before + 1]);
         if next.segment != last.segment || last.end <= self.syncing || !last.bytes.has_room(&next.bytes, JOINED) {
             return false;
         }
-        let next = self.unsafe_pieces.remove(before + 1).expect("a piece that was just written");
-        let last = &mut self.unsafe_pieces[before];
+        let next = self.pending.remove(before + 1).expect("a piece that was just written");
+        let last = &mut self.pending[before];
         last.bytes.extend(next.bytes.own());
         last.end = next.end;
         self.reuse(next.bytes);
@@ -245,7 +243,7 @@ impl Writer {
         self.left.iter().chain(&self.current).find(|open| open.number == number)
     }
 
-    /// What a sync has to do now; carry it out with [`SyncTask::run`], without holding the writer, and report it.
+    /// Returns the sync that is due. Run it without holding the writer's lock, then call [`Writer::synced`].
     pub fn sync_task(&mut self) -> SyncTask {
         match self.left.last().filter(|left| self.mode == SyncMode::Never && left.end >= self.demanded) {
             Some(left) => {
@@ -257,17 +255,17 @@ impl Writer {
         }
     }
 
-    /// A sync of everything that is written, in any mode.
+    /// Returns a sync of everything that is written, in any mode.
     pub fn whole_task(&mut self) -> SyncTask {
         self.syncing = self.written.position;
         let current = self.current_file().map(|file| (file, None));
         SyncTask { files: self.files_left().chain(current).collect(), end: self.written }
     }
 
-    /// The files that were left and not synced since, each with its length. Nobody asks after a write that failed, so
-    /// that all of them is written.
+    /// Returns the complete files that were not synced since, each with its length. After a failed write no sync is
+    /// requested, so all pieces are written.
     fn files_left(&self) -> impl Iterator<Item = (Arc<dyn LogFile>, Option<u64>)> + '_ {
-        debug_assert_eq!(self.written_pieces, self.unsafe_pieces.len(), "all pieces are written");
+        debug_assert_eq!(self.written_pieces, self.pending.len(), "all pieces are written");
         self.left.iter().map(|open| (open.file.clone(), Some(open.length)))
     }
 
@@ -279,48 +277,48 @@ impl Writer {
         self.forget(self.synced.position);
     }
 
-    /// Pieces up to a position are safe.
+    /// Removes pieces up to a position.
     fn forget(&mut self, position: u64) {
-        while self.written_pieces > 0 && self.unsafe_pieces[0].end <= position {
+        while self.written_pieces > 0 && self.pending[0].end <= position {
             self.written_pieces -= 1;
-            let piece = self.unsafe_pieces.pop_front().expect("a written piece");
+            let piece = self.pending.pop_front().expect("a written piece");
             self.durable_end = Place { segment: piece.segment, at: piece.place + piece.bytes.len() as u64 };
             self.reuse(piece.bytes);
         }
     }
 
-    /// The file that is written to.
+    /// The file of the current segment.
     pub fn current_file(&self) -> Option<Arc<dyn LogFile>> {
         self.current.as_ref().map(|open| open.file.clone())
     }
 
-    /// The first segment of which not everything is known to be on the disk.
+    /// The first segment that may not be completely durable.
     pub fn first_unsynced(&self) -> u64 {
         self.left.iter().chain(&self.current).map(|open| open.number).min().unwrap_or(0)
     }
 
-    /// Where the log ends, as far as it is known to be on the disk.
+    /// The end of the durable part of the log.
     pub fn durable_end(&self) -> Place {
         self.durable_end
     }
 
-    /// Bytes of records that are not safe.
+    /// The size of the records that are not durable.
     pub fn unsynced_bytes(&self) -> u64 {
-        self.unsafe_pieces.iter().map(|piece| (piece.bytes.len() - header_of(piece)) as u64).sum()
+        self.pending.iter().map(|piece| (piece.bytes.len() - header_of(piece)) as u64).sum()
     }
 
-    /// After a failure: writes everything that is not safe into a new segment, behind its header, and syncs it. On an
-    /// error everything is as it was, but for what the new file holds.
+    /// Recovers from a failure: writes everything that is not durable to a new segment, after its header, and syncs it.
+    /// On an error nothing changes, except the contents of the new file.
     pub fn take_over(&mut self, pending: Batch, header: &Batch, file: Arc<dyn LogFile>) -> io::Result<()> {
         self.queue_pending(pending);
         let number = header.cuts[0].segment;
         let mut bytes = header.bytes.part(0, header.bytes.place());
         let key = RecordKey::new(self.log, number);
-        self.unsafe_pieces.iter().for_each(|piece| recode(piece, key, &mut bytes));
+        self.pending.iter().for_each(|piece| piece.bytes.recode(header_of(piece), key, 0, &mut bytes));
         let open = Open { number, file, length: bytes.len() as u64, end: 0 };
         open.write(0, &bytes)?;
         open.file.sync()?;
-        self.unsafe_pieces.clear();
+        self.pending.clear();
         self.written_pieces = 0;
         self.left.clear();
         self.prepared.clear();
@@ -332,7 +330,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Like [`Writer::queue`], for bytes that will not be written where they were meant to be.
+    /// Like [`Writer::queue`], for bytes that will be written to another segment.
     fn queue_pending(&mut self, batch: Batch) {
         let mut segment = batch.segment;
         let mut from = 0;
@@ -342,14 +340,14 @@ impl Writer {
             if to > from {
                 let bytes = batch.bytes.part(from, to);
                 end += bytes.len() as u64;
-                self.unsafe_pieces.push_back(Piece { segment, place: 0, bytes, end });
+                self.pending.push_back(Piece { segment, place: 0, bytes, end });
             }
             segment = next.unwrap_or(segment);
             from = to;
         }
     }
 
-    /// Takes a segment that nothing needs off the disk, or sets it aside.
+    /// Removes a segment that is not needed, or sets it aside if it is damaged.
     pub fn drop_segment(storage: &dyn Storage, retired: Retired) -> io::Result<()> {
         let name = segment_name(retired.number);
         if retired.damaged {
@@ -360,17 +358,12 @@ impl Writer {
     }
 }
 
-/// Sets a file aside so that its bytes can be examined: in a subfolder, or in the folder itself if that fails.
+/// Keeps a file for examination: in a subdirectory, or under another name if that fails.
 pub fn set_aside(storage: &dyn Storage, name: &str) -> io::Result<()> {
     storage.rename(name, &format!("{ASIDE}/{name}")).or_else(|_| storage.rename(name, &format!("{name}.{ASIDE}")))
 }
 
-/// Appends the records of a piece as records of another segment.
-fn recode(piece: &Piece, key: RecordKey, out: &mut Bytes) {
-    piece.bytes.recode(header_of(piece), key, 0, out);
-}
-
-/// Bytes of the header that a piece begins with.
+/// The size of the header at the beginning of a piece, if there is one.
 fn header_of(piece: &Piece) -> usize {
     if piece.bytes.starts_with(MAGIC) {
         HEADER
@@ -380,7 +373,7 @@ fn header_of(piece: &Piece) -> usize {
 }
 
 impl SyncTask {
-    /// Syncs, and then cuts what was left: the space behind it is needed no longer.
+    /// Syncs, then truncates complete segments, whose remaining space is not needed.
     pub fn run(&self) -> io::Result<()> {
         for (file, _) in &self.files {
             file.sync()?;
@@ -464,16 +457,16 @@ mod tests {
         };
         let length = write(&mut writer);
         write(&mut writer);
-        assert_eq!((writer.unsafe_pieces.len(), writer.unsynced_bytes()), (1, 2 * length));
+        assert_eq!((writer.pending.len(), writer.unsynced_bytes()), (1, 2 * length));
         let task = writer.sync_task();
         write(&mut writer);
         write(&mut writer);
-        assert_eq!(writer.unsafe_pieces.len(), 2, "the sync that has begun covers only the first two writes");
+        assert_eq!(writer.pending.len(), 2, "the sync that has begun covers only the first two writes");
         writer.synced(&task);
-        assert_eq!((writer.unsafe_pieces.len(), writer.unsynced_bytes()), (1, 2 * length));
+        assert_eq!((writer.pending.len(), writer.unsynced_bytes()), (1, 2 * length));
         assert_eq!(writer.durable_end(), Place { segment: 1, at: BEGIN.at + 2 * length });
         let expected = [batch(2 * length), batch(3 * length)].map(|(batch, _)| batch.bytes.own().to_vec()).concat();
-        assert_eq!(writer.unsafe_pieces[0].bytes.own(), expected);
+        assert_eq!(writer.pending[0].bytes.own(), expected);
     }
 
     #[test]

@@ -33,10 +33,10 @@ pub fn run(hub: &Hub, log: &Durability) {
                 wal.reserve(hub, bytes);
                 space.go_on(count);
             }
-            SpaceTask::Maintain if tried.elapsed() < RETRY => more = wal.maintain_sparingly(hub),
+            SpaceTask::Maintain if tried.elapsed() < RETRY => more = wal.maintain(hub, false),
             SpaceTask::Maintain => {
                 tried = Instant::now();
-                more = wal.maintain(hub);
+                more = wal.maintain(hub, true);
             }
         }
         log.write_compacted(hub);
@@ -58,7 +58,7 @@ pub fn round(hub: &Hub, log: &Durability) {
         wal.reserve(hub, bytes);
         space.go_on(count);
     } else {
-        wal.maintain(hub);
+        wal.maintain(hub, true);
     }
     log.write_compacted(hub);
     log.release(&mut Output::new());

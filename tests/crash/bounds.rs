@@ -84,7 +84,7 @@ impl Watch {
         if self.steps % ROUND == 0 {
             // One round of the syncer, as when it is woken once.
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
-            self.wal.maintain(&self.access);
+            self.wal.maintain(&self.access, true);
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
         }
         answer
@@ -271,7 +271,7 @@ fn very_many_paused_tubes() {
     }
     let settle = |watch: &mut Watch| {
         for _ in 0..2000 {
-            let more = watch.wal.maintain(&watch.access);
+            let more = watch.wal.maintain(&watch.access, true);
             let _ = watch.wal.write(&watch.access) && watch.wal.sync(&watch.access);
             if !more {
                 break;

@@ -213,7 +213,7 @@ fn an_id_that_only_a_worker_has_seen_is_not_given_again_behind_a_segment_that_ha
         // All of this goes into one new segment.
         disk.fail(Deed::Write, EIO, 1);
         assert!(!first.wal.write(&first.access));
-        first.wal.maintain(&first.access);
+        first.wal.maintain(&first.access, true);
         assert_eq!(first.health(), Health::Ok);
         assert!(disk.names().iter().any(|name| disk.bytes(name).len() > 512), "it has grown");
         let id = put_unseen(&mut first);
@@ -318,11 +318,11 @@ fn a_log_says_that_the_disk_is_full_until_there_is_space() {
     assert!(life.wal.is_full() && life.health() == Health::Full);
     // The file is not filled with zeros again and again.
     let deeds = disk.deeds();
-    life.wal.maintain_sparingly(&life.access);
+    life.wal.maintain(&life.access, false);
     assert_eq!(disk.deeds(), deeds);
-    life.wal.maintain(&life.access);
+    life.wal.maintain(&life.access, true);
     assert!(life.wal.is_full() && disk.deeds() > deeds);
     disk.set_capacity(u64::MAX);
-    life.wal.maintain(&life.access);
+    life.wal.maintain(&life.access, true);
     assert!(!life.wal.is_full() && life.health() == Health::Ok);
 }

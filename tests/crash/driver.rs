@@ -315,11 +315,11 @@ impl Life {
     pub fn look_after(&mut self) {
         match self.random.below(10) {
             4..=6 if self.leaves_syncs => drop(self.wal.write(&self.access)),
-            8 if self.leaves_syncs => drop(self.wal.maintain(&self.access)),
+            8 if self.leaves_syncs => drop(self.wal.maintain(&self.access, true)),
             0..=3 => drop(self.wal.write(&self.access)),
             4 | 5 => drop(self.wal.write(&self.access) && self.wal.sync(&self.access)),
             6 => drop(self.wal.sync(&self.access)),
-            7 => drop(self.wal.maintain(&self.access)),
+            7 => drop(self.wal.maintain(&self.access, true)),
             8 => self.settle(),
             _ => {}
         }
@@ -335,9 +335,9 @@ impl Life {
     pub fn settle(&mut self) {
         let mut idle = 0;
         for _ in 0..1000 {
-            let more = self.wal.maintain(&self.access);
+            let more = self.wal.maintain(&self.access, true);
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
-            let pending = self.access.with(|journal, _| journal.is_pending());
+            let pending = self.access.with(|journal, _| journal.position()) > self.wal.written();
             // Retired segments are removed in the round after the log is durable.
             idle += usize::from(!more && !pending);
             if idle == 2 || self.disk.has_crashed() || self.wal.is_failing() {

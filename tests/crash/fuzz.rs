@@ -25,7 +25,7 @@ fn open(disk: &Disk) {
     journal.append(&mut engine);
     let access = crate::driver::Access((journal, engine).into());
     (0..100).for_each(|_| {
-        wal.maintain(&access);
+        wal.maintain(&access, true);
         assert!(wal.write(&access) && wal.sync(&access));
     });
     let jobs = access.0.borrow().1.stats().jobs;

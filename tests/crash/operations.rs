@@ -66,7 +66,7 @@ fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
             Command::Move(moving) => engine.move_jobs(client, moving, now).expect("room"),
         });
         let _ = life.wal.write(&life.access) && (round % 3 > 0 || life.wal.sync(&life.access));
-        life.wal.maintain(&life.access);
+        life.wal.maintain(&life.access, true);
         if progress == Progress::Done || life.disk.has_crashed() {
             break;
         }

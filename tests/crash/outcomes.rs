@@ -115,7 +115,7 @@ fn an_outcome_that_is_read_twice_behind_other_records_is_there_once() {
     assert_eq!(life.say(job, done(b"result")), Ok(()));
     disk.fail(Deed::Sync, EIO, 1);
     assert!(life.wal.write(&life.access) && !life.wal.sync(&life.access));
-    life.wal.maintain(&life.access);
+    life.wal.maintain(&life.access, true);
     assert_eq!(life.health(), Health::Ok);
     // Before the job itself is written again.
     let disk = life.disk.kill(1);

@@ -42,7 +42,7 @@ impl Server {
     /// Writes, syncs and compacts everything.
     fn settle(&self) {
         for _ in 0..20 {
-            self.wal.maintain(&self.access);
+            self.wal.maintain(&self.access, true);
             assert!(self.wal.write(&self.access) && self.wal.sync(&self.access));
         }
     }

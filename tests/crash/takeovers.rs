@@ -64,10 +64,10 @@ fn fails_again(failures: u64) {
         if left == 0 {
             delete(&mut life, ids[0]);
         }
-        life.wal.maintain(&life.access);
+        life.wal.maintain(&life.access, true);
         assert_eq!(life.health(), Health::Failing);
     }
-    life.wal.maintain(&life.access);
+    life.wal.maintain(&life.access, true);
     assert_eq!(life.health(), Health::Ok);
     // Before compaction has rewritten the others.
     for disk in [disk.kill(1), disk.power_cut(1)] {
@@ -88,7 +88,7 @@ fn segments_that_failed_to_take_over_do_not_stay() {
     disk.fail(Deed::Write, EIO, 1000);
     assert!(!life.wal.write(&life.access));
     for _ in 0..200 {
-        life.wal.maintain(&life.access);
+        life.wal.maintain(&life.access, true);
     }
     assert!(disk.used("") <= 4 * 4096, "{} bytes", disk.used(""));
 }
@@ -118,7 +118,7 @@ fn without_syncs_nothing_goes_while_its_copy_is_in_doubt() {
         ids.extend(put(&mut life, 300));
         assert!(life.wal.write(&life.access));
         life.wal.sync(&life.access);
-        life.wal.maintain(&life.access);
+        life.wal.maintain(&life.access, true);
     }
     // In files that were synced long ago.
     let kept: Vec<u64> = ids.iter().copied().filter(|id| id % 4 == 0 && *id < 190).collect();
@@ -133,7 +133,7 @@ fn without_syncs_nothing_goes_while_its_copy_is_in_doubt() {
     life.wal.write(&life.access);
     disk.fail(Deed::Sync, EIO, 1);
     assert!(!life.wal.sync(&life.access));
-    life.wal.maintain(&life.access);
+    life.wal.maintain(&life.access, true);
     assert_eq!(life.health(), Health::Ok);
     for seed in 0..12 {
         let cut = disk.power_cut(seed);

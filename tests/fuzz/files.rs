@@ -58,7 +58,7 @@ fn kept(access: &Access) -> Vec<Kept> {
 fn start_twice(disk: &Disk) {
     let Some((access, wal, _)) = start(disk) else { return };
     for _ in 0..ROUNDS {
-        wal.maintain(&access);
+        wal.maintain(&access, true);
         assert!(wal.write(&access) && wal.sync(&access), "the disk is in order");
     }
     let (again, _, problems) = start(&disk.power_cut(1)).expect("a log of our own");

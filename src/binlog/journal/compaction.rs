@@ -1,7 +1,7 @@
-//! Compaction: the part of the journal that keeps the use of the disk within its bound.
+//! Compaction: the part of the journal that bounds the disk usage.
 //!
-//! Owns which segments go, from the oldest end only, and writes again what is still needed of them, in portions. Also
-//! what becomes of segments that are in doubt after the disk has failed. Must not touch files.
+//! Owns the choice of the segments to remove, from the oldest end only, and rewrites their live items in portions. Also
+//! empties segments that cannot be relied on after a disk failure. Must not touch files.
 //!
 //! Promises: P20.
 
@@ -13,13 +13,13 @@ use crate::binlog::types::{Batch, Retired, Synced};
 use crate::engine::Engine;
 use crate::shared::log_figures::Health;
 
-/// Where no record says yet that a segment is needed no longer.
+/// The position of a retired segment until a record states that the segment is not needed.
 const UNSAID: u64 = u64::MAX;
 
 impl Journal {
-    /// Bytes by which the old segments are more than they should be: half again as much as the live jobs need, less if
-    /// the segments ahead are many. The bound that is promised is twice that and two segments; what lies between is for
-    /// work that is under way.
+    /// Bytes by which the old segments exceed their target: 1.5 times what the live items need, less if much is
+    /// prepared ahead. The promised bound is twice what they need plus two segments; the difference is for work in
+    /// progress.
     pub(super) fn debt(&self) -> u64 {
         let others = self.disk() - self.old - self.retiring;
         let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
@@ -31,7 +31,7 @@ impl Journal {
         }
     }
 
-    /// Compacts a little, if there is need; true if there is need for more.
+    /// Compacts a portion if necessary. Returns `true` if there is more to do.
     pub fn compact(&mut self, engine: &Engine) -> bool {
         if self.health == Health::Failing {
             return false;
@@ -68,13 +68,14 @@ impl Journal {
         false
     }
 
-    /// What the oldest segment must still be kept for.
+    /// Returns the first item that is live in the oldest segment.
     fn first_live(&self) -> Option<(Live, u32)> {
         let lists = &self.segments[0].lists;
         Live::ALL.into_iter().find_map(|live| Some((live, lists[live as usize].first()?)))
     }
 
-    /// The oldest segment, which nothing is live in, goes when what was written again, and that it is gone, is safe.
+    /// Retires the oldest segment, in which nothing is live. It is removed once its rewritten items, and the record
+    /// that it is not needed, are durable.
     fn retire(&mut self) {
         let segment = self.segments.pop_front().expect("a segment");
         self.old -= segment.bytes;
@@ -84,7 +85,7 @@ impl Journal {
         self.retired.push_back(Retired { number, bytes, after: UNSAID, damaged });
     }
 
-    /// Says which segments are needed no longer: those that were retired may go when that is safe.
+    /// Records which segments are not needed: those that were retired may be removed when that record is durable.
     fn say_gone(&mut self) {
         if self.evacuating == 0 {
             self.in_doubt = false;
@@ -101,12 +102,12 @@ impl Journal {
         unsaid.for_each(|retired| retired.after = position);
     }
 
-    /// The size of a segment that takes over this many bytes, and what waits to be written.
+    /// The size of a segment that takes over `again` bytes and everything that waits to be written.
     pub fn take_over_size(&self, again: u64) -> u64 {
         self.segment_size.max(again + self.buffer.len() as u64 + self.segment_size / 4)
     }
 
-    /// The next segment that may go, now that the log is safe up to `safe`. Until it is gone, no later one may go.
+    /// Returns the next segment to remove when the log is durable up to `safe`. No later one may be removed before it.
     pub fn next_retired(&self, safe: u64) -> Option<Retired> {
         self.retired.front().filter(|retired| retired.after <= safe).copied()
     }
@@ -118,13 +119,13 @@ impl Journal {
         }
     }
 
-    /// Whether there is something to do beside writing.
+    /// Returns `true` if [`Wal::maintain`](crate::binlog::Wal::maintain) has something to do.
     pub fn needs_maintenance(&self) -> bool {
         !self.retired.is_empty() || self.wanted() || self.debt() > 0
     }
 
-    /// Has everything that lives in segments without a file written again. Returns the newest segment that has lost
-    /// its file since the last call, if any.
+    /// Makes compaction rewrite everything in segments without a file. Returns the newest segment that has lost its
+    /// file since the last call, if any.
     pub fn evacuate_missing(&mut self, is_there: impl Fn(u64) -> bool) -> Option<u64> {
         let mut newest = None;
         for segment in self.segments.iter_mut().filter(|segment| !segment.missing && !is_there(segment.number)) {
@@ -137,7 +138,7 @@ impl Journal {
         newest.max(prepared.last())
     }
 
-    /// The segments that were made ready and not begun go at once: a failing disk may have left holes in them.
+    /// Retires the prepared segments at once: a failing disk may have left holes in them.
     pub fn abandon_prepared(&mut self) {
         (self.ready, self.large) = (0, 0);
         for (number, bytes) in self.prepared.drain(..) {
@@ -146,12 +147,11 @@ impl Journal {
         }
     }
 
-    /// A failing disk may be back: a new segment takes over, and what lives in those from `first` on, which are relied
-    /// on no more, is written again by and by. Returns what was appended and not taken yet, which must be written into
-    /// the new segment behind the `again` bytes that were taken and are not safe; and the new segment's header.
-    /// `before`: where the log ends, as far as it is safe. Without `rely`, what was written and not synced is not among
-    /// those bytes: until all that is in doubt is written again, nothing that was written again before may lose its
-    /// first place.
+    /// Continues in a new segment after a disk failure, and makes compaction rewrite the segments from `first` on,
+    /// which are no longer relied on. Returns the records not taken yet, which must be written into the new segment
+    /// after the `again` bytes that were taken and are not durable; and the header of the new segment. `before`: the
+    /// durable end of the log. Without `rely`, records that were written and not synced are not among those bytes:
+    /// until everything in doubt is rewritten, nothing that was rewritten before may lose its original record.
     pub fn take_over(
         &mut self,
         (number, size): (u64, u64),
@@ -166,7 +166,7 @@ impl Journal {
             self.in_doubt = true;
         }
         let pending = self.take(Vec::new(), self.synced);
-        // What cannot be read before the new segment is damage then, and what is behind it is kept.
+        // From now on, unreadable bytes before the new segment are damage, and later records are kept.
         self.synced = Synced { place: before, position: self.synced.position };
         self.segments
             .iter_mut()

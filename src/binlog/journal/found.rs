@@ -1,6 +1,6 @@
-//! What the start finds: the part of the journal that is used before the first append.
+//! The part of the journal that is used at startup, before the first append.
 //!
-//! Owns the segments, jobs, pauses and ids that were on the disk, and where the log continues. Must not touch files.
+//! Owns the segments, jobs, pauses and IDs found on disk, and where the log continues. Must not touch files.
 
 use super::{Journal, Live, Segment, IDS_AHEAD};
 use crate::binlog::record::{full_size, Record, Start, MARK, START};
@@ -10,38 +10,38 @@ use crate::engine::Engine;
 use crate::shared::log_figures::Health;
 
 impl Journal {
-    /// Adds a segment that was found on the disk; in order of their numbers, before any job is found in it.
+    /// Adds a segment found on disk. Segments are added in the order of their numbers, each before its records.
     pub fn found_segment(&mut self, number: u64, bytes: u64) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, bytes, bytes));
         self.next_number = self.next_number.max(number + 1);
     }
 
-    /// A number that is on the disk, and not to be given again.
+    /// Excludes the number of an existing file from use.
     pub fn found_number(&mut self, number: u64) {
         self.next_number = self.next_number.max(number + 1);
     }
 
-    /// This many bytes of the last segment found stay on the disk.
+    /// Sets how many bytes of the last segment are kept.
     pub fn found_length(&mut self, bytes: u64) {
         self.segments.back_mut().expect("a segment").bytes = bytes;
     }
 
-    /// This process has this random number. `found`: that of the process which wrote the end of the log; 0 if that is
-    /// unknown.
+    /// Sets the random number of this process, and that of the process that wrote the end of the log; 0 if the latter
+    /// is unknown.
     pub fn set_epochs(&mut self, own: u64, found: u64) {
         (self.epoch, self.found_epoch) = (own, found);
     }
 
-    /// Begins the first segment of this process, `before` is the end of the log that was found. Its header contains
-    /// what [`Journal::append_start`] would record.
+    /// Begins the first segment of this process after the end of the log, `before`. The header contains what
+    /// [`Journal::append_start`] would record.
     pub fn begin_first(&mut self, number: u64, size: u64, before: Place) {
         self.ids = self.last_id + IDS_AHEAD;
         self.begin(number, size, before);
         self.ids_appended();
     }
 
-    /// Records that this process continues the log in the last segment found, or begins a new one. Does nothing if
+    /// Records that this process continues the log in the last segment found, or begins a new segment. Does nothing if
     /// there is no space.
     pub fn append_start(&mut self) {
         let (segments, found) = (self.segments.len(), self.ids);
@@ -60,12 +60,13 @@ impl Journal {
         self.ids_appended();
     }
 
-    /// The start is synced. The next bytes say so: otherwise damage to it could be taken for the end of the log.
+    /// Makes the next bytes record that the start is synced: otherwise damage to its record would look like the end of
+    /// the log.
     pub fn start_is_synced(&mut self) {
         self.mark_due = 0;
     }
 
-    /// The log continues in the last segment found, after the bytes that are used. `size`: the length of its file.
+    /// Continues in the last segment, after its used bytes. `size`: the length of the file.
     pub fn go_on_in_last(&mut self, size: u64) {
         let last = self.segments.back_mut().expect("a segment");
         last.size = size;
@@ -73,7 +74,7 @@ impl Journal {
         self.synced = Synced { place: Place { segment: last.number, at: last.bytes }, position: self.position };
     }
 
-    /// There is no file that can be written: a place for records that will be when the disk is back.
+    /// Continues without a file: records stay in memory until the disk has recovered.
     pub fn go_on_nowhere(&mut self, engine: &mut Engine) {
         self.health = Health::Failing;
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
@@ -85,17 +86,15 @@ impl Journal {
         self.append(engine);
     }
 
-    /// Whether a segment is damaged.
     pub fn is_damaged(&self, number: u64) -> bool {
         self.segment(number).is_some_and(|segment| segment.damaged)
     }
 
-    /// Whether a segment is to be emptied, whatever the use of the disk.
     pub fn is_evacuating(&self, number: u64) -> bool {
         self.segment(number).is_some_and(|segment| segment.evacuating)
     }
 
-    /// Bytes of a segment that are used.
+    /// The number of bytes of a segment that are in use.
     pub fn length_of(&self, number: u64) -> Option<u64> {
         self.segment(number).map(|segment| segment.bytes)
     }
@@ -104,20 +103,20 @@ impl Journal {
         self.segments.get(self.place_from(number as u32)).filter(|segment| segment.number == number)
     }
 
-    /// So many records of a foreign log could not be read.
+    /// Counts records of a foreign log that could not be read.
     pub fn found_skipped(&mut self, skipped: u64) {
         self.skipped += skipped;
     }
 
-    /// The last segment found is damaged: it is to be emptied, and then set aside.
+    /// Marks the last segment as damaged: it is emptied, and then set aside.
     pub fn found_damage(&mut self) {
         let segment = self.segments.back_mut().expect("a segment");
         (segment.evacuating, segment.damaged) = (true, true);
         self.count_evacuating();
     }
 
-    /// A full record of the job in `slot`, of this [`Engine::logged_size`], was found in the last segment; `before`:
-    /// that of the full record that was found before.
+    /// Adds a full record, found in the last segment, of the job in `slot` with this [`Engine::logged_size`]. `before`:
+    /// the size of an earlier full record of the same job.
     pub fn found_job(&mut self, slot: u32, before: Option<usize>, size: usize) {
         if let Some(before) = before {
             self.lost_job(slot, before);
@@ -126,18 +125,18 @@ impl Journal {
         self.found(Live::Job, slot, full_size(size));
     }
 
-    /// The job in `slot`, which had this [`Engine::logged_size`], is gone.
+    /// Removes the job in `slot`, which had this [`Engine::logged_size`].
     pub fn lost_job(&mut self, slot: u32, size: usize) {
         self.lost(Live::Job, slot, full_size(size));
         self.jobs -= 1;
     }
 
-    /// Ids up to this one may have been given, by what is on the disk.
+    /// Sets the last ID that may have been assigned.
     pub fn found_ids(&mut self, ids: u64) {
         (self.last_id, self.ids, self.ids_synced) = (ids, ids, ids);
     }
 
-    /// The oldest segment is to be emptied.
+    /// Makes compaction empty the oldest segment.
     pub fn evacuate_oldest(&mut self) {
         self.segments.front_mut().expect("a segment").evacuating = true;
         self.count_evacuating();

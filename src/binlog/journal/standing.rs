@@ -1,6 +1,6 @@
-//! What segments are kept for: jobs, keys that outlive their jobs, and the settings and pauses of tubes.
+//! The items for which segments are kept: jobs, keys that outlive their jobs, settings and pauses of tubes, groups.
 //!
-//! Owns where each of these is written down, and what it takes to write it again. Must not touch files.
+//! Owns the segment of each item, and its size when it is written again. Must not touch files.
 
 use super::{size_of, Journal};
 use crate::binlog::record::{
@@ -9,28 +9,27 @@ use crate::binlog::record::{
 };
 use crate::engine::{Engine, JobExtras, LoggedGroup, MemberGone, OpenOperation, State, ORIGIN_SIZE};
 
-/// What is written down as it is, and stands in one segment at a time.
+/// The kinds of items of which the log keeps the current state, each item in one segment at a time.
 #[derive(Clone, Copy, Debug)]
 pub enum Live {
-    /// A job, by its slot.
+    /// A job, by its slot in the engine.
     Job,
-    /// A key that outlives its job, by its number.
+    /// A key that outlives its job, by number.
     Key,
-    /// The settings of a tube, by the number of the tube.
+    /// The settings of a tube, by the tube's number.
     Settings,
-    /// A pause, by the number of its tube.
+    /// A pause, by the tube's number.
     Pause,
-    /// A command about many jobs in progress, by its number.
+    /// A command for many jobs in progress, by number.
     Operation,
-    /// A group of jobs, by its number.
     Group,
 }
 
 impl Live {
-    /// In the order in which compaction writes them again.
+    /// All kinds in the order in which compaction rewrites them.
     pub(super) const ALL: [Live; 6] = [Live::Job, Live::Key, Live::Settings, Live::Pause, Live::Operation, Live::Group];
 
-    /// Bytes that it takes when it is written again, at most.
+    /// Returns the maximum size of the item's record.
     pub fn size(self, number: u32, engine: &Engine) -> u64 {
         match self {
             Live::Job => size_of(number, engine),
@@ -61,26 +60,25 @@ impl Journal {
         self.places[live as usize].move_out(number, &mut self.segments[place].lists[live as usize]);
     }
 
-    /// The place of the segment that it is live in.
+    /// Returns the index of the segment in which the item is live.
     fn place_of(&self, live: Live, number: u32) -> usize {
         self.place_from(self.places[live as usize].of(number))
     }
 
-    /// It stands in the last segment from now on, and in none before.
+    /// Adds an item that is live in the last segment.
     #[inline]
     pub fn found(&mut self, live: Live, number: u32, size: u64) {
         self.live += size;
         self.move_in(live, number, size);
     }
 
-    /// The item with this number no longer exists.
     #[inline]
     pub fn lost(&mut self, live: Live, number: u32, size: u64) {
         self.move_out(live, number, size);
         self.live -= size;
     }
 
-    /// It was there before or not, and is there from now on or not, by the last segment.
+    /// Removes the item if it existed `before`, and adds it to the last segment if it exists `after`.
     pub fn changed(&mut self, live: Live, number: u32, size: u64, (before, after): (bool, bool)) {
         if before {
             self.lost(live, number, size);
@@ -90,7 +88,7 @@ impl Journal {
         }
     }
 
-    /// Writes it down as it is, where it is live from now on.
+    /// Appends the current state of the item, which is then live in the last segment.
     pub(super) fn write(&mut self, live: Live, number: u32, size: u64, engine: &Engine) {
         self.make_room(size);
         match live {
@@ -119,7 +117,7 @@ impl Journal {
         self.move_in(live, number, size);
     }
 
-    /// Writes down what is new, or has taken the place of what was there `before`, with its bytes.
+    /// Appends a new item, or one that replaces an item of `before` bytes.
     pub(super) fn write_new(&mut self, live: Live, number: u32, before: Option<u64>, engine: &Engine) {
         let size = live.size(number, engine);
         if let Some(before) = before {
@@ -134,7 +132,6 @@ impl Journal {
         self.push(&Record::Opened { number, from, to, states: state_bits(states), bound: *bound });
     }
 
-    /// Records that a group was created.
     pub(super) fn record_group(&mut self, group: &LoggedGroup) {
         let size = group_size(group.name.length());
         self.make_room(size);
@@ -142,7 +139,7 @@ impl Journal {
         self.found(Live::Group, group.number, size);
     }
 
-    /// A member of groups was deleted.
+    /// Appends the deletion of a member of groups.
     pub(super) fn record_member_gone(&mut self, gone: &MemberGone) {
         let MemberGone { slot, id, size, groups } = gone;
         let names = groups.iter().map(|group| group.name.length()).sum();
@@ -154,7 +151,7 @@ impl Journal {
         }
     }
 
-    /// An operation begins. It may be complete by now, so that the engine does not know it any more.
+    /// Appends the beginning of an operation, which the engine may have completed already.
     pub(super) fn record_opened(&mut self, number: u32, operation: &OpenOperation) {
         let size = operation_size(operation.names());
         self.make_room(size);
@@ -162,14 +159,14 @@ impl Journal {
         self.found(Live::Operation, number, size);
     }
 
-    /// Records that an operation is complete.
+    /// Appends the end of an operation.
     pub(super) fn record_closed(&mut self, number: u32, names: usize) {
         self.make_room(MARK as u64);
         self.push(&Record::Done(number.into()));
         self.lost(Live::Operation, number, operation_size(names));
     }
 
-    /// A job went to another tube; so it has another size.
+    /// Appends the move of a job to another tube, which changes the size of its full record.
     pub(super) fn record_move(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);
         let tube = engine.tube_of(&job);
@@ -185,7 +182,7 @@ impl Journal {
         self.resize(slot, sizes.0, sizes.1);
     }
 
-    /// It is known why a job failed; so it has another size.
+    /// Appends the reason why a job failed, which changes the size of its full record.
     pub(super) fn record_reason(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);
         let reason = engine.extras(&job).map_or(&[][..], JobExtras::reason);
@@ -194,7 +191,7 @@ impl Journal {
         self.resize(slot, sizes.0, sizes.1);
     }
 
-    /// Of what the job in `slot` takes, the name of its tube say, a part has another length from now on.
+    /// Replaces a part of `before` bytes in the size of the job in `slot` by `after`.
     pub fn resize(&mut self, slot: u32, before: usize, after: usize) {
         let place = self.place_of(Live::Job, slot);
         for live in [&mut self.live, &mut self.segments[place].live] {

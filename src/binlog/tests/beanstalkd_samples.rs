@@ -1,0 +1,124 @@
+//! Files as beanstalkd writes them, and damaged ones, for tests.
+//!
+//! Owns an encoder of beanstalkd's format, and a count of the bytes that were read.
+
+use std::cell::Cell;
+
+pub const V7: u32 = 7;
+pub const V5: u32 = 5;
+pub const READY: u8 = 1;
+
+pub const SECOND: i64 = 1_000_000_000;
+
+/// A moment of 2023, in nanoseconds since the epoch.
+pub const BORN: i64 = 1_700_000_000_123_456_000;
+
+thread_local! {
+    static LOOKED: Cell<usize> = const { Cell::new(0) };
+}
+
+pub fn look(count: usize) {
+    LOOKED.set(LOOKED.get() + count);
+}
+
+/// How many bytes were looked at meanwhile.
+pub fn looked(work: impl FnOnce()) -> usize {
+    let before = LOOKED.get();
+    work();
+    LOOKED.get() - before
+}
+
+/// What a record says, in nanoseconds.
+#[derive(Clone)]
+pub struct Said {
+    pub id: u64,
+    pub pri: u32,
+    pub delay: i64,
+    pub ttr: i64,
+    pub size: i32,
+    pub created: i64,
+    pub deadline: i64,
+    pub counts: [u32; 5],
+    pub state: u8,
+}
+
+pub fn said(id: u64, state: u8, body: &[u8]) -> Said {
+    let created = BORN + id as i64 * 1000;
+    Said {
+        id,
+        pri: 7,
+        delay: 0,
+        ttr: 60 * SECOND,
+        size: body.len() as i32 + 2,
+        created,
+        deadline: created,
+        counts: [1, 2, 3, 4, 5],
+        state,
+    }
+}
+
+pub fn short(version: u32, said: &Said) -> Vec<u8> {
+    record(version, b"", said)
+}
+
+pub fn full(version: u32, tube: &str, said: &Said, body: &[u8]) -> Vec<u8> {
+    [&record(version, tube.as_bytes(), said)[..], body, b"\r\n"].concat()
+}
+
+fn record(version: u32, tube: &[u8], said: &Said) -> Vec<u8> {
+    let unit = if version == V5 { 1000 } else { 1 };
+    let mut out = (tube.len() as u64).to_le_bytes()[..if version == V5 { 8 } else { 4 }].to_vec();
+    out.extend(tube);
+    out.extend(said.id.to_le_bytes());
+    out.extend(u64::from(said.pri).to_le_bytes());
+    out.extend((said.delay / unit).to_le_bytes());
+    out.extend((said.ttr / unit).to_le_bytes());
+    out.extend(said.size.to_le_bytes());
+    // What is between the fields does not matter: 1.4 writes what was in memory.
+    out.extend([0xA5; 4]);
+    out.extend((said.created / unit).to_le_bytes());
+    out.extend((said.deadline / unit).to_le_bytes());
+    out.extend(said.counts.iter().flat_map(|count| count.to_le_bytes()));
+    out.push(said.state);
+    out.extend(&[0; 3][..if version == V5 { 0 } else { 3 }]);
+    out
+}
+
+/// A job of version 7.
+pub fn ready(id: u64, body: &[u8]) -> Vec<u8> {
+    full(V7, "default", &said(id, READY, body), body)
+}
+
+pub fn later(id: u64, state: u8, body: &[u8]) -> Vec<u8> {
+    short(V7, &said(id, state, body))
+}
+
+pub fn file(version: u32, records: &[Vec<u8>]) -> Vec<u8> {
+    [&version.to_le_bytes()[..], &records.concat()].concat()
+}
+
+/// Numbers that are the same on every run.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % sides
+    }
+}
+
+/// Records of all kinds, each by itself.
+pub fn mixture(version: u32, jobs: u64, dice: &mut Dice) -> Vec<Vec<u8>> {
+    let mut records = Vec::new();
+    for id in 1..=jobs {
+        let body: Vec<u8> = (0..dice.roll(90)).map(|_| dice.roll(256) as u8).collect();
+        let tube = ["default", "a", "mail.out"][dice.roll(3)];
+        records.push(full(version, tube, &said(id, [1, 2, 3, 4][dice.roll(4)], &body), &body));
+        for _ in 0..dice.roll(3) {
+            records.push(short(version, &said(id, [0, 1, 3, 4][dice.roll(4)], &body)));
+        }
+    }
+    records
+}

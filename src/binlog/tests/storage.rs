@@ -1,0 +1,147 @@
+//! Tests of directories on a real disk.
+//!
+//! Owns a directory for each test, also for those of other files.
+
+use std::path::Path;
+
+use super::*;
+
+/// A folder of a test's own, which goes with it.
+pub struct Temporary(PathBuf);
+
+impl Temporary {
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn temporary(name: &str) -> (Folder, Temporary) {
+    let path = std::env::temp_dir().join(format!("beanpole-storage-{name}-{}", std::process::id()));
+    fs::create_dir_all(&path).expect("a folder");
+    (Folder::new(path.clone()), Temporary(path))
+}
+
+#[test]
+fn the_lock_file_is_no_link() {
+    let (folder, temporary) = temporary("link");
+    let target = temporary.path().join("target");
+    fs::write(&target, "precious").expect("a file");
+    std::os::unix::fs::symlink(&target, temporary.path().join(LOCK)).expect("a link");
+    folder.lock().expect_err("a link is refused");
+    assert_eq!(fs::read_to_string(&target).expect("a file"), "precious");
+}
+
+#[test]
+fn a_new_file_has_just_its_size_and_zeros() {
+    let (folder, _temporary) = temporary("new");
+    for size in [0, 1, ZEROS as u64 - 1, ZEROS as u64, ZEROS as u64 + 1, 2 * ZEROS as u64 + 77] {
+        let name = format!("file.{size}");
+        folder.create(&name, size).expect("a file");
+        assert_eq!(folder.length(&name).expect("a length"), size);
+    }
+    let file = File::create_new(folder.path.join("filled")).expect("a file");
+    fill_with_zeros(&file, ZEROS as u64 + 77).expect("space");
+    assert_eq!(folder.length("filled").expect("a length"), ZEROS as u64 + 77);
+    let mut bytes = [1; 100];
+    assert_eq!(folder.read_at("filled", ZEROS as u64, &mut bytes).expect("bytes"), 77);
+    assert!(bytes[..77].iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn a_file_that_is_cut_keeps_what_is_before_the_cut() {
+    let (folder, _temporary) = temporary("cut");
+    let file = folder.create("file", 100).expect("a file");
+    file.write_at(5, b"inside").expect("space");
+    file.truncate(8).expect("a cut");
+    assert_eq!(fs::read(folder.path.join("file")).expect("a file"), b"\0\0\0\0\0ins");
+}
+
+#[test]
+fn what_is_set_aside_never_takes_the_place_of_what_was_before() {
+    let (folder, _temporary) = temporary("aside");
+    for text in ["one", "two", "three"] {
+        fs::write(folder.path.join("segment"), text).expect("a file");
+        folder.rename("segment", "aside/segment").expect("a place");
+    }
+    let kept = |name: &str| fs::read_to_string(folder.path.join("aside").join(name)).expect("a file");
+    assert_eq!([kept("segment"), kept("segment.2"), kept("segment.3")], ["one", "two", "three"]);
+    assert!(folder.length("segment").is_err());
+}
+
+#[test]
+fn each_log_has_a_number_of_its_own() {
+    let (folder, _temporary) = temporary("number");
+    assert_ne!(folder.random_number(), folder.random_number());
+}
+
+#[test]
+fn one_lock_is_enough_where_the_other_cannot_be_had() {
+    let (folder, temporary) = temporary("locks");
+    let opened = folder.opened().expect("a folder");
+    let file = || opened.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
+    let fail = |error: Errno| move || Err(io::Error::from(error));
+    // No inode, no quota, and a disk that is only read: the folder is locked.
+    for error in [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS] {
+        let _locks = Locks::of(lock_folder(&opened.folder), fail(error)).expect("a lock");
+        assert!(Folder::new(temporary.path()).lock().is_err(), "a second server");
+    }
+    // A file system that locks no folders: the file is locked.
+    for error in [Errno::ENOLCK, Errno::EOPNOTSUPP] {
+        assert!(Locks::of(Err(error), file).is_ok(), "{error}");
+        assert!(Locks::of(Err(error), fail(Errno::ENOSPC)).is_err(), "no lock at all");
+    }
+    assert!(Locks::of(Err(Errno::EIO), file).is_err());
+}
+
+#[test]
+fn a_list_is_only_left_out_if_nothing_has_come_or_gone() {
+    let (folder, temporary) = temporary("changes");
+    for name in ["one", "two"] {
+        fs::write(temporary.path().join(name), "").expect("a file");
+        let mut names = folder.list_if_changed().expect("a folder").expect("a list");
+        names.sort_unstable();
+        assert_eq!(names, if name == "one" { vec!["one"] } else { vec!["one", "two"] });
+    }
+    let end = Instant::now() + Duration::from_secs(60);
+    while folder.list_if_changed().expect("a folder").is_some() {
+        assert!(Instant::now() < end, "nothing comes or goes");
+        std::thread::sleep(COARSE / 4);
+    }
+    fs::remove_file(temporary.path().join("one")).expect("a file");
+    assert_eq!(folder.list_if_changed().expect("a folder"), Some(vec!["two".to_owned()]));
+}
+
+#[test]
+fn files_stay_in_the_folder_that_was_opened_until_another_is_taken() {
+    let (folder, temporary) = temporary("replaced");
+    let (old, new) = (temporary.path().join("old"), temporary.path().join("log"));
+    drop(folder);
+    fs::create_dir(&new).expect("a folder");
+    let folder = Folder::new(&new);
+    folder.lock().expect("a lock");
+    assert!(folder.is_in_place().expect("a look"));
+    fs::rename(&new, &old).expect("another name");
+    assert!(!folder.is_in_place().expect("a look"));
+    folder.create("first", 1).expect("a file");
+    assert!(old.join("first").exists());
+    assert!(folder.lock().is_err(), "there is none");
+    // Another server's, another log's, and an empty one.
+    fs::create_dir(&new).expect("a folder");
+    let other = Folder::new(&new);
+    other.lock().expect("a lock");
+    assert_eq!(folder.lock().expect_err("it is taken").kind(), io::ErrorKind::ResourceBusy);
+    drop(other);
+    fs::write(new.join("file"), "").expect("a file");
+    assert_eq!(folder.lock().expect_err("it has a file").kind(), io::ErrorKind::AlreadyExists);
+    assert!(Folder::new(&old).lock().is_err(), "the old one stays locked");
+    fs::remove_file(new.join("file")).expect("a file");
+    folder.lock().expect("a lock");
+    folder.create("second", 1).expect("a file");
+    assert!(new.join("second").exists() && folder.is_in_place().expect("a look"));
+}
