@@ -1,6 +1,6 @@
 //! The rows of the table of subcommands, and the command lines parsed with them.
 //!
-//! Owns the distinction of options and operands, and the messages for errors in them.
+//! Owns the distinction between options and operands, and the messages for errors in them.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -16,7 +16,7 @@ use crate::settings::options;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperandKind {
     Tube,
-    /// The name of a tube, followed by its new settings.
+    /// The name of a tube, followed by settings.
     Settings,
     Job,
     File,
@@ -32,10 +32,11 @@ pub struct Subcommand {
     /// The operands, as in the usage.
     pub operands: &'static str,
     pub help: &'static str,
-    /// The options; a subcommand that accepts a server also accepts the options to reach it.
     pub(super) options: &'static [&'static Flag],
     pub takes: OperandKind,
+    /// The minimum number of operands.
     pub least: usize,
+    /// The maximum number of operands.
     pub most: usize,
     pub(super) run: fn(&Call, &mut Out) -> Result<u8, Problem>,
 }
@@ -51,12 +52,12 @@ impl Subcommand {
 pub struct Call {
     matches: Matches,
     pub operands: Vec<String>,
-    /// The words after `--`, if they are the command line of another program.
+    /// The command line of another program, after `--`.
     pub command: Vec<String>,
 }
 
 impl Call {
-    /// Parses a command line. Returns `Ok(None)` if it requests help.
+    /// Parses a command line. Returns `None` if it requests help.
     pub fn parse(row: &Subcommand, arguments: &[String]) -> Result<Option<Call>, Problem> {
         let mut parser = Options::new();
         for opt in row.options().into_iter().chain([&HELP]) {
@@ -64,21 +65,21 @@ impl Call {
             let has = if opt.value.is_some() { HasArg::Yes } else { HasArg::No };
             parser.opt(&short, opt.long, "", "", has, Occur::Multi);
         }
-        // The words after `--` are for another program.
         let own = match arguments.iter().position(|word| word == "--") {
             Some(place) if row.takes == OperandKind::Command => &arguments[..place],
             _ => arguments,
         };
         let command = arguments[(own.len() + 1).min(arguments.len())..].to_vec();
-        let matches = parser.parse(own).map_err(|fail| {
-            Problem::usage(format!("{}: {} (beanpole {} -h lists the options)", row.name, complaint(fail), row.name))
-        })?;
+        let name = row.name;
+        let matches = parser.parse(own);
+        let matches =
+            matches.map_err(|fail| Problem::usage(format!("{name}: {} (see beanpole {name} -h)", message(fail))))?;
         if matches.opt_present(HELP.long) {
             return Ok(None);
         }
         let operands = matches.free.clone();
         if !(row.least..=row.most).contains(&operands.len()) {
-            return Err(Problem::usage(format!("usage: beanpole {} {}", row.name, row.operands)));
+            return Err(Problem::usage(format!("usage: beanpole {name} {}", row.operands)));
         }
         Ok(Some(Call { matches, operands, command }))
     }
@@ -87,23 +88,24 @@ impl Call {
         self.matches.opt_present(opt.long)
     }
 
+    /// Returns the last value of an option.
     pub fn value(&self, opt: &Flag) -> Option<String> {
-        // Other subcommands share the calling function.
-        if !self.matches.opt_defined(opt.long) {
-            return None;
-        }
-        self.matches.opt_strs(opt.long).pop()
+        self.values(opt).pop()
     }
 
     pub fn values(&self, opt: &Flag) -> Vec<String> {
-        self.matches.opt_strs(opt.long)
+        // Some functions are shared with subcommands that do not have the option.
+        match self.matches.opt_defined(opt.long) {
+            true => self.matches.opt_strs(opt.long),
+            false => Vec::new(),
+        }
     }
 
     pub fn number(&self, opt: &Flag, least: u64, most: u64) -> Result<Option<u64>, Problem> {
         self.value(opt).map(|text| number(&format!("--{}", opt.long), &text, least, most)).transpose()
     }
 
-    /// Returns the value of an option as a 32-bit number, for priorities and seconds.
+    /// Returns the value of an option as a 32-bit number, such as a priority or a number of seconds.
     pub fn short_number(&self, opt: &Flag) -> Result<Option<u32>, Problem> {
         Ok(self.number(opt, 0, u32::MAX.into())?.map(|number| number as u32))
     }
@@ -113,12 +115,12 @@ impl Call {
     }
 
     pub fn ids(&self) -> Result<Vec<u64>, Problem> {
-        self.operands.iter().map(|text| number("a job", text, 1, u64::MAX)).collect()
+        self.operands.iter().map(|text| number("job ID", text, 1, u64::MAX)).collect()
     }
 }
 
 /// Returns the message for an invalid command line.
-fn complaint(fail: Fail) -> String {
+fn message(fail: Fail) -> String {
     let dashed = |name: &str| if name.chars().count() == 1 { format!("-{name}") } else { format!("--{name}") };
     match fail {
         Fail::ArgumentMissing(name) => format!("flag requires an argument: {}", dashed(&name)),
@@ -132,29 +134,29 @@ pub fn number(what: &str, text: &str, least: u64, most: u64) -> Result<u64, Prob
     options::number(text, least, most).map_err(|problem| Problem::usage(format!("{what}: {problem}")))
 }
 
-/// Returns the written form of a tube's name, for use in commands. The quotes of a quoted name are not part of it.
+/// Returns the written form of a tube's name, which the user may have quoted.
 pub fn tube(name: &str) -> Result<String, Problem> {
     let written = name::read(name.as_bytes());
-    if !name::is_legal(&written) {
-        return Err(Problem::usage(format!("invalid tube name: {}", name.escape_debug())));
+    match name::is_legal(&written) {
+        true => Ok(written),
+        false => Err(Problem::usage(format!("invalid tube name: {}", name.escape_debug()))),
     }
-    Ok(written)
 }
 
-/// Asks the user to confirm an operation that cannot be undone; without a terminal, an option must confirm it.
-pub fn confirm(question: &str, is_sure: bool) -> Result<(), Problem> {
-    if is_sure {
+/// Asks the user to confirm an operation that cannot be undone. Without a terminal, an option must confirm it.
+pub fn confirm(question: &str, is_confirmed: bool) -> Result<(), Problem> {
+    if is_confirmed {
         return Ok(());
     }
     let mut stderr = std::io::stderr();
     if !std::io::stdin().is_terminal() || !stderr.is_terminal() {
-        return Err(Problem::usage(format!("{question} Say so with --yes")));
+        return Err(Problem::usage(format!("{question} Confirm with --yes")));
     }
     let _ = write!(stderr, "{question} [y/N] ");
     let mut answer = String::new();
     let _ = std::io::stdin().lock().read_line(&mut answer);
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Problem::refused("nothing done")),
+        _ => Err(Problem::refused("canceled")),
     }
 }

@@ -1,7 +1,7 @@
-//! Commands that are sent before the previous replies are read, so that the server never waits for its client.
+//! Pipelined commands, so that the server never waits for its client.
 //!
-//! Owns the commands in progress: the next batch is already sent while the replies to one batch are read. Batches are
-//! bounded, in commands because their replies are not read meanwhile, and in bytes.
+//! Owns the commands in progress: while the replies to one batch are read, the next batch is already sent. Batches are
+//! bounded in bytes and in commands.
 
 use std::collections::VecDeque;
 
@@ -9,51 +9,50 @@ use super::link::Link;
 use super::problem::Problem;
 use crate::client::Reply;
 
-/// The number of commands of a batch; at most two batches are in progress. They fit into the system's buffers if the
-/// server stops reading because of unread replies.
+/// The maximum number of commands in a batch. Two batches may be in progress. Their commands must fit into the system's
+/// buffers, because the server stops reading if there are too many unread replies.
 pub const AHEAD: usize = 512;
 
-/// The size of a batch in bytes, unless one command is larger.
+/// The maximum size of a batch in bytes, unless one command is larger.
 const BYTES: usize = 64 * 1024;
 
-/// The handler of each reply and its note.
-pub type Hear<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result<(), Problem>;
+/// The handler of each reply, and of the note about its command.
+pub type OnReply<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result<(), Problem>;
 
-/// The commands in progress, each with a note of its sender.
+/// The commands in progress, each with a note for the handler of its reply.
 #[derive(Debug)]
 pub struct Feed<T> {
     bytes: Vec<u8>,
-    fresh: VecDeque<T>,
+    unsent: VecDeque<T>,
     sent: VecDeque<T>,
 }
 
 impl<T> Feed<T> {
-    /// Returns a feed without commands.
     pub fn new() -> Feed<T> {
-        Feed { bytes: Vec::new(), fresh: VecDeque::new(), sent: VecDeque::new() }
+        Feed { bytes: Vec::new(), unsent: VecDeque::new(), sent: VecDeque::new() }
     }
 
-    /// Adds a command with its note. The caller writes the command into the returned buffer.
+    /// Adds a command. The caller appends it to the returned buffer.
     pub fn add(&mut self, note: T) -> &mut Vec<u8> {
-        self.fresh.push_back(note);
+        self.unsent.push_back(note);
         &mut self.bytes
     }
 
     /// Sends a batch if it is full, and reads the replies to the previous one.
-    pub fn flow(&mut self, link: &mut Link, each: Hear<T>) -> Result<(), Problem> {
-        if self.bytes.len() < BYTES && self.fresh.len() < AHEAD {
+    pub fn flow(&mut self, link: &mut Link, each: OnReply<T>) -> Result<(), Problem> {
+        if self.bytes.len() < BYTES && self.unsent.len() < AHEAD {
             return Ok(());
         }
         self.push(link, each)
     }
 
     /// Sends the remaining commands, and reads all replies.
-    pub fn finish(&mut self, link: &mut Link, each: Hear<T>) -> Result<(), Problem> {
+    pub fn finish(&mut self, link: &mut Link, each: OnReply<T>) -> Result<(), Problem> {
         self.push(link, each)?;
         self.push(link, each)
     }
 
-    fn push(&mut self, link: &mut Link, each: Hear<T>) -> Result<(), Problem> {
+    fn push(&mut self, link: &mut Link, each: OnReply<T>) -> Result<(), Problem> {
         if !self.bytes.is_empty() {
             link.send(&self.bytes)?;
             self.bytes.clear();
@@ -62,27 +61,27 @@ impl<T> Feed<T> {
             let reply = link.reply()?;
             each(note, reply)?;
         }
-        std::mem::swap(&mut self.sent, &mut self.fresh);
+        std::mem::swap(&mut self.sent, &mut self.unsent);
         Ok(())
     }
 }
 
-/// Sends this command for each of these objects, and passes on each reply with the index of its object.
+/// Sends this command for each of these objects. Calls `on_reply` with the index of each object and the reply.
 pub fn each(
     link: &mut Link,
     verb: &str,
     objects: &mut dyn Iterator<Item = String>,
-    hear: Hear<usize>,
+    on_reply: OnReply<usize>,
 ) -> Result<(), Problem> {
     let mut feed = Feed::new();
     for (place, object) in objects.enumerate() {
         feed.add(place).extend_from_slice(format!("{verb} {object}\r\n").as_bytes());
-        feed.flow(link, hear)?;
+        feed.flow(link, on_reply)?;
     }
-    feed.finish(link, hear)
+    feed.finish(link, on_reply)
 }
 
-/// Appends a `put` with these tags, each of which is preceded by a space.
+/// Appends a `put`. Each of its tags begins with a space.
 pub fn put(bytes: &mut Vec<u8>, (pri, delay, ttr): (u32, u32, u32), tags: &str, body: &[u8]) {
     bytes.extend_from_slice(format!("put {pri} {delay} {ttr} {}{tags}\r\n", body.len()).as_bytes());
     bytes.extend_from_slice(body);

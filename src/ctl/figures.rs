@@ -1,19 +1,12 @@
 //! `stats` and `tubes`: the server's figures.
 //!
-//! Owns the columns of tubes, which `top` shows as well. A tube may disappear between two queries.
+//! Owns the columns of tubes, and the queries for many tubes. A tube may disappear between two queries.
 
-use super::call::{number, tube, Call};
 use super::feed;
-use super::link::{figures_of, refusal, Link};
-use super::opts::{JOB, JSON};
-use super::out::{on_one_line, Out};
-use super::problem::{Problem, DONE, REFUSED};
-use super::tell;
-use super::yaml::Figures;
-use crate::shared::json;
+use super::prelude::*;
 
 /// The columns of a table of tubes: the heading, and the server's key.
-pub const COLUMNS: [(&str, &str); 9] = [
+const COLUMNS: [(&str, &str); 9] = [
     ("tube", "name"),
     ("ready", "current-jobs-ready"),
     ("reserved", "current-jobs-reserved"),
@@ -40,22 +33,20 @@ pub fn stats(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let mut code = DONE;
     for (place, command) in commands.iter().enumerate() {
         let figures = link.figures(command).and_then(|figures| figures.ok_or_else(|| refusal(command, "NOT_FOUND")));
-        let figures = match figures {
+        match figures {
             Err(problem) if problem.code == REFUSED && commands.len() > 1 => {
                 tell(&problem.text);
                 code = REFUSED;
-                continue;
             }
-            figures => figures?,
-        };
-        if call.has(&JSON) {
-            out.line(&object(&figures))?;
-            continue;
+            figures if call.has(&JSON) => out.line(&figures?.object())?,
+            figures => {
+                let figures = figures?;
+                if place > 0 && out.is_terminal {
+                    out.line("")?;
+                }
+                print(&figures, out)?;
+            }
         }
-        if place > 0 && out.is_terminal {
-            out.line("")?;
-        }
-        print(&figures, out)?;
     }
     Ok(code)
 }
@@ -72,46 +63,35 @@ fn print(figures: &Figures, out: &mut Out) -> Result<(), Problem> {
     Ok(())
 }
 
-fn object(figures: &Figures) -> String {
-    json::object(|json| figures.write(json))
-}
-
 pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let named = call.tubes()?;
     let mut link = Link::open(call)?;
     let names = if named.is_empty() { link.tubes()? } else { named };
-    let mut rows = Vec::new();
-    let mut code = DONE;
-    let refused = of_tubes(&mut link, &names, &mut |name, figures| {
-        match figures {
-            // The tube existed a moment ago, unless it is an operand.
-            None if call.operands.is_empty() => {}
-            None => {
-                tell(&format!("there is no tube {name}"));
-                code = REFUSED;
-            }
-            Some(figures) if call.has(&JSON) => return out.line(&object(&figures)),
-            Some(figures) => {
-                let numbers = COLUMNS.iter().skip(1).map(|(_, key)| figures.text(key).to_owned());
-                rows.push([name.to_owned()].into_iter().chain(numbers).collect());
-            }
+    let (mut list, mut code) = (Listing::new(out, call.has(&JSON)), DONE);
+    let refused = each_tube(&mut link, &names, &mut |name, figures| match figures {
+        // The tube existed a moment ago, unless it is an operand.
+        None if call.operands.is_empty() => Ok(()),
+        None => {
+            tell(&format!("there is no tube {name}"));
+            code = REFUSED;
+            Ok(())
         }
-        Ok(())
+        Some(figures) => list.add(&|| figures.object(), &|| {
+            let numbers = COLUMNS.iter().skip(1).map(|(_, key)| figures.text(key).to_owned());
+            [name.to_owned()].into_iter().chain(numbers).collect()
+        }),
     })?;
-    if tell_refused(&refused) {
+    if report_refused(&refused) {
         code = REFUSED;
     }
-    if !call.has(&JSON) {
-        out.table(&COLUMNS.map(|(head, _)| head), &rows)?;
-    }
-    Ok(code)
+    list.finish(&COLUMNS.map(|(head, _)| head)).map(|()| code)
 }
 
-pub type EachTube<'a> = &'a mut dyn FnMut(&str, Option<Figures>) -> Result<(), Problem>;
+type OnTube<'a> = &'a mut dyn FnMut(&str, Option<Figures>) -> Result<(), Problem>;
 
-/// Passes on the figures of each of these tubes; nothing for a tube that no longer exists. Returns the refusals, one
+/// Calls `each` with the figures of each of these tubes, or with `None` if the tube no longer exists. Returns a message
 /// for each tube that the client may not see or that the server cannot name.
-pub fn of_tubes(link: &mut Link, names: &[String], each: EachTube) -> Result<Vec<String>, Problem> {
+pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<String>, Problem> {
     let mut refused = Vec::new();
     feed::each(link, "stats-tube", &mut names.iter().cloned(), &mut |place, reply| {
         let name = &names[place];
@@ -125,7 +105,7 @@ pub fn of_tubes(link: &mut Link, names: &[String], each: EachTube) -> Result<Vec
 }
 
 /// Reports refusals, one per line. Returns `true` if there are any.
-pub fn tell_refused(refused: &[String]) -> bool {
+pub fn report_refused(refused: &[String]) -> bool {
     refused.iter().for_each(|text| tell(text));
     !refused.is_empty()
 }

@@ -1,6 +1,6 @@
 //! The input of subcommands: files, or stdin.
 //!
-//! Owns their opening, and the progress bar. Must not know their contents.
+//! Owns the open file and its progress bar. Must not interpret the contents.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -12,14 +12,14 @@ use super::progress::ProgressBar;
 pub struct Input<'a> {
     name: &'a str,
     reader: BufReader<File>,
-    /// The size in bytes, if the file has one.
+    /// The size in bytes, if this is a regular file.
     size: Option<u64>,
     /// The number of bytes read as lines.
     read: u64,
     progress: ProgressBar,
 }
 
-/// Passes on each of these files in turn, or stdin if there are none.
+/// Calls `each` with each of these files, or with stdin if there are none.
 pub fn each_input(names: &[String], each: &mut dyn FnMut(Input) -> Result<(), Problem>) -> Result<(), Problem> {
     if names.is_empty() {
         return each(Input::of("stdin", io::stdin().as_fd().try_clone_to_owned().map(File::from))?);
@@ -35,17 +35,16 @@ impl Input<'_> {
         Ok(Input { name, reader, size, read: 0, progress: ProgressBar::new("jobs") })
     }
 
-    /// Returns all bytes that were not read as lines.
     pub fn rest(&mut self) -> Result<Vec<u8>, Problem> {
         let mut bytes = Vec::new();
         self.reader.read_to_end(&mut bytes).map_err(|error| Problem::file(self.name, &error))?;
         Ok(bytes)
     }
 
-    /// Reads the next line with its end, up to `most` bytes. Returns `false` at the end. `done` is the number of jobs
-    /// for the progress bar.
+    /// Reads the next line with its line feed, up to `most` bytes. Returns `false` at the end. The progress bar shows
+    /// `done` jobs.
     pub fn line(&mut self, line: &mut Vec<u8>, most: u64, done: u64) -> Result<bool, Problem> {
-        self.progress.tell(done, self.size.map(|size| (self.read, size)));
+        self.progress.update(done, self.size.map(|size| (self.read, size)));
         line.clear();
         let length = (&mut self.reader).take(most).read_until(b'\n', line);
         let length = length.map_err(|error| Problem::file(self.name, &error))?;

@@ -1,6 +1,6 @@
 //! A subcommand's connection to its server.
 //!
-//! Owns the timeout, and the error messages. Must not know the subcommand.
+//! Owns the timeout, and the messages for errors and refusals. Must not know the subcommand.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::opts::{SERVER, TIMEOUT};
 use super::out::in_order;
 use super::problem::Problem;
 use super::server::ServerName;
-use super::yaml::Figures;
+use super::yaml::{self, Figures};
 use crate::client::{Client, ClientError, Closer, Reply};
 use crate::protocol::text::unquote;
 
@@ -31,7 +31,7 @@ pub struct Link {
 }
 
 impl Reach {
-    /// Returns the server of the command line or the environment.
+    /// Returns the server in the command line or the environment.
     pub fn of(call: &Call) -> Result<Reach, Problem> {
         let server = ServerName::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
         let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
@@ -58,7 +58,7 @@ impl Reach {
         self.identity.prove(&mut client).map_err(|error| match error {
             ClientError::Io(error) => self.failed(&error),
             ClientError::Refused(line) => refusal("auth", &line),
-            invalid @ ClientError::Invalid(_) => Problem::refused(invalid.to_string()),
+            error @ ClientError::Invalid(_) => Problem::refused(error.to_string()),
         })?;
         Ok(Link { client, reach: self.clone() })
     }
@@ -77,7 +77,7 @@ impl Link {
         Reach::of(call)?.connect()
     }
 
-    /// Sends bytes: complete commands, whose replies are read later.
+    /// Sends complete commands, whose replies are read later.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Problem> {
         self.client.send(bytes).map_err(|error| match error {
             ClientError::Io(error) => self.reach.failed(&error),
@@ -95,9 +95,8 @@ impl Link {
         self.reply()
     }
 
-    /// Like [`Link::ask`], but the server may take this many seconds in addition to its timeout, or any time with
-    /// `None`.
-    pub fn ask_patiently(&mut self, command: &str, seconds: Option<u64>) -> Result<Reply, Problem> {
+    /// Like [`Link::ask`], but extends the timeout by this many seconds, or with `None` indefinitely.
+    pub fn ask_within(&mut self, command: &str, seconds: Option<u64>) -> Result<Reply, Problem> {
         let limit = self.reach.limit().zip(seconds).map(|(limit, seconds)| limit + Duration::from_secs(seconds));
         self.client.set_timeout(limit).map_err(|error| self.reach.failed(&error))?;
         let reply = self.ask(command)?;
@@ -105,7 +104,7 @@ impl Link {
         Ok(reply)
     }
 
-    /// Sends one command, whose reply must begin with this word.
+    /// Sends one command. Returns an error unless the reply begins with `word`.
     pub fn expect(&mut self, command: &str, word: &str) -> Result<Reply, Problem> {
         let reply = self.ask(command)?;
         match first_word(&reply.line) == word {
@@ -114,23 +113,37 @@ impl Link {
         }
     }
 
-    /// Reserves a job of the watched tubes, waiting this many seconds, or without a limit. Returns `None` if the time
-    /// is over.
+    /// Uses this tube for the following commands.
+    pub fn use_tube(&mut self, name: &str) -> Result<(), Problem> {
+        self.expect(&format!("use {name}"), "USING").map(drop)
+    }
+
+    /// Watches only these tubes, or `default` if there are none.
+    pub fn watch(&mut self, tubes: &[String]) -> Result<(), Problem> {
+        for name in tubes {
+            self.expect(&format!("watch {name}"), "WATCHING")?;
+        }
+        if !tubes.is_empty() && !tubes.contains(&"default".to_owned()) {
+            self.expect("ignore default", "WATCHING")?;
+        }
+        Ok(())
+    }
+
+    /// Reserves a job of the watched tubes, waiting at most this many seconds. Returns `None` if the time expires.
     pub fn reserve(&mut self, wait: Option<u64>) -> Result<Option<IdAndBody>, Problem> {
         let command = wait.map_or("reserve".to_owned(), |seconds| format!("reserve-with-timeout {seconds}"));
-        let reply = self.ask_patiently(&command, wait)?;
+        let reply = self.ask_within(&command, wait)?;
         job_of(&command, reply)
     }
 
     /// Peeks at the next job of the used tube in this state, if there is one.
     pub fn peek_next(&mut self, state: &str) -> Result<Option<IdAndBody>, Problem> {
         let command = format!("peek-{state}");
-        let reply = self.ask(&command)?;
-        job_of(&command, reply)
+        job_of(&command, self.ask(&command)?)
     }
 
-    /// Releases a job that this connection has reserved. Returns `false` if that was its last try, so that it is buried
-    /// now.
+    /// Releases a job that this connection has reserved. Returns `false` if the server buried the job because that was
+    /// its last try.
     pub fn release(&mut self, id: u64, pri: u64, delay: u64) -> Result<bool, Problem> {
         let command = format!("release {id} {pri} {delay}");
         let reply = self.ask(&command)?;
@@ -147,12 +160,19 @@ impl Link {
         figures_of(command, &reply)
     }
 
-    /// Like [`Link::figures`], but returns empty figures if the client may not see them.
-    pub fn visible_figures(&mut self, command: &str) -> Result<Option<Figures>, Problem> {
-        let reply = self.ask(command)?;
+    /// Returns the figures of a tube, which must exist.
+    pub fn tube(&mut self, name: &str) -> Result<Figures, Problem> {
+        let command = format!("stats-tube {name}");
+        self.figures(&command)?.ok_or_else(|| refusal(&command, "NOT_FOUND"))
+    }
+
+    /// Returns the figures of a tube, or empty figures if the client may not see them.
+    pub fn visible_tube(&mut self, name: &str) -> Result<Option<Figures>, Problem> {
+        let command = format!("stats-tube {name}");
+        let reply = self.ask(&command)?;
         match reply.line.as_str() {
             "FORBIDDEN" => Ok(Some(Figures::default())),
-            _ => figures_of(command, &reply),
+            _ => figures_of(&command, &reply),
         }
     }
 
@@ -162,8 +182,7 @@ impl Link {
 
     /// Returns the names of all tubes, sorted.
     pub fn tubes(&mut self) -> Result<Vec<String>, Problem> {
-        let list = self.expect("list-tubes", "OK")?;
-        let mut tubes = super::yaml::list(&list.body);
+        let mut tubes = yaml::list(&self.expect("list-tubes", "OK")?.body);
         let order = in_order(tubes.len(), &|left, right| tubes[left].cmp(&tubes[right]));
         Ok(order.into_iter().map(|place| std::mem::take(&mut tubes[place])).collect())
     }
@@ -196,35 +215,30 @@ pub fn first_word(line: &str) -> &str {
     line.split(' ').next().unwrap_or_default()
 }
 
-/// Returns the name of the tube in a command whose first argument is a tube.
-fn named_in(command: &str) -> String {
-    let rest = command.split_once(' ').map_or("", |(_, rest)| rest);
-    match unquote(rest.as_bytes()) {
-        Some((name, _)) => name::written(&name),
-        None => first_word(rest).to_owned(),
-    }
-}
-
 /// Returns the error for the server's reply to a command.
 pub fn refusal(command: &str, line: &str) -> Problem {
-    let verb = first_word(command);
-    let object = command.split(' ').nth(1).unwrap_or_default();
+    let (verb, arguments) = command.split_once(' ').unwrap_or((command, ""));
+    let (verb, object) = (verb.trim_end(), first_word(arguments));
+    let tube = || match unquote(arguments.as_bytes()) {
+        Some((name, _)) => name::written(&name),
+        None => object.to_owned(),
+    };
     Problem::refused(match line {
-        "NOT_FOUND" if verb.ends_with("-tube") => format!("there is no tube {}", named_in(command)),
+        "NOT_FOUND" if verb.ends_with("-tube") => format!("there is no tube {}", tube()),
         "NOT_FOUND" if object.is_empty() => format!("{verb}: nothing found"),
-        "NOT_FOUND" => format!("{verb}: job {object} is not there, or not in a state for that"),
-        "FORBIDDEN" => format!("{verb}: the server does not allow that"),
-        "UNAUTHORIZED" if verb == "auth" => "the server refused the token".to_owned(),
-        "UNAUTHORIZED" => "the server must know first who you are (--token-file, or --cert)".to_owned(),
-        "UNKNOWN_COMMAND" if verb == "auth" => "the server has no access file, and takes no token".to_owned(),
+        "NOT_FOUND" => format!("{verb}: job {object} does not exist, or its state does not allow this"),
+        "FORBIDDEN" => format!("{verb}: permission denied by the server"),
+        "UNAUTHORIZED" if verb == "auth" => "the server rejected the token".to_owned(),
+        "UNAUTHORIZED" => "the server requires authentication; use --token-file or --cert".to_owned(),
+        "UNKNOWN_COMMAND" if verb == "auth" => "the server has no access file, and accepts no token".to_owned(),
         "UNKNOWN_COMMAND" => format!("{verb}: the server does not know this command"),
         "BAD_FORMAT" if name::is_foreign(object) => {
-            format!("{verb}: the server takes no quoted tube names: {}", named_in(command))
+            format!("{verb}: the server does not support quoted tube names: {}", tube())
         }
         "BAD_FORMAT" => format!("{verb}: the server answered BAD_FORMAT; it may be too old for this"),
-        "JOB_TOO_BIG" => "the job is larger than the server takes (max-job-size)".to_owned(),
-        "DRAINING" => "the server takes no more jobs: it is being drained".to_owned(),
-        "OUT_OF_MEMORY" => format!("{verb}: the server has no memory left for it"),
+        "JOB_TOO_BIG" => "the job exceeds the server's maximum size (max-job-size)".to_owned(),
+        "DRAINING" => "the server accepts no new jobs, because it is draining".to_owned(),
+        "OUT_OF_MEMORY" => format!("{verb}: the server is out of memory"),
         "TUBE_FULL" => "the tube is full".to_owned(),
         other => format!("{verb}: the server answered {}", other.escape_debug()),
     })

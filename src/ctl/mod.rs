@@ -4,45 +4,50 @@
 //! server through a `link`, like any other client, so that most of them work with beanstalkd as well; `scan` finds the
 //! jobs of a server that cannot list them. Owns the output and the exit codes (`problem`). Must not start a server.
 
-mod backup;
+mod binlog;
+mod bulk;
 mod call;
-mod check;
 mod check_access;
-mod clear;
-mod cluster;
 mod completion;
-mod connections;
 mod export;
 mod feed;
 mod figures;
-mod history;
 mod identity;
 mod import;
 mod input;
 mod jobs;
 mod link;
-mod list;
-mod moving;
+mod lists;
 mod name;
 mod opts;
 mod out;
-mod pausing;
 mod problem;
 mod progress;
 mod put;
 mod record;
-mod reserve;
 mod scan;
-mod schedules;
 mod server;
 mod table;
 mod tags;
 mod tail;
 mod top;
-mod tube;
+mod tubes;
 mod wait;
 mod work;
 mod yaml;
+
+/// The names that most subcommands use.
+mod prelude {
+    pub use super::call::{confirm, number, tube, Call};
+    pub use super::link::{figures_of, first_word, job_of, refusal, Link};
+    pub use super::opts::*;
+    pub use super::out::{excerpt, in_order, on_one_line, Listing, Out};
+    pub use super::problem::{Problem, DONE, REFUSED};
+    pub use super::progress::ProgressBar;
+    pub use super::yaml::Figures;
+    pub(in crate::ctl) use super::{tell, yaml};
+    pub use crate::shared::json;
+}
 
 use std::io::Write;
 
@@ -54,10 +59,12 @@ use problem::Problem;
 pub use problem::{DONE, EMPTY, NO_CONNECTION, REFUSED};
 pub use table::SUBCOMMANDS;
 
+use crate::cluster;
+use crate::settings::options::{self, BAD_USAGE};
 use crate::settings::words::usage_line;
 
 pub fn usage() -> String {
-    let mut text = String::from("Subcommands (beanpole SUBCOMMAND -h lists the options of one):\n\n");
+    let mut text = String::from("Subcommands (see beanpole SUBCOMMAND -h for options):\n\n");
     for Subcommand { name, operands, help, .. } in &SUBCOMMANDS {
         text += &usage_line(&format!("{name} {operands}"), 40, help);
     }
@@ -65,18 +72,24 @@ pub fn usage() -> String {
 }
 
 impl Subcommand {
-    /// Returns the usage: options and operands.
+    /// Returns the usage: operands and options.
     pub fn usage(&self) -> String {
-        let mut text = format!("Usage: beanpole {} [OPTIONS] {}\n\n{}.\n\n", self.name, self.operands, self.help);
-        self.options().into_iter().chain([&opts::HELP]).for_each(|opt| text += &opt.usage(24));
+        let (first, rest) = self.help.split_at(1);
+        let summary = first.to_ascii_uppercase() + rest;
+        let mut text = format!("Usage: beanpole {} [OPTIONS] {}\n\n{summary}.\n\n", self.name, self.operands);
+        self.options().into_iter().chain([&opts::HELP]).for_each(|opt| text += &opt.usage(26));
         text + "\nSee beanpole-ctl(1).\n"
+    }
+
+    fn find(name: &str) -> Option<&'static Subcommand> {
+        SUBCOMMANDS.iter().find(|row| row.name == name)
     }
 }
 
 /// Runs the subcommand in the first argument, if it is one. Returns the exit code.
 pub fn run(arguments: &[String]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
-    let row = SUBCOMMANDS.iter().find(|row| row.name == *first)?;
+    let row = Subcommand::find(first)?;
     let mut out = Out::new();
     let done = Call::parse(row, rest).and_then(|call| match call {
         None => out.line(row.usage().trim_end()).map(|()| DONE),
@@ -84,15 +97,15 @@ pub fn run(arguments: &[String]) -> Option<u8> {
     });
     // The output before a failure is valid.
     let flushed = out.flush();
-    let code = done.unwrap_or_else(complain);
+    let code = done.unwrap_or_else(|problem| report(&problem));
     Some(match flushed {
-        Err(problem) if code == DONE => complain(problem),
+        Err(problem) if code == DONE => report(&problem),
         _ => code,
     })
 }
 
 /// Reports the problem, if it has a text. Returns the exit code.
-fn complain(problem: Problem) -> u8 {
+fn report(problem: &Problem) -> u8 {
     if !problem.text.is_empty() {
         tell(&problem.text);
     }
@@ -109,14 +122,22 @@ fn complete(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     completion::run(call, out)
 }
 
+/// Shows or controls the servers of a cluster.
+fn cluster(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let text = cluster::command(&call.operands).map_err(|problem| {
+        let code = if problem.starts_with("usage") { BAD_USAGE } else { NO_CONNECTION };
+        Problem::new(code, problem)
+    })?;
+    text.lines().try_for_each(|line| out.line(line)).map(|()| DONE)
+}
+
 fn help(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let text = match call.operands.first() {
-        None => format!("{}\n{}", crate::settings::options::usage(), usage()),
-        Some(name) => match SUBCOMMANDS.iter().find(|row| row.name == *name) {
-            Some(row) => row.usage(),
-            None => return Err(Problem::usage(format!("there is no subcommand {}", name.escape_debug()))),
-        },
+        None => format!("{}\n{}", options::usage(), usage()),
+        Some(name) => {
+            let unknown = || Problem::usage(format!("unknown subcommand: {} (see beanpole help)", name.escape_debug()));
+            Subcommand::find(name).ok_or_else(unknown)?.usage()
+        }
     };
-    out.line(text.trim_end())?;
-    Ok(DONE)
+    out.line(text.trim_end()).map(|()| DONE)
 }

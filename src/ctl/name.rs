@@ -1,7 +1,7 @@
 //! Names of tubes in subcommands: plain, or quoted as in `list-tubes`.
 //!
-//! Owns the conversion between a name's bytes and this written form, which is printable ASCII, is used unchanged in
-//! commands and tables, and is equal for equal names. Must not know a server.
+//! Owns the conversion between a name's bytes and this written form, which is printable ASCII and unambiguous. Commands
+//! and tables contain it. Must not query a server.
 
 use crate::protocol::text::{is_any_name, push_tube_name, unquote};
 
@@ -20,8 +20,8 @@ pub fn quoted(text: &[u8]) -> Option<Vec<u8>> {
     unquote(text).filter(|(_, rest)| rest.is_empty()).map(|(name, _)| name)
 }
 
-/// Returns the written form of a name from a server or a user, with or without quotes. A malformed quoted text is a
-/// name that contains quotes.
+/// Returns the written form of a name from a server or a user, with or without quotes. Malformed quoting is part of the
+/// name.
 pub fn read(text: &[u8]) -> String {
     written(&quoted(text).unwrap_or_else(|| text.to_vec()))
 }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_read_as_it_is_written() {
+    fn a_written_name_reads_back() {
         for (name, expected) in [
             (&b"mail"[..], "mail"),
             (b"My::Func", "\"My::Func\""),

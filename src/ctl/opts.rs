@@ -1,6 +1,6 @@
 //! The options of subcommands, each defined once for all subcommands that accept it.
 //!
-//! Owns their names and a line of help for each. Must not know the subcommands.
+//! Owns their names and help texts. Must not know the subcommands.
 
 use crate::settings::words::flag;
 pub use crate::settings::words::Flag;
@@ -9,12 +9,12 @@ pub static HELP: Flag = flag("h,help", "", "print this help and exit", ());
 pub static SERVER: Flag =
     flag("s,server", "SERVER", "HOST:PORT, unix:PATH or beanstalks://HOST (default 127.0.0.1:11300)", ());
 pub static TIMEOUT: Flag =
-    flag("timeout", "SECONDS", "give up when the server is silent for SECONDS; 0: never (default 5)", ());
+    flag("timeout", "SECONDS", "fail when the server is silent for SECONDS; 0: never (default 5)", ());
 pub static AUTHORITY: Flag = flag("cacert", "FILE", "certificate authorities for TLS (default: the system's)", ());
 pub static CERTIFICATE: Flag = flag("cert", "FILE", "client certificate for TLS", ());
 pub static KEY: Flag = flag("key", "FILE", "private key of the certificate (default: in the same file)", ());
 pub static TOKEN: Flag = flag("token-file", "FILE", "authenticate with the token in FILE", ());
-/// The options besides the server's name that every client accepts: how to reach the server, and the client's identity.
+/// The options that every subcommand with [`SERVER`] accepts as well.
 pub static REACH: [&Flag; 4] = [&AUTHORITY, &CERTIFICATE, &KEY, &TOKEN];
 pub static JSON: Flag = flag("json", "", "print one JSON object per line", ());
 pub static YES: Flag = flag("y,yes", "", "do not ask for confirmation", ());
@@ -29,15 +29,15 @@ pub static NEW_PRI: Flag = flag("p,pri", "PRI", "new priority (default: unchange
 pub static DELAY: Flag = flag("d,delay", "SECONDS", "delay before the job is ready (default 0)", ());
 pub static TTR: Flag = flag("r,ttr", "SECONDS", "time to run (default 60)", ());
 pub static UNIQUE: Flag = flag("unique", "KEY", "idempotency key; KEY:SECONDS keeps the key after the job ends", ());
-pub static CON: Flag = flag("con", "KEY", "reserve one job with this key at a time; KEY:N: at most N", ());
+pub static CON: Flag = flag("con", "KEY", "concurrency key: one reserved job at a time; KEY:N: at most N", ());
 pub static GROUP: Flag = flag("group", "GROUP", "make the job a member of GROUP; repeatable", ());
 pub static AFTER: Flag =
-    flag("after", "GROUP", "hold the job until all members of GROUP, or N (GROUP:N), are deleted", ());
-pub static CRON: Flag = flag("cron", "FIELDS", "put a copy of the job whenever cron's five FIELDS match, in UTC", ());
+    flag("after", "GROUP", "hold the job until all members of GROUP are deleted; GROUP:N: N of them", ());
+pub static CRON: Flag = flag("cron", "FIELDS", "put a copy of the job when cron's five FIELDS match, in UTC", ());
 pub static EVERY: Flag = flag("every", "SECONDS", "put a copy of the job every SECONDS", ());
 pub static OF_GROUP: Flag = flag("group", "GROUP", "wait until all members of GROUP are deleted", ());
 pub static TTL: Flag = flag("ttl", "SECONDS", "delete the job after SECONDS unless it is reserved", ());
-pub static TRY: Flag = flag("try", "N", "bury the job after N failed tries; N:SECONDS: with a growing delay", ());
+pub static TRY: Flag = flag("try", "N", "bury the job after N failed tries; N:SECONDS: delay the next try", ());
 pub static UNTIL: Flag = flag("w,wait", "SECONDS", "wait at most SECONDS (default: no limit)", ());
 pub static LINES: Flag = flag("l,lines", "", "put each input line as a job", ());
 pub static FILE: Flag = flag("f,file", "FILE", "read FILE instead of stdin; repeatable", ());
@@ -59,7 +59,7 @@ pub static ONCE: Flag = flag("once", "", "exit after one job", ());
 pub static RETRIES: Flag = flag("retries", "N", "bury a job after N retries (default 3)", ());
 pub static BACKOFF: Flag =
     flag("backoff", "SECONDS", "delay before the first retry, doubled each time (default 1)", ());
-pub static MAX_TIME: Flag = flag("max-time", "SECONDS", "abort a job after SECONDS; it has failed", ());
+pub static MAX_TIME: Flag = flag("max-time", "SECONDS", "abort a job after SECONDS; the job fails", ());
 pub static TO_URL: Flag = flag("url", "URL", "send each job to URL with POST instead of running a command", ());
 pub static QUIET: Flag = flag("q,quiet", "", "log only errors", ());
 pub static BATCH: Flag = flag("b,batch", "", "print tables instead of using the terminal", ());

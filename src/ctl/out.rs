@@ -1,7 +1,7 @@
-//! The output of a subcommand: lines, bytes, tables.
+//! The output of a subcommand: lines, bytes and tables.
 //!
-//! Owns stdout while it runs. A table is aligned on a terminal, and tab-separated for programs. Job data is always
-//! escaped before it reaches a terminal.
+//! Owns stdout while the subcommand runs. A table is aligned on a terminal, and tab-separated for programs. Job data is
+//! always escaped before it reaches a terminal.
 
 use std::cmp::Ordering;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use super::problem::Problem;
 use crate::shared::json::is_hostile;
 
-/// The number of characters of a body in a table.
+/// The maximum number of characters of a body in a table.
 const EXCERPT: usize = 60;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Out {
         done.map_err(|error| Problem::output(&error))
     }
 
-    /// Writes a body: unchanged, or on a terminal escaped and with a line end.
+    /// Writes a body unchanged, or on a terminal escaped and with a line end.
     pub fn body(&mut self, body: &[u8]) -> Result<(), Problem> {
         if self.is_terminal {
             return self.line(&shown(body));
@@ -46,8 +46,7 @@ impl Out {
     /// Writes a table. On a terminal its columns are aligned, numeric ones to the right.
     pub fn table(&mut self, heads: &[&str], rows: &[Vec<String>]) -> Result<(), Problem> {
         let escaped = |row: &Vec<String>| row.iter().map(|cell| on_one_line(cell.as_bytes())).collect();
-        let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();
-        let rows = &rows;
+        let rows = &rows.iter().map(escaped).collect::<Vec<Vec<String>>>();
         if !self.is_terminal {
             self.line(&heads.join("\t"))?;
             return rows.iter().try_for_each(|row| self.line(&row.join("\t")));
@@ -71,7 +70,45 @@ impl Out {
     }
 }
 
-/// Returns the indexes 0 to `count`, in this order. All lists share this sort, because each separate one takes 8 KB of
+/// A list of objects: with `--json` a line for each, otherwise a table.
+pub struct Listing<'a> {
+    out: &'a mut Out,
+    is_json: bool,
+    rows: Vec<Vec<String>>,
+}
+
+impl Listing<'_> {
+    pub fn new(out: &mut Out, is_json: bool) -> Listing<'_> {
+        Listing { out, is_json, rows: Vec::new() }
+    }
+
+    /// Writes the line of an object, or adds its row to the table.
+    pub fn add(&mut self, line: &dyn Fn() -> String, row: &dyn Fn() -> Vec<String>) -> Result<(), Problem> {
+        if self.is_json {
+            return self.out.line(&line());
+        }
+        self.rows.push(row());
+        Ok(())
+    }
+
+    /// Writes the table, unless lines were written.
+    pub fn finish(self, heads: &[&str]) -> Result<(), Problem> {
+        match self.is_json {
+            true => Ok(()),
+            false => self.out.table(heads, &self.rows),
+        }
+    }
+
+    /// Like [`Listing::finish`], but writes nothing if there are no rows.
+    pub fn finish_unless_empty(self, heads: &[&str]) -> Result<(), Problem> {
+        match self.rows.is_empty() {
+            true => Ok(()),
+            false => self.finish(heads),
+        }
+    }
+}
+
+/// Sorts the indexes 0 to `count`. All lists share this function, because each instance of a sort adds 8 KB to the
 /// program.
 pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut places: Vec<usize> = (0..count).collect();
@@ -79,8 +116,8 @@ pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec
     places
 }
 
-/// Formats bytes for people: text is unchanged, hostile characters and bytes that are not text are escaped, lines are
-/// kept. Text that was already escaped is unchanged, and in JSON the escapes mean the characters.
+/// Formats bytes for people. Control characters and bytes that are not UTF-8 are escaped, except for line feeds and
+/// tabs. Escaped text stays unchanged, and the escapes are valid in JSON.
 pub fn shown(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -97,15 +134,15 @@ pub fn shown(bytes: &[u8]) -> String {
     text
 }
 
-/// Like [`shown`], without line feeds and tabs, for cells and lines.
+/// Like [`shown`], but also escapes line feeds and tabs.
 pub fn on_one_line(bytes: &[u8]) -> String {
     shown(bytes).replace('\n', "\\n").replace('\t', "\\t")
 }
 
+/// Returns the beginning of a body on one line.
 pub fn excerpt(body: &[u8]) -> String {
     // A character has at most four bytes.
-    let some = &body[..body.len().min(EXCERPT * 4)];
-    let text = on_one_line(some);
+    let text = on_one_line(&body[..body.len().min(EXCERPT * 4)]);
     match text.char_indices().nth(EXCERPT) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,
@@ -117,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_cannot_speak_to_the_terminal() {
+    fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(shown(b"a\x1b[2Jb\x07\r\n\xff\xc3\xa9\xc2\x9b"), "a\\u001b[2Jb\\u0007\\r\n\\xff\u{e9}\\u009b");
         for letter in "\u{7f}\u{85}\u{200b}\u{200e}\u{202a}\u{202e}\u{2066}\u{2069}\u{feff}\u{61c}".chars() {
             assert_eq!(shown(letter.to_string().as_bytes()), format!("\\u{:04x}", u32::from(letter)));

@@ -1,6 +1,6 @@
-//! The failure of a subcommand: a line of text and an exit code.
+//! The failure of a subcommand: an exit code and a line of text.
 //!
-//! Owns the exit codes, and the messages for failures of a server. Must not write them anywhere.
+//! Owns the exit codes, and the messages for lost connections. Must not print them.
 
 use std::io;
 use std::ops::Deref;
@@ -10,23 +10,23 @@ use crate::settings::options::BAD_USAGE;
 /// The exit code for success.
 pub const DONE: u8 = 0;
 
-/// The server refused the command, or an object does not exist; for `check` and `backup`: the binlog is damaged.
+/// The exit code if the server refuses a command or an object does not exist, and for a damaged binlog.
 pub const REFUSED: u8 = 1;
 
-/// No job was available, or the time limit expired; for `check` and `backup`: they cannot read or write.
+/// The exit code if there is no job or a time limit expires, and if a binlog cannot be read or written.
 pub const EMPTY: u8 = 2;
 
-/// The connection to the server failed or was lost.
+/// The exit code if the connection to the server fails.
 pub const NO_CONNECTION: u8 = 3;
 
-/// The failure of a subcommand. Its size is one pointer, because nearly every function returns it.
+/// The failure of a subcommand. Boxed, because nearly every function returns it.
 #[derive(Debug)]
 pub struct Problem(Box<Reason>);
 
 #[derive(Debug)]
 pub struct Reason {
     pub code: u8,
-    /// One line; empty if there is nothing to report.
+    /// One line, or empty if there is nothing to report.
     pub text: String,
 }
 
@@ -42,7 +42,6 @@ impl Problem {
         Problem(Box::new(Reason { code, text }))
     }
 
-    /// Returns a problem for a refusal or a missing object.
     pub fn refused(text: impl Into<String>) -> Problem {
         Problem::new(REFUSED, text.into())
     }
@@ -51,12 +50,11 @@ impl Problem {
         Problem::new(BAD_USAGE, text.into())
     }
 
-    /// Returns a problem for an empty result or an expired time limit.
     pub fn empty(text: impl Into<String>) -> Problem {
         Problem::new(EMPTY, text.into())
     }
 
-    /// Returns a problem for failed output. No message is needed if the reader is gone.
+    /// Returns the problem for an output error. It has no text if the reader is gone.
     pub fn output(error: &io::Error) -> Problem {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Problem::new(DONE, String::new()),
@@ -68,14 +66,14 @@ impl Problem {
         Problem::refused(format!("{name}: {}", plain(error)))
     }
 
-    /// Returns a problem for a failed connection to the server with this name.
+    /// Returns the problem for a failed connection to the server with this name.
     pub fn connection(server: &str, error: &io::Error, seconds: Option<u64>) -> Problem {
         let text = match (error.kind(), seconds) {
             (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, Some(seconds)) => {
                 format!("{server}: no answer within {seconds} s")
             }
             (io::ErrorKind::UnexpectedEof, _) => format!("{server}: the server closed the connection"),
-            (io::ErrorKind::InvalidData, _) => format!("{server}: that is no reply of a beanstalk server"),
+            (io::ErrorKind::InvalidData, _) => format!("{server}: invalid reply; this is not a beanstalk server"),
             _ => format!("{server}: {}", plain(error)),
         };
         Problem::new(NO_CONNECTION, text)

@@ -1,14 +1,15 @@
-//! A progress line on the terminal.
+//! A progress bar on the terminal.
 //!
-//! Owns the last line of stderr while it is shown, if that is a terminal; otherwise it writes nothing.
+//! Owns the last line of stderr while it is shown. Writes nothing if stderr is not a terminal.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// The interval between updates of the line.
-const PACE: Duration = Duration::from_millis(200);
+const INTERVAL: Duration = Duration::from_millis(200);
 
-const BAR: u64 = 20;
+/// The width of the bar in characters.
+const WIDTH: u64 = 20;
 
 #[derive(Debug)]
 pub struct ProgressBar {
@@ -20,23 +21,26 @@ pub struct ProgressBar {
 }
 
 impl ProgressBar {
-    /// Starts a progress line; `what` is the plural noun of the counted objects.
+    /// Creates a progress bar that counts objects with this plural name.
     pub fn new(what: &'static str) -> ProgressBar {
         let now = Instant::now();
-        // A short operation needs no progress line.
-        ProgressBar { what, begun: now, next: now + PACE, is_shown: std::io::stderr().is_terminal(), is_written: false }
+        // A short operation does not show one.
+        ProgressBar {
+            what,
+            begun: now,
+            next: now + INTERVAL,
+            is_shown: std::io::stderr().is_terminal(),
+            is_written: false,
+        }
     }
 
-    /// Shows the count, and the completed part of all the work, if that is known.
-    pub fn tell(&mut self, count: u64, part: Option<(u64, u64)>) {
-        if !self.is_shown {
-            return;
-        }
+    /// Shows the count, and the bar if the completed part and the whole are known.
+    pub fn update(&mut self, count: u64, part: Option<(u64, u64)>) {
         let now = Instant::now();
-        if now < self.next {
+        if !self.is_shown || now < self.next {
             return;
         }
-        self.next = now + PACE;
+        self.next = now + INTERVAL;
         self.is_written = true;
         let line = line(self.what, count, part, now - self.begun);
         let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
@@ -58,14 +62,14 @@ impl Drop for ProgressBar {
 fn line(what: &str, count: u64, part: Option<(u64, u64)>, elapsed: Duration) -> String {
     let millis = (elapsed.as_millis() as u64).max(1);
     let rate = count.saturating_mul(1000) / millis;
-    let told = format!("{count} {what}  {rate}/s");
-    let Some((done, all)) = part.filter(|(_, all)| *all > 0) else { return told };
+    let text = format!("{count} {what}  {rate}/s");
+    let Some((done, all)) = part.filter(|(_, all)| *all > 0) else { return text };
     let done = done.min(all);
-    let full = (u128::from(done) * u128::from(BAR) / u128::from(all)) as usize;
+    let full = (u128::from(done) * u128::from(WIDTH) / u128::from(all)) as usize;
     let bar = format!("{:20}", "#".repeat(full));
     let percent = u128::from(done) * 100 / u128::from(all);
     let left = (u128::from(all - done) * u128::from(millis) / u128::from(done.max(1)) / 1000) as u64;
-    format!("[{bar}] {percent:3}%  {told}  {left} s left")
+    format!("[{bar}] {percent:3}%  {text}  {left} s left")
 }
 
 #[cfg(test)]
@@ -73,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_tells_the_rate_and_the_time_left() {
+    fn it_shows_the_rate_and_the_time_left() {
         let second = Duration::from_secs(1);
         assert_eq!(line("jobs", 500, None, second), "500 jobs  500/s");
         let expected = "[#####               ]  25%  500 jobs  500/s  3 s left";

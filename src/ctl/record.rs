@@ -1,32 +1,29 @@
 //! Jobs, keys and tubes as lines of JSON: the format of `export` and `import`.
 //!
-//! Owns the keys, which are the server's own, and which of them are required.
+//! Owns the keys, which are those of the server, and the rules for lines.
 
 use super::name;
-use super::tags::{self, JobTags};
-use super::yaml::Figures;
+use super::prelude::*;
+use super::tags::{self, bytes_of, number_of, text_of, JobTags};
 use crate::engine::State;
-use crate::shared::base64;
-use crate::shared::json::{self, Object, Strays};
+use crate::shared::json::{Object, Strays};
 
 /// The counts of events of a job, by the server's keys.
 pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
 
 #[derive(Clone, Debug)]
 pub struct JobLine {
-    /// The ID on the original server.
     pub id: u64,
     pub state: State,
     pub pri: u32,
-    /// Seconds until a delayed job is ready; for a held job, or a schedule with cron's fields, the rest of its delay;
-    /// for another schedule, the time until it is due.
+    /// Seconds until a delayed job is ready or a periodic schedule is due. For a held job, or a schedule with cron's
+    /// fields, the rest of its delay.
     pub delay: u32,
     /// Seconds until a schedule is due.
     pub left: u32,
     pub ttr: u32,
     pub age: u64,
     pub counts: [u32; 5],
-    /// The data of the job besides beanstalkd's figures.
     pub tags: JobTags,
 }
 
@@ -57,7 +54,7 @@ impl JobLine {
         })
     }
 
-    /// Returns the line of the job, without a line end.
+    /// Returns the line of the job, without a line feed.
     pub fn line(&self, tube: &str, body: &[u8]) -> String {
         json::object(|json| {
             json.number("id", self.id);
@@ -73,6 +70,25 @@ impl JobLine {
             self.tags.write(json);
             json.bytes("body", body);
         })
+    }
+}
+
+/// The numbers of exported or imported objects other than jobs.
+#[derive(Default)]
+pub struct Others {
+    pub pauses: u64,
+    pub settings: u64,
+    /// Keys that outlive their jobs.
+    pub keys: u64,
+}
+
+impl Others {
+    /// Reports the numbers, unless all are 0.
+    pub fn report(&self, verb: &str) {
+        let Others { pauses, settings, keys } = self;
+        if pauses + settings + keys > 0 {
+            tell(&format!("{verb} {pauses} pauses, settings of {settings} tubes, {keys} keys that outlive their jobs"));
+        }
     }
 }
 
@@ -112,14 +128,12 @@ pub enum Content {
     Key(JobTags),
     /// The tube is paused for this many seconds.
     Pause(u32),
-    /// The settings of the tube, in the syntax of `set-tube`.
     Settings(String),
 }
 
-/// The arguments of a `put`, its tags and its body.
+/// The arguments of a `put`.
 #[derive(Debug)]
 pub struct ImportJob {
-    /// The state of the job, ready by default.
     pub state: State,
     pub pri: u32,
     pub delay: u32,
@@ -129,44 +143,31 @@ pub struct ImportJob {
 }
 
 impl ImportLine {
-    /// Parses a line; the error says why it is invalid.
+    /// Parses a line. The error is the reason why the line is invalid.
     pub fn parse(line: &[u8]) -> Result<ImportLine, String> {
         let known = ["tube", "tube-base64", "state", "pri", "delay", "ttr", "body", "body-base64", "pause", "settings"];
         let known = [&known[..], &tags::members()].concat();
         let object = Object::parse(line, &known, Strays::Ignored)?;
-        let number = |key: &str, default: u32| match object.number(key) {
-            Ok(None) => Ok(default),
-            Ok(Some(number)) => u32::try_from(number).map_err(|_| format!("{key}: {number} is too large")),
-            Err(()) => Err(format!("{key}: no whole number from 0 up")),
-        };
-        let text = |key: &str| object.text(key).map_err(|()| format!("{key}: no text"));
-        let encoded = text("tube-base64")?.map(|name| base64::decode(name.as_bytes()).ok_or("tube-base64: no base64"));
-        let tube = match (text("tube")?, encoded.transpose()?) {
-            (Some(_), Some(_)) => return Err("there must be one tube or tube-base64".to_owned()),
-            (name, encoded) => name.map(|name| name.as_bytes().to_vec()).or(encoded).map(|name| name::written(&name)),
-        };
+        let number = |key: &str, default: u32| Ok::<_, String>(number_of(&object, key)?.unwrap_or(default));
+        let text = |key: &str| text_of(&object, key);
+        let tube = bytes_of(&object, "tube", "tube-base64")?.map(|name| name::written(&name));
         if let Some(name) = tube.as_ref().filter(|name| !name::is_legal(name)) {
             return Err(format!("invalid tube name: {name}"));
         }
         let tags = JobTags::read(&object)?;
-        let body = match (text("body")?, text("body-base64")?) {
-            (Some(text), None) => text.as_bytes().to_vec(),
-            (None, Some(text)) => base64::decode(text.as_bytes()).ok_or("body-base64: no base64")?,
-            (None, None) => {
-                let pause = number("pause", 0)?;
-                let settings = text("settings")?;
-                let content = match tube.is_some() {
-                    true if tags.has_kept_key() => Content::Key(tags),
-                    true if pause > 0 => Content::Pause(pause),
-                    true if settings.is_some() => Content::Settings(settings.unwrap_or_default().to_string()),
-                    _ => return Err("there must be one body or body-base64".to_owned()),
-                };
-                return Ok(ImportLine { tube, content });
-            }
-            _ => return Err("there must be one body or body-base64".to_owned()),
+        let Some(body) = bytes_of(&object, "body", "body-base64")? else {
+            let (pause, settings) = (number("pause", 0)?, text("settings")?);
+            let content = match settings {
+                _ if tube.is_some() && tags.has_kept_key() => Content::Key(tags),
+                _ if tube.is_some() && pause > 0 => Content::Pause(pause),
+                Some(settings) if tube.is_some() => Content::Settings(settings.to_owned()),
+                _ => return Err("missing body or body-base64".to_owned()),
+            };
+            return Ok(ImportLine { tube, content });
         };
         let state = text("state")?.unwrap_or("ready");
-        let state = State::named(state.as_bytes()).ok_or_else(|| format!("state: {}", state.escape_debug()))?;
+        let state =
+            State::named(state.as_bytes()).ok_or_else(|| format!("state: unknown state {}", state.escape_debug()))?;
         let delay = number("delay", 0)?;
         // A delay that has just ended means a ready job.
         let state = if state == State::Delayed && delay == 0 { State::Ready } else { state };
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_goes_through_a_line() {
+    fn a_line_of_a_job_reads_back() {
         let record = JobLine {
             id: 7,
             state: State::Delayed,
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_of_a_tube_goes_through_a_line() {
+    fn every_tube_name_in_a_line_reads_back() {
         let record = JobLine {
             id: 7,
             state: State::Ready,
@@ -223,21 +224,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_line_is_said() {
+    fn an_invalid_line_has_a_reason() {
         for (line, expected) in [
             ("x", "no JSON"),
-            ("{}", "one body or"),
-            ("{\"body\":\"a\",\"body-base64\":\"\"}", "one body or"),
-            ("{\"body\":1}", "body: no text"),
+            ("{}", "missing body or"),
+            ("{\"body\":\"a\",\"body-base64\":\"\"}", "both body and body-base64"),
+            ("{\"body\":1}", "body: must be a string"),
             ("{\"body\":\"\",\"body\":\"\"}", "duplicate key body"),
-            ("{\"body-base64\":\"a\"}", "no base64"),
-            ("{\"body\":\"\",\"state\":\"gone\"}", "state: gone"),
-            ("{\"body\":\"\",\"pri\":-1}", "pri: no whole number"),
+            ("{\"body-base64\":\"a\"}", "invalid base64"),
+            ("{\"body\":\"\",\"state\":\"gone\"}", "state: unknown state gone"),
+            ("{\"body\":\"\",\"pri\":-1}", "pri: must be a whole number"),
             ("{\"body\":\"\",\"ttr\":4294967296}", "ttr: 4294967296 is too large"),
             ("{\"body\":\"\",\"tube\":\"\"}", "invalid tube name"),
             ("{\"body\":\"\",\"tube\":\"a\\u0000\"}", "invalid tube name"),
-            ("{\"body\":\"\",\"tube-base64\":\"a\"}", "no base64"),
-            ("{\"body\":\"\",\"tube\":\"a\",\"tube-base64\":\"YQ==\"}", "one tube or"),
+            ("{\"body\":\"\",\"tube-base64\":\"a\"}", "invalid base64"),
+            ("{\"body\":\"\",\"tube\":\"a\",\"tube-base64\":\"YQ==\"}", "both tube and tube-base64"),
         ] {
             let error = ImportLine::parse(line.as_bytes()).expect_err(line);
             assert!(error.contains(expected), "{line}: {error}");

@@ -1,47 +1,44 @@
-//! The search for the jobs of a server: with `list-jobs` if the server has it, otherwise by trying every possible ID.
+//! The search for the jobs of a server: with `list-jobs` if the server supports it, otherwise by trying all IDs.
 //!
 //! Owns the search. It takes and changes no job, with one exception: without `list-jobs`, it puts an empty job into a
-//! tube of its own, out of every worker's reach, and deletes it at once, because its ID is the highest.
+//! tube of its own, out of every worker's reach, and deletes the job at once, because its ID is the highest.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
+use std::rc::Rc;
 
+use super::bulk::OUT_OF_REACH;
 use super::feed;
-use super::figures::of_tubes;
-use super::link::{figures_of, first_word, refusal, Link};
-use super::moving::OUT_OF_REACH;
-use super::out::in_order;
-use super::problem::Problem;
-use super::progress::ProgressBar;
+use super::figures::each_tube;
+use super::prelude::*;
 use super::record::JobLine;
 use crate::engine::State;
 
 /// The number of states that a job can be in.
-pub const STATES: usize = State::LISTED.len();
+pub const STATE_COUNT: usize = State::LISTED.len();
 
-/// The tube of the job whose ID is the highest.
+/// The tube of the job with the highest ID.
 const PROBE: &str = "beanpole-probe";
 
-/// The number of IDs of a page of `list-jobs`; without it, eight times as many are tried at a time.
-pub const PAGE: u64 = 1000;
+/// The number of IDs in a page of `list-jobs`. Without `list-jobs`, eight times as many are tried at a time.
+const PAGE: u64 = 1000;
 
-/// The range of the search above all known IDs in a draining server, which does not accept a job to find the highest
-/// ID.
+/// The number of IDs tried above all known IDs if the server accepts no job to find the highest ID, as while draining.
 const BEYOND: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
 pub struct Found {
-    pub record: JobLine,
-    /// The index of its tube in [`Scan::tubes`].
-    pub tube: u32,
+    pub job: JobLine,
+    pub tube: Rc<str>,
 }
 
+/// The jobs to search for.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Only jobs of these tubes, or of all if there are none.
+    /// The tubes, or none for all tubes.
     pub tubes: Vec<String>,
-    /// Only jobs in these states, or in all if there are none.
+    /// The states, or none for all states.
     pub states: Vec<State>,
-    /// Only jobs with IDs above this one.
+    /// Jobs with larger IDs than this one.
     pub above: u64,
 }
 
@@ -50,36 +47,49 @@ pub type EachJob<'a> = &'a mut dyn FnMut(&JobLine, &str, &[u8]) -> Result<(), Pr
 
 #[derive(Debug, Default)]
 pub struct Scan {
-    pub tubes: Vec<String>,
     /// The jobs found, sorted by ID.
     pub jobs: Vec<Found>,
-    /// `true` if the server listed them.
+    /// `true` if the server supports `list-jobs`.
     pub was_listed: bool,
     /// Tubes that the server refused to list, with the reason.
     pub refused: Vec<String>,
-    /// The index in `tubes` of each tube.
-    places: HashMap<String, u32>,
+    tubes: HashSet<Rc<str>>,
 }
 
-/// A server's reply to a request for IDs.
-pub enum Listing {
-    Ids(Vec<u64>),
-    /// The server does not know the command.
+/// The result of listing IDs.
+pub enum ListOutcome {
+    All,
+    /// The server does not know `list-jobs`.
     Unknown,
     /// The server refuses to list this tube, for this reason.
     Refused(String),
 }
 
-/// Returns the IDs above this one of a tube's jobs in a state, at most [`PAGE`].
-pub fn page(link: &mut Link, tube: &str, state: State, above: u64) -> Result<Listing, Problem> {
-    let command = format!("list-jobs {tube} {} {above} {PAGE}", state.word());
-    let reply = link.ask(&command)?;
-    Ok(match first_word(&reply.line) {
-        "OK" => Listing::Ids(super::yaml::list(&reply.body).iter().filter_map(|id| id.parse().ok()).collect()),
-        "NOT_FOUND" => Listing::Ids(Vec::new()),
-        "UNKNOWN_COMMAND" => Listing::Unknown,
-        _ => Listing::Refused(refusal(&command, &reply.line).text.clone()),
-    })
+type OnPage<'a> = &'a mut dyn FnMut(&mut Link, &[u64]) -> Result<(), Problem>;
+
+/// Lists the IDs above `above` of a tube's jobs in a state. Calls `act` with each page of them.
+pub fn list_ids(
+    link: &mut Link,
+    (tube, state): (&str, State),
+    mut above: u64,
+    act: OnPage,
+) -> Result<ListOutcome, Problem> {
+    loop {
+        let command = format!("list-jobs {tube} {} {above} {PAGE}", state.word());
+        let reply = link.ask(&command)?;
+        match first_word(&reply.line) {
+            "OK" => {}
+            "NOT_FOUND" => return Ok(ListOutcome::All),
+            "UNKNOWN_COMMAND" => return Ok(ListOutcome::Unknown),
+            _ => return Ok(ListOutcome::Refused(refusal(&command, &reply.line).text.clone())),
+        }
+        let ids: Vec<u64> = yaml::list(&reply.body).iter().filter_map(|id| id.parse().ok()).collect();
+        act(link, &ids)?;
+        match ids.last() {
+            Some(last) if ids.len() as u64 == PAGE => above = *last,
+            _ => return Ok(ListOutcome::All),
+        }
+    }
 }
 
 impl Wanted {
@@ -91,24 +101,30 @@ impl Wanted {
         self.states.is_empty() || self.states.contains(&state)
     }
 
+    /// Returns the names of the wanted tubes.
+    pub fn tube_names(&self, link: &mut Link) -> Result<Vec<String>, Problem> {
+        match self.tubes.is_empty() {
+            true => link.tubes(),
+            false => Ok(self.tubes.clone()),
+        }
+    }
+
     /// Returns the number of wanted jobs on the server, by state.
-    pub fn count(&self, link: &mut Link) -> Result<[u64; STATES], Problem> {
-        let mut counts = [0; STATES];
-        let mut add = |figures: &super::yaml::Figures| {
-            for (count, state) in counts.iter_mut().zip(State::LISTED) {
-                if self.has_state(state) {
-                    *count += figures.number(&format!("current-jobs-{}", state.word()));
-                }
+    pub fn count(&self, link: &mut Link) -> Result<[u64; STATE_COUNT], Problem> {
+        let mut counts = [0; STATE_COUNT];
+        let mut add = |figures: &Figures| {
+            for (count, state) in counts.iter_mut().zip(State::LISTED).filter(|(_, state)| self.has_state(*state)) {
+                *count += figures.number(&format!("current-jobs-{}", state.word()));
             }
         };
         if self.tubes.is_empty() {
             add(&link.stats()?);
-            return Ok(counts);
+        } else {
+            each_tube(link, &self.tubes, &mut |_, figures| {
+                figures.iter().for_each(&mut add);
+                Ok(())
+            })?;
         }
-        of_tubes(link, &self.tubes, &mut |_, figures| {
-            figures.iter().for_each(&mut add);
-            Ok(())
-        })?;
         Ok(counts)
     }
 }
@@ -117,16 +133,15 @@ impl Scan {
     pub fn run(link: &mut Link, wanted: &Wanted) -> Result<Scan, Problem> {
         let mut scan = Scan::default();
         let counts = wanted.count(link)?;
-        let total = counts.iter().sum();
         let mut progress = ProgressBar::new("jobs found");
         if !scan.list(link, wanted, &counts, &mut progress)? {
-            scan.search(link, wanted, total, &mut progress)?;
+            scan.search(link, wanted, counts.iter().sum(), &mut progress)?;
         }
-        let id = |place: usize| scan.jobs[place].record.id;
+        let id = |place: usize| scan.jobs[place].job.id;
         let order = in_order(scan.jobs.len(), &|left, right| id(left).cmp(&id(right)));
         scan.jobs = order.into_iter().map(|place| scan.jobs[place].clone()).collect();
         // A job that changed its state meanwhile may have been listed twice.
-        scan.jobs.dedup_by_key(|found| found.record.id);
+        scan.jobs.dedup_by_key(|found| found.job.id);
         Ok(scan)
     }
 
@@ -135,31 +150,26 @@ impl Scan {
         &mut self,
         link: &mut Link,
         wanted: &Wanted,
-        counts: &[u64; STATES],
+        counts: &[u64; STATE_COUNT],
         progress: &mut ProgressBar,
     ) -> Result<bool, Problem> {
         let total = counts.iter().sum();
         // Servers without groups or schedules do not know the states of such jobs.
         let is_known = |state: State| !matches!(state, State::Held | State::Scheduled) || counts[state as usize] > 0;
-        let meant = |state: &State| wanted.has_state(*state) && is_known(*state);
-        let names = if wanted.tubes.is_empty() { link.tubes()? } else { wanted.tubes.clone() };
-        'tubes: for tube in &names {
-            for state in State::LISTED.into_iter().filter(meant) {
-                let mut above = wanted.above;
-                loop {
-                    let ids = match page(link, tube, state, above)? {
-                        Listing::Ids(ids) => ids,
-                        Listing::Unknown => return Ok(false),
-                        Listing::Refused(why) => {
-                            self.refused.push(format!("{tube}: {why}"));
-                            continue 'tubes;
-                        }
-                    };
-                    self.look(link, wanted, &ids)?;
-                    progress.tell(self.jobs.len() as u64, Some((self.jobs.len() as u64, total)));
-                    match ids.last() {
-                        Some(last) if ids.len() as u64 == PAGE => above = *last,
-                        _ => break,
+        let is_wanted = |state: &State| wanted.has_state(*state) && is_known(*state);
+        'tubes: for tube in &wanted.tube_names(link)? {
+            for state in State::LISTED.into_iter().filter(is_wanted) {
+                let listed = list_ids(link, (tube, state), wanted.above, &mut |link, ids| {
+                    self.query(link, wanted, ids)?;
+                    progress.update(self.jobs.len() as u64, Some((self.jobs.len() as u64, total)));
+                    Ok(())
+                })?;
+                match listed {
+                    ListOutcome::All => {}
+                    ListOutcome::Unknown => return Ok(false),
+                    ListOutcome::Refused(reason) => {
+                        self.refused.push(format!("{tube}: {reason}"));
+                        continue 'tubes;
                     }
                 }
             }
@@ -168,7 +178,7 @@ impl Scan {
         Ok(true)
     }
 
-    /// Searches from the highest ID down, until as many jobs are found as the server counts.
+    /// Tries IDs from the highest one down, until as many jobs are found as the server counts.
     fn search(
         &mut self,
         link: &mut Link,
@@ -177,83 +187,70 @@ impl Scan {
         progress: &mut ProgressBar,
     ) -> Result<(), Problem> {
         self.jobs.clear();
-        let mut next = highest(link)?;
+        let mut next = highest_id(link)?;
         let begin = next;
         while next > wanted.above && (self.jobs.len() as u64) < total {
             let least = next.saturating_sub(PAGE * 8).max(wanted.above);
             let ids: Vec<u64> = (least + 1..=next).rev().collect();
-            self.look(link, wanted, &ids)?;
+            self.query(link, wanted, &ids)?;
             next = least;
             let found = self.jobs.len() as u64;
-            // The search ends at whichever is reached first.
+            // The search ends when all jobs are found, or all IDs are tried.
             let part = (found * 1000 / total.max(1)).max((begin - next) * 1000 / begin.max(1));
-            progress.tell(found, Some((part, 1000)));
+            progress.update(found, Some((part, 1000)));
         }
         Ok(())
     }
 
-    /// Queries these jobs and keeps the wanted ones.
-    pub fn look(&mut self, link: &mut Link, wanted: &Wanted, ids: &[u64]) -> Result<(), Problem> {
+    /// Queries the jobs with these IDs and keeps the wanted ones.
+    pub fn query(&mut self, link: &mut Link, wanted: &Wanted, ids: &[u64]) -> Result<(), Problem> {
         feed::each(link, "stats-job", &mut ids.iter().map(u64::to_string), &mut |_, reply| {
-            // A job that was moved meanwhile to a hidden tube is not wanted.
+            // The job was moved meanwhile to a tube that the client may not see.
             if reply.line == "FORBIDDEN" {
                 return Ok(());
             }
             let Some(figures) = figures_of("stats-job", &reply)? else { return Ok(()) };
-            let Some(record) = JobLine::of(&figures) else { return Ok(()) };
+            let Some(job) = JobLine::of(&figures) else { return Ok(()) };
             let name = figures.text("tube");
-            if wanted.has_tube(name) && wanted.has_state(record.state) {
-                let tube = self.number_of(name);
-                self.jobs.push(Found { record, tube });
+            if wanted.has_tube(name) && wanted.has_state(job.state) {
+                let tube = self.tubes.get(name).cloned().unwrap_or_else(|| name.into());
+                self.tubes.insert(tube.clone());
+                self.jobs.push(Found { job, tube });
             }
             Ok(())
         })
     }
 
-    /// Reads the bodies of the jobs and passes on each job, with its tube and body. Omits jobs that no longer exist.
+    /// Reads the bodies. Calls `each` with every job that still exists.
     pub fn peek(&self, link: &mut Link, each: EachJob) -> Result<(), Problem> {
-        let mut ids = self.jobs.iter().map(|found| found.record.id.to_string());
-        feed::each(link, "peek", &mut ids, &mut |place, reply| {
-            if reply.number("FOUND").is_none() {
-                return Ok(());
-            }
-            let Found { record, tube } = &self.jobs[place];
-            each(record, &self.tubes[*tube as usize], &reply.body)
+        let mut ids = self.jobs.iter().map(|found| found.job.id.to_string());
+        feed::each(link, "peek", &mut ids, &mut |place, reply| match reply.number("FOUND") {
+            Some(_) => each(&self.jobs[place].job, &self.jobs[place].tube, &reply.body),
+            None => Ok(()),
         })
-    }
-
-    /// Returns the index of this tube in the list, to which it is added if it is new.
-    fn number_of(&mut self, name: &str) -> u32 {
-        if let Some(place) = self.places.get(name) {
-            return *place;
-        }
-        let place = self.tubes.len() as u32;
-        self.tubes.push(name.to_owned());
-        self.places.insert(name.to_owned(), place);
-        place
     }
 }
 
 /// Returns an ID that no existing job exceeds.
-pub fn highest(link: &mut Link) -> Result<u64, Problem> {
-    link.expect(&format!("use {PROBE}"), "USING")?;
+pub fn highest_id(link: &mut Link) -> Result<u64, Problem> {
+    link.use_tube(PROBE)?;
     let reply = link.ask(&format!("put {} {OUT_OF_REACH} 1 0\r\n", u32::MAX))?;
     if let Some(id) = reply.number("INSERTED") {
         link.expect(&format!("delete {id}"), "DELETED")?;
-        link.expect("use default", "USING")?;
+        link.use_tube("default")?;
         return Ok(id);
     }
     if !["DRAINING", "OUT_OF_MEMORY"].contains(&reply.line.as_str()) {
         return Err(refusal("put", &reply.line));
     }
-    // The visible statistics of the tubes show where IDs are, without taking a job.
-    let mut most = link.stats()?.number("total-jobs");
+    // The next jobs of all tubes show how high IDs are.
+    let mut highest = link.stats()?.number("total-jobs");
     for name in link.tubes()? {
-        link.expect(&format!("use {name}"), "USING")?;
+        link.use_tube(&name)?;
         for command in ["peek-ready", "peek-delayed", "peek-buried"] {
-            most = most.max(link.ask(command)?.number("FOUND").unwrap_or(0));
+            highest = highest.max(link.ask(command)?.number("FOUND").unwrap_or(0));
         }
     }
-    link.expect("use default", "USING")?;
-    Ok(most + BEYOND)
+    link.use_tube("default")?;
+    Ok(highest + BEYOND)
 }

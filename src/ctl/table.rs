@@ -1,15 +1,12 @@
 //! The table of subcommands, used by the parser, the usage, the completions and the man page's test.
 //!
-//! Owns names, operands, and the options of each. Must not execute anything.
+//! Owns their names, operands and options. Must not run them.
 
 use super::call::{Call, OperandKind, Subcommand};
 use super::opts::*;
 use super::out::Out;
 use super::problem::Problem;
-use super::{
-    backup, check, check_access, clear, cluster, connections, export, figures, history, import, jobs, list, moving,
-    pausing, put, reserve, schedules, tail, top, tube, wait, work,
-};
+use super::{binlog, bulk, check_access, export, figures, import, jobs, lists, put, tail, top, tubes, wait, work};
 
 const MANY: usize = usize::MAX;
 
@@ -27,9 +24,9 @@ const fn row(
 pub static SUBCOMMANDS: [Subcommand; 31] = [
     row(("stats", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &JOB], figures::stats, "show statistics of the server, of tubes or of jobs"),
     row(("tubes", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], figures::tubes, "list tubes in a table"),
-    row(("top", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &INTERVAL, &SORT, &FILTER, &BATCH, &ROUNDS], top::run, "watch the server and its tubes; press ? for help"),
+    row(("top", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &INTERVAL, &SORT, &FILTER, &BATCH, &ROUNDS], top::run, "monitor the server and its tubes; press ? for help"),
     row(("put", "[BODY...]"), (OperandKind::Text, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &TUBE, &PRI, &DELAY, &TTR, &UNIQUE, &CON, &TTL, &TRY, &GROUP, &AFTER, &CRON, &EVERY, &LINES, &FILE], put::run, "put jobs from arguments, stdin or files"),
-    row(("reserve", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &WAIT, &DELETE, &BURY], reserve::run, "reserve a job, print it and release it"),
+    row(("reserve", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &WAIT, &DELETE, &BURY], jobs::reserve, "reserve a job, print it and release it"),
     row(("peek", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &OF_TUBE, &STATE], jobs::peek, "print jobs, or the next job of a tube"),
     row(("tail", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &INTERVAL, &ENOUGH], tail::run, "print jobs as they are put"),
     row(("delete", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT], jobs::delete, "delete jobs"),
@@ -37,23 +34,23 @@ pub static SUBCOMMANDS: [Subcommand; 31] = [
     row(("bury", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI], jobs::bury, "bury jobs"),
     row(("release", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI, &DELAY], jobs::release, "make jobs ready, now or after a delay"),
     row(("revoke", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI], jobs::revoke, "take reserved jobs from their workers and bury them"),
-    row(("wait", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &UNTIL, &OF_GROUP], wait::run, "wait until jobs, or those of a group, end or are buried"),
-    row(("pause", "TUBE SECONDS"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT], pausing::pause, "stop reservations from a tube"),
-    row(("resume", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT], pausing::resume, "resume paused tubes"),
-    row(("tube", "TUBE [SETTING...]"), (OperandKind::Settings, 1, MANY), &[&SERVER, &TIMEOUT, &NONE], tube::run, "show or change the settings of a tube"),
-    row(("move", "FROM TO"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT, &STATE, &MOVED, &YES], moving::run, "move jobs from one tube to another"),
-    row(("clear", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT, &STATES, &YES], clear::run, "delete the jobs of tubes"),
-    row(("list", "TUBE"), (OperandKind::Tube, 1, 1), &[&SERVER, &TIMEOUT, &JSON, &STATES, &FROM, &SHOWN], list::run, "list the jobs of a tube"),
-    row(("connections", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON], connections::run, "list connections, their jobs and their progress"),
-    row(("schedules", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], schedules::run, "list jobs that recur, and when they run next"),
-    row(("history", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON, &OF_TUBE, &FAILED, &SHOWN], history::run, "list the jobs that ended or were buried last"),
+    row(("wait", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &UNTIL, &OF_GROUP], wait::run, "wait until jobs, or all jobs of a group, end or are buried"),
+    row(("pause", "TUBE SECONDS"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT], tubes::pause, "pause a tube, so that no job is reserved from it"),
+    row(("resume", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT], tubes::resume, "resume paused tubes"),
+    row(("tube", "TUBE [SETTING...]"), (OperandKind::Settings, 1, MANY), &[&SERVER, &TIMEOUT, &NONE], tubes::tube_settings, "show or change the settings of a tube"),
+    row(("move", "FROM TO"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT, &STATE, &MOVED, &YES], bulk::move_jobs, "move jobs from one tube to another"),
+    row(("clear", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT, &STATES, &YES], bulk::clear, "delete the jobs of tubes"),
+    row(("list", "TUBE"), (OperandKind::Tube, 1, 1), &[&SERVER, &TIMEOUT, &JSON, &STATES, &FROM, &SHOWN], lists::list, "list the jobs of a tube"),
+    row(("connections", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON], lists::connections, "list connections, their jobs and their progress"),
+    row(("schedules", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], lists::schedules, "list recurring jobs and their next runs"),
+    row(("history", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON, &OF_TUBE, &FAILED, &SHOWN], lists::history, "list the jobs that ended or were buried recently"),
     row(("export", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &BINLOG], export::run, "write jobs to stdout as JSON lines"),
     row(("import", "[FILE...]"), (OperandKind::File, 0, MANY), &[&SERVER, &TIMEOUT, &INTO_TUBE, &SKIP], import::run, "put jobs written by export"),
     row(("work", "[TUBE...] [-- COMMAND [ARG...]]"), (OperandKind::Command, 0, MANY), &[&SERVER, &TIMEOUT, &TO_URL, &JOBS, &ONCE, &WAIT, &RETRIES, &BACKOFF, &MAX_TIME, &QUIET], work::run, "run a command for each job, or send jobs to a URL"),
-    row(("check", "DIR"), (OperandKind::Folder, 1, 1), &[], check::run, "verify a binlog and summarize it"),
-    row(("backup", "DIR DEST"), (OperandKind::Folder, 2, 2), &[], backup::run, "copy a binlog, even of a running server"),
+    row(("check", "DIR"), (OperandKind::Folder, 1, 1), &[], binlog::check, "verify a binlog and summarize it"),
+    row(("backup", "DIR DEST"), (OperandKind::Folder, 2, 2), &[], binlog::backup, "copy a binlog, even of a running server"),
     row(("check-access", "FILE [NAME COMMAND TUBE]"), (OperandKind::File, 1, 4), &[], check_access::run, "verify an access file and show what it allows"),
-    row(("cluster", "status URL | promote URL NAME | retire URL NAME"), (OperandKind::Text, 2, 3), &[], cluster::run, "show or control the servers of a cluster"),
+    row(("cluster", "status URL | promote URL NAME | retire URL NAME"), (OperandKind::Text, 2, 3), &[], super::cluster, "show or control the servers of a cluster"),
     row(("completion", "SHELL"), (OperandKind::Shell, 1, 1), &[], super::complete, "print completions for bash, zsh or fish"),
-    row(("help", "[SUBCOMMAND]"), (OperandKind::Text, 0, 1), &[], super::help, "print this help, or that of a subcommand"),
+    row(("help", "[SUBCOMMAND]"), (OperandKind::Text, 0, 1), &[], super::help, "print this help, or the help of a subcommand"),
 ];

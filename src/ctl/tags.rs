@@ -1,13 +1,11 @@
-//! The data of jobs and tubes besides beanstalkd's figures: as reported by the server, as members of a line of JSON,
-//! and as tags.
+//! The data of jobs besides beanstalkd's figures: as reported by the server, as members of a line of JSON, and as tags
+//! of a `put`.
 //!
-//! Owns the keys, and which of the data a server can store. Must not put jobs.
+//! Owns the keys, and the knowledge of which data a server can store. Must not put jobs.
 
-use super::link::Link;
 use super::name::{self, is_foreign};
-use super::problem::{Problem, REFUSED};
+use super::prelude::*;
 use super::put::knows;
-use super::yaml::Figures;
 use crate::engine::Recurrence;
 use crate::protocol::beanstalk::MAX_PUT_LINE;
 use crate::protocol::text::{is_tube_name, push_quoted};
@@ -16,19 +14,19 @@ use crate::shared::json::{Members, Object};
 
 /// The type of a key's value.
 enum Value {
-    /// A name, or another member with the name in base64.
+    /// A name. The other member has the name in base64.
     Name(&'static str),
-    /// Any text, or another member with the text in base64.
+    /// Any text. The other member has the text in base64.
     Text(&'static str),
     Number,
     /// A word that no tag can express.
     Word,
-    /// Names of groups, separated by commas, each with an optional number after a colon; with this tag.
+    /// Names of groups, separated by commas, each with an optional number after a colon.
     Groups,
     Cron,
 }
 
-/// Each key with its tag and its position in exports.
+/// The keys, in the order of exports.
 const KEYS: [(&str, Value); 20] = [
     ("idempotency-key", Value::Name("idempotency-key-base64")),
     ("idempotency-ttl", Value::Number),
@@ -52,7 +50,7 @@ const KEYS: [(&str, Value); 20] = [
     ("after-group", Value::Groups),
 ];
 
-/// Returns all members of a line that this file reads.
+/// Returns the keys of all members of a line that [`JobTags::read`] reads.
 pub fn members() -> Vec<&'static str> {
     let encoded = KEYS.iter().filter_map(|(_, value)| match value {
         Value::Name(encoded) | Value::Text(encoded) => Some(*encoded),
@@ -61,18 +59,18 @@ pub fn members() -> Vec<&'static str> {
     KEYS.iter().map(|(key, _)| *key).chain(encoded).collect()
 }
 
-/// Maximum length of a `put` line without its tags, in bytes.
+/// The maximum length of a `put` line without its tags, in bytes.
 const PUT_LINE: usize = 64;
 
 /// The data of a job besides beanstalkd's figures, by the keys of `stats-job`.
 #[derive(Clone, Default, Debug)]
 pub struct JobTags(Figures);
 
-/// The tags of a `put`, each preceded by a space, and the keys of omitted data.
+/// The tags of a `put`, each preceded by a space, and the keys of data that the server cannot store.
 pub type Written = (String, Vec<&'static str>);
 
 impl JobTags {
-    /// Takes the data from the reply to `stats-job`.
+    /// Selects the data from the reply to `stats-job`.
     pub fn of(all: &Figures) -> JobTags {
         let mut figures = Figures::default();
         for (key, value) in all.iter().filter(|(key, _)| KEYS.iter().any(|(known, _)| known == key)) {
@@ -95,12 +93,12 @@ impl JobTags {
         !self.key().is_empty() && self.0.number("idempotency-ttl") > 0
     }
 
-    /// Returns the seconds until the job expires, if it does.
+    /// Returns the seconds until the job expires, or `None` if it does not.
     pub fn ttl_left(&self) -> Option<u64> {
         (!self.0.text("expires-in").is_empty()).then(|| self.0.number("expires-in"))
     }
 
-    /// Returns the name of a schedule, and its recurrence.
+    /// Returns the name of a schedule, and when it recurs.
     pub fn schedule(&self) -> (String, String) {
         let when = match self.0.text("cron") {
             "" => format!("every {} s", self.0.number("every")),
@@ -109,12 +107,12 @@ impl JobTags {
         (self.key().to_owned(), when)
     }
 
-    /// Returns how often a schedule has run, and how often its last copy still existed.
+    /// Returns the number of runs of a schedule, and of those skipped because the previous copy still existed.
     pub fn run_counts(&self) -> [u64; 2] {
         ["runs", "skipped"].map(|key| self.0.number(key))
     }
 
-    /// Writes the data as members of an object that has begun.
+    /// Writes the data as members of an object.
     pub fn write(&self, json: &mut Members) {
         self.0.write(json);
     }
@@ -134,8 +132,7 @@ impl JobTags {
         Some(self.0.text("dead-from")).filter(|name| !name.is_empty())
     }
 
-    /// Returns the tags for a server with these abilities. A lifetime shorter than `least_ttl` seconds is extended to
-    /// that.
+    /// Returns the tags for a server with these abilities. A shorter lifetime than `least_ttl` seconds is extended.
     pub fn write_for(&self, can: &Abilities, least_ttl: u64) -> Written {
         let (mut tags, mut lost) = (String::new(), Vec::new());
         let mut add = |key: &'static str, tag: String, known: bool| match known {
@@ -163,15 +160,11 @@ impl JobTags {
         if is_plain && fails > 0 && !can.has("export") {
             add("fails", String::new(), false);
         }
-        let (cron, every, ttl) = (text("cron"), number("every"), number("ttl"));
-        if !cron.is_empty() {
-            add("cron", format!(" cron:\"{cron}\""), can.has("cron"));
+        if !text("cron").is_empty() {
+            add("cron", format!(" cron:\"{}\"", text("cron")), can.has("cron"));
         }
-        if every > 0 {
-            add("every", format!(" every:{every}"), can.has("every"));
-        }
-        if ttl > 0 {
-            add("ttl", format!(" ttl:{ttl}"), can.has("ttl"));
+        for key in ["every", "ttl"].into_iter().filter(|key| number(key) > 0) {
+            add(key, format!(" {key}:{}", number(key)), can.has(key));
         }
         if let Some(left) = self.ttl_left() {
             add("expires-in", format!(" ttl:{}", left.max(least_ttl)), can.has("ttl"));
@@ -185,7 +178,7 @@ impl JobTags {
             add("dead-from", String::new(), false);
         }
         for (key, tag) in [("group", "grp"), ("after-group", "aft")] {
-            // A job that was held stays held even if the group has no members yet.
+            // The job stays held even if the group has no members yet.
             let written = |group: &str| match (tag, group.contains(':')) {
                 ("aft", false) => format!(" aft:{group}:0"),
                 _ => format!(" {tag}:{group}"),
@@ -210,32 +203,42 @@ fn is_group(text: &str) -> bool {
     is_tube_name(name.as_bytes()) && count.parse::<u32>().is_ok()
 }
 
-/// Returns a member of a line as the server reports it, if it exists.
-fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String>, String> {
-    let text = |key: &str| object.text(key).map_err(|()| format!("{key}: no text"));
-    let bytes = |encoded: &str| match (text(key)?, text(encoded)?) {
+/// Returns the member `key`, which must be a string.
+pub fn text_of<'a>(object: &'a Object, key: &str) -> Result<Option<&'a str>, String> {
+    object.text(key).map_err(|()| format!("{key}: must be a string"))
+}
+
+/// Returns the member `key`, which must be a 32-bit number.
+pub fn number_of(object: &Object, key: &str) -> Result<Option<u32>, String> {
+    let number = object.number(key).map_err(|()| format!("{key}: must be a whole number from 0 up"))?;
+    number.map(|number| u32::try_from(number).map_err(|_| format!("{key}: {number} is too large"))).transpose()
+}
+
+/// Returns the bytes of the member `key`, or of the member `encoded`, which has them in base64.
+pub fn bytes_of(object: &Object, key: &str, encoded: &str) -> Result<Option<Vec<u8>>, String> {
+    match (text_of(object, key)?, text_of(object, encoded)?) {
         (None, None) => Ok(None),
         (Some(plain), None) => Ok(Some(plain.as_bytes().to_vec())),
-        (None, Some(text)) => base64::decode(text.as_bytes()).map(Some).ok_or(format!("{encoded}: no base64")),
-        _ => Err(format!("there must be one {key} or {encoded}")),
-    };
-    let valid = |is_valid: fn(&str) -> bool| match text(key)? {
-        Some(text) if !is_valid(text) => Err(format!("{key}: {}", text.escape_debug())),
+        (None, Some(text)) => base64::decode(text.as_bytes()).map(Some).ok_or(format!("{encoded}: invalid base64")),
+        (Some(_), Some(_)) => Err(format!("the line has both {key} and {encoded}")),
+    }
+}
+
+/// Returns a member of a line in the form in which the server reports it.
+fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String>, String> {
+    let valid = |is_valid: fn(&str) -> bool| match text_of(object, key)? {
+        Some(text) if !is_valid(text) => Err(format!("{key}: invalid value: {}", text.escape_debug())),
         text => Ok(text.map(str::to_owned)),
     };
     match value {
-        Value::Name(encoded) => match bytes(encoded)? {
-            Some(bytes) if bytes.is_empty() => Err(format!("{key}: it is empty")),
+        Value::Name(encoded) => match bytes_of(object, key, encoded)? {
+            Some(bytes) if bytes.is_empty() => Err(format!("{key}: must not be empty")),
             bytes => Ok(bytes.map(|bytes| name::written(&bytes))),
         },
-        Value::Text(encoded) => Ok(bytes(encoded)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())),
-        Value::Number => {
-            let number = object.number(key).map_err(|()| format!("{key}: no whole number from 0 up"))?;
-            match number.filter(|number| *number > u32::MAX.into()) {
-                Some(number) => Err(format!("{key}: {number} is too large")),
-                None => Ok(number.map(|number| number.to_string())),
-            }
+        Value::Text(encoded) => {
+            Ok(bytes_of(object, key, encoded)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
         }
+        Value::Number => Ok(number_of(object, key)?.map(|number| number.to_string())),
         Value::Word => valid(|_| true),
         Value::Groups => valid(|groups| groups.split(',').all(is_group)),
         Value::Cron => valid(|cron| matches!(Recurrence::parse(cron.as_bytes()), Some(Recurrence::Minutes(_)))),
@@ -246,12 +249,12 @@ fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String
 const ABILITIES: [&str; 11] =
     ["idp", "con", "try", "ttl", "grp", "aft", "cron", "every", "limit-tube", "export", "set-tube"];
 
-/// A set of [`ABILITIES`]: the data that a server can store.
+/// The data that a server can store, as a set of [`ABILITIES`].
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Abilities(u16);
 
 impl Abilities {
-    /// Queries the server: its list of extensions, or without one, harmless commands.
+    /// Queries the server's list of extensions. Without such a list, tries harmless commands.
     pub fn of(link: &mut Link) -> Result<Abilities, Problem> {
         let listed = match link.stats() {
             Ok(figures) => figures.text("extensions").to_owned(),
@@ -271,7 +274,6 @@ impl Abilities {
         Ok(can)
     }
 
-    /// Returns `true` if the server has this one of [`ABILITIES`].
     pub fn has(self, word: &str) -> bool {
         ABILITIES.iter().position(|known| *known == word).is_some_and(|place| self.0 >> place & 1 == 1)
     }
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_go_through_a_line_and_what_cannot_be_stored_is_named() {
+    fn tags_in_a_line_read_back_and_those_that_a_server_cannot_store_are_named() {
         let text = "pri: 7\nidempotency-key: \"a b\\xff\"\nidempotency-ttl: 60\ntry: 9\ntries-left: 6\nbackoff: 5\n\
             fails: 3\nexpires-in: 7\nconcurrency-key: c\nconcurrency-limit: 2\nlast-error: \"no \\\"host\\\"\"\n";
         let all = r#" idp:"a b\xff":60 con:c:2 try:9:5:3 ttl:7 err:"no \"host\"""#;

@@ -5,29 +5,23 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::call::Call;
-use super::link::{first_word, refusal, Link};
-use super::opts::{OF_GROUP, UNTIL};
-use super::out::Out;
-use super::problem::{Problem, DONE, REFUSED};
-use super::progress::ProgressBar;
-use super::tell;
+use super::prelude::*;
 use crate::protocol::text::is_tube_name;
 
-/// The longest wait in the protocol: more than a century.
+/// The longest wait in the protocol, in seconds: more than a century.
 const LONGEST: u64 = u32::MAX as u64;
 
 /// The interval between queries about a group.
-const PACE: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(500);
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let ids = call.ids()?;
     let groups = call.values(&OF_GROUP);
     if ids.is_empty() == groups.is_empty() {
-        return Err(Problem::usage("either IDs or --group"));
+        return Err(Problem::usage("wait requires either job IDs or --group"));
     }
     if let Some(name) = groups.iter().find(|name| !is_tube_name(name.as_bytes())) {
-        return Err(Problem::usage(format!("--group: {name}")));
+        return Err(Problem::usage(format!("--group: invalid name: {name}")));
     }
     let until = call.short_number(&UNTIL)?.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
     let mut link = Link::open(call)?;
@@ -44,17 +38,11 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out) -> Result<u8, Problem> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000) as u64);
     let command = format!("wait {id} {}", left.unwrap_or(LONGEST));
-    let reply = link.ask_patiently(&command, left)?;
+    let reply = link.ask_within(&command, left)?;
     match first_word(&reply.line) {
-        "DELETED" => {
-            out.line(&format!("{id} deleted"))?;
-            Ok(DONE)
-        }
-        "BURIED" => {
-            out.line(&format!("{id} buried"))?;
-            Ok(REFUSED)
-        }
-        "TIMED_OUT" => Err(Problem::empty(format!("job {id} is still there"))),
+        "DELETED" => out.line(&format!("{id} deleted")).map(|()| DONE),
+        "BURIED" => out.line(&format!("{id} buried")).map(|()| REFUSED),
+        "TIMED_OUT" => Err(Problem::empty(format!("timed out: job {id} has not ended"))),
         "NOT_FOUND" => {
             tell(&refusal(&command, &reply.line).text);
             Ok(REFUSED)
@@ -63,7 +51,7 @@ fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out)
     }
 }
 
-/// Waits for a group. A group without members is complete. Buried members do not end by themselves.
+/// Waits for a group. A group without members is complete. Buried members do not end without an operator.
 fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mut Out) -> Result<u8, Problem> {
     let command = format!("stats-group {group}");
     let mut progress = ProgressBar::new("jobs done");
@@ -72,19 +60,17 @@ fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mu
         let [pending, buried, deleted] = ["pending", "buried", "deleted"].map(|key| figures.number(key));
         if pending == 0 {
             progress.end();
-            out.line(&format!("{group} complete"))?;
-            return Ok(DONE);
+            return out.line(&format!("{group} complete")).map(|()| DONE);
         }
         if pending == buried {
             progress.end();
-            out.line(&format!("{group}: {buried} buried"))?;
-            return Ok(REFUSED);
+            return out.line(&format!("{group}: {buried} buried")).map(|()| REFUSED);
         }
-        progress.tell(deleted, Some((deleted, deleted + pending)));
-        let left = until.map_or(PACE, |until| until.saturating_duration_since(Instant::now()));
+        progress.update(deleted, Some((deleted, deleted + pending)));
+        let left = until.map_or(POLL, |until| until.saturating_duration_since(Instant::now()));
         if left.is_zero() {
-            return Err(Problem::empty(format!("{pending} jobs of group {group} are still there")));
+            return Err(Problem::empty(format!("timed out: {pending} jobs of group {group} have not ended")));
         }
-        thread::sleep(left.min(PACE));
+        thread::sleep(left.min(POLL));
     }
 }

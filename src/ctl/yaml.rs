@@ -1,31 +1,19 @@
 //! The figures of servers: lines of `key: value`, and lists of `- name`.
 //!
-//! Owns which values are texts and which are numbers. Must not know a server.
+//! Owns the distinction between texts and numbers. Must not query a server.
 
 use super::name;
 use crate::protocol::text;
-use crate::shared::json::Members;
+use crate::shared::json::{self, Members};
 
 /// Keys whose values are texts, even if they look like numbers.
+#[rustfmt::skip]
 const TEXTS: [&str; 15] = [
-    "version",
-    "id",
-    "hostname",
-    "os",
-    "platform",
-    "settings",
-    "last-error",
-    "address",
-    "client",
-    "user",
-    "watches",
-    "progress",
-    "reason",
-    "body",
-    "verdict",
+    "version", "id", "hostname", "os", "platform", "settings", "last-error", "address", "client", "user", "watches",
+    "progress", "reason", "body", "verdict",
 ];
 
-/// Keys whose values are names.
+/// Keys whose values are names, which may be quoted.
 const NAMES: [&str; 7] = ["name", "tube", "idempotency-key", "concurrency-key", "dead-from", "using", "job-tube"];
 
 /// Keys and values, in the server's order.
@@ -62,10 +50,15 @@ impl Figures {
         self.text(key).parse().unwrap_or(0)
     }
 
-    /// Writes the figures as members of an object that has begun.
+    /// Returns the figures as a JSON object.
+    pub fn object(&self) -> String {
+        json::object(|json| self.write(json))
+    }
+
+    /// Writes the figures as members of an object.
     pub fn write(&self, json: &mut Members) {
         for (key, value) in self.iter() {
-            // A server's ID is a text, a job's ID a number; no list contains both.
+            // A server's ID is a text, and a job's ID is a number. Only a job has a tube.
             let is_text = TEXTS.contains(&key) && !(key == "id" && self.0.iter().any(|(other, _)| other == "tube"));
             match value {
                 _ if NAMES.contains(&key) => json.bytes(key, &name::bytes(value)),
@@ -93,7 +86,7 @@ pub fn objects(text: &[u8]) -> Vec<Figures> {
 /// A key that outlives its job, in the reply to `list-keys`.
 #[derive(Debug)]
 pub struct KeyItem {
-    /// The number after which the list continues.
+    /// The number from which the next page continues.
     pub number: u64,
     /// Seconds until the server forgets the key.
     pub left: u64,

@@ -88,7 +88,7 @@ fn subcommands_need_the_rights_that_the_manual_lists() {
             running.join().expect("an end")
         });
         // Jobs that are gone before the client asks for them cannot be waited for.
-        let is_late = name == "wait" && ended.err.contains("is not there");
+        let is_late = name == "wait" && ended.err.contains("does not exist");
         assert!(ended.code == 0 || is_late, "{name}: {ended:?}");
         let refused = Guarded::start(&line(if rights[0] == "admin" { "look" } else { "admin" }.to_owned()));
         let mut operator = refused.operator();

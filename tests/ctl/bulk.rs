@@ -219,7 +219,7 @@ fn what_was_not_buried_is_not_skipped() {
         crate::support::feed(crate::support::ctl(&crate::support::pretender(server), &["import"]), lines.as_bytes());
     assert_eq!(ended.code, 3, "{}", ended.err);
     assert!(
-        ended.err.contains("4 jobs were imported; 1 more are delayed, not buried; to go on: --skip 2"),
+        ended.err.contains("4 jobs were imported; 1 more are delayed, not buried; to continue, use --skip 2"),
         "{}",
         ended.err
     );
@@ -305,8 +305,8 @@ fn everything_that_extensions_keep_is_exported_and_comes_back() {
     assert_eq!(fields(&second), fields(&first.out.replace(r#","protocol":"gearman""#, "")));
     // A job whose key exists is not put again.
     let again = fresh.feed(&["import"], first.out.as_bytes());
-    assert!(again.err.contains("4 jobs were not put: the server has jobs with their keys"), "{}", again.err);
-    assert!(again.err.contains("2 schedules replaced others with their names"), "{}", again.err);
+    assert!(again.err.contains("4 jobs were not put, because the server has jobs with their keys"), "{}", again.err);
+    assert!(again.err.contains("2 schedules replaced others with the same names"), "{}", again.err);
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn what_a_server_cannot_store_is_reported_and_counted() {
     assert_eq!(ended.code, 1, "{}", ended.err);
     for part in [
         "imported 12 jobs, 2 of them buried; 2 lines were refused",
-        "line 15: the server has no schedules",
+        "line 15: the server does not support schedules",
         "imported 2 pauses, settings of 0 tubes, 0 keys",
         "idempotency-key, 4 times",
         "concurrency-key, 2 times",
@@ -361,6 +361,6 @@ fn jobs_of_a_folder_whose_lives_have_ended_are_left_out() {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(server.daemon.pid() as i32), Signal::SIGKILL).expect("a process");
     crate::daemon::wait_until("the life of one has ended", || {
         let ended = crate::daemon::run(&["export", "--binlog", &name]);
-        ended.out.lines().count() == 1 && ended.err.contains("1 jobs were left out: their time to live has ended")
+        ended.out.lines().count() == 1 && ended.err.contains("omitted 1 jobs whose time to live has ended")
     });
 }

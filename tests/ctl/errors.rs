@@ -77,10 +77,10 @@ fn half_replies_and_nonsense_are_noticed() {
         ("OK 100\r\n---\nhalf", &["closed the connection"][..]),
         ("OK 10", &["closed the connection"]),
         ("HTTP/1.1 400 Bad Request\r\n\r\n", &["the server answered HTTP/1.1"]),
-        ("OK many\r\n", &["no reply of a beanstalk server"]),
-        ("OK 99999999999\r\n", &["no reply of a beanstalk server"]),
+        ("OK many\r\n", &["invalid reply; this is not a beanstalk server"]),
+        ("OK 99999999999\r\n", &["invalid reply; this is not a beanstalk server"]),
         ("\u{1b}[2J\r\n", &["\\u{1b}[2J"]),
-        ("SSH-2.0-OpenSSH\n", &["no reply of a beanstalk server"]),
+        ("SSH-2.0-OpenSSH\n", &["invalid reply; this is not a beanstalk server"]),
     ] {
         let server = pretender(move |_| Some(reply));
         let ended = run_command(ctl(&server, &["stats", "--timeout", "200"]));
@@ -88,7 +88,7 @@ fn half_replies_and_nonsense_are_noticed() {
         failed(&ended, code, words);
     }
     let endless = pretender(|_| Some(Box::leak("x".repeat(1 << 20).into_boxed_str())));
-    failed(&run_command(ctl(&endless, &["stats"])), 3, &["no reply of a beanstalk server"]);
+    failed(&run_command(ctl(&endless, &["stats"])), 3, &["invalid reply; this is not a beanstalk server"]);
 }
 
 /// A server of 2010 supports less, and replies in its own way.
@@ -162,11 +162,11 @@ fn usage_errors_end_with_five_and_say_what_is_right() {
         ("pause mail", &["usage: beanpole pause TUBE SECONDS"]),
         ("stats \"two\\x00words\"", &["invalid tube name: "]),
         ("stats -s host:0", &["invalid server: host:0", "HOST:PORT"]),
-        ("stats -s host --cacert x", &["--cacert needs a server with TLS"]),
-        ("stats -s host --token-file Cargo.toml", &["a token goes over TLS", "or a Unix socket only"]),
+        ("stats -s host --cacert x", &["--cacert requires a server with TLS"]),
+        ("stats -s host --token-file Cargo.toml", &["--token-file requires TLS", "or a Unix socket"]),
         ("stats --timeout never", &["--timeout: invalid number: never"]),
-        ("list mail --state gone", &["--state: gone; it must be"]),
-        ("peek -t mail --state reserved", &["it must be ready, delayed or buried"]),
+        ("list mail --state gone", &["--state: invalid state: gone; must be"]),
+        ("peek -t mail --state reserved", &["must be ready, delayed or buried"]),
         ("top --sort size", &["--sort: size; it must be one of tube, ready"]),
         ("top", &["is not a terminal; use -b"]),
         ("work mail", &["no command behind --"]),
@@ -176,7 +176,7 @@ fn usage_errors_end_with_five_and_say_what_is_right() {
         ("work -j 0 -- true", &["--jobs: invalid number: 0"]),
         ("completion tcsh", &["bash, zsh, fish"]),
         ("check", &["usage: beanpole check DIR"]),
-        ("help nosuch", &["no subcommand nosuch"]),
+        ("help nosuch", &["unknown subcommand: nosuch"]),
     ] {
         let arguments: Vec<&str> = line.split(' ').collect();
         failed(&run_command(ctl("127.0.0.1:1", &arguments)), 5, words);

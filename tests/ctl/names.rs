@@ -139,7 +139,7 @@ fn a_tube_that_is_refused_hides_no_other() {
         assert_eq!(ended.code, 1, "{arguments:?}: {}", ended.err);
         assert!(ended.out.contains(shown), "{arguments:?}: {}", ended.out);
         assert!(
-            ended.err.contains("the server takes no quoted tube names: \"My::Func\""),
+            ended.err.contains("the server does not support quoted tube names: \"My::Func\""),
             "{arguments:?}: {}",
             ended.err
         );
@@ -154,7 +154,7 @@ fn an_import_puts_nothing_into_another_tube() {
         "{\"tube\":\"a\",\"body\":\"1\"}\n{\"tube\":\"My::Func\",\"body\":\"2\"}\n{\"tube\":\"a\",\"body\":\"3\"}\n";
     let ended = server.feed(&["import"], lines.as_bytes());
     assert_eq!(ended.code, 1);
-    assert!(ended.err.contains("line 2: use: the server takes no quoted tube names"), "{}", ended.err);
+    assert!(ended.err.contains("line 2: use: the server does not support quoted tube names"), "{}", ended.err);
     assert!(ended.err.contains("imported 2 jobs, 0 of them buried; 1 lines were refused"), "{}", ended.err);
     assert_eq!(server.count("a", "ready"), 2);
 }

@@ -15,7 +15,7 @@ fn a_reduce_waits_for_all_numbers() {
     assert!(server.ok(&["list", "results"]).contains("held"));
     let waiting = server.run(&["wait", "--group", "square", "-w", "0"]);
     assert_eq!((waiting.code, waiting.out.as_str()), (2, ""), "{}", waiting.err);
-    assert!(waiting.err.contains("3 jobs of group square are still there"), "{}", waiting.err);
+    assert!(waiting.err.contains("3 jobs of group square have not ended"), "{}", waiting.err);
     thread::scope(|scope| {
         let wait = scope.spawn(|| server.ok(&["wait", "--group", "square"]));
         for number in ["1", "2", "3"] {

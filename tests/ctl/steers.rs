@@ -41,14 +41,14 @@ fn what_is_refused_is_told_and_the_rest_goes_in() {
     for server in servers.iter().flatten() {
         let ended = server.feed(&["put", "--lines"], b"short\nmuch too long for it\nshort too\n");
         assert_eq!(ended.code, 1, "{}", ended.err);
-        assert!(ended.err.contains("line 2: the job is larger than the server takes"), "{}", ended.err);
+        assert!(ended.err.contains("line 2: the job exceeds the server's maximum size"), "{}", ended.err);
         assert!(ended.err.contains("2 jobs are in tube default, 1 were refused"), "{}", ended.err);
         assert_eq!(server.count("default", "ready"), 2);
         server.daemon.signal(Signal::SIGUSR1);
         crate::daemon::wait_until("it drains", || server.figure("stats", "draining") == "true");
         let drained = server.run(&["put", "a", "b"]);
         assert_eq!(drained.code, 1);
-        assert!(drained.err.contains("job 1: the server takes no more jobs") && drained.err.contains("0 were put"));
+        assert!(drained.err.contains("job 1: the server accepts no new jobs") && drained.err.contains("0 were put"));
     }
 }
 
@@ -109,7 +109,7 @@ fn jobs_are_buried_kicked_released_deleted() {
         holder.reserve_job(2).expect("a job");
         let held = server.run(&["bury", "2"]);
         assert_eq!(held.code, 1);
-        assert!(held.err.contains("job 2 is reserved: only its worker"), "{}", held.err);
+        assert!(held.err.contains("job 2 is reserved by another client"), "{}", held.err);
         let some = server.run(&["delete", "1", "2", "3", "4"]);
         assert_eq!(some.code, 1);
         assert_eq!(some.err.matches("delete: job").count(), 2, "{}", some.err);
@@ -188,7 +188,7 @@ fn a_put_may_be_unique_and_have_bounds_of_tries_and_time() {
     let json = server.ok(&["put", "-t", "t", "--unique", "k", "--json", "c"]);
     assert_eq!(json, "{\"id\":1,\"duplicate-of\":\"ready\"}\n");
     let lines = server.feed(&["put", "-t", "t", "--unique", "k", "--lines"], b"d\ne\n");
-    assert!(lines.err.contains("2 jobs are in tube t, 2 had been put before, 0 were refused"), "{}", lines.err);
+    assert!(lines.err.contains("2 jobs are in tube t, 2 already existed, 0 were refused"), "{}", lines.err);
     // Its only try is lost.
     assert_eq!(server.ok(&["reserve", "t", "-w", "0"]), "a");
     assert_eq!(server.count("t", "buried"), 1);
@@ -219,7 +219,7 @@ fn tags_are_not_sent_to_a_server_that_does_not_know_them() {
         server.ok(&["put", "kept"]);
         let ended = server.run(&["put", "--unique", "k", "delete 1"]);
         assert_eq!(ended.code, 1);
-        assert!(ended.err.contains("the server does not know idp"), "{}", ended.err);
+        assert!(ended.err.contains("the server does not support the tag idp"), "{}", ended.err);
         assert_eq!(server.count("default", "ready"), 1);
         let ended = server.run(&["wait", "1", "-w", "1"]);
         assert_eq!(ended.code, 1, "{}", ended.err);

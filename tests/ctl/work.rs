@@ -78,7 +78,7 @@ fn a_job_that_hangs_is_seen_and_revoked_and_its_command_killed() {
     assert_eq!((server.figure("stats-job 1", "state"), server.figure("stats-job 1", "last-error")).0, "buried");
     let refused = server.run(&["revoke", "1"]);
     assert_eq!(refused.code, 1, "{}", refused.err);
-    assert!(refused.err.contains("job 1 is not there, or not in a state for that"), "{}", refused.err);
+    assert!(refused.err.contains("job 1 does not exist, or its state does not allow this"), "{}", refused.err);
 }
 
 /// Also a body that the command does not read, and one that is larger than a pipe.

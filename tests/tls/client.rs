@@ -96,7 +96,7 @@ fn subcommands_speak_tls_and_say_who_they_are() {
     let ended = word(&server, &[&["put", "x"], &own[..]].concat());
     assert_eq!((ended.code, ended.out.as_str()), (0, "1\n"), "{ended:?}");
     let ended = word(&server, &[&["list", "default"], &own[..]].concat());
-    assert!(ended.code == 1 && ended.err.contains("the server does not allow that"), "{ended:?}");
+    assert!(ended.code == 1 && ended.err.contains("permission denied by the server"), "{ended:?}");
     let ended = word(&server, &["put", "x", "--cacert", &authority]);
     assert!(ended.code == 3 && ended.err.contains("the server wants a certificate"), "{ended:?}");
 }
@@ -119,12 +119,12 @@ fn each_thing_that_is_wrong_has_its_line() {
         (vec![&*secure, "--cacert", &token], 1, "token has no certificate in PEM"),
         ([&named[..], &["--cert", &worker]].concat(), 1, "worker.pem has no private key in PEM"),
         ([&named[..], &["--cert", &worker, "--key", &foreign]].concat(), 1, "is not that of"),
-        ([&named[..], &["--key", &foreign]].concat(), 5, "--key needs --cert"),
-        (named.to_vec(), 1, "the server must know first who you are (--token-file, or --cert)"),
+        ([&named[..], &["--key", &foreign]].concat(), 5, "--key requires --cert"),
+        (named.to_vec(), 1, "the server requires authentication; use --token-file or --cert"),
         ([&named[..], &["--token-file", &guess]].concat(), 1, "the server refused the token"),
         ([&named[..], &["--token-file", &missing]].concat(), 1, "missing: No such file"),
-        (vec![&*plain, "--token-file", &token], 5, "a token goes over TLS"),
-        (vec![&*plain, "--cacert", &ca], 5, "--cacert needs a server with TLS: -s beanstalks://HOST:PORT"),
+        (vec![&*plain, "--token-file", &token], 5, "--token-file requires TLS"),
+        (vec![&*plain, "--cacert", &ca], 5, "--cacert requires a server with TLS: -s beanstalks://HOST:PORT"),
         (vec!["beanstalks://", "--cacert", &ca], 5, "invalid server"),
     ] {
         let ended = word(words[0], &[&["tubes"], &words[1..]].concat());

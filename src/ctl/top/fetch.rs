@@ -9,7 +9,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 
 use super::model::Look;
-use crate::ctl::figures::of_tubes;
+use crate::ctl::figures::each_tube;
 use crate::ctl::link::{IdAndBody, Link, Reach};
 use crate::ctl::problem::{Problem, NO_CONNECTION};
 use crate::ctl::yaml::Figures;
@@ -141,7 +141,7 @@ pub fn look(link: &mut Link, only: &[String], next: &mut usize) -> Result<Look, 
     *next = to;
     let at = Instant::now();
     let mut tubes = Vec::new();
-    let refused = of_tubes(link, &names[from..to], &mut |name, figures| {
+    let refused = each_tube(link, &names[from..to], &mut |name, figures| {
         // The tube may have disappeared since it was listed.
         tubes.extend(figures.map(|figures| (name.to_owned(), figures)));
         Ok(())

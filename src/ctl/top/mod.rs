@@ -18,7 +18,7 @@ use nix::sys::signal::{raise, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 use super::call::Call;
-use super::figures::tell_refused;
+use super::figures::report_refused;
 use super::link::Reach;
 use super::opts::{BATCH, FILTER, INTERVAL, ROUNDS, SORT};
 use super::out::Out;
@@ -345,7 +345,7 @@ fn batch(
         };
         match seen {
             Ok(look) => {
-                is_whole &= !tell_refused(&look.refused);
+                is_whole &= !report_refused(&look.refused);
                 model.take(look);
             }
             Err(problem) if problem.code == NO_CONNECTION && rounds.is_none() => {

@@ -18,8 +18,8 @@ use super::{Action, Plan};
 use crate::ctl::link::{refusal, IdAndBody, Link};
 use crate::ctl::out::excerpt;
 use crate::ctl::problem::{plain, Problem, DONE, EMPTY, NO_CONNECTION, REFUSED};
+use crate::ctl::tell;
 use crate::ctl::yaml::Figures;
-use crate::ctl::{reserve, tell};
 
 /// Maximum wait between attempts to connect, which starts at one second.
 const MAX_RECONNECT: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ pub struct Worker {
 impl Worker {
     pub fn connect(plan: &Plan) -> Result<Link, Problem> {
         let mut link = plan.reach.connect()?;
-        reserve::watch(&mut link, &plan.tubes)?;
+        link.watch(&plan.tubes)?;
         Ok(link)
     }
 

@@ -1,0 +1,99 @@
+//! `check` and `backup`: a binlog in a directory, even while a server writes it.
+//!
+//! Owns the text of the report, and the directory of the copy. Must not change or lock the binlog.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::fs::{self, DirBuilder, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use super::prelude::*;
+use crate::binlog::{back_up, inspect, Folder, Inspection};
+use crate::engine::{Engine, Limits, State};
+
+/// The states, and their names in the report.
+const STATES: [(State, &str); 7] = [
+    (State::Ready, "ready"),
+    (State::Delayed, "delayed"),
+    (State::Reserved, "leased"),
+    (State::Buried, "buried"),
+    (State::Held, "held"),
+    (State::Scheduled, "scheduled"),
+    (State::Finished, "finished"),
+];
+
+/// Returns a function that adds the path to an error.
+fn at<E: Display>(path: &Path) -> impl Fn(E) -> Problem + '_ {
+    move |error| Problem::empty(format!("{}: {error}", path.display()))
+}
+
+pub fn check(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let path = Path::new(&call.operands[0]);
+    let mut engine = Engine::new(Limits::NONE);
+    let found = inspect(&Folder::new(path), &mut engine).map_err(at(path))?;
+    // The reader of the output may be gone.
+    let _ = report(&found, &engine, out);
+    Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
+}
+
+/// Writes the report in YAML.
+fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result<(), Problem> {
+    let mut tubes = BTreeMap::<&[u8], [u64; STATES.len()]>::new();
+    for job in engine.jobs() {
+        let counts = tubes.entry(engine.tube_of(&job)).or_default();
+        let place = STATES.iter().position(|(state, _)| *state == job.state()).unwrap_or_default();
+        counts[place] += 1;
+    }
+    let progress = found.report.progress;
+    for (key, value) in [
+        ("format", found.version.to_string()),
+        ("segments", progress.segments.to_string()),
+        ("bytes", progress.bytes.to_string()),
+        ("jobs", progress.jobs.to_string()),
+        ("paused-tubes", engine.pauses().count().to_string()),
+        ("last-id", found.last_id.to_string()),
+        ("left-in-order", found.left_in_order.to_string()),
+    ] {
+        out.line(&format!("{key}: {value}"))?;
+    }
+    out.line(&format!("tubes:{}", if tubes.is_empty() { " {}" } else { "" }))?;
+    for (name, counts) in tubes {
+        let name = String::from_utf8_lossy(name).escape_debug().to_string();
+        let counts = STATES.iter().zip(counts).map(|((_, state), count)| format!("{state}: {count}"));
+        out.line(&format!("  \"{name}\": {{{}}}", counts.collect::<Vec<_>>().join(", ")))?;
+    }
+    out.line(&format!("damage:{}", if found.report.problems.is_empty() { " []" } else { "" }))?;
+    for problem in &found.report.problems {
+        out.line(&format!("  - \"{}\"", problem.escape_debug()))?;
+    }
+    out.flush()
+}
+
+/// Copies a binlog and verifies the copy.
+pub fn backup(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let (from, to) = (Path::new(&call.operands[0]), Path::new(&call.operands[1]));
+    fs::read_dir(from).map_err(at(from))?;
+    match DirBuilder::new().mode(0o700).create(to) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            if fs::read_dir(to).map_err(at(to))?.next().is_some() {
+                return Err(at(to)("directory is not empty"));
+            }
+        }
+        created => created.map_err(at(to))?,
+    }
+    let copy = Folder::new(to);
+    back_up(&Folder::new(from), &copy).map_err(at(from))?;
+    // Makes the entry of the new directory durable.
+    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent).and_then(|parent| parent.sync_all()).map_err(at(to))?;
+    let found = inspect(&copy, &mut Engine::new(Limits::NONE)).map_err(at(to))?;
+    let progress = found.report.progress;
+    // The reader of the output may be gone.
+    let _ = out.line(&format!("{} jobs in {} segments, {} bytes", progress.jobs, progress.segments, progress.bytes));
+    for problem in &found.report.problems {
+        let _ = out.line(&format!("damaged: {problem}"));
+    }
+    Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
+}

@@ -1,0 +1,180 @@
+//! `move` and `clear`: many jobs of a tube at once.
+//!
+//! Owns the fallbacks for servers without `move-tube` and `flush-tube`. To move a job, it is reserved, put again, and
+//! then deleted. A failure in between loses no job, but may leave two copies. The copy has a new ID, and its age and
+//! counts start again. To clear a tube, jobs are peeked and deleted, or, if they are ready, reserved in batches. Only
+//! `flush-tube` deletes jobs that other clients have reserved.
+
+use super::feed::put;
+use super::jobs::{free_state, state_of};
+use super::prelude::*;
+use super::record::JobLine;
+use crate::engine::State;
+
+/// The delay of jobs that are to be buried, so that no worker reserves them meanwhile.
+pub const OUT_OF_REACH: u32 = u32::MAX;
+
+/// The number of jobs reserved at a time.
+const BATCH: usize = 100;
+
+pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let (from, to) = (tube(&call.operands[0])?, tube(&call.operands[1])?);
+    if from == to {
+        return Err(Problem::usage("move: the two tubes are the same"));
+    }
+    let state = state_of(call)?;
+    let most = call.number(&MOVED, 1, u64::MAX)?;
+    let some = most.map_or(String::new(), |most| format!("at most {most} "));
+    confirm(&format!("Move {some}{state} jobs from {from} to {to}?"), call.has(&YES))?;
+    let mut link = Link::open(call)?;
+    let most = most.unwrap_or(u64::MAX);
+    // This also detects a server that does not respond, because a move has no time limit.
+    let figures = link.visible_tube(&from)?.ok_or_else(|| refusal(&format!("stats-tube {from}"), "NOT_FOUND"))?;
+    let command = format!("move-tube {from} {to} {state} {}", most.min(u32::MAX.into()));
+    let reply = link.ask_within(&command, None)?;
+    let moved = match (first_word(&reply.line), reply.number("MOVED")) {
+        (_, Some(moved)) => moved,
+        ("UNKNOWN_COMMAND", _) => {
+            tell("the server does not support move-tube: jobs are put again, with new IDs, ages and counts");
+            // Jobs that are put meanwhile are not moved, because a producer could make this endless.
+            let most = most.min(figures.number(&format!("current-jobs-{state}")));
+            move_one_by_one(&mut link, &from, &to, &state, most)?
+        }
+        _ => return Err(refusal(&command, &reply.line)),
+    };
+    out.line(&moved.to_string()).map(|()| DONE)
+}
+
+fn move_one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64) -> Result<u64, Problem> {
+    link.use_tube(from)?;
+    link.watch(&[from.to_owned()])?;
+    let mut progress = ProgressBar::new("jobs moved");
+    let mut moved = 0;
+    while moved < most {
+        let Some((id, _)) = link.peek_next(state)? else { break };
+        let figures = link.figures(&format!("stats-job {id}"))?;
+        let record = figures.as_ref().and_then(JobLine::of);
+        let Some(record) = record.filter(|record| record.state.word() == state) else { continue };
+        let reply = link.ask(&format!("reserve-job {id}"))?;
+        // Otherwise, another client has reserved the job.
+        let Some((_, body)) = job_of("reserve-job", reply)? else { continue };
+        if let Err(problem) = put_copy(link, to, &record, &body) {
+            give_back(link, &record);
+            return Err(problem);
+        }
+        link.expect(&format!("delete {id}"), "DELETED")?;
+        link.use_tube(from)?;
+        moved += 1;
+        progress.update(moved, Some((moved, most)));
+    }
+    Ok(moved)
+}
+
+/// Puts a copy of a job into another tube.
+fn put_copy(link: &mut Link, to: &str, record: &JobLine, body: &[u8]) -> Result<(), Problem> {
+    link.use_tube(to)?;
+    let is_buried = record.state == State::Buried;
+    let delay = if is_buried { OUT_OF_REACH } else { record.delay };
+    let mut bytes = Vec::new();
+    put(&mut bytes, (record.pri, delay, record.ttr), "", body);
+    link.send(&bytes)?;
+    let reply = link.reply()?;
+    let id = reply.number("INSERTED").ok_or_else(|| refusal("put", &reply.line))?;
+    if is_buried {
+        link.expect(&format!("reserve-job {id}"), "RESERVED")?;
+        link.expect(&format!("bury {id} {}", record.pri), "BURIED")?;
+    }
+    Ok(())
+}
+
+/// Returns a job that could not be moved. If this fails as well, the end of the connection makes the job ready.
+fn give_back(link: &mut Link, record: &JobLine) {
+    let JobLine { id, pri, delay, .. } = record;
+    let _ = match record.state {
+        State::Buried => link.ask(&format!("bury {id} {pri}")),
+        _ => link.ask(&format!("release {id} {pri} {delay}")),
+    };
+}
+
+pub fn clear(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let names = call.tubes()?;
+    let mut states = call.values(&STATES).into_iter().map(free_state).collect::<Result<Vec<_>, _>>()?;
+    let all = states.is_empty();
+    if all {
+        states = ["ready", "delayed", "buried"].map(str::to_owned).to_vec();
+    }
+    confirm(&format!("Delete the {} jobs of {}?", states.join(" and "), names.join(", ")), call.has(&YES))?;
+    let mut link = Link::open(call)?;
+    for name in &names {
+        // This also detects a server that does not respond, because the commands below have no time limit.
+        let figures = link.visible_tube(name)?.unwrap_or_default();
+        let flushed = if all { flush(&mut link, name)? } else { None };
+        let deleted = match flushed {
+            Some(deleted) => deleted,
+            None => delete_jobs(&mut link, name, &states, &figures)?,
+        };
+        out.line(&deleted.to_string())?;
+        let reserved = link.visible_tube(name)?.unwrap_or_default().number("current-jobs-reserved");
+        if all && reserved > 0 {
+            tell(&format!("{name}: {reserved} reserved jobs remain"));
+        }
+    }
+    Ok(DONE)
+}
+
+/// Deletes the jobs with `flush-tube`. Returns `None` if the server does not know the command.
+fn flush(link: &mut Link, name: &str) -> Result<Option<u64>, Problem> {
+    let command = format!("flush-tube {name}");
+    let reply = link.ask_within(&command, None)?;
+    match first_word(&reply.line) {
+        "FLUSHED" => Ok(reply.number("FLUSHED")),
+        "UNKNOWN_COMMAND" => Ok(None),
+        _ => Err(refusal(&command, &reply.line)),
+    }
+}
+
+fn delete_jobs(link: &mut Link, name: &str, states: &[String], figures: &Figures) -> Result<u64, Problem> {
+    let mut progress = ProgressBar::new("jobs deleted");
+    let mut deleted = 0;
+    // Jobs that are put meanwhile may remain, because a producer could make this endless.
+    let most = states.iter().map(|state| figures.number(&format!("current-jobs-{state}"))).sum();
+    link.use_tube(name)?;
+    if states.iter().any(|state| state == "ready") {
+        link.watch(&[name.to_owned()])?;
+        while deleted < most {
+            let some = delete_batch(link)?;
+            if some == 0 {
+                break;
+            }
+            deleted += some;
+            progress.update(deleted, None);
+        }
+    }
+    // This includes the ready jobs of a paused tube, which cannot be reserved.
+    for state in states {
+        while deleted < most {
+            let Some((id, _)) = link.peek_next(state)? else { break };
+            let reply = link.ask(&format!("delete {id}"))?;
+            // Another client may have reserved the job meanwhile.
+            deleted += u64::from(reply.line == "DELETED");
+            progress.update(deleted, None);
+        }
+    }
+    Ok(deleted)
+}
+
+/// Reserves some jobs and deletes them. Returns their number.
+fn delete_batch(link: &mut Link) -> Result<u64, Problem> {
+    link.send("reserve-with-timeout 0\r\n".repeat(BATCH).as_bytes())?;
+    let mut deletes = String::new();
+    for _ in 0..BATCH {
+        let reply = link.reply()?;
+        match (first_word(&reply.line), reply.number("RESERVED")) {
+            (_, Some(id)) => deletes += &format!("delete {id}\r\n"),
+            ("TIMED_OUT" | "DEADLINE_SOON", _) => {}
+            _ => return Err(refusal("reserve-with-timeout", &reply.line)),
+        }
+    }
+    link.send(deletes.as_bytes())?;
+    deletes.lines().try_fold(0, |deleted, _| Ok(deleted + u64::from(link.reply()?.line == "DELETED")))
+}

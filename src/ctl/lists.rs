@@ -1,0 +1,162 @@
+//! `list`, `schedules`, `history` and `connections`: lists of jobs and connections.
+//!
+//! Owns the columns, and the iteration over the pages of long lists. Times are in UTC, like those of cron's fields.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::figures::report_refused;
+use super::prelude::*;
+use super::record::{JobLine, COUNTS};
+use super::scan::{Scan, Wanted};
+use crate::engine::{push_moment, State};
+
+/// The columns of jobs before those of [`COUNTS`] and the body.
+const JOB_HEADS: [&str; 6] = ["id", "state", "pri", "delay", "ttr", "age"];
+
+const SCHEDULE_HEADS: [&str; 8] = ["id", "tube", "name", "schedule", "next run", "runs", "skipped", "body"];
+
+const HISTORY_HEADS: [&str; 9] = ["ended", "id", "tube", "verdict", "waited", "ran", "tries", "reason", "body"];
+
+/// The columns of connections, and the server's keys.
+const CONNECTION_COLUMNS: [(&str, &str); 11] = [
+    ("number", "number"),
+    ("client", "client"),
+    ("address", "address"),
+    ("protocol", "protocol"),
+    ("state", "state"),
+    ("job", "job"),
+    ("tube", "job-tube"),
+    ("for", "job-age"),
+    ("left", "time-left"),
+    ("progress", "progress"),
+    ("idle", "idle"),
+];
+
+/// The maximum number of objects in one reply.
+const PAGE: usize = 1000;
+
+/// Returns the maximum number of rows.
+fn limit(call: &Call) -> Result<u64, Problem> {
+    Ok(call.number(&SHOWN, 0, u64::MAX)?.map_or(100, |most| if most == 0 { u64::MAX } else { most }))
+}
+
+pub fn list(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let name = tube(&call.operands[0])?;
+    let most = limit(call)?;
+    let above = call.number(&FROM, 0, u64::MAX)?.unwrap_or(0);
+    let known = State::LISTED.map(State::word).join(", ");
+    let unknown = |name: &str| Problem::usage(format!("--state: invalid state: {name}; must be one of {known}"));
+    let named = |name: &String| State::named(name.as_bytes()).ok_or_else(|| unknown(name));
+    let states = call.values(&STATES).iter().map(named).collect::<Result<_, _>>()?;
+    let mut link = Link::open(call)?;
+    link.tube(&name)?;
+    let mut scan = Scan::run(&mut link, &Wanted { tubes: vec![name], states, above })?;
+    if !scan.was_listed {
+        tell("the server does not support list-jobs: all IDs were tried");
+    }
+    let all = scan.jobs.len();
+    scan.jobs.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+    print(call, out, &mut link, &scan, &job_row)?.finish(&[&JOB_HEADS[..], &COUNTS, &["body"]].concat())?;
+    if scan.jobs.len() < all {
+        out.flush()?;
+        tell(&format!("showing {} of {all} jobs; use -n 0 to list all", scan.jobs.len()));
+    }
+    Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
+}
+
+type Row<'a> = &'a dyn Fn(&JobLine, &str, &[u8]) -> Vec<String>;
+
+/// Adds all jobs of a scan to a list.
+fn print<'a>(call: &Call, out: &'a mut Out, link: &mut Link, scan: &Scan, row: Row) -> Result<Listing<'a>, Problem> {
+    let mut list = Listing::new(out, call.has(&JSON));
+    scan.peek(link, &mut |job, tube, body| list.add(&|| job.line(tube, body), &|| row(job, tube, body)))?;
+    Ok(list)
+}
+
+fn job_row(job: &JobLine, _: &str, body: &[u8]) -> Vec<String> {
+    let mut row = vec![job.id.to_string(), job.state.word().to_owned()];
+    row.extend([job.pri, job.delay, job.ttr].map(|number| number.to_string()));
+    row.push(job.age.to_string());
+    row.extend(job.counts.map(|count| count.to_string()));
+    row.push(excerpt(body));
+    row
+}
+
+pub fn schedules(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let wanted = Wanted { tubes: call.tubes()?, states: vec![State::Scheduled], above: 0 };
+    let mut link = Link::open(call)?;
+    let scan = Scan::run(&mut link, &wanted)?;
+    let list = print(call, out, &mut link, &scan, &|job, tube, body| {
+        let (name, when) = job.tags.schedule();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let next = now.as_nanos().div_ceil(1_000_000_000) as u64 + u64::from(job.left);
+        let mut row = vec![job.id.to_string(), tube.to_owned(), name, when, date(next)];
+        row.extend(job.tags.run_counts().map(|count| count.to_string()));
+        row.push(excerpt(body));
+        row
+    })?;
+    list.finish_unless_empty(&SCHEDULE_HEADS)?;
+    Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
+}
+
+/// Formats a time in seconds since 1970 for people.
+fn date(seconds: u64) -> String {
+    let mut text = Vec::new();
+    push_moment(&mut text, seconds);
+    format!("{}Z", String::from_utf8_lossy(&text)).replace('T', " ")
+}
+
+pub fn history(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let of_tube = call.value(&OF_TUBE).map(|name| tube(&name)).transpose()?;
+    let most = limit(call)?;
+    let mut link = Link::open(call)?;
+    let (mut list, mut count, mut below) = (Listing::new(out, call.has(&JSON)), 0, u64::MAX);
+    while below > 0 {
+        let reply = link.expect(&format!("list-history {below} {PAGE}"), "OK")?;
+        let page = yaml::objects(&reply.body);
+        below = page.last().map_or(0, |last| last.number("number"));
+        for figures in page {
+            let is_failure = matches!(figures.text("verdict"), "failed" | "buried");
+            let is_of_tube = of_tube.as_ref().is_none_or(|tube| figures.text("tube") == tube);
+            if !is_of_tube || call.has(&FAILED) && !is_failure {
+                continue;
+            }
+            if count == most {
+                below = 0;
+                break;
+            }
+            count += 1;
+            list.add(&|| figures.object(), &|| history_row(&figures))?;
+        }
+    }
+    list.finish_unless_empty(&HISTORY_HEADS)?;
+    Ok(DONE)
+}
+
+fn history_row(figures: &Figures) -> Vec<String> {
+    let ended = figures.text("ended").split('.').next().and_then(|text| text.parse().ok());
+    let mut row = vec![date(ended.unwrap_or(0))];
+    row.extend(["id", "tube", "verdict", "waited", "ran", "tries"].map(|key| figures.text(key).to_owned()));
+    row.extend(["reason", "body"].map(|key| excerpt(figures.text(key).as_bytes())));
+    row
+}
+
+pub fn connections(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let mut link = Link::open(call)?;
+    let (mut list, mut above) = (Listing::new(out, call.has(&JSON)), 0);
+    loop {
+        let reply = link.expect(&format!("list-connections {above} {PAGE}"), "OK")?;
+        let page = yaml::objects(&reply.body);
+        for figures in &page {
+            list.add(&|| figures.object(), &|| {
+                let text =
+                    |key: &str| Some(figures.text(key)).filter(|text| !text.is_empty()).unwrap_or("-").to_owned();
+                CONNECTION_COLUMNS.iter().map(|(_, key)| text(key)).collect()
+            })?;
+        }
+        match page.last() {
+            Some(last) if page.len() == PAGE => above = last.number("number"),
+            _ => return list.finish(&CONNECTION_COLUMNS.map(|(head, _)| head)).map(|()| DONE),
+        }
+    }
+}
