@@ -143,20 +143,31 @@ fn history_row(figures: &Figures) -> Vec<String> {
 
 pub fn connections(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let mut link = Link::open(call)?;
-    let (mut list, mut above) = (Listing::new(out, call.has(&JSON)), 0);
+    let mut list = Listing::new(out, call.has(&JSON));
+    each_connection(&mut link, usize::MAX, &mut |figures| {
+        list.add(&|| figures.object(), &|| {
+            let text = |key: &str| Some(figures.text(key)).filter(|text| !text.is_empty()).unwrap_or("-").to_owned();
+            CONNECTION_COLUMNS.iter().map(|(_, key)| text(key)).collect()
+        })
+    })?;
+    list.finish(&CONNECTION_COLUMNS.map(|(head, _)| head)).map(|()| DONE)
+}
+
+/// Passes on each connection that the server lists, sorted by number, up to about this many.
+pub fn each_connection(
+    link: &mut Link,
+    most: usize,
+    act: &mut dyn FnMut(&Figures) -> Result<(), Problem>,
+) -> Result<(), Problem> {
+    let (mut above, mut count) = (0, 0);
     loop {
         let reply = link.expect(&format!("list-connections {above} {PAGE}"), "OK")?;
         let page = yaml::objects(&reply.body);
-        for figures in &page {
-            list.add(&|| figures.object(), &|| {
-                let text =
-                    |key: &str| Some(figures.text(key)).filter(|text| !text.is_empty()).unwrap_or("-").to_owned();
-                CONNECTION_COLUMNS.iter().map(|(_, key)| text(key)).collect()
-            })?;
-        }
+        page.iter().try_for_each(&mut *act)?;
+        count += page.len();
         match page.last() {
-            Some(last) if page.len() == PAGE => above = last.number("number"),
-            _ => return list.finish(&CONNECTION_COLUMNS.map(|(head, _)| head)).map(|()| DONE),
+            Some(last) if page.len() == PAGE && count < most => above = last.number("number"),
+            _ => return Ok(()),
         }
     }
 }

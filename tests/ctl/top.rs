@@ -223,3 +223,63 @@ fn tables_for_scripts() {
         assert_eq!(lines[2], "mail\t2\t0\t0\t0\t0\t0\t0\t0");
     });
 }
+
+#[test]
+fn workers_failures_and_schedules_have_lists() {
+    let server = Server::beanpole(&[]);
+    server.ok(&["put", "-t", "encode", "-r", "500", "x"]);
+    server.ok(&["put", "-t", "mail", "a", "b", "c"]);
+    server.ok(&["put", "-t", "nightly", "--unique", "report", "--cron", "@daily", "x"]);
+    let fail = "read job; test $job = a && echo no such host >&2 || printf 'no \\033[2J\\nsecond' >&2; exit 1";
+    let failed = server.run(&["work", "mail", "-q", "-w", "0", "--retries", "0", "--", "sh", "-c", fail]);
+    assert_eq!(failed.code, 0, "{}", failed.err);
+    let mut hung = server.daemon.client();
+    hung.watch("encode").expect("a tube");
+    hung.send(b"name thumbs-1\r\n").expect("a server");
+    assert_eq!(hung.reply().expect("a reply").line, "NAMED");
+    hung.reserve(Some(0)).expect("a reply").expect("a job");
+    let mut screen = Screen::start(&server, &[], 80, 24);
+    screen.shows(">default");
+    screen.press("2");
+    screen.shows(">thumbs-1 ");
+    screen.shows(" working encode");
+    screen.press("3");
+    screen.shows(">mail                        2          4  exit 1: no \\u001b[2J");
+    screen.shows(" mail                        1          2  exit 1: no such host");
+    assert!(!screen.frame().contains("second"), "{}", screen.frame());
+    screen.press("/host\r");
+    screen.shows(">mail                        1 ");
+    screen.press("K\r");
+    screen.shows("mail: 1 jobs kicked");
+    screen.press("4");
+    screen.shows(" none");
+    screen.press("/\x7f\x7f\x7f\x7f\r");
+    screen.shows(">report ");
+    screen.shows("@daily, nightly");
+    screen.press("\r");
+    screen.shows("current-jobs-scheduled");
+    screen.press("1");
+    screen.shows(">default");
+    screen.press("q");
+    assert_eq!(screen.end(), Some(0));
+}
+
+/// A server without these lists, or one that shows them only in part.
+#[test]
+fn a_list_that_the_server_refuses_is_empty() {
+    let Some(server) = Server::beanstalkd(&[]) else { return };
+    server.ok(&["put", "-t", "mail", "a"]);
+    server.ok(&["bury", "1"]);
+    let mut screen = Screen::start(&server, &[], 80, 24);
+    screen.shows(">default");
+    screen.press("2");
+    screen.shows("list-connections: the server does not know this command");
+    screen.press("3");
+    screen.shows("list-jobs: the server does not know this command");
+    screen.press("4");
+    screen.shows(" none");
+    screen.press("1");
+    screen.shows(">default");
+    screen.press("q");
+    assert_eq!(screen.end(), Some(0));
+}

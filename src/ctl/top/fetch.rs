@@ -8,10 +8,11 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::board::{Board, BoardRow, Boards};
 use super::model::Look;
 use crate::ctl::figures::each_tube;
 use crate::ctl::link::{IdAndBody, Link, Reach};
-use crate::ctl::problem::{Problem, NO_CONNECTION};
+use crate::ctl::problem::{Problem, NO_CONNECTION, REFUSED};
 use crate::ctl::yaml::Figures;
 
 /// The maximum number of tubes queried in one poll.
@@ -19,8 +20,8 @@ pub const AT_ONCE: usize = 500;
 
 #[derive(Debug)]
 pub enum Ask {
-    /// Poll everything, with details of this tube.
-    Look(Option<String>),
+    /// Poll everything, with details of this tube, and with this list.
+    Look(Option<String>, Option<Board>),
     /// Kick this many jobs of a tube.
     Kick(String, u64),
     /// Pause a tube for this many seconds; 0 ends a pause.
@@ -38,7 +39,7 @@ pub struct Detail {
 
 #[derive(Debug)]
 pub enum Told {
-    Look(Look, Option<Detail>),
+    Look(Look, Option<Detail>, Option<(Board, Vec<BoardRow>)>),
     /// The result of a command, or its refusal.
     Done(String),
     Lost(String),
@@ -50,6 +51,7 @@ struct Fetcher {
     link: Option<Link>,
     /// The index of the next tube to query.
     next: usize,
+    boards: Boards,
 }
 
 /// The data shared by the two threads.
@@ -85,7 +87,7 @@ impl Desk {
 pub fn start(reach: Reach, link: Link, only: Vec<String>) -> std::io::Result<Arc<Desk>> {
     let desk = Arc::new(Desk::default());
     let own = desk.clone();
-    let mut fetcher = Fetcher { reach, only, link: Some(link), next: 0 };
+    let mut fetcher = Fetcher { reach, only, link: Some(link), next: 0, boards: Boards::default() };
     std::thread::Builder::new().name("fetch".to_owned()).spawn(move || loop {
         let answer = fetcher.carry_out(own.next_wish()).unwrap_or_else(|problem| {
             if problem.code != NO_CONNECTION {
@@ -106,10 +108,19 @@ impl Fetcher {
             None => self.reach.connect()?,
         };
         let answer = match wish {
-            Ask::Look(open) => {
-                let look = look(&mut link, &self.only, &mut self.next)?;
+            Ask::Look(open, board) => {
+                let mut look = look(&mut link, &self.only, &mut self.next)?;
                 let detail = open.map(|name| detail(&mut link, name)).transpose()?;
-                Told::Look(look, detail)
+                let rows = board.map(|board| self.boards.look(&mut link, board, &look.names, &look.tubes));
+                let rows = match rows.transpose() {
+                    // The server does not know the command, or refuses it.
+                    Err(problem) if problem.code == REFUSED => {
+                        look.refused.insert(0, problem.text.clone());
+                        None
+                    }
+                    rows => rows?,
+                };
+                Told::Look(look, detail, board.map(|board| (board, rows.unwrap_or_default())))
             }
             Ask::Kick(tube, count) => {
                 link.expect(&format!("use {tube}"), "USING")?;

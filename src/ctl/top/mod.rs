@@ -1,9 +1,10 @@
 //! `top`: the server and its tubes, live.
 //!
-//! `model` contains the figures, `screen` renders them as frames, `terminal` shows the frames, `keys` decodes the
-//! input, and `fetch` queries the server in its own thread. Owns the effect of each key. Without a terminal, `-b`
-//! prints tables.
+//! `model` contains the figures, `board` the lists besides tubes, `screen` renders them as frames, `terminal` shows the
+//! frames, `keys` decodes the input, and `fetch` queries the server in its own thread. Owns the effect of each key.
+//! Without a terminal, `-b` prints tables.
 
+mod board;
 mod fetch;
 mod keys;
 mod model;
@@ -24,6 +25,7 @@ use super::opts::{BATCH, FILTER, INTERVAL, ROUNDS, SORT};
 use super::out::Out;
 use super::problem::{plain, Problem, DONE, NO_CONNECTION, REFUSED};
 use super::tell;
+use board::Board;
 use fetch::{Ask, Desk, Told};
 use keys::Key;
 use model::{Model, COLUMNS};
@@ -50,7 +52,7 @@ struct Top {
     question: Option<(Question, String)>,
     next: Instant,
     is_waiting: bool,
-    /// `true` once the user has moved or used the cursor: then it stays on its tube, otherwise on the first line.
+    /// `true` once the user has moved or used the cursor: then it stays on its line, otherwise on the first one.
     has_chosen: bool,
 }
 
@@ -159,20 +161,25 @@ impl Top {
             self.next = Instant::now() + Duration::from_secs(self.view.interval);
             self.is_waiting = true;
             let open = self.view.detail.as_ref().map(|detail| detail.name.clone());
-            self.desk.ask(Ask::Look(open));
+            self.desk.ask(Ask::Look(open, self.model.board));
         }
         is_new
     }
 
     fn take(&mut self, told: Told) {
         match told {
-            Told::Look(look, detail) => {
+            Told::Look(look, detail, list) => {
                 self.is_waiting = false;
                 self.view.lost = None;
                 if let Some(text) = look.refused.first().filter(|_| self.question.is_none()) {
                     self.view.status.clone_from(text);
                 }
-                self.change(|model| model.take(look));
+                self.change(|model| {
+                    model.take(look);
+                    if let Some((_, lines)) = list.filter(|(board, _)| model.board == Some(*board)) {
+                        model.lines = lines;
+                    }
+                });
                 if self.view.detail.is_some() {
                     self.view.detail = detail.or_else(|| self.view.detail.take());
                 }
@@ -189,22 +196,33 @@ impl Top {
         }
     }
 
+    /// Returns the tube of the selected line.
     fn marked(&self) -> Option<String> {
-        self.model.rows().get(self.view.selected).map(|tube| tube.name.clone())
+        let keys = self.model.keys();
+        keys.get(self.view.selected).map(|(_, tube)| (*tube).to_owned()).filter(|tube| !tube.is_empty())
     }
 
-    /// Changes the model. The selected tube stays selected, wherever it moves.
+    /// Changes the model. The selected line stays selected, wherever it moves.
     fn change(&mut self, change: impl FnOnce(&mut Model)) {
-        let marked = self.marked().filter(|_| self.has_chosen);
+        let key = self.model.keys().get(self.view.selected).map(|(key, _)| (*key).to_owned());
+        let key = key.filter(|_| self.has_chosen);
         change(&mut self.model);
-        let rows = self.model.rows();
-        let place = marked.and_then(|name| rows.iter().position(|tube| tube.name == name));
-        let most = rows.len().saturating_sub(1);
+        let keys = self.model.keys();
+        let place = key.and_then(|key| keys.iter().position(|(other, _)| *other == key));
+        let most = keys.len().saturating_sub(1);
         self.view.selected = place.unwrap_or(self.view.selected).min(most);
     }
 
+    /// Shows another list, or the tubes, from the top.
+    fn turn_to(&mut self, board: Option<Board>) {
+        (self.model.board, self.view.detail) = (board, None);
+        self.model.lines.clear();
+        (self.view.selected, self.has_chosen) = (0, false);
+        self.next = Instant::now();
+    }
+
     fn keep_in_sight(&mut self) {
-        let rows = self.model.rows().len();
+        let rows = self.model.keys().len();
         let room = self.room();
         let view = &mut self.view;
         view.selected = view.selected.min(rows.saturating_sub(1));
@@ -245,7 +263,9 @@ impl Top {
             Key::Sign('K') => self.concerning(Question::Kick),
             Key::Sign('p') => self.concerning(Question::Pause),
             Key::Sign(letter) => {
-                if let Some(place) = COLUMNS.iter().position(|column| column.key == letter) {
+                if let Some(board) = Board::of_key(letter) {
+                    self.turn_to(board);
+                } else if let Some(place) = COLUMNS.iter().position(|column| column.key == letter) {
                     self.change(|model| model.sort_by(place));
                 }
             }
@@ -281,7 +301,7 @@ impl Top {
         self.view.asks = self.question.is_some();
         self.view.status = match &self.question {
             None => String::new(),
-            Some((Question::Filter, typed)) => format!("only tubes with: {typed}"),
+            Some((Question::Filter, typed)) => format!("only lines with: {typed}"),
             Some((Question::Kick(tube), typed)) => format!("kick how many jobs of {tube}? {typed}"),
             Some((Question::Pause(tube), typed)) => format!("pause {tube} for how many seconds (0: resume)? {typed}"),
         };

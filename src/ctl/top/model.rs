@@ -1,11 +1,12 @@
-//! The data of `top`: the figures of the last polls, and the rates between them.
+//! The data of `top`: the figures of the last polls, the rates between them, and the shown list.
 //!
-//! Owns the computation of rates, the columns, and the order and choice of tubes. Must not access a terminal or a
-//! server.
+//! Owns the computation of rates, the columns of tubes, and the order and choice of lines. Must not access a terminal
+//! or a server.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::board::{Board, BoardRow};
 use crate::ctl::out::in_order;
 use crate::ctl::yaml::Figures;
 
@@ -90,6 +91,9 @@ pub struct Model {
     pub sort: usize,
     /// `true` if the order is reversed.
     pub is_reversed: bool,
+    /// The shown list instead of the tubes, and its lines.
+    pub board: Option<Board>,
+    pub lines: Vec<BoardRow>,
 }
 
 fn rate(before: u64, now: u64, time: Duration) -> u64 {
@@ -153,6 +157,20 @@ impl Model {
             rows.reverse();
         }
         rows
+    }
+
+    /// Returns the shown lines of the list.
+    pub fn listed(&self) -> Vec<&BoardRow> {
+        let is_meant = |row: &&BoardRow| row.cells.iter().any(|cell| cell.contains(&self.filter));
+        self.lines.iter().filter(is_meant).collect()
+    }
+
+    /// Returns the identity and the tube of each shown line.
+    pub fn keys(&self) -> Vec<(&str, &str)> {
+        match self.board {
+            None => self.rows().into_iter().map(|tube| (tube.name.as_str(), tube.name.as_str())).collect(),
+            Some(_) => self.listed().into_iter().map(|row| (row.key.as_str(), row.tube.as_str())).collect(),
+        }
     }
 
     /// Sorts by a column. Reverses the order if that column is already selected.

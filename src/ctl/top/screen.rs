@@ -3,6 +3,7 @@
 //! Owns the layout. It consists of plain text and a few control sequences for the terminal; all data of a server or a
 //! job are escaped, and no line is longer than the screen. Must not write anywhere.
 
+use super::board::{span, Board};
 use super::fetch::Detail;
 use super::model::{Model, COLUMNS, HISTORY};
 use crate::ctl::out::{excerpt, on_one_line, shown};
@@ -10,7 +11,7 @@ use crate::ctl::out::{excerpt, on_one_line, shown};
 /// The minimum size of a readable screen.
 pub const LEAST: (usize, usize) = (80, 24);
 
-/// The number of lines above and below the tubes.
+/// The number of lines above and below the list.
 pub const AROUND: usize = 5;
 
 /// The state of the view, besides the model.
@@ -18,9 +19,9 @@ pub const AROUND: usize = 5;
 pub struct View {
     pub server: String,
     pub size: (usize, usize),
-    /// The index of the selected tube.
+    /// The index of the selected line.
     pub selected: usize,
-    /// The index of the first tube shown.
+    /// The index of the first line shown.
     pub first: usize,
     /// The last line: a question, or a status message.
     pub status: String,
@@ -37,12 +38,13 @@ pub struct View {
 }
 
 const HELP: &str = "\
-up, down, PgUp, PgDn, Home, End   choose a tube
-Enter                             open it; Escape closes it
+1 2 3 4                           show tubes, workers, failed jobs, schedules
+up, down, PgUp, PgDn, Home, End   choose a line
+Enter                             open its tube; Escape closes it
 t r e d b w u n a                 sort by tube, ready, reserved, delayed,
                                   buried, wait, put/s, done/s, paused;
                                   the same again: the other way round
-/                                 show only tubes with this in their names
+/                                 show only lines with this text
 + -                               look less often, more often
 space                             freeze, and go on
 K                                 kick jobs of the marked tube; asks first
@@ -74,14 +76,6 @@ fn cell(number: u64, width: usize) -> String {
     let short = scaled.iter().map(|(unit, letter)| format!("{}{letter}", number / unit));
     let short = short.into_iter().find(|text| text.len() < width).unwrap_or_else(|| "many".to_owned());
     format!("{short:>width$}")
-}
-
-fn uptime(seconds: u64) -> String {
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
-    match days {
-        0 => format!("{hours}h{minutes:02}m"),
-        _ => format!("{days}d{hours}h"),
-    }
 }
 
 /// Draws a line of small bars.
@@ -122,7 +116,10 @@ fn lines(model: &Model, view: &View) -> Vec<String> {
             lines.extend(HELP.lines().map(|line| fit(line, width)));
         }
         (Some(detail), false) => opened(detail, view, &mut lines),
-        (None, false) => table(model, view, room, &mut lines),
+        (None, false) => match model.board {
+            None => table(model, view, room, &mut lines),
+            Some(board) => list(model, board, view, room, &mut lines),
+        },
     }
     lines.resize(height - 1, String::new());
     lines.push(last(view));
@@ -137,7 +134,7 @@ fn head(model: &Model, view: &View) -> Vec<String> {
     let first = format!(
         "beanpole {}  up {}  conns {} ({} waiting)  tubes {}{frozen}",
         shown(view.server.as_bytes()),
-        uptime(count("uptime")),
+        span(count("uptime")),
         count("current-connections"),
         count("current-waiting"),
         count("current-tubes"),
@@ -192,6 +189,34 @@ fn table(model: &Model, view: &View, room: usize, lines: &mut Vec<String>) {
     }
 }
 
+fn list(model: &Model, board: Board, view: &View, room: usize, lines: &mut Vec<String>) {
+    let heads = board.heads();
+    let row = |mark: char, cells: &[&str]| {
+        let cells = heads.iter().zip(cells).enumerate().map(|(place, ((_, width), cell))| match (place, width) {
+            (0, _) => fit(&format!("{mark}{cell}"), *width),
+            (_, 0) => format!("  {cell}"),
+            (_, width) => format!("{:>width$}", fit(cell, width - 1).trim_end()),
+        });
+        fit(&cells.collect::<String>(), view.size.0)
+    };
+    let names: Vec<&str> = heads.iter().map(|(head, _)| *head).collect();
+    lines.push(format!("\x1b[7m{}", row(' ', &names)));
+    let rows = model.listed();
+    if rows.is_empty() {
+        lines.push(" none".to_owned());
+    }
+    for (place, line) in rows.into_iter().enumerate().skip(view.first).take(room) {
+        let is_marked = place == view.selected;
+        let cells: Vec<&str> = line.cells.iter().map(String::as_str).collect();
+        let text = row(if is_marked { '>' } else { ' ' }, &cells);
+        lines.push(match (is_marked, line.is_loud && view.colours) {
+            (true, _) => format!("\x1b[1m{text}"),
+            (false, true) => format!("\x1b[33m{text}"),
+            (false, false) => text,
+        });
+    }
+}
+
 fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
     let width = view.size.0;
     lines.push(format!("\x1b[7m{}", fit(&format!("tube {}", detail.name), width)));
@@ -224,8 +249,11 @@ fn last(view: &View) -> String {
         (_, false) => view.status.clone(),
         (Some(lost), true) => format!("{lost}; trying again"),
         (None, true) => {
-            let keys = if view.detail.is_some() { "q back  ? help" } else { "q quit  ? help  / filter  Enter open" };
-            format!("{keys}  K kick  p pause  every {} s", view.interval)
+            let keys = match view.detail {
+                Some(_) => "q back  ? help  K kick  p pause",
+                None => "q quit  ? help  1 tubes  2 workers  3 failed  4 schedules  / filter",
+            };
+            format!("{keys}  every {} s", view.interval)
         }
     };
     let cursor = if view.asks { "_" } else { "" };
@@ -241,6 +269,7 @@ fn last(view: &View) -> String {
 mod tests {
     use std::time::Instant;
 
+    use super::super::board::BoardRow;
     use super::super::model::Look;
     use super::*;
     use crate::ctl::yaml::Figures;
@@ -295,6 +324,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn every_list_fits_its_screen() {
+        let cells = |heads: &[_]| heads.iter().map(|_| "\x1b[2J\u{202e}1234567890".repeat(9)).collect();
+        for board in [Board::Workers, Board::Failed, Board::Schedules] {
+            for count in [0, 1, 60] {
+                let row = BoardRow { cells: cells(board.heads()), is_loud: true, ..BoardRow::default() };
+                let model = Model { board: Some(board), lines: vec![row; count], ..model(1) };
+                for (width, height) in [(80, 24), (81, 25), (200, 50)] {
+                    let lines = picture(&model, &View { colours: true, selected: 1, ..view(width, height) });
+                    assert_eq!(lines.len(), height, "{board:?} {count}");
+                    assert!(lines.iter().all(|line| line.chars().count() <= width), "{board:?} {width}");
+                    assert!(!lines.iter().any(|line| line.contains('\u{202e}')), "{board:?} {width}");
+                    assert_eq!(lines[4].starts_with(" none"), count == 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn times_have_two_units() {
+        let texts = [0, 59, 60, 3599, 3600, 86_399, 90_061].map(span);
+        assert_eq!(texts, ["0s", "59s", "1m00s", "59m59s", "1h00m", "23h59m", "1d1h"]);
     }
 
     #[test]

@@ -1,0 +1,216 @@
+//! The lists of `top` besides tubes: workers, failed jobs and schedules.
+//!
+//! Owns their columns, their order, which puts trouble first, and the number of jobs that are examined. Must not draw.
+
+use std::collections::BTreeMap;
+
+use crate::ctl::prelude::*;
+use crate::ctl::{feed, lists};
+use crate::engine::State;
+
+/// The maximum number of jobs of a tube that are examined in one poll.
+const JOBS: usize = 1000;
+
+/// The maximum number of jobs of all tubes that are examined in one poll.
+const ALL_JOBS: usize = 2000;
+
+/// The maximum number of connections that are read in one poll.
+const CONNECTIONS: usize = 5000;
+
+/// The time in seconds after which a worker is highlighted, as on the page.
+const LONG: u64 = 300;
+
+/// The length of the part of a reason by which failures are grouped, as on the page.
+const SUMMARY: usize = 120;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Board {
+    Workers,
+    Failed,
+    Schedules,
+}
+
+impl Board {
+    /// Returns the list that a key selects; `None` means the tubes.
+    pub fn of_key(key: char) -> Option<Option<Board>> {
+        match key {
+            '1' => Some(None),
+            '2' => Some(Some(Board::Workers)),
+            '3' => Some(Some(Board::Failed)),
+            '4' => Some(Some(Board::Schedules)),
+            _ => None,
+        }
+    }
+
+    /// Returns the headings and widths of the columns. Numbers follow the first column. The last column, a text, takes
+    /// the rest of the line.
+    pub fn heads(self) -> &'static [(&'static str, usize)] {
+        match self {
+            Board::Workers => {
+                &[("WORKER", 22), ("JOB", 10), ("FOR", 7), ("LEFT", 7), ("DONE", 8), ("IDLE", 7), ("STATE, TUBE", 0)]
+            }
+            Board::Failed => &[("TUBE", 22), ("JOBS", 8), ("NEWEST", 11), ("REASON", 0)],
+            Board::Schedules => {
+                &[("SCHEDULE", 22), ("MISSED", 8), ("NEXT", 8), ("RUNS", 8), ("SKIPPED", 8), ("RECURS, TUBE", 0)]
+            }
+        }
+    }
+}
+
+/// A line of a list.
+#[derive(Clone, Debug, Default)]
+pub struct BoardRow {
+    /// Identifies the line over several polls.
+    pub key: String,
+    /// The tube to which keys apply; empty if there is none.
+    pub tube: String,
+    pub cells: Vec<String>,
+    pub is_loud: bool,
+    /// Sorts the lines, the largest first.
+    pub rank: u64,
+}
+
+/// The lines of a list by tube. Each poll replaces those of the tubes that it has looked at.
+#[derive(Debug, Default)]
+pub struct Boards {
+    board: Option<Board>,
+    rows: BTreeMap<String, Vec<BoardRow>>,
+}
+
+impl Boards {
+    /// Polls a list, given the names of all tubes and the figures of some. Returns its lines.
+    pub fn look(
+        &mut self,
+        link: &mut Link,
+        board: Board,
+        names: &[String],
+        tubes: &[(String, Figures)],
+    ) -> Result<Vec<BoardRow>, Problem> {
+        if self.board.replace(board) != Some(board) {
+            self.rows.clear();
+        }
+        self.rows.retain(|tube, _| names.binary_search(tube).is_ok());
+        let state = if board == Board::Failed { State::Buried } else { State::Scheduled };
+        let key = format!("current-jobs-{}", state.word());
+        let mut left = ALL_JOBS;
+        match board {
+            Board::Workers => {
+                let rows = workers(link)?;
+                self.rows.insert(String::new(), rows);
+            }
+            _ => {
+                for (tube, figures) in tubes {
+                    let count = figures.number(&key);
+                    let jobs = if count > 0 && left > 0 { jobs(link, tube, state, &mut left)? } else { Vec::new() };
+                    let rows = match board {
+                        Board::Failed => failures(tube, count, &jobs),
+                        _ => jobs.iter().map(|job| schedule(tube, job)).collect(),
+                    };
+                    self.rows.insert(tube.clone(), rows);
+                }
+            }
+        }
+        let all: Vec<&BoardRow> = self.rows.values().flatten().collect();
+        let order = in_order(all.len(), &|left, right| {
+            all[right].rank.cmp(&all[left].rank).then_with(|| all[left].key.cmp(&all[right].key))
+        });
+        Ok(order.into_iter().map(|place| all[place].clone()).collect())
+    }
+}
+
+/// Returns the connections that have reserved a job or wait for one.
+fn workers(link: &mut Link) -> Result<Vec<BoardRow>, Problem> {
+    let mut rows = Vec::new();
+    lists::each_connection(link, CONNECTIONS, &mut |it: &Figures| {
+        let (state, name, age) = (it.text("state"), it.text("client"), it.number("job-age"));
+        if state == "idle" {
+            return Ok(());
+        }
+        let (tube, is_working) = (it.text("job-tube").to_owned(), state == "working");
+        let who = if name.is_empty() { it.text("address") } else { name };
+        let mut cells = vec![if who.is_empty() { it.text("protocol") } else { who }.to_owned()];
+        let time = |key: &str| if it.text(key).is_empty() { String::new() } else { span(it.number(key)) };
+        cells.push(it.text("job").to_owned());
+        cells.extend([time("job-age"), time("time-left"), it.text("progress").to_owned(), time("idle")]);
+        cells.push(format!("{state} {}", if is_working { &tube } else { it.text("watches") }));
+        let rank = if is_working { age + 1 } else { 0 };
+        rows.push(BoardRow { key: it.text("number").to_owned(), tube, cells, is_loud: rank > LONG, rank });
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+/// Returns the figures of a tube's jobs in this state, up to a limit.
+fn jobs(link: &mut Link, tube: &str, state: State, left: &mut usize) -> Result<Vec<Figures>, Problem> {
+    let command = format!("list-jobs {tube} {} 0 {}", state.word(), JOBS.min(*left));
+    let reply = link.ask(&command)?;
+    let ids = match first_word(&reply.line) {
+        "OK" => yaml::list(&reply.body),
+        "NOT_FOUND" => Vec::new(),
+        _ => return Err(refusal(&command, &reply.line)),
+    };
+    *left -= ids.len().min(*left);
+    let mut jobs = Vec::new();
+    feed::each(link, "stats-job", &mut ids.into_iter(), &mut |_, reply| {
+        // The job may have ended or been moved.
+        let figures = figures_of("stats-job", &reply).unwrap_or_default();
+        jobs.extend(figures.filter(|figures| figures.text("state") == state.word()));
+        Ok(())
+    })?;
+    Ok(jobs)
+}
+
+/// Groups the buried jobs of a tube by the first lines of their reasons, as the page does.
+fn failures(tube: &str, count: u64, jobs: &[Figures]) -> Vec<BoardRow> {
+    let mut groups: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for job in jobs {
+        let line = job.text("last-error").lines().next().unwrap_or_default();
+        let summary: String = line.chars().take(SUMMARY).collect();
+        let (jobs, newest) = groups.entry(summary).or_default();
+        *jobs += 1;
+        *newest = (*newest).max(job.number("id"));
+    }
+    let row = |reason: &str, jobs: u64, newest: u64| BoardRow {
+        key: format!("{tube} {reason}"),
+        tube: tube.to_owned(),
+        cells: vec![tube.to_owned(), jobs.to_string(), newest.to_string(), reason.to_owned()],
+        is_loud: true,
+        rank: jobs,
+    };
+    let mut rows: Vec<BoardRow> = groups
+        .iter()
+        .map(|(reason, (jobs, newest))| match reason.as_str() {
+            "" => row("(buried without a reason)", *jobs, *newest),
+            reason => row(reason, *jobs, *newest),
+        })
+        .collect();
+    let rest = count.saturating_sub(jobs.len() as u64);
+    if rest > 0 {
+        rows.push(row("(further jobs, not examined)", rest, 0));
+    }
+    rows
+}
+
+fn schedule(tube: &str, job: &Figures) -> BoardRow {
+    let (missed, id) = (job.number("missed"), job.text("id"));
+    let name = Some(job.text("idempotency-key")).filter(|name| !name.is_empty());
+    let recurs = match job.text("cron") {
+        "" => format!("every {} s", job.number("every")),
+        cron => cron.to_owned(),
+    };
+    let mut cells = vec![name.map_or(format!("job {id}"), str::to_owned), missed.to_string()];
+    cells.push(span(job.number("time-left")));
+    cells.extend(["runs", "skipped"].map(|key| job.number(key).to_string()));
+    cells.push(format!("{recurs}, {tube}"));
+    BoardRow { key: id.to_owned(), tube: tube.to_owned(), cells, is_loud: missed > 0, rank: missed }
+}
+
+/// Formats a time in its two largest units.
+pub fn span(seconds: u64) -> String {
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, minutes) => format!("{minutes}m{:02}s", seconds % 60),
+        (0, hours, minutes) => format!("{hours}h{minutes:02}m"),
+        (days, hours, _) => format!("{days}d{hours}h"),
+    }
+}
