@@ -17,14 +17,15 @@ mod data;
 mod figures;
 mod log;
 mod rules;
+#[cfg(any(test, feature = "test-support"))]
+#[path = "tests/support.rs"]
+mod support;
 mod verbs;
 
 pub use self::log::{
     Change, LogRoom, LoggedGroup, MemberGone, MovedJob, StoredChange, StoredJob, StoredKey, StoredOptions,
     StoredSchedule, StoredTie, StoredTies, CHANGE_SIZE, GROUP_SIZE, OPTIONS_SIZE, ORIGIN_SIZE, PUT_SIZE, RUN_SIZE,
 };
-#[cfg(test)]
-pub use data::DEFERRED;
 pub use data::{
     date_of, day_of, is_tube_name_byte, priority_class, push_moment, push_uuid, Account, Body, BodyRef, Cause,
     ClientHandle, ClientId, CompletionPolicy, DedupKey, EndedKey, Event, Fingerprint, Fingerprinting, Fingerprints,
@@ -44,6 +45,8 @@ pub use figures::pages::{JobPage, NamePage, Page};
 pub use figures::stats::{GroupStats, JobStats, Stats, TubeStats};
 pub use rules::completion::NotCompleted;
 pub use rules::failures::{Failed, LONGEST_REASON};
+#[cfg(test)]
+pub use support::DEFERRED;
 pub use verbs::batches::TouchAll;
 pub use verbs::disconnect::GiveBack;
 pub use verbs::flush::FindReserved;
@@ -147,7 +150,7 @@ impl Engine {
         let mut clients = Clients::default();
         clients.insert(ClientState::new(ReservePolicy::PerConnection, 0));
         Engine {
-            store: Store::new(),
+            store: Store::default(),
             tubes: Tubes::new(limits.hash_secret),
             clients,
             agenda: Agenda::new(),
@@ -215,9 +218,9 @@ impl Engine {
         self.clients.connected
     }
 
-    /// All jobs, in no particular order and in any state; for tests.
+    /// Returns all jobs in any state, in no particular order.
     pub fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
-        self.store.jobs.iter().map(|(slot, _)| self.store.jobs.view(slot))
+        self.store.jobs.slots.iter().map(|(slot, _)| self.store.jobs.view(slot))
     }
 
     /// The unfinished job with this ID, in any tube.

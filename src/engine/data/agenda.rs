@@ -21,6 +21,11 @@ pub struct Agenda {
 
 impl Agenda {
     pub fn new() -> Agenda {
-        Agenda { deadlines: Deadlines::new(), deferred: VecDeque::new(), steps: Steps::ENDLESS, open: BTreeMap::new() }
+        Agenda {
+            deadlines: Deadlines::default(),
+            deferred: VecDeque::new(),
+            steps: Steps::ENDLESS,
+            open: BTreeMap::new(),
+        }
     }
 }

@@ -64,16 +64,16 @@ impl NewBody for &[u8] {
 
 #[derive(Debug)]
 pub struct Bodies {
-    classes: [Class; CLASSES],
-    whole: Slab<Body>,
-    /// Spare bytes in all classes.
-    spare: u64,
+    pub classes: [Class; CLASSES],
+    pub whole: Slab<Body>,
+    /// Bytes in all classes that were freed by bodies and that other pages cannot use.
+    pub spare: u64,
     /// Bodies that only replies still share; they take memory until these are sent.
     in_flight: VecDeque<InFlight>,
-    /// The sum of the lengths in `in_flight`.
-    in_flight_bytes: u64,
+    /// The sum of the lengths in `in_flight`, as of the last checks.
+    pub in_flight_bytes: u64,
     /// Bytes of account of all bodies.
-    held: u64,
+    pub held: u64,
     /// Removed bodies that are so large that freeing them takes long.
     released: Vec<Body>,
 }
@@ -89,11 +89,11 @@ struct InFlight {
 
 /// Bodies of about the same size. A body's place is its page number × bodies per page + its entry.
 #[derive(Debug)]
-struct Class {
+pub struct Class {
     size: usize,
     /// Entries per page, as a power of two.
     bits: u32,
-    pages: Vec<Page>,
+    pub pages: Vec<Page>,
     /// The first page with vacant entries, or [`NIL`].
     open: u32,
     /// The page that has memory but no bodies, or [`NIL`].
@@ -104,12 +104,12 @@ struct Class {
 
 /// A page. Without bodies, it may have released its memory.
 #[derive(Debug)]
-struct Page {
+pub struct Page {
     /// Extends to the last entry ever used.
     bytes: Vec<u8>,
     /// The head of a linked list of vacated entries: each begins with the number of the next one, or [`NIL`].
     first_vacant: u32,
-    held: u32,
+    pub held: u32,
     /// The next page with vacant entries, or [`NIL`].
     next_open: u32,
 }
@@ -234,12 +234,14 @@ impl Class {
     }
 }
 
-impl Bodies {
-    pub fn new() -> Bodies {
+impl Default for Bodies {
+    fn default() -> Bodies {
         let (classes, in_flight) = (std::array::from_fn(Class::new), VecDeque::new());
         Bodies { classes, whole: Slab::new(), spare: 0, in_flight, in_flight_bytes: 0, held: 0, released: Vec::new() }
     }
+}
 
+impl Bodies {
     /// Stores a body, which must then be assigned to a job.
     pub fn add(&mut self, body: Body) -> BodyKey {
         if body.len() <= PAGED_MAX {
@@ -297,20 +299,6 @@ impl Bodies {
         }
     }
 
-    /// Bytes of bodies that only replies still share, as of the last checks.
-    pub fn in_flight(&self) -> u64 {
-        self.in_flight_bytes
-    }
-
-    pub fn held(&self) -> u64 {
-        self.held
-    }
-
-    /// The number of bytes freed by bodies that other pages cannot reuse.
-    pub fn spare(&self) -> u64 {
-        self.spare
-    }
-
     /// Checks some of the bodies in flight, and stops counting those that no reply shares.
     #[inline]
     pub fn check_in_flight(&mut self) {
@@ -337,13 +325,6 @@ impl Bodies {
     /// Takes the removed large bodies, to be freed without delaying other work.
     pub fn take_released(&mut self) -> Vec<Body> {
         std::mem::take(&mut self.released)
-    }
-
-    /// The number of bodies, counted page by page; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn counted(&self) -> usize {
-        let pages = self.classes.iter().flat_map(|class| &class.pages);
-        self.whole.len() + pages.map(|page| page.held as usize).sum::<usize>()
     }
 
     pub fn get(&self, key: BodyKey) -> BodyRef<'_> {
@@ -375,7 +356,7 @@ mod tests {
     #[test]
     fn bodies_of_any_length_stay_as_they_are_while_others_go() {
         let body = |number: usize| vec![number as u8; number * 7 % 1300];
-        let mut bodies = Bodies::new();
+        let mut bodies = Bodies::default();
         let mut keys: Vec<Option<BodyKey>> =
             (0..5000).map(|number| Some(bodies.add(Body::from(body(number))))).collect();
         for round in 2..6 {
@@ -393,41 +374,41 @@ mod tests {
 
     #[test]
     fn a_body_that_a_reply_shares_takes_memory_until_it_is_sent() {
-        let mut bodies = Bodies::new();
+        let mut bodies = Bodies::default();
         let body = |length| Body::from(vec![1; length]);
         let replies: Vec<Body> = (0..100).map(|_| body(5000)).collect();
         let keys: Vec<BodyKey> = replies.iter().map(|body| bodies.add(body.clone())).collect();
         let (alone, small) = (bodies.add(body(5000)), bodies.add(body(2000)));
         [alone, small].into_iter().chain(keys).for_each(|key| bodies.remove(key));
         bodies.check_in_flight();
-        assert_eq!(bodies.in_flight(), 500_000);
+        assert_eq!(bodies.in_flight_bytes, 500_000);
         drop(replies);
         for _ in 0..=100 / LOOKS {
             bodies.check_in_flight();
         }
-        assert_eq!((bodies.in_flight(), bodies.in_flight.capacity()), (0, 0));
+        assert_eq!((bodies.in_flight_bytes, bodies.in_flight.capacity()), (0, 0));
     }
 
     #[test]
     fn what_bodies_leave_in_their_pages_is_counted() {
-        let mut bodies = Bodies::new();
+        let mut bodies = Bodies::default();
         for length in [16, 300, 1000] {
             let keys: Vec<BodyKey> = (0..10_000).map(|_| bodies.copy(&vec![1; length])).collect();
-            let before = bodies.spare();
+            let before = bodies.spare;
             let (few, most): (Vec<_>, Vec<_>) = keys.into_iter().enumerate().partition(|(number, _)| number % 100 == 0);
             let left = (most.len() * size_of_class(class_of(length))) as u64;
             most.into_iter().for_each(|(_, key)| bodies.remove(key));
-            assert_eq!(bodies.spare() - before, left);
+            assert_eq!(bodies.spare - before, left);
             let again: Vec<BodyKey> = (0..1000).map(|_| bodies.copy(&vec![1; length])).collect();
-            assert_eq!(bodies.spare() - before, left / 99 * 89);
+            assert_eq!(bodies.spare - before, left / 99 * 89);
             again.into_iter().chain(few.into_iter().map(|(_, key)| key)).for_each(|key| bodies.remove(key));
-            assert!(bodies.spare() - before <= 2 * PAGE as u64, "of a class, one page is kept");
+            assert!(bodies.spare - before <= 2 * PAGE as u64, "of a class, one page is kept");
         }
     }
 
     #[test]
     fn empty_pages_give_their_memory_back_but_one() {
-        let mut bodies = Bodies::new();
+        let mut bodies = Bodies::default();
         let keys: Vec<BodyKey> = (0..10_000).map(|_| bodies.copy(&[1; 64])).collect();
         let of_64 = class_of(64);
         assert_eq!(bodies.classes[of_64].pages.len(), 5);

@@ -313,11 +313,6 @@ impl Clients {
         (client.connection == handle.birth).then_some(ClientId(handle.number))
     }
 
-    #[cfg(any(test, feature = "test-support"))]
-    pub(in crate::engine) fn contains(&self, client: ClientId) -> bool {
-        self.states.contains(client.0 as usize)
-    }
-
     pub(in crate::engine) fn len(&self) -> usize {
         self.states.len()
     }

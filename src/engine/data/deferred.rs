@@ -33,7 +33,3 @@ pub enum Deferred {
 /// The maximum number of commands without clients in progress. Further ones end with their clients, so that no client
 /// delays other work by disconnecting repeatedly.
 pub const MOST_OPERATIONS: usize = 64;
-
-/// The names of all kinds; tests cover each of them.
-#[cfg(test)]
-pub const DEFERRED: [&str; 7] = ["disconnect", "search", "serve", "buried", "tell", "operation", "release"];

@@ -4,12 +4,12 @@
 //! entry here. Must not decide when a wait ends: `rules/groups.rs` does.
 
 use super::heap::{Heap, Places};
-use super::index::{chained, Index};
 use super::job::State;
 use super::list::{Linked, Links, List, NIL};
 use super::name::Name;
 use super::slot_table::SlotTable;
 use super::slots::Slots;
+use super::table::{hashed, Table};
 
 /// The part of a group's state that the log stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -72,7 +72,7 @@ impl Group {
     }
 }
 
-chained!(Group);
+hashed!(Group, |group| GROUP_COST + group.name.length() as u64);
 
 #[derive(Debug)]
 struct Membership {
@@ -125,16 +125,15 @@ const _: () = assert!(GROUP_COST <= 160 && MEMBER_COST <= 16);
 /// All groups and what ties jobs to them.
 #[derive(Debug, Default)]
 pub struct Groups {
-    groups: Slots<Group, 1024>,
-    index: Index,
+    /// The groups, and the bytes of account of all groups, memberships and waits.
+    pub table: Table<Group, 1024>,
     memberships: Slots<Membership>,
     waits: Waits,
     /// The first membership and the first wait of the job in each slot.
     members: SlotTable,
     waiters: SlotTable,
-    memory: u64,
     /// Bytes that the log may need to record the ends of all members, in addition to plain deletes.
-    ends: u64,
+    pub ends: u64,
 }
 
 /// Bytes that the log may need to record that a member of a group with a name of this length has ended.
@@ -144,36 +143,22 @@ pub(in crate::engine) const fn end_size(name: usize) -> u64 {
 
 impl Groups {
     pub fn get(&self, number: u32) -> &Group {
-        self.groups.get(number)
+        self.table.get(number)
     }
 
     pub fn get_mut(&mut self, number: u32) -> &mut Group {
-        self.groups.get_mut(number)
-    }
-
-    pub fn at(&self, number: u32) -> Option<&Group> {
-        self.groups.find(number)
+        self.table.get_mut(number)
     }
 
     pub fn find(&self, name: &Name, hash: u32) -> Option<u32> {
-        self.index.find(hash as usize, &self.groups, |number| self.groups.get(number).name == *name)
+        self.table.find(hash, |group| group.name == *name)
     }
 
     /// Adds a group, which must be new, and returns its number.
     pub fn insert(&mut self, name: Name, hash: u32, count: GroupCount) -> u32 {
-        self.memory += GROUP_COST + name.length() as u64;
         let (members, waits, counted) = ([0; State::UNFINISHED.len()], List::EMPTY, Heap::new());
         let group = Group { name, hash, chain: NIL, members, count, waits, counted, releasing: false, logged: false };
-        let number = self.groups.insert(group);
-        self.index.insert(number, &mut self.groups);
-        number
-    }
-
-    /// Removes a group without members and waits.
-    pub fn remove(&mut self, number: u32) {
-        self.index.remove(number, &mut self.groups);
-        let name = self.groups.remove(number).name;
-        self.memory -= GROUP_COST + name.length() as u64;
+        self.table.insert(group)
     }
 
     /// Makes the job in `slot` a member. The job must be counted afterwards.
@@ -181,8 +166,8 @@ impl Groups {
         let next = self.members.get(slot);
         let number = self.memberships.insert(Membership { group, next });
         self.members.set(slot, number);
-        self.memory += MEMBER_COST;
-        self.ends += end_size(self.groups.get(group).name.length());
+        self.table.memory += MEMBER_COST;
+        self.ends += end_size(self.table.get(group).name.length());
     }
 
     /// Makes the job in `slot`, which has this ID, wait for a group; see [`Groups::enqueue`].
@@ -190,7 +175,7 @@ impl Groups {
         let next = self.waiters.get(slot);
         let wait = Wait { group, next, slot, need, links: Links::NONE, id, queued: false };
         self.waiters.set(slot, self.waits.0.insert(wait));
-        self.memory += WAIT_COST;
+        self.table.memory += WAIT_COST;
     }
 
     /// Adds or removes the job in `slot` in the counts of its groups; its state is at this place.
@@ -198,7 +183,7 @@ impl Groups {
         let mut next = self.members.get(slot);
         while next != NIL {
             let membership = self.memberships.get(next);
-            let count = &mut self.groups.get_mut(membership.group).members[place];
+            let count = &mut self.table.get_mut(membership.group).members[place];
             *count = if is_added { *count + 1 } else { *count - 1 };
             next = membership.next;
         }
@@ -208,7 +193,7 @@ impl Groups {
     pub fn of_member(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
         let mut next = self.members.get(slot);
         std::iter::from_fn(move || {
-            let membership = self.memberships.find(next)?;
+            let membership = self.memberships.try_get(next)?;
             next = membership.next;
             Some(membership.group)
         })
@@ -217,7 +202,7 @@ impl Groups {
     pub fn waits_of(&self, slot: u32) -> impl Iterator<Item = &Wait> + '_ {
         let mut next = self.waiters.get(slot);
         std::iter::from_fn(move || {
-            let wait = self.waits.0.find(next)?;
+            let wait = self.waits.0.try_get(next)?;
             next = wait.next;
             Some(wait)
         })
@@ -225,12 +210,12 @@ impl Groups {
 
     /// The number of members that must still end; 0: all.
     pub fn left(&self, wait: &Wait) -> u32 {
-        let ended = self.groups.get(wait.group).count.ended;
+        let ended = self.table.get(wait.group).count.ended;
         wait.need.saturating_sub(u32::try_from(ended).unwrap_or(u32::MAX))
     }
 
     pub fn is_over(&self, wait: &Wait) -> bool {
-        self.groups.get(wait.group).count.satisfies(wait.id, wait.need)
+        self.table.get(wait.group).count.satisfies(wait.id, wait.need)
     }
 
     /// Returns `true` if the job in `slot` waits for a group.
@@ -246,7 +231,7 @@ impl Groups {
             let wait = self.waits.0.get_mut(number);
             let (group, need, id) = (wait.group, wait.need, wait.id);
             (wait.queued, next) = (true, wait.next);
-            let group = self.groups.get_mut(group);
+            let group = self.table.get_mut(group);
             match need {
                 0 => group.waits.push_back(number, &mut self.waits),
                 need => group.counted.push((need, id), number, &mut self.waits),
@@ -260,7 +245,7 @@ impl Groups {
         if !std::mem::take(&mut wait.queued) {
             return;
         }
-        let (group, place) = (self.groups.get_mut(wait.group), wait.links.prev);
+        let (group, place) = (self.table.get_mut(wait.group), wait.links.prev);
         match wait.need {
             0 => group.waits.remove(number, &mut self.waits),
             _ => drop(group.counted.remove(place, &mut self.waits)),
@@ -272,8 +257,8 @@ impl Groups {
         let (mut groups, mut next) = (Vec::new(), self.members.get(slot));
         while next != NIL {
             let gone = self.memberships.remove(next);
-            self.memory -= MEMBER_COST;
-            self.ends -= end_size(self.groups.get(gone.group).name.length());
+            self.table.memory -= MEMBER_COST;
+            self.ends -= end_size(self.table.get(gone.group).name.length());
             groups.push(gone.group);
             next = gone.next;
         }
@@ -290,7 +275,7 @@ impl Groups {
         while next != NIL {
             self.unqueue(next);
             let gone = self.waits.0.remove(next);
-            self.memory -= WAIT_COST;
+            self.table.memory -= WAIT_COST;
             groups.push(gone.group);
             next = gone.next;
         }
@@ -301,7 +286,7 @@ impl Groups {
 
     /// The next wait for this group that has ended, and the slot of its job.
     pub fn next_ended(&self, group: u32) -> Option<(u32, u32)> {
-        let ended = self.groups.get(group).next_ended(&self.waits)?;
+        let ended = self.table.get(group).next_ended(&self.waits)?;
         Some((ended, self.waits.0.get(ended).slot))
     }
 
@@ -309,7 +294,7 @@ impl Groups {
     pub fn end_wait(&mut self, ended: u32) {
         self.unqueue(ended);
         let Wait { slot, next, .. } = self.waits.0.remove(ended);
-        self.memory -= WAIT_COST;
+        self.table.memory -= WAIT_COST;
         let mut before = self.waiters.get(slot);
         if before == ended {
             match next {
@@ -329,31 +314,5 @@ impl Groups {
         if self.waits.0.len() == 0 {
             self.waiters.clear();
         }
-    }
-
-    /// The first group at or after this number.
-    pub fn next_from(&self, number: u32) -> Option<u32> {
-        self.groups.next(number)
-    }
-
-    /// Returns the bytes of account of all groups, memberships and waits.
-    pub fn memory(&self) -> u64 {
-        self.memory
-    }
-
-    /// Returns the bytes that the log may need to record the ends of all members, in addition to plain deletes.
-    pub fn ends(&self) -> u64 {
-        self.ends
-    }
-
-    /// Bytes of account, counted one by one; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn counted(&self) -> u64 {
-        let groups: u64 = self.groups.iter().map(|(_, group)| GROUP_COST + group.name.length() as u64).sum();
-        groups + self.memberships.len() as u64 * MEMBER_COST + self.waits.0.len() as u64 * WAIT_COST
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Group)> {
-        self.groups.iter()
     }
 }

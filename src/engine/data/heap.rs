@@ -37,10 +37,10 @@ const MOST_LEFT: u32 = u32::MAX / 2;
 /// Smallest key first. The keys of members must differ or be interchangeable.
 #[derive(Debug)]
 pub struct Heap<K> {
-    entries: VecDeque<(K, u32)>,
+    pub entries: VecDeque<(K, u32)>,
     /// The place of the first entry: the number of members that left from the front of the queue.
-    left: u32,
-    is_sorted: bool,
+    pub left: u32,
+    pub is_sorted: bool,
 }
 
 impl<K: Ord + Copy> Default for Heap<K> {
@@ -95,16 +95,6 @@ impl<K: Ord + Copy> Heap<K> {
             next.extend(children.map(|child| Reverse((self.entries[child].0, child))));
             Some(self.entries[index])
         })
-    }
-
-    /// Panics unless every member comes after its parent and knows its position; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn check(&self, place_of: impl Fn(u32) -> u32) {
-        for (index, (key, member)) in self.entries.iter().enumerate() {
-            assert_eq!(place_of(*member), self.left + index as u32, "a member of a heap knows its place");
-            assert!(index == 0 || self.entries[(index - 1) / 4].0 <= *key, "a heap is out of order");
-            assert!(index == 0 || !self.is_sorted || self.entries[index - 1].0 <= *key, "a sorted heap is not");
-        }
     }
 
     pub fn push(&mut self, key: K, member: u32, places: &mut impl Places) {

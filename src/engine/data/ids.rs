@@ -7,10 +7,9 @@
 use std::cell::Cell;
 use std::num::NonZeroU32;
 
-use super::index::{Chained, Index};
 use super::job::JobId;
 use super::list::NIL;
-use super::slots::Slots;
+use super::table::{Hashed, Table};
 
 /// IDs per row. Longer rows would save little (a row costs sixteen bytes besides its slots), and single remaining IDs
 /// would cost more.
@@ -23,28 +22,28 @@ pub struct Row {
     /// [`NIL`] for IDs without a job.
     slots: [u32; ROW as usize],
     /// One, plus one per ID in the row, plus one for the last row.
-    claims: NonZeroU32,
+    pub claims: NonZeroU32,
     /// The next row in the same bucket.
     chain: u32,
 }
 
 #[derive(Debug)]
 pub struct Ids {
-    rows: Slots<Row>,
-    index: Index,
+    pub rows: Table<Row>,
     /// The row of the last insertion, which stays even if empty, because the next ID most likely belongs to it; or
     /// [`NIL`].
-    last: u32,
+    pub last: u32,
     /// The row that was found last, or [`NIL`]: IDs are mostly removed in the order of insertion too.
     recent: Cell<u32>,
 }
 
-impl Ids {
-    /// Creates an empty table without allocating.
-    pub const fn new() -> Ids {
-        Ids { rows: Slots::new(), index: Index::new(), last: NIL, recent: Cell::new(NIL) }
+impl Default for Ids {
+    fn default() -> Ids {
+        Ids { rows: Table::default(), last: NIL, recent: Cell::new(NIL) }
     }
+}
 
+impl Ids {
     pub fn find(&self, id: JobId) -> Option<u32> {
         let slot = self.rows.get(self.row(id.0 / ROW)?).slots[(id.0 % ROW) as usize];
         (slot != NIL).then_some(slot)
@@ -79,19 +78,11 @@ impl Ids {
         self.let_go(row);
     }
 
-    /// The number of IDs, counted row by row; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn counted(&self) -> usize {
-        assert_eq!(self.index.len(), self.rows.len(), "every row is in the index");
-        let claims: usize = self.rows.iter().map(|(_, row)| row.claims.get() as usize - 1).sum();
-        claims - usize::from(self.last != NIL)
-    }
-
     fn row(&self, number: u64) -> Option<u32> {
         let is_it = |row: &u32| *row != NIL && self.rows.get(*row).number == number;
         let known = [self.recent.get(), self.last].into_iter().find(is_it);
         known.or_else(|| {
-            let row = self.index.find(hash(number), &self.rows, |row| is_it(&row))?;
+            let row = self.rows.find(hash(number), |row| row.number == number)?;
             self.recent.set(row);
             Some(row)
         })
@@ -99,9 +90,7 @@ impl Ids {
 
     /// Creates a row without claims.
     fn open(&mut self, number: u64) -> u32 {
-        let row = self.rows.insert(Row { number, slots: [NIL; ROW as usize], claims: NonZeroU32::MIN, chain: NIL });
-        self.index.insert(row, &mut self.rows);
-        row
+        self.rows.insert(Row { number, slots: [NIL; ROW as usize], claims: NonZeroU32::MIN, chain: NIL })
     }
 
     fn claim(&mut self, row: u32) -> &mut Row {
@@ -115,7 +104,6 @@ impl Ids {
         let row = self.rows.get_mut(number);
         row.claims = NonZeroU32::new(row.claims.get() - 1).expect("a claim");
         if row.claims == NonZeroU32::MIN {
-            self.index.remove(number, &mut self.rows);
             self.rows.remove(number);
             if self.recent.get() == number {
                 self.recent.set(NIL);
@@ -126,13 +114,13 @@ impl Ids {
 
 /// Rows are added and removed sequentially, so they fill buckets sequentially, and a walk over them is a walk over
 /// memory. The starts of such sequences are scattered, so that no pattern of remaining rows crowds a few buckets.
-fn hash(number: u64) -> usize {
+fn hash(number: u64) -> u32 {
     let stretch = (number >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    number.wrapping_add(stretch) as usize
+    number.wrapping_add(stretch) as u32
 }
 
-impl Chained for Row {
-    fn hash(&self) -> usize {
+impl Hashed for Row {
+    fn hash(&self) -> u32 {
         hash(self.number)
     }
     fn chain(&self) -> u32 {
@@ -140,6 +128,9 @@ impl Chained for Row {
     }
     fn chain_mut(&mut self) -> &mut u32 {
         &mut self.chain
+    }
+    fn cost(&self) -> u64 {
+        0
     }
 }
 
@@ -149,7 +140,7 @@ mod tests {
 
     #[test]
     fn ids_are_found_while_rows_come_and_go() {
-        let mut ids = Ids::new();
+        let mut ids = Ids::default();
         (1..=10_000).for_each(|id| ids.insert(JobId(id), id as u32 + 5));
         assert!((1..=10_000).all(|id| ids.find(JobId(id)) == Some(id as u32 + 5)));
         for id in (1..=10_000).filter(|id| id % 37 != 0) {
@@ -158,9 +149,9 @@ mod tests {
         }
         let survives = |id: u64| (id % 37 == 0).then_some(id as u32 + 5);
         assert!((1..=10_000).all(|id| ids.find(JobId(id)) == survives(id)));
-        assert!(ids.index.buckets() <= 2 * ids.rows.len() + 1, "{} buckets", ids.index.buckets());
+        assert!(ids.rows.chains().count() <= 2 * ids.rows.items.len() + 1, "{} buckets", ids.rows.chains().count());
         (37..=10_000).step_by(37).for_each(|id| ids.remove(JobId(id)));
-        assert_eq!((ids.rows.len(), ids.counted()), (1, 0), "only the last row stays");
+        assert_eq!((ids.rows.items.len(), ids.counted()), (1, 0), "only the last row stays");
         ids.insert(JobId(3), 7);
         assert_eq!((ids.find(JobId(3)), ids.find(JobId(4))), (Some(7), None));
     }
@@ -168,11 +159,11 @@ mod tests {
     #[test]
     fn survivors_of_any_stride_spread_over_the_buckets_and_cost_a_row_each() {
         for stride in [16, 64, 1000, 1024, 65_536, 1 << 40] {
-            let mut ids = Ids::new();
+            let mut ids = Ids::default();
             (1..=4096).for_each(|n| ids.insert(JobId(n * stride), n as u32));
-            let longest = ids.index.chains(&ids.rows).max();
+            let longest = ids.rows.chains().max();
             assert!(longest < Some(48), "stride {stride}: a chain of {longest:?}");
-            assert_eq!(ids.rows.len(), 4096);
+            assert_eq!(ids.rows.items.len(), 4096);
         }
         assert_eq!(size_of::<Row>(), 80);
     }

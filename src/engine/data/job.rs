@@ -363,11 +363,6 @@ impl Job {
         self.marks = self.marks & !IN_RUN | if in_run { IN_RUN } else { 0 };
     }
 
-    #[cfg(any(test, feature = "test-support"))]
-    pub(in crate::engine) fn is_urgent(&self) -> bool {
-        self.state == State::Ready && self.pri < URGENT
-    }
-
     /// Notes when the job, which is being reserved, was taken.
     #[inline]
     pub(in crate::engine) fn take(&mut self, now: Time) {

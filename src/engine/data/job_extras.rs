@@ -6,11 +6,10 @@
 use slab::Slab;
 
 use super::heap::{Heap, Placed};
-use super::index::{chained, Index};
 use super::job_options::DedupKey;
 use super::list::{Linked, Links, List, NIL};
 use super::slot_table::SlotTable;
-use super::slots::Slots;
+use super::table::{hashed, Hashed, Table};
 use super::time::{Span, Time};
 
 /// Extras that few jobs with extras need, stored separately so that the others do not pay for them.
@@ -45,27 +44,33 @@ pub(in crate::engine) struct RareExtras {
 }
 
 impl RareExtras {
-    const NONE: RareExtras = RareExtras {
-        attached: List::EMPTY,
-        progress: (0, 0),
-        revoked: None,
-        reducer: None,
-        start: Time::NEVER,
-        order: 0,
-        orphaned: false,
-        ephemeral: false,
-        last_try: false,
-        reports: 0,
-        backoff: 0,
-        lane: NIL,
-        con_limit: 0,
-        reason: None,
-    };
+    fn is_blank(&self) -> bool {
+        let counts = (self.progress, self.order, self.backoff) == ((0, 0), 0, 0);
+        let flags = self.orphaned || self.ephemeral || self.last_try;
+        let texts = self.reducer.is_some() || self.reason.is_some();
+        let ties = !self.attached.is_empty() || self.revoked.is_some() || self.lane != NIL;
+        counts && !flags && !texts && !ties && self.start == Time::NEVER
+    }
 }
 
 impl Default for RareExtras {
     fn default() -> RareExtras {
-        RareExtras::NONE
+        RareExtras {
+            attached: List::EMPTY,
+            progress: (0, 0),
+            revoked: None,
+            reducer: None,
+            start: Time::NEVER,
+            order: 0,
+            orphaned: false,
+            ephemeral: false,
+            last_try: false,
+            reports: 0,
+            backoff: 0,
+            lane: NIL,
+            con_limit: 0,
+            reason: None,
+        }
     }
 }
 
@@ -74,9 +79,9 @@ pub struct JobExtras {
     pub(in crate::engine) slot: u32,
     /// The next extras in the same bucket of the index.
     chain: u32,
-    hash: u32,
+    pub(in crate::engine) hash: u32,
     /// Its heap position in the order of ends, or [`NIL`].
-    place: u32,
+    pub(in crate::engine) place: u32,
     /// When its time to live ends; [`Time::NEVER`] without one.
     pub expires: Time,
     pub ttl: Span,
@@ -163,28 +168,9 @@ impl JobExtras {
 
     /// Returns `true` if the extras contain nothing, so that the job needs none.
     pub(in crate::engine) fn is_blank(&self) -> bool {
-        let RareExtras {
-            attached,
-            progress,
-            revoked,
-            reducer,
-            start,
-            order,
-            orphaned,
-            ephemeral,
-            last_try,
-            backoff,
-            lane,
-            reason,
-            ..
-        } = self.rare.as_deref().unwrap_or(&RareExtras::NONE);
-        let plain =
-            attached.is_empty() && *progress == (0, 0) && reducer.is_none() && (*start, *order) == (Time::NEVER, 0);
-        let plain =
-            plain && !(*orphaned || *ephemeral || *last_try) && (*backoff, *lane) == (0, NIL) && reason.is_none();
-        let plain = plain && revoked.is_none();
         let counts = (self.result_at, self.max_attempts, self.max_fails, self.done);
-        plain && !self.is_tagged() && self.expires == Time::NEVER && counts == (0, 0, 0, false)
+        let is_rare = self.rare().is_some_and(|rare| !rare.is_blank());
+        !is_rare && !self.is_tagged() && self.expires == Time::NEVER && counts == (0, 0, 0, false)
     }
 
     pub(in crate::engine) fn rare(&self) -> Option<&RareExtras> {
@@ -193,15 +179,6 @@ impl JobExtras {
 
     pub(in crate::engine) fn rare_mut(&mut self) -> &mut RareExtras {
         self.rare.get_or_insert_with(Box::default)
-    }
-
-    pub(in crate::engine) fn cost(&self) -> u64 {
-        let dedup_key = if let DedupKey::Name(name) = &self.dedup_key { name.length() } else { 0 };
-        let rare = self.rare.as_ref().map_or(0, |rare| {
-            size_of::<RareExtras>() + rare.reducer.as_deref().map_or(0, <[u8]>::len) + self.reason().len()
-        });
-        let attached = self.submitters() * size_of::<Attachment>();
-        (size_of::<JobExtras>() + 24 + dedup_key + rare + attached) as u64
     }
 }
 
@@ -222,7 +199,14 @@ pub(in crate::engine) struct Attachment {
     of_client: Links,
 }
 
-chained!(JobExtras);
+hashed!(JobExtras, |extras| {
+    let dedup_key = if let DedupKey::Name(name) = &extras.dedup_key { name.length() } else { 0 };
+    let rare = extras.rare().map_or(0, |rare| {
+        size_of::<RareExtras>() + rare.reducer.as_deref().map_or(0, <[u8]>::len) + extras.reason().len()
+    });
+    let attached = extras.submitters() * size_of::<Attachment>();
+    (size_of::<JobExtras>() + 24 + dedup_key + rare + attached) as u64
+});
 
 impl Placed for JobExtras {
     fn place_mut(&mut self) -> &mut u32 {
@@ -231,7 +215,7 @@ impl Placed for JobExtras {
 }
 
 #[derive(Debug, Default)]
-struct OfJob(Slab<Attachment>);
+pub(in crate::engine) struct OfJob(pub Slab<Attachment>);
 
 /// The attachments, linked by client.
 struct OfClient<'a>(&'a mut Slab<Attachment>);
@@ -254,58 +238,29 @@ impl Linked for OfClient<'_> {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::engine) struct ExtrasStore {
-    store: Slots<JobExtras>,
-    index: Index,
-    ends: Heap<Time>,
-    attachments: OfJob,
+    /// The extras, those with a dedup key in the index, and the bytes of account of all extras and attachments.
+    pub table: Table<JobExtras>,
+    pub ends: Heap<Time>,
+    pub attachments: OfJob,
     /// The extras of the job in each slot.
     by_slot: SlotTable,
-    memory: u64,
 }
 
 impl ExtrasStore {
-    pub const fn new() -> ExtrasStore {
-        ExtrasStore {
-            store: Slots::new(),
-            index: Index::new(),
-            ends: Heap::new(),
-            attachments: OfJob(Slab::new()),
-            by_slot: SlotTable::new(),
-            memory: 0,
-        }
-    }
-
-    pub fn len(&self) -> usize {
-        self.store.len()
-    }
-
-    /// Returns the bytes of account of all extras and attachments.
-    pub fn memory(&self) -> u64 {
-        self.memory
-    }
-
     pub fn get(&self, number: u32) -> &JobExtras {
-        self.store.get(number)
+        self.table.get(number)
     }
 
     /// Returns these extras for a change that does not affect their memory; others need [`ExtrasStore::edit`].
     pub fn get_mut(&mut self, number: u32) -> &mut JobExtras {
-        self.store.get_mut(number)
+        self.table.get_mut(number)
     }
 
     /// Changes these extras and updates their memory account.
     pub fn edit(&mut self, number: u32, change: impl FnOnce(&mut JobExtras)) {
-        let extras = self.store.get_mut(number);
-        let before = extras.cost();
-        change(extras);
-        self.memory = self.memory + extras.cost() - before;
-    }
-
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &JobExtras)> {
-        self.store.iter()
+        self.table.edit(number, change);
     }
 
     /// The extras of the job in `slot`, which must have some.
@@ -324,13 +279,13 @@ impl ExtrasStore {
     /// Stores extras that are in no index.
     fn link(&mut self, extras: JobExtras) -> u32 {
         let (slot, expires, indexed) = (extras.slot, extras.expires, extras.dedup_key != DedupKey::None);
-        self.memory += extras.cost();
-        let number = self.store.insert(extras);
+        self.table.memory += extras.cost();
+        let number = self.table.items.insert(extras);
         if indexed {
-            self.index.insert(number, &mut self.store);
+            self.table.index(number);
         }
         if expires != Time::NEVER {
-            self.ends.push(expires, number, &mut self.store);
+            self.ends.push(expires, number, &mut self.table.items);
         }
         self.by_slot.set(slot, number);
         number
@@ -339,11 +294,11 @@ impl ExtrasStore {
     /// Removes extras from every index.
     fn unlink(&mut self, number: u32) {
         if self.get(number).dedup_key != DedupKey::None {
-            self.index.remove(number, &mut self.store);
+            self.table.unindex(number);
         }
         let place = self.get(number).place;
         if place != NIL {
-            self.ends.remove(place, &mut self.store);
+            self.ends.remove(place, &mut self.table.items);
         }
         self.by_slot.remove(self.get(number).slot);
     }
@@ -352,19 +307,12 @@ impl ExtrasStore {
     /// Returns the number of the copy.
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
-        let left = self.store.get_mut(number);
-        let before = left.cost();
-        let mut own = std::mem::take(left);
-        left.rare_mut().attached = std::mem::take(&mut own.rare_mut().attached);
-        self.memory = self.memory + left.cost() - before;
-        own.place = NIL;
-        self.link(own)
-    }
-
-    /// Returns `true` if the end of this time to live is scheduled; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn is_timed(&self, number: u32) -> bool {
-        self.get(number).place != NIL
+        let own = self.table.edit(number, |left| {
+            let mut own = std::mem::take(left);
+            left.rare_mut().attached = std::mem::take(&mut own.rare_mut().attached);
+            own
+        });
+        self.link(JobExtras { place: NIL, ..own })
     }
 
     /// Returns `true` if these extras were left to waiting clients and have no job.
@@ -375,7 +323,7 @@ impl ExtrasStore {
     /// Releases the dedup key: other jobs may use it.
     pub fn forget_dedup_key(&mut self, number: u32) {
         if self.get(number).dedup_key != DedupKey::None {
-            self.index.remove(number, &mut self.store);
+            self.table.unindex(number);
             self.edit(number, |extras| extras.dedup_key = DedupKey::None);
         }
     }
@@ -383,30 +331,30 @@ impl ExtrasStore {
     /// Removes the extras of a job, which must have no attachments.
     pub fn remove(&mut self, number: u32) {
         self.unlink(number);
-        let extras = self.store.remove(number);
-        self.memory -= extras.cost();
+        let extras = self.table.items.remove(number);
+        self.table.memory -= extras.cost();
         debug_assert_eq!(extras.submitters(), 0, "somebody was not told");
-        if self.len() == 0 {
+        if self.table.items.len() == 0 {
             self.by_slot.clear();
         }
     }
 
-    pub fn find(&self, hash: u64, mut matches: impl FnMut(&JobExtras) -> bool) -> Option<u32> {
-        self.index.find((hash >> 32) as u32 as usize, &self.store, |number| matches(self.get(number)))
+    pub fn find(&self, hash: u64, matches: impl FnMut(&JobExtras) -> bool) -> Option<u32> {
+        self.table.find((hash >> 32) as u32, matches)
     }
 
     /// Changes the hash of the dedup key.
     pub fn rehash(&mut self, number: u32, hash: u64) {
-        self.index.remove(number, &mut self.store);
+        self.table.unindex(number);
         self.get_mut(number).hash = (hash >> 32) as u32;
-        self.index.insert(number, &mut self.store);
+        self.table.index(number);
     }
 
     /// Suspends the end of the time to live while the job is protected from it.
     pub fn spare(&mut self, number: u32) {
         let place = std::mem::replace(&mut self.get_mut(number).place, NIL);
         if place != NIL {
-            self.ends.remove(place, &mut self.store);
+            self.ends.remove(place, &mut self.table.items);
             self.get_mut(number).place = NIL;
         }
     }
@@ -415,7 +363,7 @@ impl ExtrasStore {
     pub fn expose(&mut self, number: u32) {
         let JobExtras { expires, place, .. } = *self.get(number);
         if expires != Time::NEVER && place == NIL {
-            self.ends.push(expires, number, &mut self.store);
+            self.ends.push(expires, number, &mut self.table.items);
         }
     }
 
@@ -426,21 +374,16 @@ impl ExtrasStore {
         }
     }
 
-    /// The next end of a time to live, and its extras.
-    pub fn next_end(&self) -> Option<(Time, u32)> {
-        self.ends.first()
-    }
-
     /// Attaches `client` to the job with these extras; `list` contains the client's attachments.
     pub fn attach(&mut self, number: u32, client: u32, list: &mut List) {
         self.edit(number, |extras| {
             extras.rare_mut();
         });
-        self.memory += ATTACHMENT_COST;
+        self.table.memory += ATTACHMENT_COST;
         let heard = self.get(number).rare().map_or(0, |rare| rare.reports);
         let new = Attachment { client, extras: number, heard, of_job: Links::NONE, of_client: Links::NONE };
         let member = self.attachments.0.insert(new) as u32;
-        let rare = self.store.get_mut(number).rare.as_mut().expect("just made");
+        let rare = self.table.get_mut(number).rare.as_mut().expect("just made");
         rare.attached.push_back(member, &mut self.attachments);
         list.push_back(member, &mut OfClient(&mut self.attachments.0));
     }
@@ -448,11 +391,11 @@ impl ExtrasStore {
     /// Ends and returns one attachment.
     pub fn detach(&mut self, member: u32, list: &mut List) -> Attachment {
         let number = self.attachments.0[member as usize].extras;
-        let rare = self.store.get_mut(number).rare.as_mut().expect("somebody is attached");
+        let rare = self.table.get_mut(number).rare.as_mut().expect("somebody is attached");
         rare.attached.remove(member, &mut self.attachments);
         list.remove(member, &mut OfClient(&mut self.attachments.0));
         let ended = self.attachments.0.remove(member as usize);
-        self.memory -= ATTACHMENT_COST;
+        self.table.memory -= ATTACHMENT_COST;
         if self.attachments.0.is_empty() && self.attachments.0.capacity() > KEPT_ATTACHMENTS {
             self.attachments.0 = Slab::new();
         }
@@ -474,7 +417,7 @@ impl ExtrasStore {
     /// The next attached client that has not received the last report. Marks it as notified.
     pub fn next_to_notify(&mut self, number: u32) -> Option<u32> {
         let (member, client) = self.first_attached(number)?;
-        let rare = self.store.get_mut(number).rare.as_mut().expect("somebody is attached");
+        let rare = self.table.get_mut(number).rare.as_mut().expect("somebody is attached");
         let attachment = &mut self.attachments.0[member as usize];
         if attachment.heard == rare.reports {
             return None;
@@ -501,37 +444,7 @@ impl ExtrasStore {
 
     /// The slot of the job with these extras, if it exists and no one will query its outcome.
     pub fn orphaned(&self, number: u32) -> Option<u32> {
-        let extras = self.store.find(number).filter(|extras| extras.slot != NIL)?;
+        let extras = self.table.items.try_get(number).filter(|extras| extras.slot != NIL)?;
         extras.rare()?.orphaned.then_some(extras.slot)
-    }
-
-    /// Returns `true` if these extras can be found by their dedup key, or have none; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn is_found(&self, number: u32) -> bool {
-        let extras = self.get(number);
-        let find = || self.index.find(extras.hash as usize, &self.store, |other| other == number);
-        extras.dedup_key == DedupKey::None || find().is_some()
-    }
-
-    /// Panics unless the times to live are in order; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn check_ends(&self) {
-        self.ends.check(|number| self.get(number).place);
-        let placed = self.iter().filter(|(_, extras)| extras.place != NIL);
-        let known = placed.inspect(|(_, extras)| assert_ne!(extras.expires, Time::NEVER)).count();
-        assert_eq!(self.ends.len(), known, "nothing else has a place among them");
-        let indexed = self.iter().filter(|(_, extras)| extras.dedup_key != DedupKey::None).count();
-        assert_eq!(self.index.len(), indexed, "the index knows nobody else");
-    }
-
-    /// The maximum number of extras that a lookup compares.
-    #[cfg(test)]
-    pub fn longest_chain(&self) -> usize {
-        self.index.chains(&self.store).max().unwrap_or_default()
-    }
-
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn attachments(&self) -> usize {
-        self.attachments.0.len()
     }
 }

@@ -18,18 +18,14 @@ pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
 /// Spare bytes up to this many are not counted: what remains of a queue that is emptied and filled again in any order.
 const SPARE: u64 = 8 << 20;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Jobs {
-    slots: Slots<Job>,
-    ids: Ids,
+    pub(in crate::engine) slots: Slots<Job>,
+    pub(in crate::engine) ids: Ids,
     pub(in crate::engine) bodies: Bodies,
 }
 
 impl Jobs {
-    pub fn new() -> Jobs {
-        Jobs { slots: Slots::new(), ids: Ids::new(), bodies: Bodies::new() }
-    }
-
     pub fn len(&self) -> usize {
         self.slots.len()
     }
@@ -44,21 +40,16 @@ impl Jobs {
 
     /// Returns the bytes of account of all jobs, including memory that they have vacated and others cannot use.
     pub fn memory(&self) -> u64 {
-        self.len() as u64 * JOB_COST + self.bodies.held() + self.spare()
+        self.len() as u64 * JOB_COST + self.bodies.held + self.spare()
     }
 
     /// Bytes in excess of [`SPARE`] that jobs and bodies have vacated and only others of the same size can use.
     pub fn spare(&self) -> u64 {
-        (self.bodies.spare() + self.slots.spare()).saturating_sub(SPARE)
+        (self.bodies.spare + self.slots.spare()).saturating_sub(SPARE)
     }
 
     pub fn find(&self, id: JobId) -> Option<u32> {
         self.ids.find(id)
-    }
-
-    /// The slots of the IDs greater than `id` in the row of `id` + 1.
-    pub fn row_above(&self, id: JobId) -> impl Iterator<Item = u32> + '_ {
-        self.ids.row_above(id)
     }
 
     pub fn remove(&mut self, slot: u32) -> Job {
@@ -104,31 +95,6 @@ impl Jobs {
         let job = self.get(slot);
         JobView { job, body: self.bodies.get(job.body) }
     }
-
-    /// The first slot at or after `slot` that has a job.
-    pub fn next(&self, slot: u32) -> Option<u32> {
-        self.slots.next(slot)
-    }
-
-    /// The numbers of IDs and of bodies, counted one by one; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn counted(&self) -> (usize, usize) {
-        (self.ids.counted(), self.bodies.counted())
-    }
-
-    /// The end of the slots that may have a job, exclusive.
-    pub fn end(&self) -> u32 {
-        self.slots.end()
-    }
-
-    pub fn is_held(&self, slot: u32) -> bool {
-        self.slots.find(slot).is_some()
-    }
-
-    /// All jobs with their slots, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Job)> {
-        self.slots.iter()
-    }
 }
 
 impl Linked for Jobs {
@@ -154,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_job_is_found_with_its_body_until_it_goes() {
-        let mut jobs = Jobs::new();
+        let mut jobs = Jobs::default();
         let add = |id: u64, jobs: &mut Jobs| {
             let body = jobs.bodies.copy(&id.to_le_bytes());
             jobs.insert(Job::new(JobId(id), 0, 0, Details::new(Span::ZERO, Span::ZERO), body, Time::default()))
@@ -167,7 +133,7 @@ mod tests {
             let found = jobs.find(JobId(id)).map(|slot| jobs.view(slot).body().bytes().to_vec());
             assert_eq!(found, (id % 3 != 1).then_some(id.to_le_bytes().to_vec()));
         }
-        assert_eq!((jobs.len(), jobs.iter().count()), (6666, 6666));
+        assert_eq!((jobs.len(), jobs.slots.iter().count()), (6666, 6666));
     }
 
     #[test]

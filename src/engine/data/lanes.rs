@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 use super::handle::TubeHandle;
-use super::index::{chained, Index};
 use super::list::NIL;
 use super::name::Name;
 use super::ready::ReadyQueue;
 use super::slots::Slots;
+use super::table::{hashed, Table};
 
 /// Maximum number of lanes of a key: this many tubes are checked when the key reaches its limit, or leaves it.
 pub(in crate::engine) const MOST_LANES: usize = 64;
@@ -28,6 +28,31 @@ pub(in crate::engine) struct SharedKey {
     pub(in crate::engine) lanes: Vec<u32>,
     /// The key has reached its limit.
     pub(in crate::engine) blocked: bool,
+}
+
+impl SharedKey {
+    /// Counts that a job with this limit is reserved, or no longer is. If the key reaches or leaves its limit, returns
+    /// whether it is blocked now.
+    pub fn count(&mut self, limit: u32, is_reserved: bool) -> Option<bool> {
+        let count = self.bounds.entry(limit).or_default();
+        if is_reserved {
+            *count += 1;
+            self.reserved += 1;
+        } else {
+            *count -= 1;
+            self.reserved -= 1;
+            if *count == 0 {
+                self.bounds.remove(&limit);
+            }
+            if self.bounds.is_empty() {
+                // An empty map that had entries keeps its first node.
+                self.bounds = BTreeMap::new();
+            }
+        }
+        let bound = self.bounds.last_key_value().map_or(u32::MAX, |(bound, _)| *bound);
+        let blocked = self.reserved >= bound;
+        (std::mem::replace(&mut self.blocked, blocked) != blocked).then_some(blocked)
+    }
 }
 
 /// Jobs of a key in one tube: either those that can be leased or the others, which are in different queues.
@@ -57,26 +82,21 @@ pub(in crate::engine) fn bounds_cost(count: usize) -> u64 {
     }
 }
 
-chained!(SharedKey);
+hashed!(SharedKey, |shared| SHARED_KEY_COST + shared.key.length() as u64 + bounds_cost(shared.bounds.len()));
 
 #[derive(Debug, Default)]
 pub struct Lanes {
-    pub(in crate::engine) keys: Slots<SharedKey, 64>,
-    pub(in crate::engine) index: Index,
+    /// The keys, and the bytes of account of all keys, limits and lanes.
+    pub(in crate::engine) keys: Table<SharedKey, 64>,
     pub(in crate::engine) lanes: Slots<Lane, 64>,
     /// Tubes with waiting clients and a job that is no longer parked; they are served at the end of the verb.
     pub(in crate::engine) unblocked: Vec<TubeHandle>,
-    /// Bytes of account of all keys, lanes and limits.
-    pub(in crate::engine) memory: u64,
 }
 
 impl Lanes {
     /// Returns the number of this key, which has this hash, in its scope.
     pub fn find(&self, key: &Name, scope: u32, hash: u32) -> Option<u32> {
-        self.index.find(hash as usize, &self.keys, |shared| {
-            let shared = self.keys.get(shared);
-            shared.scope == scope && shared.key == *key
-        })
+        self.keys.find(hash, |shared| shared.scope == scope && shared.key == *key)
     }
 
     /// Returns the lane of a key in a tube.
@@ -91,15 +111,11 @@ impl Lanes {
     /// Adds a member to the lane of this key, creates either if it does not exist, and returns the lane.
     pub fn join(&mut self, key: Name, scope: u32, hash: u32, tube: u32, large: bool) -> u32 {
         let shared = self.find(&key, scope, hash).unwrap_or_else(|| {
-            self.memory += SHARED_KEY_COST + key.length() as u64;
             let (bounds, lanes) = (BTreeMap::new(), Vec::new());
-            let shared = SharedKey { key, scope, hash, chain: NIL, reserved: 0, bounds, lanes, blocked: false };
-            let number = self.keys.insert(shared);
-            self.index.insert(number, &mut self.keys);
-            number
+            self.keys.insert(SharedKey { key, scope, hash, chain: NIL, reserved: 0, bounds, lanes, blocked: false })
         });
         let lane = self.lane_in(shared, tube, large).unwrap_or_else(|| {
-            self.memory += LANE_COST;
+            self.keys.memory += LANE_COST;
             let lane = Lane { shared, tube, large, members: 0, exposed: NIL, parked: ReadyQueue::default() };
             let number = self.lanes.insert(lane);
             self.keys.get_mut(shared).lanes.push(number);
@@ -117,35 +133,15 @@ impl Lanes {
             return;
         }
         let shared = self.lanes.remove(lane).shared;
-        self.memory -= LANE_COST;
+        self.keys.memory -= LANE_COST;
         let lanes = &mut self.keys.get_mut(shared).lanes;
         lanes.retain(|other| *other != lane);
         if lanes.is_empty() {
-            self.index.remove(shared, &mut self.keys);
-            self.memory -= SHARED_KEY_COST + self.keys.remove(shared).key.length() as u64;
+            self.keys.remove(shared);
         }
     }
 
     pub fn key_of(&self, lane: u32) -> &Name {
         &self.keys.get(self.lanes.get(lane).shared).key
-    }
-
-    /// The parked ready jobs of this tube; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn parked_in(&self, tube: u32) -> impl Iterator<Item = &ReadyQueue> {
-        self.lanes.iter().filter(move |(_, lane)| lane.tube == tube).map(|(_, lane)| &lane.parked)
-    }
-
-    /// Returns the bytes of account of all keys and lanes.
-    pub fn memory(&self) -> u64 {
-        self.memory
-    }
-
-    /// Bytes of account of all keys and lanes, counted one by one; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn counted(&self) -> u64 {
-        let cost = |key: &SharedKey| SHARED_KEY_COST + key.key.length() as u64 + bounds_cost(key.bounds.len());
-        let keys: u64 = self.keys.iter().map(|(_, key)| cost(key)).sum();
-        keys + self.lanes.len() as u64 * LANE_COST
     }
 }

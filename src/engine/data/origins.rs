@@ -15,9 +15,9 @@ const ORIGIN_COST: u64 = 128;
 #[derive(Debug, Default)]
 pub struct Origins {
     /// The names, and the number of dead letters from each.
-    names: Slab<(Arc<[u8]>, u32)>,
+    pub names: Slab<(Arc<[u8]>, u32)>,
     numbers: BTreeMap<Arc<[u8]>, u32>,
-    memory: u64,
+    pub memory: u64,
 }
 
 impl Origins {
@@ -53,21 +53,5 @@ impl Origins {
 
     pub fn name(&self, number: u32) -> Option<&[u8]> {
         self.names.get(number as usize).map(|(name, _)| &**name)
-    }
-
-    pub fn memory(&self) -> u64 {
-        self.memory
-    }
-
-    /// Returns the number of dead letters of this origin; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn count(&self, number: u32) -> u32 {
-        self.names.get(number as usize).map_or(0, |(_, count)| *count)
-    }
-
-    /// Returns the numbers of all origins; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
-        self.numbers.values().copied()
     }
 }

@@ -102,7 +102,7 @@ mod tests {
     // Promises: P5.
     #[test]
     fn jobs_come_out_by_priority_then_id_whatever_order_they_came_in() {
-        let mut jobs = Jobs::new();
+        let mut jobs = Jobs::default();
         let mut queue = ReadyQueue::default();
         let mut slots = Vec::new();
         for id in 1..=500u64 {

@@ -4,14 +4,13 @@
 //! counted, and the order in which schedules are due. Must not put jobs: `rules/schedules.rs` does.
 
 use super::heap::Heap;
-use super::index::{chained, Index};
 use super::job::JobId;
 use super::job_options::{DedupKey, GroupTag, JobOptions};
 use super::jobs::Jobs;
 use super::list::NIL;
 use super::name::Name;
 use super::recurrence::Recurrence;
-use super::slots::Slots;
+use super::table::{hashed, Table};
 use super::time::{Span, Time};
 
 /// The numbers of times that a schedule was due.
@@ -110,51 +109,37 @@ impl Schedule {
             ..JobOptions::default()
         }
     }
-
-    fn cost(&self) -> u64 {
-        let tags = self.tags().map_or(0, |tags| size_of::<CopyTags>() + tags.groups.len() * size_of::<GroupTag>());
-        SCHEDULE_COST + (self.texts() + tags) as u64
-    }
 }
 
-chained!(Schedule);
+hashed!(Schedule, |schedule| {
+    let tags = schedule.tags().map_or(0, |tags| size_of::<CopyTags>() + tags.groups.len() * size_of::<GroupTag>());
+    SCHEDULE_COST + (schedule.texts() + tags) as u64
+});
 
 /// All schedules. The job of each has its number as its holder.
 #[derive(Debug, Default)]
 pub struct Schedules {
-    store: Slots<Schedule>,
-    index: Index,
+    /// The schedules, and their bytes of account without their jobs.
+    pub table: Table<Schedule>,
     /// When schedules are due, or are tried again; members are the slots of their jobs.
-    order: Heap<(Time, JobId)>,
-    /// Bytes of account of all schedules, without their jobs.
-    memory: u64,
+    pub order: Heap<(Time, JobId)>,
     /// The numbers of copies put and of runs skipped since the start.
     pub(in crate::engine) total: (u64, u64),
 }
 
 impl Schedules {
     pub fn get(&self, number: u32) -> &Schedule {
-        self.store.get(number)
+        self.table.get(number)
     }
 
     /// Returns the counts of the schedule with this number, mutably.
     pub fn count_mut(&mut self, number: u32) -> &mut RunCount {
-        &mut self.store.get_mut(number).count
-    }
-
-    /// Returns the schedule with this number, if it exists.
-    pub fn find_number(&self, number: u32) -> Option<&Schedule> {
-        self.store.find(number)
-    }
-
-    /// Returns a number above those of all schedules.
-    pub fn end(&self) -> u32 {
-        self.store.end()
+        &mut self.table.get_mut(number).count
     }
 
     /// Notes whether the schedule with this number put its copy when it was due.
     pub fn note_run(&mut self, number: u32, is_put: bool) {
-        let schedule = self.store.get_mut(number);
+        let schedule = self.table.get_mut(number);
         schedule.missed = if is_put { 0 } else { schedule.missed.saturating_add(1) };
         *(if is_put { &mut schedule.count.runs } else { &mut schedule.count.skipped }) += 1;
         *(if is_put { &mut self.total.0 } else { &mut self.total.1 }) += 1;
@@ -162,29 +147,14 @@ impl Schedules {
 
     /// Returns the number of the schedule with this name and hash whose job `is_meant` accepts.
     pub fn find(&self, name: &Name, hash: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
-        self.index.find(hash as usize, &self.store, |number| {
-            let schedule = self.get(number);
-            schedule.hash == hash && schedule.name == *name && is_meant(schedule.slot)
-        })
+        self.table.find(hash, |schedule| schedule.hash == hash && schedule.name == *name && is_meant(schedule.slot))
     }
 
     /// Adds a schedule with the job in `slot`, and returns its number.
     pub fn insert(&mut self, slot: u32, name: Name, hash: u32, when: Name, tags: CopyTags) -> u32 {
         let tags = (tags != *CopyTags::NONE).then(|| Box::new(tags));
         let count = RunCount::default();
-        let schedule = Schedule { slot, hash, chain: NIL, count, missed: 0, name, when, tags };
-        self.memory += schedule.cost();
-        let number = self.store.insert(schedule);
-        self.index.insert(number, &mut self.store);
-        number
-    }
-
-    /// Removes the schedule with this number, which must not be in the order.
-    pub fn remove(&mut self, number: u32) -> Schedule {
-        self.index.remove(number, &mut self.store);
-        let gone = self.store.remove(number);
-        self.memory -= gone.cost();
-        gone
+        self.table.insert(Schedule { slot, hash, chain: NIL, count, missed: 0, name, when, tags })
     }
 
     /// Adds the schedule with the job in `slot` to the order.
@@ -199,34 +169,14 @@ impl Schedules {
 
     /// Changes the place of the schedule with the job in `slot` in the order.
     pub fn retime(&mut self, at: Time, slot: u32, jobs: &mut Jobs) {
-        let Some(key) = Some((at, jobs.get(slot).id)).filter(|key| self.order.key_at(jobs.get(slot).place()) != *key)
-        else {
-            return;
-        };
-        self.order.change(jobs.get(slot).place(), key, jobs);
+        let (place, key) = (jobs.get(slot).place(), (at, jobs.get(slot).id));
+        if self.order.key_at(place) != key {
+            self.order.change(place, key, jobs);
+        }
     }
 
     /// The next time at which a schedule is due or tried again, and the slot of its job.
     pub fn first(&self) -> Option<(Time, u32)> {
         self.order.first().map(|((at, _), slot)| (at, slot))
-    }
-
-    /// Returns the bytes of account of all schedules, without their jobs.
-    pub fn memory(&self) -> u64 {
-        self.memory
-    }
-
-    /// When the schedule with the job in `slot` is due or tried again; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn next_of(&self, slot: u32, jobs: &Jobs) -> Time {
-        self.order.key_at(jobs.get(slot).place()).0
-    }
-
-    /// Bytes of account, counted one by one; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn counted(&self, jobs: &Jobs) -> u64 {
-        self.order.check(|slot| jobs.get(slot).place());
-        assert_eq!((self.index.len(), self.order.len()), (self.store.len(), self.store.len()));
-        self.store.iter().map(|(_, schedule)| schedule.cost()).sum()
     }
 }

@@ -1,31 +1,24 @@
-//! A sparse table that maps slots to numbers.
+//! A sparse table that maps numbers, mostly slots, to numbers.
 //!
-//! Owns the table. Most jobs have no number and take no memory in it. Must not know what the numbers mean.
+//! Owns the table. Parts that were never used take no memory. Must not know what the numbers mean.
 
 use super::list::NIL;
 
-/// Slots whose numbers share a piece of memory.
-const CHUNK: usize = 1024;
+/// Entries per chunk: one page of memory.
+pub const CHUNK: usize = 1024;
 
-/// See the module's page. Chunks that were never used have no memory.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct SlotTable {
+pub struct SlotTable {
     chunks: Vec<Option<Box<[u32; CHUNK]>>>,
 }
 
 impl SlotTable {
-    /// Creates an empty table without allocating.
-    pub const fn new() -> SlotTable {
-        SlotTable { chunks: Vec::new() }
-    }
-
-    /// The number of `slot`, or [`NIL`] if it has none.
+    /// Returns the number of `slot`, or [`NIL`] if it has none.
     pub fn get(&self, slot: u32) -> u32 {
         let chunk = self.chunks.get(slot as usize / CHUNK).and_then(Option::as_ref);
         chunk.map_or(NIL, |chunk| chunk[slot as usize % CHUNK])
     }
 
-    /// Sets the number of `slot`, which had another one or none.
     pub fn set(&mut self, slot: u32, number: u32) {
         let chunk = slot as usize / CHUNK;
         if self.chunks.len() <= chunk {
@@ -40,7 +33,12 @@ impl SlotTable {
         }
     }
 
-    /// Releases the memory. No slot has a number afterwards.
+    /// Releases the memory of all entries from this chunk on. They must be [`NIL`].
+    pub fn truncate(&mut self, chunks: usize) {
+        self.chunks.truncate(chunks);
+    }
+
+    /// Removes all numbers and releases the memory.
     pub fn clear(&mut self) {
         self.chunks = Vec::new();
     }

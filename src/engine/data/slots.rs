@@ -7,7 +7,7 @@ use super::list::NIL;
 
 /// Items per chunk, by default. With 70 bytes per item, a chunk has more than 128 KiB, and the allocator returns a
 /// block of that size to the system as soon as it is freed.
-const CHUNK: usize = 2048;
+pub const CHUNK: usize = 2048;
 
 #[derive(Debug)]
 enum Entry<T> {
@@ -42,30 +42,30 @@ pub struct Slots<T, const N: usize = CHUNK> {
 impl<T> Chunk<T> {
     const EMPTY: Chunk<T> = Chunk { entries: Vec::new(), first_vacant: NIL, held: 0, next_open: NIL };
 
-    fn insert(&mut self, thing: T, size: usize) -> usize {
+    fn insert(&mut self, item: T, size: usize) -> usize {
         self.held += 1;
         if self.first_vacant != NIL {
             let entry = self.first_vacant as usize;
-            match std::mem::replace(&mut self.entries[entry], Entry::Held(thing)) {
+            match std::mem::replace(&mut self.entries[entry], Entry::Held(item)) {
                 Entry::Vacant(next) => self.first_vacant = next,
-                Entry::Held(_) => unreachable!("a thing in the list of vacant entries"),
+                Entry::Held(_) => unreachable!("an item in the list of vacant entries"),
             }
             return entry;
         }
         if self.entries.capacity() == 0 {
             self.entries.reserve_exact(size);
         }
-        self.entries.push(Entry::Held(thing));
+        self.entries.push(Entry::Held(item));
         self.entries.len() - 1
     }
 
     fn remove(&mut self, entry: usize) -> T {
         let vacant = Entry::Vacant(self.first_vacant);
         match std::mem::replace(&mut self.entries[entry], vacant) {
-            Entry::Held(thing) => {
+            Entry::Held(item) => {
                 self.first_vacant = entry as u32;
                 self.held -= 1;
-                thing
+                item
             }
             Entry::Vacant(_) => unreachable!("a vacant slot was removed"),
         }
@@ -74,15 +74,11 @@ impl<T> Chunk<T> {
 
 impl<T, const N: usize> Default for Slots<T, N> {
     fn default() -> Slots<T, N> {
-        Slots::new()
+        Slots { chunks: Vec::new(), open: NIL, idle: NIL, len: 0, used: 0 }
     }
 }
 
 impl<T, const N: usize> Slots<T, N> {
-    pub const fn new() -> Slots<T, N> {
-        Slots { chunks: Vec::new(), open: NIL, idle: NIL, len: 0, used: 0 }
-    }
-
     pub fn len(&self) -> usize {
         self.len
     }
@@ -93,7 +89,7 @@ impl<T, const N: usize> Slots<T, N> {
     }
 
     /// Stores an item and returns its slot.
-    pub fn insert(&mut self, thing: T) -> u32 {
+    pub fn insert(&mut self, item: T) -> u32 {
         if self.open == NIL {
             self.open = self.chunks.len() as u32;
             self.chunks.push(Chunk::EMPTY);
@@ -104,7 +100,7 @@ impl<T, const N: usize> Slots<T, N> {
         }
         let chunk = &mut self.chunks[number as usize];
         self.used += usize::from(chunk.first_vacant == NIL);
-        let entry = chunk.insert(thing, N);
+        let entry = chunk.insert(item, N);
         if chunk.held == N {
             self.open = chunk.next_open;
         }
@@ -119,12 +115,12 @@ impl<T, const N: usize> Slots<T, N> {
         if chunk.held == N {
             chunk.next_open = std::mem::replace(&mut self.open, number as u32);
         }
-        let thing = chunk.remove(slot as usize % N);
+        let item = chunk.remove(slot as usize % N);
         self.len -= 1;
         if chunk.held == 0 {
             self.rest(number as u32);
         }
-        thing
+        item
     }
 
     /// Handles a chunk that has become empty. One empty chunk keeps its memory, so that a queue that fills and empties
@@ -146,14 +142,14 @@ impl<T, const N: usize> Slots<T, N> {
     /// The item in `slot`, which must not be vacant.
     #[inline(always)] // also in programs built for size: each command calls it a dozen times
     pub fn get(&self, slot: u32) -> &T {
-        self.find(slot).unwrap_or_else(|| nothing_in(slot))
+        self.try_get(slot).unwrap_or_else(|| nothing_in(slot))
     }
 
     /// The item in `slot`, if it is not vacant.
     #[inline]
-    pub fn find(&self, slot: u32) -> Option<&T> {
+    pub fn try_get(&self, slot: u32) -> Option<&T> {
         match self.chunks.get(slot as usize / N)?.entries.get(slot as usize % N)? {
-            Entry::Held(thing) => Some(thing),
+            Entry::Held(item) => Some(item),
             Entry::Vacant(_) => None,
         }
     }
@@ -162,7 +158,7 @@ impl<T, const N: usize> Slots<T, N> {
     pub fn get_mut(&mut self, slot: u32) -> &mut T {
         let chunk = self.chunks.get_mut(slot as usize / N);
         match chunk.and_then(|chunk| chunk.entries.get_mut(slot as usize % N)) {
-            Some(Entry::Held(thing)) => thing,
+            Some(Entry::Held(item)) => item,
             _ => nothing_in(slot),
         }
     }
@@ -172,8 +168,8 @@ impl<T, const N: usize> Slots<T, N> {
         (self.chunks.len() * N) as u32
     }
 
-    /// The first slot at or after `slot` that has an item.
-    pub fn next(&self, slot: u32) -> Option<u32> {
+    /// Returns the first slot at or after `slot` that has an item.
+    pub fn next_from(&self, slot: u32) -> Option<u32> {
         let mut entry = slot as usize % N;
         for (number, chunk) in self.chunks.iter().enumerate().skip(slot as usize / N) {
             let mut rest = chunk.entries.iter().skip(entry);
@@ -189,7 +185,7 @@ impl<T, const N: usize> Slots<T, N> {
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.chunks.iter().enumerate().flat_map(|(number, chunk)| {
             chunk.entries.iter().enumerate().filter_map(move |(entry, held)| match held {
-                Entry::Held(thing) => Some(((number * N + entry) as u32, thing)),
+                Entry::Held(item) => Some(((number * N + entry) as u32, item)),
                 Entry::Vacant(_) => None,
             })
         })
@@ -211,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_is_spare_is_what_things_have_left_in_chunks_that_stay() {
-        let mut things: Slots<u64> = Slots::new();
+        let mut things: Slots<u64> = Slots::default();
         let slots: Vec<u32> = (0..5).map(|thing| things.insert(thing)).collect();
         assert_eq!((things.len(), things.spare()), (5, 0));
         for (gone, &slot) in slots[..3].iter().enumerate() {
@@ -224,7 +220,7 @@ mod tests {
 
     #[test]
     fn empty_chunks_give_their_memory_back_but_one() {
-        let mut things: Slots<_> = Slots::new();
+        let mut things: Slots<_> = Slots::default();
         let chunks = |things: &Slots<u64>| things.chunks.iter().filter(|chunk| chunk.entries.capacity() > 0).count();
         let slots: Vec<u32> = (0..5 * CHUNK as u64).map(|thing| things.insert(thing)).collect();
         assert_eq!(chunks(&things), 5);
@@ -240,11 +236,11 @@ mod tests {
 
     #[test]
     fn a_walk_from_slot_to_slot_passes_all() {
-        let mut things: Slots<_> = Slots::new();
+        let mut things: Slots<_> = Slots::default();
         let slots: Vec<u32> = (0..3 * CHUNK).map(|_| things.insert(())).collect();
         let gone = |slot: &u32| *slot % 3 == 0 || (10..2 * CHUNK as u32 + 5).contains(slot);
         slots.iter().filter(|slot| gone(slot)).for_each(|&slot| things.remove(slot));
-        let walk = std::iter::successors(things.next(0), |&slot| things.next(slot + 1));
+        let walk = std::iter::successors(things.next_from(0), |&slot| things.next_from(slot + 1));
         assert!(walk.eq(things.iter().map(|(slot, ())| slot)));
         assert!(things.iter().map(|(slot, ())| slot).eq(slots.into_iter().filter(|slot| !gone(slot))));
     }

@@ -15,7 +15,7 @@ use super::origins::Origins;
 use super::schedules::Schedules;
 use super::tube::{JobCounts, OldestIds};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Store {
     pub(in crate::engine) jobs: Jobs,
     pub(in crate::engine) extras: ExtrasStore,
@@ -39,33 +39,14 @@ pub struct Store {
 }
 
 impl Store {
-    pub fn new() -> Store {
-        Store {
-            jobs: Jobs::new(),
-            extras: ExtrasStore::new(),
-            ended_keys: EndedKeys::default(),
-            lanes: Lanes::default(),
-            groups: Groups::default(),
-            origins: Origins::default(),
-            schedules: Schedules::default(),
-            last_id: 0,
-            last_bury: 0,
-            counts: JobCounts::default(),
-            oldest: OldestIds::default(),
-            total: 0,
-            timeouts: 0,
-            evicted: 0,
-        }
-    }
-
     /// Returns the bytes of account of everything in the store.
     pub fn memory(&self) -> u64 {
         self.jobs.memory()
-            + self.extras.memory()
-            + self.ended_keys.memory()
-            + self.lanes.memory()
-            + self.groups.memory()
-            + self.origins.memory()
-            + self.schedules.memory()
+            + self.extras.table.memory
+            + self.ended_keys.table.memory
+            + self.lanes.keys.memory
+            + self.groups.table.memory
+            + self.origins.memory
+            + self.schedules.table.memory
     }
 }

@@ -11,15 +11,12 @@ use std::sync::Arc;
 use super::client::ReservePolicy;
 use super::handle::{ClientHandle, Handle, TubeHandle};
 use super::heap::Heap;
-use super::index::{chained, Index};
-#[cfg(any(test, feature = "test-support"))]
-use super::job::Job;
 use super::job::{JobId, Priority, State, URGENT};
 use super::jobs::Jobs;
 use super::latency::{TubeTimes, TIMES_COST};
 use super::list::{List, NIL};
 use super::ready::ReadyQueue;
-use super::slots::Slots;
+use super::table::{hashed, Table};
 use super::time::{Span, Time};
 use super::tube_settings::{TubeRules, TubeSettings};
 
@@ -60,13 +57,6 @@ impl JobCounts {
         self.finished += other.finished;
     }
 
-    /// Counts a job in its current state; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn add(&mut self, job: &Job) {
-        *self.of(job.state()) += 1;
-        self.urgent += u64::from(job.is_urgent());
-    }
-
     /// Counts a ready job with this priority.
     pub(in crate::engine) fn add_ready(&mut self, pri: Priority) {
         self.ready += 1;
@@ -88,7 +78,7 @@ impl JobCounts {
         states.iter().map(|state| *self.of(*state)).sum()
     }
 
-    fn of(&mut self, state: State) -> &mut u64 {
+    pub(in crate::engine) fn of(&mut self, state: State) -> &mut u64 {
         match state {
             State::Ready => &mut self.ready,
             State::Delayed => &mut self.delayed,
@@ -183,17 +173,7 @@ impl Tube {
         Tube { name, order, hash, birth, chain: NIL, renotify_at: Time::NEVER, ..Tube::default() }
     }
 
-    /// The queue in which clients of this reserve policy wait or are idle.
-    #[cfg(any(test, feature = "test-support"))]
-    pub(in crate::engine) fn queue(&self, reserve_policy: ReservePolicy) -> &List {
-        match reserve_policy {
-            ReservePolicy::PerConnection => &self.waiting,
-            ReservePolicy::Lease => &self.leasing,
-            ReservePolicy::Notified => &self.idle,
-        }
-    }
-
-    /// Returns the queue in which clients of this reserve policy wait or are idle, mutably.
+    /// Returns the queue in which clients of this reserve policy wait or are idle.
     pub(in crate::engine) fn queue_of(&mut self, reserve_policy: ReservePolicy) -> &mut List {
         match reserve_policy {
             ReservePolicy::PerConnection => &mut self.waiting,
@@ -285,14 +265,14 @@ impl BuildHasher for Secret {
 /// Tubes in a chunk: enough that malloc maps it.
 const TUBES: usize = 512;
 
-chained!(Tube);
+hashed!(Tube, |tube| TUBE_COST + tube.variable_cost());
 
 /// All tubes. No table of them ever moves or is rehashed at once, so the slowest opening costs about as much as the
 /// median.
 #[derive(Debug)]
 pub struct Tubes {
-    store: Slots<Tube, TUBES>,
-    by_name: Index,
+    /// The tubes, and their bytes of account; the default tube counts without its name, which no client chose.
+    pub(in crate::engine) table: Table<Tube, TUBES>,
     secret: Secret,
     /// The tube that was opened last, which is likely to be opened next: the jobs of a log are mostly in few tubes.
     recent: u32,
@@ -303,8 +283,6 @@ pub struct Tubes {
     pub(in crate::engine) paused: BTreeSet<u32>,
     /// Tubes that stay even if nothing refers to them.
     pub(in crate::engine) kept: usize,
-    /// Bytes of account of all tubes; the default tube counts without its name, which no client chose.
-    memory: u64,
 }
 
 /// A list of tubes below this capacity keeps its memory.
@@ -312,21 +290,18 @@ const KEPT_ORDER: usize = 4096;
 
 impl Tubes {
     pub fn new(hash_secret: u64) -> Tubes {
-        let (store, secret) = (Slots::new(), Secret(hash_secret));
         let mut tubes = Tubes {
-            store,
-            by_name: Index::new(),
-            secret,
+            table: Table::default(),
+            secret: Secret(hash_secret),
             recent: DEFAULT_TUBE,
             opened: 0,
             order: Vec::new(),
             paused: BTreeSet::new(),
             kept: 0,
-            memory: 0,
         };
         let default = tubes.open(DEFAULT);
         assert_eq!(default, DEFAULT_TUBE);
-        tubes.memory = TUBE_COST;
+        tubes.table.memory = TUBE_COST;
         tubes
     }
 
@@ -335,29 +310,21 @@ impl Tubes {
     }
 
     pub fn len(&self) -> usize {
-        self.store.len()
-    }
-
-    pub fn memory(&self) -> u64 {
-        self.memory
+        self.order.len()
     }
 
     /// Starts measuring the waiting and running times of a tube's jobs.
     pub fn measure(&mut self, number: u32) -> &mut TubeTimes {
-        let times = &mut self.store.get_mut(number).times;
-        self.memory += if times.is_none() { TIMES_COST } else { 0 };
+        let times = &mut self.table.items.get_mut(number).times;
+        self.table.memory += if times.is_none() { TIMES_COST } else { 0 };
         times.get_or_insert_default()
     }
 
     pub fn set(&mut self, number: u32, settings: TubeSettings) {
-        let tube = self.store.get_mut(number);
-        self.memory -= tube.variable_cost();
-        if settings == TubeSettings::default() {
-            tube.rules = None;
-        } else {
-            tube.rules.get_or_insert_default().set(settings);
-        }
-        self.memory += tube.variable_cost();
+        self.table.edit(number, |tube| match settings == TubeSettings::default() {
+            true => tube.rules = None,
+            false => tube.rules.get_or_insert_default().set(settings),
+        });
     }
 
     pub fn find(&self, name: &[u8]) -> Option<u32> {
@@ -372,16 +339,13 @@ impl Tubes {
     }
 
     fn find_hashed(&self, name: &[u8], hash: u32) -> Option<u32> {
-        self.by_name.find(hash as usize, &self.store, |number| {
-            let tube = self.get(number);
-            tube.hash == hash && *tube.name == *name
-        })
+        self.table.find(hash, |tube| tube.hash == hash && *tube.name == *name)
     }
 
     /// Returns the tube with this name, and creates it if it does not exist. The caller must use, watch or fill it, or
     /// close it again.
     pub fn open(&mut self, name: &[u8]) -> u32 {
-        if self.store.find(self.recent).is_some_and(|tube| *tube.name == *name) {
+        if self.table.items.try_get(self.recent).is_some_and(|tube| *tube.name == *name) {
             return self.recent;
         }
         let hash = self.hash(name);
@@ -390,10 +354,8 @@ impl Tubes {
             return number;
         }
         self.opened = self.opened.wrapping_add(1);
-        let number = self.store.insert(Tube::new(name.into(), self.order.len() as u32, hash, self.opened));
-        self.memory += TUBE_COST + name.len() as u64;
+        let number = self.table.insert(Tube::new(name.into(), self.order.len() as u32, hash, self.opened));
         self.order.push(number);
-        self.by_name.insert(number, &mut self.store);
         self.recent = number;
         number
     }
@@ -403,9 +365,7 @@ impl Tubes {
         if number == DEFAULT_TUBE || !self.get(number).is_idle() {
             return None;
         }
-        self.by_name.remove(number, &mut self.store);
-        let tube = self.store.remove(number);
-        self.memory -= TUBE_COST + tube.variable_cost();
+        let tube = self.table.remove(number);
         self.order.swap_remove(tube.order as usize);
         if let Some(&moved) = self.order.get(tube.order as usize) {
             self.get_mut(moved).order = tube.order;
@@ -422,29 +382,15 @@ impl Tubes {
 
     /// The number of the tube with this handle, unless it is closed.
     pub fn at(&self, handle: TubeHandle) -> Option<u32> {
-        self.store.find(handle.number).is_some_and(|tube| tube.birth == handle.birth).then_some(handle.number)
-    }
-
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn contains(&self, number: u32) -> bool {
-        self.store.find(number).is_some()
+        self.table.items.try_get(handle.number).is_some_and(|tube| tube.birth == handle.birth).then_some(handle.number)
     }
 
     pub fn get(&self, number: u32) -> &Tube {
-        self.store.get(number)
+        self.table.get(number)
     }
 
     pub fn get_mut(&mut self, number: u32) -> &mut Tube {
-        self.store.get_mut(number)
-    }
-
-    /// The end of the numbers that tubes may have, exclusive.
-    pub fn end(&self) -> u32 {
-        self.store.end()
-    }
-
-    pub fn find_number(&self, number: u32) -> Option<&Tube> {
-        self.store.find(number)
+        self.table.get_mut(number)
     }
 
     /// All tubes with their numbers, in the order of listing.

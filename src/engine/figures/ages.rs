@@ -90,14 +90,14 @@ impl Engine {
             let bound = self.bounds(number)[place];
             // Passing sparse IDs takes longer than passing all jobs.
             let rows = self.store.last_id.saturating_sub(bound) / 16;
-            if walk.is_some() || rows > u64::from(self.store.jobs.end()) {
+            if walk.is_some() || rows > u64::from(self.store.jobs.slots.end()) {
                 return self.walk_for_oldest(number, place, walk);
             }
             if self.agenda.steps.are_used_up() {
                 return None;
             }
             let mut looked = 1;
-            let found = self.store.jobs.row_above(JobId(bound.saturating_sub(1))).find(|&slot| {
+            let found = self.store.jobs.ids.row_above(JobId(bound.saturating_sub(1))).find(|&slot| {
                 looked += 1;
                 self.is_in(slot, number, state)
             });

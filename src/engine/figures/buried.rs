@@ -82,10 +82,11 @@ impl Engine {
     fn next_tube_of(&mut self, walk: &mut BuriedWalk, number: u32) {
         let (number, next) = match &walk.tube {
             Some(name) => (self.tubes.find(name), None),
-            None => (Some(number), Some(number + 1).filter(|next| *next < self.tubes.end())),
+            None => (Some(number), Some(number + 1).filter(|next| *next < self.tubes.table.items.end())),
         };
         walk.next_tube = next;
-        let Some((number, tube)) = number.and_then(|number| Some((number, self.tubes.find_number(number)?))) else {
+        let Some((number, tube)) = number.and_then(|number| Some((number, self.tubes.table.items.try_get(number)?)))
+        else {
             return;
         };
         if tube.buried.len() > SHORT {

@@ -50,7 +50,7 @@ impl Engine {
         }
         // Passing sparse IDs takes longer than passing all jobs.
         let rows = self.store.last_id.saturating_sub(page.above) / 16;
-        if page.smallest.is_none() && rows <= u64::from(self.store.jobs.end()) {
+        if page.smallest.is_none() && rows <= u64::from(self.store.jobs.slots.end()) {
             return Some(self.page_by_id(number, page));
         }
         Some(self.page_by_slot(number, page))
@@ -80,7 +80,7 @@ impl Engine {
                 return (Progress::More, Vec::new());
             }
             let mut looked = 1;
-            for slot in self.store.jobs.row_above(JobId(page.above)) {
+            for slot in self.store.jobs.ids.row_above(JobId(page.above)) {
                 looked += 1;
                 let job = self.store.jobs.get(slot);
                 if job.tube == number && job.state() == page.state && page.found.len() < page.limit {

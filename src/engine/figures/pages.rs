@@ -82,9 +82,9 @@ impl Engine {
     /// Returns the next slot from `from` on that holds a job, as far as the steps suffice, and moves `from` past it. 16
     /// vacant slots take one step.
     pub(in crate::engine) fn next_job(&mut self, from: &mut u32) -> Option<u32> {
-        while *from < self.store.jobs.end() && !self.agenda.steps.are_used_up() {
-            let end = (*from + 16).min(self.store.jobs.end());
-            let found = (*from..end).find(|&slot| self.store.jobs.is_held(slot));
+        while *from < self.store.jobs.slots.end() && !self.agenda.steps.are_used_up() {
+            let end = (*from + 16).min(self.store.jobs.slots.end());
+            let found = (*from..end).find(|&slot| self.store.jobs.slots.try_get(slot).is_some());
             self.agenda.steps.take(1);
             *from = found.map_or(end, |slot| slot + 1);
             if found.is_some() {
@@ -96,7 +96,7 @@ impl Engine {
 
     /// Returns [`Progress::Done`] if a walk with [`Engine::next_job`] that has reached this slot has seen all jobs.
     pub(in crate::engine) fn walked_to(&self, from: u32) -> Progress {
-        if from >= self.store.jobs.end() {
+        if from >= self.store.jobs.slots.end() {
             Progress::Done
         } else {
             Progress::More
@@ -106,12 +106,12 @@ impl Engine {
     /// Passes all tubes from the number `from` on, in no useful order, to `each`, which returns the number of bytes
     /// that it wrote.
     pub fn walk_tubes(&mut self, from: &mut u32, now: Time, mut each: impl FnMut(&TubeStats) -> usize) -> Progress {
-        while *from < self.tubes.end() {
+        while *from < self.tubes.table.items.end() {
             if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
             let mut bytes = 0;
-            if let Some(tube) = self.tubes.find_number(*from) {
+            if let Some(tube) = self.tubes.table.items.try_get(*from) {
                 bytes = each(&tube_figures(tube, now));
             }
             *from += 1;
@@ -123,11 +123,11 @@ impl Engine {
     /// Calls `each` for the jobs of all schedules, starting with the number `from`, in no particular order. `each`
     /// returns the number of bytes that it wrote.
     pub fn walk_schedules(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
-        while *from < self.store.schedules.end() {
+        while *from < self.store.schedules.table.items.end() {
             if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
-            let slot = self.store.schedules.find_number(*from).map(|schedule| schedule.slot);
+            let slot = self.store.schedules.table.items.try_get(*from).map(|schedule| schedule.slot);
             let bytes = slot.map(|slot| each(self, &self.store.jobs.view(slot)));
             *from += 1;
             // Vacant numbers cost a step for every 64.
@@ -224,11 +224,11 @@ impl Engine {
         shown: impl Fn(&TubeStats) -> bool,
     ) -> Option<Vec<Arc<[u8]>>> {
         loop {
-            while page.from < self.tubes.end() {
+            while page.from < self.tubes.table.items.end() {
                 if self.agenda.steps.are_used_up() {
                     return None;
                 }
-                if let Some(tube) = self.tubes.find_number(page.from) {
+                if let Some(tube) = self.tubes.table.items.try_get(page.from) {
                     if shown(&tube_figures(tube, now)) {
                         page.smallest.offer(tube.name.clone());
                     }

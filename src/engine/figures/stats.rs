@@ -154,12 +154,6 @@ impl Engine {
         Some(GroupStats { members: group.members, ended: group.count.ended, waiting: group.waiting() as u64 })
     }
 
-    /// The names of all groups, in no particular order; for tests.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn group_names(&self) -> impl Iterator<Item = std::borrow::Cow<'_, [u8]>> {
-        self.store.groups.iter().map(|(_, group)| group.name.text())
-    }
-
     /// Returns the figures of the job with this ID, if it exists.
     pub fn job_stats(&self, id: JobId, now: Time) -> Option<JobStats<'_>> {
         let job = self.job(id)?;

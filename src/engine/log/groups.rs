@@ -71,17 +71,17 @@ impl Engine {
                 self.release_held(slot, Some(now));
             }
         }
-        let mut next = self.store.groups.next_from(0);
+        let mut next = self.store.groups.table.items.next_from(0);
         while let Some(number) = next {
             // At startup, no turn is too long.
             let _ = self.release_some(number, Some(now));
-            next = self.store.groups.next_from(number + 1);
+            next = self.store.groups.table.items.next_from(number + 1);
         }
     }
 
     /// Returns the group with this number, as stored in the log.
     pub fn group_at(&self, number: u32) -> Option<LoggedGroup> {
-        let group = self.store.groups.at(number)?;
+        let group = self.store.groups.table.items.try_get(number)?;
         Some(LoggedGroup { number, name: group.name.clone(), count: group.count })
     }
 }

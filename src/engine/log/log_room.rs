@@ -120,7 +120,7 @@ impl Engine {
 
     /// Returns the bytes that the log must keep for the ends of members of groups, in addition to plain deletes.
     pub fn group_ends(&self) -> u64 {
-        self.store.groups.ends()
+        self.store.groups.ends
     }
 
     /// Returns the bytes that the job in `slot` counts for: the name of its tube, its options and its body. They change

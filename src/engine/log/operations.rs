@@ -46,11 +46,6 @@ impl Engine {
         self.agenda.open.get(&number)
     }
 
-    /// All operations in progress that the log has.
-    pub fn open_operations(&self) -> impl Iterator<Item = &OpenOperation> {
-        self.agenda.open.values()
-    }
-
     /// Restores an operation in progress from the log. Returns the length of the names of the previous operation with
     /// this number.
     pub fn restore_operation(&mut self, number: u32, operation: OpenOperation) -> Option<usize> {

@@ -239,9 +239,9 @@ impl Engine {
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.store.last_id = self.store.last_id.max(last_id);
         let (mut buried, mut started, mut held) = (Vec::new(), Vec::new(), Vec::new());
-        let mut next = self.store.jobs.next(0);
+        let mut next = self.store.jobs.slots.next_from(0);
         while let Some(slot) = next {
-            next = self.store.jobs.next(slot + 1);
+            next = self.store.jobs.slots.next_from(slot + 1);
             let lease = self.lease_of(self.store.jobs.get(slot));
             let job = self.store.jobs.get_mut(slot);
             match job.state() {

@@ -125,7 +125,7 @@ impl Engine {
                 return Failed::Retried(Span::ZERO);
             }
         }
-        if self.store.jobs.is_held(slot) && self.store.jobs.get(slot).state() == State::Reserved {
+        if self.store.jobs.slots.try_get(slot).is_some() && self.store.jobs.get(slot).state() == State::Reserved {
             self.abandon(slot, Cause::Bury, reason.to_vec().into(), true);
         }
         Failed::GivenUp

@@ -8,10 +8,10 @@
 //! Touches: agenda, limits, store, tubes.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::hash::{BuildHasher, Hasher};
 
-use crate::engine::data::{bounds_cost, Lane, Name, ReservePolicy, Time, MOST_LANES, NIL};
+use crate::engine::data::{Lane, Name, ReservePolicy, Time, MOST_LANES, NIL};
 use crate::engine::Engine;
 
 impl Engine {
@@ -130,27 +130,7 @@ impl Engine {
     pub(in crate::engine) fn count_reserved(&mut self, lane: u32, slot: u32, reserved: bool) {
         let most = self.store.extras.get(self.store.extras.of(slot)).rare().map_or(1, |rare| rare.con_limit);
         let number = self.store.lanes.lanes.get(lane).shared;
-        let shared = self.store.lanes.keys.get_mut(number);
-        let before = bounds_cost(shared.bounds.len());
-        let count = shared.bounds.entry(most).or_default();
-        if reserved {
-            *count += 1;
-            shared.reserved += 1;
-        } else {
-            *count -= 1;
-            shared.reserved -= 1;
-            if *count == 0 {
-                shared.bounds.remove(&most);
-            }
-            if shared.bounds.is_empty() {
-                // An empty map that had entries keeps its first node.
-                shared.bounds = BTreeMap::new();
-            }
-        }
-        let bound = shared.bounds.last_key_value().map_or(u32::MAX, |(bound, _)| *bound);
-        let blocked = shared.reserved >= bound;
-        self.store.lanes.memory = self.store.lanes.memory + bounds_cost(shared.bounds.len()) - before;
-        if std::mem::replace(&mut shared.blocked, blocked) != blocked {
+        if let Some(blocked) = self.store.lanes.keys.edit(number, |shared| shared.count(most, reserved)) {
             self.block(number, blocked);
         }
     }

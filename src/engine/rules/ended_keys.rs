@@ -68,7 +68,7 @@ impl Engine {
 
     /// Removes the key whose time ends next.
     pub(in crate::engine) fn key_due(&mut self) {
-        if let Some(number) = self.store.ended_keys.next() {
+        if let Some((_, number)) = self.store.ended_keys.ends.first() {
             self.forget_key(number);
         }
     }
@@ -87,17 +87,17 @@ impl Engine {
 
     /// Returns the job of this tube that had this key, if it has ended and the key is still kept.
     pub(in crate::engine) fn find_ended(&self, tube: &[u8], key: &Name, now: Time) -> Option<JobId> {
-        if self.store.ended_keys.is_empty() {
+        if self.store.ended_keys.table.items.len() == 0 {
             return None;
         }
         let number = self.store.ended_keys.find(tube, key, self.hash_key(tube, key))?;
-        let ended = self.store.ended_keys.get(number);
+        let ended = self.store.ended_keys.table.get(number);
         (ended.until > now).then_some(ended.id)
     }
 
     /// All keys in the log that outlive their jobs.
     pub fn ended_keys(&self) -> impl Iterator<Item = &EndedKey> {
-        self.store.ended_keys.iter().filter(|ended| ended.is_logged)
+        self.store.ended_keys.table.items.iter().map(|(_, ended)| ended).filter(|ended| ended.is_logged)
     }
 
     /// Returns the number of the next key from `from` on, as far as the steps suffice, and moves `from` past it.
@@ -105,7 +105,7 @@ impl Engine {
         if self.agenda.steps.are_used_up() {
             return (Progress::More, None);
         }
-        let found = self.store.ended_keys.next_from(*from);
+        let found = self.store.ended_keys.table.items.next_from(*from);
         // The cost of a list line, as in `figures/pages.rs`.
         self.agenda.steps.take(4 + found.map_or(0, |number| u64::from(number - *from) / 64));
         *from = found.map_or(u32::MAX, |number| number + 1);
@@ -113,7 +113,7 @@ impl Engine {
     }
 
     pub fn ended_key(&self, number: u32) -> &EndedKey {
-        self.store.ended_keys.get(number)
+        self.store.ended_keys.table.get(number)
     }
 
     /// Restores from the log a key that outlives its job. Returns its number, and if it replaces a key with the same

@@ -127,7 +127,7 @@ impl Engine {
     pub(in crate::engine) fn settle_groups(&mut self, groups: &[LoggedGroup]) {
         for LoggedGroup { number, .. } in groups {
             // Another group of the same job may have been closed, but not replaced.
-            if self.store.groups.at(*number).is_none() {
+            if self.store.groups.table.items.try_get(*number).is_none() {
                 continue;
             }
             if self.release_some(*number, None) == Progress::More {
@@ -141,9 +141,9 @@ impl Engine {
 
     /// Continues to release the jobs that waited for the group with this number, if there is still one.
     pub(in crate::engine) fn release_on(&mut self, number: u32) -> Option<Progress> {
-        self.store.groups.at(number).filter(|group| group.releasing)?;
+        self.store.groups.table.items.try_get(number).filter(|group| group.releasing)?;
         let progress = self.release_some(number, None);
-        if progress == Progress::Done && self.store.groups.at(number).is_some() {
+        if progress == Progress::Done && self.store.groups.table.items.try_get(number).is_some() {
             self.store.groups.get_mut(number).releasing = false;
         }
         Some(progress)
@@ -196,7 +196,7 @@ impl Engine {
             return;
         }
         let (is_logged, name) = (group.logged, group.name.length());
-        self.store.groups.remove(number);
+        self.store.groups.table.remove(number);
         if is_logged {
             self.changed(Change::GroupGone { number, name });
         }

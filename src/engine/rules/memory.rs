@@ -17,10 +17,10 @@ impl Engine {
     pub fn memory(&self) -> Account {
         Account {
             jobs: self.store.memory(),
-            tubes: self.tubes.memory(),
+            tubes: self.tubes.table.memory,
             watches: self.clients.memory(),
             history: self.past.memory(),
-            buffers: self.buffers + self.store.jobs.bodies.in_flight(),
+            buffers: self.buffers + self.store.jobs.bodies.in_flight_bytes,
         }
     }
 
@@ -31,7 +31,7 @@ impl Engine {
 
     /// Returns the bytes of bodies that only replies still share.
     pub fn memory_in_flight(&self) -> u64 {
-        self.store.jobs.bodies.in_flight()
+        self.store.jobs.bodies.in_flight_bytes
     }
 
     /// Sets the number of bytes used outside the engine by connections and their unprocessed input and unread output,

@@ -95,13 +95,6 @@ impl Engine {
         Ok(found.is_some() || self.find_ended(&tube, name, now).is_some())
     }
 
-    /// When the schedule with this ID is due or tried again; for checks.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn next_run(&self, id: JobId) -> Option<Time> {
-        let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() == State::Scheduled)?;
-        Some(self.store.schedules.next_of(slot, &self.store.jobs))
-    }
-
     fn set_next_run(&mut self, slot: u32, next: Time) {
         self.store.jobs.get_mut(slot).due = next;
         self.store.schedules.retime(next, slot, &mut self.store.jobs);
@@ -123,7 +116,7 @@ impl Engine {
     pub(in crate::engine) fn forget_schedule(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.state() == State::Scheduled {
-            self.store.schedules.remove(job.holder);
+            self.store.schedules.table.remove(job.holder);
         }
     }
 }

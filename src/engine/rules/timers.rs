@@ -123,13 +123,13 @@ impl Engine {
     }
 
     pub(in crate::engine) fn retime_extras(&mut self) {
-        let next = self.store.extras.next_end().map_or(Time::NEVER, |(at, _)| at);
+        let next = self.store.extras.ends.first().map_or(Time::NEVER, |(at, _)| at);
         self.agenda.deadlines.set(TimerKey::Extras, next);
     }
 
     /// Handles the next end of a time to live.
     pub(in crate::engine) fn extras_due(&mut self, now: Time) {
-        let (_, number) = self.store.extras.next_end().expect("a time to live that ends");
+        let (_, number) = self.store.extras.ends.first().expect("a time to live that ends");
         let slot = self.store.extras.get(number).slot;
         let job = self.store.jobs.get(slot);
         if job.completion != CompletionPolicy::Keep {

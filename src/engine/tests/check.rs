@@ -5,16 +5,11 @@
 //!
 //! Touches: agenda, clients, store, tubes.
 
-use crate::engine::data::account::Account;
-use crate::engine::data::client::{ClientState, IdleState, ReservePolicy, WATCH_COST};
-use crate::engine::data::deadlines::TimerKey;
-use crate::engine::data::deferred::Deferred;
-use crate::engine::data::handle::{ClientHandle, ClientId};
-use crate::engine::data::job::{priority_class, Job, State};
-use crate::engine::data::job_options::CompletionPolicy;
-use crate::engine::data::list::{List, NIL};
-use crate::engine::data::time::Time;
-use crate::engine::data::tube::{JobCounts, OldestIds, Tube, DEFAULT_TUBE};
+use crate::engine::data::{
+    priority_class, Account, ClientHandle, ClientId, ClientState, CompletionPolicy, Deferred, IdleState, Job,
+    JobCounts, List, OldestIds, ReservePolicy, State, Time, TimerKey, Tube, DEFAULT_TUBE, LANE_COST, MEMBER_COST, NIL,
+    WAIT_COST, WATCH_COST,
+};
 use crate::engine::{Engine, JOB_COST, TUBE_COST};
 
 impl Engine {
@@ -35,13 +30,13 @@ impl Engine {
     }
 
     fn check_jobs(&self) {
-        assert_eq!(self.store.jobs.iter().count(), self.store.jobs.len(), "every job is counted");
+        assert_eq!(self.store.jobs.slots.iter().count(), self.store.jobs.len(), "every job is counted");
         assert_eq!(
-            self.store.jobs.counted(),
+            (self.store.jobs.ids.counted(), self.store.jobs.bodies.counted()),
             (self.store.jobs.len(), self.store.jobs.len()),
             "every job has one id and one body"
         );
-        for (slot, job) in self.store.jobs.iter() {
+        for (slot, job) in self.store.jobs.slots.iter() {
             assert_eq!(self.store.jobs.find(job.id), Some(slot), "{:?} is found by its id", job.id);
             assert!(job.id.0 <= self.store.last_id, "{:?} was never given", job.id);
             let is_dead = job.state() == State::Buried && job.holder != NIL;
@@ -53,7 +48,9 @@ impl Engine {
     }
 
     fn check_schedules(&self) {
-        for (slot, job) in self.store.jobs.iter().filter(|(_, job)| job.state() == State::Scheduled) {
+        self.store.schedules.check(&self.store.jobs);
+        self.store.ended_keys.check();
+        for (slot, job) in self.store.jobs.slots.iter().filter(|(_, job)| job.state() == State::Scheduled) {
             let schedule = self.store.schedules.get(job.holder);
             assert_eq!(schedule.slot, slot, "a schedule and its job belong together");
             assert_eq!(self.find_schedule(job.tube, &schedule.name), Some(job.holder), "a name is unique in its tube");
@@ -62,10 +59,10 @@ impl Engine {
     }
 
     fn check_origins(&self) {
-        for number in self.store.origins.numbers() {
-            let dead = |job: &Job| job.state() == State::Buried && job.holder == number;
-            let count = self.store.jobs.iter().filter(|(_, job)| dead(job)).count();
-            assert_eq!(self.store.origins.count(number) as usize, count, "dead letters of an origin");
+        for (number, (_, letters)) in self.store.origins.names.iter() {
+            let dead = |job: &Job| job.state() == State::Buried && job.holder == number as u32;
+            let count = self.store.jobs.slots.iter().filter(|(_, job)| dead(job)).count();
+            assert_eq!(*letters as usize, count, "dead letters of an origin");
         }
     }
 
@@ -73,7 +70,7 @@ impl Engine {
         let name = String::from_utf8_lossy(&tube.name);
         assert_eq!(self.tubes.find(&tube.name), Some(number), "tube {name} is found by its name");
         let mut counts = JobCounts::default();
-        for (_, job) in self.store.jobs.iter().filter(|(_, job)| job.tube == number) {
+        for (_, job) in self.store.jobs.slots.iter().filter(|(_, job)| job.tube == number) {
             counts.add(job);
         }
         assert_eq!(tube.counts, counts, "the counts of tube {name}");
@@ -99,13 +96,20 @@ impl Engine {
             assert_eq!(key, self.store.jobs.get(slot).due_key(), "the delay of a job in {name}");
         }
         self.check_oldest(|job| job.tube == number, tube.oldest);
-        let parked: usize = self.store.lanes.parked_in(number).map(|parked| parked.len()).sum();
+        let parked: usize = self
+            .store
+            .lanes
+            .lanes
+            .iter()
+            .filter(|(_, lane)| lane.tube == number)
+            .map(|(_, lane)| lane.parked.len())
+            .sum();
         let lengths = [tube.ready.len() + tube.large_jobs() + parked, tube.buried.len(), tube.delayed.len()];
         assert_eq!(lengths.map(|len| len as u64), [counts.ready, counts.buried, counts.delayed], "{name}");
         for reserve_policy in [ReservePolicy::PerConnection, ReservePolicy::Lease] {
             let may_wait = tube.closed || tube.first(reserve_policy, &self.store.jobs).is_none() || tube.serving;
             assert!(
-                may_wait || !self.somebody_stands(tube.queue(reserve_policy)),
+                may_wait || !self.somebody_stands(queue_of(tube, reserve_policy)),
                 "tube {name} has both a ready job and a waiting client"
             );
         }
@@ -116,7 +120,7 @@ impl Engine {
 
     /// Checks that no ready, delayed or buried job among the `counted` ones has an ID below the bound.
     fn check_oldest(&self, counted: impl Fn(&Job) -> bool, oldest: OldestIds) {
-        for (_, job) in self.store.jobs.iter().filter(|(_, job)| counted(job)) {
+        for (_, job) in self.store.jobs.slots.iter().filter(|(_, job)| counted(job)) {
             match job.state() {
                 State::Ready => assert!(job.id.0 >= oldest.0[OldestIds::READY], "an older ready job"),
                 State::Delayed => assert!(job.id.0 >= oldest.0[OldestIds::DELAYED], "an older delayed job"),
@@ -143,7 +147,7 @@ impl Engine {
         assert!(buried.is_sorted_by(|one, next| one < next), "buried jobs are out of order");
         assert!(buried.last().is_none_or(|last| last.nanos() <= self.store.last_bury));
         let queues = [ReservePolicy::PerConnection, ReservePolicy::Lease, ReservePolicy::Notified]
-            .map(|reserve_policy| tube.queue(reserve_policy));
+            .map(|reserve_policy| queue_of(tube, reserve_policy));
         for watch in queues.into_iter().flat_map(|queue| queue.iter(&self.clients.watches)) {
             let watch = self.clients.watches.get(watch);
             assert_eq!(watch.tube, number, "somebody stands in a tube that is not watched");
@@ -165,12 +169,8 @@ impl Engine {
     fn check_priority_classes(&self, number: u32, tube: &Tube) {
         let mut priority_classes = [0; 3];
         let queued = |job: &&Job| job.tube == number && matches!(job.state(), State::Ready | State::Delayed);
-        self.store
-            .jobs
-            .iter()
-            .map(|(_, job)| job)
-            .filter(queued)
-            .for_each(|job| priority_classes[priority_class(job.pri)] += 1);
+        let jobs = self.store.jobs.slots.iter().map(|(_, job)| job);
+        jobs.filter(queued).for_each(|job| priority_classes[priority_class(job.pri)] += 1);
         assert_eq!(tube.priority_classes, priority_classes, "the priority classes of a tube");
         let watched_by_active = |client: &ClientState| {
             let searches = client.search.is_some() || client.idle_state != IdleState::Idle;
@@ -184,33 +184,32 @@ impl Engine {
     }
 
     fn check_extras(&self) {
-        let bound = self.store.jobs.iter().filter(|(_, job)| job.is_bound()).count();
-        let left = self.store.extras.iter().filter(|(number, _)| self.store.extras.is_left(*number));
+        let bound = self.store.jobs.slots.iter().filter(|(_, job)| job.is_bound()).count();
+        let left = self.store.extras.table.items.iter().filter(|(number, _)| self.store.extras.is_left(*number));
         let left: Vec<(u32, usize)> = left.map(|(number, extras)| (number, extras.submitters())).collect();
-        assert_eq!(self.store.extras.len(), bound + left.len(), "all extras have their job");
+        assert_eq!(self.store.extras.table.items.len(), bound + left.len(), "all extras have their job");
         for &(number, _) in &left {
             let is_told = |work: &Deferred| matches!(work, Deferred::Tell { extras, .. } if *extras == number);
             assert!(self.agenda.deferred.iter().any(is_told), "those who wait by extras {number} will never be told");
         }
         let mut attached = left.iter().map(|(_, submitters)| submitters).sum();
-        for (slot, job) in self.store.jobs.iter().filter(|(_, job)| job.is_bound()) {
+        for (slot, job) in self.store.jobs.slots.iter().filter(|(_, job)| job.is_bound()) {
             let number = self.store.extras.of(slot);
             let extras = self.store.extras.get(number);
             assert_eq!(extras.slot, slot, "{:?} and its extras know each other", job.id);
-            assert!(self.store.extras.is_found(number), "{:?} is found by what is unique about it", job.id);
             attached += extras.submitters();
             let ends = extras.expires != Time::NEVER;
             let spared =
                 job.completion != CompletionPolicy::Keep && matches!(job.state(), State::Reserved | State::Buried);
-            assert!(ends || !self.store.extras.is_timed(number), "{:?} has no time to live", job.id);
-            assert!(!ends || spared || self.store.extras.is_timed(number), "{:?} would live for ever", job.id);
+            assert!(ends || extras.place == NIL, "{:?} has no time to live", job.id);
+            assert!(!ends || spared || extras.place != NIL, "{:?} would live for ever", job.id);
             for client in self.store.extras.attached(number) {
-                assert!(self.clients.contains(ClientId(client)), "{:?} is awaited by nobody", job.id);
+                assert!(self.clients.get(client).is_some(), "{:?} is awaited by nobody", job.id);
             }
             assert!(job.state() != State::Finished || extras.submitters() == 0, "{:?} is over and awaited", job.id);
         }
-        self.store.extras.check_ends();
-        assert_eq!(self.store.extras.attachments(), attached);
+        self.store.extras.check();
+        assert_eq!(self.store.extras.attachments.0.len(), attached);
         let listed: usize = self.clients.iter().map(|(_, client)| client.attached.len()).sum();
         assert_eq!(listed, attached, "clients know what they are attached to");
     }
@@ -226,7 +225,7 @@ impl Engine {
             assert_eq!(watched.client, number.0);
             let tube = self.tubes.get(watched.tube);
             for reserve_policy in [ReservePolicy::PerConnection, ReservePolicy::Lease, ReservePolicy::Notified] {
-                let stands = tube.queue(reserve_policy).iter(&self.clients.watches).any(|other| other == watch);
+                let stands = queue_of(tube, reserve_policy).iter(&self.clients.watches).any(|other| other == watch);
                 let should = watched.wait != 0 && reserve_policy == client.reserve_policy;
                 assert_eq!(stands, should, "{number:?} knows where it stands");
             }
@@ -272,7 +271,7 @@ impl Engine {
             assert_eq!(count(&left), usize::from(client.leaving.is_some()), "{number:?} leaves once");
             assert_eq!(count(&searches), usize::from(client.queued), "{number:?} searches once");
         }
-        for (number, group) in self.store.groups.iter() {
+        for (number, group) in self.store.groups.table.items.iter() {
             let goes_on = group.releasing && releasing.contains(&number);
             assert!(goes_on || self.store.groups.next_ended(number).is_none(), "jobs would be held for ever");
         }
@@ -287,15 +286,15 @@ impl Engine {
         let mut expect = |owner: TimerKey, due: Time| {
             if due != Time::NEVER {
                 timed += 1;
-                assert!(self.agenda.deadlines.iter().any(|entry| entry == (due, owner)), "{owner:?} has no deadline");
+                assert!(self.agenda.deadlines.all().any(|entry| entry == (due, owner)), "{owner:?} has no deadline");
             }
         };
         self.clients.iter().for_each(|(number, client)| expect(TimerKey::Client(number.0), client.due()));
         self.tubes.iter().for_each(|(number, tube)| expect(TimerKey::Tube(number), tube.due()));
         expect(TimerKey::Schedules, self.store.schedules.first().map_or(Time::NEVER, |(at, _)| at));
         expect(TimerKey::Keys, self.store.ended_keys.next_end());
-        expect(TimerKey::Extras, self.store.extras.next_end().map_or(Time::NEVER, |(at, _)| at));
-        assert_eq!(self.agenda.deadlines.iter().count(), timed, "nobody else has a deadline");
+        expect(TimerKey::Extras, self.store.extras.ends.first().map_or(Time::NEVER, |(at, _)| at));
+        assert_eq!(self.agenda.deadlines.heap.len(), timed, "nobody else has a deadline");
         self.agenda.deadlines.check();
     }
 
@@ -307,15 +306,19 @@ impl Engine {
             buffers: self.memory().buffers,
             ..Account::default()
         };
-        for (_, job) in self.store.jobs.iter() {
+        for (_, job) in self.store.jobs.slots.iter() {
             counts.add(job);
             memory.jobs += JOB_COST + job.body.len() as u64;
         }
         memory.watches = self.clients.watches.len() as u64 * WATCH_COST;
-        memory.jobs += self.store.extras.iter().map(|(_, extras)| extras.cost()).sum::<u64>();
-        memory.jobs += self.store.groups.counted();
-        memory.jobs += self.store.schedules.counted(&self.store.jobs);
-        memory.jobs += self.store.ended_keys.counted() + self.store.lanes.counted() + self.store.origins.memory();
+        for (slot, _) in self.store.jobs.slots.iter() {
+            memory.jobs += self.store.groups.of_member(slot).count() as u64 * MEMBER_COST;
+            memory.jobs += self.store.groups.waits_of(slot).count() as u64 * WAIT_COST;
+        }
+        memory.jobs += self.store.extras.table.counted() + self.store.groups.table.counted();
+        memory.jobs += self.store.schedules.table.counted() + self.store.ended_keys.table.counted();
+        memory.jobs += self.store.lanes.keys.counted() + self.store.lanes.lanes.len() as u64 * LANE_COST;
+        memory.jobs += self.store.origins.memory;
         for (number, tube) in self.tubes.iter() {
             let fixed = if number == DEFAULT_TUBE { tube.name.len() as u64 } else { 0 };
             memory.tubes += tube.variable_cost() - fixed + if number == DEFAULT_TUBE { 0 } else { TUBE_COST };
@@ -337,7 +340,10 @@ impl Engine {
             let opened = self.tubes.iter().filter(|(_, tube)| tube.opener == opener).count();
             assert_eq!(client.opened as usize, opened, "{number:?} knows how many tubes it has opened");
         }
-        assert!(self.tubes.paused.iter().all(|&number| self.tubes.contains(number)), "a tube that is gone is paused");
+        assert!(
+            self.tubes.paused.iter().all(|&number| self.tubes.table.items.try_get(number).is_some()),
+            "a tube that is gone is paused"
+        );
         let watches: usize = self.clients.iter().map(|(_, client)| client.watched.len()).sum();
         assert_eq!(self.clients.watches.len(), watches, "no watch without its client");
         for (number, tube) in self.tubes.iter() {
@@ -354,10 +360,10 @@ impl Engine {
     fn check_groups(&self) {
         let groups = &self.store.groups;
         let mut waits = 0;
-        for (number, group) in groups.iter() {
+        for (number, group) in groups.table.items.iter() {
             assert_eq!(self.find_group(&group.name), Some(number), "a group is found by its name");
             let is_member = |slot: u32| groups.of_member(slot).any(|other| other == number);
-            let members = self.store.jobs.iter().filter(|(slot, _)| is_member(*slot));
+            let members = self.store.jobs.slots.iter().filter(|(slot, _)| is_member(*slot));
             let mut counts = [0; State::UNFINISHED.len()];
             members.for_each(|(_, job)| counts[job.state() as usize] += 1);
             assert_eq!(group.members, counts, "the members of a group");
@@ -366,7 +372,7 @@ impl Engine {
             waits += group.waiting();
         }
         let mut found = 0;
-        for (slot, job) in self.store.jobs.iter() {
+        for (slot, job) in self.store.jobs.slots.iter() {
             let own = groups.waits_of(slot).count();
             let is_tied = own > 0 || groups.of_member(slot).next().is_some() || job.state() == State::Scheduled;
             assert_eq!(job.is_tied(), is_tied, "{:?} knows whether it is tied", job.id);
@@ -395,14 +401,23 @@ impl Engine {
             members += lane.members as usize;
         }
         let (mut found, mut reserved) = (0, 0);
-        for (slot, job) in self.store.jobs.iter() {
+        for (slot, job) in self.store.jobs.slots.iter() {
             let Some(lane) = self.lane_of(slot) else { continue };
             found += 1;
             reserved += u32::from(job.state() == State::Reserved);
             assert_eq!(self.store.lanes.lanes.get(lane).tube, job.tube, "{:?} is in a lane of its tube", job.id);
         }
         assert_eq!(members, found, "every member of a lane is there");
-        let counted: u32 = self.store.lanes.keys.iter().map(|(_, shared)| shared.reserved).sum();
+        let counted: u32 = self.store.lanes.keys.items.iter().map(|(_, shared)| shared.reserved).sum();
         assert_eq!(counted, reserved, "every reserved job with a bound is counted");
+    }
+}
+
+/// Returns the queue in which clients of this reserve policy wait or are idle.
+fn queue_of(tube: &Tube, reserve_policy: ReservePolicy) -> &List {
+    match reserve_policy {
+        ReservePolicy::PerConnection => &tube.waiting,
+        ReservePolicy::Lease => &tube.leasing,
+        ReservePolicy::Notified => &tube.idle,
     }
 }

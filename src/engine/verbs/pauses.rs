@@ -45,11 +45,6 @@ impl Engine {
         self.retime_tube(number);
     }
 
-    /// Returns the pause of the tube with this name, if it is paused.
-    pub fn tube_pause(&self, name: &[u8]) -> Option<Pause> {
-        self.pause_at(self.tubes.find(name)?).map(|(_, pause)| pause)
-    }
-
     /// Returns the name and the pause of the tube with this number, if it is paused.
     pub fn pause_at(&self, number: u32) -> Option<(&[u8], Pause)> {
         let tube = self.tubes.get(number);

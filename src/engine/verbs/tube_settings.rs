@@ -6,7 +6,7 @@
 //!
 //! Touches: tubes.
 
-use crate::engine::data::{ClientId, Time, TubeSettings, RULES_COST, UNLIMITED};
+use crate::engine::data::{ClientId, Time, TubeSettings, RULES_COST};
 use crate::engine::log::Change;
 use crate::engine::{Engine, OverLimit};
 
@@ -123,11 +123,6 @@ impl Engine {
     /// The names and settings of all tubes that have settings.
     pub fn tubes_with_settings(&self) -> impl Iterator<Item = (&[u8], &TubeSettings)> {
         self.tubes.iter().filter_map(|(number, _)| self.settings_at(number))
-    }
-
-    /// Returns the limits by priority class of the tube with this name; `None` without such a tube.
-    pub fn tube_limit(&self, name: &[u8]) -> Option<[u32; 3]> {
-        Some(self.settings_at(self.tubes.find(name)?).map_or(UNLIMITED, |(_, settings)| settings.most))
     }
 
     /// Restores the settings of a tube from the log. Returns the number of the tube, and the length of the names in the

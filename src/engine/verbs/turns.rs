@@ -4,26 +4,8 @@
 //!
 //! Touches: agenda, clients, tubes.
 
-#[cfg(test)]
-use crate::engine::data::deferred::DEFERRED;
 use crate::engine::data::{Deferred, LongCommand, Progress, Time, MOST_OPERATIONS, NOBODY};
 use crate::engine::{Engine, Steps};
-
-#[cfg(test)]
-impl Engine {
-    /// The kinds of unfinished work.
-    pub fn deferred_kinds(&self) -> impl Iterator<Item = &'static str> + '_ {
-        self.agenda.deferred.iter().map(|work| match work {
-            Deferred::Disconnect(_) => DEFERRED[0],
-            Deferred::Search(_) => DEFERRED[1],
-            Deferred::Serve(_) => DEFERRED[2],
-            Deferred::Buried(_) => DEFERRED[3],
-            Deferred::Tell { .. } => DEFERRED[4],
-            Deferred::LongCommand(_) => DEFERRED[5],
-            Deferred::Release(_) => DEFERRED[6],
-        })
-    }
-}
 
 impl Engine {
     /// Grants the steps for the verbs, ticks and [`Engine::go_on`] up to the next call.

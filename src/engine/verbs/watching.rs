@@ -292,7 +292,7 @@ impl Engine {
     /// than are left, so that one client cannot use up all of them.
     pub(in crate::engine) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
         let cost = TUBE_COST + name.len() as u64;
-        let many = self.tubes.memory() + cost > self.limits.max_memory / TUBES_PART;
+        let many = self.tubes.table.memory + cost > self.limits.max_memory / TUBES_PART;
         let left = self.limits.max_tubes.saturating_sub(self.tubes.len());
         let opened = self.clients[client].opened;
         let is_full = left == 0 || opened as usize > left || many || self.lacks_memory(cost);

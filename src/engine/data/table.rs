@@ -1,0 +1,191 @@
+//! Numbered items that are also found by hash: linear hashing, with chains through the items themselves.
+//!
+//! Owns the items, their index, and the sum of their bytes of account. The index grows and shrinks by one bucket at a
+//! time, so no insertion rehashes everything or is much slower than the others. Must not compare items: the caller of
+//! a search provides the comparison.
+
+use super::list::NIL;
+use super::slot_table::{SlotTable, CHUNK as BUCKETS};
+use super::slots::{Slots, CHUNK};
+
+const MIN_BUCKETS: u32 = 16;
+
+/// An item of a [`Table`].
+pub trait Hashed {
+    /// The hash, which must not change while the item is in the index.
+    fn hash(&self) -> u32;
+    /// The next item in the same bucket.
+    fn chain(&self) -> u32;
+    fn chain_mut(&mut self) -> &mut u32;
+    /// Returns its bytes of account.
+    fn cost(&self) -> u64;
+}
+
+/// Implements [`Hashed`] for a type with the 32-bit fields `hash` and `chain`.
+macro_rules! hashed {
+    ($item:ty, |$this:ident| $cost:expr) => {
+        impl $crate::engine::data::table::Hashed for $item {
+            fn hash(&self) -> u32 {
+                self.hash
+            }
+            fn chain(&self) -> u32 {
+                self.chain
+            }
+            fn chain_mut(&mut self) -> &mut u32 {
+                &mut self.chain
+            }
+            fn cost(&self) -> u64 {
+                let $this = self;
+                $cost
+            }
+        }
+    };
+}
+pub(in crate::engine) use hashed;
+
+#[derive(Debug)]
+pub struct Table<T, const N: usize = CHUNK> {
+    pub items: Slots<T, N>,
+    /// The first item of each bucket.
+    heads: SlotTable,
+    buckets: u32,
+    /// The number of items in the index.
+    pub indexed: u32,
+    /// Bytes of account of all items. The owner of the table adds what changes later.
+    pub memory: u64,
+}
+
+impl<T, const N: usize> Default for Table<T, N> {
+    fn default() -> Table<T, N> {
+        let (items, heads) = (Slots::default(), SlotTable::default());
+        Table { items, heads, buckets: MIN_BUCKETS, indexed: 0, memory: 0 }
+    }
+}
+
+impl<T: Hashed, const N: usize> Table<T, N> {
+    pub fn get(&self, slot: u32) -> &T {
+        self.items.get(slot)
+    }
+
+    pub fn get_mut(&mut self, slot: u32) -> &mut T {
+        self.items.get_mut(slot)
+    }
+
+    /// Returns the slot of the first item with this hash that `matches`.
+    pub fn find(&self, hash: u32, mut matches: impl FnMut(&T) -> bool) -> Option<u32> {
+        let mut slot = self.heads.get(self.bucket_of(hash));
+        while slot != NIL {
+            let item = self.get(slot);
+            if matches(item) {
+                return Some(slot);
+            }
+            slot = item.chain();
+        }
+        None
+    }
+
+    /// Stores an item, also in the index, and returns its slot.
+    pub fn insert(&mut self, item: T) -> u32 {
+        self.memory += item.cost();
+        let slot = self.items.insert(item);
+        self.index(slot);
+        slot
+    }
+
+    /// Removes an item that is in the index.
+    pub fn remove(&mut self, slot: u32) -> T {
+        self.unindex(slot);
+        let item = self.items.remove(slot);
+        self.memory -= item.cost();
+        item
+    }
+
+    /// Changes an item, but not its hash, and updates the bytes of account.
+    pub fn edit<R>(&mut self, slot: u32, change: impl FnOnce(&mut T) -> R) -> R {
+        let item = self.items.get_mut(slot);
+        let before = item.cost();
+        let result = change(item);
+        self.memory = self.memory + item.cost() - before;
+        result
+    }
+
+    /// Adds a stored item to the index.
+    pub fn index(&mut self, slot: u32) {
+        self.link(slot);
+        self.indexed += 1;
+        if self.indexed > self.buckets {
+            // All items of the new bucket come from one other bucket.
+            self.buckets += 1;
+            self.relink(self.buckets - 1 - self.buckets.next_power_of_two() / 2);
+        }
+    }
+
+    /// Removes a stored item from the index.
+    pub fn unindex(&mut self, slot: u32) {
+        let item = self.get(slot);
+        let (next, bucket) = (item.chain(), self.bucket_of(item.hash()));
+        let mut before = self.heads.get(bucket);
+        if before == slot {
+            self.heads.set(bucket, next);
+        } else {
+            while self.get(before).chain() != slot {
+                before = self.get(before).chain();
+            }
+            *self.get_mut(before).chain_mut() = next;
+        }
+        self.indexed -= 1;
+        // More than two, so that the buckets catch up with the items.
+        for _ in 0..3 {
+            if self.buckets > MIN_BUCKETS && self.indexed < self.buckets / 2 {
+                self.buckets -= 1;
+                self.relink(self.buckets);
+                // One spare chunk avoids repeated allocation at a chunk boundary.
+                self.heads.truncate((self.buckets as usize).div_ceil(BUCKETS) + 1);
+            }
+        }
+    }
+
+    fn bucket_of(&self, hash: u32) -> u32 {
+        let mask = self.buckets.next_power_of_two() - 1;
+        let bucket = hash & mask;
+        if bucket < self.buckets {
+            bucket
+        } else {
+            hash & (mask >> 1)
+        }
+    }
+
+    /// Adds an item to its bucket.
+    fn link(&mut self, slot: u32) {
+        let bucket = self.bucket_of(self.get(slot).hash());
+        *self.get_mut(slot).chain_mut() = self.heads.get(bucket);
+        self.heads.set(bucket, slot);
+    }
+
+    /// Moves the items of this bucket to the buckets that they belong to now.
+    fn relink(&mut self, bucket: u32) {
+        let mut slot = self.heads.get(bucket);
+        self.heads.set(bucket, NIL);
+        while slot != NIL {
+            let next = self.get(slot).chain();
+            self.link(slot);
+            slot = next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl<T: Hashed, const N: usize> Table<T, N> {
+        /// Returns the length of each chain.
+        pub fn chains(&self) -> impl Iterator<Item = usize> + '_ {
+            let next = |slot: u32| (slot != NIL).then_some(slot);
+            (0..self.buckets).map(move |bucket| {
+                let chain = std::iter::successors(next(self.heads.get(bucket)), |&slot| next(self.get(slot).chain()));
+                chain.count()
+            })
+        }
+    }
+}

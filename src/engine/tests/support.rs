@@ -1,0 +1,149 @@
+//! What tests, the simulation and fuzzing read from the engine, and the server does not.
+//!
+//! Owns nothing and changes nothing.
+//!
+//! Touches: agenda, store, tubes.
+
+use std::borrow::Cow;
+
+use crate::engine::data::heap::Heap;
+use crate::engine::data::ids::Ids;
+use crate::engine::data::table::{Hashed, Table};
+use crate::engine::data::{
+    Bodies, Deadlines, DedupKey, Deferred, EndedKeys, ExtrasStore, JobCounts, JobExtras, Jobs, Pause, Schedules, Time,
+    TimerKey, NIL, URGENT,
+};
+use crate::engine::{Engine, Job, JobId, OpenOperation, State, UNLIMITED};
+
+/// The names of all kinds of deferred work; tests cover each of them.
+pub const DEFERRED: [&str; 7] = ["disconnect", "search", "serve", "buried", "tell", "operation", "release"];
+
+impl Engine {
+    /// Returns the kinds of deferred work that is unfinished.
+    pub fn deferred_kinds(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.agenda.deferred.iter().map(|work| match work {
+            Deferred::Disconnect(_) => DEFERRED[0],
+            Deferred::Search(_) => DEFERRED[1],
+            Deferred::Serve(_) => DEFERRED[2],
+            Deferred::Buried(_) => DEFERRED[3],
+            Deferred::Tell { .. } => DEFERRED[4],
+            Deferred::LongCommand(_) => DEFERRED[5],
+            Deferred::Release(_) => DEFERRED[6],
+        })
+    }
+
+    /// Returns the names of all groups, in no particular order.
+    pub fn group_names(&self) -> impl Iterator<Item = Cow<'_, [u8]>> {
+        self.store.groups.table.items.iter().map(|(_, group)| group.name.text())
+    }
+
+    /// Returns all operations in progress that the log has.
+    pub fn open_operations(&self) -> impl Iterator<Item = &OpenOperation> {
+        self.agenda.open.values()
+    }
+
+    /// Returns when the schedule with this ID is due or tried again.
+    pub fn next_run(&self, id: JobId) -> Option<Time> {
+        let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() == State::Scheduled)?;
+        Some(self.store.schedules.order.key_at(self.store.jobs.get(slot).place()).0)
+    }
+
+    /// Returns the pause of the tube with this name, if it is paused.
+    pub fn tube_pause(&self, name: &[u8]) -> Option<Pause> {
+        self.pause_at(self.tubes.find(name)?).map(|(_, pause)| pause)
+    }
+
+    /// Returns the limits by priority class of the tube with this name; `None` without such a tube.
+    pub fn tube_limit(&self, name: &[u8]) -> Option<[u32; 3]> {
+        Some(self.settings_at(self.tubes.find(name)?).map_or(UNLIMITED, |(_, settings)| settings.most))
+    }
+}
+
+impl JobCounts {
+    /// Counts a job in its current state.
+    pub fn add(&mut self, job: &Job) {
+        *self.of(job.state()) += 1;
+        self.urgent += u64::from(job.state() == State::Ready && job.pri < URGENT);
+    }
+}
+
+impl<K: Ord + Copy> Heap<K> {
+    /// Panics unless every member comes after its parent and knows its position.
+    pub fn check(&self, mut place_of: impl FnMut(u32) -> u32) {
+        for (index, (key, member)) in self.entries.iter().enumerate() {
+            assert_eq!(place_of(*member), self.left + index as u32, "a member of a heap knows its place");
+            assert!(index == 0 || self.entries[(index - 1) / 4].0 <= *key, "a heap is out of order");
+            assert!(index == 0 || !self.is_sorted || self.entries[index - 1].0 <= *key, "a sorted heap is not");
+        }
+    }
+}
+
+impl Bodies {
+    /// Returns the number of bodies, counted page by page.
+    pub fn counted(&self) -> usize {
+        let pages = self.classes.iter().flat_map(|class| &class.pages);
+        self.whole.len() + pages.map(|page| page.held as usize).sum::<usize>()
+    }
+}
+
+impl Ids {
+    /// Returns the number of IDs, counted row by row.
+    pub fn counted(&self) -> usize {
+        assert_eq!(self.rows.indexed as usize, self.rows.items.len(), "every row is in the index");
+        let claims: usize = self.rows.items.iter().map(|(_, row)| row.claims.get() as usize - 1).sum();
+        claims - usize::from(self.last != NIL)
+    }
+}
+
+impl<T: Hashed, const N: usize> Table<T, N> {
+    /// Returns the bytes of account of all items, counted one by one.
+    pub fn counted(&self) -> u64 {
+        self.items.iter().map(|(_, item)| item.cost()).sum()
+    }
+}
+
+impl ExtrasStore {
+    /// Panics unless the times to live are in order and the index is complete.
+    pub fn check(&self) {
+        self.ends.check(|number| self.get(number).place);
+        let all = || self.table.items.iter().map(|(_, extras)| extras);
+        assert!(all().all(|extras| extras.place == NIL || extras.expires != Time::NEVER));
+        let timed = all().filter(|extras| extras.place != NIL).count();
+        assert_eq!(self.ends.len(), timed, "nothing else has a place in the order of ends");
+        let keyed = || all().filter(|extras| extras.dedup_key != DedupKey::None);
+        let found = |extras: &JobExtras| self.table.find(extras.hash, |other| std::ptr::eq(other, extras)).is_some();
+        assert!(keyed().all(found), "extras are found by their dedup key");
+        assert_eq!(self.table.indexed as usize, keyed().count(), "nothing else is in the index");
+    }
+}
+
+impl Schedules {
+    /// Panics unless the schedules are in order.
+    pub fn check(&self, jobs: &Jobs) {
+        self.order.check(|slot| jobs.get(slot).place());
+        let len = self.table.items.len();
+        assert_eq!((self.table.indexed as usize, self.order.len()), (len, len));
+    }
+}
+
+impl EndedKeys {
+    /// Panics unless the keys are in order.
+    pub fn check(&self) {
+        self.ends.check(|number| self.table.get(number).place);
+        let len = self.table.items.len();
+        assert_eq!((self.table.indexed as usize, self.ends.len()), (len, len));
+    }
+}
+
+impl Deadlines {
+    /// Panics if the heap is not in order.
+    pub fn check(&self) {
+        let mut places = self.places.clone();
+        self.heap.check(|member| *places.get(member));
+    }
+
+    /// Returns all deadlines, in no particular order.
+    pub fn all(&self) -> impl Iterator<Item = (Time, TimerKey)> + '_ {
+        self.heap.iter().map(|((at, _), member)| (at, TimerKey::of(member)))
+    }
+}
