@@ -398,10 +398,30 @@ fn named_paths(module: &str, code: &str) -> Vec<String> {
     named
 }
 
+/// Returns the files that define public names, by the path of each name in the directory of its file, from where the
+/// directory's own file may pass it on.
+fn definitions(sources: &[Source]) -> BTreeMap<String, String> {
+    const KINDS: [&str; 8] = ["struct", "enum", "trait", "fn", "const", "type", "static", "use"];
+    let mut found = BTreeMap::new();
+    for source in sources {
+        let module = module(&source.path);
+        for (_, line) in statements(&source.code).filter(|(_, line)| line.starts_with("pub")) {
+            let words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+            let name = words.skip_while(|word| !KINDS.contains(word)).find(|word| !KINDS.contains(word));
+            if let (Some(name), Some((folder, _))) = (name, module.rsplit_once('/')) {
+                found.insert(format!("{folder}/{name}"), module.clone());
+            }
+        }
+    }
+    found
+}
+
 /// Returns, for each file, the files of its module that it imports. A directory's own file is omitted: it names the
-/// contents of the directory, which builds on it.
+/// contents of the directory, which builds on it. In the engine, imports through such a file count as well.
 fn imports_within_rooms() -> BTreeMap<String, BTreeSet<String>> {
     let sources = sources("src");
+    let mut definitions = definitions(&sources);
+    definitions.retain(|_, module| module.starts_with("engine/") && !module.starts_with("engine/tests"));
     let modules: BTreeSet<String> = sources.iter().map(|source| module(&source.path)).collect();
     let is_folder = |name: &str| modules.iter().any(|other| other.starts_with(&format!("{name}/")));
     let room = |name: &str| room_of(&name.split('/').collect::<Vec<_>>());
@@ -411,6 +431,9 @@ fn imports_within_rooms() -> BTreeMap<String, BTreeSet<String>> {
         let named = named_paths(&name, &source.code).into_iter().filter_map(|path| {
             let mut path = path.as_str();
             while !modules.contains(path) {
+                if let Some(file) = definitions.get(path) {
+                    return Some(file.clone());
+                }
                 path = path.rsplit_once('/')?.0;
             }
             Some(path.to_owned())

@@ -5,10 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::deadlines::Deadlines;
-use super::deferred::Deferred;
-use super::operations::OpenOperation;
-use super::steps::Steps;
+use super::{Deadlines, Deferred, OpenOperation, Steps};
 
 #[derive(Debug)]
 pub struct Agenda {

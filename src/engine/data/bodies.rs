@@ -11,8 +11,7 @@ use std::sync::{Arc, Weak};
 
 use slab::Slab;
 
-use super::body::{Body, BodyRef};
-use super::list::NIL;
+use super::{Body, BodyRef, NIL};
 
 /// Bodies up to this many bytes are copied into pages, under the lock of the engine's owner. The allocator wastes
 /// little on larger ones, and a copy would take too long.

@@ -8,12 +8,9 @@ use std::ops::{Index, IndexMut};
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::handle::{ClientHandle, ClientId, Handle, TubeHandle};
-use super::heap::Heap;
-use super::job::{JobId, Priority};
-use super::list::{Linked, Links, List, NIL};
-use super::slots::Slots;
-use super::time::{Span, Time};
+use super::{
+    ClientHandle, ClientId, Handle, Heap, JobId, Linked, Links, List, Priority, Slots, Span, Time, TubeHandle, NIL,
+};
 
 /// The last part of a reservation, in which its holder gets a warning instead of waiting (beanstalk protocol,
 /// `reserve`).

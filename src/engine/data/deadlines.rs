@@ -5,9 +5,7 @@
 //! keys that outlive jobs, or to the schedules. Each has at most one entry, its earliest deadline, so the index stays
 //! small however many jobs there are. Must not know what happens at a deadline.
 
-use super::heap::{Heap, Places};
-use super::list::NIL;
-use super::time::Time;
+use super::{Heap, Places, Time, NIL};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimerKey {
@@ -32,21 +30,16 @@ pub struct Deadlines {
 pub struct PlaceTable([Vec<u32>; 3]);
 
 impl TimerKey {
-    /// Returns the number of the timer's table and its row there.
-    const fn row(self) -> (u32, u32) {
+    /// Returns the number that represents the timer in the heap: its row in a table, and the number of the table.
+    #[inline(always)]
+    const fn member(self) -> u32 {
         match self {
-            TimerKey::Client(number) => (0, number),
-            TimerKey::Tube(number) => (1, number),
-            TimerKey::Extras => (2, 0),
-            TimerKey::Keys => (2, 1),
-            TimerKey::Schedules => (2, 2),
+            TimerKey::Client(number) => number << 2,
+            TimerKey::Tube(number) => number << 2 | 1,
+            TimerKey::Extras => 2,
+            TimerKey::Keys => 1 << 2 | 2,
+            TimerKey::Schedules => 2 << 2 | 2,
         }
-    }
-
-    /// Returns the number that represents the timer in the heap.
-    fn member(self) -> u32 {
-        let (table, row) = self.row();
-        row << 2 | table
     }
 
     pub fn of(member: u32) -> TimerKey {
@@ -58,20 +51,22 @@ impl TimerKey {
             _ => TimerKey::Schedules,
         }
     }
-
-    fn key(self, at: Time) -> (Time, bool) {
-        (at, matches!(self, TimerKey::Client(_)))
-    }
 }
 
 impl PlaceTable {
+    #[inline(always)]
     pub fn get(&mut self, member: u32) -> &mut u32 {
         let (table, row) = (&mut self.0[(member & 3) as usize], (member >> 2) as usize);
         if table.len() <= row {
-            table.resize(row + 1, NIL);
+            grow(table, row);
         }
         &mut table[row]
     }
+}
+
+#[cold]
+fn grow(table: &mut Vec<u32>, row: usize) {
+    table.resize(row + 1, NIL);
 }
 
 impl Places for PlaceTable {
@@ -83,16 +78,16 @@ impl Places for PlaceTable {
 impl Deadlines {
     /// Sets the deadline of `owner` to `at`, or removes it if `at` is [`Time::NEVER`].
     pub fn set(&mut self, owner: TimerKey, at: Time) {
-        let place = *self.places.get(owner.member());
-        match (place, at) {
+        let (member, key) = (owner.member(), (at, matches!(owner, TimerKey::Client(_))));
+        match (*self.places.get(member), at) {
             (NIL, Time::NEVER) => {}
-            (NIL, at) => self.heap.push(owner.key(at), owner.member(), &mut self.places),
+            (NIL, _) => self.heap.push(key, member, &mut self.places),
             (place, Time::NEVER) => {
                 self.heap.remove(place, &mut self.places);
-                *self.places.get(owner.member()) = NIL;
+                *self.places.get(member) = NIL;
             }
             (place, at) if self.heap.key_at(place).0 == at => {}
-            (place, at) => self.heap.change(place, owner.key(at), &mut self.places),
+            (place, _) => self.heap.change(place, key, &mut self.places),
         }
     }
 

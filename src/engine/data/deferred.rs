@@ -6,10 +6,7 @@
 
 use std::sync::Arc;
 
-use super::event::Outcome;
-use super::handle::{ClientHandle, TubeHandle};
-use super::job::JobId;
-use super::operations::LongCommand;
+use super::{ClientHandle, JobId, LongCommand, Outcome, TubeHandle};
 
 #[derive(Debug)]
 pub enum Deferred {

@@ -5,12 +5,7 @@
 
 use std::sync::Arc;
 
-use super::heap::{Heap, Placed};
-use super::job::JobId;
-use super::list::NIL;
-use super::name::Name;
-use super::table::{hashed, Table};
-use super::time::Time;
+use super::{table::hashed, Heap, JobId, Name, Placed, Table, Time, NIL};
 
 /// The key of a job that has ended.
 #[derive(Debug)]

@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use super::body::Body;
-use super::handle::{ClientId, NOBODY};
-use super::job::JobId;
+use super::{Body, ClientId, JobId, NOBODY};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {

@@ -3,13 +3,7 @@
 //! Owns the groups with their counts, the memberships, the waits, and their memory. A job without these tags has no
 //! entry here. Must not decide when a wait ends: `rules/groups.rs` does.
 
-use super::heap::{Heap, Places};
-use super::job::State;
-use super::list::{Linked, Links, List, NIL};
-use super::name::Name;
-use super::slot_table::SlotTable;
-use super::slots::Slots;
-use super::table::{hashed, Table};
+use super::{table::hashed, Heap, Linked, Links, List, Name, Places, SlotTable, Slots, State, Table, NIL};
 
 /// The part of a group's state that the log stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -7,7 +7,7 @@
 
 use std::marker::PhantomData;
 
-use super::list::NIL;
+use super::NIL;
 
 /// The number of a client. It may be reused after the client has disconnected.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::slots::Slots;
+use super::Slots;
 
 /// Receives the heap position of each member.
 pub trait Places {

@@ -3,7 +3,7 @@
 //! Owns the buckets of the engine's measurements, and the counting. Each exists once for the whole server; jobs store
 //! nothing for it. Must not know who reads it.
 
-use super::time::Span;
+use super::Span;
 
 /// Upper bounds of the time that a job waits for its first worker, in milliseconds: up to a day.
 const WAIT_BOUNDS: [u64; 14] =

@@ -7,9 +7,7 @@
 use std::cell::Cell;
 use std::num::NonZeroU32;
 
-use super::job::JobId;
-use super::list::NIL;
-use super::table::{Hashed, Table};
+use super::{Hashed, JobId, Table, NIL};
 
 /// IDs per row. Longer rows would save little (a row costs sixteen bytes besides its slots), and single remaining IDs
 /// would cost more.

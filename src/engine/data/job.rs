@@ -4,12 +4,7 @@
 
 use std::ops::Deref;
 
-use super::bodies::BodyKey;
-use super::body::{Body, BodyRef};
-use super::details::{Count, Details, History};
-use super::job_options::CompletionPolicy;
-use super::list::{Links, NIL};
-use super::time::{Span, Time};
+use super::{Body, BodyKey, BodyRef, CompletionPolicy, Count, Details, History, Links, Span, Time, NIL};
 
 /// The permanent ID of a job: from 1 upwards in the order of insertion, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -130,20 +125,20 @@ impl State {
     }
 }
 
-/// The flag of a job with extras.
-const BOUND: u8 = 1;
-
-/// The flag of a job that is not in the log.
-const VOLATILE: u8 = 2;
-
-/// The flag of a reserved job whose holder has disconnected, and which is about to be released.
-const LEAVING: u8 = 4;
-
-/// The flag of a ready job in the sorted run of its tube, not in the heap.
-const IN_RUN: u8 = 8;
-
-/// The flag of a job that is a member of a group or waits for one, and of a schedule.
-const TIED: u8 = 16;
+/// A flag of a job.
+#[derive(Clone, Copy)]
+pub enum JobFlag {
+    /// The job has extras in the store.
+    Bound = 1,
+    /// The job is not in the log.
+    Volatile = 2,
+    /// The holder of the reserved job has disconnected, and the job is about to be released.
+    Leaving = 4,
+    /// The ready job is in the sorted run of its tube, not in the heap.
+    InRun = 8,
+    /// The job is a member of a group or waits for one, or it is a schedule.
+    Tied = 16,
+}
 
 /// The time of a reservation is counted in units of 2^20 ns, about a millisecond. The count wraps after 52 days.
 const TAKEN_UNIT: u32 = 20;
@@ -171,7 +166,7 @@ pub struct Job {
     pub(in crate::engine) completion: CompletionPolicy,
     /// The number of failed tries since it was put or kicked.
     pub(in crate::engine) fails: u8,
-    marks: u8,
+    flags: u8,
 }
 
 /// A job with its body, which is stored separately.
@@ -207,14 +202,7 @@ pub struct NewJob<B = Body> {
 }
 
 impl Job {
-    pub(in crate::engine) fn new(
-        id: JobId,
-        tube: u32,
-        pri: Priority,
-        details: Details,
-        body: BodyKey,
-        now: Time,
-    ) -> Job {
+    pub fn new(id: JobId, tube: u32, pri: Priority, details: Details, body: BodyKey, now: Time) -> Job {
         let delay = details.delay();
         let state = if delay == Span::ZERO { State::Ready } else { State::Delayed };
         Job {
@@ -230,7 +218,7 @@ impl Job {
             state,
             completion: CompletionPolicy::Drop,
             fails: 0,
-            marks: 0,
+            flags: 0,
         }
     }
 
@@ -305,43 +293,35 @@ impl Job {
         self.state == State::Buried && self.holder != NIL
     }
 
-    /// Returns `true` if it does not survive a restart of the server.
-    pub fn is_volatile(&self) -> bool {
-        self.marks & VOLATILE != 0
+    fn has(&self, flag: JobFlag) -> bool {
+        self.flags & flag as u8 != 0
     }
 
-    pub(in crate::engine) fn set_volatile(&mut self, volatile: bool) {
-        self.marks = self.marks & !VOLATILE | if volatile { VOLATILE } else { 0 };
+    pub(in crate::engine) fn set(&mut self, flag: JobFlag, is_set: bool) {
+        self.flags = self.flags & !(flag as u8) | if is_set { flag as u8 } else { 0 };
+    }
+
+    /// Returns `true` if it does not survive a restart of the server.
+    pub fn is_volatile(&self) -> bool {
+        self.has(JobFlag::Volatile)
     }
 
     pub(in crate::engine) fn is_leaving(&self) -> bool {
-        self.marks & LEAVING != 0
-    }
-
-    pub(in crate::engine) fn set_leaving(&mut self, leaving: bool) {
-        self.marks = self.marks & !LEAVING | if leaving { LEAVING } else { 0 };
+        self.has(JobFlag::Leaving)
     }
 
     pub(in crate::engine) fn is_bound(&self) -> bool {
-        self.marks & BOUND != 0
-    }
-
-    pub(in crate::engine) fn set_bound(&mut self, bound: bool) {
-        self.marks = self.marks & !BOUND | if bound { BOUND } else { 0 };
+        self.has(JobFlag::Bound)
     }
 
     /// Returns `true` if it is a member of a group, waits for one, or is a schedule.
     pub(in crate::engine) fn is_tied(&self) -> bool {
-        self.marks & TIED != 0
-    }
-
-    pub(in crate::engine) fn set_tied(&mut self, tied: bool) {
-        self.marks = self.marks & !TIED | if tied { TIED } else { 0 };
+        self.has(JobFlag::Tied)
     }
 
     /// Returns `true` if it has extras or is tied to groups, which few jobs are.
     pub(in crate::engine) fn has_more(&self) -> bool {
-        self.marks & (BOUND | TIED) != 0
+        self.flags & (JobFlag::Bound as u8 | JobFlag::Tied as u8) != 0
     }
 
     /// Makes the job, which is in no queue yet, wait for other jobs.
@@ -352,15 +332,11 @@ impl Job {
     /// Makes the job, which is in no queue yet, a schedule, whose first copy is due at `due`.
     pub(in crate::engine) fn schedule(&mut self, due: Time) {
         (self.state, self.due) = (State::Scheduled, due);
-        self.set_tied(true);
+        self.set(JobFlag::Tied, true);
     }
 
     pub(in crate::engine) fn is_in_run(&self) -> bool {
-        self.marks & IN_RUN != 0
-    }
-
-    pub(in crate::engine) fn set_in_run(&mut self, in_run: bool) {
-        self.marks = self.marks & !IN_RUN | if in_run { IN_RUN } else { 0 };
+        self.has(JobFlag::InRun)
     }
 
     /// Notes when the job, which is being reserved, was taken.

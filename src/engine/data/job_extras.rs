@@ -5,12 +5,7 @@
 
 use slab::Slab;
 
-use super::heap::{Heap, Placed};
-use super::job_options::DedupKey;
-use super::list::{Linked, Links, List, NIL};
-use super::slot_table::SlotTable;
-use super::table::{hashed, Hashed, Table};
-use super::time::{Span, Time};
+use super::{table::hashed, DedupKey, Hashed, Heap, Linked, Links, List, Placed, SlotTable, Span, Table, Time, NIL};
 
 /// Extras that few jobs with extras need, stored separately so that the others do not pay for them.
 #[derive(Debug)]

@@ -6,8 +6,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
 
-use super::name::Name;
-use super::time::{Span, Time};
+use super::{Name, Span, Time};
 
 /// The handling of a job when a worker completes it or is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -3,13 +3,7 @@
 //! Owns the memory of jobs and of their bodies. No operation moves a large table at once, so the slowest insertion
 //! costs about as much as the median. Must not know states or queues.
 
-use super::bodies::Bodies;
-use super::body::Body;
-use super::heap::Places;
-use super::ids::Ids;
-use super::job::{Job, JobId, JobView};
-use super::list::{Linked, Links};
-use super::slots::Slots;
+use super::{Bodies, Body, Ids, Job, JobId, JobView, Linked, Links, Places, Slots};
 
 /// Bytes of account of a job without its body: its slot, its part of a row of IDs, and the overhead of its body's class
 /// or the allocator.

@@ -4,12 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::handle::TubeHandle;
-use super::list::NIL;
-use super::name::Name;
-use super::ready::ReadyQueue;
-use super::slots::Slots;
-use super::table::{hashed, Table};
+use super::{table::hashed, Name, ReadyQueue, Slots, Table, TubeHandle, NIL};
 
 /// Maximum number of lanes of a key: this many tubes are checked when the key reaches its limit, or leaves it.
 pub(in crate::engine) const MOST_LANES: usize = 64;

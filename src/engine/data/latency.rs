@@ -4,7 +4,7 @@
 //! first reserved job on; they are not logged. Must not decide what is measured: the rules do, for the whole server and
 //! the tube at once.
 
-use super::time::Span;
+use super::Span;
 
 /// Ranges of times, each twice as long as the previous one.
 pub const RANGES: usize = 32;

@@ -1,7 +1,7 @@
 //! The data structures of a queue: jobs, tubes, clients, and the structures that contain them.
 //!
 //! Owns its files, each of which owns one structure and maintains its invariants. Nothing here knows a rule of the
-//! queue or imports another directory of the engine. The other directories import the names from here.
+//! queue or imports another directory of the engine. All of them import names from here.
 
 pub(super) mod account;
 pub(super) mod agenda;
@@ -46,7 +46,8 @@ pub(super) mod tube_settings;
 
 pub use self::{
     account::*, agenda::*, bodies::*, body::*, calendar::*, client::*, deadlines::*, deferred::*, details::*,
-    ended_keys::*, event::*, groups::*, handle::*, histogram::*, job::*, job_extras::*, job_options::*, jobs::*,
-    lanes::*, latency::*, list::*, name::*, operations::*, past::*, recurrence::*, schedules::*, smallest::*, steps::*,
-    store::*, text::*, time::*, tube::*, tube_settings::*,
+    ended_keys::*, event::*, groups::*, handle::*, heap::*, histogram::*, ids::*, job::*, job_extras::*,
+    job_options::*, jobs::*, lanes::*, latency::*, list::*, name::*, operations::*, origins::*, past::*, ready::*,
+    recurrence::*, schedules::*, slot_table::*, slots::*, smallest::*, steps::*, store::*, table::*, text::*, time::*,
+    tube::*, tube_settings::*,
 };

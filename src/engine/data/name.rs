@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::text::{push_hex, push_uuid};
+use super::{push_hex, push_uuid};
 
 /// Maximum length of a name that is stored unchanged, in bytes.
 const SHORT: usize = 22;

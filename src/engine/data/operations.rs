@@ -2,8 +2,7 @@
 //!
 //! Owns their progress and their end. `verbs/flush.rs` and `verbs/moves.rs` execute them.
 
-use super::handle::TubeHandle;
-use super::job::State;
+use super::{State, TubeHandle};
 
 /// The maximum number of commands in progress that are recorded in the log. Further commands are executed as well, but
 /// a crash may leave them half done.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use slab::Slab;
 
-use super::list::NIL;
+use super::NIL;
 
 /// Bytes of account of an origin without its name.
 const ORIGIN_COST: u64 = 128;

@@ -4,8 +4,7 @@
 
 use std::sync::Arc;
 
-use super::job::{Job, JobId};
-use super::time::{Span, Time};
+use super::{Job, JobId, Span, Time};
 
 /// How a job ended, or that it was set aside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -263,7 +262,7 @@ mod tests {
     use super::*;
 
     fn add(past: &mut Past, id: u64, reason: &[u8]) {
-        let (details, body) = (Details::new(Span::ZERO, Span::ZERO), Bodies::new().copy(b"xxx"));
+        let (details, body) = (Details::new(Span::ZERO, Span::ZERO), Bodies::default().copy(b"xxx"));
         let job = Job::new(JobId(id), 0, 0, details, body, Time::from_nanos(5));
         past.now = Time::from_nanos(15);
         past.record(&job, b"xxx", &Arc::default(), if reason.is_empty() { Verdict::Done } else { Verdict::Buried });

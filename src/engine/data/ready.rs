@@ -6,11 +6,7 @@
 //!
 //! Promises: P5.
 
-use super::heap::Heap;
-use super::job::Priority;
-use super::jobs::Jobs;
-use super::list::List;
-use super::time::Time;
+use super::{Heap, JobFlag, Jobs, List, Priority, Time};
 
 #[derive(Debug, Default)]
 pub struct ReadyQueue {
@@ -41,7 +37,7 @@ impl ReadyQueue {
         let key = jobs.get(slot).ready_key();
         let in_order = self.run.last().is_none_or(|last| jobs.get(last).ready_key() < key);
         if in_order {
-            jobs.get_mut(slot).set_in_run(true);
+            jobs.get_mut(slot).set(JobFlag::InRun, true);
             self.run.push_back(slot, jobs);
         } else {
             self.rest.push(key, slot, jobs);
@@ -51,7 +47,7 @@ impl ReadyQueue {
     pub fn remove(&mut self, slot: u32, jobs: &mut Jobs) {
         let job = jobs.get_mut(slot);
         if job.is_in_run() {
-            job.set_in_run(false);
+            job.set(JobFlag::InRun, false);
             self.run.remove(slot, jobs);
         } else {
             let place = job.place();

@@ -2,8 +2,7 @@
 //!
 //! Owns the grammar and finds the next time. Must not read a clock, and must not know what recurs.
 
-use super::calendar::{date_of, day_of};
-use super::time::{Span, Time};
+use super::{date_of, day_of, Span, Time};
 
 const MINUTE: u64 = 60_000_000_000;
 const DAY: u64 = 24 * 60 * MINUTE;

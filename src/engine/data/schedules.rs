@@ -3,15 +3,9 @@
 //! Owns what a schedule has in addition to its job: its name, when it recurs, the tags of its copies, what it has
 //! counted, and the order in which schedules are due. Must not put jobs: `rules/schedules.rs` does.
 
-use super::heap::Heap;
-use super::job::JobId;
-use super::job_options::{DedupKey, GroupTag, JobOptions};
-use super::jobs::Jobs;
-use super::list::NIL;
-use super::name::Name;
-use super::recurrence::Recurrence;
-use super::table::{hashed, Table};
-use super::time::{Span, Time};
+use super::{
+    table::hashed, DedupKey, GroupTag, Heap, JobId, JobOptions, Jobs, Name, Recurrence, Span, Table, Time, NIL,
+};
 
 /// The numbers of times that a schedule was due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

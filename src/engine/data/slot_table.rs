@@ -2,34 +2,35 @@
 //!
 //! Owns the table. Parts that were never used take no memory. Must not know what the numbers mean.
 
-use super::list::NIL;
+use super::NIL;
 
 /// Entries per chunk: one page of memory.
-pub const CHUNK: usize = 1024;
+pub const CHUNK_ENTRIES: usize = 1024;
 
 #[derive(Debug, Default)]
 pub struct SlotTable {
-    chunks: Vec<Option<Box<[u32; CHUNK]>>>,
+    chunks: Vec<Option<Box<[u32; CHUNK_ENTRIES]>>>,
 }
 
 impl SlotTable {
     /// Returns the number of `slot`, or [`NIL`] if it has none.
     pub fn get(&self, slot: u32) -> u32 {
-        let chunk = self.chunks.get(slot as usize / CHUNK).and_then(Option::as_ref);
-        chunk.map_or(NIL, |chunk| chunk[slot as usize % CHUNK])
+        let chunk = self.chunks.get(slot as usize / CHUNK_ENTRIES).and_then(Option::as_ref);
+        chunk.map_or(NIL, |chunk| chunk[slot as usize % CHUNK_ENTRIES])
     }
 
     pub fn set(&mut self, slot: u32, number: u32) {
-        let chunk = slot as usize / CHUNK;
+        let chunk = slot as usize / CHUNK_ENTRIES;
         if self.chunks.len() <= chunk {
             self.chunks.resize_with(chunk + 1, || None);
         }
-        self.chunks[chunk].get_or_insert_with(|| Box::new([NIL; CHUNK]))[slot as usize % CHUNK] = number;
+        self.chunks[chunk].get_or_insert_with(|| Box::new([NIL; CHUNK_ENTRIES]))[slot as usize % CHUNK_ENTRIES] =
+            number;
     }
 
     pub fn remove(&mut self, slot: u32) {
-        if let Some(Some(chunk)) = self.chunks.get_mut(slot as usize / CHUNK) {
-            chunk[slot as usize % CHUNK] = NIL;
+        if let Some(Some(chunk)) = self.chunks.get_mut(slot as usize / CHUNK_ENTRIES) {
+            chunk[slot as usize % CHUNK_ENTRIES] = NIL;
         }
     }
 

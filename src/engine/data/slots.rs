@@ -3,7 +3,7 @@
 //! Owns their memory. A table never moves: it grows by a chunk, so the slowest insertion costs about as much as the
 //! median, and an empty chunk releases its memory. Must not know what the items are.
 
-use super::list::NIL;
+use super::NIL;
 
 /// Items per chunk, by default. With 70 bytes per item, a chunk has more than 128 KiB, and the allocator returns a
 /// block of that size to the system as soon as it is freed.

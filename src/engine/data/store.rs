@@ -6,14 +6,7 @@
 //!
 //! Promises: P1.
 
-use super::ended_keys::EndedKeys;
-use super::groups::Groups;
-use super::job_extras::ExtrasStore;
-use super::jobs::Jobs;
-use super::lanes::Lanes;
-use super::origins::Origins;
-use super::schedules::Schedules;
-use super::tube::{JobCounts, OldestIds};
+use super::{EndedKeys, ExtrasStore, Groups, JobCounts, Jobs, Lanes, OldestIds, Origins, Schedules};
 
 #[derive(Debug, Default)]
 pub struct Store {

@@ -4,9 +4,7 @@
 //! time, so no insertion rehashes everything or is much slower than the others. Must not compare items: the caller of
 //! a search provides the comparison.
 
-use super::list::NIL;
-use super::slot_table::{SlotTable, CHUNK as BUCKETS};
-use super::slots::{Slots, CHUNK};
+use super::{SlotTable, Slots, CHUNK, CHUNK_ENTRIES as BUCKETS, NIL};
 
 const MIN_BUCKETS: u32 = 16;
 
@@ -63,10 +61,12 @@ impl<T, const N: usize> Default for Table<T, N> {
 }
 
 impl<T: Hashed, const N: usize> Table<T, N> {
+    #[inline(always)]
     pub fn get(&self, slot: u32) -> &T {
         self.items.get(slot)
     }
 
+    #[inline(always)]
     pub fn get_mut(&mut self, slot: u32) -> &mut T {
         self.items.get_mut(slot)
     }

@@ -8,17 +8,10 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-use super::client::ReservePolicy;
-use super::handle::{ClientHandle, Handle, TubeHandle};
-use super::heap::Heap;
-use super::job::{JobId, Priority, State, URGENT};
-use super::jobs::Jobs;
-use super::latency::{TubeTimes, TIMES_COST};
-use super::list::{List, NIL};
-use super::ready::ReadyQueue;
-use super::table::{hashed, Table};
-use super::time::{Span, Time};
-use super::tube_settings::{TubeRules, TubeSettings};
+use super::{
+    table::hashed, ClientHandle, Handle, Heap, JobId, Jobs, List, Priority, ReadyQueue, ReservePolicy, Span, State,
+    Table, Time, TubeHandle, TubeRules, TubeSettings, TubeTimes, NIL, TIMES_COST, URGENT,
+};
 
 /// The name of the tube that every client starts with.
 pub const DEFAULT: &[u8] = b"default";

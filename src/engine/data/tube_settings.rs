@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::time::{Span, Time};
+use super::{Span, Time};
 
 /// No limit for any priority class.
 pub const UNLIMITED: [u32; 3] = [u32::MAX; 3];

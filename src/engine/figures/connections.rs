@@ -2,7 +2,7 @@
 //!
 //! Owns the walk over clients, and the queue's view of a connection. Must not change anything but the remaining steps.
 //!
-//! Touches: agenda, clients, store, tubes.
+//! Touches: clients, store, tubes.
 
 use crate::engine::data::{heard_ago, ClientId, ClientState, IdleState, JobView, Progress, Span, Time, NIL};
 use crate::engine::Engine;
@@ -44,15 +44,12 @@ impl Engine {
         now: Time,
         mut each: impl FnMut(&Engine, &ClientStats) -> usize,
     ) -> Progress {
-        while *from < self.clients.end() {
-            if self.agenda.steps.are_used_up() {
-                return Progress::More;
+        self.walk(from, self.clients.end(), |engine, number| {
+            match engine.client_stats(number, now).map_or(0, |stats| each(engine, &stats)) {
+                0 => 1,
+                bytes => CLIENT + bytes as u64 / 64,
             }
-            let bytes = self.client_stats(*from, now).map_or(0, |stats| each(self, &stats));
-            *from += 1;
-            self.agenda.steps.take(if bytes > 0 { CLIENT + bytes as u64 / 64 } else { 1 });
-        }
-        Progress::Done
+        })
     }
 
     /// Returns the figures of the client with this number, if it is connected, or those of the leases, if there are

@@ -69,8 +69,27 @@ fn key(job: &Job) -> (Priority, Time, JobId) {
 }
 
 impl Engine {
-    /// Passes all jobs from slot `from` on, in no useful order, to `each`, which returns the number of bytes that it
-    /// wrote.
+    /// Calls `visit` for the numbers from `from` up to `end`, as far as the steps suffice, and moves `from` past them.
+    /// `visit` returns the steps that it takes.
+    pub(in crate::engine) fn walk(
+        &mut self,
+        from: &mut u32,
+        end: u32,
+        mut visit: impl FnMut(&Engine, u32) -> u64,
+    ) -> Progress {
+        while *from < end {
+            if self.agenda.steps.are_used_up() {
+                return Progress::More;
+            }
+            let steps = visit(self, *from);
+            *from += 1;
+            self.agenda.steps.take(steps);
+        }
+        Progress::Done
+    }
+
+    /// Passes all jobs from slot `from` on, in no particular order, to `each`, which returns the number of bytes that
+    /// it wrote.
     pub fn walk_jobs(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
         while let Some(slot) = self.next_job(from) {
             let bytes = each(self, &self.store.jobs.view(slot));
@@ -103,38 +122,25 @@ impl Engine {
         }
     }
 
-    /// Passes all tubes from the number `from` on, in no useful order, to `each`, which returns the number of bytes
+    /// Passes all tubes from the number `from` on, in no particular order, to `each`, which returns the number of bytes
     /// that it wrote.
     pub fn walk_tubes(&mut self, from: &mut u32, now: Time, mut each: impl FnMut(&TubeStats) -> usize) -> Progress {
-        while *from < self.tubes.table.items.end() {
-            if self.agenda.steps.are_used_up() {
-                return Progress::More;
-            }
-            let mut bytes = 0;
-            if let Some(tube) = self.tubes.table.items.try_get(*from) {
-                bytes = each(&tube_figures(tube, now));
-            }
-            *from += 1;
-            self.agenda.steps.take(1 + bytes as u64 / 64);
-        }
-        Progress::Done
+        self.walk(from, self.tubes.table.items.end(), |engine, number| {
+            let tube = engine.tubes.table.items.try_get(number);
+            1 + tube.map_or(0, |tube| each(&tube_figures(tube, now))) as u64 / 64
+        })
     }
 
-    /// Calls `each` for the jobs of all schedules, starting with the number `from`, in no particular order. `each`
-    /// returns the number of bytes that it wrote.
+    /// Passes the jobs of all schedules from the number `from` on, in no particular order, to `each`, which returns the
+    /// number of bytes that it wrote.
     pub fn walk_schedules(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
-        while *from < self.store.schedules.table.items.end() {
-            if self.agenda.steps.are_used_up() {
-                return Progress::More;
+        self.walk(from, self.store.schedules.table.items.end(), |engine, number| {
+            match engine.store.schedules.table.items.try_get(number) {
+                Some(schedule) => LINE + each(engine, &engine.store.jobs.view(schedule.slot)) as u64 / 64,
+                // Vacant numbers cost a step for every 64.
+                None => u64::from(number % 64 == 63),
             }
-            let slot = self.store.schedules.table.items.try_get(*from).map(|schedule| schedule.slot);
-            let bytes = slot.map(|slot| each(self, &self.store.jobs.view(slot)));
-            *from += 1;
-            // Vacant numbers cost a step for every 64.
-            let steps = bytes.map_or(u64::from(*from % 64 == 0), |bytes| LINE + bytes as u64 / 64);
-            self.agenda.steps.take(steps);
-        }
-        Progress::Done
+        })
     }
 
     /// Passes the names of all tubes in the order of listing to `each`, if they fit into this turn.
@@ -155,18 +161,16 @@ impl Engine {
         from: &mut usize,
         mut each: impl FnMut(&[u8]) -> usize,
     ) -> Progress {
-        while *from < self.clients[client].watched.len() {
-            if self.agenda.steps.are_used_up() {
-                return Progress::More;
-            }
-            let ClientState { reserve_policy, watched, .. } = &self.clients[client];
-            let watch =
-                watched.at(if *reserve_policy == ReservePolicy::Notified { watched.len() - 1 - *from } else { *from });
-            let bytes = each(&self.tubes.get(self.clients.watches.get(watch).tube).name);
-            *from += 1;
-            self.agenda.steps.take(1 + bytes as u64 / 64);
-        }
-        Progress::Done
+        let count = self.clients[client].watched.len();
+        let mut number = *from as u32;
+        let progress = self.walk(&mut number, count as u32, |engine, number| {
+            let ClientState { reserve_policy, watched, .. } = &engine.clients[client];
+            let is_backwards = *reserve_policy == ReservePolicy::Notified;
+            let watch = watched.at(if is_backwards { count - 1 - number as usize } else { number as usize });
+            1 + each(&engine.tubes.get(engine.clients.watches.get(watch).tube).name) as u64 / 64
+        });
+        *from = number as usize;
+        progress
     }
 
     /// Returns a range of the jobs of the tube with this name; of ready ones, those that can be leased.
@@ -224,17 +228,16 @@ impl Engine {
         shown: impl Fn(&TubeStats) -> bool,
     ) -> Option<Vec<Arc<[u8]>>> {
         loop {
-            while page.from < self.tubes.table.items.end() {
-                if self.agenda.steps.are_used_up() {
-                    return None;
+            let NamePage { smallest, from } = page;
+            let progress = self.walk(from, self.tubes.table.items.end(), |engine, number| {
+                let tube = engine.tubes.table.items.try_get(number);
+                if let Some(tube) = tube.filter(|tube| shown(&tube_figures(tube, now))) {
+                    smallest.offer(tube.name.clone());
                 }
-                if let Some(tube) = self.tubes.table.items.try_get(page.from) {
-                    if shown(&tube_figures(tube, now)) {
-                        page.smallest.offer(tube.name.clone());
-                    }
-                }
-                page.from += 1;
-                self.agenda.steps.take(1);
+                1
+            });
+            if progress == Progress::More {
+                return None;
             }
             page.from = 0;
             let found = page.smallest.finish();

@@ -178,25 +178,10 @@ impl Change {
             | Change::Reason { slot, .. }
             | Change::Shrunk { slot, .. }
             | Change::Outcome { slot, .. } => Some(slot),
-            Change::Delete { .. }
-            | Change::MemberGone(_)
-            | Change::Group(_)
-            | Change::GroupGone { .. }
-            | Change::Pause { .. }
-            | Change::PauseEnded { .. }
-            | Change::PauseOver { .. }
-            | Change::Settings { .. }
-            | Change::SettingsEnded { .. }
-            | Change::KeyKept(_)
-            | Change::KeyGone { .. }
-            | Change::Opened { .. }
-            | Change::Closed { .. }
-            | Change::PromiseKey => None,
+            _ => None,
         }
     }
-}
 
-impl Change {
     /// Returns the bytes by which it made the job's [`Engine::logged_size`] larger.
     fn growth(&self) -> isize {
         match *self {

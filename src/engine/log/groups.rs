@@ -7,7 +7,7 @@
 
 use super::change::LoggedGroup;
 use super::stored::StoredTies;
-use crate::engine::data::{GroupCount, Name, State, Time};
+use crate::engine::data::{GroupCount, JobFlag, Name, State, Time};
 use crate::engine::Engine;
 
 impl Engine {
@@ -25,7 +25,7 @@ impl Engine {
         // The last one becomes the first of the chain.
         while let Some(tie) = ties.pop() {
             let (group, job) = (self.restore_name(&tie.name), self.store.jobs.get_mut(slot));
-            job.set_tied(true);
+            job.set(JobFlag::Tied, true);
             let id = job.id.0;
             match tie.need {
                 None => self.store.groups.join(slot, group),
@@ -39,7 +39,7 @@ impl Engine {
         if self.store.jobs.get(slot).is_tied() {
             self.store.groups.leave(slot);
             self.store.groups.stop_waiting(slot);
-            self.store.jobs.get_mut(slot).set_tied(false);
+            self.store.jobs.get_mut(slot).set(JobFlag::Tied, false);
         }
     }
 
@@ -49,7 +49,7 @@ impl Engine {
         if job.is_tied() && !matches!(job.state(), State::Held | State::Scheduled) {
             self.store.groups.stop_waiting(slot);
             let is_member = self.store.groups.of_member(slot).next().is_some();
-            self.store.jobs.get_mut(slot).set_tied(is_member);
+            self.store.jobs.get_mut(slot).set(JobFlag::Tied, is_member);
         }
     }
 

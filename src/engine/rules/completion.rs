@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use crate::engine::data::{
-    telling, Body, Cause, ClientId, CompletionPolicy, Count, Deferred, Event, Job, JobExtras, JobId, JobView, Outcome,
-    Priority, Progress, RareExtras, Report, ReservePolicy, Span, State, Time, Verdict, TELL,
+    telling, Body, Cause, ClientId, CompletionPolicy, Count, Deferred, Event, Job, JobExtras, JobFlag, JobId, JobView,
+    Outcome, Priority, Progress, RareExtras, Report, ReservePolicy, Span, State, Time, Verdict, TELL,
 };
 use crate::engine::log::{Change, MemberGone};
 use crate::engine::rules::failures::Failed;
@@ -440,7 +440,7 @@ impl Engine {
         if !job.is_volatile() {
             // The job must not return after a restart: from now on it is one that no client waits for.
             self.changed(Change::Delete { slot, id: job.id, size });
-            self.store.jobs.get_mut(slot).set_volatile(true);
+            self.store.jobs.get_mut(slot).set(JobFlag::Volatile, true);
         }
         if self.store.jobs.get(slot).is_bound() {
             // A later submit must not coalesce with the job: its client would receive the end of another submit.

@@ -7,7 +7,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use crate::engine::data::{DedupKey, Fingerprints, Job, JobExtras, JobId, State, MOVE};
+use crate::engine::data::{DedupKey, Fingerprints, Job, JobExtras, JobFlag, JobId, State, MOVE};
 use crate::engine::log::Change;
 use crate::engine::{Engine, Refused};
 
@@ -184,7 +184,7 @@ impl Engine {
         if !self.claim_adoption(slot) {
             return Err(Refused::OutOfMemory);
         }
-        self.store.jobs.get_mut(slot).set_volatile(false);
+        self.store.jobs.get_mut(slot).set(JobFlag::Volatile, false);
         self.changed(Change::Adopt(slot));
         Ok(())
     }

@@ -9,7 +9,8 @@
 //! Touches: agenda, store, tubes.
 
 use crate::engine::data::{
-    Cause, Deferred, GroupCount, GroupTag, Job, Name, Progress, Span, State, Tie, Time, MOST_LANES, MOST_TIES, MOVE,
+    Cause, Deferred, GroupCount, GroupTag, Job, JobFlag, Name, Progress, Span, State, Tie, Time, MOST_LANES, MOST_TIES,
+    MOVE,
 };
 use crate::engine::log::{Change, LoggedGroup};
 use crate::engine::Engine;
@@ -43,7 +44,7 @@ impl Engine {
                 Tie::Member => {
                     let number = self.open_group(&tag.name, id - 1);
                     self.store.groups.join(slot, number);
-                    self.store.jobs.get_mut(slot).set_tied(true);
+                    self.store.jobs.get_mut(slot).set(JobFlag::Tied, true);
                     continue;
                 }
                 Tie::After { even_if_new: true } => 0,
@@ -58,7 +59,7 @@ impl Engine {
             let number = self.open_group(&tag.name, id - 1);
             self.store.groups.add_wait(slot, id, number, need);
             let job = self.store.jobs.get_mut(slot);
-            job.set_tied(true);
+            job.set(JobFlag::Tied, true);
             job.hold();
         }
     }
@@ -100,7 +101,7 @@ impl Engine {
     /// The job in `slot`, which had this logged size, no longer waits for a group: it may be tied to none.
     fn retie(&mut self, slot: u32, before: usize) {
         let is_tied = self.store.groups.of_member(slot).next().is_some() || self.store.groups.waits(slot);
-        self.store.jobs.get_mut(slot).set_tied(is_tied);
+        self.store.jobs.get_mut(slot).set(JobFlag::Tied, is_tied);
         let bytes = before - self.logged_size(slot);
         self.changed(Change::Shrunk { slot, bytes });
     }

@@ -7,8 +7,8 @@
 //! Touches: clients, limits, store, tubes.
 
 use crate::engine::data::{
-    priority_class, Cause, ClientId, CompletionPolicy, Count, Job, JobExtras, OldestIds, ReservePolicy, Span, State,
-    Time, LONGEST_LEASE, NIL,
+    priority_class, Cause, ClientId, CompletionPolicy, Count, Job, JobExtras, JobFlag, OldestIds, ReservePolicy, Span,
+    State, Time, LONGEST_LEASE, NIL,
 };
 use crate::engine::log::Change;
 use crate::engine::{Engine, NOBODY};
@@ -204,7 +204,7 @@ impl Engine {
                 }
                 let job = self.store.jobs.get_mut(slot);
                 job.holder = NIL;
-                job.set_leaving(false);
+                job.set(JobFlag::Leaving, false);
                 self.retime_client(holder);
                 if let Some(lane) = lane {
                     self.count_reserved(lane, slot, false);

@@ -6,7 +6,7 @@
 //! Promises: P10.
 //! Touches: agenda, clients, store, tubes.
 
-use crate::engine::data::{Cause, ClientId, Deferred, IdleState, Job, JobId, Progress, Time, MOVE, NIL};
+use crate::engine::data::{Cause, ClientId, Deferred, IdleState, Job, JobFlag, JobId, Progress, Time, MOVE, NIL};
 use crate::engine::Engine;
 
 /// The progress of [`Engine::give_back`] from turn to turn.
@@ -44,7 +44,7 @@ impl Engine {
                 self.agenda.steps.take(MOVE);
             } else if let Some(slot) = state.reserved_mut().pop_last() {
                 let job = self.store.jobs.get_mut(slot);
-                job.set_leaving(true);
+                job.set(JobFlag::Leaving, true);
                 let key = (job.pri, job.id);
                 let leaving = state.leaving.as_mut().expect("a client that leaves");
                 leaving.push(key, slot, &mut self.store.jobs);

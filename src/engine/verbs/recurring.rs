@@ -7,7 +7,7 @@
 
 use super::tagged::{Tagged, Tags};
 use crate::engine::data::{
-    ClientId, CopyTags, Details, Job, JobId, Name, NewJob, Recurrence, Span, Time, SCHEDULE_COST,
+    ClientId, CopyTags, Details, Job, JobFlag, JobId, Name, NewJob, Recurrence, Span, Time, SCHEDULE_COST,
 };
 use crate::engine::log::{logged_schedule, Change};
 use crate::engine::rules::schedules::Run;
@@ -92,7 +92,7 @@ impl Engine {
         self.forget_schedule(slot);
         let mut job = self.schedule_job(id, tube, new, due, now);
         // Clients may wait for its end.
-        job.set_bound(is_bound);
+        job.set(JobFlag::Bound, is_bound);
         self.store.jobs.replace(slot, job);
         self.bind_schedule(slot, schedule);
         *self.store.schedules.count_mut(self.store.jobs.get(slot).holder) = count;

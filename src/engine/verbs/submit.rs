@@ -5,8 +5,8 @@
 //! Touches: clients, store, tubes.
 
 use crate::engine::data::{
-    priority_class, ClientId, CompletionPolicy, DedupKey, Details, Job, JobId, JobOptions, NewBody, NewJob, Span, Time,
-    Waiting, ATTACHMENT_COST,
+    priority_class, ClientId, CompletionPolicy, DedupKey, Details, Job, JobFlag, JobId, JobOptions, NewBody, NewJob,
+    Span, Time, Waiting, ATTACHMENT_COST,
 };
 use crate::engine::log::{logged_options, Change};
 use crate::engine::{Engine, JOB_COST};
@@ -151,7 +151,7 @@ impl Engine {
         let body = body.store(&mut self.store.jobs.bodies);
         let mut job = Job::new(JobId(self.store.last_id), number, pri, details, body, now);
         job.due = start.unwrap_or(job.due);
-        job.set_volatile(volatile);
+        job.set(JobFlag::Volatile, volatile);
         let slot = self.store.jobs.insert(job);
         if let Some(options) = options {
             self.bind(slot, options, now);
@@ -208,7 +208,7 @@ impl Engine {
             other => other,
         };
         let hash = self.hash_dedup_key(&dedup_key, job.tube, empty);
-        self.store.jobs.get_mut(slot).set_bound(true);
+        self.store.jobs.get_mut(slot).set(JobFlag::Bound, true);
         let number = self.store.extras.insert(slot, dedup_key, hash, expires);
         self.retime_extras();
         number
@@ -234,7 +234,7 @@ impl Engine {
         if self.store.jobs.get(slot).is_bound() {
             self.leave_lane(slot);
             self.store.extras.remove(self.store.extras.of(slot));
-            self.store.jobs.get_mut(slot).set_bound(false);
+            self.store.jobs.get_mut(slot).set(JobFlag::Bound, false);
             self.retime_extras();
         }
     }

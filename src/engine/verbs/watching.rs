@@ -36,7 +36,7 @@ pub struct WantedTubes {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pass {
-    Mark,
+    JobFlag,
     Drop,
     Watch,
     Fail,
@@ -45,7 +45,7 @@ enum Pass {
 
 impl WantedTubes {
     pub fn new(names: Box<[u8]>) -> WantedTubes {
-        WantedTubes { names, at: 0, mark: 0, pass: Pass::Mark }
+        WantedTubes { names, at: 0, mark: 0, pass: Pass::JobFlag }
     }
 
     fn next(&self) -> Option<&[u8]> {
@@ -166,12 +166,12 @@ impl Engine {
 
     /// Makes the client watch only these tubes; it must not be waiting. If they are too many, it watches none.
     pub fn watch_only(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) -> Result<Progress, OverLimit> {
-        if lease.pass == Pass::Mark && self.watches_just(client, &lease.names) {
+        if lease.pass == Pass::JobFlag && self.watches_just(client, &lease.names) {
             return Ok(Progress::Done);
         }
         loop {
             match lease.pass {
-                Pass::Mark => self.mark_wanted(client, lease),
+                Pass::JobFlag => self.mark_wanted(client, lease),
                 Pass::Drop => self.drop_unwanted(client, lease, now),
                 Pass::Watch => {
                     if self.watch_wanted(client, lease, now).is_err() {
