@@ -1,7 +1,7 @@
-//! What one client may do.
+//! The permissions of one client.
 //!
-//! Owns the identity of a client according to the access file, from its first byte to its last, and the decision about
-//! a command whose tube is known. Must not know sockets: the server says what was proven.
+//! Owns the client's identity according to the access file, and the decision about a command whose tube is known. Must
+//! not know sockets: the server passes the proofs.
 
 use std::sync::Arc;
 
@@ -13,28 +13,28 @@ use super::table::{AccessTable, Digest, Entry, Proof};
 #[derive(Debug)]
 pub struct ClientAccess {
     table: Arc<AccessTable>,
-    /// The identity that follows from the connection, whatever tokens the client sends.
+    /// The identity that the connection proves, independently of tokens.
     own: Option<(Arc<Entry>, Proof)>,
-    /// The identity, and how it was proven; `None` if the client must authenticate first.
+    /// The identity and its proof, or `None` if the client must authenticate first.
     known: Option<(Arc<Entry>, Proof)>,
-    /// The client may send a token, because nobody can eavesdrop on the connection.
+    /// The client may send tokens, because nobody can eavesdrop on the connection.
     takes_tokens: bool,
     failed: bool,
-    /// The client may take jobs of all tubes that it watches; each tube that it watches from now on is checked.
+    /// The client may take jobs of all watched tubes. From now on, each tube is checked when the client watches it.
     pub watched_are_checked: bool,
 }
 
-/// The reason why a client may not do something.
+/// The reason for a refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Denied {
     /// The client has not authenticated.
     Unknown,
-    /// The client is known, but has no right to do this.
+    /// The client lacks a right.
     Forbidden,
 }
 
 impl ClientAccess {
-    /// Creates the access of a client with these proofs. `takes_tokens`: nobody can eavesdrop on the connection.
+    /// Creates the permissions of a client with these proofs. With `takes_tokens`, it may send tokens as well.
     pub fn new(table: Arc<AccessTable>, proofs: &[Proof], takes_tokens: bool) -> ClientAccess {
         let find = |proofs| table.prove(proofs).map(|(entry, proof)| (entry.clone(), proof));
         let known = find(proofs).or_else(|| find(&[Proof::Nothing]));
@@ -51,8 +51,7 @@ impl ClientAccess {
         self.known.as_ref().map(|(entry, _)| &entry.rights)
     }
 
-    /// Authenticates with a token, given its SHA-256. Returns `false` if the token is wrong; the client is then
-    /// unknown.
+    /// Authenticates with the SHA-256 of a token. Returns `false` if the token is wrong. The client is unknown then.
     pub fn authenticate(&mut self, digest: Digest) -> bool {
         let proof = Proof::Token(digest);
         let entry = self.table.proof(&proof).filter(|_| self.takes_tokens).cloned();
@@ -62,32 +61,32 @@ impl ClientAccess {
         !self.failed
     }
 
-    /// Drops the identity of a token: the client's next request has none.
+    /// Drops the identity that a token has proven. An HTTP token applies to one request.
     pub fn withdraw_token(&mut self) {
         self.known = self.own.clone();
     }
 
-    /// Returns `true` if a token was wrong since the last call.
+    /// Returns `true` if a token was wrong since the previous call.
     pub fn take_failure(&mut self) -> bool {
         std::mem::take(&mut self.failed)
     }
 
-    /// Applies a new file. Returns `false` if the client must be disconnected, because its name, its proof or a right
-    /// no longer exists.
+    /// Applies a new access file. Returns `false` if the client must be disconnected, because it has lost its name, its
+    /// proof or a right.
     pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
         self.table = table.clone();
-        let still = |(old, proof): &(Arc<Entry>, Proof)| {
+        let renewed = |(old, proof): &(Arc<Entry>, Proof)| {
             let new = table.proof(proof).filter(|new| new.name == old.name)?;
             Some((new.clone(), proof.clone()))
         };
-        self.own = self.own.as_ref().and_then(still);
+        self.own = self.own.as_ref().and_then(renewed);
         let Some(known) = &self.known else { return true };
-        let Some(new) = still(known).filter(|(new, _)| new.rights.cover(&known.0.rights)) else { return false };
+        let Some(new) = renewed(known).filter(|(new, _)| new.rights.cover(&known.0.rights)) else { return false };
         self.known = Some(new);
         true
     }
 
-    /// Checks whether the client may do what needs this, on a tube if the scope requires one.
+    /// Checks whether the client has what a command needs, on a tube if the scope requires one.
     pub fn check(&self, need: Need, tube: Option<&[u8]>) -> Result<(), Denied> {
         let rights = self.rights().ok_or(Denied::Unknown)?;
         let allowed = match (need.scope, tube) {
@@ -98,11 +97,7 @@ impl ClientAccess {
                 tube.is_some_and(|tube| rights.allow(need.rights, tube))
             }
         };
-        if allowed {
-            Ok(())
-        } else {
-            Err(Denied::Forbidden)
-        }
+        allowed.then_some(()).ok_or(Denied::Forbidden)
     }
 
     /// Returns `true` if the client may see the jobs and figures of a tube.

@@ -1,7 +1,7 @@
 //! Patterns for tube names.
 //!
-//! Owns their syntax: the bytes of a name, in which `%` and two hexadecimal digits are any byte, and a star at the end
-//! matches any suffix.
+//! Owns their syntax: the bytes of a name, where `%` and two hexadecimal digits represent any byte, and a star at the
+//! end matches any suffix. Must not know the tubes.
 
 /// The tubes that a right applies to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -12,33 +12,25 @@ pub struct Pattern {
     open: bool,
 }
 
-/// An error in a pattern, and the index of its byte.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PatternError {
-    Empty,
-    /// A star is not at the end.
-    Star(usize),
-    /// `%` is not followed by two hexadecimal digits.
-    Escape(usize),
-}
-
 impl Pattern {
+    /// Returns the pattern that matches every tube.
     pub fn all() -> Pattern {
         Pattern { bytes: Box::default(), open: true }
     }
 
-    pub fn parse(text: &str) -> Result<Pattern, PatternError> {
+    /// Parses a pattern. The error is the index of the invalid byte, and a message.
+    pub fn parse(text: &str) -> Result<Pattern, (usize, &'static str)> {
         let (text, open) = text.strip_suffix('*').map_or((text, false), |text| (text, true));
         if text.is_empty() && !open {
-            return Err(PatternError::Empty);
+            return Err((0, "missing pattern"));
         }
         let (given, mut bytes, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
         while let Some(&byte) = given.get(at) {
             match byte {
-                b'*' => return Err(PatternError::Star(at)),
+                b'*' => return Err((at, "a star may only be at the end of a pattern")),
                 b'%' => {
                     let byte = given.get(at + 1..at + 3).and_then(hex);
-                    bytes.push(byte.ok_or(PatternError::Escape(at))?);
+                    bytes.push(byte.ok_or((at, "two hexadecimal digits must follow %"))?);
                     at += 3;
                 }
                 byte => {
@@ -50,16 +42,13 @@ impl Pattern {
         Ok(Pattern { bytes: bytes.into(), open })
     }
 
-    /// Returns `true` if the pattern matches this tube.
     pub fn matches(&self, tube: &[u8]) -> bool {
-        if self.open {
-            tube.starts_with(&self.bytes)
-        } else {
-            *tube == *self.bytes
+        match self.open {
+            true => tube.starts_with(&self.bytes),
+            false => *tube == *self.bytes,
         }
     }
 
-    /// Returns `true` if the pattern matches every tube.
     pub fn is_all(&self) -> bool {
         self.open && self.bytes.is_empty()
     }
@@ -84,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_a_name_or_the_beginning_of_one() {
+    fn a_pattern_is_a_name_or_a_prefix() {
         for (text, tube, expected) in [
             ("mail", "mail", true),
             ("mail", "mails", false),
@@ -104,17 +93,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_its_place() {
-        assert_eq!(Pattern::parse(""), Err(PatternError::Empty));
-        assert_eq!(Pattern::parse("a*b"), Err(PatternError::Star(1)));
-        assert_eq!(Pattern::parse("a**"), Err(PatternError::Star(1)));
-        for (text, at) in [("%", 0), ("a%2", 1), ("a%2x", 1), ("%%41", 0)] {
-            assert_eq!(Pattern::parse(text), Err(PatternError::Escape(at)), "{text}");
+    fn an_error_has_its_position() {
+        assert_eq!(Pattern::parse(""), Err((0, "missing pattern")));
+        for (text, at) in [("a*b", 1), ("a**", 1), ("%", 0), ("a%2", 1), ("a%2x", 1), ("%%41", 0)] {
+            assert_eq!(Pattern::parse(text).map_err(|(at, _)| at), Err(at), "{text}");
         }
     }
 
     #[test]
-    fn a_pattern_covers_what_it_is_for() {
+    fn a_pattern_covers_narrower_ones() {
         for (wide, narrow, expected) in [
             ("*", "mail*", true),
             ("mail*", "mail*", true),

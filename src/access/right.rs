@@ -1,7 +1,7 @@
 //! Rights, and the needs of commands.
 //!
-//! Owns the meaning of the four rights, and how a command states which of them it needs on which tubes. Each row in the
-//! tables of commands has a [`Need`]; a command whose tube is unknown is refused.
+//! Owns the meaning of the four rights, and the description of what a command needs. Each row in the tables of commands
+//! has a [`Need`]. A command whose tube is unknown is refused.
 
 use super::pattern::Pattern;
 
@@ -12,7 +12,7 @@ pub enum Right {
     /// Reserve jobs, and delete, release, bury or touch them.
     Take,
     Look,
-    /// Kick and pause, and delete jobs of other clients.
+    /// Kick jobs, pause tubes, and delete jobs of other clients.
     Admin,
 }
 
@@ -33,9 +33,9 @@ impl Right {
 /// The tubes on which a command needs a right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// None: every admitted client may execute the command.
+    /// No tube: every admitted client may execute the command.
     Open,
-    /// Any tube; the command then shows or does only what the client's rights allow.
+    /// Any tube. The command is limited to the tubes for which the client has the right.
     AnyTube,
     AllTubes,
     /// The tube that the client uses.
@@ -50,7 +50,7 @@ pub enum Scope {
     Watched,
 }
 
-/// What a command needs; by default, a right that no client has.
+/// The rights that a command needs. The default is a right that no client has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Need {
     /// One of these rights is sufficient.
@@ -59,16 +59,16 @@ pub struct Need {
 }
 
 impl Need {
-    /// No right; every admitted client may do this.
+    /// No right: for every admitted client.
     pub const OPEN: Need = Need { rights: &[], scope: Scope::Open };
 
     /// Putting into the tube in use.
     pub const PUT_USED: Need = Need::any_of(&[Right::Put], Scope::Used);
     /// Putting into the named tubes.
     pub const PUT_NAMED: Need = Need::any_of(&[Right::Put], Scope::Named);
-    /// Using a tube: what the client does with it needs its own right.
+    /// Using a tube. Each command for it needs its own right.
     pub const USE_NAMED: Need = Need::any_of(&[Right::Put, Right::Look, Right::Admin], Scope::Named);
-    /// Taking jobs from any tube; each tube was checked before.
+    /// Taking jobs from any tube, because each tube was checked before.
     pub const TAKE_ANY: Need = Need::any_of(&[Right::Take], Scope::AnyTube);
     /// Taking jobs from the named tubes.
     pub const TAKE_NAMED: Need = Need::any_of(&[Right::Take], Scope::Named);
@@ -78,7 +78,7 @@ impl Need {
     pub const TAKE_JOB: Need = Need::any_of(&[Right::Take], Scope::Job);
     /// Looking at the tubes for which the client has the right.
     pub const LOOK_ANY: Need = Need::any_of(&[Right::Look], Scope::AnyTube);
-    /// Looking at what cannot be separated by tube.
+    /// Looking at data that is not separated by tube.
     pub const LOOK_ALL: Need = Need::any_of(&[Right::Look], Scope::AllTubes);
     /// Looking at jobs of the tube in use.
     pub const LOOK_USED: Need = Need::any_of(&[Right::Look], Scope::Used);
@@ -99,7 +99,7 @@ impl Need {
     /// Like `ADMIN_JOB`, but not needed by the client that holds the job.
     pub const DELETE_JOB: Need = Need::any_of(&[Right::Admin], Scope::OwnJob);
 
-    /// One of these rights in this scope.
+    /// Creates a need for one of these rights in this scope.
     pub const fn any_of(rights: &'static [Right], scope: Scope) -> Need {
         Need { rights, scope }
     }
@@ -135,7 +135,7 @@ impl Rights {
         rights.iter().any(|right| self.0[*right as usize].iter().any(Pattern::is_all))
     }
 
-    /// Returns `true` if these rights include all of the others. A pattern that only several others cover together
+    /// Returns `true` if these rights include all of the others. A pattern that only several patterns together cover
     /// counts as not covered.
     pub fn cover(&self, other: &Rights) -> bool {
         let covered = |right: Right, narrow: &Pattern| self.0[right as usize].iter().any(|wide| wide.covers(narrow));

@@ -1,6 +1,6 @@
 //! The access file in memory: names, their proofs, and their rights.
 //!
-//! Owns the lookup by proof. The first matching line counts; a token matches only one line. Must not read the file.
+//! Owns the lookup by proof. The first matching line counts. Must not parse the file.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::right::Rights;
 
-/// The SHA-256 of a token. A comparison takes the same time wherever two digests differ.
+/// The SHA-256 of a token. A comparison takes constant time, so that it does not reveal where two digests differ.
 #[derive(Clone, Copy, Eq, Debug)]
 pub struct Digest(pub [u8; 32]);
 
@@ -40,7 +40,7 @@ thread_local! {
     pub(super) static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Something that proves the identity of a client.
+/// A proof of a client's identity.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Proof {
     Nothing,
@@ -48,9 +48,9 @@ pub enum Proof {
     Certificate(Box<str>),
     /// A token with this SHA-256.
     Token(Digest),
-    /// A process of this user, by number, on a Unix socket.
+    /// A process with this user ID on a Unix socket.
     User(u32),
-    /// A process of this group, by number, on a Unix socket.
+    /// A process with this group ID on a Unix socket.
     Group(u32),
 }
 
@@ -66,8 +66,7 @@ pub struct Entry {
     pub rights: Rights,
 }
 
-/// All lines, with indexes, so that no lookup depends on their number. The values of the indexes are positions in
-/// `entries`.
+/// All lines, with indexes, so that a lookup takes constant time. The values of the indexes are positions in `entries`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccessTable {
     entries: Vec<Arc<Entry>>,

@@ -1,13 +1,12 @@
 //! `beanpole check-access FILE [NAME COMMAND TUBE]`: verifies an access file, and shows what it allows.
 //!
-//! Owns the text of both. The decision is the server's own, for a client that is assumed to be authenticated.
+//! Owns the text of the results. The decision is the server's own, for a client that has authenticated.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::call::Call;
-use super::out::Out;
-use super::problem::{Problem, DONE, EMPTY, REFUSED};
+use super::prelude::*;
+use super::problem::EMPTY;
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Need, Right, Scope};
 use crate::protocol::needs;
 use crate::shared::machine;
@@ -16,7 +15,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let (file, question) = match call.operands.as_slice() {
         [file] => (file, None),
         [file, name, command, tube] => (file, Some((name, command, tube))),
-        _ => return Err(Problem::usage("check-access takes a file, or a file, a name, a command and a tube")),
+        _ => return Err(Problem::usage("usage: beanpole check-access FILE [NAME COMMAND TUBE]")),
     };
     let path = Path::new(file);
     let failed = |text| Problem::new(EMPTY, text);
@@ -36,7 +35,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     };
     let found = needs(command);
     if found.is_empty() {
-        return Err(failed(format!("no protocol has a command {}", command.escape_debug())));
+        return Err(failed(format!("no protocol has the command {}", command.escape_debug())));
     }
     let mut code = DONE;
     for (protocol, command, need) in found {
@@ -52,7 +51,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 /// Returns `true` if the command is allowed, and the reason as text.
 fn decide(table: &AccessTable, name: &str, need: Need, tube: &str) -> Result<(bool, String), String> {
     let entry = table.name(name).or_else(|| table.name("*"));
-    let entry = entry.ok_or_else(|| format!("there is no line for {}, nor one for *", name.escape_debug()))?;
+    let entry = entry.ok_or_else(|| format!("the file has no line for {} or *", name.escape_debug()))?;
     let access = ClientAccess::new(Arc::new(table.clone()), &entry.proofs, true);
     let tube = Some(tube.as_bytes());
     let (line, by) = (entry.line, &entry.name);

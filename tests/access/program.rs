@@ -20,7 +20,7 @@ fn a_file_that_is_wrong_stops_the_start_with_one_line() {
     let (_folder, path) = folder("me user:0 look\nyou user:0 look\n\nhe cert:x peek\n");
     let ended = run(&["-p", "0", "--access", &path]);
     assert_eq!((ended.code, ended.err.lines().count()), (1, 1), "{ended:?}");
-    for words in ["line 2, column 5: line 1 has this proof already", "line 4, column 11: unknown right: peek"] {
+    for words in ["line 2, column 5: duplicate proof, already in line 1", "line 4, column 11: unknown right: peek"] {
         assert!(ended.err.contains(words), "{ended:?}");
     }
     let ended = run(&["-p", "0", "--access", "/nowhere/access"]);
@@ -49,7 +49,7 @@ fn a_hang_up_reads_it_again() {
     // An invalid file changes nothing.
     fs::write(&path, "me user:0\n").expect("a file");
     daemon.signal(Signal::SIGHUP);
-    daemon.wait_log("a right must follow the proof");
+    daemon.wait_log("missing right");
     // Fewer rights close a connection, also one that waits: the server has read both commands when it replies to the
     // first.
     assert_eq!(me.ask("use y\r\nreserve"), "USING y");
@@ -68,10 +68,10 @@ fn a_file_that_is_not_ready_leaves_the_old_one_in_force() {
     let mut me = Talk::new(UnixStream::connect(folder.file("socket")).expect("a connection"));
     fs::write(&path, "# nobody yet\n").expect("a file");
     daemon.signal(Signal::SIGHUP);
-    daemon.wait_log("names nobody");
+    daemon.wait_log("the file has no names");
     fs::write(&path, "begin\nyou user:77 take\n").expect("a file");
     daemon.signal(Signal::SIGHUP);
-    daemon.wait_log("the file is cut off");
+    daemon.wait_log("truncated file");
     fs::remove_file(&path).expect("a file");
     nix::unistd::mkfifo(path.as_str(), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
     daemon.signal(Signal::SIGHUP);
@@ -122,12 +122,12 @@ fn a_word_tells_what_is_allowed_and_why() {
         assert_eq!(check(&arguments), (code, words.to_owned(), String::new()), "{arguments:?}");
     }
     let (code, _, err) = check(&["mailer", "frobnicate", "x"]);
-    assert!(code == 2 && err.contains("no protocol has a command frobnicate"), "{err}");
+    assert!(code == 2 && err.contains("no protocol has the command frobnicate"), "{err}");
     let (_folder, wrong) = folder("a\nb user:0 look\nc user:0 look\n");
     let ended = run(&["check-access", &wrong]);
     assert_eq!(ended.code, 1);
     assert_eq!(ended.out.lines().count(), 2, "{ended:?}");
-    assert!(ended.out.starts_with(&format!("{wrong}:1:2: a proof must follow")), "{ended:?}");
+    assert!(ended.out.starts_with(&format!("{wrong}:1:2: missing proof")), "{ended:?}");
 }
 
 /// The keys of a client neither block nor use up those of clients with other tubes.
