@@ -1,10 +1,11 @@
-//! Draws the figures of a run of the load benchmark: `cargo bench --bench picture -- RESULTS PICTURE`; or publishes
-//! them: `cargo bench --bench picture -- MEASURED RESULTS CSV COMMIT`.
+//! Draws the figures of a run of the load benchmark, and writes them as CSV next to the picture: `cargo bench --bench
+//! picture -- RESULTS PICTURE`; or publishes them: `cargo bench --bench picture -- MEASURED RESULTS COMMIT`.
 //!
 //! `make bench` draws the figures that it has just measured, and `make picture` those of RESULTS.md, for the README;
 //! `make results` publishes. Owns the files; `picture/` has the drawing and the tables.
 
 use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 
 #[path = "picture/drawing.rs"]
@@ -17,9 +18,9 @@ fn main() -> ExitCode {
     let paths: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let done = match paths.as_slice() {
         [results, picture] => draw(results, picture),
-        [measured, results, csv, commit] => publish(measured, results, csv, commit),
+        [measured, results, commit] => publish(measured, results, commit),
         _ => {
-            eprintln!("usage: cargo bench --bench picture -- RESULTS PICTURE, or MEASURED RESULTS CSV COMMIT");
+            eprintln!("usage: cargo bench --bench picture -- RESULTS PICTURE, or MEASURED RESULTS COMMIT");
             return ExitCode::from(2);
         }
     };
@@ -33,14 +34,15 @@ fn main() -> ExitCode {
 }
 
 fn draw(results: &str, picture: &str) -> Result<(), String> {
-    let drawn = drawing::draw(&read(results)?).ok_or(format!("{results} has no figures beside beanstalkd's"));
-    write(picture, &drawn?)
+    let (figures, lacking) = (read(results)?, || format!("{results} has no figures beside beanstalkd's"));
+    write(picture, &drawing::draw(&figures).ok_or_else(lacking)?)?;
+    let csv = Path::new(picture).with_extension("csv");
+    write(&csv.to_string_lossy(), &publish::csv(&figures).ok_or_else(lacking)?)
 }
 
-fn publish(measured: &str, results: &str, csv: &str, commit: &str) -> Result<(), String> {
-    let (figures, lacking) = (read(measured)?, || format!("{measured} or {results} has no tables"));
-    write(csv, &publish::csv(&figures, commit).ok_or_else(lacking)?)?;
-    write(results, &publish::published(&read(results)?, &figures, commit).ok_or_else(lacking)?)
+fn publish(measured: &str, results: &str, commit: &str) -> Result<(), String> {
+    let published = publish::published(&read(results)?, &read(measured)?, commit);
+    write(results, &published.ok_or(format!("{measured} or {results} has no tables"))?)
 }
 
 fn read(path: &str) -> Result<String, String> {

@@ -197,13 +197,13 @@ bench: ## measure, against beanstalkd and gearmand if they are there; ARGS=--pin
 	    $(MAKE) --no-print-directory bench-doors)
 FIGURES = $(abspath $(TARGET_DIR))/figures
 
-results: ## measure on a quiet machine, and write benches/RESULTS.md, its figures as CSV and the picture, with the commit
+results: ## measure on a quiet machine, and write benches/RESULTS.md with the commit, and its figures as CSV and as a picture
 	$(MAKE) --no-print-directory bench ARGS='--pin'
 	$(CARGO) bench $(CARGOFLAGS) --bench picture -- '$(FIGURES).md' '$(abspath benches)/RESULTS.md' \
-	    '$(abspath benches)/results.csv' "$$(git describe --always --dirty)"
+	    "$$(git describe --always --dirty)"
 	$(MAKE) --no-print-directory picture
 
-picture: ## draw the figures that benches/RESULTS.md tells, for the README
+picture: ## draw the figures of benches/RESULTS.md for the README, and write them as CSV
 	$(CARGO) bench $(CARGOFLAGS) --bench picture -- $(abspath benches)/RESULTS.md $(abspath benches)/figures.svg
 
 # The same through the other doors, unless ARGS ask for something that only the first benchmark knows.

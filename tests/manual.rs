@@ -20,6 +20,9 @@ use beanpole::{Client, Config, Server};
 
 #[path = "../benches/picture/drawing.rs"]
 mod drawing;
+#[allow(dead_code)] // which also writes RESULTS.md
+#[path = "../benches/picture/publish.rs"]
+mod publish;
 
 /// The README is for a first look; few people read more than this at once.
 const README_LINES: usize = 150;
@@ -574,6 +577,7 @@ fn the_picture_shows_the_figures_of_the_results() {
     let drawn = drawing::draw(&read("benches/RESULTS.md")).expect("figures");
     assert!(read("README.md").contains("(benches/figures.svg)"));
     assert!(drawn == read("benches/figures.svg"), "make picture");
+    assert_eq!(publish::csv(&read("benches/RESULTS.md")).unwrap(), read("benches/figures.csv"), "make picture");
     for figure in [">3.79<", ">2.64<", ">267<", ">145<"] {
         assert!(drawn.contains(figure) == read("benches/RESULTS.md").contains(figure.trim_matches(['<', '>'])));
     }

@@ -34,19 +34,28 @@ pub fn published(results: &str, measured: &str, commit: &str) -> Option<String> 
 }
 
 /// Returns all figures of both servers, one a line.
-pub fn csv(measured: &str, commit: &str) -> Option<String> {
-    let mut text = format!("# {commit}\nscenario,figure,beanstalkd,beanpole\n");
+pub fn csv(measured: &str) -> Option<String> {
+    let mut text = "scenario,figure,beanstalkd,beanpole\n".to_owned();
     for row in rows(measured, TABLES[0].0)? {
         let cells = cells(row);
         for (figure, column) in [("operations a second", 2), ("CPU, microseconds an operation", 6)] {
-            let _ = writeln!(text, "{},\"{figure}\",{},{}", cells[0], cells[column], cells[column + 1]);
+            let _ = writeln!(text, "{},\"{figure}\",{},{}", cells[0], number(cells[column]), number(cells[column + 1]));
         }
     }
     for row in rows(measured, TABLES[1].0)? {
         let cells = cells(row);
-        let _ = writeln!(text, "{},\"{}\",{},{}", cells[0], cells[1], cells[2], cells[3]);
+        let _ = writeln!(text, "{},\"{}\",{},{}", cells[0], cells[1], number(cells[2]), number(cells[3]));
     }
     Some(text)
+}
+
+/// `132000` for `132k`.
+fn number(cell: &str) -> String {
+    let factor = if cell.ends_with('M') { 1e6 } else { 1e3 };
+    match cell.strip_suffix(['k', 'M']).and_then(|number| number.parse::<f64>().ok()) {
+        Some(number) => format!("{:.0}", number * factor),
+        None => cell.to_owned(),
+    }
 }
 
 /// The rows of the table that begins with `head`, without its two lines of heading.
