@@ -191,7 +191,7 @@ fn node(log: &Arc<MemoryLog>, folder: &Folder, name: &str) -> Node {
 /// Looks until the node is active.
 fn activate(node: &mut Node) -> Active {
     for _ in 0..1000 {
-        match node.look().expect("a log in memory") {
+        match node.poll().expect("a log in memory") {
             Step::Active(active) => return active,
             Step::Standby(_) => std::thread::sleep(Duration::from_millis(5)),
         }
@@ -224,7 +224,7 @@ fn a_standby_has_the_same_files_and_takes_over_at_once_after_a_release() {
     other.truncate(10).expect("a cut");
     active.storage.remove("segment.0000000002").expect("it goes");
     for _ in 0..3 {
-        assert!(matches!(standby.look().expect("a log in memory"), Step::Standby(_)));
+        assert!(matches!(standby.poll().expect("a log in memory"), Step::Standby(_)));
     }
     assert_eq!(files(&first), files(&second));
     assert_eq!(files(&second).len(), 1);
@@ -240,10 +240,10 @@ fn an_answer_that_is_long_under_way_is_no_silence_of_the_active_server() {
     let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 1)), Folder::new(), Folder::new());
     let _active = activate(&mut node(&log, &first, "a"));
     let mut standby = node(&log, &second, "b");
-    assert!(matches!(standby.look().expect("a log in memory"), Step::Standby(_)));
+    assert!(matches!(standby.poll().expect("a log in memory"), Step::Standby(_)));
     // The active server renews its lease throughout.
     log.delay_answers(Duration::from_secs(3));
-    assert!(matches!(standby.look().expect("a log in memory"), Step::Standby(_)));
+    assert!(matches!(standby.poll().expect("a log in memory"), Step::Standby(_)));
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn what_was_never_shared_is_gone_when_a_server_comes_back() {
     std::fs::remove_dir(&copy.0).expect("an empty folder");
     std::fs::rename(&folder.0, &copy.0).expect("the folder as it was left");
     let mut back = node(&log, &copy, "a");
-    let _ = back.look().expect("a log in memory");
+    let _ = back.poll().expect("a log in memory");
     let bytes = &files(&copy)["segment.0000000001"];
     assert!(bytes.starts_with(b"shared") && bytes[10..].iter().all(|byte| *byte == 0));
 }
@@ -277,7 +277,7 @@ fn a_copy_follows_entries_that_were_merged_wherever_it_is() {
             file.write_at(place, &[place as u8; 3]).expect("a write");
             file.sync().expect("a sync");
             if place == seen {
-                let _ = standby.look().expect("a log in memory");
+                let _ = standby.poll().expect("a log in memory");
                 standby.save().expect("a position");
             }
         }
@@ -292,7 +292,7 @@ fn a_copy_follows_entries_that_were_merged_wherever_it_is() {
                 drop(standby);
                 standby = node(&log, &second, "b");
             }
-            while let Step::Standby(true) = standby.look().expect("its journal") {}
+            while let Step::Standby(true) = standby.poll().expect("its journal") {}
             assert_eq!(files(&first), files(&second), "{seen}, restarted: {is_restarted}");
             assert!(!second.0.join("journal.aside").exists(), "it was no reason to begin again");
         }
@@ -311,7 +311,7 @@ fn a_copy_that_is_too_old_is_made_again() {
         file.write_at(0, &[number; 8]).expect("a write");
         file.sync().expect("a sync");
         if number == 1 {
-            let _ = standby.look().expect("a log in memory");
+            let _ = standby.poll().expect("a log in memory");
         }
     }
     active.storage.remove("segment.0000000001").expect("it goes");
@@ -319,7 +319,7 @@ fn a_copy_that_is_too_old_is_made_again() {
     let entries = log.entries();
     let made = entries.iter().find(|(_, entry)| entry.windows(18).any(|at| at == b"segment.0000000003"));
     log.purge(made.expect("an entry").0).expect("a log in memory");
-    let _ = standby.look().expect("a log in memory");
+    let _ = standby.poll().expect("a log in memory");
     assert_eq!(files(&first), files(&second));
     assert_eq!(files(&second).len(), 1);
 }
@@ -336,7 +336,7 @@ fn a_standby_behind_a_slow_network_catches_up_with_large_bodies() {
         file.sync().expect("a sync");
     }
     let mut standby = node(&log, &second, "b");
-    wait_until("it has everything", || matches!(standby.look(), Ok(Step::Standby(false))));
+    wait_until("it has everything", || matches!(standby.poll(), Ok(Step::Standby(false))));
     assert_eq!(files(&second), files(&first));
 }
 
@@ -348,7 +348,7 @@ fn the_binlog_of_the_first_server_is_taken_in() {
     std::fs::write(first.0.join("segment.0000000007"), &bytes).expect("a file");
     let _active = activate(&mut node(&log, &first, "a"));
     let mut standby = node(&log, &second, "b");
-    let _ = standby.look().expect("a log in memory");
+    let _ = standby.poll().expect("a log in memory");
     assert_eq!(files(&second), BTreeMap::from([("segment.0000000007".to_owned(), bytes)]));
 }
 
@@ -364,18 +364,18 @@ fn a_binlog_that_was_taken_in_by_half_is_taken_in_again_and_nobody_else_is_activ
     let epoch = log.claim(0, 0, b"a 127.0.0.1:11300", &claim.seal(b"")).expect("a log in memory");
     let import = Head { kind: EntryKind::Import, epoch, writer: 9, number: 1 };
     log.append(epoch, 1, &import.seal(b"")).expect("a log in memory");
-    let _ = node(&log, &second, "b").look().expect("a log in memory");
+    let _ = node(&log, &second, "b").poll().expect("a log in memory");
     // After a restart, it has everything.
     let (mut other, mut stranger) = (node(&log, &second, "b"), node(&log, &third, "c"));
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {
-        assert!(matches!(other.look().expect("a log in memory"), Step::Standby(_)), "a part of the queue is missing");
+        assert!(matches!(other.poll().expect("a log in memory"), Step::Standby(_)), "a part of the queue is missing");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let refused = stranger.look().err().expect("its binlog is of another queue").to_string();
+    let refused = stranger.poll().err().expect("its binlog is of another queue").to_string();
     assert!(refused.contains("not of this journal"), "{refused}");
     let _active = activate(&mut node(&log, &first, "a"));
-    let _ = other.look().expect("a log in memory");
+    let _ = other.poll().expect("a log in memory");
     assert_eq!(files(&second), files(&first));
     assert_eq!(files(&third), BTreeMap::from([("segment.0000000007".to_owned(), vec![3; 1000])]));
 }
@@ -419,7 +419,7 @@ fn a_journal_that_was_wiped_or_restored_is_refused_and_the_copies_of_the_one_bef
     // As if the process had ended here.
     active.lease.end();
     let mut standby = node(&log, &second, "b");
-    while let Ok(Step::Standby(true)) = standby.look() {}
+    while let Ok(Step::Standby(true)) = standby.poll() {}
     standby.save().expect("a position");
     // The active server ends without shutting down, and the other one cleanly.
     drop((file, active, standby));
@@ -439,7 +439,7 @@ fn a_journal_that_was_wiped_or_restored_is_refused_and_the_copies_of_the_one_bef
                     active.lease.end();
                 }
                 for _ in 0..3 {
-                    let refused = node(&other, &copy, "b").look().err().unwrap_or_else(|| panic!("{what}")).to_string();
+                    let refused = node(&other, &copy, "b").poll().err().unwrap_or_else(|| panic!("{what}")).to_string();
                     assert!(refused.contains("wiped or restored"), "{what}: {refused}");
                 }
                 assert_eq!(files(&copy), kept, "{what}");
@@ -447,7 +447,7 @@ fn a_journal_that_was_wiped_or_restored_is_refused_and_the_copies_of_the_one_bef
         }
         // The copy still follows its own journal.
         let mut back = node(&log, &copy, "b");
-        assert!(matches!(back.look(), Ok(Step::Standby(_))));
+        assert!(matches!(back.poll(), Ok(Step::Standby(_))));
         assert_eq!(files(&copy), kept);
     }
 }
@@ -483,10 +483,10 @@ fn a_copy_that_is_damaged_on_disk_is_made_again_before_it_serves() {
             }
             let good = files(&first);
             let mut standby = node(&log, &second, "b");
-            wait_until("it has the files", || standby.look().is_ok() && files(&second) == good);
+            wait_until("it has the files", || standby.poll().is_ok() && files(&second) == good);
             if is_restarted {
                 let end = log.entries().last().map(|(seq, _)| *seq);
-                wait_until("it is saved", || standby.look().is_ok() && position(&second) == end);
+                wait_until("it is saved", || standby.poll().is_ok() && position(&second) == end);
                 drop(standby);
                 standby = node(&log, &second, "b");
             }

@@ -1,7 +1,7 @@
 //! The active server: its lease, the size of the shared log, and its end.
 //!
-//! Owns the threads that keep the lease and the shared log while this server is active. Must not decide to become
-//! active, nor serve clients.
+//! Owns the threads that renew the lease and keep the shared log small. Must not decide to become active, nor serve
+//! clients.
 //!
 //! Promises: P33.
 
@@ -13,70 +13,67 @@ use std::time::{Duration, Instant};
 
 use super::merging::{merge, RUN, SMALL};
 use super::mirror::{self, Origin};
-use super::shared_log::{Epoch, Fail, Room, Seq, SharedLog};
+use super::shared_log::{Epoch, Fail, Seq, SharedLog, SharedSpace};
 use super::shipping::{Shipper, LEASE};
 use crate::binlog::{is_no_space, Storage};
 use crate::shared::lease::{Lease, Moment};
 use crate::shared::lock_order::{Mutex, REPORTING};
-use crate::shared::role::{Role, RoleBoard};
+use crate::shared::role::RoleBoard;
 
-/// Interval at which a server saves its position, and tidies up if etcd is nearly full.
+/// The interval at which a server saves its position, and at which a nearly full etcd is compacted.
 pub const SAVE: Duration = Duration::from_secs(2);
 
 /// The interval between two renewals of the lease over one connection.
-const PULSE: Duration = Duration::from_millis(300);
+const RENEWAL: Duration = Duration::from_millis(300);
 
 /// The interval between two checks of the lease.
 const WATCH: Duration = Duration::from_millis(20);
 
-/// The interval at which an active server makes etcd return the space of purged entries.
-const TIDY: Duration = Duration::from_secs(300);
+/// The interval at which etcd is compacted otherwise.
+const COMPACTION: Duration = Duration::from_secs(300);
 
-/// How other servers and operators know this server.
+/// This server as other servers and operators know it.
 pub struct Member {
     pub log: Arc<dyn SharedLog>,
     pub board: Arc<RoleBoard>,
     pub name: String,
     /// The address of this server for clients when it is active.
     pub address: String,
-    /// The address for each protocol: words that begin with a space.
+    /// The address for each protocol, as words that begin with a space.
     pub services: String,
     /// A random number that identifies this process.
     pub id: u64,
-    /// This server has reported its state before.
-    pub has_told: AtomicBool,
+    /// `true` after the first report.
+    pub has_reported: AtomicBool,
 }
 
 impl Member {
-    /// Reports this server's role and its last entry to operators. A failure of the report changes nothing else.
-    pub fn tell(&self, role: &str, entry: Seq) {
+    /// Reports this server's role and its last entry to operators. A failure of the report has no effect.
+    pub fn report(&self, role: &str, entry: Seq) {
         let Member { name, address, id, board, .. } = self;
         let (time, lag, ahead) = (board.queue_time(), board.figures().lag().as_millis(), board.ahead());
         let state = format!("{role} {entry} {address} {id:016x} {time} {lag} {ahead}");
-        let Ok(before) = self.log.tell(name, &state) else { return };
-        // Between two reports of this server, only another one of the same name changes the state.
+        let Ok(before) = self.log.publish(name, &state) else { return };
+        // Between two reports of this server, only another server with the same name changes the state.
         let is_own = before.split(' ').nth(3).is_none_or(|word| u64::from_str_radix(word, 16) == Ok(*id));
-        if self.has_told.swap(true, Ordering::Relaxed) && !is_own {
+        if self.has_reported.swap(true, Ordering::Relaxed) && !is_own {
             let other = before.split(' ').nth(2).unwrap_or_default();
-            log::error!(
-                "journal: the server at {other} is named {name} too; give each server a name of its own (--node)"
-            );
+            log::error!("journal: the server at {other} is named {name} too; set different names (--node)");
         }
     }
 
-    /// Queries and records the space in the shared log.
-    pub fn look_at_room(&self) -> io::Result<Room> {
-        let room = self.log.room()?;
-        self.board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
-        Ok(room)
+    /// Queries the space in the shared log, and publishes it on the board.
+    pub fn query_space(&self) -> io::Result<SharedSpace> {
+        let space = self.log.space()?;
+        self.board.note(|figures| (figures.used, figures.quota) = (space.used, space.quota));
+        Ok(space)
     }
 }
 
-/// The parts of a server that has just become active.
+/// A server that has become active.
 pub struct Active {
-    /// The binlog's directory, whose changes go into the shared log.
+    /// The directory of the binlog. Its changes go into the shared log.
     pub storage: Arc<dyn Storage>,
-    /// Until when the server may reply.
     pub lease: Arc<Lease>,
     path: PathBuf,
     state: Arc<ActiveState>,
@@ -91,16 +88,16 @@ struct ActiveState {
     lease: Arc<Lease>,
     shipper: Arc<Shipper>,
     ended: AtomicBool,
-    /// A switch to another server was requested.
-    wanted: AtomicBool,
-    /// Held while the state is reported: the last report is that of the end.
-    telling: Mutex<(), REPORTING>,
-    /// A renewal of the lease failed, and none has succeeded since.
-    troubled: AtomicBool,
+    /// An operator has requested a switch to another server.
+    switch_requested: AtomicBool,
+    /// Held during each report, so that the report of the end is the last one.
+    reporting: Mutex<(), REPORTING>,
+    /// The last renewal of the lease failed.
+    is_failing: AtomicBool,
 }
 
 impl Active {
-    /// Starts to renew the lease of this server, which has claimed the journal `origin` and has its binlog in `path`.
+    /// Starts to renew the lease. This server has claimed the journal `origin`, and its binlog is in `path`.
     pub fn begin(
         member: Arc<Member>,
         shipper: Arc<Shipper>,
@@ -116,33 +113,26 @@ impl Active {
             lease: lease.clone(),
             shipper,
             ended: AtomicBool::new(false),
-            wanted: AtomicBool::new(false),
-            telling: Mutex::new(()),
-            troubled: AtomicBool::new(false),
+            switch_requested: AtomicBool::new(false),
+            reporting: Mutex::new(()),
+            is_failing: AtomicBool::new(false),
         };
         let active = Active { storage, lease, path, state: Arc::new(state) };
         active.keep_lease()?;
         Ok(active)
     }
 
-    /// Returns the epoch of this server.
     pub fn epoch(&self) -> Epoch {
         self.state.epoch
     }
 
-    /// Returns the board on which the server reports its role.
     pub fn board(&self) -> &Arc<RoleBoard> {
         &self.state.member.board
     }
 
-    /// Reports the beginning of a clean stop.
-    pub fn note_closing(&self) {
-        self.board().note(|figures| figures.role = Role::Closing);
-    }
-
-    /// Starts the threads that renew the lease, which may hang with the network.
+    /// Starts the threads that renew the lease, one for each connection, because a connection may hang.
     fn keep_lease(&self) -> io::Result<()> {
-        // As in the server, a later change of the wall clock has no effect.
+        // A later change of the wall clock has no effect.
         let (start, anchor) = (self.board().queue_time(), Instant::now());
         for way in 0..self.state.member.log.ways() {
             let state = self.state.clone();
@@ -151,14 +141,14 @@ impl Active {
         Ok(())
     }
 
-    /// Starts the other threads. `lost` is called when this server must not reply any more, by a thread that waits for
-    /// nothing; `wanted` when another server should take over.
-    pub fn watch(&self, lost: impl Fn() + Send + 'static, wanted: impl Fn() + Send + 'static) -> io::Result<()> {
+    /// Starts the other threads. They call `lost` when this server must not reply any more, without any delay, and
+    /// `requested` when another server should take over.
+    pub fn watch(&self, lost: impl Fn() + Send + 'static, requested: impl Fn() + Send + 'static) -> io::Result<()> {
         let state = self.state.clone();
         spawn(
             "journal-watch",
             Box::new(move || {
-                let mut told = false;
+                let mut is_reported = false;
                 let mut last = Moment::now();
                 while !state.has_ended() {
                     let gap = Moment::now().since(last);
@@ -169,8 +159,8 @@ impl Active {
                     if state.lease.is_over() {
                         return lost();
                     }
-                    if state.wanted.load(Ordering::Acquire) && !std::mem::replace(&mut told, true) {
-                        wanted();
+                    if state.switch_requested.load(Ordering::Acquire) && !std::mem::replace(&mut is_reported, true) {
+                        requested();
                     }
                     std::thread::sleep(WATCH);
                 }
@@ -180,21 +170,21 @@ impl Active {
         spawn("journal-purge", Box::new(move || state.keep_small(&path)))
     }
 
-    /// Stops cleanly, after the server has stopped: another one may take over at once.
+    /// Releases the journal after the server has stopped, so that another server may take over immediately.
     pub fn release(&self) -> io::Result<()> {
-        let ActiveState { epoch, journal, member, shipper, ended, telling, .. } = &*self.state;
+        let ActiveState { epoch, journal, member, shipper, ended, reporting, .. } = &*self.state;
         let released = shipper.release();
         ended.store(true, Ordering::Release);
         released?;
         let (done, last) = shipper.last();
         let origin = Origin { journal: *journal, epoch: *epoch, last };
-        let _telling = telling.lock();
-        member.tell("ended", done);
-        mirror::note_ended(&self.path, done, origin, shipper.created())
+        let _reporting = reporting.lock();
+        member.report("ended", done);
+        mirror::save_end(&self.path, done, origin, shipper.created())
     }
 }
 
-/// How far the shared log was scanned for entries to merge, and the number of bytes written by then.
+/// The entry up to which entries were merged, and the number of bytes written by then.
 struct Merging {
     end: Seq,
     bytes: u64,
@@ -205,46 +195,47 @@ impl ActiveState {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Renews the lease over one connection, again and again. The queue's time was `start` at the time `anchor`.
+    /// Renews the lease periodically over one connection. The queue's time was `start` at the time `anchor`.
     fn renew_lease(&self, way: usize, start: u64, anchor: Instant) {
-        let ActiveState { epoch, member, lease, troubled, .. } = self;
+        let ActiveState { epoch, member, lease, is_failing, .. } = self;
         while !self.has_ended() && !lease.is_over() {
             let sent = Moment::now();
             match member.log.renew(way, *epoch, start + anchor.elapsed().as_millis() as u64) {
                 Ok(other) => {
                     lease.extend(sent + LEASE);
-                    self.wanted.store(!other.is_empty() && other != member.name.as_bytes(), Ordering::Release);
-                    if troubled.swap(false, Ordering::AcqRel) {
-                        log::info!("journal: the lease is renewed");
+                    self.switch_requested
+                        .store(!other.is_empty() && other != member.name.as_bytes(), Ordering::Release);
+                    if is_failing.swap(false, Ordering::AcqRel) {
+                        log::info!("journal: lease renewed");
                     }
                 }
                 Err(_) if self.has_ended() => return,
                 Err(Fail::Fenced) => {
-                    log::error!("journal: another server has taken over");
+                    log::error!("journal: lease lost: another server has taken over");
                     lease.end();
                 }
                 Err(fail) => {
                     member.board.note(|figures| figures.failed_renewals += 1);
-                    if !troubled.swap(true, Ordering::AcqRel) {
-                        log::warn!("journal: a renewal of the lease failed: {fail}");
+                    if !is_failing.swap(true, Ordering::AcqRel) {
+                        log::warn!("journal: cannot renew the lease: {fail}; trying again");
                     }
                 }
             }
-            std::thread::sleep(PULSE.saturating_sub(Moment::now().since(sent)));
+            std::thread::sleep(RENEWAL.saturating_sub(Moment::now().since(sent)));
         }
     }
 
-    /// Saves the position, so that after a crash this server recognizes a journal that was restored from a backup.
-    fn note_progress(&self, path: &Path, end: Seq, last: Option<(u64, u64)>) {
+    /// Saves the position. After a crash, this server can then detect a journal that was restored from a backup.
+    fn save_progress(&self, path: &Path, end: Seq, last: Option<(u64, u64)>) {
         let origin = Origin { journal: self.journal, epoch: self.epoch, last };
-        if let Err(error) = mirror::note_progress(path, end, origin) {
+        if let Err(error) = mirror::save_progress(path, end, origin) {
             if !is_no_space(&error) {
                 self.shipper.give_up(&error);
             }
         }
     }
 
-    /// Replaces small entries with larger ones, starting after `merged`, as soon as there are enough of them.
+    /// Merges the small entries after `merged`, if there are enough of them.
     fn merge(&self, merged: &mut Merging) -> Result<(), Fail> {
         let (end, Some((writer, _))) = self.shipper.last() else { return Ok(()) };
         let (count, bytes) = (end.saturating_sub(merged.end), self.member.board.figures().bytes);
@@ -256,7 +247,7 @@ impl ActiveState {
         }
         while merged.end + RUN as u64 <= end {
             let (mut entries, _) = self.member.log.read(merged.end + 1, RUN).map_err(Fail::Unknown)?;
-            // The writers of the others still look for them at their positions.
+            // The later entries may still be checked by their writers.
             entries.retain(|(seq, _)| *seq <= end);
             for run in merge(&entries, self.epoch, writer) {
                 self.member.log.merge(self.epoch, &run)?;
@@ -266,45 +257,41 @@ impl ActiveState {
         Ok(())
     }
 
-    /// Keeps the shared log small while this server is active, and reports its position.
+    /// The thread that reports the position, and keeps the shared log small.
     fn keep_small(&self, path: &Path) {
-        // Entries before this one were purged.
-        let mut purged = 0;
+        // The first entry that was not purged, and the entry in the saved position, with its time.
+        let (mut purged, mut saved) = (0, (0, Instant::now()));
         let mut merged = Merging { end: self.shipper.last().0, bytes: 0 };
-        let mut tidied = Instant::now();
-        // The entry that the position on disk names, and when it was saved.
-        let mut noted = (0, Instant::now());
-        // The shared log could not return space.
-        let mut troubled = false;
+        let (mut compacted, mut is_failing) = (Instant::now(), false);
         while !self.has_ended() {
             std::thread::sleep(SAVE / 4);
             let (end, last) = self.shipper.last();
             {
-                let _telling = self.telling.lock();
+                let _reporting = self.reporting.lock();
                 if self.has_ended() {
                     return;
                 }
-                self.member.tell("active", end);
-                if noted.0 != end && noted.1.elapsed() >= SAVE {
-                    self.note_progress(path, end, last);
-                    noted = (end, Instant::now());
+                self.member.report("active", end);
+                if saved.0 != end && saved.1.elapsed() >= SAVE {
+                    self.save_progress(path, end, last);
+                    saved = (end, Instant::now());
                 }
             }
             let oldest = self.shipper.oldest_needed();
             if oldest > purged && self.member.log.purge(oldest).is_ok() {
                 purged = oldest;
             }
-            // After a failure, it is tried again later; nothing waits for it.
+            // A failed merge is tried again later.
             let _ = self.merge(&mut merged);
-            let Ok(room) = self.member.look_at_room() else { continue };
-            let is_tight = room.used > room.quota / 2;
-            if tidied.elapsed() < if is_tight { SAVE } else { TIDY } {
+            let Ok(space) = self.member.query_space() else { continue };
+            let is_tight = space.used > space.quota / 2;
+            if compacted.elapsed() < if is_tight { SAVE } else { COMPACTION } {
                 continue;
             }
-            tidied = Instant::now();
-            match self.member.log.tidy_up() {
-                Ok(()) => troubled = false,
-                Err(error) if !std::mem::replace(&mut troubled, true) => {
+            compacted = Instant::now();
+            match self.member.log.compact() {
+                Ok(()) => is_failing = false,
+                Err(error) if !std::mem::replace(&mut is_failing, true) => {
                     log::warn!("journal: cannot compact or defragment etcd: {error}");
                 }
                 Err(_) => {}
@@ -313,7 +300,7 @@ impl ActiveState {
     }
 }
 
-/// The closure is boxed: the code that starts a thread is large, and not worth a copy for each.
+/// Starts a thread. The closure is boxed, because each instance of the generic code would add much to the program.
 fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }

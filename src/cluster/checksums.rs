@@ -1,6 +1,6 @@
-//! Checksums of the files of a copy, which show whether the disk still holds what was written.
+//! Checksums of the files of a standby's copy, which detect damage on the disk.
 //!
-//! Owns one CRC-32 for each file, which grows with the file. Must not write to the files.
+//! Owns a CRC-32 for each file, which is updated when the file grows. Must not write to the files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,10 +12,10 @@ use crc32fast::Hasher;
 
 use super::entry::Operation;
 
-/// Bytes read or hashed at a time.
+/// The number of bytes read or hashed at a time.
 const CHUNK: usize = 64 * 1024;
 
-/// The checksum of the first `length` bytes of a file. All bytes after them are zero.
+/// The checksum of the first `length` bytes of a file. All later bytes are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Checksum {
     pub length: u64,
@@ -23,7 +23,7 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// Adds bytes written at `place`, which must not precede the end of the checksummed part.
+    /// Adds bytes that were written at offset `place`, which must not be inside the part that has a checksum.
     fn extend(&mut self, place: u64, bytes: &[u8]) {
         let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else { return };
         let mut hasher = Hasher::new_with_initial(self.crc);
@@ -58,12 +58,12 @@ impl Checksum {
 /// The checksums of all files of a copy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Checksums {
-    /// `None` if a file was changed in the middle: its checksum is computed when it is needed.
+    /// `None` if a file was changed in the middle. Its checksum is then computed when it is needed.
     files: BTreeMap<String, Option<Checksum>>,
 }
 
 impl Checksums {
-    /// Returns the checksums of these files on disk. Files that cannot be read have none.
+    /// Returns the checksums of these files on disk, without files that cannot be read.
     pub fn of<'a>(folder: &Path, names: impl Iterator<Item = &'a String>) -> Checksums {
         let sum = |name: &String| Some((name.clone(), Some(Checksum::of(&folder.join(name), u64::MAX).ok()?)));
         Checksums { files: names.filter_map(sum).collect() }
@@ -82,7 +82,7 @@ impl Checksums {
         self.files.values().flatten().map(|sum| sum.length).sum()
     }
 
-    /// Follows an operation on a file.
+    /// Updates the checksums for an operation on a file.
     pub fn note(&mut self, operation: &Operation) {
         match *operation {
             Operation::Create(name, _) => self.insert(name, Checksum::default()),
@@ -104,21 +104,21 @@ impl Checksums {
         }
     }
 
-    /// Changes the checksum of a file. It is unknown from then on if `change` returns `false`.
+    /// Changes the checksum of a file. If `change` returns `false`, the checksum is unknown from then on.
     fn change(&mut self, name: &str, change: impl FnOnce(&mut Checksum) -> bool) {
         if let Some(slot) = self.files.get_mut(name) {
             *slot = slot.take().and_then(|mut sum| change(&mut sum).then_some(sum));
         }
     }
 
-    /// Computes the unknown checksums. That of a file that cannot be read remains unknown.
+    /// Computes the unknown checksums, except those of files that cannot be read.
     pub fn complete(&mut self, folder: &Path) {
         for (name, slot) in self.files.iter_mut().filter(|(_, slot)| slot.is_none()) {
             *slot = Checksum::of(&folder.join(name), u64::MAX).ok();
         }
     }
 
-    /// Returns the first file that cannot be read or differs from its checksum.
+    /// Returns the first file that cannot be read, or that does not match its checksum.
     pub fn damaged(&mut self, folder: &Path) -> Option<String> {
         self.complete(folder);
         let is_intact = |name: &str, sum: &Option<Checksum>| {

@@ -1,7 +1,7 @@
 //! Checks that all servers of a URL belong to one etcd cluster.
 //!
-//! Owns the identifier of that cluster, which each response contains. Two clusters in one URL would mean two queues,
-//! each with an active server. Must not send requests.
+//! Owns the identifier of that cluster, which each response contains. With two clusters in one URL, there would be two
+//! queues, each with an active server. Must not send requests.
 
 use std::io;
 
@@ -16,8 +16,8 @@ pub struct ClusterId {
 struct State {
     /// The first identifier, and the server that sent it.
     first: Option<(String, String)>,
-    /// Another server has sent a different identifier. This lasts until the process ends, because it is unknown which
-    /// one is right.
+    /// The error after two servers have sent different identifiers. It is permanent, because it is unknown which
+    /// identifier is right.
     problem: Option<String>,
 }
 
@@ -28,8 +28,8 @@ impl ClusterId {
         problem.map_or(Ok(()), |problem| Err(io::Error::new(io::ErrorKind::InvalidInput, problem)))
     }
 
-    /// Reads the identifier from the response of a server. Returns `false` if the response contains none, as errors do.
-    pub fn note(&self, endpoint: &str, answer: &[u8]) -> io::Result<bool> {
+    /// Checks the identifier in the response of a server. Returns `false` if it contains none, as error responses do.
+    pub fn check_response(&self, endpoint: &str, answer: &[u8]) -> io::Result<bool> {
         let Some(id) = find(answer) else { return Ok(false) };
         let mut state = self.state.lock();
         let (first, other) = state.first.get_or_insert_with(|| (id.to_owned(), endpoint.to_owned())).clone();
@@ -60,11 +60,11 @@ mod tests {
     fn servers_of_two_clusters_are_told_apart() {
         let answer = |id: u64| format!(r#"{{"header":{{"cluster_id":"{id}","member_id":"1"}},"kvs":[]}}"#).into_bytes();
         let cluster = ClusterId::default();
-        assert!(!cluster.note("a:2379", br#"{"error":"no leader"}"#).expect("no problem"));
-        assert!(cluster.note("a:2379", &answer(7)).expect("no problem"));
-        assert!(cluster.note("b:2379", &answer(7)).expect("no problem"));
-        let problem = cluster.note("c:2379", &answer(8)).expect_err("another cluster").to_string();
+        assert!(!cluster.check_response("a:2379", br#"{"error":"no leader"}"#).expect("no problem"));
+        assert!(cluster.check_response("a:2379", &answer(7)).expect("no problem"));
+        assert!(cluster.check_response("b:2379", &answer(7)).expect("no problem"));
+        let problem = cluster.check_response("c:2379", &answer(8)).expect_err("another cluster").to_string();
         assert!(problem.starts_with("etcd at a:2379 and etcd at c:2379 are different clusters (7 and 8)"), "{problem}");
-        assert!(cluster.note("a:2379", &answer(7)).is_err() && cluster.check().is_err());
+        assert!(cluster.check_response("a:2379", &answer(7)).is_err() && cluster.check().is_err());
     }
 }

@@ -1,14 +1,12 @@
-//! The form of an entry of the shared log: pure.
+//! The format of an entry of the shared log: pure.
 //!
-//! Owns the bytes. An entry is a head (format, kind, epoch, the writer's random number, and the number of the entry
-//! among that writer's), its contents, and a CRC-32 of both, little-endian. The contents are operations on the files of
-//! a binlog.
+//! Owns the bytes. An entry has a head (format, kind, epoch, the writer's random number, and the entry's number,
+//! counted by the writer), operations on the files of a binlog, and a CRC-32 of both. Numbers are little-endian.
 
 use std::collections::BTreeMap;
 
 use super::shared_log::Seq;
 
-/// The version of this form.
 const FORMAT: u8 = 1;
 
 const HEAD: usize = 2 + 3 * 8;
@@ -21,25 +19,24 @@ pub enum EntryKind {
     Operations = 1,
     /// A server has become the writer.
     Claim = 2,
-    /// The writer has shut down cleanly: any server may claim at once.
+    /// The writer has shut down cleanly, so that any server may claim immediately.
     Release = 3,
     /// Operations of a binlog that is being imported, or the claim of the importing server. If this is the last entry,
-    /// a part of the queue is missing, and only the server that has it may claim.
+    /// the import is incomplete, and only the importing server may claim.
     Import = 4,
-    /// Replaces several consecutive entries of one writer, the last of which had this one's position and head. Their
-    /// number, in 8 bytes, precedes their operations.
+    /// Replaces consecutive entries of one writer, the last of which had the same position and head. The number of
+    /// entries, in 8 bytes, precedes their operations.
     Merged = 5,
 }
 
-/// The writer and the kind of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
     pub kind: EntryKind,
-    /// The epoch of its writer; for a claim, the one before.
+    /// The epoch of the writer, or for a claim, the previous epoch.
     pub epoch: u64,
     /// A random number that is unique to the writer.
     pub writer: u64,
-    /// Counts the writer's entries, so that it recognizes its own.
+    /// The number of the entry among those of the writer.
     pub number: u64,
 }
 
@@ -54,7 +51,7 @@ impl Head {
         bytes
     }
 
-    /// Returns the head and the operations of an entry, or `None` if it is damaged or of another format.
+    /// Returns the head and the operations of an entry, or `None` if it is damaged or has another format.
     pub fn open(entry: &[u8]) -> Option<(Head, &[u8])> {
         let (bytes, sum) = entry.split_at_checked(entry.len().checked_sub(SUM)?)?;
         if crc32fast::hash(bytes).to_le_bytes() != sum {
@@ -79,7 +76,7 @@ pub fn operations(entry: &[u8]) -> &[u8] {
     &entry[HEAD..entry.len() - SUM]
 }
 
-/// Returns the number of entries that one with this head replaces, and their operations.
+/// Returns the number of entries that an entry with this head replaces, and their operations.
 pub fn unfold<'a>(head: &Head, operations: &'a [u8]) -> (u64, &'a [u8]) {
     let count = operations.first_chunk().filter(|_| head.kind == EntryKind::Merged);
     count.map_or((1, operations), |count| (u64::from_le_bytes(*count), &operations[8..]))
@@ -88,18 +85,18 @@ pub fn unfold<'a>(head: &Head, operations: &'a [u8]) -> (u64, &'a [u8]) {
 /// An operation on a file of the binlog's directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation<'a> {
-    /// Creates the file with this many zero bytes, and removes an older one with its name.
+    /// Creates a file with this many zero bytes, which replaces a file with the same name.
     Create(&'a str, u64),
-    /// Writes bytes at an offset.
+    /// Writes bytes at this offset.
     Write(&'a str, u64, &'a [u8]),
-    /// Truncates the file to a length.
+    /// Truncates the file to this length.
     Truncate(&'a str, u64),
     Rename(&'a str, &'a str),
     Remove(&'a str),
 }
 
 impl<'a> Operation<'a> {
-    /// Appends the encoded operation: a letter, the name after its length, a number, and bytes after their length.
+    /// Encodes the operation: a letter, the length of the name, the name, a number, the length of the bytes, the bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (letter, name, number, bytes): (u8, &str, u64, &[u8]) = match *self {
             Operation::Create(name, size) => (b'C', name, size, b""),
@@ -116,7 +113,7 @@ impl<'a> Operation<'a> {
         out.extend(bytes);
     }
 
-    /// Splits the first operation off these bytes, or returns `None` if there is none.
+    /// Decodes the first operation and removes it from these bytes.
     pub fn decode(bytes: &mut &'a [u8]) -> Option<Operation<'a>> {
         let letter = *take(bytes, 1)?.first()?;
         let length = u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?);
@@ -124,8 +121,7 @@ impl<'a> Operation<'a> {
         let number = u64::from_le_bytes(take(bytes, 8)?.try_into().ok()?);
         let length = u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?);
         let data = take(bytes, length as usize)?;
-        // A name belongs to the directory, or to a subdirectory for files that are set aside, but never to anything
-        // outside of it.
+        // A file is in the directory, or in a subdirectory for files that are set aside, but never outside.
         let is_inside = |name: &str| !name.is_empty() && !name.starts_with('/') && !name.contains("..");
         if !is_inside(name) {
             return None;
@@ -147,12 +143,12 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// Returns `true` if a file with this name belongs to the shared log.
+/// Returns `true` if a file with this name is in the shared log.
 pub fn is_segment(name: &str) -> bool {
     name.starts_with("segment.") || name.starts_with("binlog.")
 }
 
-/// Keeps track of the existing files, and of the entry that created each of them.
+/// Updates `created`, which has the entry that created each existing file, for the operations of the entry `seq`.
 pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], seq: Seq) {
     while let Some(operation) = Operation::decode(&mut operations) {
         match operation {
@@ -163,7 +159,7 @@ pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], 
                 created.remove(name);
             }
             Operation::Rename(name, to) => {
-                // Files that are set aside stay on the machine that did so.
+                // Files that are set aside are not copied.
                 if let (Some(seq), false) = (created.remove(name), to.contains('/')) {
                     created.insert(to.to_owned(), seq);
                 }
@@ -178,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn an_entry_reads_back() {
         let all = [
             Operation::Create("segment.1", 4096),
             Operation::Write("segment.1", 80, b"bytes"),
@@ -198,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_or_a_cut_is_noticed() {
+    fn a_flipped_bit_or_a_truncation_is_detected() {
         let entry = Head { kind: EntryKind::Claim, epoch: 1, writer: 2, number: 3 }.seal(b"");
         for bit in 0..entry.len() * 8 {
             let mut damaged = entry.clone();

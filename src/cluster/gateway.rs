@@ -1,7 +1,7 @@
 //! Requests to the HTTP gateway of one of several etcd servers.
 //!
-//! Owns the connection, which is kept for the next request. After anything but a complete response, it is closed, so
-//! that no late response is mistaken for that of another request, and the next request goes to the next server.
+//! Owns the connection, which is kept for the next request. After an incomplete response, it is closed, so that no late
+//! response is mistaken for that of another request, and the next request goes to the next server.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -11,22 +11,17 @@ use super::cluster_id::ClusterId;
 use crate::client::{Exchange, Keep, Response, Security, Transport};
 use crate::shared::json::{self, Document};
 
-/// The maximum size of a response in bytes: entries of half a megabyte in base64, many at a time.
+/// The maximum size of a response in bytes. It may contain many entries of half a megabyte, in base64.
 const LARGEST: usize = 64 << 20;
 
 /// The time limit of connecting.
 const CONNECT: Duration = Duration::from_millis(300);
 
-/// The time limit of logging in, which etcd makes slow on purpose, and which is rare.
+/// The time limit of a login, which is rare, and which etcd makes slow on purpose.
 const LOGIN: Duration = Duration::from_secs(3);
 
 /// The time limit of a socket cannot be zero.
 const LEAST: Duration = Duration::from_millis(1);
-
-pub struct Answer {
-    pub status: u16,
-    pub body: Vec<u8>,
-}
 
 pub struct Gateway {
     endpoints: Vec<String>,
@@ -37,12 +32,12 @@ pub struct Gateway {
     current: usize,
     connection: Option<Transport>,
     cluster: Arc<ClusterId>,
-    /// The server of this connection belongs to the cluster.
+    /// The server of this connection was found to belong to the cluster.
     is_checked: bool,
 }
 
 impl Gateway {
-    /// Creates a gateway to these servers, given as host and port, without sending a request. `timeout` applies to a
+    /// Creates a gateway to these servers, each with host and port, without sending a request. `timeout` applies to a
     /// whole request.
     pub fn new(
         endpoints: Vec<String>,
@@ -55,23 +50,22 @@ impl Gateway {
         Gateway { endpoints, security, login, token, timeout, current: 0, connection, cluster, is_checked: false }
     }
 
-    /// Sends the request to a server and reads its response. After an error, it may have been executed or not.
-    pub fn ask(&mut self, path: &str, body: &str) -> io::Result<Answer> {
+    /// Sends a request and reads the response. After an error, it is unknown whether the request was executed.
+    pub fn ask(&mut self, path: &str, body: &str) -> io::Result<Response> {
         self.cluster.check()?;
         self.log_in(Instant::now() + self.timeout.max(LOGIN))?;
         let end = Instant::now() + self.timeout;
-        let answer = self.ask_by(path, body, end)?;
-        match answer.status {
-            // A token is valid for some minutes.
+        let response = self.ask_by(path, body, end)?;
+        match response.status {
+            // The token has expired.
             401 => self.token = None,
             // The server has no leader, or is shutting down.
             500.. => self.leave(),
             _ => {}
         }
-        Ok(answer)
+        Ok(response)
     }
 
-    /// Returns the number of servers.
     pub fn servers(&self) -> usize {
         self.endpoints.len()
     }
@@ -82,28 +76,28 @@ impl Gateway {
             members.text("name", user.as_bytes());
             members.text("password", password.as_bytes());
         });
-        let answer = self.ask_by("/v3/auth/authenticate", &body, end)?;
-        let document = Document::read(&answer.body);
+        let response = self.ask_by("/v3/auth/authenticate", &body, end)?;
+        let document = Document::read(&response.body);
         let token = document.get("token").text();
         let refused = || io::Error::new(ErrorKind::PermissionDenied, "etcd refuses user and password");
         self.token = Some(token.ok_or_else(refused)?.to_owned());
         Ok(())
     }
 
-    fn ask_by(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Answer> {
-        let answer = self.try_ask(path, body, end).map_err(|error| {
+    fn ask_by(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Response> {
+        let response = self.try_ask(path, body, end).map_err(|error| {
             let endpoint = self.endpoints[self.current].clone();
             self.leave();
             let text = match error.kind() {
-                ErrorKind::TimedOut => format!("etcd at {endpoint} does not answer in time"),
+                ErrorKind::TimedOut => format!("etcd at {endpoint} timed out"),
                 _ => format!("etcd at {endpoint}: {error}"),
             };
             io::Error::new(error.kind(), text)
         })?;
         if !self.is_checked {
-            self.is_checked = self.cluster.note(&self.endpoints[self.current], &answer.body)?;
+            self.is_checked = self.cluster.check_response(&self.endpoints[self.current], &response.body)?;
         }
-        Ok(answer)
+        Ok(response)
     }
 
     /// Switches to the next server.
@@ -112,8 +106,7 @@ impl Gateway {
         self.current = (self.current + 1) % self.endpoints.len();
     }
 
-    /// Returns the connection, or a new one to the first server that accepts it: nothing has been sent yet, so any will
-    /// do.
+    /// Returns the connection, or a new one to the first server that accepts it.
     fn connected(&mut self, end: Instant) -> io::Result<Transport> {
         if let Some(stream) = self.connection.take() {
             return Ok(stream);
@@ -130,14 +123,14 @@ impl Gateway {
         }
     }
 
-    fn try_ask(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Answer> {
+    fn try_ask(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Response> {
         let stream = self.connected(end)?;
         let endpoint = &self.endpoints[self.current];
         let token = self.token.as_ref().map_or(String::new(), |token| format!("Authorization: {token}\r\n"));
         let head = format!("POST {path} HTTP/1.1\r\nHost: {endpoint}\r\n{token}Content-Length: {}\r\n\r\n", body.len());
         let mut exchange = Exchange::new(stream, end);
-        let Response { status, body, .. } = exchange.run(&head, body.as_bytes(), Keep::All(LARGEST))?;
+        let response = exchange.run(&head, body.as_bytes(), Keep::All(LARGEST))?;
         self.connection = exchange.into_stream();
-        Ok(Answer { status, body })
+        Ok(response)
     }
 }

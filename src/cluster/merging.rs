@@ -1,7 +1,7 @@
 //! Merging small entries of the shared log: pure.
 //!
-//! Owns the choice of entries, and the bytes of the result. A journal with fewer and larger entries is read faster,
-//! because each entry costs etcd about as much as a hundred kilobytes. Must not access the shared log.
+//! Owns the selection of entries, and the bytes of the result. Fewer and larger entries are read faster: in etcd, the
+//! fixed cost of an entry equals that of about a hundred kilobytes. Must not access the shared log.
 
 use super::entry::{EntryKind, Head, Operation};
 use super::shared_log::{Entries, Merged, Seq};
@@ -9,10 +9,10 @@ use super::shared_log::{Entries, Merged, Seq};
 /// The maximum number of entries that are merged into one.
 pub const RUN: usize = 256;
 
-/// The average size of an entry in bytes above which merging is not worth its cost.
+/// The average size of an entry in bytes above which entries are not merged.
 pub const SMALL: u64 = 2048;
 
-/// Merges the entries of one writer in this epoch. Merged entries, and those of other kinds, stay unchanged.
+/// Merges the entries of one writer in this epoch. Merged entries, and entries of other kinds, stay unchanged.
 pub fn merge(entries: &Entries, epoch: u64, writer: u64) -> Vec<Merged> {
     let mut runs: Vec<Merged> = Vec::new();
     let mut run: Option<Run> = None;
@@ -38,7 +38,7 @@ struct Run {
     last: Seq,
     head: Head,
     operations: Vec<u8>,
-    /// A write to a file, with its offset and bytes, which the next write may continue.
+    /// The last write to a file, with its offset and bytes, which the next write may continue.
     open: Option<(String, u64, Vec<u8>)>,
 }
 
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_own_entries_becomes_one_and_writes_that_follow_each_other_too() {
+    fn consecutive_entries_and_writes_are_merged() {
         let all: Vec<Vec<Operation>> = vec![
             vec![Operation::Create("segment.1", 100), Operation::Write("segment.1", 0, b"ab")],
             vec![Operation::Write("segment.1", 2, b"cd")],

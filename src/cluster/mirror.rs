@@ -1,12 +1,11 @@
 //! A standby's copy of the active server's binlog, in an ordinary directory.
 //!
-//! Owns the directory's files while this server stands by, and the record of its position. The position is written
-//! after the files, so they contain at least what it says; operations may be repeated. A server that was active and did
-//! not shut down cleanly may have written what the shared log never contained: then the copy is created again from
-//! nothing.
+//! Owns the directory's files while this server is a standby, and the record of their position. The position is written
+//! after the files, so that they are never behind it; operations may be repeated. A server that was active and did not
+//! shut down cleanly may have written data that the shared log does not have. Then a new copy is made.
 //!
-//! Nothing is deleted before the shared log has been read to its end: it may be lost, or belong to another queue, and
-//! then these files are the best remaining copy. Until then, they are kept in a subdirectory.
+//! No file is deleted before the shared log has been read to its end, because the log may be lost, or belong to another
+//! queue. Until then, the files of the old copy are kept in a subdirectory.
 //!
 //! Promises: P35.
 
@@ -21,27 +20,27 @@ use super::entry::{is_segment, note_created, EntryKind, Head, Operation};
 use super::shared_log::{Epoch, Seq};
 use crate::binlog::{Folder, Storage};
 
-/// The file with the position: the last applied entry on the first line, the [`Origin`] on the second, then a line for
-/// each file with the entry that created it, its name, and its [`Checksum`] if that is known.
+/// The file with the position: the last applied entry, the [`Origin`], then a line for each file with the entry that
+/// created it, its name, and its [`Checksum`] if that is known.
 const POSITION: &str = "journal.position";
 
 /// This file exists while this server is active.
 const ACTIVE: &str = "journal.active";
 
-/// The subdirectory for the files of a copy that is being replaced. While it exists, the new copy may be incomplete.
+/// The subdirectory for the files of the old copy. While it exists, the new copy may be incomplete.
 const ASIDE: &str = "journal.aside";
 
-/// The same subdirectory while files are being moved there.
+/// The name of that subdirectory while files are being moved there.
 const MOVING: &str = "journal.moving";
 
-/// Ties a copy to one journal and to one history of it.
+/// The journal that a copy belongs to, and the last entry in the copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Origin {
-    /// The identifier of the journal, which its first writer chose at random; 0 if unknown.
+    /// The random identifier of the journal, or 0 if it is unknown.
     pub journal: u64,
     /// The epoch of the last applied entry.
     pub epoch: Epoch,
-    /// The writer of the last applied entry and its number, which are unique.
+    /// The writer and the number of the last applied entry, which are unique.
     pub last: Option<(u64, u64)>,
 }
 
@@ -58,19 +57,19 @@ pub struct Position {
 pub struct Mirror {
     folder: PathBuf,
     pub position: Position,
-    /// The files may hold changes that the journal does not: they are copied again as soon as the journal is found.
+    /// The files may have changes that the journal does not have, so a new copy must be made.
     pub is_stale: bool,
-    /// Older files are kept until the new copy is complete.
+    /// The old copy is kept until the new one is complete.
     pub has_aside: bool,
-    /// The directory contains a binlog that was never in a shared log.
+    /// The directory has a binlog that was never in a shared log.
     pub is_foreign: bool,
-    /// The entry up to which the files are known to match their checksums.
+    /// The last applied entry when the files matched their checksums.
     verified: Option<Seq>,
     dirty: BTreeMap<String, File>,
 }
 
 impl Mirror {
-    /// Opens the copy in this directory, which this process has locked.
+    /// Opens the copy in this directory, which must be locked.
     pub fn open(folder: &Path) -> io::Result<Mirror> {
         if folder.join(MOVING).exists() {
             move_back(folder, MOVING)?;
@@ -86,7 +85,7 @@ impl Mirror {
         };
         match fs::read_to_string(folder.join(POSITION)).ok() {
             Some(text) => match Position::read(&text) {
-                // Without a position, the files are at best the beginning of a copy.
+                // At position 0, files are at most the beginning of a copy.
                 Some(position) => {
                     mirror.is_stale |= position.done == 0 && !mirror.segments()?.is_empty();
                     mirror.position = position;
@@ -109,8 +108,8 @@ impl Mirror {
         Ok(Checksums::of(&self.folder, self.segments()?.iter()).size())
     }
 
-    /// Starts a new copy, with the entry after `done` as the first one. The files are kept aside, unless the older ones
-    /// of an earlier attempt already are: then these belong to a copy that never was complete.
+    /// Starts a new copy, whose first entry follows `done`. Sets the files aside, unless an old copy was set aside
+    /// before: then they belong to an incomplete copy, and are deleted.
     pub fn start_over(&mut self, done: Seq) -> io::Result<()> {
         self.dirty.clear();
         let segments = self.segments()?;
@@ -135,7 +134,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Deletes the older files, since the journal has been read to its end.
+    /// Deletes the old copy, because the new one is complete.
     pub fn drop_aside(&mut self) -> io::Result<()> {
         self.save()?;
         fs::remove_dir_all(self.folder.join(ASIDE))?;
@@ -143,12 +142,12 @@ impl Mirror {
         Ok(())
     }
 
-    /// Executes the operations of the entry `seq`. Operations on unknown files are skipped: a later entry removes such
-    /// a file, and the entry that created it was purged.
+    /// Executes the operations of the entry `seq`. Operations on a missing file are skipped: the entry that created it
+    /// was purged, because a later entry removes it.
     pub fn apply(&mut self, seq: Seq, head: &Head, operations: &[u8]) -> io::Result<()> {
         let mut rest = operations;
         while let Some(operation) = Operation::decode(&mut rest) {
-            self.carry_out(&operation)?;
+            self.execute(&operation)?;
             self.position.checksums.note(&operation);
         }
         note_created(&mut self.position.created, operations, seq);
@@ -160,8 +159,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Compares the files with their checksums, unless nothing has changed since the last time, and returns the name of
-    /// a damaged or missing file.
+    /// Compares the files with their checksums, if there were changes since the last comparison. Returns the name of a
+    /// damaged or missing file.
     pub fn verify(&mut self) -> Option<String> {
         if self.verified == Some(self.position.done) {
             return None;
@@ -171,7 +170,7 @@ impl Mirror {
         damaged
     }
 
-    fn carry_out(&mut self, operation: &Operation) -> io::Result<()> {
+    fn execute(&mut self, operation: &Operation) -> io::Result<()> {
         match *operation {
             Operation::Create(name, size) => {
                 let path = self.folder.join(name);
@@ -206,7 +205,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Returns a file of the copy. [`Mirror::verify`] finds a missing one that belongs to the copy.
+    /// Opens a file, or returns `None` if it does not exist. [`Mirror::verify`] detects missing files of the copy.
     fn file(&mut self, name: &str) -> io::Result<Option<&File>> {
         if !self.dirty.contains_key(name) {
             match OpenOptions::new().write(true).open(self.folder.join(name)) {
@@ -218,7 +217,7 @@ impl Mirror {
         Ok(self.dirty.get(name))
     }
 
-    /// Syncs what was applied, then saves the position.
+    /// Syncs the files, then saves the position.
     pub fn save(&mut self) -> io::Result<()> {
         for file in std::mem::take(&mut self.dirty).into_values() {
             file.sync_all()?;
@@ -227,8 +226,8 @@ impl Mirror {
         self.position.write(&self.folder)
     }
 
-    /// Records that this server is active since the claim in the entry `seq` of the journal `origin`.
-    pub fn note_active(&mut self, seq: Seq, origin: Origin) -> io::Result<()> {
+    /// Records that this server is active, since its claim in the entry `seq` of the journal `origin`.
+    pub fn save_active(&mut self, seq: Seq, origin: Origin) -> io::Result<()> {
         (self.position.done, self.position.origin) = (seq, origin);
         self.save()?;
         File::create(self.folder.join(ACTIVE))?.sync_all()?;
@@ -236,14 +235,14 @@ impl Mirror {
     }
 }
 
-/// Restores the older files of a copy that was being replaced, before a server without a shared log opens the folder.
+/// Restores an old copy that was set aside, before a server without a shared log opens the directory.
 pub fn restore_aside(folder: &Path) -> io::Result<()> {
     let Some(name) = [MOVING, ASIDE].into_iter().find(|name| folder.join(name).exists()) else { return Ok(()) };
-    // Held until this function returns, because a standby may be using the directory.
+    // A standby may be using the directory.
     let lock = Folder::new(folder);
     lock.lock()?;
     if name == ASIDE {
-        log::warn!("{}: the new copy of the journal is incomplete; using the older one", folder.display());
+        log::warn!("{}: the new copy of the journal is incomplete; using the old one", folder.display());
         for name in files(folder)?.into_iter().filter(|name| is_segment(name)) {
             fs::remove_file(folder.join(name))?;
         }
@@ -265,12 +264,11 @@ fn files(folder: &Path) -> io::Result<Vec<String>> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// A server without a shared log uses the directory: what it writes is in no shared log, so the directory is not a copy
-/// any more.
+/// Records that a server without a shared log uses the directory, which is therefore no copy any more.
 pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     let known = [POSITION, ACTIVE].map(|name| folder.join(name));
     if known.iter().any(|path| path.exists()) {
-        log::info!("the binlog of {} goes on without the journal", folder.display());
+        log::info!("{}: using this binlog without the journal", folder.display());
         for path in known {
             allow_missing(fs::remove_file(path))?;
         }
@@ -279,13 +277,13 @@ pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Records the position of an active server. The files may contain more than the journal, but not less.
-pub fn note_progress(folder: &Path, done: Seq, origin: Origin) -> io::Result<()> {
+/// Saves the position of an active server. The files may be ahead of the journal, but not behind it.
+pub fn save_progress(folder: &Path, done: Seq, origin: Origin) -> io::Result<()> {
     Position { done, origin, ..Position::default() }.write(folder)
 }
 
-/// Records that this server has shut down cleanly, and that the shared log has all files up to this entry.
-pub fn note_ended(folder: &Path, done: Seq, origin: Origin, created: BTreeMap<String, Seq>) -> io::Result<()> {
+/// Records that this server has shut down cleanly, and that the shared log has all changes up to the entry `done`.
+pub fn save_end(folder: &Path, done: Seq, origin: Origin, created: BTreeMap<String, Seq>) -> io::Result<()> {
     for name in created.keys() {
         allow_missing(File::open(folder.join(name)).and_then(|file| file.sync_all()))?;
     }
@@ -361,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_position_reads_back_and_half_of_one_is_none() {
+    fn a_position_reads_back_and_a_truncated_one_does_not() {
         let folder = std::env::temp_dir().join(format!("mirror-position-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let created = BTreeMap::from([("segment.1".to_owned(), 4), ("segment.2".to_owned(), 9)]);
@@ -379,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_is_made_again_gives_way_to_the_complete_one_before() {
+    fn an_incomplete_copy_is_replaced_by_the_old_one() {
         let folder = std::env::temp_dir().join(format!("mirror-aside-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let mut mirror = Mirror::open(&folder).expect("a copy");

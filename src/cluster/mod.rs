@@ -1,10 +1,9 @@
-//! Several machines, one queue: the binlog in a shared log that survives the loss of a machine.
+//! A cluster: several servers with one queue, whose binlog is in a shared log that survives the loss of a machine.
 //!
-//! Owns the roles. Of all servers with one shared log, one is active: it runs the queue, and each change of its
-//! binlog's directory is in the shared log before anything is promised ([`shipping`]). The others stand by: they apply
-//! the same changes to their own directories ([`mirror`]) and serve no queue. If the active one is silent for longer
-//! than its lease, one of them claims the log ([`node`]), reads the rest, and starts as from any binlog. Must not know
-//! jobs, nor protocols but etcd's.
+//! Owns the roles. One server is active: it runs the queue, and each change of its binlog is in the shared log before
+//! clients receive a confirmation ([`shipping`]). The others are standbys: they apply the same changes to their own
+//! directories ([`mirror`]). If the active server is silent for longer than its lease, a standby claims the log
+//! ([`node`]), reads the rest, and starts from its directory. Must not know jobs, nor protocols except etcd's.
 
 mod active;
 mod checksums;
@@ -32,6 +31,6 @@ pub use merging::merge;
 pub use mirror::{leave_cluster, restore_aside};
 pub use node::{Node, Step};
 pub use relay::{Relay, Services, HTTP};
-pub use shared_log::{Epoch, Fail, Merged, Room, Seq, SharedLog, Tail};
+pub use shared_log::{Epoch, Fail, Merged, Seq, SharedLog, SharedSpace, Tail};
 pub use shipping::{Shipper, LEASE};
 pub use status::command;

@@ -1,9 +1,7 @@
-//! A standby's listeners for clients that know one host only: they forward all bytes to the active server, whatever the
-//! protocol is.
+//! A standby's listeners for clients that know only one host, which forward all bytes to the active server.
 //!
-//! Owns the listeners and two threads for each connection. It ends with the process. Must not interpret what it
-//! forwards, except for the path of the first HTTP request, because a standby itself answers requests about its own
-//! state.
+//! Owns the listeners and two threads for each connection. Must not interpret the bytes, except for the path of the
+//! first HTTP request, because a standby itself serves requests about its own state.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -16,8 +14,8 @@ use std::time::Duration;
 use crate::shared::lock_order::LeafMutex;
 use socket2::{SockRef, TcpKeepalive};
 
-/// The maximum number of forwarded clients; others are closed at once. Each needs two threads.
-const MOST: usize = 1000;
+/// The maximum number of forwarded clients. Further connections are closed. Each client needs two threads.
+const MAX_CLIENTS: usize = 1000;
 
 /// The time limit of connecting to the active server.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -54,7 +52,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The addresses of the active server; empty if there is none but this one.
+    /// The addresses of the active server; empty if no other server is active.
     targets: Services,
     /// The connections to clients and to servers, by number.
     open: HashMap<u64, Vec<Arc<TcpStream>>>,
@@ -62,10 +60,10 @@ struct State {
 }
 
 impl Relay {
-    /// Listens for each protocol at its address. No more than `most` clients are forwarded. HTTP requests about the
-    /// state of this server go to `own`. The error names the address.
+    /// Listens for each protocol at its address. Forwards at most `most` clients, and HTTP requests about the state of
+    /// this server to `own`. The error contains the address.
     pub fn start(doors: &[(String, String)], most: usize, own: Option<SocketAddr>) -> io::Result<Relay> {
-        let shared = Arc::new(Shared { most: most.min(MOST), own, ..Shared::default() });
+        let shared = Arc::new(Shared { most: most.min(MAX_CLIENTS), own, ..Shared::default() });
         let mut relay = Relay { shared: shared.clone(), listening: Vec::new() };
         for (protocol, address) in doors {
             let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
@@ -77,9 +75,8 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Forwards new clients to these addresses, and closes all connections if the addresses have changed, because the
-    /// old ones may be those of a machine that is gone. Without addresses, this server was the last active one: it must
-    /// not forward to itself.
+    /// Forwards new clients to these addresses. Closes all connections if the addresses have changed, because the other
+    /// machine may be lost. Without addresses, this server was the last active one, and must not forward to itself.
     pub fn point_to(&self, targets: Services) {
         let mut state = self.shared.state.lock();
         if state.targets != targets {
@@ -93,7 +90,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Release);
         for (address, thread) in self.listening.drain(..) {
-            // It notices that at its next connection.
+            // A connection wakes the thread.
             let _ = TcpStream::connect_timeout(&address, CONNECT);
             let _ = thread.join();
         }
@@ -111,7 +108,7 @@ fn close(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// Sends small packets at once, and detects a peer that is gone.
+/// Enables small packets and keepalive.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
@@ -131,7 +128,7 @@ impl Shared {
         }
     }
 
-    /// Forwards a client in a separate thread, unless there is no active server or there are too many clients.
+    /// Forwards a client in a separate thread, if there is an active server, and not too many clients.
     fn accept(self: &Arc<Self>, client: Arc<TcpStream>, protocol: &str) {
         let mut state = self.state.lock();
         let target = state.targets.get(protocol).cloned();
@@ -144,7 +141,7 @@ impl Shared {
         state.open.insert(number, vec![client.clone()]);
         drop(state);
         let pass = move || {
-            let _ = shared.pass_on(number, &client, target.filter(|_| !is_http || !asks_for_state(&client)));
+            let _ = shared.forward(number, &client, target.filter(|_| !is_http || !asks_for_state(&client)));
             shared.state.lock().open.remove(&number);
             close(&client);
         };
@@ -153,8 +150,8 @@ impl Shared {
         }
     }
 
-    /// Forwards a client to an address of the active server, or without one to this server's own.
-    fn pass_on(&self, number: u64, client: &Arc<TcpStream>, target: Option<String>) -> io::Result<()> {
+    /// Forwards a client to an address of the active server, or to this server's own address.
+    fn forward(&self, number: u64, client: &Arc<TcpStream>, target: Option<String>) -> io::Result<()> {
         let address = match &target {
             Some(target) => target.to_socket_addrs()?.next(),
             None => self.own,
@@ -173,7 +170,6 @@ impl Shared {
         let (from, to) = (server.clone(), client.clone());
         let back = std::thread::Builder::new().stack_size(STACK).spawn(move || {
             let _ = io::copy(&mut &*from, &mut &*to);
-            // The server has ended, cleanly or not, so the client's connection must end.
             close(&to);
         })?;
         let _ = io::copy(&mut &**client, &mut &*server);
@@ -183,18 +179,17 @@ impl Shared {
     }
 }
 
-/// Returns `true` if the first request of an HTTP client is about the state of this server. The inspected bytes stay
-/// unread.
+/// Returns `true` if the first request of an HTTP client is about the state of this server. Leaves the bytes unread.
 fn asks_for_state(client: &TcpStream) -> bool {
     let mut bytes = [0; 64];
     let _ = client.set_read_timeout(Some(FIRST_LINE));
     let mut seen = 0;
-    let answer = loop {
+    let is_own = loop {
         let count = client.peek(&mut bytes).unwrap_or(0);
         let line = &bytes[..count];
         let mut words = line.split(|byte| *byte == b' ');
         let path = words.by_ref().nth(1).unwrap_or_default();
-        // The path is complete, or the line is too long for the relevant ones.
+        // The path is complete, or longer than those of this server.
         if words.next().is_some() || count == bytes.len() || count == seen {
             break OWN.iter().any(|own| path.strip_prefix(*own).is_some_and(|rest| matches!(rest, [] | [b'?', ..])));
         }
@@ -203,7 +198,7 @@ fn asks_for_state(client: &TcpStream) -> bool {
         std::thread::sleep(Duration::from_millis(5));
     };
     let _ = client.set_read_timeout(None);
-    answer
+    is_own
 }
 
 #[cfg(test)]
@@ -232,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_closes_the_connections_to_the_server_before_and_nothing_goes_to_this_one() {
+    fn a_switch_closes_the_connections_to_the_previous_server() {
         let servers = [server(), server()];
         let (relay, address) = relay("beanstalk", 9, None);
         let client = || TcpStream::connect(address).expect("a relay");
@@ -252,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_clients_are_forwarded_than_there_may_be() {
+    fn the_number_of_clients_is_limited() {
         let server = server();
         let (relay, address) = relay("workq", 2, None);
         relay.point_to(services("workq", &server));
@@ -263,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn http_about_this_server_stays_here_and_all_else_goes_to_the_active_one() {
+    fn http_requests_about_this_server_are_not_forwarded() {
         let (active, own) = (server(), server());
         let (relay, address) = relay(HTTP, 9, Some(own.local_addr().expect("an address")));
         relay.point_to(services(HTTP, &active));

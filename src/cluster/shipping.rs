@@ -1,8 +1,8 @@
-//! A directory whose every change also goes into the shared log.
+//! A directory whose changes also go into the shared log.
 //!
-//! Owns the order of changes: they are applied to the local directory at once, queued, and appended to the shared log
-//! when the binlog syncs. So the binlog's own rule, that nothing is promised before a sync has returned, becomes: not
-//! before the shared log contains it. Must not decide who may write; it only learns when this server may not any more.
+//! Owns the order of changes: each is applied to the local directory, queued, and appended to the shared log when the
+//! binlog syncs. Because the binlog confirms nothing before a sync has returned, a confirmed change is in the shared
+//! log. Must not decide who may write.
 //!
 //! Promises: P34.
 
@@ -12,48 +12,45 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::entry::{is_segment, note_created, operations, EntryKind, Head, Operation};
-use super::shared_log::{Fail, Room, Seq, SharedLog};
+use super::shared_log::{Fail, Seq, SharedLog, SharedSpace};
 use crate::binlog::{is_no_space, LogFile, Storage};
 use crate::shared::lease::{Lease, Moment};
 use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, SHIPPING};
 use crate::shared::role::{RoleBoard, RoleFigures};
 
-/// The size in bytes of the operations in an entry, unless one operation alone is larger: much larger entries cost the
-/// shared log more for each byte.
+/// The maximum size in bytes of the operations in an entry, unless it has only one. In etcd, much larger entries cost
+/// more per byte.
 const ENTRY: usize = 32 * 1024;
 
-/// The size in bytes of a piece of a file in one operation. With base64 and its head, it stays well below etcd's limit
-/// of 1.5 MiB for a request.
+/// The maximum number of bytes of a file in one operation. In base64, they stay below etcd's limit of 1.5 MiB for a
+/// request.
 const PIECE: usize = 512 * 1024;
 
-/// How long an active server may reply after it sent the request that the shared log confirmed last.
+/// The time for which an active server may reply after it sent the last request that the shared log has confirmed.
 pub const LEASE: Duration = Duration::from_secs(1);
 
 /// The interval between two attempts of a failed append.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// The maximum number of entries on their way to the shared log. More would only wait for each other there.
+/// The maximum number of entries in flight. More would only wait for each other in the shared log.
 pub const WINDOW: usize = 4;
 
-/// The active server's end of the shared log.
+/// Appends the active server's entries to the shared log.
 ///
-/// Several entries may be under way at a time, each with the number of its place. The shared log takes an entry only
-/// behind the one before it, so that no place is ever left out, and only while this server's epoch lasts. An
-/// accepted entry therefore implies that all earlier ones were accepted. A server that claims the log finds an end
-/// beyond which the previous writer cannot append, even with requests in progress.
+/// Several entries may be in flight, each with its position. The shared log accepts an entry only directly after the
+/// previous one, and only during this server's epoch. An accepted entry therefore implies that all earlier ones were
+/// accepted. After another server has claimed the log, this server cannot append, even with requests in flight.
 pub struct Shipper {
     log: Arc<dyn SharedLog>,
     lease: Arc<Lease>,
-    /// Operations that are not in an entry yet, each encoded.
+    /// Encoded operations that are not in an entry yet.
     queue: LeafMutex<Vec<Vec<u8>>>,
     place: Mutex<Position, SHIPPING>,
-    /// An entry was accepted, or this server must not reply any more.
+    /// Notified when an entry was accepted, or when this server must not reply any more.
     changed: Condvar,
-    /// Where it reports the state of the shared log, and reads its space.
     board: Arc<RoleBoard>,
 }
 
-/// An entry with its place.
 #[derive(Clone)]
 struct Entry {
     seq: Seq,
@@ -61,18 +58,18 @@ struct Entry {
     bytes: Arc<Vec<u8>>,
 }
 
-/// The position of the next entry.
+/// The end of the shared log, and the entries to append.
 struct Position {
     head: Head,
     /// The last entry that is known to be in the shared log.
     end: Seq,
-    /// Writer and number of that entry, unless it is the claim.
+    /// The writer and the number of that entry, unless it is the claim.
     last: Option<(u64, u64)>,
     /// The entry that created each file.
     created: BTreeMap<String, Seq>,
-    /// The current meaning of its operations.
+    /// The kind of new entries.
     kind: EntryKind,
-    /// Entries after the end, in order. The first `sent` of them are on their way, or were and wait for earlier ones.
+    /// The entries after the end, in order. The first `sent` of them are in flight, or wait for earlier ones.
     ahead: VecDeque<Entry>,
     sent: usize,
 }
@@ -91,8 +88,8 @@ impl Position {
 }
 
 impl Shipper {
-    /// Creates the shipper of a server that has just claimed the log with the entry `end` by `head`; `created` has the
-    /// entry that created each of its files.
+    /// Creates the shipper of a server that has claimed the log with the entry `end`. `created` has the entry that
+    /// created each file.
     pub fn new(
         log: Arc<dyn SharedLog>,
         lease: Arc<Lease>,
@@ -106,8 +103,7 @@ impl Shipper {
         Shipper { log, lease, queue: LeafMutex::default(), place, changed: Condvar::default(), board }
     }
 
-    /// Returns the last entry that this server knows to be in the log, with its writer and number if this server
-    /// appended it.
+    /// Returns the last entry that is known to be in the log, with its writer and number if this server appended it.
     pub fn last(&self) -> (Seq, Option<(u64, u64)>) {
         let place = self.place.lock();
         (place.end, place.last)
@@ -124,10 +120,10 @@ impl Shipper {
         place.created.values().min().copied().unwrap_or(place.end)
     }
 
-    /// Returns `true` if there is no space for a new file of this size in addition to what deletes need.
-    fn lacks_room(&self, size: u64) -> bool {
+    /// Returns `true` if there is no space for a new file of this size, apart from the reserve for deletes.
+    fn lacks_space(&self, size: u64) -> bool {
         let RoleFigures { used, quota, .. } = self.board.figures();
-        quota > 0 && used.saturating_add(size) > Room { used, quota }.for_segments()
+        quota > 0 && used.saturating_add(size) > SharedSpace { used, quota }.for_segments()
     }
 
     fn push(&self, operation: &Operation) {
@@ -136,8 +132,8 @@ impl Shipper {
         self.queue.lock().push(bytes);
     }
 
-    /// Returns when everything that was queued before the call is in the shared log. An error means that this server
-    /// must not reply any more: its lease has ended as well.
+    /// Waits until all operations that were queued before the call are in the shared log. After an error, the lease has
+    /// ended, and this server must not reply any more.
     pub fn flush(&self) -> io::Result<()> {
         let mut place = self.place.lock();
         let (operations, kind) = (std::mem::take(&mut *self.queue.lock()), place.kind);
@@ -156,7 +152,7 @@ impl Shipper {
         self.ship(goal)
     }
 
-    /// Announces that this server writes no more, so that another one need not wait.
+    /// Releases the journal, so that another server may claim it immediately.
     pub fn release(&self) -> io::Result<()> {
         self.flush()?;
         self.append(EntryKind::Release)
@@ -171,8 +167,7 @@ impl Shipper {
         self.ship(goal)
     }
 
-    /// Returns when all entries up to `goal` are in the shared log. Every waiting thread sends the next entry that was
-    /// not sent yet.
+    /// Waits until all entries up to `goal` are in the shared log. Every waiting thread sends unsent entries.
     fn ship(&self, goal: Seq) -> io::Result<()> {
         loop {
             let mut place = self.place.lock();
@@ -193,7 +188,7 @@ impl Shipper {
         }
     }
 
-    /// Appends an entry, again and again until it is certain that the shared log has it.
+    /// Appends an entry, and tries again until it is certain that the shared log has it.
     fn send(&self, entry: &Entry) -> io::Result<()> {
         let Entry { seq, head, bytes } = entry;
         loop {
@@ -208,9 +203,9 @@ impl Shipper {
                     return Ok(());
                 }
                 Err(Fail::Fenced) => return Err(self.stop()),
-                // It may have arrived before an earlier one.
+                // The entry may have arrived before an earlier one.
                 Err(Fail::Conflict) if !is_next => {}
-                // This server's own append whose response was lost looks like that of a rival.
+                // The response to an earlier attempt may have been lost.
                 Err(Fail::Conflict | Fail::Unknown(_)) => {
                     self.board.note(|figures| figures.retries += 1);
                     match self.find(*seq) {
@@ -218,7 +213,7 @@ impl Shipper {
                             self.confirm(*seq);
                             return Ok(());
                         }
-                        // Otherwise, a later entry was accepted, and both may be merged already.
+                        // If a later entry was accepted, both may have been merged already.
                         Some(_) if self.end() < *seq => return Err(self.stop()),
                         _ => {}
                     }
@@ -226,7 +221,7 @@ impl Shipper {
                 Err(Fail::Full) => {}
             }
             let mut place = self.place.lock();
-            // An entry that arrived too early is sent again as soon as the earlier ones exist.
+            // An entry that arrived too early is sent again as soon as the earlier ones were accepted.
             if place.end < *seq && (is_next || place.end + 1 < *seq) {
                 self.changed.wait_until(&mut place, Instant::now() + RETRY);
             }
@@ -241,7 +236,7 @@ impl Shipper {
         self.place.lock().end
     }
 
-    /// Records that the shared log has this entry, and therefore all earlier ones.
+    /// Records that the shared log has this entry and all earlier ones.
     fn confirm(&self, seq: Seq) {
         let mut place = self.place.lock();
         let place = &mut *place;
@@ -261,23 +256,23 @@ impl Shipper {
         self.changed.notify_all();
     }
 
-    /// Returns the head of the entry at this position, if it exists and is readable.
+    /// Returns the head of the entry at this position, if the entry exists and is intact.
     fn find(&self, seq: Seq) -> Option<Head> {
         let (entries, _) = self.log.read(seq, 1).ok()?;
         let (found, entry) = entries.first()?;
         (*found == seq).then(|| Head::open(entry).map(|(head, _)| head)).flatten()
     }
 
-    /// Ends the lease because the local copy of the log has failed. A server without a shared log keeps answering while
-    /// its disk fails; this one must not, since the shared log lacks the changes that the copy lacks.
+    /// Ends the lease because the local copy has failed. A server without a shared log keeps serving when its disk
+    /// fails. This one must not, because the shared log would lack changes.
     pub fn give_up(&self, error: &io::Error) {
         if !self.lease.is_over() {
-            log::error!("journal: the local copy of the log failed: {error}; this server stops being active");
+            log::error!("journal: cannot write the local copy: {error}; this server stops being active");
         }
         self.lease.end();
     }
 
-    /// Passes on the result of an operation on the local copy. Any error ends the lease.
+    /// Returns the result of an operation on the local copy. An error ends the lease.
     fn local<T>(&self, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|error| self.give_up(error))
     }
@@ -298,13 +293,13 @@ pub struct ShippedFolder {
 }
 
 impl ShippedFolder {
-    /// Wraps the directory, which this process has locked already.
+    /// Wraps a directory that this process has locked.
     pub fn new(folder: Arc<dyn Storage>, shipper: Arc<Shipper>) -> ShippedFolder {
         ShippedFolder { folder, shipper }
     }
 
-    /// Appends every file of the directory to a shared log that is empty, or contains a part of this after an earlier
-    /// attempt. Until the last entry exists, no other server may claim that log.
+    /// Appends all files of the directory to a shared log that is empty, or has a part of them after an earlier
+    /// attempt. No other server may claim the log before this returns.
     pub fn ship_all(&self) -> io::Result<()> {
         self.shipper.place.lock().kind = EntryKind::Import;
         self.ship_files()?;
@@ -367,10 +362,9 @@ impl Storage for ShippedFolder {
         self.shipper.local(self.folder.read_at(name, place, bytes))
     }
 
-    /// A full disk does not end the lease: deletes still fit into the segments that exist, and no standby has more
-    /// space because of a switch.
+    /// A full disk does not end the lease, because deletes still fit into the existing segments.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
-        if self.shipper.lacks_room(size) {
+        if self.shipper.lacks_space(size) {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "the shared log is nearly full"));
         }
         let file = match self.folder.create(name, size) {
@@ -526,7 +520,7 @@ mod tests {
     type Operate = fn(&ShippedFolder, &ShippedFile) -> io::Result<()>;
 
     #[test]
-    fn every_failure_of_the_local_copy_ends_the_lease_except_a_full_disk() {
+    fn a_failure_of_the_local_copy_ends_the_lease_except_a_full_disk() {
         let operations: [(&str, Operate); 12] = [
             ("lock", |folder, _| folder.lock()),
             ("is_in_place", |folder, _| folder.is_in_place().map(drop)),
@@ -556,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn several_threads_ship_in_order_and_without_gaps_whatever_is_lost() {
+    fn several_threads_append_in_order_and_without_gaps() {
         for seed in 1..20 {
             let faults = Faults { lost_requests: 20, lost_answers: 20, late_requests: 20, ..Faults::default() };
             let (shipper, lease, log) = active_with(faults, seed);
@@ -591,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_fails_locally_stays_away_from_the_shared_log() {
+    fn a_failed_local_write_is_not_appended() {
         let (shipper, lease, log) = active();
         let broken = Arc::new(Broken(ErrorKind::Other));
         let file = ShippedFile { name: "segment.1".to_owned(), file: broken, shipper: shipper.clone() };

@@ -1,7 +1,7 @@
-//! The commands with which an operator inspects and controls servers that share a queue.
+//! The commands `status`, `promote` and `retire`, with which an operator inspects and controls a cluster.
 //!
-//! Owns the three commands `status`, `promote` and `retire`, and the form of their output. They query etcd, so they
-//! work from any machine that reaches it, whichever servers run.
+//! Owns the format of their output. They query etcd, so they work from any machine that can connect to it. Must not
+//! connect to a server.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use super::etcd::{Etcd, Location};
 use super::shared_log::{Seq, SharedLog, Tail};
 
-/// The age in milliseconds above which a copy is reported as old, and a server as silent.
+/// The age in milliseconds above which a copy counts as old, and a server as silent.
 const LATE: u64 = 10_000;
 
-/// The largest difference in milliseconds between a clock and the queue's time.
-const APART: u64 = 1000;
+/// The maximum difference in milliseconds between a clock and the queue's time.
+const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 
 /// The longest wait for a renewal of the lease.
 const BEAT: Duration = Duration::from_secs(2);
@@ -21,10 +21,11 @@ const BEAT: Duration = Duration::from_secs(2);
 /// The number of entries read to estimate the size of later ones.
 const SAMPLE: usize = 16;
 
-/// How long a server that will be promoted may take to catch up, and the interval of checks: a standby reports its
-/// position every two seconds.
+/// The time limit for a promoted server to catch up, which reports its position every two seconds.
 const CATCH_UP: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(100);
+
+/// The interval between two queries.
+const POLL: Duration = Duration::from_millis(100);
 
 /// Executes `status URL`, `promote URL NAME` or `retire URL NAME`. Returns the output; the error is one line.
 pub fn command(arguments: &[String]) -> Result<String, String> {
@@ -39,7 +40,7 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     };
     let location = Location::parse(words[1])?;
     let log = Etcd::new(&location)?;
-    // Each command can be repeated; and one unreachable server must not prevent an operator from reaching the others.
+    // One unreachable server must not prevent the command, which can be repeated.
     let mut done = task(&log);
     for _ in 1..location.endpoints.len() {
         if done.is_err() {
@@ -55,8 +56,8 @@ struct Report<'a> {
     role: &'a str,
     entry: Seq,
     address: &'a str,
-    /// The queue's time of the report, the age of a standby's copy, and how far the queue's time was ahead of the
-    /// server's clock; all in milliseconds.
+    /// The queue's time of the report, the age of a standby's copy, and the lead of the queue's time over the server's
+    /// clock, in milliseconds.
     time: u64,
     lag: u64,
     ahead: i64,
@@ -67,22 +68,22 @@ impl Report<'_> {
         let mut words = state.split(' ');
         let mut word = || words.next().unwrap_or_default();
         let (role, entry, address) = (word(), word().parse().unwrap_or_default(), word());
-        // The server's own number.
+        // The random number of the process.
         word();
         let (time, lag) = (word().parse().unwrap_or_default(), word().parse().unwrap_or_default());
         Report { role, entry, address, time, lag, ahead: word().parse().unwrap_or_default() }
     }
 }
 
-/// One line for the queue, and one for each server, with tabs: its name, role, last entry and address, how far a
-/// standby is behind, by how much the server's clock differs from the queue's time, and the age of this report. A
-/// server that reported that it is active, although another one has claimed the log since, ended without a report: it
-/// is `lost`. The last lines say what to do.
+/// Formats a line for the queue, a line for each server, and lines with advice. The line of a server has its name,
+/// role, last entry and address, the delay of a standby, the difference between its clock and the queue's time, and the
+/// age of its report, separated by tabs. A server that reported the role active, but is not the last claimant, is
+/// `lost`.
 fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
-    let (is_alive, tail) = wait_for_beat(log, patience)?;
-    let room = log.room()?;
-    let (used, quota) = (room.used, room.quota);
-    let free = room.for_segments().saturating_sub(used);
+    let (is_alive, tail) = wait_for_heartbeat(log, patience)?;
+    let space = log.space()?;
+    let (used, quota) = (space.used, space.quota);
+    let free = space.for_segments().saturating_sub(used);
     let mut out = format!("epoch {}, {used} of {quota} bytes used, {free} free for jobs\n", tail.epoch);
     let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
     let nodes = log.nodes()?;
@@ -108,7 +109,7 @@ fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
         }
         if matches!(role, "standby" | "active") {
             out += &format!("\tclock {:+.1} s\treported {} s ago", -*ahead as f64 / 1000.0, age / 1000);
-            let is_apart = ahead.unsigned_abs() > APART;
+            let is_apart = ahead.unsigned_abs() > MAX_CLOCK_DIFFERENCE;
             steps.extend(is_apart.then(|| format!("{name}: its clock differs from the queue's time: synchronize it")));
             let is_silent = is_alive && age > LATE;
             steps.extend(is_silent.then(|| format!("{name}: it reports nothing: see its log, or retire it")));
@@ -129,19 +130,19 @@ fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
     Ok(out)
 }
 
-/// Returns whether the active server renews its lease, and its last state.
-fn wait_for_beat(log: &dyn SharedLog, patience: Duration) -> io::Result<(bool, Tail)> {
+/// Returns `true` if the active server renews its lease, and the last state of the log.
+fn wait_for_heartbeat(log: &dyn SharedLog, patience: Duration) -> io::Result<(bool, Tail)> {
     let begun = Instant::now();
     let (_, first) = log.read(Seq::MAX, 1)?;
     let mut tail = first.clone();
     while first.epoch > 0 && tail.beat == first.beat && begun.elapsed() < patience {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
         tail = log.read(Seq::MAX, 1)?.1;
     }
     Ok((tail.beat != first.beat, tail))
 }
 
-/// Returns the estimated bytes of the entries after one up to another, judged by the first few.
+/// Estimates the size of the entries after `entry` up to `end`, from the first ones.
 fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     if entry >= end {
         return Ok(0);
@@ -149,12 +150,12 @@ fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     let (entries, _) = log.read(entry + 1, SAMPLE)?;
     let Some((last, _)) = entries.last() else { return Ok(0) };
     let bytes: usize = entries.iter().map(|(_, entry)| entry.len()).sum();
-    // Merged entries replace several.
+    // A merged entry has the position of the last one that it replaces.
     Ok((bytes as u64).saturating_mul(end - entry) / (last - entry))
 }
 
-/// Asks the active server to hand over to this one, once its copy has what the active one had written at that time;
-/// otherwise, no server would serve while it catches up. Refused if it does not catch up in time, or has ended.
+/// Requests a switch to this server as soon as its copy has all entries that existed at the time of the call.
+/// Otherwise, no server would serve while it catches up. Fails if the server does not catch up in time, or has ended.
 fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     let (_, tail) = log.read(Seq::MAX, 1)?;
     let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
@@ -176,18 +177,17 @@ fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
         let goal = *goal.get_or_insert_with(|| state_of(claimant).map_or(0, last_entry));
         let behind = goal.saturating_sub(last_entry(state));
         if behind == 0 {
-            return log.want(node.as_bytes());
+            return log.request_switch(node.as_bytes());
         }
         if Instant::now() >= until {
             return Err(io::Error::other(format!(
                 "{node} is {behind} entries behind; ask again when it has caught up"
             )));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     }
 }
 
-/// Returns the last entry in a server's report.
 fn last_entry(state: &str) -> Seq {
     Report::read(state).entry
 }
@@ -203,19 +203,19 @@ mod tests {
             let asked = scope.spawn(|| status(log, Duration::from_secs(3600)).expect("memory"));
             while !asked.is_finished() {
                 log.renew(0, 1, 13_000).expect("memory");
-                std::thread::sleep(LOOK / 10);
+                std::thread::sleep(POLL / 10);
             }
             asked.join().expect("no panic")
         })
     }
 
     #[test]
-    fn each_server_has_a_line_and_only_a_known_one_is_promoted() {
+    fn each_server_has_a_line_and_only_registered_ones_are_promoted() {
         let log = MemoryLog::new(Faults::default(), 1);
         log.claim(0, 0, b"a 10.0.0.1:11300", b"").expect("memory");
-        log.tell("z", "active 3 10.0.0.9:11300 9 1000 0 0").expect("memory");
-        log.tell("a", "active 12 10.0.0.1:11300 a 13000 0 0").expect("memory");
-        log.tell("b", "standby 1 10.0.0.2:11300 00000000000000ab 2000 12500 2500").expect("memory");
+        log.publish("z", "active 3 10.0.0.9:11300 9 1000 0 0").expect("memory");
+        log.publish("a", "active 12 10.0.0.1:11300 a 13000 0 0").expect("memory");
+        log.publish("b", "standby 1 10.0.0.2:11300 00000000000000ab 2000 12500 2500").expect("memory");
         log.append(1, 1, &[7; 100]).expect("memory");
         let text = alive_status(&log);
         assert!(
@@ -233,16 +233,16 @@ mod tests {
         let promote = |node| promote(&log, node, Instant::now());
         assert!(promote("c").is_err());
         promote("a").expect("it is active");
-        assert!(log.read(1, 1).expect("memory").1.wanted.is_empty());
-        log.tell("b", "standby 12 10.0.0.2:11300").expect("memory");
+        assert!(log.read(1, 1).expect("memory").1.requested.is_empty());
+        log.publish("b", "standby 12 10.0.0.2:11300").expect("memory");
         // It was active, and it is unknown whether it has later entries.
         assert!(promote("z").is_err());
         promote("b").expect("a server");
-        assert_eq!(log.read(1, 1).expect("memory").1.wanted, b"b");
+        assert_eq!(log.read(1, 1).expect("memory").1.requested, b"b");
     }
 
     #[test]
-    fn the_status_says_what_is_missing() {
+    fn the_status_has_advice() {
         let log = MemoryLog::new(Faults::default(), 1);
         log.claim(0, 0, b"a 10.0.0.1:11300", b"").expect("memory");
         let steps = |text: String| {
@@ -251,12 +251,12 @@ mod tests {
         let none = "no server is active: see the logs of the servers";
         let (dead, alive) = (|| status(&log, Duration::ZERO).expect("memory"), || alive_status(&log));
         assert_eq!(steps(alive()), [none]);
-        log.tell("a", "active 1 10.0.0.1:11300 a 13000 0 0").expect("memory");
+        log.publish("a", "active 1 10.0.0.1:11300 a 13000 0 0").expect("memory");
         assert_eq!(steps(alive()), ["there is no standby: start another server"]);
-        log.tell("b", "standby 1 10.0.0.2:11300 b 13000 0 0").expect("memory");
+        log.publish("b", "standby 1 10.0.0.2:11300 b 13000 0 0").expect("memory");
         assert!(steps(alive()).is_empty());
         assert_eq!(steps(dead()), [none], "it does not renew its lease");
-        log.tell("b", "ended 1 10.0.0.2:11300 b 13000 0 0").expect("memory");
+        log.publish("b", "ended 1 10.0.0.2:11300 b 13000 0 0").expect("memory");
         assert_eq!(
             steps(alive()),
             ["b: start this server again, or retire it", "there is no standby: start another server"]
@@ -267,25 +267,25 @@ mod tests {
     fn a_server_that_is_not_ready_is_not_promoted() {
         let log = MemoryLog::new(Faults::default(), 1);
         log.claim(0, 0, b"a 10.0.0.1:11300", b"").expect("memory");
-        log.tell("a", "active 2000 10.0.0.1:11300").expect("memory");
-        log.tell("b", "standby 1990 10.0.0.2:11300").expect("memory");
-        log.tell("c", "ended 2000 10.0.0.3:11300").expect("memory");
+        log.publish("a", "active 2000 10.0.0.1:11300").expect("memory");
+        log.publish("b", "standby 1990 10.0.0.2:11300").expect("memory");
+        log.publish("c", "ended 2000 10.0.0.3:11300").expect("memory");
         let refusal = |node| promote(&log, node, Instant::now()).expect_err("it is not ready").to_string();
         assert_eq!(refusal("b"), "b is 10 entries behind; ask again when it has caught up");
         assert_eq!(refusal("c"), "c has ended; start it first");
-        assert!(log.read(1, 1).expect("memory").1.wanted.is_empty());
+        assert!(log.read(1, 1).expect("memory").1.requested.is_empty());
         // Later entries do not count: otherwise, it might never catch up.
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| promote(&log, "b", Instant::now() + Duration::from_secs(3600)));
             while !asked.is_finished() {
                 let written = log.nodes().expect("memory")[0].1.split(' ').nth(1).map(str::parse::<Seq>);
                 let written = written.expect("an entry").expect("a number") + 1;
-                log.tell("a", &format!("active {written} 10.0.0.1:11300")).expect("memory");
-                log.tell("b", &format!("standby {} 10.0.0.2:11300", written - 5)).expect("memory");
-                std::thread::sleep(LOOK / 10);
+                log.publish("a", &format!("active {written} 10.0.0.1:11300")).expect("memory");
+                log.publish("b", &format!("standby {} 10.0.0.2:11300", written - 5)).expect("memory");
+                std::thread::sleep(POLL / 10);
             }
             asked.join().expect("no panic").expect("it is ready");
         });
-        assert_eq!(log.read(1, 1).expect("memory").1.wanted, b"b");
+        assert_eq!(log.read(1, 1).expect("memory").1.requested, b"b");
     }
 }

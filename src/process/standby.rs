@@ -16,7 +16,7 @@ use beanpole::internals::protocol::Wire;
 use beanpole::internals::server::signals::StopRequests;
 use beanpole::internals::server::{host, signals, systemd};
 use beanpole::internals::system;
-use beanpole::{Address, RoleBoard, Server, StartError};
+use beanpole::{Address, Role, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
@@ -71,7 +71,7 @@ fn follow(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads
             }
             return Ok(Turn::Ended(ExitCode::SUCCESS));
         }
-        match node.look() {
+        match node.poll() {
             Ok(Step::Standby(more)) => {
                 follower.note(&node);
                 if !more {
@@ -222,7 +222,7 @@ pub fn watch(
 /// Called before the server stops. If another server takes over, this process continues, which the service manager must
 /// not mistake for its end.
 pub fn leave(active: &Active, switching: &AtomicBool) {
-    active.note_closing();
+    active.board().note(|figures| figures.role = Role::Closing);
     let stopping = if switching.load(Ordering::Acquire) { "" } else { "STOPPING=1\n" };
     systemd::notify(&format!("{stopping}STATUS=closing, epoch {}", active.epoch()));
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use super::shared_log::{Entries, Epoch, Fail, Merged, Room, Seq, SharedLog, Tail};
+use super::shared_log::{Entries, Epoch, Fail, Merged, Seq, SharedLog, SharedSpace, Tail};
 use crate::shared::lock_order::LeafMutex;
 
 /// Its capacity in bytes; more than any test writes.
@@ -118,7 +118,7 @@ impl State {
         if let Some(note) = &request.claim {
             self.tail.epoch += 1;
             self.tail.note.clone_from(note);
-            self.tail.wanted.clear();
+            self.tail.requested.clear();
         }
         self.end += 1;
         self.entries.insert(self.end, request.entry.clone());
@@ -158,15 +158,15 @@ impl SharedLog for MemoryLog {
         }
         state.tail.beat += 1;
         state.tail.clock = Some(clock);
-        Ok(state.tail.wanted.clone())
+        Ok(state.tail.requested.clone())
     }
 
-    fn want(&self, node: &[u8]) -> io::Result<()> {
-        self.state.lock().tail.wanted = node.to_vec();
+    fn request_switch(&self, node: &[u8]) -> io::Result<()> {
+        self.state.lock().tail.requested = node.to_vec();
         Ok(())
     }
 
-    fn tell(&self, node: &str, state: &str) -> io::Result<String> {
+    fn publish(&self, node: &str, state: &str) -> io::Result<String> {
         Ok(self.state.lock().nodes.insert(node.to_owned(), state.to_owned()).unwrap_or_default())
     }
 
@@ -195,8 +195,8 @@ impl SharedLog for MemoryLog {
         Ok(())
     }
 
-    fn room(&self) -> io::Result<Room> {
+    fn space(&self) -> io::Result<SharedSpace> {
         let used = self.state.lock().entries.values().map(|entry| entry.len() as u64).sum();
-        Ok(Room { used, quota: QUOTA })
+        Ok(SharedSpace { used, quota: QUOTA })
     }
 }
