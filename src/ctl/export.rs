@@ -214,6 +214,7 @@ fn job_line(job: &JobView, engine: &Engine, now: Time) -> JobLine {
             State::Held | State::Scheduled => short(seconds_until(job.created() + job.delay(), now)),
             _ => 0,
         },
+        missed: 0,
         left: short(left),
         ttr: short(job.ttr().secs()),
         age: now.nanos().saturating_sub(job.created().nanos()) / 1_000_000_000,

@@ -10,10 +10,10 @@ use super::record::{JobLine, COUNTS};
 use super::scan::{Scan, Wanted};
 use crate::engine::{push_moment, State};
 
-/// The columns of jobs before those of [`COUNTS`] and the body.
+/// The columns of jobs before those of [`COUNTS`], the reason and the body.
 const JOB_HEADS: [&str; 6] = ["id", "state", "pri", "delay", "ttr", "age"];
 
-const SCHEDULE_HEADS: [&str; 8] = ["id", "tube", "name", "schedule", "next run", "runs", "skipped", "body"];
+const SCHEDULE_HEADS: [&str; 9] = ["id", "tube", "name", "schedule", "next run", "missed", "runs", "skipped", "body"];
 
 const HISTORY_HEADS: [&str; 9] = ["ended", "id", "tube", "verdict", "waited", "ran", "tries", "reason", "body"];
 
@@ -56,7 +56,7 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     }
     let all = scan.jobs.len();
     scan.jobs.truncate(usize::try_from(most).unwrap_or(usize::MAX));
-    print(call, out, &mut link, &scan, &job_row)?.finish(&[&JOB_HEADS[..], &COUNTS, &["body"]].concat())?;
+    print(call, out, &mut link, &scan, &job_row)?.finish(&[&JOB_HEADS[..], &COUNTS, &["reason", "body"]].concat())?;
     if scan.jobs.len() < all {
         out.flush()?;
         tell(&format!("showing {} of {all} jobs; use -n 0 to list all", scan.jobs.len()));
@@ -78,7 +78,7 @@ fn job_row(job: &JobLine, _: &str, body: &[u8]) -> Vec<String> {
     row.extend([job.pri, job.delay, job.ttr].map(|number| number.to_string()));
     row.push(job.age.to_string());
     row.extend(job.counts.map(|count| count.to_string()));
-    row.push(excerpt(body));
+    row.extend([excerpt(job.tags.reason().as_bytes()), excerpt(body)]);
     row
 }
 
@@ -90,7 +90,7 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         let (name, when) = job.tags.schedule();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let next = now.as_nanos().div_ceil(1_000_000_000) as u64 + u64::from(job.left);
-        let mut row = vec![job.id.to_string(), tube.to_owned(), name, when, date(next)];
+        let mut row = vec![job.id.to_string(), tube.to_owned(), name, when, date(next), job.missed.to_string()];
         row.extend(job.tags.run_counts().map(|count| count.to_string()));
         row.push(excerpt(body));
         row

@@ -21,6 +21,8 @@ pub struct JobLine {
     pub delay: u32,
     /// Seconds until a schedule is due.
     pub left: u32,
+    /// The number of runs that a schedule has skipped since the last one.
+    pub missed: u32,
     pub ttr: u32,
     pub age: u64,
     pub counts: [u32; 5],
@@ -47,6 +49,7 @@ impl JobLine {
                 _ => 0,
             },
             left: short(figures.number("time-left")),
+            missed: short(figures.number("missed")),
             ttr: short(figures.number("ttr")),
             age: figures.number("age"),
             counts: COUNTS.map(|key| short(figures.number(key))),
@@ -188,6 +191,7 @@ mod tests {
             pri: 3,
             delay: 9,
             left: 9,
+            missed: 0,
             ttr: 60,
             age: 1,
             counts: [1, 2, 3, 4, 5],
@@ -211,6 +215,7 @@ mod tests {
             pri: 3,
             delay: 0,
             left: 0,
+            missed: 0,
             ttr: 60,
             age: 1,
             counts: [0; 5],

@@ -98,6 +98,11 @@ impl JobTags {
         (!self.0.text("expires-in").is_empty()).then(|| self.0.number("expires-in"))
     }
 
+    /// Returns the reason for the last failure; empty if there is none.
+    pub fn reason(&self) -> &str {
+        self.0.text("last-error")
+    }
+
     /// Returns the name of a schedule, and when it recurs.
     pub fn schedule(&self) -> (String, String) {
         let when = match self.0.text("cron") {

@@ -360,7 +360,13 @@ async function views(page, web, queue) {
   await page.locator('#to-schedules').click();
   await until(async () => (await cells(1))[0], 'nightly');
   await until(async () => /^missed \d+$/.test((await cells(5))[0]), true);
+  // A short word is not broken, and one page has no buttons for others.
+  await until(async () => page.locator('#rows td[data-label=tube]').first().evaluate((cell) => cell.offsetWidth >= 80), true);
+  await until(() => page.locator('#after').isHidden(), true);
   await picture(page, 'schedules');
+  await page.goto('http://127.0.0.1:' + web + '/#failed');
+  await until(async () => /^1 to \d$/.test(await page.locator('#more').textContent()), true);
+  await until(() => page.locator('#after').isHidden(), true);
   await page.goto('http://127.0.0.1:' + web + '/#history');
   await page.locator('#failures').check();
   await until(async () => (await cells(1))[0], 'job ' + id);

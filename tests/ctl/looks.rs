@@ -77,12 +77,12 @@ fn a_tube_s_jobs_are_listed_by_every_server() {
         server.ok(&["put", "elsewhere"]);
         let list = server.ok(&["list", "mail"]);
         let lines: Vec<Vec<&str>> = list.lines().map(|line| line.split('\t').collect()).collect();
-        let heads = "id state pri delay ttr age reserves timeouts releases buries kicks body";
+        let heads = "id state pri delay ttr age reserves timeouts releases buries kicks reason body";
         assert_eq!(lines[0], heads.split(' ').collect::<Vec<_>>());
         assert_eq!(lines.len(), 4);
-        assert_eq!((lines[1][0], lines[1][1], lines[1][2], lines[1][11]), ("1", "ready", "7", "first"));
+        assert_eq!((lines[1][0], lines[1][1], lines[1][2], lines[1][12]), ("1", "ready", "7", "first"));
         assert_eq!((lines[2][0], lines[2][1], lines[2][4]), ("2", "delayed", "9"));
-        assert_eq!((lines[3][1], lines[3][9], lines[3][11]), ("buried", "1", "bad \\u001b[2J"));
+        assert_eq!((lines[3][1], lines[3][9], lines[3][12]), ("buried", "1", "bad \\u001b[2J"));
         let some = server.ok(&["list", "mail", "--state", "buried", "--state", "delayed", "--json", "--from", "2"]);
         assert!(
             some.starts_with("{\"id\":3,\"tube\":\"mail\",\"state\":\"buried\"") && some.lines().count() == 1,

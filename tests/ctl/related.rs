@@ -49,9 +49,11 @@ fn schedules_are_put_listed_run_and_replaced() {
     assert!(server.ok(&["schedules", "reports", "--json"]).contains("\"cron\":\"30 4 * * mon-fri\""));
     assert_eq!(server.ok(&["schedules", "none"]), "");
     server.ok(&["kick", "1"]);
+    assert_eq!(server.run(&["kick", "1"]).code, 1, "the copy still exists");
+    assert!(server.ok(&["schedules", "reports"]).ends_with("\t1\t1\t1\treport\n"), "missed, runs, skipped");
     assert_eq!(server.ok(&["reserve", "reports", "-w", "0", "--delete"]), "report");
     let row = server.ok(&["schedules", "reports", "--json"]);
-    assert!(row.contains("\"runs\":1,\"skipped\":0"), "{row}");
+    assert!(row.contains("\"runs\":1,\"skipped\":1"), "{row}");
     let replaced = ["put", "-t", "reports", "--unique", "nightly", "--cron", "@daily", "--json", "report"];
     assert_eq!(server.ok(&replaced), "{\"id\":1,\"replaced\":true}\n");
     server.ok(&["delete", "1"]);

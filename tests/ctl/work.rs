@@ -131,6 +131,7 @@ fn the_reason_of_a_failure_is_kept() {
     assert_eq!(worked.code, 1, "{}", worked.err);
     assert!(worked.err.contains("no such host\n") && worked.err.contains("buried after try 1"), "{}", worked.err);
     assert!(server.ok(&["stats", "-i", "1"]).contains("last-error\texit 3: no such host\n"));
+    assert!(server.ok(&["list", "mail"]).ends_with("\texit 3: no such host\tx\n"));
 }
 
 #[test]

@@ -44,14 +44,14 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
 }
 
 /// SHA-256 of its style, in base64.
-pub const STYLE_HASH: &str = "E4xULFkvEvmoLEZZ1BoxBk6yuRiAPiScA9Tz2ofOjWA=";
+pub const STYLE_HASH: &str = "MBgm6hGFgQKVoSM9jaduuZRY7zZZZq5EZ1q/Iaby0Hc=";
 
 /// The same of its script.
-pub const SCRIPT_HASH: &str = "nv4yFElHabFn7wv9TH1cuiKkT+vAV0Ne8bd32ztgklM=";
+pub const SCRIPT_HASH: &str = "+G5LHfpKKMNvdMXcqfzKmUg0T2xry0ureC7onpeLOtM=";
 
 /// The permissions of the page: its style, its script, and requests to this server.
 pub const PAGE_POLICY: &str =
     "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'; \
-    style-src 'sha256-E4xULFkvEvmoLEZZ1BoxBk6yuRiAPiScA9Tz2ofOjWA='; \
-    script-src 'sha256-nv4yFElHabFn7wv9TH1cuiKkT+vAV0Ne8bd32ztgklM='";
+    style-src 'sha256-MBgm6hGFgQKVoSM9jaduuZRY7zZZZq5EZ1q/Iaby0Hc='; \
+    script-src 'sha256-+G5LHfpKKMNvdMXcqfzKmUg0T2xry0ureC7onpeLOtM='";
