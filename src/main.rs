@@ -74,7 +74,6 @@ fn exit_with(program: &str, code: u8, problem: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Runs the program under the name gearmand.
 fn run_as_gearmand(arguments: Result<Vec<String>, String>) -> ExitCode {
     let port = std::env::var("GEARMAND_PORT").ok();
     match arguments.and_then(|arguments| gearmand::parse(&arguments, port.as_deref())) {

@@ -24,10 +24,8 @@ pub struct ClientAccess {
     pub watched_are_checked: bool,
 }
 
-/// The reason for a refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Denied {
-    /// The client has not authenticated.
     Unknown,
     /// The client lacks a right.
     Forbidden,
@@ -41,12 +39,10 @@ impl ClientAccess {
         ClientAccess { table, own: known.clone(), known, takes_tokens, failed: false, watched_are_checked: false }
     }
 
-    /// Returns the client's name, if it is known.
     pub fn name(&self) -> Option<&str> {
         self.known.as_ref().map(|(entry, _)| &*entry.name)
     }
 
-    /// Returns the client's rights, if it is known.
     pub fn rights(&self) -> Option<&Rights> {
         self.known.as_ref().map(|(entry, _)| &entry.rights)
     }

@@ -16,9 +16,7 @@ use super::table::{AccessTable, Digest, Entry, Proof};
 /// Looks up the numbers of users and groups.
 #[derive(Clone, Copy)]
 pub struct Accounts<'a> {
-    /// Returns the number of a user.
     pub user: &'a dyn Fn(&str) -> Option<u32>,
-    /// Returns the number of a group.
     pub group: &'a dyn Fn(&str) -> Option<u32>,
 }
 

@@ -19,7 +19,6 @@ pub enum Right {
 impl Right {
     pub const ALL: [Right; 4] = [Right::Put, Right::Take, Right::Look, Right::Admin];
 
-    /// Returns the name in the access file.
     pub fn name(self) -> &'static str {
         match self {
             Right::Put => "put",
@@ -38,15 +37,12 @@ pub enum Scope {
     /// Any tube. The command is limited to the tubes for which the client has the right.
     AnyTube,
     AllTubes,
-    /// The tube that the client uses.
     Used,
-    /// The tubes that the command names.
     Named,
     /// The tube of the job that the command names, or any tube if there is no such job.
     Job,
     /// Like `Job`, but the right to take jobs is sufficient for the client that holds the job.
     OwnJob,
-    /// All tubes that the client watches.
     Watched,
 }
 
@@ -62,27 +58,20 @@ impl Need {
     /// No right: for every admitted client.
     pub const OPEN: Need = Need { rights: &[], scope: Scope::Open };
 
-    /// Putting into the tube in use.
     pub const PUT_USED: Need = Need::any_of(&[Right::Put], Scope::Used);
-    /// Putting into the named tubes.
     pub const PUT_NAMED: Need = Need::any_of(&[Right::Put], Scope::Named);
     /// Using a tube. Each command for it needs its own right.
     pub const USE_NAMED: Need = Need::any_of(&[Right::Put, Right::Look, Right::Admin], Scope::Named);
     /// Taking jobs from any tube, because each tube was checked before.
     pub const TAKE_ANY: Need = Need::any_of(&[Right::Take], Scope::AnyTube);
-    /// Taking jobs from the named tubes.
     pub const TAKE_NAMED: Need = Need::any_of(&[Right::Take], Scope::Named);
-    /// Taking jobs from all watched tubes.
     pub const TAKE_WATCHED: Need = Need::any_of(&[Right::Take], Scope::Watched);
     /// Taking a job, or finishing it.
     pub const TAKE_JOB: Need = Need::any_of(&[Right::Take], Scope::Job);
-    /// Looking at the tubes for which the client has the right.
     pub const LOOK_ANY: Need = Need::any_of(&[Right::Look], Scope::AnyTube);
     /// Looking at data that is not separated by tube.
     pub const LOOK_ALL: Need = Need::any_of(&[Right::Look], Scope::AllTubes);
-    /// Looking at jobs of the tube in use.
     pub const LOOK_USED: Need = Need::any_of(&[Right::Look], Scope::Used);
-    /// Looking at the named tubes.
     pub const LOOK_NAMED: Need = Need::any_of(&[Right::Look], Scope::Named);
     /// For the client that has reserved the job, the right to take jobs is sufficient.
     pub const LOOK_OWN_JOB: Need = Need::any_of(&[Right::Look], Scope::OwnJob);
@@ -90,16 +79,12 @@ impl Need {
     /// Asking for the outcome of a job, as its producer does.
     pub const FOLLOW_JOB: Need = Need::any_of(&[Right::Put, Right::Look], Scope::Job);
     pub const ADMIN_ALL: Need = Need::any_of(&[Right::Admin], Scope::AllTubes);
-    /// Changing the tube in use.
     pub const ADMIN_USED: Need = Need::any_of(&[Right::Admin], Scope::Used);
-    /// Changing the tubes that the command names.
     pub const ADMIN_NAMED: Need = Need::any_of(&[Right::Admin], Scope::Named);
-    /// Changing a job of any client.
     pub const ADMIN_JOB: Need = Need::any_of(&[Right::Admin], Scope::Job);
     /// Like `ADMIN_JOB`, but not needed by the client that holds the job.
     pub const DELETE_JOB: Need = Need::any_of(&[Right::Admin], Scope::OwnJob);
 
-    /// Creates a need for one of these rights in this scope.
     pub const fn any_of(rights: &'static [Right], scope: Scope) -> Need {
         Need { rights, scope }
     }

@@ -79,10 +79,8 @@ pub struct Active {
     state: Arc<ActiveState>,
 }
 
-/// The shared state of the threads of an active server.
 struct ActiveState {
     epoch: Epoch,
-    /// The identifier of the journal.
     journal: u64,
     member: Arc<Member>,
     lease: Arc<Lease>,

@@ -13,7 +13,6 @@ const HEAD: usize = 2 + 3 * 8;
 
 const SUM: usize = 4;
 
-/// The kind of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EntryKind {
     Operations = 1,
@@ -34,7 +33,6 @@ pub struct Head {
     pub kind: EntryKind,
     /// The epoch of the writer, or for a claim, the previous epoch.
     pub epoch: u64,
-    /// A random number that is unique to the writer.
     pub writer: u64,
     /// The number of the entry among those of the writer.
     pub number: u64,

@@ -21,13 +21,11 @@ use crate::shared::base64::encode;
 use crate::shared::json::{Document, Part};
 use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, GATEWAY};
 
-/// The time limit of a request.
 const TIMEOUT: Duration = Duration::from_millis(700);
 
 /// The maximum number of servers over which the lease is renewed at a time. They are seldom slow together.
 const WAYS: usize = 3;
 
-/// The time limit of a maintenance request.
 const MAINTENANCE: Duration = Duration::from_secs(60);
 
 /// The maximum number of entries deleted by one request. Large requests delay all others in etcd, including renewals.
@@ -286,7 +284,6 @@ fn refusal(body: &[u8]) -> Fail {
     Fail::Unknown(io::Error::other(format!("etcd refused the request: {}", text.trim_end())))
 }
 
-/// Checks that the request succeeded.
 fn done(answer: Response) -> io::Result<()> {
     match answer.status {
         200 => Ok(()),

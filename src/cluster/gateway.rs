@@ -14,7 +14,6 @@ use crate::shared::json::{self, Document};
 /// The maximum size of a response in bytes. It may contain many entries of half a megabyte, in base64.
 const LARGEST: usize = 64 << 20;
 
-/// The time limit of connecting.
 const CONNECT: Duration = Duration::from_millis(300);
 
 /// The time limit of a login, which is rare, and which etcd makes slow on purpose.
@@ -100,7 +99,6 @@ impl Gateway {
         Ok(response)
     }
 
-    /// Switches to the next server.
     pub fn leave(&mut self) {
         self.connection = None;
         self.current = (self.current + 1) % self.endpoints.len();

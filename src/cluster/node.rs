@@ -60,11 +60,9 @@ const VERIFY: Duration = Duration::from_secs(1);
 /// The interval between two attempts to free space in a full shared log.
 const COMPACTION: Duration = Duration::from_secs(10);
 
-/// The result of a poll.
 pub enum Step {
     /// This server is a standby. `true` if there are more entries to read.
     Standby(bool),
-    /// This server has become the active one.
     Active(Active),
 }
 

@@ -17,7 +17,6 @@ use socket2::{SockRef, TcpKeepalive};
 /// The maximum number of forwarded clients. Further connections are closed. Each client needs two threads.
 const MAX_CLIENTS: usize = 1000;
 
-/// The time limit of connecting to the active server.
 const CONNECT: Duration = Duration::from_secs(1);
 
 /// The time limit of the first line of an HTTP request.
@@ -43,7 +42,6 @@ pub struct Relay {
 #[derive(Default)]
 struct Shared {
     closed: AtomicBool,
-    /// The maximum number of forwarded clients.
     most: usize,
     /// The address at which this server itself serves HTTP.
     own: Option<SocketAddr>,

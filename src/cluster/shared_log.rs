@@ -104,7 +104,6 @@ pub trait SharedLog: Send + Sync {
     fn nodes(&self) -> io::Result<Vec<(String, String)>>;
     /// Removes the state of a server that no longer exists.
     fn retire(&self, node: &str) -> io::Result<()>;
-    /// Removes the entries before `below`.
     fn purge(&self, below: Seq) -> io::Result<()>;
     /// Replaces entries with a merged one, as the writer of this epoch.
     fn merge(&self, epoch: Epoch, merged: &Merged) -> Result<(), Fail>;

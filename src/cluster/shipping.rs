@@ -29,7 +29,6 @@ const PIECE: usize = 512 * 1024;
 /// The time for which an active server may reply after it sent the last request that the shared log has confirmed.
 pub const LEASE: Duration = Duration::from_secs(1);
 
-/// The interval between two attempts of a failed append.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// The maximum number of entries in flight. More would only wait for each other in the shared log.
@@ -65,9 +64,7 @@ struct Position {
     end: Seq,
     /// The writer and the number of that entry, unless it is the claim.
     last: Option<(u64, u64)>,
-    /// The entry that created each file.
     created: BTreeMap<String, Seq>,
-    /// The kind of new entries.
     kind: EntryKind,
     /// The entries after the end, in order. The first `sent` of them are in flight, or wait for earlier ones.
     ahead: VecDeque<Entry>,
@@ -75,7 +72,6 @@ struct Position {
 }
 
 impl Position {
-    /// Returns the position of the newest entry.
     fn newest(&self) -> Seq {
         self.end + self.ahead.len() as u64
     }
@@ -109,7 +105,6 @@ impl Shipper {
         (place.end, place.last)
     }
 
-    /// Returns the entry that created each file.
     pub fn created(&self) -> BTreeMap<String, Seq> {
         self.place.lock().created.clone()
     }
@@ -158,7 +153,6 @@ impl Shipper {
         self.append(EntryKind::Release)
     }
 
-    /// Appends an entry without operations.
     fn append(&self, kind: EntryKind) -> io::Result<()> {
         let mut place = self.place.lock();
         place.push(kind, b"");

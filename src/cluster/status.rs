@@ -15,7 +15,6 @@ const LATE: u64 = 10_000;
 /// The maximum difference in milliseconds between a clock and the queue's time.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 
-/// The longest wait for a renewal of the lease.
 const BEAT: Duration = Duration::from_secs(2);
 
 /// The number of entries read to estimate the size of later ones.
@@ -50,7 +49,6 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     done.map_err(|error| error.to_string())
 }
 
-/// The report of a server.
 #[derive(Default)]
 struct Report<'a> {
     role: &'a str,

@@ -38,7 +38,6 @@ pub fn check(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
 }
 
-/// Writes the report in YAML.
 fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result<(), Problem> {
     let mut tubes = BTreeMap::<&[u8], [u64; STATES.len()]>::new();
     for job in engine.jobs() {

@@ -70,7 +70,6 @@ fn move_one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64
     Ok(moved)
 }
 
-/// Puts a copy of a job into another tube.
 fn put_copy(link: &mut Link, to: &str, record: &JobLine, body: &[u8]) -> Result<(), Problem> {
     link.use_tube(to)?;
     let is_buried = record.state == State::Buried;

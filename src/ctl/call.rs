@@ -29,7 +29,6 @@ pub enum OperandKind {
 
 pub struct Subcommand {
     pub name: &'static str,
-    /// The operands, as in the usage.
     pub operands: &'static str,
     pub help: &'static str,
     pub(super) options: &'static [&'static Flag],
@@ -88,7 +87,6 @@ impl Call {
         self.matches.opt_present(opt.long)
     }
 
-    /// Returns the last value of an option.
     pub fn value(&self, opt: &Flag) -> Option<String> {
         self.values(opt).pop()
     }
@@ -119,7 +117,6 @@ impl Call {
     }
 }
 
-/// Returns the message for an invalid command line.
 fn message(fail: Fail) -> String {
     let dashed = |name: &str| if name.chars().count() == 1 { format!("-{name}") } else { format!("--{name}") };
     match fail {

@@ -19,7 +19,6 @@ use crate::binlog::{inspect, Folder};
 use crate::engine::{Engine, JobView, Limits, State, Time};
 use crate::protocol::beanstalk::{stats_job, tube_settings};
 
-/// The writer of lines, which counts them.
 struct Export<'a> {
     out: &'a mut Out,
     wanted: Wanted,

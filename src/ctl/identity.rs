@@ -64,7 +64,6 @@ impl Identity {
         })
     }
 
-    /// Authenticates with the token, if there is one.
     pub fn prove(&self, client: &mut Client) -> Result<(), ClientError> {
         self.token.as_ref().map_or(Ok(()), |token| client.authenticate(token.as_bytes()))
     }

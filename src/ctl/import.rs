@@ -50,9 +50,7 @@ enum After {
 struct Import<'a> {
     link: &'a mut Link,
     feed: Feed<Note>,
-    /// The tube for all jobs, instead of their own.
     into: Option<String>,
-    /// The number of lines to skip.
     skip: u64,
     used: String,
     line: u64,
@@ -225,7 +223,6 @@ impl Import<'_> {
         feed.flow(link, &mut |note, reply| results.on_reply(note, &reply.line))
     }
 
-    /// Sends all pending commands, and reads the replies.
     fn finish(&mut self) -> Result<(), Problem> {
         let Import { link, feed, results, .. } = self;
         feed.finish(link, &mut |note, reply| results.on_reply(note, &reply.line))

@@ -14,7 +14,6 @@ pub struct Input<'a> {
     reader: BufReader<File>,
     /// The size in bytes, if this is a regular file.
     size: Option<u64>,
-    /// The number of bytes read as lines.
     read: u64,
     progress: ProgressBar,
 }

@@ -7,7 +7,6 @@ use super::prelude::*;
 
 type Act<'a, T> = &'a mut dyn FnMut(&mut Link, T) -> Result<(), Problem>;
 
-/// Calls `act` for each job among the operands.
 fn for_each_job(call: &Call, act: Act<u64>) -> Result<u8, Problem> {
     for_each(call, call.ids()?, act)
 }
@@ -57,7 +56,6 @@ pub fn state_of(call: &Call) -> Result<String, Problem> {
     call.value(&STATE).map_or(Ok("ready".to_owned()), free_state)
 }
 
-/// Checks the name of a state of jobs that are not reserved.
 pub fn free_state(name: String) -> Result<String, Problem> {
     match name.as_str() {
         "ready" | "delayed" | "buried" => Ok(name),

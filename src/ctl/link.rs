@@ -113,7 +113,6 @@ impl Link {
         }
     }
 
-    /// Uses this tube for the following commands.
     pub fn use_tube(&mut self, name: &str) -> Result<(), Problem> {
         self.expect(&format!("use {name}"), "USING").map(drop)
     }
@@ -215,7 +214,6 @@ pub fn first_word(line: &str) -> &str {
     line.split(' ').next().unwrap_or_default()
 }
 
-/// Returns the error for the server's reply to a command.
 pub fn refusal(command: &str, line: &str) -> Problem {
     let (verb, arguments) = command.split_once(' ').unwrap_or((command, ""));
     let (verb, object) = (verb.trim_end(), first_word(arguments));

@@ -32,10 +32,8 @@ const CONNECTION_COLUMNS: [(&str, &str); 11] = [
     ("idle", "idle"),
 ];
 
-/// The maximum number of objects in one reply.
 const PAGE: usize = 1000;
 
-/// Returns the maximum number of rows.
 fn limit(call: &Call) -> Result<u64, Problem> {
     Ok(call.number(&SHOWN, 0, u64::MAX)?.map_or(100, |most| if most == 0 { u64::MAX } else { most }))
 }

@@ -72,7 +72,6 @@ pub fn usage() -> String {
 }
 
 impl Subcommand {
-    /// Returns the usage: operands and options.
     pub fn usage(&self) -> String {
         let (first, rest) = self.help.split_at(1);
         let summary = first.to_ascii_uppercase() + rest;
@@ -122,7 +121,6 @@ fn complete(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     completion::run(call, out)
 }
 
-/// Shows or controls the servers of a cluster.
 fn cluster(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let text = cluster::command(&call.operands).map_err(|problem| {
         let code = if problem.starts_with("usage") { BAD_USAGE } else { NO_CONNECTION };

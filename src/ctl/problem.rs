@@ -7,7 +7,6 @@ use std::ops::Deref;
 
 use crate::settings::options::BAD_USAGE;
 
-/// The exit code for success.
 pub const DONE: u8 = 0;
 
 /// The exit code if the server refuses a command or an object does not exist, and for a damaged binlog.

@@ -5,10 +5,8 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// The interval between updates of the line.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// The width of the bar in characters.
 const WIDTH: u64 = 20;
 
 #[derive(Debug)]

@@ -13,19 +13,16 @@ use crate::protocol::text::is_tube_name;
 /// The number of refusals that are reported individually.
 const MAX_REPORTS: u64 = 10;
 
-/// The arguments of the puts.
 struct Put<'a> {
     link: Link,
     feed: Feed<()>,
     pri: u32,
     delay: u32,
     ttr: u32,
-    /// The tags, each preceded by a space.
     tags: String,
     results: Results<'a>,
 }
 
-/// The results of the puts.
 struct Results<'a> {
     out: &'a mut Out,
     /// `None` if IDs are not printed. `Some(true)` prints them as objects.

@@ -19,7 +19,6 @@ pub struct JobLine {
     /// Seconds until a delayed job is ready or a periodic schedule is due. For a held job, or a schedule with cron's
     /// fields, the rest of its delay.
     pub delay: u32,
-    /// Seconds until a schedule is due.
     pub left: u32,
     /// The number of runs that a schedule has skipped since the last one.
     pub missed: u32,
@@ -134,7 +133,6 @@ pub enum Content {
     Settings(String),
 }
 
-/// The arguments of a `put`.
 #[derive(Debug)]
 pub struct ImportJob {
     pub state: State,

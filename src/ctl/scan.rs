@@ -13,7 +13,6 @@ use super::prelude::*;
 use super::record::JobLine;
 use crate::engine::State;
 
-/// The number of states that a job can be in.
 pub const STATE_COUNT: usize = State::LISTED.len();
 
 /// The tube of the job with the highest ID.
@@ -31,7 +30,6 @@ pub struct Found {
     pub tube: Rc<str>,
 }
 
-/// The jobs to search for.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// The tubes, or none for all tubes.
@@ -42,7 +40,6 @@ pub struct Wanted {
     pub above: u64,
 }
 
-/// The handler of each job, with its tube and its body.
 pub type EachJob<'a> = &'a mut dyn FnMut(&JobLine, &str, &[u8]) -> Result<(), Problem>;
 
 #[derive(Debug, Default)]
@@ -59,7 +56,6 @@ pub struct Scan {
 /// The result of listing IDs.
 pub enum ListOutcome {
     All,
-    /// The server does not know `list-jobs`.
     Unknown,
     /// The server refuses to list this tube, for this reason.
     Refused(String),
@@ -101,7 +97,6 @@ impl Wanted {
         self.states.is_empty() || self.states.contains(&state)
     }
 
-    /// Returns the names of the wanted tubes.
     pub fn tube_names(&self, link: &mut Link) -> Result<Vec<String>, Problem> {
         match self.tubes.is_empty() {
             true => link.tubes(),

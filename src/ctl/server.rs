@@ -9,7 +9,6 @@ use crate::settings::options::{host_and_port, host_port, needs_tls};
 
 const PORT: u16 = 11_300;
 
-/// The prefix of the name of a server with TLS.
 const TLS: &str = "beanstalks://";
 
 #[derive(Clone, PartialEq, Eq, Debug)]

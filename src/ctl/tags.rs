@@ -12,7 +12,6 @@ use crate::protocol::text::{is_tube_name, push_quoted};
 use crate::shared::base64;
 use crate::shared::json::{Members, Object};
 
-/// The type of a key's value.
 enum Value {
     /// A name. The other member has the name in base64.
     Name(&'static str),
@@ -117,7 +116,6 @@ impl JobTags {
         ["runs", "skipped"].map(|key| self.0.number(key))
     }
 
-    /// Writes the data as members of an object.
     pub fn write(&self, json: &mut Members) {
         self.0.write(json);
     }

@@ -14,7 +14,6 @@ use crate::engine::State;
 /// The number of IDs tried beyond the count, because a server may skip IDs or assign them to jobs that it refuses.
 const SLACK: u64 = 64;
 
-/// The maximum number of IDs in one poll.
 const MOST: u64 = 100_000;
 
 struct Tail<'a> {
@@ -23,7 +22,6 @@ struct Tail<'a> {
     link: Link,
     wanted: Wanted,
     interval: Duration,
-    /// The number of jobs that are still to be shown.
     left: u64,
 }
 
@@ -98,7 +96,6 @@ impl Tail<'_> {
 /// The IDs seen so far of the jobs of some tubes.
 #[derive(Default)]
 struct Tracks {
-    /// The highest ID at the start.
     first: u64,
     tubes: HashMap<String, Track>,
     /// Tubes that the server refuses to list. Each was reported once.

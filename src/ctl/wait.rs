@@ -11,7 +11,6 @@ use crate::protocol::text::is_tube_name;
 /// The longest wait in the protocol, in seconds: more than a century.
 const LONGEST: u64 = u32::MAX as u64;
 
-/// The interval between queries about a group.
 const POLL: Duration = Duration::from_millis(500);
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {

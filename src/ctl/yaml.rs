@@ -40,7 +40,6 @@ impl Figures {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Returns the value of a key; empty if there is none.
     pub fn text(&self, key: &str) -> &str {
         self.0.iter().find(|(found, _)| found == key).map_or("", |(_, value)| value)
     }
@@ -50,12 +49,10 @@ impl Figures {
         self.text(key).parse().unwrap_or(0)
     }
 
-    /// Returns the figures as a JSON object.
     pub fn object(&self) -> String {
         json::object(|json| self.write(json))
     }
 
-    /// Writes the figures as members of an object.
     pub fn write(&self, json: &mut Members) {
         for (key, value) in self.iter() {
             // A server's ID is a text, and a job's ID is a number. Only a job has a tube.
@@ -95,7 +92,6 @@ pub struct KeyItem {
     pub key: Vec<u8>,
 }
 
-/// Returns the items of the reply to `list-keys`.
 pub fn keys(text: &[u8]) -> Vec<KeyItem> {
     let item = |line: &[u8]| {
         let (number, rest) = text::number(line.strip_prefix(b"- [")?)?;

@@ -19,9 +19,7 @@ pub const BAD_USAGE: u8 = 5;
 #[derive(Debug)]
 pub enum Action {
     Run(Box<Settings>),
-    /// Print the version and exit.
     Version,
-    /// Print the usage and exit.
     Help,
 }
 
@@ -44,7 +42,6 @@ pub struct Settings {
 #[derive(Clone, Debug)]
 pub struct Cluster {
     pub location: Location,
-    /// The name of this server.
     pub node: String,
     /// The address for clients and relays, unless it is the first TCP address of `listen`.
     pub advertise: Option<String>,

@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 /// A row in a table of options.
 #[derive(Debug)]
 pub struct Flag<A = ()> {
-    /// The one-letter name, if there is one.
     pub short: Option<char>,
     pub long: &'static str,
     /// The name of the value in the usage, or `None` if the option takes no value.
@@ -56,7 +55,6 @@ impl<A> Flag<A> {
         usage_line(&format!("{short}--{}{}", self.long, self.value.map_or(String::new(), shown)), width, self.help)
     }
 
-    /// Finds the option with this name, a letter or a long name.
     pub fn find(table: &[Flag<A>], name: &str, is_letter: bool) -> Option<Flag> {
         let has_name = |row: &&Flag<A>| match is_letter {
             true => row.short.is_some_and(|letter| name.starts_with(letter)),
@@ -80,7 +78,6 @@ pub fn usage_line(name: &str, width: usize, help: &str) -> String {
 #[derive(Debug)]
 pub struct Given {
     pub long: &'static str,
-    /// The value; empty if there is none.
     pub value: String,
     /// The name as the user wrote it.
     pub shown: String,

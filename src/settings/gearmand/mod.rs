@@ -15,7 +15,6 @@ use crate::settings::options::{number, Settings};
 use crate::settings::words::{flag, Flag, Given};
 use crate::shared::machine;
 
-/// The exit code for bad usage, as in gearmand.
 pub const BAD_USAGE: u8 = 1;
 
 /// The default configuration file. As in gearmand, it is read before the command line if it exists.
