@@ -40,17 +40,17 @@ pub use data::{
 pub use figures::ages::FindOldest;
 pub use figures::buried::BuriedWalk;
 pub use figures::connections::{ClientStats, SHOWN_TUBES};
-pub use figures::id_pages::IdPage;
+pub use figures::pages::IdPage;
 pub use figures::pages::{JobPage, NamePage, Page};
 pub use figures::stats::{GroupStats, JobStats, Stats, TubeStats};
 pub use rules::completion::NotCompleted;
 pub use rules::failures::{Failed, LONGEST_REASON};
 #[cfg(test)]
 pub use support::DEFERRED;
-pub use verbs::batches::TouchAll;
 pub use verbs::disconnect::GiveBack;
 pub use verbs::flush::FindReserved;
 pub use verbs::job_verbs::Kick;
+pub use verbs::job_verbs::TouchAll;
 pub use verbs::reserve::{Awaited, Grab, JobEnd, Reserve};
 pub use verbs::submit::{Refused, Submitted};
 pub use verbs::tagged::{Tagged, Tags};
@@ -60,15 +60,13 @@ pub use verbs::watching::{Dropped, WantedTubes};
 use self::log::News;
 use data::{Agenda, ClientState, Clients, Store, Tubes, DEFAULT_TUBE};
 
-/// The event queue keeps its memory up to this capacity. More events occur only when very many clients wait for one
-/// job.
+/// The event queue keeps its memory up to this capacity. Few events occur unless very many clients wait for one job.
 const KEPT_EVENTS: usize = 4096;
 
 /// See [`Limits::few_watched`]. Nearly all clients have shorter watch lists.
 pub const FEW_WATCHED: usize = 64;
 
-/// Watches and tubes may take one part in this many of the memory limit: what clients create without jobs must leave
-/// room for jobs.
+/// Watches and tubes may take one part in this many of the memory limit, so that they leave memory for jobs.
 const WATCHES_PART: u64 = 4;
 const TUBES_PART: u64 = 2;
 
@@ -79,9 +77,7 @@ pub struct Limits {
     pub max_memory: u64,
     /// The part of `max_memory` reserved for replies and for commands that free memory.
     pub kept_memory: u64,
-    /// The maximum number of tubes.
     pub max_tubes: usize,
-    /// Maximum number of tubes that one client may watch.
     pub max_watched: usize,
     /// A client that watches at most this many tubes is processed at once, whatever the remaining steps of the turn.
     pub few_watched: usize,
@@ -118,13 +114,11 @@ impl Limits {
     };
 }
 
-/// The tube cannot be watched or used because of [`Limits::max_tubes`], [`Limits::max_watched`] or
-/// [`Limits::max_memory`].
+/// [`Limits::max_tubes`], [`Limits::max_watched`] or [`Limits::max_memory`] prevents a new tube or watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OverLimit;
 
-/// The queue. Each owner counts its own memory. The first lines of each file in `rules` or `verbs` name the owners that
-/// the file touches.
+/// The queue. The first lines of each file in `rules` or `verbs` name the owners that the file touches.
 #[derive(Debug)]
 pub struct Engine {
     store: Store,
@@ -187,8 +181,7 @@ impl Engine {
         self.clients.handle(client)
     }
 
-    /// Notes that a client has connected or given a command, for [`ClientStats`], and that time has passed, for the
-    /// history.
+    /// Records the time of a client's command or connection, for [`ClientStats`] and the history.
     #[inline]
     pub fn hear(&mut self, client: ClientId, now: Time) {
         self.clients.hear(client, now);
@@ -198,7 +191,7 @@ impl Engine {
         }
     }
 
-    /// The jobs that ended last, and the chart of the last hour.
+    /// Returns the jobs that ended last, and the chart of the last hour.
     pub fn past(&self) -> &Past {
         &self.past
     }
@@ -208,12 +201,12 @@ impl Engine {
         self.clients.at(handle)
     }
 
-    /// The number of a client's connection, which no other connection has had; 0 for [`NOBODY`].
+    /// Returns the number of a client's connection, which no other connection has had; 0 for [`NOBODY`].
     pub fn connection(&self, client: ClientId) -> u32 {
         self.clients[client].connection
     }
 
-    /// The number of clients that have connected since the start.
+    /// Returns the number of clients that have connected since the start.
     pub fn total_connections(&self) -> u64 {
         self.clients.connected
     }
@@ -223,12 +216,12 @@ impl Engine {
         self.store.jobs.slots.iter().map(|(slot, _)| self.store.jobs.view(slot))
     }
 
-    /// The unfinished job with this ID, in any tube.
+    /// Returns the unfinished job with this ID, in any tube.
     pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
         self.any_job(id).filter(|job| job.state() != State::Finished)
     }
 
-    /// The job with this ID, in any state and tube.
+    /// Returns the job with this ID, in any state and tube.
     pub fn any_job(&self, id: JobId) -> Option<JobView<'_>> {
         self.store.jobs.find(id).map(|slot| self.store.jobs.view(slot))
     }
@@ -243,7 +236,6 @@ impl Engine {
         self.draining = true;
     }
 
-    /// The names of all tubes.
     pub fn tube_names(&self) -> impl Iterator<Item = &[u8]> {
         self.tubes.iter().map(|(_, tube)| &*tube.name)
     }
@@ -262,17 +254,15 @@ impl Engine {
         event
     }
 
-    /// The job in the slot that a change names.
+    /// Returns the job in the slot that a change names.
     pub fn job_at(&self, slot: u32) -> JobView<'_> {
         self.store.jobs.view(slot)
     }
 
-    /// The name of a job's tube.
     pub fn tube_of(&self, job: &Job) -> &[u8] {
         &self.tubes.get(job.tube).name
     }
 
-    /// The last ID that was assigned.
     pub fn last_id(&self) -> u64 {
         self.store.last_id
     }

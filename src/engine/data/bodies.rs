@@ -26,8 +26,7 @@ const CLASSES: usize = 32;
 /// Freeing a body larger than this takes about as long as a turn.
 const RELEASED: usize = 1 << 20;
 
-/// The number of removed but still shared bodies that one check covers. Clients determine how many of them exist, and
-/// no single turn must pay for all.
+/// The number of removed but still shared bodies that one check covers: clients determine how many there are.
 const LOOKS: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +76,6 @@ pub struct Bodies {
     released: Vec<Body>,
 }
 
-/// A body that only replies share.
 #[derive(Debug)]
 struct InFlight {
     bytes: Weak<Box<[u8]>>,
@@ -250,7 +248,6 @@ impl Bodies {
         BodyKey { length: body.len() as u32, place: self.whole.insert(body) as u32 }
     }
 
-    /// Stores a copy of a borrowed body.
     pub fn copy(&mut self, body: &[u8]) -> BodyKey {
         if body.len() > PAGED_MAX {
             return self.add(Body::from(body));
@@ -287,8 +284,7 @@ impl Bodies {
         }
     }
 
-    /// Counts a body that this store does not (or no longer) hold, until no reply shares it. Only for large bodies:
-    /// small ones are copied.
+    /// Counts a body that this store does not hold (any more), until no reply shares it. Small bodies are copied.
     pub fn note_in_flight(&mut self, body: &Body) {
         if let Body::Large(bytes) = body {
             let length = bytes.len();

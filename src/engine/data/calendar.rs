@@ -11,8 +11,7 @@ const ERA: i64 = 146_097;
 /// Days from 0000-03-01 to 1970-01-01.
 const EPOCH: i64 = 719_468;
 
-/// Days from 1970-01-01 to a date, negative before it. `month` and `day` count from 1. A date that does not exist gives
-/// a day that [`date_of`] converts to another date.
+/// Returns the days from 1970-01-01 to a date, also to one that does not exist. `month` and `day` count from 1.
 pub fn day_of(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);

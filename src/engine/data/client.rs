@@ -3,7 +3,7 @@
 //! Owns these, and how a client gets jobs. Must not know connections: the server maps the number of a client to one.
 
 use std::collections::BTreeMap;
-use std::ops::{Index, IndexMut};
+use std::ops::{Deref, Index, IndexMut};
 
 use slab::Slab;
 use smallvec::SmallVec;
@@ -12,12 +12,10 @@ use super::{
     ClientHandle, ClientId, Handle, Heap, JobId, Linked, Links, List, Priority, Slots, Span, Time, TubeHandle, NIL,
 };
 
-/// The last part of a reservation, in which its holder gets a warning instead of waiting (beanstalk protocol,
-/// `reserve`).
+/// The last part of a reservation, in which its holder is warned instead of waiting, as in beanstalkd.
 pub const MARGIN: Span = Span::from_secs(1);
 
-/// The maximum lease time, whatever the job's time to run: no client holds a leased job, so nothing else would end the
-/// lease.
+/// The maximum lease time, whatever the job's time to run: nothing else ends a lease, which no client holds.
 pub const LONGEST_LEASE: Span = Span::from_secs(24 * 3600);
 
 /// The choice of a client that holds its reservations among its watched tubes.
@@ -33,7 +31,6 @@ pub enum ReserveMode {
     Fair,
 }
 
-/// The way in which a client gets jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReservePolicy {
     /// The client holds its reservations until it disconnects. The smallest priority of all watched tubes comes first.
@@ -47,15 +44,13 @@ pub enum ReservePolicy {
     Lease,
 }
 
-/// The notification state of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IdleState {
     #[default]
     Active,
     /// The client is to be notified, and then requests a job.
     Idle,
-    /// The client was notified of a job in this tube and has not requested it yet; [`NIL`] if it no longer watches that
-    /// tube.
+    /// The client was notified of a job in this tube, or [`NIL`] if it no longer watches it, and has not requested it.
     Notified(u32),
 }
 
@@ -96,8 +91,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// A second search, after another client took the job found by the first. There is no third one: the client gets
-    /// the job found here in the same turn.
+    /// Returns a second and last search, after another client took the found job.
     pub(in crate::engine) fn again() -> Search {
         Search { again: true, ..Search::default() }
     }
@@ -114,10 +108,8 @@ pub struct ClientState {
     pub(in crate::engine) idle_state: IdleState,
     /// Distinguishes the connection from earlier and later ones with the same number.
     pub(in crate::engine) connection: u32,
-    /// The number of existing tubes that this client opened.
     pub(in crate::engine) opened: u32,
-    /// The position in the watch list where the next search starts, with [`ReservePolicy::Notified`]; past the end
-    /// means the end. It counts down.
+    /// The position in the watch list where the next search starts, counting down; past the end means the end.
     pub(in crate::engine) turn: u32,
     /// The tube it uses; [`NIL`] if its commands name a tube.
     pub(in crate::engine) used: u32,
@@ -155,7 +147,7 @@ pub(in crate::engine) fn heard_ago(then: u32, now: Time) -> Span {
 }
 
 impl ClientState {
-    /// A client that uses and watches no tube yet.
+    /// Returns a client that uses and watches no tube yet.
     pub(in crate::engine) fn new(reserve_policy: ReservePolicy, connection: u32) -> ClientState {
         ClientState { reserve_policy, connection, turn: NIL, used: NIL, ..ClientState::default() }
     }
@@ -164,7 +156,7 @@ impl ClientState {
         self.waiting.is_some_and(Waiting::is_for_job)
     }
 
-    /// The reserved jobs, ordered by the end of their time to run.
+    /// Returns the reserved jobs, ordered by the end of their time to run.
     pub(in crate::engine) fn reserved(&self) -> &Heap<(Time, JobId)> {
         const NONE: &Heap<(Time, JobId)> = &Heap::new();
         self.held.as_deref().unwrap_or(NONE)
@@ -189,7 +181,7 @@ impl ClientState {
         watch.wait == self.wait && (self.waits_for_job() || self.idle_state == IdleState::Idle)
     }
 
-    /// The next deadline of this client. A wait does not end before its search does.
+    /// Returns the next deadline of this client. A wait does not end before its search does.
     pub(in crate::engine) fn due(&self) -> Time {
         if self.leaving.is_some() {
             return Time::NEVER;
@@ -240,7 +232,6 @@ impl Clients {
         state.since = self.waits;
     }
 
-    /// Notes that a client has given a command.
     #[inline]
     pub(in crate::engine) fn hear(&mut self, client: ClientId, now: Time) {
         if let Some(state) = self.states.get_mut(client.0 as usize) {
@@ -251,12 +242,11 @@ impl Clients {
         }
     }
 
-    /// The client with this number, if there is one.
     pub(in crate::engine) fn get(&self, number: u32) -> Option<&ClientState> {
         self.states.get(number as usize)
     }
 
-    /// A number above those of all clients.
+    /// Returns a number above those of all clients.
     pub(in crate::engine) fn end(&self) -> u32 {
         self.states.capacity() as u32
     }
@@ -267,7 +257,6 @@ impl Clients {
         self.producers += usize::from(!std::mem::replace(producer, true));
     }
 
-    /// Counts a client that has asked for a job.
     pub(in crate::engine) fn mark_worker(&mut self, client: ClientId) {
         let worker = &mut self.states[client.0 as usize].worker;
         self.workers += usize::from(!std::mem::replace(worker, true));
@@ -283,7 +272,6 @@ impl Clients {
         self.leaving += 1;
     }
 
-    /// Returns the bytes of account of all watches.
     pub(in crate::engine) fn memory(&self) -> u64 {
         self.watches.len() as u64 * WATCH_COST
     }
@@ -369,8 +357,7 @@ impl Linked for Watches {
 /// Watch lists of this length have an index, so that adding the thousandth tube costs as much as adding the second.
 const INDEXED_FROM: usize = 32;
 
-/// The watches of one client, in the order in which the protocol lists them: as added, except that the last one
-/// replaces a removed one, as in beanstalkd.
+/// The watches of one client in the order of their addition, except that the last one replaces a removed one.
 #[derive(Debug, Default)]
 pub struct WatchList {
     /// Nearly all lists are short and need no allocation.
@@ -380,24 +367,15 @@ pub struct WatchList {
     index: Option<Box<BTreeMap<u32, u32>>>,
 }
 
+impl Deref for WatchList {
+    type Target = [u32];
+    fn deref(&self) -> &[u32] {
+        &self.numbers
+    }
+}
+
 impl WatchList {
-    pub fn len(&self) -> usize {
-        self.numbers.len()
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.numbers.iter().copied()
-    }
-
-    pub fn at(&self, place: usize) -> u32 {
-        self.numbers[place]
-    }
-
-    pub fn last(&self) -> Option<u32> {
-        self.numbers.last().copied()
-    }
-
-    /// The number of the watch of `tube`, if it is watched.
+    /// Returns the number of the watch of `tube`, if it is watched.
     pub fn find(&self, tube: u32, watches: &Watches) -> Option<u32> {
         self.place(tube, watches).map(|place| self.numbers[place])
     }
@@ -450,7 +428,7 @@ mod tests {
     use super::*;
 
     fn tubes(list: &WatchList, watches: &Watches) -> Vec<u32> {
-        list.iter().map(|number| watches.get(number).tube).collect()
+        list.iter().map(|&number| watches.get(number).tube).collect()
     }
 
     #[test]

@@ -24,8 +24,7 @@ pub struct Deadlines {
     pub places: PlaceTable,
 }
 
-/// The heap position of each timer; [`NIL`] for a timer without a deadline. The clients, the tubes and the others have
-/// a table each.
+/// The heap position of each timer, or [`NIL`] without a deadline: a table for clients, tubes and the others.
 #[derive(Clone, Debug, Default)]
 pub struct PlaceTable([Vec<u32>; 3]);
 
@@ -91,7 +90,7 @@ impl Deadlines {
         }
     }
 
-    /// The next deadline and its timer.
+    /// Returns the next deadline and its timer.
     pub fn first(&self) -> Option<(Time, TimerKey)> {
         self.heap.first().map(|((at, _), member)| (at, TimerKey::of(member)))
     }

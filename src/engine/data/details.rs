@@ -125,7 +125,6 @@ impl Details {
         self.change(|whole| whole.history = history);
     }
 
-    /// Sets the count of these events.
     pub fn set_count(&mut self, what: Count, count: u32) {
         self.change(|whole| *whole.history.count_mut(what) = count);
     }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use super::{table::hashed, Heap, JobId, Name, Placed, Table, Time, NIL};
 
-/// The key of a job that has ended.
 #[derive(Debug)]
 pub struct EndedKey {
     pub id: JobId,
@@ -17,7 +16,6 @@ pub struct EndedKey {
     hash: u32,
     /// The next key in the same bucket of the index.
     chain: u32,
-    /// The heap position in the order of ends.
     pub(in crate::engine) place: u32,
     /// `true` if the log has a record of the key.
     pub(in crate::engine) is_logged: bool,

@@ -19,7 +19,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The body that is sent with the outcome to waiting clients.
+    /// Returns the body that is sent with the outcome to waiting clients.
     pub fn body(&self) -> Option<&Body> {
         match self {
             Outcome::Done(body) | Outcome::Failed(body) | Outcome::Fault(body) => Some(body),
@@ -28,10 +28,8 @@ impl Outcome {
     }
 }
 
-/// A worker's report about its job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {
-    /// A part of the result.
     Data(Body),
     Warning(Body),
     Progress {
@@ -61,11 +59,18 @@ pub enum NoJob {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The client's wait ends with this job reserved for it.
-    Reserved { client: ClientId, job: JobId },
-    /// The client's wait ends without a job.
-    NoJob { client: ClientId, why: NoJob },
+    Reserved {
+        client: ClientId,
+        job: JobId,
+    },
+    NoJob {
+        client: ClientId,
+        why: NoJob,
+    },
     /// The client is no longer idle: a tube that it watches has work.
-    Work { client: ClientId },
+    Work {
+        client: ClientId,
+    },
     /// A job that the client submitted or waits for has ended, and with it the client's wait.
     Outcome {
         client: ClientId,
@@ -75,10 +80,17 @@ pub enum Event {
         logged: bool,
     },
     /// The worker of a job that the client submitted reports something.
-    Report { client: ClientId, job: JobId, report: Arc<Report> },
-    /// For the server, not a client: a dead letter is buried in its own tube because its dead-letter tube cannot accept
-    /// it.
-    DeadLetterStays { job: JobId, from: Arc<[u8]>, dead: Arc<[u8]> },
+    Report {
+        client: ClientId,
+        job: JobId,
+        report: Arc<Report>,
+    },
+    /// For the server: a dead letter is buried in its own tube because its dead-letter tube cannot accept it.
+    DeadLetterStays {
+        job: JobId,
+        from: Arc<[u8]>,
+        dead: Arc<[u8]>,
+    },
 }
 
 impl Event {

@@ -12,14 +12,12 @@ pub struct GroupCount {
     pub ended: u64,
     /// Jobs with IDs up to this one no longer wait for all members: the group has been complete since.
     pub complete_to: u64,
-    /// Jobs with IDs up to this one no longer wait for a number of members: they belong to an earlier group with the
-    /// same name.
+    /// Jobs with IDs up to this one belong to an earlier group with the same name, and no longer wait for a count.
     pub created_at: u64,
 }
 
 impl GroupCount {
-    /// Returns `true` if the job with this ID no longer waits; `need` is the number of members that must have ended, or
-    /// 0 for all.
+    /// Returns `true` if the job with this ID no longer waits for the end of `need` members, or of all if `need` is 0.
     pub(in crate::engine) fn satisfies(&self, id: u64, need: u32) -> bool {
         match need {
             0 => id <= self.complete_to,
@@ -43,7 +41,6 @@ pub struct Group {
     pub(in crate::engine) counted: Heap<(u32, u64)>,
     /// Jobs whose waits have ended are released in several turns.
     pub(in crate::engine) releasing: bool,
-    /// The log has a record of the group.
     pub(in crate::engine) logged: bool,
 }
 
@@ -56,7 +53,7 @@ impl Group {
         self.waits.len() + self.counted.len()
     }
 
-    /// The next wait that has ended.
+    /// Returns the next wait that has ended.
     fn next_ended(&self, waits: &Waits) -> Option<u32> {
         let first = self.waits.first().filter(|&wait| self.count.satisfies(waits.0.get(wait).id, 0));
         first.or_else(|| {
@@ -71,7 +68,6 @@ hashed!(Group, |group| GROUP_COST + group.name.length() as u64);
 #[derive(Debug)]
 struct Membership {
     group: u32,
-    /// The next membership of the same job.
     next: u32,
 }
 
@@ -79,7 +75,6 @@ struct Membership {
 #[derive(Debug)]
 pub struct Wait {
     pub(in crate::engine) group: u32,
-    /// The next wait of the same job.
     next: u32,
     pub(in crate::engine) slot: u32,
     /// The number of members that must have ended; 0: all.
@@ -183,7 +178,7 @@ impl Groups {
         }
     }
 
-    /// The groups that the job in `slot` is a member of.
+    /// Returns the groups that the job in `slot` is a member of.
     pub fn of_member(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
         let mut next = self.members.get(slot);
         std::iter::from_fn(move || {
@@ -202,7 +197,7 @@ impl Groups {
         })
     }
 
-    /// The number of members that must still end; 0: all.
+    /// Returns the number of members that must still end; 0: all.
     pub fn left(&self, wait: &Wait) -> u32 {
         let ended = self.table.get(wait.group).count.ended;
         wait.need.saturating_sub(u32::try_from(ended).unwrap_or(u32::MAX))
@@ -278,7 +273,7 @@ impl Groups {
         groups
     }
 
-    /// The next wait for this group that has ended, and the slot of its job.
+    /// Returns the next wait for this group that has ended, and the slot of its job.
     pub fn next_ended(&self, group: u32) -> Option<(u32, u32)> {
         let ended = self.table.get(group).next_ended(&self.waits)?;
         Some((ended, self.waits.0.get(ended).slot))

@@ -9,15 +9,12 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use super::Slots;
 
-/// Receives the heap position of each member.
 pub trait Places {
     /// Sets the position of `member`, which the caller passes to [`Heap::remove`].
     fn set_place(&mut self, member: u32, place: u32);
 }
 
-/// A type that stores its own heap position.
 pub trait Placed {
-    /// Returns a mutable reference to the position.
     fn place_mut(&mut self) -> &mut u32;
 }
 
@@ -30,8 +27,7 @@ impl<T: Placed> Places for Slots<T> {
 /// A heap below this capacity keeps its memory when it becomes empty.
 const KEEP: usize = 64;
 
-/// The number of members that may leave from the front before the others must move, so that no place is
-/// [`NIL`](super::list::NIL).
+/// The number of members that may leave from the front before the others must move: no position is `NIL`.
 const MOST_LEFT: u32 = u32::MAX / 2;
 
 /// Smallest key first. The keys of members must differ or be interchangeable.
@@ -55,22 +51,20 @@ impl<K: Ord + Copy> Heap<K> {
         Heap { entries: VecDeque::new(), left: 0, is_sorted: true }
     }
 
-    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The member with the smallest key.
+    /// Returns the member with the smallest key.
     pub fn first(&self) -> Option<(K, u32)> {
         self.entries.front().copied()
     }
 
-    /// The key of the member at `place`.
     pub fn key_at(&self, place: u32) -> K {
         self.entries[self.index_of(place)].0
     }
 
-    /// The member at `index`, counted from the one with the smallest key.
+    /// Returns the member at `index`, counted from the one with the smallest key.
     pub fn member_at(&self, index: usize) -> u32 {
         self.entries[index].1
     }
@@ -79,12 +73,12 @@ impl<K: Ord + Copy> Heap<K> {
         (place - self.left) as usize
     }
 
-    /// The members, in no particular order.
+    /// Returns the members, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         self.entries.iter().copied()
     }
 
-    /// The members in ascending order, computed lazily: the first few cost little, however many there are.
+    /// Returns the members in ascending order, computed lazily: the first few cost little, however many there are.
     pub fn in_order(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         let mut next = BinaryHeap::new();
         next.extend(self.first().map(|(key, _)| Reverse((key, 0))));
@@ -103,7 +97,6 @@ impl<K: Ord + Copy> Heap<K> {
         self.sift_up(self.entries.len() - 1, places);
     }
 
-    /// Removes the member at `place`.
     pub fn remove(&mut self, place: u32, places: &mut impl Places) -> (K, u32) {
         let index = self.index_of(place);
         if index == 0 && self.is_sorted && self.left < MOST_LEFT {

@@ -9,8 +9,7 @@ use std::num::NonZeroU32;
 
 use super::{Hashed, JobId, Table, NIL};
 
-/// IDs per row. Longer rows would save little (a row costs sixteen bytes besides its slots), and single remaining IDs
-/// would cost more.
+/// IDs per row. Longer rows would save little, and single remaining IDs would cost more.
 const ROW: u64 = 16;
 
 /// The slots of consecutive IDs, the first of which is a multiple of [`ROW`].
@@ -21,15 +20,13 @@ pub struct Row {
     slots: [u32; ROW as usize],
     /// One, plus one per ID in the row, plus one for the last row.
     pub claims: NonZeroU32,
-    /// The next row in the same bucket.
     chain: u32,
 }
 
 #[derive(Debug)]
 pub struct Ids {
     pub rows: Table<Row>,
-    /// The row of the last insertion, which stays even if empty, because the next ID most likely belongs to it; or
-    /// [`NIL`].
+    /// The row of the last insertion, or [`NIL`]. It stays even if empty, since the next ID most likely belongs to it.
     pub last: u32,
     /// The row that was found last, or [`NIL`]: IDs are mostly removed in the order of insertion too.
     recent: Cell<u32>,
@@ -47,7 +44,7 @@ impl Ids {
         (slot != NIL).then_some(slot)
     }
 
-    /// The slots of the IDs greater than `id` in the row of `id` + 1.
+    /// Returns the slots of the IDs greater than `id` in the row of `id` + 1.
     pub fn row_above(&self, id: JobId) -> impl Iterator<Item = u32> + '_ {
         let first = id.0 + 1;
         let row = self.row(first / ROW).map(|row| self.rows.get(row));
@@ -86,7 +83,6 @@ impl Ids {
         })
     }
 
-    /// Creates a row without claims.
     fn open(&mut self, number: u64) -> u32 {
         self.rows.insert(Row { number, slots: [NIL; ROW as usize], claims: NonZeroU32::MIN, chain: NIL })
     }

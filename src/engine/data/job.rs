@@ -69,8 +69,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The cause by which a job that failed, but not permanently, becomes ready; `None` if it is ready or delayed
-    /// already.
+    /// Returns the cause by which a job that failed is tried again; `None` if it is ready, delayed or held already.
     pub(in crate::engine) fn of_retry(state: State) -> Option<Cause> {
         match state {
             State::Reserved => Some(Cause::Release),
@@ -89,23 +88,14 @@ impl State {
         [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Held, State::Scheduled];
 
     pub fn word(self) -> &'static str {
-        match self {
-            State::Ready => "ready",
-            State::Delayed => "delayed",
-            State::Reserved => "reserved",
-            State::Buried => "buried",
-            State::Held => "held",
-            State::Finished => "finished",
-            State::Scheduled => "scheduled",
-        }
+        ["ready", "delayed", "reserved", "buried", "held", "scheduled", "finished"][self as usize]
     }
 
-    /// The state with this name, except for finished jobs.
     pub fn named(word: &[u8]) -> Option<State> {
         State::LISTED.into_iter().find(|state| state.word().as_bytes() == word)
     }
 
-    /// The state that `cause` leads to, or `None` if it does not apply: the transition table of the whole engine.
+    /// Returns the state that `cause` leads to, or `None` if there is none: the transition table of the engine.
     pub const fn after(self, cause: Cause) -> Option<State> {
         use State::*;
         match (cause, self) {
@@ -125,12 +115,10 @@ impl State {
     }
 }
 
-/// A flag of a job.
 #[derive(Clone, Copy)]
 pub enum JobFlag {
     /// The job has extras in the store.
     Bound = 1,
-    /// The job is not in the log.
     Volatile = 2,
     /// The holder of the reserved job has disconnected, and the job is about to be released.
     Leaving = 4,
@@ -159,8 +147,7 @@ pub struct Job {
     /// [`Origins`](super::origins::Origins). Scheduled: its number among the
     /// [`Schedules`](super::schedules::Schedules). Otherwise [`NIL`].
     pub(in crate::engine) holder: u32,
-    /// A job is in one list or one heap at a time; in a heap, `links.prev` is its position. Reserved: `links.next` is
-    /// the time of the reservation, see [`Job::taken_for`].
+    /// The position in the one list or heap that contains the job. Reserved: `next` is the time of the reservation.
     pub(in crate::engine) links: Links,
     state: State,
     pub(in crate::engine) completion: CompletionPolicy,
@@ -169,7 +156,6 @@ pub struct Job {
     flags: u8,
 }
 
-/// A job with its body, which is stored separately.
 #[derive(Clone, Copy, Debug)]
 pub struct JobView<'a> {
     pub(in crate::engine) job: &'a Job,
@@ -246,8 +232,7 @@ impl Job {
         self.details.ttr()
     }
 
-    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its rank in the order of burying.
-    /// Ready: its rank among jobs of the same priority.
+    /// See the field: the end of a delay, a reservation or a lease, or the rank of a ready or buried job.
     pub fn due(&self) -> Time {
         self.due
     }
@@ -256,7 +241,7 @@ impl Job {
         self.details.history()
     }
 
-    /// The number of failed tries since it was put or kicked.
+    /// Returns the number of failed tries since it was put or kicked.
     pub fn fails(&self) -> u8 {
         self.fails
     }
@@ -266,7 +251,7 @@ impl Job {
         self.state = self.state.after(cause).expect("a transition that the table has");
     }
 
-    /// The job in any state, as the log describes it.
+    /// Returns the job in any state, as the log describes it.
     pub(in crate::engine) fn restored(self, state: State, due: Time) -> Job {
         Job { state, due, ..self }
     }
@@ -359,17 +344,16 @@ impl Job {
         Span::from_nanos(u64::from(units) << TAKEN_UNIT)
     }
 
-    /// The order in which the ready jobs of a tube are served.
+    /// Returns the order in which the ready jobs of a tube are served.
     pub(in crate::engine) fn ready_key(&self) -> (Priority, Time) {
         (self.pri, self.due)
     }
 
-    /// The order in which delayed and reserved jobs are due.
+    /// Returns the order in which delayed and reserved jobs are due.
     pub(in crate::engine) fn due_key(&self) -> (Time, JobId) {
         (self.due, self.id)
     }
 
-    /// The job's position in the heap that contains it.
     pub(in crate::engine) fn place(&self) -> u32 {
         self.links.prev
     }

@@ -82,8 +82,7 @@ pub struct JobExtras {
     pub ttl: Span,
     /// The key that no other job may share.
     pub dedup_key: DedupKey,
-    /// Finished: the offset of the result in the body. With [`CompletionPolicy::Drop`]: the seconds for which its name
-    /// outlives it.
+    /// Finished: the offset of the result in the body. [`CompletionPolicy::Drop`]: seconds that the name outlives it.
     pub(in crate::engine) result_at: u32,
     pub max_attempts: u8,
     /// The number of failures after which it fails permanently; 0 means 1.
@@ -114,7 +113,7 @@ impl Default for JobExtras {
 const _: () = assert!(size_of::<JobExtras>() <= 72);
 
 impl JobExtras {
-    /// The unique 16-byte number of the job, if it has one.
+    /// Returns the unique 16-byte number of the job, if it has one.
     pub fn id(&self) -> Option<[u8; 16]> {
         match self.dedup_key {
             DedupKey::Id(id) => Some(id),
@@ -126,7 +125,7 @@ impl JobExtras {
         self.hash == (hash >> 32) as u32
     }
 
-    /// The bytes that are sent to its worker in addition to the body.
+    /// Returns the bytes that are sent to its worker in addition to the body.
     pub fn reducer(&self) -> Option<&[u8]> {
         self.rare.as_ref()?.reducer.as_deref()
     }
@@ -135,12 +134,12 @@ impl JobExtras {
         self.rare.as_ref().and_then(|rare| rare.reason.as_deref()).unwrap_or_default()
     }
 
-    /// The last progress report of its worker: numerator and denominator.
+    /// Returns the last progress report of its worker: numerator and denominator.
     pub fn progress(&self) -> (u32, u32) {
         self.rare.as_ref().map_or((0, 0), |rare| rare.progress)
     }
 
-    /// The number of attached clients; a client that attached twice counts twice.
+    /// Returns the number of attached clients; a client that attached twice counts twice.
     pub fn submitters(&self) -> usize {
         self.rare.as_ref().map_or(0, |rare| rare.attached.len())
     }
@@ -149,13 +148,12 @@ impl JobExtras {
         self.rare.as_ref().map(|rare| rare.start).filter(|start| *start != Time::NEVER)
     }
 
-    /// The delay after the first lost try, in seconds.
+    /// Returns the delay after the first lost try, in seconds.
     pub(in crate::engine) fn backoff(&self) -> u32 {
         self.rare.as_ref().map_or(0, |rare| rare.backoff)
     }
 
-    /// Returns `true` if the log must store more than for a plain job. Actions of other clients, such as waiting for
-    /// its end, do not change this.
+    /// Returns `true` if the log must store more than for a plain job. Attached clients do not count.
     pub(in crate::engine) fn is_tagged(&self) -> bool {
         let marked = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL || rare.reason.is_some());
         marked || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
@@ -183,7 +181,6 @@ const KEPT_ATTACHMENTS: usize = 4096;
 /// Bytes of account of each attachment: one client may submit the same job again and again.
 pub(in crate::engine) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u64;
 
-/// One client waits for the outcome of one job.
 #[derive(Debug)]
 pub(in crate::engine) struct Attachment {
     pub client: u32,
@@ -239,7 +236,6 @@ pub(in crate::engine) struct ExtrasStore {
     pub table: Table<JobExtras>,
     pub ends: Heap<Time>,
     pub attachments: OfJob,
-    /// The extras of the job in each slot.
     by_slot: SlotTable,
 }
 
@@ -253,12 +249,11 @@ impl ExtrasStore {
         self.table.get_mut(number)
     }
 
-    /// Changes these extras and updates their memory account.
     pub fn edit(&mut self, number: u32, change: impl FnOnce(&mut JobExtras)) {
         self.table.edit(number, change);
     }
 
-    /// The extras of the job in `slot`, which must have some.
+    /// Returns the extras of the job in `slot`, which must have some.
     pub fn of(&self, slot: u32) -> u32 {
         let number = self.by_slot.get(slot);
         debug_assert_ne!(number, NIL, "a job with extras");
@@ -286,7 +281,6 @@ impl ExtrasStore {
         number
     }
 
-    /// Removes extras from every index.
     fn unlink(&mut self, number: u32) {
         if self.get(number).dedup_key != DedupKey::None {
             self.table.unindex(number);
@@ -298,8 +292,7 @@ impl ExtrasStore {
         self.by_slot.remove(self.get(number).slot);
     }
 
-    /// Leaves these extras to the clients still to be notified, and copies them for the job, without attachments.
-    /// Returns the number of the copy.
+    /// Leaves these extras to the clients still to be notified. Returns a copy for the job, without attachments.
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let own = self.table.edit(number, |left| {
@@ -338,7 +331,6 @@ impl ExtrasStore {
         self.table.find((hash >> 32) as u32, matches)
     }
 
-    /// Changes the hash of the dedup key.
     pub fn rehash(&mut self, number: u32, hash: u64) {
         self.table.unindex(number);
         self.get_mut(number).hash = (hash >> 32) as u32;
@@ -354,7 +346,6 @@ impl ExtrasStore {
         }
     }
 
-    /// Resumes the end of the time to live.
     pub fn expose(&mut self, number: u32) {
         let JobExtras { expires, place, .. } = *self.get(number);
         if expires != Time::NEVER && place == NIL {
@@ -383,7 +374,6 @@ impl ExtrasStore {
         list.push_back(member, &mut OfClient(&mut self.attachments.0));
     }
 
-    /// Ends and returns one attachment.
     pub fn detach(&mut self, member: u32, list: &mut List) -> Attachment {
         let number = self.attachments.0[member as usize].extras;
         let rare = self.table.get_mut(number).rare.as_mut().expect("somebody is attached");
@@ -397,7 +387,7 @@ impl ExtrasStore {
         ended
     }
 
-    /// The first attachment to these extras, and its client.
+    /// Returns the first attachment to these extras, and its client.
     pub fn first_attached(&self, number: u32) -> Option<(u32, u32)> {
         let member = self.get(number).rare()?.attached.first()?;
         Some((member, self.attachments.0[member as usize].client))
@@ -409,7 +399,7 @@ impl ExtrasStore {
         }
     }
 
-    /// The next attached client that has not received the last report. Marks it as notified.
+    /// Returns the next attached client that has not received the last report. Marks it as notified.
     pub fn next_to_notify(&mut self, number: u32) -> Option<u32> {
         let (member, client) = self.first_attached(number)?;
         let rare = self.table.get_mut(number).rare.as_mut().expect("somebody is attached");
@@ -424,20 +414,20 @@ impl ExtrasStore {
         Some(client)
     }
 
-    /// The clients that wait for the outcome.
+    /// Returns the clients that wait for the outcome.
     pub fn attached(&self, number: u32) -> impl Iterator<Item = u32> + '_ {
         let list = self.get(number).rare().map_or(List::EMPTY, |rare| rare.attached);
         list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
     }
 
-    /// The attachment to these extras in `list`, the client's own attachments: the job may have very many others.
+    /// Returns the attachment to these extras in `list`, the client's own: the job may have very many others.
     pub fn find_attached(&self, number: u32, list: &List) -> Option<u32> {
         let next = |member: &u32| Some(self.attachments.0[*member as usize].of_client.next).filter(|next| *next != NIL);
         let mut members = std::iter::successors(list.first(), next);
         members.find(|&member| self.attachments.0[member as usize].extras == number)
     }
 
-    /// The slot of the job with these extras, if it exists and no one will query its outcome.
+    /// Returns the slot of the job with these extras, if it exists and no one will query its outcome.
     pub fn orphaned(&self, number: u32) -> Option<u32> {
         let extras = self.table.items.try_get(number).filter(|extras| extras.slot != NIL)?;
         extras.rare()?.orphaned.then_some(extras.slot)

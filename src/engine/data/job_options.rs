@@ -15,8 +15,7 @@ pub enum CompletionPolicy {
     /// A successful job is deleted, a failed one is buried, and a lost one becomes ready with its old rank.
     #[default]
     Drop,
-    /// The submitters of a successful or failed job are notified, and it is deleted. A lost one goes to the end of its
-    /// queue.
+    /// A successful or failed job is deleted after its submitters are notified. A lost one goes to the queue's end.
     Tell,
     /// The outcome is kept until its time to live ends. A lost job becomes ready with its old rank.
     Keep,
@@ -52,7 +51,6 @@ impl Fingerprints {
     }
 }
 
-/// The fingerprint of a body that is arriving.
 #[derive(Clone, Debug)]
 pub struct Fingerprinting([DefaultHasher; 2]);
 
@@ -61,14 +59,13 @@ impl Fingerprinting {
         self.0.iter_mut().for_each(|hasher| hasher.write(part));
     }
 
-    /// The fingerprint, independent of how the body was divided.
+    /// Returns the fingerprint, independent of how the body was divided.
     pub fn finish(&self) -> Fingerprint {
         let [first, second] = [&self.0[0], &self.0[1]].map(Hasher::finish);
         Fingerprint([first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32])
     }
 }
 
-/// The key that no two jobs may share.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum DedupKey {
     #[default]
@@ -84,7 +81,6 @@ pub enum DedupKey {
 /// The relation of a job to a group, as in a tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tie {
-    /// The job is a member.
     Member,
     /// The job is held until all members of the group have ended.
     After {

@@ -5,8 +5,7 @@
 
 use super::{Bodies, Body, Ids, Job, JobId, JobView, Linked, Links, Places, Slots};
 
-/// Bytes of account of a job without its body: its slot, its part of a row of IDs, and the overhead of its body's class
-/// or the allocator.
+/// Bytes of account of a job without its body: its slot, its part of a row of IDs, and the overhead of the body.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
 
 /// Spare bytes up to this many are not counted: what remains of a queue that is emptied and filled again in any order.
@@ -84,7 +83,6 @@ impl Jobs {
         self.slots.get_mut(slot)
     }
 
-    /// The job in `slot`, with its body.
     pub fn view(&self, slot: u32) -> JobView<'_> {
         let job = self.get(slot);
         JobView { job, body: self.bodies.get(job.body) }

@@ -21,13 +21,12 @@ pub(in crate::engine) struct SharedKey {
     /// The limits of the reserved jobs, and the number of jobs with each.
     pub(in crate::engine) bounds: BTreeMap<u32, u32>,
     pub(in crate::engine) lanes: Vec<u32>,
-    /// The key has reached its limit.
     pub(in crate::engine) blocked: bool,
 }
 
 impl SharedKey {
-    /// Counts that a job with this limit is reserved, or no longer is. If the key reaches or leaves its limit, returns
-    /// whether it is blocked now.
+    /// Counts that a job with this limit is reserved, or no longer is. Returns whether the key is blocked if that
+    /// changes.
     pub fn count(&mut self, limit: u32, is_reserved: bool) -> Option<bool> {
         let count = self.bounds.entry(limit).or_default();
         if is_reserved {
@@ -94,7 +93,6 @@ impl Lanes {
         self.keys.find(hash, |shared| shared.scope == scope && shared.key == *key)
     }
 
-    /// Returns the lane of a key in a tube.
     pub fn lane_in(&self, shared: u32, tube: u32, large: bool) -> Option<u32> {
         let same = |lane: &u32| {
             let lane = self.lanes.get(*lane);

@@ -50,7 +50,6 @@ pub struct TubeEvents {
     pub buries: u64,
 }
 
-/// Bytes of account of one [`TubeTimes`].
 pub const TIMES_COST: u64 = size_of::<TubeTimes>() as u64;
 
 const _: () = assert!(TIMES_COST <= 400);
@@ -61,7 +60,7 @@ fn range_of(nanos: u64) -> usize {
     (bits.saturating_sub(FIRST_POWER) as usize).min(RANGES - 1)
 }
 
-/// The end of this range, in nanoseconds, exclusive.
+/// Returns the end of this range, in nanoseconds, exclusive.
 fn end_of(range: usize) -> u64 {
     1 << (FIRST_POWER as usize + range)
 }
@@ -86,7 +85,7 @@ impl Latency {
         self.sum
     }
 
-    /// The moving average, in which each new duration has a share of a tenth.
+    /// Returns the moving average, in which each new duration has a share of a tenth.
     pub fn average(&self) -> Span {
         Span::from_nanos(self.average)
     }
@@ -117,7 +116,7 @@ impl Latency {
         Span::ZERO
     }
 
-    /// The end of every second range, in nanoseconds, and the number of shorter durations.
+    /// Returns the end of every second range, in nanoseconds, and the number of shorter durations.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let pairs = self.counts.chunks_exact(2).enumerate();
         pairs.take(RANGES / 2 - 1).scan(0, |below, (place, pair)| {

@@ -3,14 +3,12 @@
 //! Owns its files, each of which owns one structure and maintains its invariants. Nothing here knows a rule of the
 //! queue or imports another directory of the engine. All of them import names from here.
 
-pub(super) mod account;
 pub(super) mod agenda;
 pub(super) mod bodies;
 pub(super) mod body;
 pub(super) mod calendar;
 pub(super) mod client;
 pub(super) mod deadlines;
-pub(super) mod deferred;
 pub(super) mod details;
 pub(super) mod ended_keys;
 pub(super) mod event;
@@ -33,21 +31,18 @@ pub(super) mod past;
 pub(super) mod ready;
 pub(super) mod recurrence;
 pub(super) mod schedules;
-pub(super) mod slot_table;
 pub(super) mod slots;
 pub(super) mod smallest;
 pub(super) mod steps;
 pub(super) mod store;
 pub(super) mod table;
-pub(super) mod text;
 pub(super) mod time;
 pub(super) mod tube;
 pub(super) mod tube_settings;
 
 pub use self::{
-    account::*, agenda::*, bodies::*, body::*, calendar::*, client::*, deadlines::*, deferred::*, details::*,
-    ended_keys::*, event::*, groups::*, handle::*, heap::*, histogram::*, ids::*, job::*, job_extras::*,
-    job_options::*, jobs::*, lanes::*, latency::*, list::*, name::*, operations::*, origins::*, past::*, ready::*,
-    recurrence::*, schedules::*, slot_table::*, slots::*, smallest::*, steps::*, store::*, table::*, text::*, time::*,
-    tube::*, tube_settings::*,
+    agenda::*, bodies::*, body::*, calendar::*, client::*, deadlines::*, details::*, ended_keys::*, event::*,
+    groups::*, handle::*, heap::*, histogram::*, ids::*, job::*, job_extras::*, job_options::*, jobs::*, lanes::*,
+    latency::*, list::*, name::*, operations::*, origins::*, past::*, ready::*, recurrence::*, schedules::*, slots::*,
+    smallest::*, steps::*, store::*, table::*, time::*, tube::*, tube_settings::*,
 };

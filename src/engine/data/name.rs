@@ -1,12 +1,11 @@
-//! Names that clients give to their jobs, stored compactly.
+//! Names that clients give to their jobs, and text formats that several rooms share: legal bytes of a tube's name,
+//! hexadecimal digits, UUIDs.
 //!
-//! Owns their form in memory. Most names are short, or are a UUID in text or sixteen bytes in hexadecimal, which client
-//! libraries generate. These need no memory of their own, so they do not fragment the heap. Such a UUID takes 24 bytes;
-//! boxed, it would take 16, and 48 of glibc's malloc. Must not know what a name is for.
+//! Owns the form of names in memory. Most names are short, or are a UUID in text or sixteen bytes in hexadecimal, which
+//! client libraries generate. These need no memory of their own, so they do not fragment the heap. Such a UUID takes 24
+//! bytes; boxed, it would take 16, and 48 of glibc's malloc. Must not know what a name is for, nor a protocol.
 
 use std::borrow::Cow;
-
-use super::{push_hex, push_uuid};
 
 /// Maximum length of a name that is stored unchanged, in bytes.
 const SHORT: usize = 22;
@@ -64,17 +63,11 @@ fn packed(text: &[u8]) -> Option<Form> {
 }
 
 impl Name {
-    /// The length of the text in bytes.
     pub fn length(&self) -> usize {
         match &self.0 {
             Form::Short { length, .. } => (*length).into(),
-            Form::Hex { grouped, .. } => {
-                if *grouped {
-                    36
-                } else {
-                    32
-                }
-            }
+            Form::Hex { grouped: true, .. } => 36,
+            Form::Hex { .. } => 32,
             Form::Long(text) => text.len(),
         }
     }
@@ -96,6 +89,30 @@ impl Name {
             Form::Hex { bytes, .. } => bytes,
             Form::Long(text) => text,
         }
+    }
+}
+
+/// The offsets in a UUID's 16 bytes that a hyphen precedes.
+pub const UUID_HYPHENS: [usize; 4] = [4, 6, 8, 10];
+
+/// Returns `true` if beanstalkd allows `byte` in a tube's name. A hyphen must not be the first byte.
+pub fn is_tube_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte)
+}
+
+/// Appends two lower-case hexadecimal digits for each byte.
+pub fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
+    let digit = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
+    out.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
+}
+
+/// Appends a UUID in its canonical spelling: lower case, in groups of 8-4-4-4-12 digits.
+pub fn push_uuid(out: &mut Vec<u8>, uuid: &[u8; 16]) {
+    for (place, byte) in uuid.iter().enumerate() {
+        if UUID_HYPHENS.contains(&place) {
+            out.push(b'-');
+        }
+        push_hex(out, &[*byte]);
     }
 }
 

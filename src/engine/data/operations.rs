@@ -4,8 +4,7 @@
 
 use super::{State, TubeHandle};
 
-/// The maximum number of commands in progress that are recorded in the log. Further commands are executed as well, but
-/// a crash may leave them half done.
+/// The maximum number of commands in progress in the log. A crash may leave further commands half done.
 pub const MOST_OPEN: u32 = 1024;
 
 /// A command in progress, as recorded in the log: after a crash it is completed.
@@ -43,7 +42,6 @@ pub enum LongCommand {
     Move(MoveJobs),
 }
 
-/// A tube that is being emptied.
 #[derive(Debug)]
 pub struct Flush {
     pub tube: Box<[u8]>,

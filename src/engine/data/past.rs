@@ -20,7 +20,7 @@ pub enum Verdict {
 impl Verdict {
     const COUNT: usize = Verdict::Deleted as usize + 1;
 
-    /// The word for it, as replies have it.
+    /// Returns the word for it, as replies have it.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Done => "done",
@@ -86,7 +86,7 @@ impl PastJob {
         }
     }
 
-    /// The first bytes of its body.
+    /// Returns the first bytes of its body.
     pub fn start(&self) -> &[u8] {
         &self.start[..SHOWN.min(self.size as usize)]
     }
@@ -201,13 +201,13 @@ impl Past {
         self.retries += 1;
     }
 
-    /// The numbers of the jobs that are kept: the first, and the one behind the last.
+    /// Returns the numbers of the jobs that are kept: the first, and the one behind the last.
     pub fn numbers(&self) -> (u64, u64) {
         let count = self.recorded.iter().sum::<u64>();
         (count - self.jobs.len() as u64, count)
     }
 
-    /// The job with this number.
+    /// Returns the job with this number.
     pub fn job(&self, number: u64) -> Option<&PastJob> {
         let (first, end) = self.numbers();
         let oldest = if self.jobs.len() < self.most { 0 } else { self.next as u64 };
@@ -223,7 +223,7 @@ impl Past {
             + self.jobs.iter().filter_map(|job| job.reason.as_ref()).map(|reason| reason.len() as u64).sum::<u64>()
     }
 
-    /// A point that begins now.
+    /// Returns a point that begins now.
     fn new_point(&self, ready: u64) -> Point {
         let count = |verdict| self.recorded[verdict as usize];
         let failed = count(Verdict::Failed) + count(Verdict::Buried) + self.retries;
@@ -242,7 +242,7 @@ impl Past {
         self.point_end = Time::from_nanos((now.nanos() / POINT + 1) * POINT);
     }
 
-    /// The points of the last hour, the oldest one first; none without a history.
+    /// Returns the points of the last hour, the oldest one first; none without a history.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         let (newer, older) = self.points.split_at(self.points.len().min(self.point + 1));
         let points = older.iter().chain(newer).copied();

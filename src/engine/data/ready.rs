@@ -70,7 +70,7 @@ impl ReadyQueue {
         Some((slots.min_by_key(|slot| jobs.get(*slot).due)?, looked))
     }
 
-    /// The jobs in the order in which they are served.
+    /// Returns the jobs in the order in which they are served.
     pub fn in_order<'a>(&'a self, jobs: &'a Jobs) -> impl Iterator<Item = u32> + 'a {
         let mut run = self.run.iter(jobs).peekable();
         let mut rest = self.rest.in_order().map(|(_, slot)| slot).peekable();
@@ -82,7 +82,7 @@ impl ReadyQueue {
         })
     }
 
-    /// The jobs, in no particular order.
+    /// Returns the jobs, in no particular order.
     pub fn iter<'a>(&'a self, jobs: &'a Jobs) -> impl Iterator<Item = u32> + 'a {
         self.run.iter(jobs).chain(self.rest.iter().map(|(_, slot)| slot))
     }

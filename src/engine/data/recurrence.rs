@@ -7,8 +7,7 @@ use super::{date_of, day_of, Span, Time};
 const MINUTE: u64 = 60_000_000_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// Days to look ahead. The 29th of February falls on each day of the week at least once in 40 years (2096 to 2104 has
-/// no leap year between).
+/// Days to look ahead: the 29th of February falls on each day of the week at least once in 40 years.
 const HORIZON: u64 = 41 * 366;
 
 /// Fields of cron: the smallest and the largest value, and the names of values from the smallest on.
@@ -53,8 +52,7 @@ pub enum Recurrence {
 }
 
 impl Minutes {
-    /// The minutes with these values, which are in their ranges; `None` means all values. Days of the week count from
-    /// Sunday.
+    /// Returns the minutes with these values, or all values for `None`. Days of the week count from Sunday.
     pub fn at(values: [Option<u8>; 5]) -> Minutes {
         let all = FIELDS.map(|(least, most, _)| (least..=most).fold(0, |set, value| set | 1u64 << value));
         let mut sets = all;
@@ -89,7 +87,7 @@ impl Minutes {
         self.any_day || (1..=12).any(|month| self.has(3, month) && has_date(month))
     }
 
-    /// The first day from `date` on that matches. Days count from the first of January 1970, which was a Thursday.
+    /// Returns the first day from `date` on that matches. Days count from the 1st of January 1970, a Thursday.
     fn day_from(&self, mut date: u64, end: u64) -> Option<u64> {
         while date < end {
             let (year, month, day) = date_of(date as i64);
@@ -107,12 +105,12 @@ impl Minutes {
         None
     }
 
-    /// The first minute of a day that matches and is not before `from`.
+    /// Returns the first minute of a day that matches and is not before `from`.
     fn minute_from(&self, from: u64) -> Option<u64> {
         (from..24 * 60).find(|minute| self.has(1, minute / 60) && self.has(0, minute % 60))
     }
 
-    /// The first minute that matches and begins at `now` or later; `None` if there is none.
+    /// Returns the first minute that matches and begins at `now` or later; `None` if there is none.
     pub fn next(&self, now: Time) -> Option<Time> {
         let first = now.nanos().div_ceil(MINUTE).saturating_mul(MINUTE);
         let mut date = first / DAY;
@@ -129,8 +127,7 @@ impl Minutes {
 }
 
 impl Recurrence {
-    /// Parses a number of seconds, the five fields of cron, or a nickname. `None` if the text is malformed or too long,
-    /// or if the time never comes.
+    /// Parses seconds, cron's five fields, or a nickname. `None` if malformed or too long, or if the time never comes.
     pub fn parse(text: &[u8]) -> Option<Recurrence> {
         if text.len() > LONGEST_RECURRENCE {
             return None;

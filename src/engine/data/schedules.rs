@@ -29,11 +29,9 @@ pub struct CopyTags {
 }
 
 impl CopyTags {
-    /// The tags of most schedules.
     pub const NONE: &CopyTags =
         &CopyTags { ttl: Span::MAX, tries: 0, backoff: 0, keep: 0, concurrency: None, groups: Vec::new() };
 
-    /// Returns the length of all names in bytes.
     pub fn names(&self) -> usize {
         let key = self.concurrency.as_ref().map_or(0, |(key, _)| key.length());
         key + self.groups.iter().map(|group| group.name.length()).sum::<usize>()
@@ -52,25 +50,23 @@ pub struct Schedule {
     pub(in crate::engine) missed: u32,
     /// Unique among the schedules of its tube, and the key of its copies.
     pub(in crate::engine) name: Name,
-    /// The text of its recurrence, for [`Recurrence::parse`]. Most texts are short and take less memory than the parsed
-    /// sets.
+    /// The text for [`Recurrence::parse`], which mostly takes less memory than the parsed sets.
     pub(in crate::engine) when: Name,
     tags: Option<Box<CopyTags>>,
 }
 
-/// Bytes of account of a schedule in addition to its job, without names: itself, its entry in the index, and its entry
-/// in the order in which schedules are due.
+/// Bytes of account of a schedule without its job and names: itself, and its entries in the index and the order.
 pub const SCHEDULE_COST: u64 = size_of::<Schedule>() as u64 + 32;
 
 const _: () = assert!(SCHEDULE_COST + super::jobs::JOB_COST <= 200);
 
 impl Schedule {
-    /// The tags of its copies that few schedules have.
+    /// Returns the tags of its copies that few schedules have.
     pub fn tags(&self) -> Option<&CopyTags> {
         self.tags.as_deref()
     }
 
-    /// The numbers of its runs since it was put with its name.
+    /// Returns the numbers of its runs since it was put with its name.
     pub fn count(&self) -> RunCount {
         self.count
     }
@@ -126,11 +122,6 @@ impl Schedules {
         self.table.get(number)
     }
 
-    /// Returns the counts of the schedule with this number, mutably.
-    pub fn count_mut(&mut self, number: u32) -> &mut RunCount {
-        &mut self.table.get_mut(number).count
-    }
-
     /// Notes whether the schedule with this number put its copy when it was due.
     pub fn note_run(&mut self, number: u32, is_put: bool) {
         let schedule = self.table.get_mut(number);
@@ -144,7 +135,6 @@ impl Schedules {
         self.table.find(hash, |schedule| schedule.hash == hash && schedule.name == *name && is_meant(schedule.slot))
     }
 
-    /// Adds a schedule with the job in `slot`, and returns its number.
     pub fn insert(&mut self, slot: u32, name: Name, hash: u32, when: Name, tags: CopyTags) -> u32 {
         let tags = (tags != *CopyTags::NONE).then(|| Box::new(tags));
         let count = RunCount::default();
@@ -156,12 +146,10 @@ impl Schedules {
         self.order.push((at, jobs.get(slot).id), slot, jobs);
     }
 
-    /// Removes the schedule with the job in `slot` from the order.
     pub fn leave(&mut self, slot: u32, jobs: &mut Jobs) {
         self.order.remove(jobs.get(slot).place(), jobs);
     }
 
-    /// Changes the place of the schedule with the job in `slot` in the order.
     pub fn retime(&mut self, at: Time, slot: u32, jobs: &mut Jobs) {
         let (place, key) = (jobs.get(slot).place(), (at, jobs.get(slot).id));
         if self.order.key_at(place) != key {
@@ -169,7 +157,7 @@ impl Schedules {
         }
     }
 
-    /// The next time at which a schedule is due or tried again, and the slot of its job.
+    /// Returns the next time at which a schedule is due or tried again, and the slot of its job.
     pub fn first(&self) -> Option<(Time, u32)> {
         self.order.first().map(|((at, _), slot)| (at, slot))
     }

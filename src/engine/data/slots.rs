@@ -88,7 +88,6 @@ impl<T, const N: usize> Slots<T, N> {
         ((self.used - self.len) * size_of::<Entry<T>>()) as u64
     }
 
-    /// Stores an item and returns its slot.
     pub fn insert(&mut self, item: T) -> u32 {
         if self.open == NIL {
             self.open = self.chunks.len() as u32;
@@ -108,7 +107,6 @@ impl<T, const N: usize> Slots<T, N> {
         number * N as u32 + entry as u32
     }
 
-    /// Removes the item in `slot`, which must not be vacant.
     pub fn remove(&mut self, slot: u32) -> T {
         let number = slot as usize / N;
         let chunk = &mut self.chunks[number];
@@ -139,13 +137,13 @@ impl<T, const N: usize> Slots<T, N> {
         }
     }
 
-    /// The item in `slot`, which must not be vacant.
+    /// Returns the item in `slot`, which must not be vacant.
     #[inline(always)] // also in programs built for size: each command calls it a dozen times
     pub fn get(&self, slot: u32) -> &T {
         self.try_get(slot).unwrap_or_else(|| nothing_in(slot))
     }
 
-    /// The item in `slot`, if it is not vacant.
+    /// Returns the item in `slot`, if it is not vacant.
     #[inline]
     pub fn try_get(&self, slot: u32) -> Option<&T> {
         match self.chunks.get(slot as usize / N)?.entries.get(slot as usize % N)? {
@@ -163,7 +161,7 @@ impl<T, const N: usize> Slots<T, N> {
         }
     }
 
-    /// The end of the slots that may have an item, exclusive.
+    /// Returns the end of the slots that may have an item, exclusive.
     pub fn end(&self) -> u32 {
         (self.chunks.len() * N) as u32
     }
@@ -181,7 +179,7 @@ impl<T, const N: usize> Slots<T, N> {
         None
     }
 
-    /// All items with their slots, in no particular order.
+    /// Returns all items with their slots, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.chunks.iter().enumerate().flat_map(|(number, chunk)| {
             chunk.entries.iter().enumerate().filter_map(move |(entry, held)| match held {

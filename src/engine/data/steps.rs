@@ -9,11 +9,9 @@
 /// Steps for moving a job between queues: a few memory accesses that usually miss the CPU's cache.
 pub const MOVE: u64 = 4;
 
-/// Steps for opening or closing a tube.
 pub const TUBE: u64 = 8;
 
-/// Steps for notifying a client: the notification is written to its output buffer and later, by the same thread without
-/// the lock, to its socket.
+/// Steps for notifying a client, including the later write to its socket by the same thread without the lock.
 pub const TELL: u64 = 32;
 
 /// The number of notification bytes whose write to a socket takes one more step, and the most that one write takes.
@@ -39,8 +37,7 @@ impl Steps {
         Steps { left, used: 0 }
     }
 
-    /// Uses up steps. A verb takes the steps for its next piece of work and then checks whether it may continue, so it
-    /// exceeds a budget by one piece at most.
+    /// Uses up steps. A verb does so before each piece of work, so it exceeds a budget by one piece at most.
     pub fn take(&mut self, steps: u64) {
         self.left = self.left.saturating_sub(steps);
         self.used = self.used.wrapping_add(steps);
@@ -50,7 +47,7 @@ impl Steps {
         self.left
     }
 
-    /// The number of steps taken since they were granted.
+    /// Returns the number of steps taken since they were granted.
     pub fn used(self) -> u64 {
         self.used
     }

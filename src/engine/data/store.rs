@@ -1,4 +1,4 @@
-//! All jobs, and everything that belongs to them.
+//! All jobs, everything that belongs to them, and the memory account.
 //!
 //! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of concurrency keys, the groups of
 //! jobs, the origins of dead letters, the schedules, and the counts of all of these. Must not know which clients wait
@@ -23,7 +23,6 @@ pub struct Store {
     pub(in crate::engine) counts: JobCounts,
     /// Lower bounds of the IDs of the oldest jobs by state.
     pub(in crate::engine) oldest: OldestIds,
-    /// Jobs that were put since the start.
     pub(in crate::engine) total: u64,
     /// Reservations that ended with their time to run.
     pub(in crate::engine) timeouts: u64,
@@ -41,5 +40,23 @@ impl Store {
             + self.groups.table.memory
             + self.origins.memory
             + self.schedules.table.memory
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Account {
+    /// Jobs: bodies, dedup keys, outcomes, and the attachments of waiting clients.
+    pub jobs: u64,
+    pub tubes: u64,
+    pub watches: u64,
+    /// What is remembered of jobs that have ended.
+    pub history: u64,
+    /// Connections outside the engine: unprocessed input and unsent output, as last reported by the server.
+    pub buffers: u64,
+}
+
+impl Account {
+    pub fn total(&self) -> u64 {
+        self.jobs + self.tubes + self.watches + self.history + self.buffers
     }
 }

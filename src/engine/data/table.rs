@@ -1,21 +1,19 @@
 //! Numbered items that are also found by hash: linear hashing, with chains through the items themselves.
 //!
 //! Owns the items, their index, and the sum of their bytes of account. The index grows and shrinks by one bucket at a
-//! time, so no insertion rehashes everything or is much slower than the others. Must not compare items: the caller of
-//! a search provides the comparison.
+//! time, so no insertion rehashes everything or is much slower than the others. Also owns the sparse tables of numbers
+//! that the index and others use. Must not compare items: the caller of a search provides the comparison.
 
-use super::{SlotTable, Slots, CHUNK, CHUNK_ENTRIES as BUCKETS, NIL};
+use super::{Slots, CHUNK, NIL};
 
 const MIN_BUCKETS: u32 = 16;
 
-/// An item of a [`Table`].
 pub trait Hashed {
-    /// The hash, which must not change while the item is in the index.
+    /// Returns the hash, which must not change while the item is in the index.
     fn hash(&self) -> u32;
-    /// The next item in the same bucket.
+    /// Returns the next item in the same bucket.
     fn chain(&self) -> u32;
     fn chain_mut(&mut self) -> &mut u32;
-    /// Returns its bytes of account.
     fn cost(&self) -> u64;
 }
 
@@ -44,7 +42,6 @@ pub(in crate::engine) use hashed;
 #[derive(Debug)]
 pub struct Table<T, const N: usize = CHUNK> {
     pub items: Slots<T, N>,
-    /// The first item of each bucket.
     heads: SlotTable,
     buckets: u32,
     /// The number of items in the index.
@@ -92,7 +89,6 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         slot
     }
 
-    /// Removes an item that is in the index.
     pub fn remove(&mut self, slot: u32) -> T {
         self.unindex(slot);
         let item = self.items.remove(slot);
@@ -109,7 +105,6 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         result
     }
 
-    /// Adds a stored item to the index.
     pub fn index(&mut self, slot: u32) {
         self.link(slot);
         self.indexed += 1;
@@ -120,7 +115,6 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         }
     }
 
-    /// Removes a stored item from the index.
     pub fn unindex(&mut self, slot: u32) {
         let item = self.get(slot);
         let (next, bucket) = (item.chain(), self.bucket_of(item.hash()));
@@ -155,7 +149,6 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         }
     }
 
-    /// Adds an item to its bucket.
     fn link(&mut self, slot: u32) {
         let bucket = self.bucket_of(self.get(slot).hash());
         *self.get_mut(slot).chain_mut() = self.heads.get(bucket);
@@ -171,6 +164,45 @@ impl<T: Hashed, const N: usize> Table<T, N> {
             self.link(slot);
             slot = next;
         }
+    }
+}
+
+/// Entries per chunk: one page of memory.
+pub const BUCKETS: usize = 1024;
+
+#[derive(Debug, Default)]
+pub struct SlotTable {
+    chunks: Vec<Option<Box<[u32; BUCKETS]>>>,
+}
+
+impl SlotTable {
+    /// Returns the number of `slot`, or [`NIL`] if it has none.
+    pub fn get(&self, slot: u32) -> u32 {
+        let chunk = self.chunks.get(slot as usize / BUCKETS).and_then(Option::as_ref);
+        chunk.map_or(NIL, |chunk| chunk[slot as usize % BUCKETS])
+    }
+
+    pub fn set(&mut self, slot: u32, number: u32) {
+        let chunk = slot as usize / BUCKETS;
+        if self.chunks.len() <= chunk {
+            self.chunks.resize_with(chunk + 1, || None);
+        }
+        self.chunks[chunk].get_or_insert_with(|| Box::new([NIL; BUCKETS]))[slot as usize % BUCKETS] = number;
+    }
+
+    pub fn remove(&mut self, slot: u32) {
+        if let Some(Some(chunk)) = self.chunks.get_mut(slot as usize / BUCKETS) {
+            chunk[slot as usize % BUCKETS] = NIL;
+        }
+    }
+
+    /// Releases the memory of all entries from this chunk on. They must be [`NIL`].
+    pub fn truncate(&mut self, chunks: usize) {
+        self.chunks.truncate(chunks);
+    }
+
+    pub fn clear(&mut self) {
+        self.chunks = Vec::new();
     }
 }
 

@@ -10,7 +10,6 @@ use std::ops::{Add, Sub};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Time(u64);
 
-/// A length of time in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Span(u64);
 
@@ -25,7 +24,7 @@ impl Time {
         self.0
     }
 
-    /// The time since `earlier`; zero if `earlier` is in the future.
+    /// Returns the time since `earlier`; zero if `earlier` is in the future.
     pub const fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }

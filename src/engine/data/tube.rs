@@ -5,7 +5,7 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::Hasher;
 use std::sync::Arc;
 
 use super::{
@@ -50,19 +50,17 @@ impl JobCounts {
         self.finished += other.finished;
     }
 
-    /// Counts a ready job with this priority.
     pub(in crate::engine) fn add_ready(&mut self, pri: Priority) {
         self.ready += 1;
         self.urgent += u64::from(pri < URGENT);
     }
 
-    /// Removes a ready job with this priority from the count.
     pub(in crate::engine) fn subtract_ready(&mut self, pri: Priority) {
         self.ready -= 1;
         self.urgent -= u64::from(pri < URGENT);
     }
 
-    /// The number of unfinished jobs, without schedules.
+    /// Returns the number of unfinished jobs, without schedules.
     pub fn all(&self) -> u64 {
         self.ready + self.reserved + self.delayed + self.buried + self.held
     }
@@ -122,8 +120,7 @@ pub struct Tube {
     pub(in crate::engine) leasing: List,
     /// The watches of the idle clients, the longest idle first.
     pub(in crate::engine) idle: List,
-    /// When the next idle client is notified if there is still a ready job; [`Time::NEVER`] if none was notified or no
-    /// job is left.
+    /// When the next idle client is notified if a job is still ready; [`Time::NEVER`] if none was notified.
     pub(in crate::engine) renotify_at: Time,
     pub(in crate::engine) priority_classes: [u32; 3],
     /// The settings and their counters; few tubes have any.
@@ -180,7 +177,7 @@ impl Tube {
         self.waiting.is_empty() && self.leasing.is_empty() && self.idle.is_empty()
     }
 
-    /// The ready job that comes next for clients of this reserve policy.
+    /// Returns the ready job that comes next for clients of this reserve policy.
     pub(in crate::engine) fn first(&self, reserve_policy: ReservePolicy, jobs: &Jobs) -> Option<u32> {
         let first = self.ready.first(jobs);
         let Some(large) = self.large.as_deref().filter(|_| reserve_policy != ReservePolicy::Lease) else {
@@ -194,7 +191,6 @@ impl Tube {
         }
     }
 
-    /// Adds a ready job, which must be in no queue.
     pub(in crate::engine) fn push_ready(&mut self, slot: u32, is_large: bool, jobs: &mut Jobs) {
         if is_large {
             self.large.get_or_insert_with(Box::default).push(slot, jobs);
@@ -203,7 +199,6 @@ impl Tube {
         }
     }
 
-    /// Removes a ready job from its queue.
     pub(in crate::engine) fn remove_ready(&mut self, slot: u32, is_large: bool, jobs: &mut Jobs) {
         if !is_large {
             return self.ready.remove(slot, jobs);
@@ -215,7 +210,7 @@ impl Tube {
         }
     }
 
-    /// The number of ready jobs that are too large to be leased.
+    /// Returns the number of ready jobs that are too large to be leased.
     pub(in crate::engine) fn large_jobs(&self) -> usize {
         self.large.as_ref().map_or(0, |large| large.len())
     }
@@ -241,32 +236,18 @@ impl Tube {
     }
 }
 
-/// SipHash with a secret, so that no client can choose names that collide. The secret is passed in, because the engine
-/// has no source of randomness.
-#[derive(Debug)]
-struct Secret(u64);
-
-impl BuildHasher for Secret {
-    type Hasher = DefaultHasher;
-    fn build_hasher(&self) -> DefaultHasher {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(self.0);
-        hasher
-    }
-}
-
 /// Tubes in a chunk: enough that malloc maps it.
 const TUBES: usize = 512;
 
 hashed!(Tube, |tube| TUBE_COST + tube.variable_cost());
 
-/// All tubes. No table of them ever moves or is rehashed at once, so the slowest opening costs about as much as the
-/// median.
+/// All tubes. No table of them is moved or rehashed at once, so every opening costs about the same.
 #[derive(Debug)]
 pub struct Tubes {
     /// The tubes, and their bytes of account; the default tube counts without its name, which no client chose.
     pub(in crate::engine) table: Table<Tube, TUBES>,
-    secret: Secret,
+    /// Prevents clients from choosing names whose hashes collide.
+    hash_secret: u64,
     /// The tube that was opened last, which is likely to be opened next: the jobs of a log are mostly in few tubes.
     recent: u32,
     /// The number of tubes ever opened.
@@ -285,7 +266,7 @@ impl Tubes {
     pub fn new(hash_secret: u64) -> Tubes {
         let mut tubes = Tubes {
             table: Table::default(),
-            secret: Secret(hash_secret),
+            hash_secret,
             recent: DEFAULT_TUBE,
             opened: 0,
             order: Vec::new(),
@@ -298,8 +279,11 @@ impl Tubes {
         tubes
     }
 
-    pub fn hasher(&self) -> &impl BuildHasher {
-        &self.secret
+    /// Returns a keyed hasher for names.
+    pub fn hasher(&self) -> DefaultHasher {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.hash_secret);
+        hasher
     }
 
     pub fn len(&self) -> usize {
@@ -326,7 +310,7 @@ impl Tubes {
 
     /// Returns the hash of the name of a tube or of anything else.
     pub(in crate::engine) fn hash(&self, name: &[u8]) -> u32 {
-        let mut hasher = self.secret.build_hasher();
+        let mut hasher = self.hasher();
         hasher.write(name);
         hasher.finish() as u32
     }
@@ -335,8 +319,7 @@ impl Tubes {
         self.table.find(hash, |tube| tube.hash == hash && *tube.name == *name)
     }
 
-    /// Returns the tube with this name, and creates it if it does not exist. The caller must use, watch or fill it, or
-    /// close it again.
+    /// Returns the tube with this name, created if necessary. The caller must use, watch or fill it, or close it again.
     pub fn open(&mut self, name: &[u8]) -> u32 {
         if self.table.items.try_get(self.recent).is_some_and(|tube| *tube.name == *name) {
             return self.recent;
@@ -373,7 +356,7 @@ impl Tubes {
         Handle::new(number, self.get(number).birth)
     }
 
-    /// The number of the tube with this handle, unless it is closed.
+    /// Returns the number of the tube with this handle, unless it is closed.
     pub fn at(&self, handle: TubeHandle) -> Option<u32> {
         self.table.items.try_get(handle.number).is_some_and(|tube| tube.birth == handle.birth).then_some(handle.number)
     }
@@ -386,7 +369,7 @@ impl Tubes {
         self.table.get_mut(number)
     }
 
-    /// All tubes with their numbers, in the order of listing.
+    /// Returns all tubes with their numbers, in the order of listing.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Tube)> {
         self.order.iter().map(|&number| (number, self.get(number)))
     }

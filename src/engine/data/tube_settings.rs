@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use super::{Span, Time};
 
-/// No limit for any priority class.
 pub const UNLIMITED: [u32; 3] = [u32::MAX; 3];
 
 /// At most `count` reservations in each window of `seconds`.
@@ -44,7 +43,6 @@ impl<N> Default for TubeSettings<N> {
 }
 
 impl<N> TubeSettings<N> {
-    /// Returns these settings with another kind of name.
     fn with_dead<M>(&self, dead: Option<M>) -> TubeSettings<M> {
         let TubeSettings { most, tries, backoff, ttl, max, rate, .. } = *self;
         TubeSettings { most, tries, backoff, ttl, dead, max, rate }
@@ -92,7 +90,6 @@ impl TubeRules {
         self.settings = settings;
     }
 
-    /// Counts a reservation, in a new window if the last one has ended.
     pub fn take(&mut self, now: Time) {
         let Some(rate) = self.settings.rate else { return };
         if now >= self.window_end {

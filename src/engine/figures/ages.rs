@@ -22,8 +22,7 @@ pub struct FindOldest {
     tube: Option<Box<[u8]>>,
     /// The times at which the found jobs were put.
     found: Vec<Option<Time>>,
-    /// A walk over all jobs, used where it is shorter because IDs are sparse: the next slot, and the smallest ID so
-    /// far.
+    /// A walk over all jobs, used where IDs are sparse: the next slot, and the smallest ID so far.
     walk: Option<(u32, u64)>,
 }
 
@@ -32,7 +31,7 @@ impl FindOldest {
         FindOldest { tube: Some(tube), ..FindOldest::default() }
     }
 
-    /// The name of the tube; empty for the whole queue.
+    /// Returns the name of the tube; empty for the whole queue.
     pub fn tube(&self) -> &[u8] {
         self.tube.as_deref().unwrap_or_default()
     }
@@ -73,8 +72,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns when the oldest job in the state with this place was put, in the tube with this number or in all tubes;
-    /// `None` if the search is unfinished.
+    /// Returns when the oldest job in this state, of one tube or all, was put; `None` if the search is unfinished.
     fn oldest_of(&mut self, number: Option<u32>, place: usize, walk: &mut Option<(u32, u64)>) -> Option<Option<Time>> {
         let state = STATES[place];
         if self.count_of(number, state) == 0 {

@@ -33,7 +33,6 @@ impl BuriedWalk {
         BuriedWalk { tube, next_tube: Some(0), ids: Vec::new(), long: Vec::new(), from: 0 }
     }
 
-    /// Returns the bytes of memory besides the value itself.
     pub fn footprint(&self) -> u64 {
         let name = self.tube.as_ref().map_or(0, |name| name.len());
         (name + self.ids.capacity() * size_of::<JobId>() + self.long.capacity() * 4) as u64
@@ -41,8 +40,7 @@ impl BuriedWalk {
 }
 
 impl Engine {
-    /// Returns the next buried job, or `None` if there is none left or the steps are used up, which
-    /// [`Engine::walked_buried`] distinguishes.
+    /// Returns the next buried job; `None` after the last one or without steps, see [`Engine::walked_buried`].
     pub fn next_buried(&mut self, walk: &mut BuriedWalk) -> Option<JobId> {
         while !self.agenda.steps.are_used_up() {
             if let Some(id) = walk.ids.pop() {

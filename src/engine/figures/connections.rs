@@ -31,13 +31,12 @@ pub struct ClientStats<'a> {
     pub job: Option<JobView<'a>>,
     /// The time since it connected.
     pub age: Span,
-    /// The time since its last command.
     pub idle: Span,
 }
 
 impl Engine {
-    /// Passes all connections from the client number `from` on, in no useful order, and the leases, to `each`, which
-    /// returns the number of bytes that it wrote.
+    /// Passes all connections and the leases from the client number `from` on to `each`, which returns the bytes it
+    /// wrote.
     pub fn walk_clients(
         &mut self,
         from: &mut u32,
@@ -52,8 +51,7 @@ impl Engine {
         })
     }
 
-    /// Returns the figures of the client with this number, if it is connected, or those of the leases, if there are
-    /// any.
+    /// Returns the figures of the connected client with this number, or of the leases if there are any.
     pub fn client_stats(&self, number: u32, now: Time) -> Option<ClientStats<'_>> {
         let state = self.clients.get(number).filter(|state| state.leaving.is_none())?;
         let ClientState { connection, used, watched, connected, heard, .. } = state;
@@ -62,7 +60,7 @@ impl Engine {
             return None;
         }
         let name = |tube: u32| &*self.tubes.get(tube).name;
-        let shown = watched.iter().take(SHOWN_TUBES).map(|watch| name(self.clients.watches.get(watch).tube));
+        let shown = watched.iter().copied().take(SHOWN_TUBES).map(|watch| name(self.clients.watches.get(watch).tube));
         Some(ClientStats {
             client: ClientId(number),
             number: *connection,

@@ -5,6 +5,5 @@
 pub(super) mod ages;
 pub(super) mod buried;
 pub(super) mod connections;
-pub(super) mod id_pages;
 pub(super) mod pages;
 pub(super) mod stats;

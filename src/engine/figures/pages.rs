@@ -1,7 +1,9 @@
-//! Walking over many jobs, tubes or watches, a part at a time.
+//! Pages of lists of many jobs, tubes or watches, and walks over them, a part at a time.
 //!
 //! Owns the order of listings. A walk continues for as many turns as it needs; items that come or go meanwhile may be
-//! seen or not, and all others are seen once. Must not change anything but the remaining steps.
+//! seen or not, and all others are seen once. A page of IDs costs about as much as it is long: it comes from the
+//! cheapest of the tube's own queue, the table of IDs, and the store of jobs. Must not change anything but the remaining
+//! steps.
 //!
 //! Touches: agenda, clients, store, tubes.
 
@@ -16,8 +18,7 @@ use crate::engine::Engine;
 /// Steps per line of a list, in addition to one per 64 bytes.
 const LINE: u64 = 4;
 
-/// A range of the jobs of one tube in one state, in the order in which workers get them: the smallest priority first,
-/// and among equal priorities the one that is due first.
+/// A range of the jobs of one tube in one state, by priority, then by the time at which they are due.
 #[derive(Debug)]
 pub struct JobPage {
     state: State,
@@ -69,8 +70,8 @@ fn key(job: &Job) -> (Priority, Time, JobId) {
 }
 
 impl Engine {
-    /// Calls `visit` for the numbers from `from` up to `end`, as far as the steps suffice, and moves `from` past them.
-    /// `visit` returns the steps that it takes.
+    /// Calls `visit`, which returns the steps it took, for the numbers from `from` to `end`, as far as the steps
+    /// suffice.
     pub(in crate::engine) fn walk(
         &mut self,
         from: &mut u32,
@@ -88,8 +89,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Passes all jobs from slot `from` on, in no particular order, to `each`, which returns the number of bytes that
-    /// it wrote.
+    /// Passes all jobs from slot `from` on, in no particular order, to `each`, which returns the bytes it wrote.
     pub fn walk_jobs(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
         while let Some(slot) = self.next_job(from) {
             let bytes = each(self, &self.store.jobs.view(slot));
@@ -98,8 +98,7 @@ impl Engine {
         self.walked_to(*from)
     }
 
-    /// Returns the next slot from `from` on that holds a job, as far as the steps suffice, and moves `from` past it. 16
-    /// vacant slots take one step.
+    /// Returns the next slot from `from` on that has a job, if the steps suffice. 16 vacant slots take one step.
     pub(in crate::engine) fn next_job(&mut self, from: &mut u32) -> Option<u32> {
         while *from < self.store.jobs.slots.end() && !self.agenda.steps.are_used_up() {
             let end = (*from + 16).min(self.store.jobs.slots.end());
@@ -122,8 +121,7 @@ impl Engine {
         }
     }
 
-    /// Passes all tubes from the number `from` on, in no particular order, to `each`, which returns the number of bytes
-    /// that it wrote.
+    /// Passes all tubes from the number `from` on, in no particular order, to `each`, which returns the bytes it wrote.
     pub fn walk_tubes(&mut self, from: &mut u32, now: Time, mut each: impl FnMut(&TubeStats) -> usize) -> Progress {
         self.walk(from, self.tubes.table.items.end(), |engine, number| {
             let tube = engine.tubes.table.items.try_get(number);
@@ -131,8 +129,7 @@ impl Engine {
         })
     }
 
-    /// Passes the jobs of all schedules from the number `from` on, in no particular order, to `each`, which returns the
-    /// number of bytes that it wrote.
+    /// Passes the jobs of all schedules, in no particular order, to `each`, which returns the bytes it wrote.
     pub fn walk_schedules(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
         self.walk(from, self.store.schedules.table.items.end(), |engine, number| {
             match engine.store.schedules.table.items.try_get(number) {
@@ -166,7 +163,7 @@ impl Engine {
         let progress = self.walk(&mut number, count as u32, |engine, number| {
             let ClientState { reserve_policy, watched, .. } = &engine.clients[client];
             let is_backwards = *reserve_policy == ReservePolicy::Notified;
-            let watch = watched.at(if is_backwards { count - 1 - number as usize } else { number as usize });
+            let watch = watched[if is_backwards { count - 1 - number as usize } else { number as usize }];
             1 + each(&engine.tubes.get(engine.clients.watches.get(watch).tube).name) as u64 / 64
         });
         *from = number as usize;
@@ -219,8 +216,7 @@ impl Engine {
         self.walked_to(page.from)
     }
 
-    /// Returns a range of the names of the tubes that `shown` accepts; `None` if it must be called again in another
-    /// turn.
+    /// Returns a range of the names of the tubes that `shown` accepts; `None` if the steps do not suffice.
     pub fn tubes_of(
         &mut self,
         page: &mut NamePage,
@@ -245,5 +241,110 @@ impl Engine {
                 return found;
             }
         }
+    }
+}
+
+/// The maximum size of a queue that is searched as a whole.
+const SHORT: u64 = 512;
+
+#[derive(Debug)]
+pub struct IdPage {
+    pub tube: Box<[u8]>,
+    state: State,
+    /// Only IDs above this one, which grows during the walk over the table of IDs.
+    above: u64,
+    limit: usize,
+    found: Vec<JobId>,
+    smallest: Option<Smallest<JobId>>,
+    from: u32,
+}
+
+impl IdPage {
+    /// Returns the first `limit` IDs, at most 1,000, above this one.
+    pub fn new(tube: Box<[u8]>, state: State, above: u64, limit: usize) -> IdPage {
+        IdPage { tube, state, above, limit, found: Vec::new(), smallest: None, from: 0 }
+    }
+
+    pub fn footprint(&self) -> u64 {
+        (self.tube.len() + 8 * self.limit) as u64
+    }
+}
+
+impl Engine {
+    /// Finds the page, or as much of it as the steps suffice for. Returns `None` if there is no such tube.
+    pub fn list_ids(&mut self, page: &mut IdPage) -> Option<(Progress, Vec<JobId>)> {
+        let number = self.tubes.find(&page.tube)?;
+        let count = self.tubes.get_mut(number).counts.sum(&[page.state]);
+        if count == 0 {
+            return Some((Progress::Done, std::mem::take(&mut page.found)));
+        }
+        if page.from == 0 && page.found.is_empty() && count <= SHORT {
+            if let Some(ids) = self.short_page(number, page) {
+                self.agenda.steps.take(count);
+                return Some((Progress::Done, ids));
+            }
+        }
+        // Passing sparse IDs takes longer than passing all jobs.
+        let rows = self.store.last_id.saturating_sub(page.above) / 16;
+        if page.smallest.is_none() && rows <= u64::from(self.store.jobs.slots.end()) {
+            return Some(self.page_by_id(number, page));
+        }
+        Some(self.page_by_slot(number, page))
+    }
+
+    /// Returns the page from the tube's own queue, if all such jobs are in that queue.
+    fn short_page(&self, number: u32, page: &IdPage) -> Option<Vec<JobId>> {
+        let tube = self.tubes.get(number);
+        let id = |slot: u32| self.store.jobs.get(slot).id;
+        let mut ids: Vec<JobId> = match page.state {
+            State::Ready if tube.ready.len() as u64 == tube.counts.ready => {
+                tube.ready.iter(&self.store.jobs).map(id).collect()
+            }
+            State::Delayed => tube.delayed.iter().map(|(_, slot)| id(slot)).collect(),
+            State::Buried => tube.buried.iter(&self.store.jobs).map(id).collect(),
+            _ => return None,
+        };
+        ids.retain(|id| id.0 > page.above);
+        ids.sort_unstable();
+        ids.truncate(page.limit);
+        Some(ids)
+    }
+
+    fn page_by_id(&mut self, number: u32, page: &mut IdPage) -> (Progress, Vec<JobId>) {
+        while page.found.len() < page.limit && page.above < self.store.last_id {
+            if self.agenda.steps.are_used_up() {
+                return (Progress::More, Vec::new());
+            }
+            let mut looked = 1;
+            for slot in self.store.jobs.ids.row_above(JobId(page.above)) {
+                looked += 1;
+                let job = self.store.jobs.get(slot);
+                if job.tube == number && job.state() == page.state && page.found.len() < page.limit {
+                    page.found.push(job.id);
+                }
+            }
+            self.agenda.steps.take(looked);
+            // The last id of the row.
+            page.above = (page.above + 1) | 15;
+        }
+        (Progress::Done, std::mem::take(&mut page.found))
+    }
+
+    fn page_by_slot(&mut self, number: u32, page: &mut IdPage) -> (Progress, Vec<JobId>) {
+        let (above, state, limit) = (page.above, page.state, page.limit);
+        let smallest = page.smallest.get_or_insert_with(|| Smallest::new(0, limit));
+        while let Some(slot) = self.next_job(&mut page.from) {
+            let job = self.store.jobs.get(slot);
+            if job.tube == number && job.state() == state && job.id.0 > above {
+                smallest.offer(job.id);
+            }
+        }
+        if self.walked_to(page.from) == Progress::More {
+            return (Progress::More, Vec::new());
+        }
+        let mut ids = smallest.finish().unwrap_or_default();
+        ids.splice(0..0, std::mem::take(&mut page.found));
+        ids.truncate(limit);
+        (Progress::Done, ids)
     }
 }

@@ -24,7 +24,6 @@ pub struct Stats {
     pub total_connections: u64,
     /// No new jobs are accepted.
     pub draining: bool,
-    /// Bytes of everything that clients cause.
     pub memory: Account,
     /// The limit on the sum of the four figures above.
     pub max_memory: u64,
@@ -38,15 +37,13 @@ pub struct TubeStats<'a> {
     pub jobs: JobCounts,
     /// It stays even if nothing refers to it.
     pub kept: bool,
-    /// Ready and delayed jobs in each priority class.
     pub priority_classes: [u32; 3],
     /// Ready jobs that are too large to be leased.
     pub large: u64,
     pub total_jobs: u64,
     pub using: u32,
     pub watching: u32,
-    /// Watching clients that are notified of work
-    /// ([`ReservePolicy::Notified`](crate::engine::ReservePolicy::Notified)).
+    /// Watching clients that are notified of work, by [`ReservePolicy::Notified`](crate::engine::ReservePolicy).
     pub sleepers: u32,
     /// Clients that watch it and wait for a job.
     pub waiting: usize,
@@ -58,7 +55,6 @@ pub struct TubeStats<'a> {
     pub pause_left: Span,
     /// The waiting and running times of its jobs, if one was reserved.
     pub times: Option<&'a TubeTimes>,
-    /// Its settings, if it has some.
     pub settings: Option<&'a TubeSettings>,
 }
 
@@ -88,7 +84,6 @@ pub struct JobStats<'a> {
     pub tube: &'a [u8],
     pub state: State,
     pub pri: Priority,
-    /// Time since it was put.
     pub age: Span,
     pub delay: Span,
     pub ttr: Span,
@@ -138,8 +133,7 @@ impl Engine {
         Some(TubeStats { waiting, ..tube_figures(tube, now) })
     }
 
-    /// Returns the number of clients that wait in this queue. In a very long queue, it includes clients that watch very
-    /// many tubes and have not left their old places.
+    /// Returns the number of clients that wait in this queue, including outdated watches if it is very long.
     fn count_waiting(&self, queue: &List) -> usize {
         if queue.len() > COUNTED {
             return queue.len();

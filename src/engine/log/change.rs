@@ -1,16 +1,16 @@
-//! Changes to be made durable.
+//! The engine's output: events for other clients, and changes to be made durable.
 //!
-//! Owns the list of changes that a log must store. A verb appends changes; if the queue is logged, the caller takes
-//! them, in order, before the next verb, and writes them to the log. Must not know how.
+//! Owns both queues. A verb appends changes; if the queue is logged, the caller takes them, in order, before the next
+//! verb, and writes them to the log. Must not know how.
 //!
 //! Touches: news, store.
 
 use std::collections::VecDeque;
 
-use crate::engine::data::{GroupCount, JobId, Name, OpenOperation};
+use super::log_room::LogRoom;
+use crate::engine::data::{Event, GroupCount, JobId, Name, OpenOperation};
 use crate::engine::Engine;
 
-/// A group, as the log must store it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoggedGroup {
     pub number: u32,
@@ -69,7 +69,6 @@ pub enum Change {
         /// The [`Engine::logged_size`] of the replaced schedule.
         before: usize,
     },
-    /// A member of groups was deleted.
     MemberGone(Box<MemberGone>),
     /// A group with a new name was created.
     Group(Box<LoggedGroup>),
@@ -91,19 +90,16 @@ pub enum Change {
         /// `true` if it was paused until then.
         before: bool,
     },
-    /// The pause ended at its time.
     PauseOver {
         tube: u32,
         name: usize,
     },
-    /// It was moved to another tube.
     Move {
         slot: u32,
         /// Its [`Engine::logged_size`] before and afterwards.
         sizes: (usize, usize),
     },
-    /// A part of its full record was removed, without a record: the origin of a dead letter, or a group that it waited
-    /// for.
+    /// Its full record lost a part, without a record: the origin of a dead letter, or a group that it waited for.
     Shrunk {
         slot: u32,
         /// The decrease of its [`Engine::logged_size`] in bytes.
@@ -120,13 +116,11 @@ pub enum Change {
         /// The length of the key and of the name of its tube in bytes.
         names: usize,
     },
-    /// The settings of a tube were changed.
     Settings {
         tube: u32,
         /// The length of the names in its previous settings, including its own; `None` if it had none.
         before: Option<usize>,
     },
-    /// The settings of the tube were removed.
     SettingsEnded {
         tube: u32,
         name: Box<[u8]>,
@@ -201,7 +195,6 @@ impl Engine {
         self.news.changes = Some(VecDeque::new());
     }
 
-    /// Returns `true` if changes are kept for a log.
     pub(in crate::engine) fn is_logged(&self) -> bool {
         self.news.changes.is_some()
     }
@@ -234,8 +227,7 @@ impl Engine {
         }
     }
 
-    /// Drops the pending changes of the removed job in `slot`. Returns the bytes by which they made its
-    /// [`Engine::logged_size`] larger, which the log does not learn.
+    /// Drops the pending changes of the removed job in `slot`. Returns the bytes by which they increased its size.
     #[inline(always)] // without a log, there is nothing to do
     pub(in crate::engine) fn forget_changes(&mut self, slot: u32) -> isize {
         if self.is_logged() {
@@ -267,5 +259,21 @@ impl Engine {
     /// Returns the next change for the log.
     pub fn take_change(&mut self) -> Option<Change> {
         self.news.changes.as_mut()?.pop_front()
+    }
+}
+
+#[derive(Debug)]
+pub struct News {
+    pub(in crate::engine) events: VecDeque<Event>,
+    /// `None` if the queue has no log.
+    pub(in crate::engine) changes: Option<VecDeque<Change>>,
+    pub(in crate::engine) room: LogRoom,
+    /// Bytes of log that a verb lacked and could not have requested before.
+    pub(in crate::engine) lacking: u64,
+}
+
+impl News {
+    pub const fn new() -> News {
+        News { events: VecDeque::new(), changes: None, room: LogRoom::ENDLESS, lacking: 0 }
     }
 }

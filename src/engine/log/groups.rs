@@ -11,7 +11,7 @@ use crate::engine::data::{GroupCount, JobFlag, Name, State, Time};
 use crate::engine::Engine;
 
 impl Engine {
-    /// The number of the group with this name, created if it does not exist.
+    /// Returns the number of the group with this name, created if it does not exist.
     fn restore_name(&mut self, name: &[u8]) -> u32 {
         let name = Name::from(name);
         let hash = self.tubes.hash(name.key());
@@ -34,7 +34,6 @@ impl Engine {
         }
     }
 
-    /// Removes the job in `slot` from its groups.
     pub(in crate::engine) fn forget_ties(&mut self, slot: u32) {
         if self.store.jobs.get(slot).is_tied() {
             self.store.groups.leave(slot);
@@ -61,8 +60,7 @@ impl Engine {
         (number, std::mem::replace(&mut group.logged, true))
     }
 
-    /// Releases held jobs whose waits have ended, and removes groups that no job is tied to. `held`: all held jobs by
-    /// ID.
+    /// Releases held jobs whose waits have ended, and removes groups without jobs. `held`: all held jobs by ID.
     pub(in crate::engine) fn restore_held(&mut self, mut held: Vec<(u64, u32)>, now: Time) {
         held.sort_unstable();
         for (_, slot) in held {

@@ -11,8 +11,7 @@
 use crate::engine::data::{end_size, CompletionPolicy, DedupKey, GroupTag, JobExtras, JobOptions, Span, State};
 use crate::engine::Engine;
 
-/// Bytes that a new job counts for, in addition to the name of its tube, its options and its body; its delete is
-/// included, so that every accepted job can be deleted.
+/// Bytes that a new job and its later delete count for, without the name of its tube, its options and its body.
 pub const PUT_SIZE: u64 = 76;
 
 /// Bytes that any other change to a job counts for.
@@ -56,8 +55,8 @@ impl Engine {
         std::mem::take(&mut self.news.lacking)
     }
 
-    /// Claims log space for a new job with this many bytes of name, options and body, and an ID for it. Returns `false`
-    /// if there is none.
+    /// Claims an ID and log space for a new job with this many bytes of name, options and body. Returns `false` if
+    /// none.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
         if logged > self.news.room.puts {
@@ -79,29 +78,20 @@ impl Engine {
     /// Claims log space for a job that no log has yet. Returns `false` if there is none.
     pub(in crate::engine) fn claim_adoption(&mut self, slot: u32) -> bool {
         let logged = self.adoption_size(slot);
-        let has_room = logged <= self.news.room.puts;
-        if has_room {
-            self.news.room.puts -= logged;
-        } else {
-            self.news.lacking = logged;
-        }
-        has_room
+        let is_claimed = claim(&mut self.news.room.puts, logged);
+        self.news.lacking = if is_claimed { self.news.lacking } else { logged };
+        is_claimed
     }
 
     /// Claims log space for a result of `bytes` bytes for the job in `slot`. Returns `false` if there is not enough.
     pub(in crate::engine) fn claim_result(&mut self, slot: u32, bytes: usize) -> bool {
         let logged = if self.store.jobs.get(slot).is_volatile() { 0 } else { PUT_SIZE + bytes as u64 };
-        let rest = self.news.room.puts.checked_sub(logged);
-        self.news.room.puts = rest.unwrap_or(self.news.room.puts);
-        rest.is_some()
+        claim(&mut self.news.room.puts, logged)
     }
 
-    /// Claims log space for one change to a job, or to a tube with a name of `extra` bytes. Returns `false` if there is
-    /// none; then the change must not be made.
+    /// Claims log space for a change to a job, or to a tube with a name of `extra` bytes. If `false`, do not make it.
     pub fn claim_log_room(&mut self, extra: usize) -> bool {
-        let rest = self.news.room.changes.checked_sub(CHANGE_SIZE + extra as u64);
-        self.news.room.changes = rest.unwrap_or(self.news.room.changes);
-        rest.is_some()
+        claim(&mut self.news.room.changes, CHANGE_SIZE + extra as u64)
     }
 
     /// Claims log space for as many of `most` changes as one command may make now, and returns their number.
@@ -123,13 +113,12 @@ impl Engine {
         self.store.groups.ends
     }
 
-    /// Returns the bytes that the job in `slot` counts for: the name of its tube, its options and its body. They change
-    /// with its outcome only.
+    /// Returns the bytes that the job in `slot` counts for. They change with its outcome only.
     pub fn logged_size(&self, slot: u32) -> usize {
         let job = self.store.jobs.get(slot);
-        let origin = if job.state() == State::Buried { self.store.origins.name(job.holder) } else { None };
-        let size =
-            self.tubes.get(job.tube).name.len() + job.body.len() + origin.map_or(0, |name| ORIGIN_SIZE + name.len());
+        let origin =
+            if job.is_dead_letter() { self.dead_from(job).map_or(0, |name| ORIGIN_SIZE + name.len()) } else { 0 };
+        let size = self.tubes.get(job.tube).name.len() + job.body.len() + origin;
         if job.state() == State::Scheduled {
             return size + self.schedule_size(job);
         }
@@ -146,6 +135,13 @@ impl Engine {
     }
 }
 
+/// Takes bytes from a budget. Returns `false` if it has fewer.
+fn claim(budget: &mut u64, bytes: u64) -> bool {
+    let rest = budget.checked_sub(bytes);
+    *budget = rest.unwrap_or(*budget);
+    rest.is_some()
+}
+
 /// Returns the bytes that a membership in a group or a wait for it counts for, if its name has this length.
 pub(in crate::engine) const fn tie_size(name: usize) -> usize {
     6 + name
@@ -155,8 +151,7 @@ pub(in crate::engine) const fn tie_size(name: usize) -> usize {
 pub const GROUP_SIZE: usize = 56;
 
 impl GroupTag {
-    /// Returns the bytes that the tag counts for: each group may be new, and the end of a member takes more than a
-    /// plain delete.
+    /// Returns the bytes that the tag counts for, including those of a new group and of the end of a member.
     pub fn logged_size(&self) -> usize {
         let name = self.name.length();
         tie_size(name) + GROUP_SIZE + name + end_size(name) as usize

@@ -5,10 +5,9 @@
 pub(super) mod change;
 pub(super) mod groups;
 pub(super) mod log_room;
-pub(super) mod news;
 pub(super) mod operations;
 pub(super) mod restore;
 pub(super) mod schedules;
 pub(super) mod stored;
 
-pub use self::{change::*, log_room::*, news::*, restore::*, schedules::*, stored::*};
+pub use self::{change::*, log_room::*, restore::*, schedules::*, stored::*};

@@ -11,8 +11,7 @@ use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Records in the log that an operation is in progress. Returns its number there, or `None` without a log or
-    /// without log space.
+    /// Records that an operation is in progress. Returns its number; `None` without a log or without log space.
     pub(in crate::engine) fn open_operation(&mut self, operation: OpenOperation) -> Option<u32> {
         if !self.is_logged() {
             return None;
@@ -46,8 +45,7 @@ impl Engine {
         self.agenda.open.get(&number)
     }
 
-    /// Restores an operation in progress from the log. Returns the length of the names of the previous operation with
-    /// this number.
+    /// Restores an operation in progress. Returns the length of the names of the one that had its number.
     pub fn restore_operation(&mut self, number: u32, operation: OpenOperation) -> Option<usize> {
         self.agenda.open.insert(number, operation).map(|before| before.names())
     }

@@ -135,8 +135,7 @@ impl Engine {
         }
     }
 
-    /// Restores a job's move to another tube, and its state there. Returns its slot and its previous
-    /// [`Engine::logged_size`].
+    /// Restores a job's move to another tube. Returns its slot and its previous [`Engine::logged_size`].
     pub fn restore_move(&mut self, id: JobId, tube: &[u8], to: &MovedJob) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         if matches!(self.store.jobs.get(slot).state(), State::Finished | State::Scheduled) {
@@ -176,7 +175,7 @@ impl Engine {
         Some((slot, before))
     }
 
-    /// Restores the outcome of a job: success, failure, or a failed try (`None`). Returns its slot and its previous
+    /// Restores a success, a failure, or a failed try (`None`). Returns the slot and the previous
     /// [`Engine::logged_size`].
     pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
@@ -224,8 +223,7 @@ impl Engine {
         }
     }
 
-    /// Restores a pause, or its end if `length` is zero. Returns the number of the tube, and whether it was paused
-    /// before.
+    /// Restores a pause, or its end if `length` is zero. Returns the tube, and whether it was paused before.
     pub fn restore_pause(&mut self, name: &[u8], length: Span, until: Time) -> (u32, bool) {
         let number = self.open_tube_unlimited(name);
         let before = self.tubes.get(number).pause.is_some();
@@ -234,8 +232,7 @@ impl Engine {
         (number, before)
     }
 
-    /// Puts every job in its place, and ends delays, pauses and keys whose time is over by `now`. No ID up to `last_id`
-    /// is assigned again.
+    /// Puts every job into its queue, and ends delays, pauses and keys. No ID up to `last_id` is assigned again.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.store.last_id = self.store.last_id.max(last_id);
         let (mut buried, mut started, mut held) = (Vec::new(), Vec::new(), Vec::new());

@@ -23,7 +23,6 @@ impl Engine {
         (job.state() == State::Scheduled && job.holder != NIL).then(|| self.store.schedules.get(job.holder))
     }
 
-    /// Returns the options of a schedule's job.
     pub(in crate::engine) fn stored_schedule(&self, job: &Job) -> StoredOptions<'_> {
         let schedule = self.store.schedules.get(job.holder);
         let tags = schedule.tags().unwrap_or(CopyTags::NONE);
@@ -85,7 +84,7 @@ impl Engine {
             schedule.when.into(),
             tags,
         );
-        *self.store.schedules.count_mut(number) = schedule.count;
+        self.store.schedules.table.get_mut(number).count = schedule.count;
         self.store.jobs.get_mut(slot).holder = number;
     }
 
@@ -94,7 +93,7 @@ impl Engine {
         let job = self.store.jobs.get_mut(slot);
         if job.state() == State::Scheduled {
             job.due = next;
-            *self.store.schedules.count_mut(job.holder) = count;
+            self.store.schedules.table.get_mut(job.holder).count = count;
         }
     }
 

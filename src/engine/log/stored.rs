@@ -36,8 +36,7 @@ pub struct StoredJob<'a> {
     pub options: Option<StoredOptions<'a>>,
 }
 
-/// A change to a stored job. Each count is the total number of such events, so that reading a record twice does no
-/// harm.
+/// A change to a stored job. Counts are total numbers, so that reading a record twice does no harm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoredChange {
     /// Reserved, by a client that does not survive a restart.
@@ -51,7 +50,6 @@ pub enum StoredChange {
         delay: Span,
         due: Time,
         count: u32,
-        /// The number of failed tries.
         fails: u8,
     },
     Bury {
@@ -61,8 +59,7 @@ pub enum StoredChange {
         count: u32,
         fails: u8,
     },
-    /// Lost or released, with the number of failed tries since it was kicked; with a zero delay, the stored delay is
-    /// unchanged and the job ready.
+    /// Lost or released, after this many failed tries; with a zero delay, the job is ready and keeps its stored delay.
     Retry {
         fails: u8,
         delay: Span,
@@ -111,7 +108,6 @@ pub struct StoredOptions<'a> {
     pub ties: StoredTies<'a>,
 }
 
-/// When a schedule recurs, and its counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredSchedule<'a> {
     /// The text of its recurrence, as read by [`Recurrence::parse`](crate::engine::Recurrence::parse).
@@ -124,11 +120,9 @@ pub struct StoredSchedule<'a> {
 /// The groups of a job, either in the queue or from a log.
 #[derive(Clone, Copy)]
 pub enum StoredTies<'a> {
-    /// The job is tied to no group.
     None,
     /// The groups of the copies of a schedule.
     Tags(&'a [GroupTag]),
-    /// The groups of the job in this slot.
     Kept(&'a Groups, u32),
     /// The bytes of the groups in a record, and the function that reads them.
     Read(&'a [u8], ReadTie),
@@ -147,7 +141,7 @@ pub struct StoredTie<'a> {
 }
 
 impl<'a> StoredTies<'a> {
-    /// The groups, members first, without those that the job no longer waits for.
+    /// Returns the groups, members first, without those that the job no longer waits for.
     pub fn iter(self) -> Box<dyn Iterator<Item = StoredTie<'a>> + 'a> {
         match self {
             StoredTies::None => Box::new(std::iter::empty()),
@@ -197,7 +191,6 @@ pub enum StoredKey<'a> {
     Name(&'a [u8]),
     /// A name in its tube, from a job.
     Kept(&'a Name),
-    /// The body of the job, in its tube.
     Body,
     /// A unique number of the job.
     Id([u8; 16]),
@@ -251,11 +244,7 @@ impl Engine {
 
     /// Returns the origin of a dead letter.
     pub fn dead_from(&self, job: &Job) -> Option<&[u8]> {
-        if job.state() == State::Buried {
-            self.store.origins.name(job.holder)
-        } else {
-            None
-        }
+        self.store.origins.name(job.holder).filter(|_| job.state() == State::Buried)
     }
 
     /// Returns the effect of a change on its job; `None` for other kinds of changes.
@@ -283,7 +272,6 @@ impl Engine {
         Some((job.id, stored))
     }
 
-    /// Returns the options of a job, and their state.
     pub fn stored_options(&self, job: &Job) -> Option<StoredOptions<'_>> {
         if job.state() == State::Scheduled {
             return Some(self.stored_schedule(job));

@@ -52,7 +52,6 @@ impl Engine {
         completed
     }
 
-    /// Applies the outcome to the unfinished job in `slot`.
     pub(in crate::engine) fn complete_slot(
         &mut self,
         slot: u32,
@@ -195,8 +194,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Finishes the job in `slot`, keeps its outcome, and notifies the clients that wait for it. The caller must log
-    /// the change.
+    /// Finishes the job in `slot` and notifies the clients that wait for it. The caller must log the change.
     pub(in crate::engine) fn keep_outcome(&mut self, slot: u32, done: bool, result: Body) {
         self.record_past(slot, if done { Verdict::Done } else { Verdict::Failed });
         self.transfer(slot, Cause::Finish);
@@ -249,8 +247,8 @@ impl Engine {
         }
     }
 
-    /// Notifies some of the clients that wait until this job ends or is buried. Clients that wait for its outcome
-    /// continue to wait.
+    /// Notifies some of the clients that wait until this job ends or is buried, but not those that wait for its
+    /// outcome.
     pub(in crate::engine) fn tell_buried(&mut self, id: JobId) -> Progress {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() == State::Buried);
         let Some(slot) = slot.filter(|&slot| self.store.jobs.get(slot).is_bound()) else { return Progress::Done };
@@ -309,7 +307,6 @@ impl Engine {
         self.extras(self.store.jobs.get(slot)).is_some_and(|extras| extras.submitters() > 0)
     }
 
-    /// Returns `true` if no client waits for another try.
     fn is_last_try(&self, slot: u32) -> bool {
         self.rare_of(slot).is_some_and(|rare| rare.orphaned || rare.last_try)
     }
@@ -341,10 +338,7 @@ impl Engine {
         let job = self.store.jobs.get(slot);
         let losses = job.history().timeouts;
         if job.is_bound() {
-            let number = self.store.extras.of(slot);
-            if self.store.extras.get(number).rare().is_some() {
-                self.store.extras.get_mut(number).rare_mut().progress = (0, 0);
-            }
+            self.store.extras.forget_progress(self.store.extras.of(slot));
         }
         if self.ends_without_retry(slot, false) {
             return;
@@ -378,8 +372,7 @@ impl Engine {
         }
     }
 
-    /// Reports something about a job from its holder to the clients that wait. Returns `false` if the client does not
-    /// hold the job.
+    /// Reports something about a job to the clients that wait. Returns `false` if `client` does not hold the job.
     pub fn report(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         if let Report::Progress { done, total, .. } = **report {
@@ -393,8 +386,7 @@ impl Engine {
         true
     }
 
-    /// Notifies some waiting clients of the report that [`Engine::report`] began; to be called until it is done. It is
-    /// also done if `client` loses the job meanwhile.
+    /// Notifies some clients of a report that [`Engine::report`] began, unless `client` has lost the job meanwhile.
     pub fn report_on(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> Progress {
         let Some(slot) = self.held(client, id, now) else { return Progress::Done };
         if !self.store.jobs.get(slot).is_bound() {
@@ -557,8 +549,7 @@ impl Engine {
         Some(self.store.extras.get(self.store.extras.of(slot)))
     }
 
-    /// Returns the number of bytes that the body of a job had when it was submitted. The result of a finished job
-    /// follows them.
+    /// Returns the number of bytes of the submitted body, which the result of a finished job follows.
     pub fn payload_len(&self, job: &JobView) -> usize {
         match (job.state(), self.extras(job)) {
             (State::Finished, Some(extras)) => extras.result_at as usize,

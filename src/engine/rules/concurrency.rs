@@ -9,7 +9,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::Hasher;
 
 use crate::engine::data::{Lane, Name, ReservePolicy, Time, MOST_LANES, NIL};
 use crate::engine::Engine;
@@ -28,13 +28,13 @@ impl Engine {
         if !self.limits.keys_per_tube {
             return (NIL, self.tubes.hash(key.key()));
         }
-        let mut hasher = self.tubes.hasher().build_hasher();
+        let mut hasher = self.tubes.hasher();
         hasher.write(key.key());
         hasher.write_u32(tube);
         (tube, hasher.finish() as u32)
     }
 
-    /// The lane of the job in `slot`, if it has one.
+    /// Returns the lane of the job in `slot`, if it has one.
     #[inline]
     pub(in crate::engine) fn lane_of(&self, slot: u32) -> Option<u32> {
         if self.store.jobs.get(slot).is_bound() {
@@ -148,10 +148,7 @@ impl Engine {
             let Lane { tube, exposed, .. } = *self.store.lanes.lanes.get(lane);
             // Clients that wait there are served before any other client comes.
             if exposed != NIL && !self.tubes.get(tube).is_lonely() {
-                self.serve_later(tube);
-                if self.store.lanes.unblocked.len() < MOST_LANES {
-                    self.store.lanes.unblocked.push(self.tubes.handle(tube));
-                }
+                self.serve_soon(tube);
             }
         }
     }
@@ -161,14 +158,12 @@ impl Engine {
         !self.store.lanes.unblocked.is_empty()
     }
 
-    /// Serves the unblocked tubes and another one, the one with the most urgent job first, as if all jobs became ready
-    /// at once.
+    /// Serves the unblocked tubes and this one, as if all jobs became ready at once: the most urgent job first.
     pub(in crate::engine) fn serve_with_unblocked(&mut self, number: u32, now: Time) {
         self.store.lanes.unblocked.push(self.tubes.handle(number));
         self.serve_all_unblocked(now);
     }
 
-    /// Serves the tubes that have unblocked jobs.
     #[inline]
     pub(in crate::engine) fn serve_unblocked(&mut self, now: Time) {
         if self.has_unblocked() {

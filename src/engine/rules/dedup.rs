@@ -5,7 +5,7 @@
 //! Promises: P26, P27.
 //! Touches: agenda, limits, store, tubes.
 
-use std::hash::{BuildHasher, Hasher};
+use std::hash::Hasher;
 
 use crate::engine::data::{DedupKey, Fingerprints, Job, JobExtras, JobFlag, JobId, State, MOVE};
 use crate::engine::log::Change;
@@ -24,7 +24,7 @@ impl Engine {
     /// Names are hashed without their tubes, so that they can be looked up in all tubes, unless keys are unique per
     /// tube. The key of a `hidden` job is hashed with its ID, so that no lookup finds it.
     pub(in crate::engine) fn hash_dedup_key(&self, dedup_key: &DedupKey, tube: u32, hidden: Option<JobId>) -> u64 {
-        let mut hasher = self.tubes.hasher().build_hasher();
+        let mut hasher = self.tubes.hasher();
         match dedup_key {
             DedupKey::None => return 0,
             DedupKey::Name(name) => {
@@ -89,7 +89,6 @@ impl Engine {
         Ok(found)
     }
 
-    /// Returns the job with this unique number.
     pub fn find_id(&self, id: &[u8; 16]) -> Option<JobId> {
         let dedup_key = DedupKey::Id(*id);
         let number =
@@ -153,8 +152,7 @@ impl Engine {
         }
     }
 
-    /// Returns the bytes of log for adopting the duplicate of a durable job, if no log contains the duplicate yet, in
-    /// addition to those of the job's own body.
+    /// Returns the bytes of log for adopting the duplicate of a durable job; 0 if there is none or a log has it.
     pub fn adoption_of(&mut self, tube: &[u8], dedup_key: &DedupKey, length: usize) -> u64 {
         match dedup_key {
             // Jobs with unique numbers, and those without a key, are never adopted.

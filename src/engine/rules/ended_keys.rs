@@ -4,7 +4,7 @@
 //!
 //! Touches: agenda, store, tubes.
 
-use std::hash::{BuildHasher, Hasher};
+use std::hash::Hasher;
 use std::sync::Arc;
 
 use crate::engine::data::{CompletionPolicy, DedupKey, EndedKey, JobId, Name, Outcome, Progress, Span, Time, TimerKey};
@@ -19,8 +19,7 @@ impl Engine {
         self.serve_unblocked(now);
     }
 
-    /// Keeps the key of a job. The log receives the key before the end of the job, so that it contains at least one of
-    /// them at any time.
+    /// Keeps the key of a job that is about to end. The log receives the key before the end of the job.
     fn keep_key(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
         if !job.is_bound() || job.completion != CompletionPolicy::Drop {
@@ -39,8 +38,7 @@ impl Engine {
         }
     }
 
-    /// Adds a key, and returns its number. If it replaces a key in the log with the same names, also returns the number
-    /// of that key and the length of its names.
+    /// Adds a key, and returns its number, and the number and length of the logged key that it replaces, if any.
     fn add_key(
         &mut self,
         id: JobId,
@@ -78,7 +76,7 @@ impl Engine {
     }
 
     fn hash_key(&self, tube: &[u8], key: &Name) -> u32 {
-        let mut hasher = self.tubes.hasher().build_hasher();
+        let mut hasher = self.tubes.hasher();
         hasher.write(tube);
         hasher.write_u8(b' ');
         hasher.write(key.key());
@@ -95,7 +93,7 @@ impl Engine {
         (ended.until > now).then_some(ended.id)
     }
 
-    /// All keys in the log that outlive their jobs.
+    /// Returns all keys in the log that outlive their jobs.
     pub fn ended_keys(&self) -> impl Iterator<Item = &EndedKey> {
         self.store.ended_keys.table.items.iter().map(|(_, ended)| ended).filter(|ended| ended.is_logged)
     }
@@ -116,8 +114,7 @@ impl Engine {
         self.store.ended_keys.table.get(number)
     }
 
-    /// Restores from the log a key that outlives its job. Returns its number, and if it replaces a key with the same
-    /// names, the number of that key and the length of its names.
+    /// Restores a key that outlives its job. Returns its number, and the number and length of the key that it replaces.
     pub fn restore_key(&mut self, id: JobId, tube: &[u8], key: &[u8], until: Time) -> (u32, Option<(u32, usize)>) {
         self.add_key(id, tube.into(), key.into(), until, true)
     }

@@ -25,12 +25,10 @@ const REASON_COST: u64 = 256;
 struct Bounds {
     tries: u8,
     backoff: u32,
-    /// The limits are those of the job's tube, whose delays vary slightly, so that jobs that failed together are not
-    /// tried together.
+    /// The limits are those of the tube, whose delays vary slightly, to spread jobs that failed together.
     of_tube: bool,
 }
 
-/// The effect of a failure on a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failed {
     Retried(Span),
@@ -240,8 +238,7 @@ impl Engine {
         }
     }
 
-    /// Deletes the job in `slot` if it waits and its time to live has ended while it was suspended. Returns `true` if
-    /// so.
+    /// Deletes the job in `slot` and returns `true` if it waits and its time to live has ended.
     fn ends_expired(&mut self, slot: u32, now: Time) -> bool {
         let expired = |number: u32| self.store.extras.get(number).expires <= now;
         let waits = matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed);

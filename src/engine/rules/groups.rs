@@ -20,7 +20,7 @@ impl Engine {
         self.store.groups.find(name, self.tubes.hash(name.key()))
     }
 
-    /// The group with this name, created if it does not exist. Jobs up to the ID `last` do not wait for it.
+    /// Returns the group with this name, created if it does not exist. Jobs up to the ID `last` do not wait for it.
     fn open_group(&mut self, name: &Name, last: u64) -> u32 {
         if let Some(number) = self.find_group(name) {
             return number;
@@ -106,8 +106,7 @@ impl Engine {
         self.changed(Change::Shrunk { slot, bytes });
     }
 
-    /// The job in `slot`, which is in no queue, is about to be removed: its groups count one more member that has
-    /// ended. Returns what the log must store about them.
+    /// Ends the memberships of the job in `slot`, which is about to be removed. Returns what the log must store.
     pub(in crate::engine) fn end_membership(&mut self, slot: u32) -> Vec<LoggedGroup> {
         if !self.store.jobs.get(slot).is_tied() {
             return Vec::new();
@@ -184,6 +183,11 @@ impl Engine {
         if tube.serving || tube.closed || tube.is_lonely() || tube.counts.ready == 0 {
             return;
         }
+        self.serve_soon(number);
+    }
+
+    /// Serves a tube at the end of the verb, or in another turn if too many others are served then.
+    pub(in crate::engine) fn serve_soon(&mut self, number: u32) {
         self.serve_later(number);
         if self.store.lanes.unblocked.len() < MOST_LANES {
             self.store.lanes.unblocked.push(self.tubes.handle(number));
@@ -210,7 +214,7 @@ impl Engine {
     }
 }
 
-/// The place of an unfinished job's state among the counts of a group.
+/// Returns the place of an unfinished job's state among the counts of a group.
 fn place_of(job: &Job) -> usize {
     job.state() as usize
 }

@@ -18,8 +18,7 @@ use crate::engine::Engine;
 const PATIENCE: Span = Span::from_millis(50);
 
 impl Engine {
-    /// Serves the remaining clients in the queue of this tube in another turn. Until then, no other client gets a job
-    /// of the tube, which would be out of turn.
+    /// Serves the clients that wait in this tube in another turn. Until then, no other client gets a job of the tube.
     pub(in crate::engine) fn serve_later(&mut self, number: u32) {
         let tube = self.tubes.get_mut(number);
         if !std::mem::replace(&mut tube.serving, true) {
@@ -95,7 +94,6 @@ impl Engine {
         }
     }
 
-    /// Ends the wait of `client` with this job.
     pub(in crate::engine) fn hand_over(&mut self, client: ClientId, slot: u32, now: Time) {
         self.stop_waiting(client);
         self.grant(client, slot, Cause::Reserve, now);
@@ -119,11 +117,11 @@ impl Engine {
 
     pub(in crate::engine) fn heads(&self, client: ClientId) -> impl Iterator<Item = u32> + '_ {
         let ClientState { watched, reserve_policy, .. } = &self.clients[client];
-        watched.iter().filter_map(|watch| self.head(self.clients.watches.get(watch).tube, *reserve_policy))
+        watched.iter().copied().filter_map(|watch| self.head(self.clients.watches.get(watch).tube, *reserve_policy))
     }
 
-    /// Returns a tube with a job for `client`: the one that it was notified of, or any. This does not count as a turn
-    /// of that tube.
+    /// Returns a tube with a job for `client`, preferably the one that it was notified of. This is not a turn of the
+    /// tube.
     pub(in crate::engine) fn tube_with_work(&self, client: ClientId, idle_state: IdleState) -> Option<u32> {
         match idle_state {
             IdleState::Notified(tube) if tube != NIL && self.head(tube, ReservePolicy::Notified).is_some() => {

@@ -62,8 +62,7 @@ impl Engine {
         !self.lacks_memory(bytes)
     }
 
-    /// Returns `true` if this many more bytes would exceed the limit for requests that need memory, or the system has
-    /// no more.
+    /// Returns `true` if requests that need memory may not take this many more bytes, or the system has no more.
     pub(in crate::engine) fn lacks_memory(&self, bytes: u64) -> bool {
         let most = self.limits.max_memory.saturating_sub(self.limits.kept_memory);
         self.exhausted || self.memory().total() + bytes > most

@@ -17,7 +17,6 @@ impl Engine {
         tube.closed = tube.pause.is_some() || tube.rules.as_ref().is_some_and(|rules| rules.is_spent(reserved));
     }
 
-    /// Counts a new reservation in a tube with settings.
     #[inline(never)] // few tubes have settings
     pub(in crate::engine) fn count_reservation(&mut self, number: u32, now: Time) {
         if let Some(rules) = &mut self.tubes.get_mut(number).rules {
@@ -27,8 +26,7 @@ impl Engine {
         self.retime_tube(number);
     }
 
-    /// Handles the end of a reservation in a tube with settings. Clients that wait there are served at the end of the
-    /// verb.
+    /// Counts the end of a reservation in a tube with settings, and serves its waiting clients at the end of the verb.
     #[inline(never)] // few tubes have settings
     pub(in crate::engine) fn count_end(&mut self, number: u32) {
         let was_closed = self.tubes.get(number).closed;

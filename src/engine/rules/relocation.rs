@@ -27,8 +27,7 @@ impl Engine {
         bound.is_none_or(|key| self.has_lane(key, number, self.is_large(self.store.jobs.get(slot))))
     }
 
-    /// Like [`Engine::may_move_lane`], and `false` if another job of that tube, or one that has ended there, has the
-    /// key of the job.
+    /// Like [`Engine::may_move_lane`], and `false` if another job of that tube, also an ended one, has the job's key.
     pub(in crate::engine) fn may_move(&mut self, slot: u32, tube: &[u8], now: Time) -> bool {
         if !self.may_move_lane(slot, tube) {
             return false;
@@ -77,8 +76,7 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if the time to live of the job in `slot` has ended, even if it was suspended or no tick has
-    /// processed it.
+    /// Returns `true` if the time to live of the job in `slot` has ended, even if that was suspended.
     pub(in crate::engine) fn has_expired(&self, slot: u32, now: Time) -> bool {
         let job = self.store.jobs.get(slot);
         job.completion != CompletionPolicy::Keep && self.extras(job).is_some_and(|extras| extras.expires <= now)

@@ -26,18 +26,17 @@ pub(in crate::engine) enum Run {
 }
 
 impl Engine {
-    /// The number of the schedule with this name in the tube with this number.
+    /// Returns the number of the schedule with this name in the tube with this number.
     pub(in crate::engine) fn find_schedule(&self, tube: u32, name: &Name) -> Option<u32> {
         let is_meant = |slot: u32| self.store.jobs.get(slot).tube == tube;
         self.store.schedules.find(name, self.hash_schedule(tube, name), is_meant)
     }
 
-    /// The hash by which the schedule with this name in the tube with this number is found.
+    /// Returns the hash by which the schedule with this name in the tube with this number is found.
     pub(in crate::engine) fn hash_schedule(&self, tube: u32, name: &Name) -> u32 {
         self.tubes.hash(name.key()).rotate_left(tube)
     }
 
-    /// Brings the deadline of the schedules up to date.
     pub(in crate::engine) fn retime_schedules(&mut self) {
         let next = self.store.schedules.first().map_or(Time::NEVER, |(at, _)| at);
         self.agenda.deadlines.set(TimerKey::Schedules, next);
@@ -55,8 +54,7 @@ impl Engine {
         self.retime_schedules();
     }
 
-    /// Puts a copy of the schedule in `slot`, which is due at `next` from then on. If the copy is refused, the schedule
-    /// remains due as it was.
+    /// Puts a copy of the schedule in `slot`, which is due at `next` from then on, unless the copy is refused.
     pub(in crate::engine) fn run_schedule(&mut self, slot: u32, next: Time, now: Time) -> Result<Run, Refused> {
         let job = self.store.jobs.get(slot);
         let (tube, number) = (job.tube, job.holder);
@@ -101,7 +99,7 @@ impl Engine {
         self.retime_schedules();
     }
 
-    /// The numbers of copies that schedules have put since the start, and of runs that were skipped.
+    /// Returns the numbers of copies that schedules have put since the start, and of runs that were skipped.
     pub fn schedule_totals(&self) -> (u64, u64) {
         self.store.schedules.total
     }

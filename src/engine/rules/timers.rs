@@ -13,7 +13,7 @@ use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// The time of the next work for [`Engine::tick`]; [`Time::NEVER`] if there is none.
+    /// Returns the time of the next work for [`Engine::tick`]; [`Time::NEVER`] if there is none.
     pub fn next_deadline(&self) -> Time {
         self.agenda.deadlines.first().map_or(Time::NEVER, |(at, _)| at)
     }
@@ -50,7 +50,6 @@ impl Engine {
         }
     }
 
-    /// Processes one due event of a tube.
     fn tube_due(&mut self, number: u32, now: Time) {
         let tube = self.tubes.get_mut(number);
         if tube.renotify_at <= now {
@@ -60,8 +59,7 @@ impl Engine {
         }
         let pause = tube.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
         let opens = tube.rules.as_ref().map_or(Time::NEVER, |rules| rules.opens());
-        // A delay that ends no later than the pause has ended when the pause does, and competes for the waiting
-        // clients.
+        // A delay that ends no later than the pause ends first, and its job competes for the waiting clients.
         match tube.delayed.first() {
             Some(((due, _), slot)) if due <= pause.min(opens) => self.transfer(slot, Cause::Due),
             _ if opens <= pause => self.reopen(number),
@@ -112,12 +110,10 @@ impl Engine {
         self.end_reservation(slot, Cause::Expire, now);
     }
 
-    /// Updates a client's deadline in the index.
     pub(in crate::engine) fn retime_client(&mut self, number: u32) {
         self.agenda.deadlines.set(TimerKey::Client(number), self.clients[ClientId(number)].due());
     }
 
-    /// Updates a tube's deadline in the index.
     pub(in crate::engine) fn retime_tube(&mut self, number: u32) {
         self.agenda.deadlines.set(TimerKey::Tube(number), self.tubes.get(number).due());
     }

@@ -20,8 +20,7 @@ impl Engine {
         self.transfer_with(slot, cause, |_| {});
     }
 
-    /// Like [`Engine::transfer`]; `change` makes further changes before the job enters its queue: to its priority, its
-    /// due time, its holder.
+    /// Like [`Engine::transfer`]; `change` makes further changes before the job enters its queue.
     pub(in crate::engine) fn transfer_with(&mut self, slot: u32, cause: Cause, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
         let job = self.store.jobs.get_mut(slot);
@@ -63,13 +62,9 @@ impl Engine {
                     None => tube.push_ready(slot, is_large, &mut self.store.jobs),
                 }
             }
-            State::Finished => {
-                tube.counts.finished += 1;
-                self.store.counts.finished += 1;
-            }
-            State::Held => {
-                tube.counts.held += 1;
-                self.store.counts.held += 1;
+            State::Finished | State::Held => {
+                *tube.counts.of(state) += 1;
+                *self.store.counts.of(state) += 1;
             }
             State::Scheduled => {
                 tube.counts.scheduled += 1;
@@ -155,13 +150,9 @@ impl Engine {
         let tube = self.tubes.get_mut(number);
         let has_rules = tube.rules.is_some();
         match state {
-            State::Finished => {
-                tube.counts.finished -= 1;
-                self.store.counts.finished -= 1;
-            }
-            State::Held => {
-                tube.counts.held -= 1;
-                self.store.counts.held -= 1;
+            State::Finished | State::Held => {
+                *tube.counts.of(state) -= 1;
+                *self.store.counts.of(state) -= 1;
             }
             State::Scheduled => {
                 tube.counts.scheduled -= 1;

@@ -66,7 +66,7 @@ impl Engine {
     /// Adds the client, which waits or is idle, to the end of the queue of the tube at this place of its watch list.
     pub(in crate::engine) fn stand(&mut self, client: ClientId, place: usize) {
         let state = &self.clients[client];
-        let (number, wait, reserve_policy) = (state.watched.at(place), state.wait, state.reserve_policy);
+        let (number, wait, reserve_policy) = (state.watched[place], state.wait, state.reserve_policy);
         self.unstand(number, reserve_policy);
         let watch = self.clients.watches.get_mut(number);
         watch.wait = wait;
@@ -89,7 +89,7 @@ impl Engine {
         let (count, reserve_policy) = (state.watched.len(), state.reserve_policy);
         if count <= self.limits.few_watched {
             for place in 0..count {
-                self.unstand(self.clients[client].watched.at(place), reserve_policy);
+                self.unstand(self.clients[client].watched[place], reserve_policy);
             }
         }
     }
@@ -114,8 +114,7 @@ impl Engine {
         }
     }
 
-    /// Makes a client that waits for a job wait no longer than the end of its search, which may still find a job.
-    /// Returns `false` if it is not searching.
+    /// Limits a client's wait to the end of its search, which may still find a job. Returns `false` without a search.
     pub fn hurry(&mut self, client: ClientId, now: Time) -> bool {
         let state = &mut self.clients[client];
         match &mut state.waiting {
@@ -135,25 +134,21 @@ impl Engine {
 
     /// Returns the ready job that comes next for `client`, of all watched tubes that are not paused.
     pub(in crate::engine) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
-        // A client that watches many tubes is usually waiting. This check avoids a search of every tube when no job is
-        // ready.
+        // A client that watches many tubes usually waits: this avoids a search when no job is ready.
         if self.store.counts.ready == 0 {
             return None;
         }
         let state = &self.clients[client];
-        if state.reserve_policy != ReservePolicy::PerConnection {
+        let is_holder = state.reserve_policy == ReservePolicy::PerConnection;
+        if is_holder {
+            self.agenda.steps.take(state.watched.len() as u64);
+        }
+        if !is_holder || state.mode != ReserveMode::Urgent {
             let mut search = Search::default();
             self.look(client, &mut search, usize::MAX);
             return self.found(client, &search);
         }
-        // Holders are the most frequent case and need no `Search` for the most urgent job, since it is never
-        // interrupted.
-        self.agenda.steps.take(state.watched.len() as u64);
-        if state.mode != ReserveMode::Urgent {
-            let mut search = Search::default();
-            self.look(client, &mut search, usize::MAX);
-            return self.found(client, &search);
-        }
+        // Holders are the most frequent case, and their search for the most urgent job is never interrupted.
         self.heads(client).min_by_key(|&slot| self.store.jobs.get(slot).ready_key())
     }
 
@@ -170,7 +165,7 @@ impl Engine {
         self.agenda.steps.take((end - search.seen) as u64);
         for step in search.seen..end {
             let place = if reserve_policy == ReservePolicy::Notified { (start + count - step) % count } else { step };
-            let Watch { tube, weight, .. } = *self.clients.watches.get(self.clients[client].watched.at(place));
+            let Watch { tube, weight, .. } = *self.clients.watches.get(self.clients[client].watched[place]);
             let Some(slot) = self.head(tube, reserve_policy) else { continue };
             let weight = if mode == ReserveMode::Fair { self.fair_weight(tube, weight) } else { weight.into() };
             search.found += weight;
@@ -210,8 +205,7 @@ impl Engine {
         Some(slot)
     }
 
-    /// Starts a search of `client`, which waits or is idle, in other turns: it has too many tubes for this one. It is
-    /// in no queue yet.
+    /// Starts a search of `client`, which has too many tubes for this turn, in other turns. It is in no queue yet.
     pub(in crate::engine) fn search_later(&mut self, client: ClientId, search: Search) {
         self.clients.begin_wait(client);
         let state = &mut self.clients[client];
@@ -274,12 +268,9 @@ impl Engine {
         }
         let state = &self.clients[client];
         let until = state.waiting.map_or(Time::NEVER, |waiting| waiting.until);
-        if state.in_margin(now) {
-            self.end_wait(client, NoJob::DeadlineSoon);
-            return Progress::Done;
-        }
-        if until <= now {
-            self.end_wait(client, NoJob::TimedOut);
+        if state.in_margin(now) || until <= now {
+            let why = if state.in_margin(now) { NoJob::DeadlineSoon } else { NoJob::TimedOut };
+            self.end_wait(client, why);
             return Progress::Done;
         }
         *search = Search { standing: true, ..Search::default() };
@@ -291,7 +282,7 @@ impl Engine {
             if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
-            let watch = self.clients[client].watched.at(search.seen);
+            let watch = self.clients[client].watched[search.seen];
             let tube = self.clients.watches.get(watch).tube;
             if let Some(slot) = self.head(tube, self.clients[client].reserve_policy) {
                 if self.clients[client].idle_state == IdleState::Idle {

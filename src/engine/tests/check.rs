@@ -220,7 +220,7 @@ impl Engine {
         let must_watch =
             client.reserve_policy == ReservePolicy::PerConnection && client.used != NIL && client.leaving.is_none();
         assert!(!must_watch || client.watched.len() > 0, "{number:?} watches nothing");
-        for watch in client.watched.iter() {
+        for watch in client.watched.iter().copied() {
             let watched = self.clients.watches.get(watch);
             assert_eq!(watched.client, number.0);
             let tube = self.tubes.get(watched.tube);

@@ -19,8 +19,7 @@ pub struct GiveBack {
 }
 
 impl Engine {
-    /// Handles a disconnect: the reservations and waits of the client end. Its number may be reused when all of that is
-    /// done.
+    /// Ends the reservations and waits of a client. Its number may be reused when all of that is done.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.cancel_wait(client);
         if self.clients[client].idle_state == IdleState::Idle {
@@ -33,8 +32,7 @@ impl Engine {
         }
     }
 
-    /// Releases its jobs in the order of service, so that waiting clients get the best of them, as if all were released
-    /// at once.
+    /// Releases its jobs in the order of service, as if all were released at once.
     pub(in crate::engine) fn disconnect_on(&mut self, client: ClientId, now: Time) -> Progress {
         loop {
             let state = &mut self.clients[client];
@@ -52,7 +50,7 @@ impl Engine {
             } else if let Some((_, slot)) = state.leaving.as_ref().and_then(|leaving| leaving.first()) {
                 self.end_reservation(slot, Cause::HangUp, now);
                 self.agenda.steps.take(MOVE);
-            } else if let Some(watch) = state.watched.last() {
+            } else if let Some(watch) = state.watched.last().copied() {
                 self.unwatch(client, self.clients.watches.get(watch).tube, now);
                 self.agenda.steps.take(1);
             } else {
@@ -70,8 +68,7 @@ impl Engine {
         }
     }
 
-    /// Ends the client's reservations, in all tubes or in the one with this name. `place` is `None` at first, and
-    /// belongs to this verb until it is done.
+    /// Ends the client's reservations, in all tubes or in this one. `place` is `None` at first and keeps the progress.
     pub fn give_back(
         &mut self,
         client: ClientId,
@@ -88,15 +85,13 @@ impl Engine {
             ids.sort_unstable();
             self.agenda.steps.take(ids.len() as u64 * MOVE);
             for id in ids {
-                // The end of one reservation may serve another client, but no client takes the jobs that this one
-                // holds.
+                // The end of a reservation may serve another client, but none takes the jobs that this client holds.
                 let slot = self.store.jobs.find(id).expect("a job that it holds");
                 self.end_reservation(slot, Cause::HangUp, now);
             }
             return Progress::Done;
         }
-        // Backwards: a removed job is replaced by the last one, which was checked. Reservations that ended meanwhile
-        // may have moved other jobs past that place.
+        // Backwards: the last job, which was checked, replaces a removed one. If other reservations ended, start again.
         let same = place.filter(|place| place.held == held.len());
         let mut at = same.map_or(held.len(), |place| place.at);
         while at > 0 {
@@ -121,8 +116,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns `true` if the client waits for a job or an outcome, is idle, holds a job, or is to be notified of an
-    /// outcome.
+    /// Returns `true` if the client waits, is idle, holds a job, or is to be notified of an outcome.
     pub fn is_engaged(&self, client: ClientId) -> bool {
         let state = &self.clients[client];
         let holds = state.reserved().first().is_some() || !state.attached.is_empty();

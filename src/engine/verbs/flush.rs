@@ -25,7 +25,7 @@ pub struct FindReserved {
 }
 
 impl FindReserved {
-    /// The maximum number of bytes of memory besides the value itself.
+    /// Returns the maximum number of bytes of memory besides the value itself.
     pub fn footprint(&self) -> u64 {
         (CANDIDATES * size_of::<(Time, JobId)>()) as u64
     }
@@ -38,8 +38,7 @@ impl Default for FindReserved {
 }
 
 impl Engine {
-    /// Deletes the jobs that a tube had when the flush began. Clients that wait for such a job are notified that it is
-    /// gone. The keys may be used again at once.
+    /// Deletes the jobs that a tube had when the flush began. Their keys may be used again at once.
     pub fn flush(&mut self, flush: &mut Flush, now: Time) -> Progress {
         if flush.last.is_none() {
             flush.last = Some(self.store.last_id);

@@ -1,4 +1,4 @@
-//! Verbs for single jobs: delete, release, bury, touch, kick, peek.
+//! Verbs for single jobs: delete, release, bury, touch, kick, peek; and for all jobs of a client at once.
 //!
 //! Owns those verbs. Must not decide which client gets which job, nor what the end of a job means: `completion` does.
 //!
@@ -10,7 +10,6 @@ use crate::engine::data::{
 use crate::engine::log::{Change, ORIGIN_SIZE};
 use crate::engine::Engine;
 
-/// A kick that may take several turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kick {
     /// The maximum number of jobs still to be kicked.
@@ -20,19 +19,17 @@ pub struct Kick {
     pub done: u64,
 }
 
-/// The reason that a revoked job failed.
 const REVOKED: &[u8] = b"revoked";
 
 impl Kick {
-    /// Kicks up to this many jobs.
     pub fn new(bound: u64) -> Kick {
         Kick { left: bound, of: None, done: 0 }
     }
 }
 
 impl Engine {
-    /// Deletes a job that the client has reserved, or that no client has. Returns `false` if there is no such job. If
-    /// the holder deletes it, it is completed.
+    /// Deletes a job that the client, or no client, has reserved; the holder completes it. Returns `false` if there is
+    /// none.
     pub fn delete(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         let Some(slot) = self.store.jobs.find(id) else { return false };
         let job = self.store.jobs.get(slot);
@@ -118,8 +115,7 @@ impl Engine {
         true
     }
 
-    /// Returns `true` if the job in `slot` was revoked, from this client or, with `None`, from anyone, and has been
-    /// buried since.
+    /// Returns `true` if the job in `slot` was revoked, from this client or from anyone, and has been buried since.
     pub(in crate::engine) fn is_revoked(&self, slot: u32, from: Option<ClientId>) -> bool {
         let job = self.store.jobs.get(slot);
         let revoked = self.extras(job).and_then(|extras| extras.rare()?.revoked);
@@ -209,5 +205,82 @@ impl Engine {
     pub fn peek(&self, client: ClientId, state: State) -> Option<JobView<'_>> {
         let slot = self.first_in(self.clients[client].used, state);
         slot.map(|slot| self.store.jobs.view(slot))
+    }
+}
+
+/// The progress of [`Engine::touch_all`], which restarts the times to run of all jobs that a client holds.
+#[derive(Clone, Copy, Debug)]
+pub struct TouchAll {
+    begin: Time,
+    /// The heap index to check next. All jobs before it are done.
+    at: usize,
+    /// The number of jobs that the client held at the end of the last turn: if it differs, jobs have moved.
+    held: usize,
+}
+
+impl TouchAll {
+    /// Creates the state for times to run that start at this moment.
+    pub fn new(begin: Time) -> TouchAll {
+        TouchAll { begin, at: 0, held: 0 }
+    }
+}
+
+impl Engine {
+    /// Reserves one more job of the tubes that the client watches, if one is found at once; never waits.
+    pub fn reserve_more(&mut self, client: ClientId, now: Time) -> Option<JobView<'_>> {
+        if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
+            return None;
+        }
+        let slot = self.best_watched(client)?;
+        self.grant(client, slot, Cause::Reserve, now);
+        self.agenda.steps.take(MOVE);
+        Some(self.store.jobs.view(slot))
+    }
+
+    /// Records whether the client requests a batch, which determines the format of the reply when its wait ends.
+    pub fn set_batch(&mut self, client: ClientId, batch: bool) {
+        self.clients[client].batch = batch;
+    }
+
+    /// Returns `true` if the client's last wait was for a batch.
+    pub fn is_batch(&self, client: ClientId) -> bool {
+        self.clients[client].batch
+    }
+
+    /// Restarts the times to run of all jobs that the client holds, and returns their number.
+    pub fn touch_all(&mut self, client: ClientId, touch: &mut TouchAll, now: Time) -> (Progress, usize) {
+        if self.catch_up(client, now) == Progress::More {
+            return (Progress::More, 0);
+        }
+        if self.clients[client].reserved().len() != touch.held {
+            touch.at = 0;
+        }
+        let mut progress = Progress::Done;
+        while touch.at < self.clients[client].reserved().len() {
+            if self.agenda.steps.are_used_up() {
+                progress = Progress::More;
+                break;
+            }
+            self.agenda.steps.take(1);
+            let slot = self.clients[client].reserved().member_at(touch.at);
+            let job = self.store.jobs.get_mut(slot);
+            let due = touch.begin + job.ttr();
+            if job.due >= due {
+                touch.at += 1;
+                continue;
+            }
+            // The job sinks, and the job that rises into its place is checked next.
+            job.due = due;
+            let (place, key) = (job.place(), job.due_key());
+            self.clients[client].reserved_mut().change(place, key, &mut self.store.jobs);
+        }
+        self.retime_client(client.0);
+        touch.held = self.clients[client].reserved().len();
+        (progress, touch.held)
+    }
+
+    /// Returns `true` if the job with this ID is buried.
+    pub fn is_buried(&self, id: JobId) -> bool {
+        self.job(id).is_some_and(|job| job.state() == State::Buried)
     }
 }

@@ -2,13 +2,11 @@
 //!
 //! Owns its files. A verb checks its arguments, applies rules, and leaves every invariant intact when it returns.
 
-pub(super) mod batches;
 pub(super) mod disconnect;
 pub(super) mod flush;
 pub(super) mod job_verbs;
 pub(super) mod moves;
 pub(super) mod operating;
-pub(super) mod pauses;
 pub(super) mod recurring;
 pub(super) mod reserve;
 pub(super) mod submit;

@@ -43,8 +43,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Moves a buried job to another tube, where it stays buried. Returns `false` if there is no such job, or if
-    /// another job there has its key.
+    /// Moves a buried job to another tube. Returns `false` if there is none, or if another job there has its key.
     pub fn move_buried(&mut self, client: ClientId, id: JobId, tube: &[u8], now: Time) -> Result<bool, OverLimit> {
         let is_buried = |slot: &u32| self.store.jobs.get(*slot).state() == State::Buried;
         let Some(slot) = self.store.jobs.find(id).filter(is_buried) else { return Ok(false) };
@@ -54,8 +53,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Returns the number of the tube with this name, for the job in `slot`, or `None` if the job may not enter it, or
-    /// has just expired.
+    /// Returns the tube with this name, for the job in `slot`; `None` if the job may not enter it or has just expired.
     fn open_target(&mut self, client: ClientId, slot: u32, tube: &[u8], now: Time) -> Result<Option<u32>, OverLimit> {
         if self.has_expired(slot, now) {
             self.expire_job(slot, now);
@@ -72,8 +70,7 @@ impl Engine {
         Ok(Some(number))
     }
 
-    /// Moves jobs to another tube unchanged, in the order of their queue, except those whose keys other jobs there
-    /// have.
+    /// Moves jobs to another tube in the order of their queue, except those whose keys other jobs there have.
     pub fn move_jobs(&mut self, client: ClientId, moving: &mut MoveJobs, now: Time) -> Result<Progress, OverLimit> {
         let progress = self.move_portion(client, moving, now);
         if progress == Ok(Progress::More) {
@@ -148,7 +145,7 @@ impl Engine {
         looked
     }
 
-    /// The jobs of this tube and state in the order of their queue, after the first `passed`.
+    /// Returns the jobs of this tube and state in the order of their queue, after the first `passed`.
     fn first_of(&self, number: u32, state: State, passed: usize, most: usize) -> Vec<u32> {
         let tube = self.tubes.get(number);
         match state {

@@ -40,8 +40,7 @@ impl Engine {
         Some(self.kick_tube(number, kick, now))
     }
 
-    /// Puts a job into the tube with this name, which is created if it does not exist. The client does not count as a
-    /// producer.
+    /// Puts a job into the tube with this name, created if necessary. The client does not count as a producer.
     pub fn put_into(&mut self, client: ClientId, tube: &[u8], job: NewJob, now: Time) -> Result<JobId, Refused> {
         let number = self.open_tube(client, tube).map_err(|_| Refused::OutOfMemory)?;
         let slot = self.take_in(number, job, None, now).inspect_err(|_| self.close_tube_if_idle(number))?;
@@ -77,7 +76,6 @@ impl Engine {
         }
     }
 
-    /// Counts an event of the job in `slot`.
     pub(in crate::engine) fn count_event(&mut self, slot: u32, which: fn(&mut TubeEvents) -> &mut u64) {
         let number = self.store.jobs.get(slot).tube;
         if let Some(times) = self.tube_times(number) {

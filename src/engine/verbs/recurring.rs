@@ -36,8 +36,7 @@ impl NewSchedule {
 }
 
 impl Engine {
-    /// Puts a schedule, or replaces the one with the same name in the tube: its body, its tags and its times. If it
-    /// recurs as before, it is due as before.
+    /// Puts a schedule, or replaces the one with the same name. One that recurs as before is due as before.
     pub(in crate::engine) fn put_schedule(
         &mut self,
         client: ClientId,
@@ -95,7 +94,7 @@ impl Engine {
         job.set(JobFlag::Bound, is_bound);
         self.store.jobs.replace(slot, job);
         self.bind_schedule(slot, schedule);
-        *self.store.schedules.count_mut(self.store.jobs.get(slot).holder) = count;
+        self.store.schedules.table.get_mut(self.store.jobs.get(slot).holder).count = count;
         self.enter(slot);
         self.changed(Change::Replace { slot, before });
         Tagged::Scheduled { id, replaced: true }

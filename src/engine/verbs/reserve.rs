@@ -47,7 +47,6 @@ pub enum JobEnd {
     NotFound,
     /// The job has not ended, and the client does not wait.
     TimedOut,
-    /// There is no memory for another waiting client.
     OutOfMemory,
     /// The client waits, and an event will notify it.
     Waiting,
@@ -123,8 +122,8 @@ impl Engine {
         let idle_state = std::mem::take(&mut self.clients[client].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
         if let IdleState::Notified(tube) = idle_state {
-            // Several jobs may have become ready at once, with only this client notified; or it was notified of another
-            // one.
+            // Several jobs may have become ready at once with only this client notified, or it was notified of another
+            // job.
             let taken = self.store.jobs.get(slot).tube;
             self.serve(taken, now);
             if tube != taken && tube != NIL {
@@ -184,7 +183,7 @@ impl Engine {
 
     /// Removes all tubes from the watch list of the client, which must not be waiting.
     pub fn unwatch_all(&mut self, client: ClientId, now: Time) -> Progress {
-        while let Some(watch) = self.clients[client].watched.last() {
+        while let Some(watch) = self.clients[client].watched.last().copied() {
             if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
@@ -232,8 +231,8 @@ impl Engine {
         JobEnd::Waiting
     }
 
-    /// Ends the wait of the client. Returns `true` if it was waiting. A job that it submitted with [`Engine::run`] is
-    /// removed, unless a worker has reserved it.
+    /// Ends the wait of the client, if any, and returns `true`. A job of [`Engine::run`] is removed unless it is
+    /// reserved.
     pub fn cancel_wait(&mut self, client: ClientId) -> bool {
         let Some(waiting) = self.clients[client].waiting else { return false };
         self.stop_waiting(client);
@@ -267,20 +266,17 @@ impl Engine {
         self.detach(found.expect("a client that waits is attached"), client);
     }
 
-    /// Ends one attachment of `client`, and returns its extras.
     pub(in crate::engine) fn detach(&mut self, member: u32, client: ClientId) -> u32 {
         self.store.extras.detach(member, &mut self.clients[client].attached).extras
     }
 
-    /// Handles the timeout of the wait of `client`.
     pub(in crate::engine) fn give_up(&mut self, client: ClientId, waiting: Waiting) {
         if waiting.run && !self.store.extras.is_left(waiting.outcome) {
             let extras = self.store.extras.get_mut(waiting.outcome);
             let job = self.store.jobs.get(extras.slot);
             extras.rare_mut().last_try |= job.state() == State::Reserved;
             if job.state() == State::Reserved && job.due > waiting.until {
-                // A worker has reserved the job: the client waits for the end of this reservation, but for no other
-                // try.
+                // A worker has reserved the job: the client waits for the end of this reservation only.
                 self.clients[client].waiting = Some(Waiting { until: job.due, ..waiting });
                 return self.retime_client(client.0);
             }

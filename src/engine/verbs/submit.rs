@@ -17,11 +17,9 @@ pub enum Refused {
     OutOfMemory,
     /// Another job has the unique number.
     Duplicate,
-    /// The tube has reached its limit of jobs.
     QueueFull,
 }
 
-/// A job that was submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Submitted {
     pub id: JobId,
@@ -44,8 +42,7 @@ impl Engine {
         self.clients.mark_producer(client);
     }
 
-    /// Puts a job with options into the tube with this name, which is created if it does not exist; or coalesces with
-    /// the duplicate, the job that has the same dedup key.
+    /// Puts a job with options into the tube with this name, created if necessary, or coalesces with its duplicate.
     pub fn submit(
         &mut self,
         client: ClientId,
@@ -106,8 +103,7 @@ impl Engine {
             attach: true,
             ..JobOptions::default()
         };
-        // The job may be served within `submit`, before it is marked as ephemeral here; the mark is not used before
-        // this call ends.
+        // `submit` may serve the job before it is marked as ephemeral, but nothing uses the mark before this call ends.
         let submitted = self.submit(client, tube, job, options, now)?;
         let slot = self.store.jobs.find(submitted.id).expect("a job that was just put");
         let number = self.store.extras.of(slot);
@@ -162,7 +158,6 @@ impl Engine {
         Ok(slot)
     }
 
-    /// Sets the options of the job in `slot`.
     fn bind(&mut self, slot: u32, options: JobOptions, now: Time) {
         let job = self.store.jobs.get_mut(slot);
         (job.completion, job.fails) = (options.completion, options.fails);
@@ -229,7 +224,6 @@ impl Engine {
         self.store.extras.attach(number, client.0, list);
     }
 
-    /// Removes the extras of the job in `slot`.
     pub(in crate::engine) fn unbind(&mut self, slot: u32) {
         if self.store.jobs.get(slot).is_bound() {
             self.leave_lane(slot);

@@ -11,11 +11,9 @@ use crate::engine::data::{
 use crate::engine::log::Change;
 use crate::engine::{Engine, Refused};
 
-/// A producer's requests that only some jobs have.
 #[derive(Clone, Debug)]
 pub struct Tags {
-    /// While a job with this key exists in the tube, and for this many seconds afterwards, no other job with the key is
-    /// accepted.
+    /// The key that no other job of the tube may have, and the seconds for which that is so after the job has ended.
     pub key: Option<(Name, u32)>,
     /// The tube, if it is not the one that the client uses.
     pub tube: Option<Box<[u8]>>,
@@ -27,11 +25,9 @@ pub struct Tags {
     pub reason: Option<Box<[u8]>>,
     /// The time for which it may wait; [`Span::MAX`]: unlimited.
     pub ttl: Span,
-    /// The key, and how many jobs with it, in all tubes, may be reserved at a time; the largest limit of the reserved
-    /// ones applies.
+    /// The key, and how many jobs with it may be reserved at a time: the largest limit of the reserved ones applies.
     pub concurrency: Option<(Name, u32)>,
-    /// When the job recurs, as [`Recurrence::parse`](crate::engine::Recurrence::parse) reads it, which makes it a
-    /// schedule.
+    /// The text for [`Recurrence::parse`](crate::engine::Recurrence::parse), which makes the job a schedule.
     pub recurs: Option<Name>,
     /// The groups that the job is a member of or waits for, at most [`MOST_TIES`](crate::engine::MOST_TIES).
     pub groups: Vec<GroupTag>,
@@ -57,9 +53,7 @@ impl Default for Tags {
 /// The effect of a put, as returned by [`Engine::put_tagged`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tagged {
-    /// The ID of the new job.
     New(JobId),
-    /// Another job has the key.
     Duplicate {
         id: JobId,
         state: State,
@@ -69,7 +63,10 @@ pub enum Tagged {
     /// This job had the key and has ended.
     Ended(JobId),
     /// The schedule, which is new or has replaced one with the same name.
-    Scheduled { id: JobId, replaced: bool },
+    Scheduled {
+        id: JobId,
+        replaced: bool,
+    },
 }
 
 impl Engine {
@@ -148,8 +145,7 @@ impl Engine {
         tags.tube.as_ref().map_or(Some(self.clients[client].used), |tube| self.tubes.find(tube))
     }
 
-    /// Returns the bytes of log that a put with these tags needs for the existing job with its key, if no log contains
-    /// that job yet.
+    /// Returns the bytes of log for adopting the job with the key of these tags; 0 if there is none or a log has it.
     pub fn adoption_of_tagged(&mut self, client: ClientId, tags: &Tags) -> u64 {
         let (Some((key, _)), Some(number)) = (&tags.key, self.tube_of_tags(client, tags)) else { return 0 };
         match self.find_keyed(&DedupKey::Name(key.clone()), number) {
@@ -158,8 +154,7 @@ impl Engine {
         }
     }
 
-    /// Returns the job with this key in the tube with this number; a buried one if there is no other, but no dead
-    /// letter.
+    /// Returns the job with this key in the tube, preferably one that is not buried, and never a dead letter.
     pub(in crate::engine) fn find_keyed(&mut self, dedup_key: &DedupKey, number: u32) -> Result<Option<u32>, Refused> {
         let hash = self.hash_dedup_key(dedup_key, number, None);
         let mut buried = None;

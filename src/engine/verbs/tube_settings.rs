@@ -1,4 +1,4 @@
-//! The settings of tubes: one set for the clients of all protocols.
+//! The settings of tubes, one set for the clients of all protocols, and their pauses.
 //!
 //! Owns the verbs that set and remove them. A tube with settings stays even if nothing refers to it, and counts for
 //! [`Limits::max_tubes`](crate::engine::Limits::max_tubes). Must not apply the settings: `submit` refuses and dates
@@ -6,13 +6,12 @@
 //!
 //! Touches: tubes.
 
-use crate::engine::data::{ClientId, Time, TubeSettings, RULES_COST};
+use crate::engine::data::{ClientId, Pause, Span, Time, TubeSettings, RULES_COST};
 use crate::engine::log::Change;
 use crate::engine::{Engine, OverLimit};
 
 const LONGEST_CHAIN: usize = 16;
 
-/// Why the settings of a tube were refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotSet {
     /// The maximum number of tubes is reached, or there is no memory.
@@ -22,8 +21,7 @@ pub enum NotSet {
 }
 
 impl Engine {
-    /// Replaces the settings of the tube with this name, which is created if it does not exist. Settings that are not
-    /// given are removed.
+    /// Replaces all settings of the tube with this name, which is created if it does not exist.
     pub fn set_tube(&mut self, client: ClientId, name: &[u8], settings: TubeSettings, now: Time) -> Result<(), NotSet> {
         if settings == TubeSettings::default() {
             if let Some(number) = self.tubes.find(name) {
@@ -120,17 +118,69 @@ impl Engine {
         Some((&tube.name, &tube.rules.as_deref()?.settings))
     }
 
-    /// The names and settings of all tubes that have settings.
+    /// Returns the names and settings of all tubes that have settings.
     pub fn tubes_with_settings(&self) -> impl Iterator<Item = (&[u8], &TubeSettings)> {
         self.tubes.iter().filter_map(|(number, _)| self.settings_at(number))
     }
 
-    /// Restores the settings of a tube from the log. Returns the number of the tube, and the length of the names in the
-    /// previous record.
+    /// Restores the settings of a tube. Returns its number, and the length of the names in its previous record.
     pub fn restore_settings(&mut self, name: &[u8], settings: TubeSettings) -> (u32, Option<usize>) {
         let number = self.open_tube_unlimited(name);
         let before = self.settings_at(number).map(|(name, settings)| name.len() + settings.dead_length());
         self.replace_settings(number, settings);
         (number, before)
+    }
+}
+
+impl Engine {
+    /// Pauses the tube with this name for `length`: clients that request any job get none of this tube. A zero length
+    /// ends the current pause. Returns `false` if there is no such tube.
+    pub fn pause(&mut self, name: &[u8], length: Span, now: Time) -> bool {
+        let Some(number) = self.tubes.find(name) else { return false };
+        let tube = self.tubes.get_mut(number);
+        tube.pauses += 1;
+        let before = tube.pause.is_some();
+        if length == Span::ZERO {
+            self.set_pause(number, None);
+            self.changed(Change::PauseEnded { tube: number, name: name.into(), before });
+        } else {
+            self.set_pause(number, Some(Pause { length, until: now + length }));
+            self.changed(Change::Pause { tube: number, before });
+        }
+        self.serve(number, now);
+        true
+    }
+
+    /// Ends the pause of a tube, whose time is over.
+    pub(in crate::engine) fn end_pause(&mut self, number: u32) {
+        self.set_pause(number, None);
+        let name = self.tubes.get(number).name.len();
+        self.changed(Change::PauseOver { tube: number, name });
+    }
+
+    pub(in crate::engine) fn set_pause(&mut self, number: u32, pause: Option<Pause>) {
+        self.tubes.get_mut(number).pause = pause.map(Box::new);
+        match pause {
+            Some(_) => self.tubes.paused.insert(number),
+            None => self.tubes.paused.remove(&number),
+        };
+        self.reclose(number);
+        self.retime_tube(number);
+    }
+
+    /// Returns the name and the pause of the tube with this number, if it is paused.
+    pub fn pause_at(&self, number: u32) -> Option<(&[u8], Pause)> {
+        let tube = self.tubes.get(number);
+        Some((&tube.name, *tube.pause.as_deref()?))
+    }
+
+    /// Returns the names of all paused tubes, and their pauses.
+    pub fn pauses(&self) -> impl Iterator<Item = (&[u8], Pause)> {
+        let tubes = self.tubes.paused.iter().map(|&number| self.tubes.get(number));
+        tubes.filter_map(|tube| Some((&*tube.name, *tube.pause.as_deref()?)))
+    }
+
+    pub fn paused_tubes(&self) -> usize {
+        self.tubes.paused.len()
     }
 }

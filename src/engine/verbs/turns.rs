@@ -13,7 +13,6 @@ impl Engine {
         self.agenda.steps = Steps::new(steps);
     }
 
-    /// Returns the remaining steps of the turn.
     pub fn steps(&self) -> Steps {
         self.agenda.steps
     }

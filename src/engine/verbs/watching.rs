@@ -74,8 +74,7 @@ impl Engine {
     /// the number of watched tubes. The client must not be waiting.
     pub fn watch(&mut self, client: ClientId, name: &[u8], now: Time) -> Result<usize, OverLimit> {
         let watched = &self.clients[client].watched;
-        let known = self.tubes.find(name).is_some_and(|tube| watched.contains(tube, &self.clients.watches));
-        if known {
+        if self.watch_of(client, name).is_some() {
             return Ok(watched.len());
         }
         let watches = self.clients.memory() + WATCH_COST;
@@ -105,8 +104,7 @@ impl Engine {
         now: Time,
     ) -> Result<usize, OverLimit> {
         let count = self.watch(client, name, now)?;
-        let tube = self.tubes.find(name).expect("a watched tube");
-        let watch = self.clients[client].watched.find(tube, &self.clients.watches).expect("a watch");
+        let watch = self.watch_of(client, name).expect("a watched tube");
         let millis = limit.map_or(0, |limit| (limit.nanos() / 1_000_000).clamp(1, u32::MAX.into()));
         self.clients.watches.get_mut(watch).limit = millis as u32;
         Ok(count)
@@ -153,11 +151,14 @@ impl Engine {
 
     /// Sets the weight of a watched tube, for a client that reserves by weights.
     pub fn set_weight(&mut self, client: ClientId, name: &[u8], weight: u16) {
-        let watched = &self.clients[client].watched;
-        let watch = self.tubes.find(name).and_then(|tube| watched.find(tube, &self.clients.watches));
-        if let Some(watch) = watch {
+        if let Some(watch) = self.watch_of(client, name) {
             self.clients.watches.get_mut(watch).weight = weight.max(1);
         }
+    }
+
+    /// Returns the number of the client's watch of the tube with this name.
+    fn watch_of(&self, client: ClientId, name: &[u8]) -> Option<u32> {
+        self.clients[client].watched.find(self.tubes.find(name)?, &self.clients.watches)
     }
 
     pub fn set_reserve_mode(&mut self, client: ClientId, mode: ReserveMode) {
@@ -188,15 +189,14 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if the client watches exactly these few tubes, in this order: most clients request the same tubes
-    /// repeatedly.
+    /// Returns `true` if the client watches exactly these few tubes in this order, as most clients do repeatedly.
     fn watches_just(&self, client: ClientId, names: &[u8]) -> bool {
         let watched = &self.clients[client].watched;
         let mut names = names.split(|byte| *byte == b' ');
         let same = |watch| {
             names.next().is_some_and(|name| Some(self.clients.watches.get(watch).tube) == self.tubes.find(name))
         };
-        watched.len() <= self.limits.few_watched && watched.iter().all(same) && names.next().is_none()
+        watched.len() <= self.limits.few_watched && watched.iter().copied().all(same) && names.next().is_none()
     }
 
     /// Marks the wanted tubes that the client watches already.
@@ -208,9 +208,7 @@ impl Engine {
         }
         while let Some(name) = lease.next() {
             self.agenda.steps.take(1);
-            let watched = &self.clients[client].watched;
-            let watch = self.tubes.find(name).and_then(|tube| watched.find(tube, &self.clients.watches));
-            if let Some(watch) = watch {
+            if let Some(watch) = self.watch_of(client, name) {
                 self.clients.watches.get_mut(watch).lease = lease.mark;
             }
             lease.at += name.len() + 1;
@@ -221,13 +219,12 @@ impl Engine {
         lease.begin(Pass::Drop, self.clients[client].watched.len());
     }
 
-    /// Removes unwanted tubes before wanted ones are added, since they would count. Backwards, since the last one moves
-    /// into the place of a removed one.
+    /// Removes unwanted tubes before wanted ones are added. Backwards, since the last one replaces a removed one.
     fn drop_unwanted(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) {
         while lease.at > 0 {
             lease.at -= 1;
             self.agenda.steps.take(1);
-            let watch = self.clients.watches.get(self.clients[client].watched.at(lease.at));
+            let watch = self.clients.watches.get(self.clients[client].watched[lease.at]);
             if watch.lease != lease.mark {
                 self.unwatch(client, watch.tube, now);
             }
@@ -263,8 +260,7 @@ impl Engine {
         self.tubes.find(name).map(|_| ()).ok_or(OverLimit)
     }
 
-    /// Ends the keeping of the tube with this name, unless it is in use; the tube is closed if it has no buried or
-    /// finished jobs.
+    /// Ends the keeping of the tube with this name, unless it is in use; without buried or finished jobs, it is closed.
     pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
         let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
         let tube = self.tubes.get_mut(number);
@@ -285,7 +281,7 @@ impl Engine {
 
     pub fn watched(&self, client: ClientId) -> impl Iterator<Item = &[u8]> {
         let watched = &self.clients[client].watched;
-        watched.iter().map(|watch| &*self.tubes.get(self.clients.watches.get(watch).tube).name)
+        watched.iter().copied().map(|watch| &*self.tubes.get(self.clients.watches.get(watch).tube).name)
     }
 
     /// Returns the tube with this name, which `client` opens if it does not exist. No client may have opened more tubes
