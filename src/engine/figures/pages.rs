@@ -2,8 +2,8 @@
 //!
 //! Owns the order of listings. A walk continues for as many turns as it needs; items that come or go meanwhile may be
 //! seen or not, and all others are seen once. A page of IDs costs about as much as it is long: it comes from the
-//! cheapest of the tube's own queue, the table of IDs, and the store of jobs. Must not change anything but the remaining
-//! steps.
+//! cheapest of the tube's own queue, the table of IDs, and the store of jobs. Must not change anything but the
+//! remaining steps.
 //!
 //! Touches: agenda, clients, store, tubes.
 
