@@ -19,7 +19,7 @@ use beanpole::internals::{cluster, ctl, machine, system};
 use beanpole::{Server, StartError};
 use logfile::Target;
 use process::daemon::{PidFile, Side};
-use process::standby::Turn;
+use process::standby::StandbyEnd;
 use process::starter::{Parent, PortFile, ReadyFile};
 use process::{allocator, daemon, standby};
 use signal_hook::iterator::Signals;
@@ -218,8 +218,8 @@ fn run_in_cluster(
 ) -> Result<ExitCode, Failure> {
     let stops = Arc::new(StopRequests::watch().map_err(no_signals)?);
     let active = match standby::stand_by(cluster, &settings, &mut signals, reloads) {
-        Turn::Active(active) => active,
-        Turn::Ended(code) => return Ok(code),
+        StandbyEnd::Active(active) => active,
+        StandbyEnd::Ended(code) => return Ok(code),
     };
     // A confirmed change must be in the shared log.
     settings.config.log.mode = SyncMode::Always;

@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_in_the_middle_are_told_and_those_at_the_end_are_not() {
+    fn zeros_in_the_middle_are_reported_and_those_at_the_end_are_not() {
         let mut records = mixture(V7, 6, &mut Dice(9));
         records.push(ready(7, b""));
         let (good, places) = (file(V7, &records), places(&records));
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_is_looked_at_twice_at_most() {
+    fn each_byte_is_read_at_most_twice() {
         let bad = full(V7, "-", &said(1, READY, b"body"), b"body");
         let huge = |size: i32| full(V7, "t", &Said { size, ..said(1, READY, b"body") }, b"body");
         let noise: Vec<u8> = (0..100_000)

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_is_written_like_what_is_not() {
+    fn shared_bodies_are_written_like_copied_ones() {
         let (plain, shared) = samples(5);
         assert_eq!((all(&plain), plain.len()), (all(&shared), shared.len()));
         assert!(shared.place() < 200 && shared.tails.iter().all(|placed| Arc::strong_count(&placed.tail.body) == 3));

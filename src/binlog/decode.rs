@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outcome_that_is_none_has_no_result_in_the_record_or_behind_it() {
+    fn a_missing_outcome_has_no_result() {
         let none = b"\x01\0\0\0\0\0\0\0-\x02";
         let expected = Record::Outcome { id: 1, done: None, fails: 2, result: b"" };
         assert_eq!(read_outcome(Fields(none), 0), Some(expected));

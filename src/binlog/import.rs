@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_may_begin_in_one_version_and_go_on_in_the_other() {
+    fn a_log_may_continue_in_another_version() {
         let old = file(V5, &(1..=3).map(|id| full(V5, "t", &said(id, READY, b"x"), b"x")).collect::<Vec<_>>());
         let copy = full(V7, "t", &said(3, BURIED, b"x"), b"x");
         let new = file(V7, &[later(1, DELETED, b"x"), later(2, BURIED, b"x"), copy]);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_missing_is_told() {
+    fn a_missing_file_is_reported() {
         let mut importer = Importer::new();
         importer.file("binlog.2", &file(V7, &[ready(1, b"one")]));
         importer.gap("binlog.5", "binlog.3");
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_that_fits_no_job_of_its_number_is_told() {
+    fn an_update_that_matches_no_job_is_reported() {
         for wrong in [Said { created: BORN, ..said(1, DELETED, b"body") }, Said { size: 9, ..said(1, BURIED, b"body") }]
         {
             let records = [ready(1, b"body"), short(V7, &wrong), ready(2, b"")];
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_are_told_up_to_a_limit() {
+    fn problems_are_reported_up_to_a_limit() {
         let bad = full(V7, "-", &said(1, READY, b""), b"");
         let imported = read(&file(V7, &[vec![bad; 1500], vec![ready(2, b"")]].concat()));
         assert_eq!((ids(&imported), imported.problems.len(), imported.skipped), (vec![2], MAX_PROBLEMS + 1, 1500));

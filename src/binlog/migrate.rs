@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn all_files_are_taken_over_in_the_order_of_their_numbers_and_laid_aside() {
+    fn all_files_are_imported_in_order_and_moved_aside() {
         let deletes = file(V7, &[later(1, 0, &[b'x'; 100]), later(2, READY, &[b'x'; 100])]);
         // In the order of their names, the tenth would come first.
         let (first, temporary) = folder("import", &[("binlog.10", deletes), ("binlog.9", jobs(1..=200))]);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_missing_between_others_is_told() {
+    fn a_file_that_is_missing_between_others_is_reported() {
         let files = [("binlog.3", jobs(1..=2)), ("binlog.4", jobs(3..=4)), ("binlog.6", jobs(5..=6))];
         let (ids, report) = start(folder("gap", &files).0).expect("a log");
         assert_eq!(ids, [1, 2, 3, 4, 5, 6]);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_import_left_unfinished_counts_for_nothing() {
+    fn an_unfinished_import_is_discarded() {
         let files = [(BEGUN, vec![]), ("segment.0000000001", vec![7; 500]), ("binlog.1", jobs(1..=3))];
         let (first, temporary) = folder("unfinished", &files);
         let (ids, report) = start(first).expect("a log");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_import_has_done_is_laid_aside_and_its_marks_go() {
+    fn a_complete_import_moves_the_originals_and_removes_its_marks() {
         let files = [(BEGUN, vec![]), (DONE, vec![]), ("binlog.1", jobs(1..=3))];
         let (folder, _temporary) = folder("done", &files);
         assert!(prepare(&folder).expect("a folder").is_none());
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_says_that_it_has_begun_before_it_reads() {
+    fn an_import_creates_its_mark_before_it_reads() {
         let (begun, _temporary) = folder("mark", &[("binlog.1", jobs(1..=3))]);
         assert_eq!(prepare(&begun).expect("a folder").expect("an import").jobs.len(), 3);
         assert_eq!(names(&begun), ["binlog.1", BEGUN]);

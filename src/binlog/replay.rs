@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_torn_behind_a_gap_is_no_record() {
+    fn a_torn_record_after_a_gap_is_no_record() {
         let mut bytes = segment();
         let at = bytes.len() as u64;
         bytes.resize(bytes.len() + 10, 0xff);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn any_damaged_byte_costs_one_record_and_is_told() {
+    fn any_damaged_byte_costs_one_record_and_is_reported() {
         let bytes = segment();
         for place in HEADER..bytes.len() {
             for damage in [0x00, 0xff, b'D'] {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_of_zero_bytes_is_told() {
+    fn a_gap_of_zero_bytes_is_reported() {
         let mut bytes = segment();
         bytes[HEADER + 17..HEADER + 5 * 17].fill(0);
         let (found, gaps, _) = ids(&bytes);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_when_it_is_told() {
+    fn a_scan_stops_on_request() {
         let mut count = 0;
         let bytes = segment();
         let range = START..bytes.len() as u64;
@@ -409,7 +409,7 @@ mod tests {
 
     /// A body that is a good part of the window, and one that is longer than it.
     #[test]
-    fn large_bodies_come_whole_and_damaged_ones_not_at_all() {
+    fn large_bodies_are_restored_unless_damaged() {
         use crate::engine::{History, JobId, Span, State, StoredJob, Time};
         fn job(body: &[u8]) -> StoredJob<'_> {
             StoredJob {

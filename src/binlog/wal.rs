@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_hangs_until_it_is_over() {
+    fn an_operation_hangs_until_it_ends() {
         let (latency, clock) = latency();
         assert!(!latency.hangs_for(Duration::ZERO), "there was none yet");
         latency.measure(1, || {

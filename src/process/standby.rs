@@ -24,7 +24,7 @@ use signal_hook::iterator::Signals;
 const NO_ADDRESS: u8 = 111;
 
 /// How the time as a standby ended.
-pub enum Turn {
+pub enum StandbyEnd {
     /// This server is active from now on.
     Active(Box<Active>),
     /// The server was stopped by a signal, or cannot continue.
@@ -33,15 +33,20 @@ pub enum Turn {
 
 /// Follows the shared log until it is this server's turn. If SIGHUP `reloads` files, there are none to read yet, and
 /// the signal is ignored.
-pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads: bool) -> Turn {
+pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads: bool) -> StandbyEnd {
     follow(cluster, settings, signals, reloads).unwrap_or_else(|(code, problem)| {
         log::error!("{problem}");
-        Turn::Ended(ExitCode::from(code))
+        StandbyEnd::Ended(ExitCode::from(code))
     })
 }
 
 /// Like `stand_by`; the error is an exit code and a message.
-fn follow(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads: bool) -> Result<Turn, (u8, String)> {
+fn follow(
+    cluster: &Cluster,
+    settings: &Settings,
+    signals: &mut Signals,
+    reloads: bool,
+) -> Result<StandbyEnd, (u8, String)> {
     let folder = settings.config.log_folder.as_deref();
     let folder =
         folder.ok_or_else(|| (BAD_USAGE, "--journal needs a folder for this server's copy: -b DIR".to_owned()))?;
@@ -61,7 +66,7 @@ fn follow(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads
     };
     log::info!("standing by as {}; the copy is at entry {}", cluster.node, node.position());
     systemd::notify("READY=1\nSTATUS=standing by");
-    let mut follower = Follower { relay, epoch: 0, troubles: Vec::new() };
+    let mut follower = Follower { relay, epoch: 0, problems: Vec::new() };
     loop {
         let goes_on = |signal| signal == SIGHUP && (reloads || systemd::is_managed());
         if signals.pending().any(|signal| signals::is_end(signal) && !goes_on(signal)) {
@@ -69,7 +74,7 @@ fn follow(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads
             if let Err(error) = node.save() {
                 log::error!("{}: cannot save the position of the copy: {error}", folder.display());
             }
-            return Ok(Turn::Ended(ExitCode::SUCCESS));
+            return Ok(StandbyEnd::Ended(ExitCode::SUCCESS));
         }
         match node.poll() {
             Ok(Step::Standby(more)) => {
@@ -83,10 +88,10 @@ fn follow(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads
                 drop((follower, door));
                 log::info!("active as {}, epoch {}", cluster.node, active.epoch());
                 systemd::notify(&format!("STATUS=active, epoch {}", active.epoch()));
-                return Ok(Turn::Active(Box::new(active)));
+                return Ok(StandbyEnd::Active(Box::new(active)));
             }
             Err(error) => {
-                follower.complain(&error);
+                follower.report(&error);
                 std::thread::sleep(node.pause());
             }
         }
@@ -99,12 +104,12 @@ struct Follower {
     /// The last reported epoch of the active server.
     epoch: u64,
     /// The current problems, each of which is reported once.
-    troubles: Vec<std::io::ErrorKind>,
+    problems: Vec<std::io::ErrorKind>,
 }
 
 impl Follower {
     fn note(&mut self, node: &Node) {
-        if !std::mem::take(&mut self.troubles).is_empty() {
+        if !std::mem::take(&mut self.problems).is_empty() {
             log::info!("journal: it answers again");
         }
         if node.epoch() == self.epoch {
@@ -118,9 +123,9 @@ impl Follower {
         systemd::notify(&format!("STATUS=standing by; {name} is active, epoch {}", self.epoch));
     }
 
-    fn complain(&mut self, error: &std::io::Error) {
-        if !self.troubles.contains(&error.kind()) {
-            self.troubles.push(error.kind());
+    fn report(&mut self, error: &std::io::Error) {
+        if !self.problems.contains(&error.kind()) {
+            self.problems.push(error.kind());
             log::warn!("journal: {error}");
         }
     }
@@ -208,7 +213,7 @@ pub fn watch(
     active.watch(
         move || {
             log::error!("journal: no longer active");
-            begin_anew(&stops);
+            restart(&stops);
         },
         move || {
             log::info!("journal: another server is to take over");
@@ -234,14 +239,14 @@ pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) 
         Err(error) => log::error!("cannot release the journal: {error}"),
     }
     if switching.load(Ordering::Acquire) {
-        begin_anew(stops);
+        restart(stops);
     }
     ExitCode::SUCCESS
 }
 
 /// Replaces this process with a fresh one with the same command line, which closes its sockets and files. A process
 /// that has to stop exits instead.
-fn begin_anew(stops: &StopRequests) -> ! {
+fn restart(stops: &StopRequests) -> ! {
     if stops.last_check() {
         std::process::exit(0);
     }

@@ -10,18 +10,16 @@ use std::os::fd::AsRawFd;
 
 use mio::{Registry, Token};
 
-use super::admission::Permit;
 use super::socket::{PeerAddress, Stream};
 use crate::protocol::Wire;
 use crate::shared::lock_order::LeafMutex;
 
-/// A connection, with its peer, its protocol and its admission permit.
+/// An admitted connection, with its peer and its protocol.
 #[derive(Debug)]
 pub struct Arrival {
     pub stream: Stream,
     pub peer: PeerAddress,
     pub wire: Wire,
-    pub permit: Permit,
 }
 
 impl Arrival {

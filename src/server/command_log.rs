@@ -13,17 +13,24 @@ use crate::protocol::{notes, ClientRegistry, Context, Flow, LogSubject, Output, 
 
 /// A command that was executed, or an event sent to a waiting client.
 #[derive(Debug)]
-pub struct Note {
+pub struct CommandEntry {
     client: ClientId,
     text: &'static str,
     subject: LogSubject,
     reply: String,
 }
 
-impl Note {
+impl CommandEntry {
     /// Creates a note about the output sent to a waiting client.
-    pub fn told(client: ClientId, out: &Output, engine: &Engine, registry: &ClientRegistry, now: Time) -> Note {
-        let mut note = Note { client, text: "told", subject: LogSubject::default(), reply: notes::of_reply(out, 0) };
+    pub fn for_events(
+        client: ClientId,
+        out: &Output,
+        engine: &Engine,
+        registry: &ClientRegistry,
+        now: Time,
+    ) -> CommandEntry {
+        let mut note =
+            CommandEntry { client, text: "told", subject: LogSubject::default(), reply: notes::of_reply(out, 0) };
         note.find_tube(engine, registry, now);
         note
     }
@@ -63,7 +70,7 @@ pub struct TurnLog {
     /// `true` if commands are logged individually.
     is_noting: bool,
     /// The command in progress, and the offset of its reply in the output.
-    note: Option<(Note, usize)>,
+    note: Option<(CommandEntry, usize)>,
     /// If slow commands are logged: the threshold, and when the turn was requested.
     slow: Option<(Duration, Instant)>,
 }
@@ -88,13 +95,13 @@ impl TurnLog {
         if subject.uses_tube && subject.tube.is_none() {
             subject.tube = Some(context.engine.used(self.client).to_vec());
         }
-        let mut note = Note { client: self.client, text: request.name(), subject, reply: String::new() };
+        let mut note = CommandEntry { client: self.client, text: request.name(), subject, reply: String::new() };
         note.find_tube(context.engine, context.registry, context.now);
         self.note = Some((note, out.len()));
     }
 
     /// Completes the record of a command and adds it to `notes`, which are logged after the engine is unlocked.
-    pub fn after(&mut self, flow: &Flow, context: &Context, out: &Output, notes: &mut Vec<Note>) {
+    pub fn after(&mut self, flow: &Flow, context: &Context, out: &Output, notes: &mut Vec<CommandEntry>) {
         let Some((mut note, from)) = self.note.take() else { return };
         note.reply = if matches!(flow, Flow::Wait | Flow::WaitForInput) {
             "waits".to_owned()
@@ -106,13 +113,13 @@ impl TurnLog {
     }
 
     /// Returns what to log about the replies when they must wait for the log.
-    pub fn hold(&self) -> Option<Held> {
+    pub fn slow_reply(&self) -> Option<SlowReply> {
         let (limit, _) = self.slow?;
-        Some(Held { limit, since: Instant::now(), client: self.client, command: self.first })
+        Some(SlowReply { limit, since: Instant::now(), client: self.client, command: self.first })
     }
 
     /// Logs the turn if it was slow. `locked` is the time it waited for the engine's lock.
-    pub fn tell(self, locked: Duration) {
+    pub fn log_if_slow(self, locked: Duration) {
         let Some((limit, begin)) = self.slow else { return };
         let total = begin.elapsed();
         if total >= limit {
@@ -136,15 +143,15 @@ fn line(level: Level, text: &str, fields: &[(&str, Value)]) {
 
 /// Replies that wait for the log, and the time since when they wait.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub struct SlowReply {
     limit: Duration,
     since: Instant,
     client: ClientId,
     command: &'static str,
 }
 
-impl Held {
-    pub fn end(self) {
+impl SlowReply {
+    pub fn log(self) {
         let waited = self.since.elapsed();
         if waited >= self.limit {
             let fields = [
@@ -178,7 +185,7 @@ mod tests {
         out.text().extend_from_slice(b"FOUND 1 of\t0\t0\t0\n.\n");
         for (wire, tube) in [(Wire::Beanstalk, Some(b"default".to_vec())), (Wire::Gearman, None)] {
             registry.enter(client, wire, &"here");
-            assert_eq!(Note::told(client, &out, &engine, &registry, Time::default()).subject.tube, tube);
+            assert_eq!(CommandEntry::for_events(client, &out, &engine, &registry, Time::default()).subject.tube, tube);
         }
     }
 }

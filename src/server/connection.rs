@@ -8,7 +8,6 @@
 
 mod access;
 mod account;
-mod farewell;
 #[cfg(feature = "tls")]
 mod secure;
 
@@ -20,10 +19,10 @@ use std::time::Instant;
 use self::account::Backlog;
 use super::command_log::TurnLog;
 use super::delivery::{Flushed, Outbox, WriteState};
-use super::gate::Stranger;
+use super::gate::Unauthenticated;
 use super::hub::{Core, Hub, TurnScratch};
 use super::memory::LEAST_READ;
-use super::operators::Standing;
+use super::operators::AwaitedPart;
 use super::socket::PeerAddress;
 use crate::access::ClientAccess;
 use crate::binlog::Required;
@@ -77,13 +76,13 @@ impl Default for ThreadScratch {
 
 #[derive(Debug)]
 pub struct Connection {
-    outbox: Arc<Outbox>,
+    pub(super) outbox: Arc<Outbox>,
     client: ClientId,
     dialogue: Dialogue,
     /// Unprocessed input; `None` while there is none and the connection is not being served.
     backlog: Option<Box<Backlog>>,
     /// The poller reported unread bytes.
-    readable: bool,
+    pub(super) readable: bool,
     /// The peer has half-closed the connection; bytes sent before that may still be unread.
     half_closed: bool,
     /// The peer has sent urgent data: a short read may have stopped at the urgent mark and does not mean that the
@@ -96,22 +95,24 @@ pub struct Connection {
     /// The write state was [`WriteState::Clear`] and has not changed.
     clear: bool,
     /// No more requests are accepted; the connection closes when its output has been sent.
-    closing: bool,
+    pub(super) closing: bool,
     access: Option<Box<ClientAccess>>,
     /// The deadline for authentication, if the client still has to authenticate.
-    probation: Option<Box<(Instant, Stranger)>>,
+    probation: Option<Box<(Instant, Unauthenticated)>>,
     /// The last reply is being held back, and the thread has not been notified yet.
-    punished: bool,
+    is_reply_delayed: bool,
     /// The client's wait ends when it sends anything.
     abortable: bool,
     /// The connection is in its thread's queue of connections with work.
     pub queued: bool,
     /// The last input from the client was light.
     pub light: bool,
+    /// The connection counts as an HTTP connection in `Admission`.
+    pub is_http: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Seen {
+pub struct Readiness {
     /// There is data to read.
     pub readable: bool,
     /// The socket accepts data again.
@@ -167,10 +168,11 @@ impl Connection {
             closing: false,
             access: None,
             probation: None,
-            punished: false,
+            is_reply_delayed: false,
             abortable: false,
             queued: false,
             light: false,
+            is_http: wire == Wire::Http,
         }
     }
 
@@ -188,11 +190,11 @@ impl Connection {
         self.outbox.peer
     }
 
-    pub fn saw(&mut self, seen: Seen) {
-        self.readable |= seen.readable || seen.urgent || seen.half_closed;
-        self.urgent |= seen.urgent;
-        self.half_closed |= seen.half_closed;
-        self.gone |= seen.gone;
+    pub fn set_ready(&mut self, readiness: Readiness) {
+        self.readable |= readiness.readable || readiness.urgent || readiness.half_closed;
+        self.urgent |= readiness.urgent;
+        self.half_closed |= readiness.half_closed;
+        self.gone |= readiness.gone;
     }
 
     /// Returns `true` if the client was dropped because it did not read its events.
@@ -205,30 +207,22 @@ impl Connection {
         self.outbox.unread()
     }
 
-    /// Returns `true` if the client has sent commands after one that waits for a job or for the log.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn has_commands_behind(&self) -> bool {
-        let sent = self.has_pending() || self.has_rest() || self.readable;
-        let waits = || self.outbox.write_state(usize::MAX, self.closing, true);
-        sent && matches!(waits(), WriteState::Waiting | WriteState::AwaitingDurability | WriteState::AwaitingSpace)
-    }
-
     /// Returns how many requests an HTTP client has made, and what the connection waits for.
-    pub fn standing(&self) -> (u64, Standing) {
+    pub fn awaited(&self) -> (u64, AwaitedPart) {
         let (count, has_body) = self.dialogue.progress().unwrap_or_default();
-        let standing = match self.outbox.unread() {
-            _ if self.queued || self.has_pending() => Standing::Server,
-            None => Standing::Server,
-            Some(0) if has_body => Standing::Body,
-            Some(0) if self.has_rest() => Standing::Head,
-            Some(unread) => Standing::Client(unread),
+        let awaited = match self.outbox.unread() {
+            _ if self.queued || self.has_pending() => AwaitedPart::Server,
+            None => AwaitedPart::Server,
+            Some(0) if has_body => AwaitedPart::Body,
+            Some(0) if self.has_rest() => AwaitedPart::Head,
+            Some(unread) => AwaitedPart::Client(unread),
         };
-        (count, standing)
+        (count, awaited)
     }
 
     /// Sends pending output. Returns `false` if the peer is gone.
     pub fn flush(&self, thread: &mut ThreadScratch) -> bool {
-        self.outbox.push() && (self.clear || self.outbox.flush(&mut thread.turn.out) != Flushed::Broken)
+        self.outbox.flush_tls() && (self.clear || self.outbox.flush(&mut thread.turn.out) != Flushed::Broken)
     }
 
     /// Returns `true` if all output has been sent or can never be sent.
@@ -239,17 +233,17 @@ impl Connection {
     /// Reads, decodes and executes input until the peer or the other connections must come first.
     pub fn work(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> Next {
         if self.dialogue.progress().is_some() {
-            hub.process.look();
+            hub.process.refresh();
         }
-        let mut input = self.take_up(thread);
+        let mut input = self.load_input(thread);
         let next = self.work_through(&mut input, hub, thread);
-        self.put_down(&input, thread);
+        self.save_input(&input, thread);
         let backlog = self.backlog();
         let pending = if backlog.pending.is_empty() { 0 } else { backlog.pending.iter().map(Request::footprint).sum() };
         let rest = backlog.rest.len() as u64;
         self.charge(rest + pending + self.outbox.encryption(), hub);
         if self.backlog().is_empty() {
-            (self.backlog().spoke, self.backlog().heard) = (false, None);
+            (self.backlog().received, self.backlog().last_received) = (false, None);
             thread.backlog = self.backlog.take();
         }
         next
@@ -262,7 +256,7 @@ impl Connection {
         loop {
             match self.write_state(input, hub) {
                 WriteState::Open | WriteState::Clear => {}
-                WriteState::Waiting if self.half_closed || self.abortable && self.has_spoken(input, hub, thread) => {
+                WriteState::Waiting if self.half_closed || self.abortable && self.has_new_input(input, hub, thread) => {
                     if !self.hang_up(hub, thread) {
                         // The event that ends the wait is on its way.
                         return Next::Wait;
@@ -300,7 +294,7 @@ impl Connection {
     }
 
     /// Returns whether the client has sent anything that is not carried out yet, or has closed its end.
-    fn has_spoken(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
+    fn has_new_input(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let has_input = |it: &Connection, input: &Input| input.from < input.to || it.has_pending();
         if self.readable && !has_input(self, input) {
             // What the poller reported may have been read before.
@@ -325,7 +319,7 @@ impl Connection {
     }
 
     /// Copies the input saved last time into the thread's buffer.
-    fn take_up(&mut self, thread: &mut ThreadScratch) -> Input {
+    fn load_input(&mut self, thread: &mut ThreadScratch) -> Input {
         if self.backlog.is_none() {
             self.backlog = thread.backlog.take();
         }
@@ -339,7 +333,7 @@ impl Connection {
     }
 
     /// Keeps the input that is not decoded yet until the connection is served again.
-    fn put_down(&mut self, input: &Input, thread: &mut ThreadScratch) {
+    fn save_input(&mut self, input: &Input, thread: &mut ThreadScratch) {
         if input.from < input.to {
             self.backlog().rest = thread.buffer[input.from..input.to].into();
         }
@@ -349,7 +343,7 @@ impl Connection {
     /// what follows it into the buffer.
     fn read(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let most = if thread.others { READ_BESIDE_OTHERS } else { usize::MAX };
-        let most = most.min(hub.memory().allowance()).max(LEAST_READ);
+        let most = most.min(hub.memory.allowance()).max(LEAST_READ);
         let buffer = &mut thread.buffer;
         buffer.copy_within(input.from..input.to, 0);
         *input = Input { from: 0, to: input.to - input.from };
@@ -361,7 +355,7 @@ impl Connection {
             return self.read_tls(input, most, hub, thread);
         }
         let end = buffer.len().min(input.to.saturating_add(most));
-        let gap = self.dialogue.gap(hub.memory().room()).unwrap_or_default();
+        let gap = self.dialogue.gap(hub.memory.room()).unwrap_or_default();
         let gap_length = gap.len();
         let room = gap_length + end - input.to;
         let mut slices = [IoSliceMut::new(gap), IoSliceMut::new(&mut buffer[input.to..end])];
@@ -371,7 +365,7 @@ impl Connection {
         match result {
             Ok(0) => self.end_input(),
             Ok(count) => {
-                self.backlog().spoke = true;
+                self.backlog().received = true;
                 if gap_length > 0 {
                     self.dialogue.filled(count.min(gap_length));
                 }
@@ -414,8 +408,8 @@ impl Connection {
         }
         let mut limits = hub.limits();
         // One at a time: once a token is accepted, the limits for everything after it change.
-        let is_stranger = self.is_stranger();
-        if is_stranger {
+        let is_unauthenticated = self.is_unauthenticated();
+        if is_unauthenticated {
             // Unauthenticated clients may not store anything.
             limits.room = 0;
         }
@@ -428,7 +422,7 @@ impl Connection {
             } else {
                 self.backlog().pending.push_back(request);
             }
-            if bytes.is_empty() || is_stranger {
+            if bytes.is_empty() || is_unauthenticated {
                 break;
             }
         }
@@ -444,7 +438,7 @@ impl Connection {
         self.charge(0, hub);
         let mut out = std::mem::take(&mut thread.turn.out);
         let (mut is_spent, mut has_output) = (false, false);
-        let mut turn_log = TurnLog::begin(self.client, &first, hub.config().slow);
+        let mut turn_log = TurnLog::begin(self.client, &first, hub.config.slow);
         let bytes = &thread.buffer[..input.to];
         hub.turn(&mut thread.turn, |core, scratch, now| {
             let before = core.required();
@@ -455,7 +449,7 @@ impl Connection {
             has_output = self.hand_over(batch, before, core, hub, &mut out, &turn_log);
         });
         self.backlog().pending.iter_mut().for_each(|request| request.own(bytes));
-        turn_log.tell(thread.turn.locked);
+        turn_log.log_if_slow(thread.turn.locked);
         thread.is_turn_spent = is_spent;
         self.notice_access(hub);
         thread.turn.out = out;
@@ -481,7 +475,7 @@ impl Connection {
         let mut is_first = true;
         loop {
             let client = self.client;
-            if !core.admits(hub, &mut self.backlog().claim, &request, client, is_first) {
+            if !core.admits(hub, &mut self.backlog().space_request, &request, client, is_first) {
                 // Not the sum with the requests behind it: their maximum is far more than most of them need.
                 let lacking = core.log_size(&request, self.client);
                 self.backlog().pending.push_front(request);
@@ -496,7 +490,7 @@ impl Connection {
             let goes_on = matches!(flow, Flow::Next) && !is_spent && self.has_pending();
             let next = if goes_on && out.len() <= hub.max_output() { self.backlog().pending.pop_front() } else { None };
             let Some(next) = next else { return Batch { flow, lacking: 0, is_spent } };
-            now = hub.clock().after(now);
+            now = hub.clock.after(now);
             is_first = false;
             core.deliver_events(hub, scratch, Some((self.client, &mut *out)));
             request = next;
@@ -530,18 +524,18 @@ impl Connection {
         let promise = hub.log().and_then(|log| log.promise(before, core.required()).map(|promise| (log, promise)));
         if self.access.as_mut().is_some_and(|access| access.take_failure()) {
             self.outbox.hold();
-            self.punished = true;
+            self.is_reply_delayed = true;
         }
-        self.clear &= !waits && promise.is_none() && batch.lacking == 0 && !self.punished;
+        self.clear &= !waits && promise.is_none() && batch.lacking == 0 && !self.is_reply_delayed;
         if self.clear {
             return false;
         }
         let has_output = match promise {
-            Some((log, promise)) => log.hold(promise, &self.outbox, out, waits, turn_log.hold()),
+            Some((log, promise)) => log.hold(promise, &self.outbox, out, waits, turn_log.slow_reply()),
             None => self.outbox.reply(out, waits, false),
         };
         if let (1.., Some(log)) = (batch.lacking, hub.log()) {
-            log.space().wait(&mut self.backlog.get_or_insert_default().claim, batch.lacking, &self.outbox);
+            log.space().wait(&mut self.backlog.get_or_insert_default().space_request, batch.lacking, &self.outbox);
         }
         has_output
     }

@@ -37,7 +37,7 @@ const DISCARDED: u64 = 64 * 1024;
 
 /// Limits of unread output at which a client that receives events is dropped, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NewsLimits {
+pub struct EventLimits {
     /// Limit while its socket accepts data.
     pub reading: usize,
     /// Limit when its socket accepted nothing at the last attempt.
@@ -225,7 +225,7 @@ impl Outbox {
     }
 
     /// Sends pending encrypted bytes. Returns `false` if the peer is gone.
-    pub fn push(&self) -> bool {
+    pub fn flush_tls(&self) -> bool {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             return match tls.lock().push(&self.stream) {
@@ -237,7 +237,7 @@ impl Outbox {
     }
 
     /// Sends the TLS closing alert if the socket accepts it immediately.
-    pub fn say_end(&self) {
+    pub fn close_tls(&self) {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             tls.lock().close(&self.stream);
@@ -328,7 +328,7 @@ impl Outbox {
     /// Appends events, which end the client's wait, with the engine locked. Returns `true` if its owner must be
     /// notified. A client with more unread output than `limits` allow is dropped: events are sent whether it reads them
     /// or not.
-    pub fn tell(&self, out: &mut Output, limits: NewsLimits) -> bool {
+    pub fn push_events(&self, out: &mut Output, limits: EventLimits) -> bool {
         let mut state = self.state.lock();
         let most = if state.stuck().is_some() { limits.stuck } else { limits.reading };
         if state.broken || state.length() > most {
@@ -342,7 +342,7 @@ impl Outbox {
     }
 
     /// Drops a client for events that its own commands did not cause.
-    pub fn give_up(&self) -> bool {
+    pub fn drop_client(&self) -> bool {
         self.state.lock().overflow(&self.owner.memory)
     }
 
@@ -414,7 +414,7 @@ impl Outbox {
 
     /// Sends events, unless the socket accepted nothing at the last attempt: then the poller notifies the owner when it
     /// does.
-    pub fn flush_news(&self, spare: &mut Output) {
+    pub fn flush_events(&self, spare: &mut Output) {
         let state = self.state.lock();
         if state.stuck().is_none() || state.flushing {
             self.flush_locked(state, spare);
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_socket_does_not_take_at_once_stays_in_order_and_shuts_the_gate() {
+    fn output_for_a_full_socket_stays_in_order_and_stops_reading() {
         let (outbox, mut peer) = pair();
         let mut out = Output::new();
         let mut sent = 0;
@@ -601,19 +601,19 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_is_told_less_when_others_need_the_memory() {
+    fn a_client_that_does_not_read_gets_fewer_events_when_memory_is_short() {
         let (outbox, peer) = pair();
         let memory = outbox.owner.memory.clone();
         let mut out = Output::new();
-        let mut news = |length: usize, limits: NewsLimits| {
+        let mut news = |length: usize, limits: EventLimits| {
             out.text().extend(std::iter::repeat_n(b'x', length));
-            outbox.tell(&mut out, limits);
-            outbox.flush_news(&mut out);
+            outbox.push_events(&mut out, limits);
+            outbox.flush_events(&mut out);
             assert!(out.is_empty());
             !outbox.is_overflown()
         };
         let (much, little) = (1 << 30, 4 << 10);
-        let limits = NewsLimits { reading: much, stuck: much };
+        let limits = EventLimits { reading: much, stuck: much };
         while outbox.burden().1.is_none() {
             assert!(news(10_000, limits));
         }
@@ -622,7 +622,7 @@ mod tests {
         }
         assert!(news(10_000, limits), "its socket is full, and there is memory");
         let before = memory.buffers();
-        assert!(!news(10_000, NewsLimits { reading: much, stuck: little }));
+        assert!(!news(10_000, EventLimits { reading: much, stuck: little }));
         // It is freed with the connection, not under the lock.
         assert_eq!((memory.buffers(), memory.waiting()), (before, 0));
         assert_eq!(outbox.write_state(0, false, false), WriteState::Broken);

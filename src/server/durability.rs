@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::command_log::Held;
+use super::command_log::SlowReply;
 use super::delivery::Outbox;
 use super::space::Space;
 use crate::binlog::{Journal, JournalAccess, Required, SyncMode, Wal};
@@ -41,7 +41,7 @@ struct Hold {
     promise: Promise,
     outbox: Arc<Outbox>,
     /// Set if slow commands are logged.
-    held: Option<Held>,
+    slow_reply: Option<SlowReply>,
 }
 
 pub struct Durability {
@@ -138,25 +138,25 @@ impl Durability {
         outbox: &Arc<Outbox>,
         out: &mut Output,
         waits: bool,
-        held: Option<Held>,
+        slow_reply: Option<SlowReply>,
     ) -> bool {
         // The outbox comes first: a thread that sees the disk fail may release it as soon as it is in the queue.
         let has_output = outbox.reply(out, waits, true);
-        self.holds.lock().push_back(Hold { promise, outbox: outbox.clone(), held });
+        self.holds.lock().push_back(Hold { promise, outbox: outbox.clone(), slow_reply });
         has_output
     }
 
     /// Holds the next output of `outbox`, the notification that a job has ended, until the log is durable up to
     /// `required`. `is_result`: the notification is a result that the server stores, which is not sent while the disk
     /// fails. Call with the engine locked.
-    pub fn hold_news(&self, required: Required, is_result: bool, outbox: &Arc<Outbox>) {
+    pub fn hold_events(&self, required: Required, is_result: bool, outbox: &Arc<Outbox>) {
         let position = if is_result { required.puts } else { required.any };
         if position > self.wal.durable() && (is_result || !self.wal.is_failing()) {
             outbox.hold();
             let promise = Promise { position, is_put: is_result };
             let mut holds = self.holds.lock();
             let place = holds.partition_point(|other| other.promise.position <= promise.position);
-            holds.insert(place, Hold { promise, outbox: outbox.clone(), held: None });
+            holds.insert(place, Hold { promise, outbox: outbox.clone(), slow_reply: None });
         }
     }
 
@@ -171,7 +171,7 @@ impl Durability {
         let appended = self.appended.load(Ordering::Acquire);
         if appended > self.committed.load(Ordering::Acquire) {
             self.committed.fetch_max(appended, Ordering::AcqRel);
-            self.bring(access, may_sync);
+            self.write_or_request(access, may_sync);
             // For the sync, if one is due, and to check that the log still exists.
             if !self.syncer.is_armed() {
                 let within = match self.wal.mode() {
@@ -187,7 +187,7 @@ impl Durability {
         }
     }
 
-    fn bring(&self, access: &impl JournalAccess, may_sync: bool) {
+    fn write_or_request(&self, access: &impl JournalAccess, may_sync: bool) {
         let wal = &self.wal;
         match wal.mode() {
             // Records that nobody waits for, such as reservations, are synced together with later ones.
@@ -226,7 +226,7 @@ impl Durability {
     /// Returns the number of replies.
     pub fn release(&self, spare: &mut Output) -> usize {
         if self.wal.is_failing() {
-            self.space.go_on(usize::MAX);
+            self.space.resume(usize::MAX);
         }
         let mut free;
         {
@@ -251,8 +251,8 @@ impl Durability {
         let count = free.len();
         for hold in free {
             hold.outbox.release(spare);
-            if let Some(held) = hold.held {
-                held.end();
+            if let Some(slow_reply) = hold.slow_reply {
+                slow_reply.log();
             }
         }
         count
@@ -323,7 +323,7 @@ impl Durability {
     pub fn close(&self, access: &impl JournalAccess, now: Time) {
         self.wal.close(access, now);
         self.release(&mut Output::new());
-        self.space.go_on(usize::MAX);
+        self.space.resume(usize::MAX);
     }
 }
 

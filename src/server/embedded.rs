@@ -116,7 +116,7 @@ fn duration(span: Span) -> Duration {
 impl Server {
     /// Returns the statistics of the whole server.
     pub fn stats(&self) -> ServerStats {
-        self.hub.look(|engine, _| {
+        self.hub.with_engine(|engine, _| {
             let stats = engine.stats();
             ServerStats {
                 jobs: stats.jobs.into(),
@@ -134,7 +134,7 @@ impl Server {
     /// Returns all tubes in unspecified order. Copies them under the server's lock, so it suits tests better than busy
     /// servers.
     pub fn tubes(&self) -> Vec<TubeInfo> {
-        self.hub.look(|engine, now| {
+        self.hub.with_engine(|engine, now| {
             let names = engine.tube_names();
             names.filter_map(|name| engine.tube_stats(name, now)).map(|tube| TubeInfo::from(&tube)).collect()
         })
@@ -143,7 +143,7 @@ impl Server {
     /// Returns the jobs of a tube in all states, in unspecified order, with copies of their bodies. Scans all jobs of
     /// the server under its lock, so it suits tests better than busy servers.
     pub fn jobs(&self, tube: impl AsRef<[u8]>) -> Vec<JobInfo> {
-        self.hub.look(|engine, now| {
+        self.hub.with_engine(|engine, now| {
             let mut ids = Vec::new();
             let mut from = 0;
             let is_here = |engine: &crate::engine::Engine, job: &JobView| engine.tube_of(job) == tube.as_ref();

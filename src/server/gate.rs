@@ -18,33 +18,33 @@ use crate::shared::system;
 
 /// Maximum number of unauthenticated clients. At that limit, listeners wait a moment before they accept, then reject
 /// clients.
-pub const MAX_STRANGERS: usize = 1024;
+pub const MAX_UNAUTHENTICATED: usize = 1024;
 
 /// The time in which a client must authenticate, TLS handshake included.
-pub const PROVE_WITHIN: Duration = Duration::from_secs(10);
+pub const AUTH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The delay of the reply to a wrong token.
-pub const PENALTY: Duration = Duration::from_secs(1);
+pub const FAILED_AUTH_DELAY: Duration = Duration::from_secs(1);
 
 /// Minimum time between two log lines about wrong tokens.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Number of errors in the file that are reported in one line.
-const TOLD: usize = 5;
+const MAX_ERRORS: usize = 5;
 
 #[derive(Debug)]
 pub struct Gate {
     path: PathBuf,
     table: LeafMutex<Arc<AccessTable>>,
     /// When a wrong token was last logged, and how many were not logged since.
-    told: LeafMutex<(Option<Instant>, u64)>,
+    logged: LeafMutex<(Option<Instant>, u64)>,
 }
 
 impl Gate {
     /// Reads the access file. The error is one line.
     pub fn open(path: &Path) -> Result<Gate, String> {
         let table = LeafMutex::new(Arc::new(read(path)?));
-        Ok(Gate { path: path.to_owned(), table, told: LeafMutex::default() })
+        Ok(Gate { path: path.to_owned(), table, logged: LeafMutex::default() })
     }
 
     /// Reads the file again; on failure, the previous contents stay in effect. The error is one line.
@@ -55,7 +55,7 @@ impl Gate {
     }
 
     /// Returns `true` if unauthenticated clients have any rights.
-    pub fn admits_strangers(&self) -> bool {
+    pub fn allows_unauthenticated(&self) -> bool {
         self.table.lock().prove(&[Proof::Nothing]).is_some()
     }
 
@@ -71,15 +71,15 @@ impl Gate {
 
     /// Logs a wrong token, or a token where none are accepted.
     pub fn log_failure(&self, peer: PeerAddress) {
-        let mut told = self.told.lock();
-        let (at, silent) = &mut *told;
+        let mut logged = self.logged.lock();
+        let (at, silent) = &mut *logged;
         if at.is_some_and(|at| at.elapsed() < QUIET) {
             *silent += 1;
             return;
         }
         *at = Some(Instant::now());
         let silent = std::mem::take(silent);
-        drop(told);
+        drop(logged);
         match silent {
             0 => log::warn!("{peer}: its token was refused"),
             more => log::warn!("{peer}: its token was refused, as were {more} others before"),
@@ -92,17 +92,17 @@ fn read(path: &Path) -> Result<AccessTable, String> {
     let unreadable = |error: io::Error| format!("the access file {name} cannot be read: {error}");
     let bytes = files::read(path).map_err(unreadable)?;
     let accounts = Accounts { user: &machine::user_number, group: &machine::group_number };
-    let (mut told, mut more) = (Vec::new(), 0);
+    let (mut errors, mut more) = (Vec::new(), 0);
     let table = access::parse(&bytes, &accounts, |error| {
-        if told.len() < TOLD {
-            told.push(error.to_string());
+        if errors.len() < MAX_ERRORS {
+            errors.push(error.to_string());
         } else {
             more += 1;
         }
     });
     let Some(table) = table else {
         let more = if more == 0 { String::new() } else { format!("; and {more} more lines are wrong") };
-        return Err(format!("the access file {name} is wrong: {}{more}", told.join("; ")));
+        return Err(format!("the access file {name} is wrong: {}{more}", errors.join("; ")));
     };
     Ok(table)
 }
@@ -120,16 +120,16 @@ fn process_of(stream: &Stream) -> Vec<Proof> {
 
 /// A client's place among the unauthenticated clients, returned when dropped.
 #[derive(Debug)]
-pub struct Stranger(Arc<AtomicUsize>);
+pub struct Unauthenticated(Arc<AtomicUsize>);
 
-impl Stranger {
-    pub fn enter(count: &Arc<AtomicUsize>) -> Stranger {
+impl Unauthenticated {
+    pub fn enter(count: &Arc<AtomicUsize>) -> Unauthenticated {
         count.fetch_add(1, Ordering::Relaxed);
-        Stranger(count.clone())
+        Unauthenticated(count.clone())
     }
 }
 
-impl Drop for Stranger {
+impl Drop for Unauthenticated {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -28,15 +28,16 @@ use crate::shared::system;
 #[derive(Debug)]
 pub struct Process {
     facts: Facts,
-    rejected: AtomicU64,
-    failed_auths: AtomicU64,
-    dropped: AtomicU64,
+    pub rejected: AtomicU64,
+    pub failed_auths: AtomicU64,
+    /// Connections dropped because memory was short or another connection needed the place.
+    pub dropped: AtomicU64,
     /// Resident bytes, as of the last check.
     resident: AtomicU64,
     /// Open files, as of the last check.
     open_files: AtomicU64,
     /// When memory and files were last checked.
-    looked: LeafMutex<Option<Instant>>,
+    refreshed: LeafMutex<Option<Instant>>,
     /// Turn lengths; `None` if they are not recorded.
     turns: Option<LeafMutex<Histogram>>,
     syncs: Option<Arc<LeafMutex<Histogram>>>,
@@ -48,7 +49,7 @@ const TURN_BOUNDS: [u64; 10] =
     [1_000, 4_000, 16_000, 64_000, 256_000, 1_024_000, 4_096_000, 16_384_000, 65_536_000, 262_144_000];
 
 /// Counting a very large number of open files takes long, and one scrape takes several turns.
-const LOOK_REST: Duration = Duration::from_secs(1);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Process {
     /// Reads the facts that never change from the system.
@@ -73,9 +74,9 @@ impl Process {
         };
         let turns = (!config.http.is_empty()).then(|| LeafMutex::new(Histogram::new(&TURN_BOUNDS)));
         let (rejected, failed_auths, dropped, resident, open_files) = Default::default();
-        let looked = LeafMutex::new(None);
+        let refreshed = LeafMutex::new(None);
         let (syncs, role) = (None, config.role.clone());
-        Process { facts, rejected, failed_auths, dropped, resident, open_files, looked, turns, syncs, role }
+        Process { facts, rejected, failed_auths, dropped, resident, open_files, refreshed, turns, syncs, role }
     }
 
     pub fn watch_syncs(&mut self, times: Arc<LeafMutex<Histogram>>) {
@@ -91,28 +92,15 @@ impl Process {
     }
 
     /// Updates memory size and number of open files. Reads files, so it must not be called under a lock.
-    pub fn look(&self) {
+    pub fn refresh(&self) {
         let now = Instant::now();
-        let Some(mut looked) = self.looked.try_lock() else { return };
-        if looked.is_some_and(|looked| now.duration_since(looked) < LOOK_REST) {
+        let Some(mut refreshed) = self.refreshed.try_lock() else { return };
+        if refreshed.is_some_and(|refreshed| now.duration_since(refreshed) < REFRESH_INTERVAL) {
             return;
         }
-        *looked = Some(now);
+        *refreshed = Some(now);
         self.resident.store(system::resident_memory(), Ordering::Relaxed);
         self.open_files.store(system::open_files(), Ordering::Relaxed);
-    }
-
-    pub fn count_failed_auth(&self) {
-        self.failed_auths.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a connection dropped because memory was short or another one needed its place.
-    pub fn count_dropped(&self) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub fn count_rejected(&self) {
-        self.rejected.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -253,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_identity_never_looks_like_a_number() {
+    fn the_identity_is_never_a_yaml_number() {
         for _ in 0..1000 {
             let id = identity();
             assert_eq!(id.len(), 16);

@@ -5,11 +5,11 @@
 use std::fs;
 use std::net::SocketAddr;
 
-use super::secret_file;
 use super::StartError;
 use crate::access::Digest;
 use crate::protocol::Wire;
 use crate::settings::config::Config;
+use crate::shared::files;
 
 /// Minimum length of a token in bytes: a shorter one can be guessed.
 const SHORTEST: usize = 16;
@@ -26,7 +26,7 @@ pub fn prepare(config: &mut Config) -> Result<(), StartError> {
         return Err(StartError { code: 1, message });
     }
     let Some(path) = &config.http_token else { return Ok(()) };
-    secret_file::check(path);
+    files::check_secret(path);
     let fail = |problem: String| StartError { code: 1, message: format!("{}: {problem}", path.display()) };
     let text = fs::read_to_string(path).map_err(|error| fail(format!("cannot read the token: {error}")))?;
     let token = text.lines().next().unwrap_or_default().trim();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::admission::Admission;
 use super::alarm::Alarm;
 use super::clock::Clock;
-use super::command_log::Note;
+use super::command_log::CommandEntry;
 use super::dead_letters::{Stay, Stays};
 use super::delivery::Outbox;
 use super::durability::Durability;
@@ -22,7 +22,7 @@ use super::host::Process;
 use super::memory::Memory;
 use super::recovery;
 use super::shutdown::Shutdown;
-use super::space::Claim;
+use super::space::SpaceRequest;
 #[cfg(feature = "tls")]
 use super::tls::ServerConfig;
 use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};
@@ -72,7 +72,7 @@ pub struct TurnScratch {
     /// How long the last turn waited for the lock, if slow commands are logged.
     pub locked: Duration,
     /// What to log after the engine's lock is released.
-    pub notes: Vec<Note>,
+    pub notes: Vec<CommandEntry>,
     /// Dead letters to log as well.
     stays: Vec<Stay>,
     event: Output,
@@ -83,23 +83,23 @@ pub struct TurnScratch {
 pub struct Hub {
     core: Mutex<Core, ENGINE>,
     log: Option<Durability>,
-    clock: Clock,
+    pub(super) clock: Clock,
     pub(super) alarm: Alarm,
     pub(super) process: Process,
-    config: Config,
+    pub(super) config: Config,
     pub(super) memory: Arc<Memory>,
     fingerprints: Fingerprints,
     /// Values still to be dropped; see [`Hub::discard`].
     pub(super) discarded: LeafMutex<Vec<Box<dyn Any + Send>>>,
-    admission: Admission,
+    pub(super) admission: Admission,
     pub(super) gate: Option<Gate>,
     /// The TLS settings of new connections.
     #[cfg(feature = "tls")]
     pub(super) tls: LeafMutex<Option<Arc<ServerConfig>>>,
-    pub(super) strangers: Arc<AtomicUsize>,
+    pub(super) unauthenticated: Arc<AtomicUsize>,
     stays: Stays,
     stopping: AtomicBool,
-    shutdown: Shutdown,
+    pub(super) shutdown: Shutdown,
 }
 
 impl Hub {
@@ -159,7 +159,7 @@ impl Hub {
             gate,
             #[cfg(feature = "tls")]
             tls: LeafMutex::default(),
-            strangers: Arc::default(),
+            unauthenticated: Arc::default(),
             stays: Stays::default(),
             stopping: AtomicBool::new(false),
             shutdown: Shutdown::default(),
@@ -169,7 +169,7 @@ impl Hub {
     /// Locks the engine, runs what is due, runs `work` at a time that never goes back, and delivers the resulting
     /// events. If `work` calls several verbs, it must call [`Core::deliver_events`] after each but the last.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
-        self.look_at_resident();
+        self.check_resident();
         let asked = self.config.slow.map(|_| Instant::now());
         let mut core = self.core.lock();
         if let Some(asked) = asked {
@@ -199,7 +199,7 @@ impl Hub {
             core.stops = true;
         }
         if std::mem::take(&mut core.stops) {
-            self.shutdown.ask();
+            self.shutdown.request();
         }
         let next = if core.engine.has_deferred() { now } else { core.next_tick() };
         self.memory.set_engine(core.engine.memory_held(), core.engine.memory_in_flight());
@@ -253,13 +253,13 @@ impl Hub {
 
     fn deliver(&self, scratch: &mut TurnScratch) {
         if !scratch.notes.is_empty() {
-            scratch.notes.drain(..).for_each(Note::log);
+            scratch.notes.drain(..).for_each(CommandEntry::log);
         }
         if !scratch.stays.is_empty() {
             self.stays.log(&mut scratch.stays, scratch.now);
         }
         for (outbox, resume) in scratch.touched.drain(..) {
-            outbox.flush_news(&mut scratch.event);
+            outbox.flush_events(&mut scratch.event);
             if resume {
                 outbox.wake_owner();
             }
@@ -293,14 +293,6 @@ impl Hub {
         }
     }
 
-    pub fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
     /// Limits for the decoder, which depend on the memory left.
     pub fn limits(&self) -> DecodeLimits {
         let Config { max_job_size, protocols, .. } = &self.config;
@@ -310,15 +302,6 @@ impl Hub {
         DecodeLimits { max_job_size, room, max_packet, fingerprints, extensions }
     }
 
-    pub fn admission(&self) -> &Admission {
-        &self.admission
-    }
-
-    /// The state of the shutdown: requested, done.
-    pub fn shutdown(&self) -> &Shutdown {
-        &self.shutdown
-    }
-
     /// Starts drain mode: new jobs are refused.
     pub fn drain(&self) {
         self.core.lock().engine.drain();
@@ -326,12 +309,6 @@ impl Hub {
             // There may be no jobs left.
             self.turn(&mut TurnScratch::default(), |core, _, _| core.request_stop(true));
         }
-    }
-
-    #[cfg(any(test, feature = "test-support"))]
-    /// Ends drain mode: new jobs are accepted again.
-    pub fn undrain(&self) {
-        self.core.lock().engine.undrain();
     }
 
     /// Notes who a client is by the access file.
@@ -356,19 +333,13 @@ impl Hub {
     }
 
     /// Locks the engine and gives access to it outside a turn; for tests and for programs that embed a server.
-    pub fn look<R>(&self, look: impl FnOnce(&mut Engine, Time) -> R) -> R {
-        look(&mut self.core.lock().engine, self.clock.now())
+    pub fn with_engine<R>(&self, work: impl FnOnce(&mut Engine, Time) -> R) -> R {
+        work(&mut self.core.lock().engine, self.clock.now())
     }
 
     /// Connections accepted since the start.
     pub fn total_connections(&self) -> u64 {
         self.core.lock().engine.total_connections()
-    }
-
-    #[cfg(any(test, feature = "test-support"))]
-    /// Checks all invariants of the engine.
-    pub fn check(&self) {
-        self.core.lock().engine.check();
     }
 }
 
@@ -502,7 +473,14 @@ impl Core {
 
     /// Returns `true` if a command may be executed, `false` if it must wait for space in the log; see
     /// [`Space::admits`](super::space::Space::admits).
-    pub fn admits(&mut self, hub: &Hub, claim: &mut Claim, request: &Request, client: ClientId, first: bool) -> bool {
+    pub fn admits(
+        &mut self,
+        hub: &Hub,
+        claim: &mut SpaceRequest,
+        request: &Request,
+        client: ClientId,
+        first: bool,
+    ) -> bool {
         match (&hub.log, self.log_size(request, client), &self.journal) {
             (Some(log), bytes @ 1.., Some(journal)) => log.space().admits(claim, journal, bytes, first),
             _ => true,
@@ -541,12 +519,12 @@ impl Core {
     pub fn deliver_events(&mut self, hub: &Hub, scratch: &mut TurnScratch, own: Option<(ClientId, &mut Output)>) {
         self.record();
         if self.engine.has_events() {
-            self.spread(hub, scratch, own);
+            self.deliver_each(hub, scratch, own);
         }
     }
 
-    fn spread(&mut self, hub: &Hub, scratch: &mut TurnScratch, mut own: Option<(ClientId, &mut Output)>) {
-        let most = hub.most_news();
+    fn deliver_each(&mut self, hub: &Hub, scratch: &mut TurnScratch, mut own: Option<(ClientId, &mut Output)>) {
+        let most = hub.max_event_bytes();
         while let Some(event) = self.engine.take_event() {
             if let Event::DeadLetterStays { job, from, dead } = event {
                 scratch.stays.push((job, from, dead));
@@ -565,17 +543,23 @@ impl Core {
             if let (Event::Outcome { job, logged: true, .. }, Some(log), Some(journal)) =
                 (&event, &hub.log, &self.journal)
             {
-                log.hold_news(journal.required(), self.engine.keeps_outcome(*job), outbox);
+                log.hold_events(journal.required(), self.engine.keeps_outcome(*job), outbox);
             }
             let resume = if let Some(out) = own {
                 hub.discard(std::mem::take(out));
-                outbox.give_up()
+                outbox.drop_client()
             } else if tell(&event, &self.engine, &mut self.registry, &hub.process, &mut scratch.event) {
                 if log::log_enabled!(log::Level::Trace) {
-                    let note = Note::told(event.client(), &scratch.event, &self.engine, &self.registry, scratch.now);
+                    let note = CommandEntry::for_events(
+                        event.client(),
+                        &scratch.event,
+                        &self.engine,
+                        &self.registry,
+                        scratch.now,
+                    );
                     scratch.notes.push(note);
                 }
-                outbox.tell(&mut scratch.event, hub.news_limits())
+                outbox.push_events(&mut scratch.event, hub.event_limits())
             } else {
                 continue;
             };

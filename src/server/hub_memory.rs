@@ -4,22 +4,19 @@
 //! Owns the limits that depend on the memory left, and the queue of values that take long to free. Must not close
 //! connections: the pool does.
 
-use std::sync::Arc;
-
-use super::delivery::NewsLimits;
+use super::delivery::EventLimits;
 use super::hub::Hub;
-use super::memory::Memory;
 use crate::engine::{Span, Time};
 
 /// A client that receives events may have this many times the usual output waiting before it is dropped: events cannot
 /// be held back until it reads.
-const NEWS: usize = 16;
+const EVENTS_FACTOR: usize = 16;
 
 /// Events in bytes that it may have waiting when all memory is taken.
-const LEAST_NEWS: usize = 16 << 10;
+const MIN_EVENTS: usize = 16 << 10;
 
 /// Events in bytes when unread replies exceed their share of memory, and the client's socket is already full.
-const LEAST_STUCK: usize = 4 << 10;
+const MIN_STUCK_EVENTS: usize = 4 << 10;
 
 /// Values dropped between two turns of the timer thread, since each may take long.
 const DROPPED: usize = 16;
@@ -30,39 +27,35 @@ const GIVE_BACK: Span = Span::from_secs(1);
 const GIVE_BACK_SOON: Span = Span::from_millis(20);
 
 impl Hub {
-    pub fn memory(&self) -> &Arc<Memory> {
-        &self.memory
-    }
-
     /// Bytes of unread replies at which the server stops reading from a client.
     pub fn max_output(&self) -> usize {
-        self.config().max_output.min(self.memory.allowance())
+        self.config.max_output.min(self.memory.allowance())
     }
 
     /// Maximum number of bytes of events that a client may have waiting, regardless of available memory.
-    pub fn most_news(&self) -> usize {
-        self.config().max_output.saturating_mul(NEWS)
+    pub fn max_event_bytes(&self) -> usize {
+        self.config.max_output.saturating_mul(EVENTS_FACTOR)
     }
 
     /// Returns the unread bytes at which a client that receives events is dropped.
-    pub fn news_limits(&self) -> NewsLimits {
-        let most = self.most_news();
-        let reading = if self.memory.is_full() { most.min(LEAST_NEWS) } else { most };
-        let stuck = if self.memory.is_crowded() { reading.min(LEAST_STUCK) } else { reading };
-        NewsLimits { reading, stuck }
+    pub fn event_limits(&self) -> EventLimits {
+        let most = self.max_event_bytes();
+        let reading = if self.memory.is_full() { most.min(MIN_EVENTS) } else { most };
+        let stuck = if self.memory.is_crowded() { reading.min(MIN_STUCK_EVENTS) } else { reading };
+        EventLimits { reading, stuck }
     }
 
     /// Checks the size of the process if the account has grown.
-    pub fn look_at_resident(&self) {
-        if let Some(resident) = self.config().resident.filter(|_| self.memory.wants_look()) {
+    pub fn check_resident(&self) {
+        if let Some(resident) = self.config.resident.filter(|_| self.memory.needs_resident()) {
             self.memory.set_resident(resident());
         }
     }
 
     /// When the timer should call [`Hub::give_back`], if clients have freed much memory.
     pub fn next_give_back(&self, now: Time) -> Time {
-        match self.memory.has_fallen() {
-            true if self.memory.must_let_go() => now + GIVE_BACK_SOON,
+        match self.memory.has_freed_much() {
+            true if self.memory.must_give_back() => now + GIVE_BACK_SOON,
             true => now + GIVE_BACK,
             false => Time::NEVER,
         }
@@ -70,21 +63,21 @@ impl Hub {
 
     /// Makes the timer do so soon; called outside a turn.
     pub fn give_back_soon(&self) {
-        self.alarm.advance(self.next_give_back(self.clock().now()));
+        self.alarm.advance(self.next_give_back(self.clock.now()));
     }
 
     /// Lets the allocator return memory to the system if clients have freed much. Takes a while.
     pub fn give_back(&self) {
-        if self.memory.has_fallen() {
-            self.memory.let_go();
-            self.config().give_back.iter().for_each(|give_back| give_back());
-            self.config().resident.iter().for_each(|resident| self.memory.set_resident(resident()));
+        if self.memory.has_freed_much() {
+            self.memory.gave_back();
+            self.config.give_back.iter().for_each(|give_back| give_back());
+            self.config.resident.iter().for_each(|resident| self.memory.set_resident(resident()));
         }
     }
 
     /// Drops a large value on the timer thread. With a manual clock there is no timer thread, and it is dropped here.
     pub fn discard(&self, thing: impl Send + 'static) {
-        if self.clock().is_manual() {
+        if self.clock.is_manual() {
             return;
         }
         self.discarded.lock().push(Box::new(thing));

@@ -1,6 +1,6 @@
 //! Idle connections of one pool thread: which ones to close, and when to check.
 //!
-//! Owns the time when each was last active. Connections are checked in batches, each of them [`LOOKS`] times per idle
+//! Owns the time when each was last active. Connections are checked in batches, each of them [`CHECKS`] times per idle
 //! timeout, so that a million connections cause no stall. A command only sets a flag; the time is taken at the next
 //! check. So a connection is closed late, by up to the time between four checks, and never early. Must not know sockets
 //! or the engine: the thread reports their state.
@@ -12,24 +12,24 @@ use super::clock::Clock;
 use crate::engine::{Span, Time};
 
 /// Number of checks per connection and timeout.
-const LOOKS: u64 = 12;
+const CHECKS: u64 = 12;
 
 /// Number of connections checked per batch.
-const PORTION: usize = 256;
+const BATCH: usize = 256;
 
 /// Number of connections closed per batch; each takes about 40 µs.
-pub const CLOSINGS: usize = 16;
+pub const MAX_CLOSED: usize = 16;
 
 /// Minimum time between two batches.
-const LEAST_STEP: Span = Span::from_millis(1);
+const MIN_INTERVAL: Span = Span::from_millis(1);
 
 #[derive(Clone, Copy, Debug)]
-struct Silence {
+struct IdleState {
     /// When the connection was last known to be active.
     since: Time,
     unread: usize,
     /// The client has sent something since the last check.
-    heard: bool,
+    is_active: bool,
     /// The client was engaged at the last check, or may have become so since; its timeout starts when that ends.
     engaged: bool,
 }
@@ -46,7 +46,7 @@ pub enum ClientActivity {
 #[derive(Debug)]
 pub struct Idle {
     timeout: Span,
-    connections: Vec<Silence>,
+    connections: Vec<IdleState>,
     cursor: usize,
     next: Time,
     /// The time of the last turn seen.
@@ -65,7 +65,7 @@ impl Idle {
     }
 
     pub fn enter(&mut self, number: usize) {
-        let new = Silence { since: Time::default(), unread: 0, heard: true, engaged: false };
+        let new = IdleState { since: Time::default(), unread: 0, is_active: true, engaged: false };
         if self.connections.len() <= number {
             self.connections.resize(number + 1, new);
         }
@@ -73,9 +73,9 @@ impl Idle {
     }
 
     /// Records that the client has sent or read something.
-    pub fn heard(&mut self, number: usize) {
-        if let Some(silence) = self.connections.get_mut(number) {
-            silence.heard = true;
+    pub fn mark_active(&mut self, number: usize) {
+        if let Some(state) = self.connections.get_mut(number) {
+            state.is_active = true;
         }
     }
 
@@ -95,51 +95,51 @@ impl Idle {
     }
 
     /// Returns the numbers of the next batch, some of which may be unused.
-    pub fn portion(&mut self, now: Time) -> Range<usize> {
+    pub fn next_batch(&mut self, now: Time) -> Range<usize> {
         let count = self.connections.len();
-        let portions = count.div_ceil(PORTION).max(1) as u64;
-        self.next = now + Span::from_nanos(self.timeout.nanos() / LOOKS / portions).max(LEAST_STEP);
+        let batches = count.div_ceil(BATCH).max(1) as u64;
+        self.next = now + Span::from_nanos(self.timeout.nanos() / CHECKS / batches).max(MIN_INTERVAL);
         let start = if self.cursor < count { self.cursor } else { 0 };
-        self.cursor = (start + PORTION).min(count);
+        self.cursor = (start + BATCH).min(count);
         start..self.cursor
     }
 
     /// Schedules the next batch soon, starting with this connection: there are more connections to close than one batch
     /// handles.
-    pub fn come_back(&mut self, number: usize, now: Time) {
+    pub fn resume_at(&mut self, number: usize, now: Time) {
         self.cursor = number;
-        self.next = now + LEAST_STEP;
+        self.next = now + MIN_INTERVAL;
     }
 
     /// Returns `true` if this connection needs a detailed check. `busy`: the thread has work to do for it.
-    pub fn is_suspect(&mut self, number: usize, busy: bool, now: Time) -> bool {
-        let silence = &mut self.connections[number];
-        if std::mem::take(&mut silence.heard) || busy {
-            silence.since = now;
+    pub fn needs_check(&mut self, number: usize, busy: bool, now: Time) -> bool {
+        let state = &mut self.connections[number];
+        if std::mem::take(&mut state.is_active) || busy {
+            state.since = now;
             // Only a client that sent something can have started to wait; the next check determines whether this one
             // has.
-            silence.engaged = true;
+            state.engaged = true;
             return false;
         }
-        silence.engaged || now.since(silence.since) >= self.timeout
+        state.engaged || now.since(state.since) >= self.timeout
     }
 
     /// Evaluates a detailed check. Returns `true` if the connection must be closed.
-    pub fn is_over(&mut self, number: usize, found: ClientActivity, now: Time) -> bool {
-        let silence = &mut self.connections[number];
-        let was_engaged = std::mem::replace(&mut silence.engaged, found == ClientActivity::Engaged);
+    pub fn is_timed_out(&mut self, number: usize, found: ClientActivity, now: Time) -> bool {
+        let state = &mut self.connections[number];
+        let was_engaged = std::mem::replace(&mut state.engaged, found == ClientActivity::Engaged);
         match found {
             ClientActivity::Engaged => {
-                silence.since = now;
-                silence.unread = 0;
+                state.since = now;
+                state.unread = 0;
                 false
             }
             ClientActivity::Unread(unread) => {
                 // Fewer than before, or none before: another client's command may have caused them.
-                let before = std::mem::replace(&mut silence.unread, unread);
+                let before = std::mem::replace(&mut state.unread, unread);
                 let goes_on = was_engaged || unread < before || (before == 0 && unread > 0);
                 if goes_on {
-                    silence.since = now;
+                    state.since = now;
                 }
                 !goes_on
             }
@@ -164,62 +164,62 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_or_with_a_clock_moved_by_hand_nobody_is_looked_at() {
+    fn idle_connections_are_not_checked_without_a_timeout_or_with_a_manual_clock() {
         assert!(Idle::new(None, &Clock::system()).is_none() && Idle::new(Some(1), &Clock::manual()).is_none());
     }
 
     #[test]
-    fn all_are_looked_at_in_portions_spread_over_the_time() {
-        let mut idle = idle(3 * PORTION - 1);
+    fn connections_are_checked_in_batches_spread_over_the_timeout() {
+        let mut idle = idle(3 * BATCH - 1);
         let mut now = at(0);
-        let portions: Vec<_> = (0..4)
+        let batches: Vec<_> = (0..4)
             .map(|_| {
-                let portion = idle.portion(now);
+                let next_batch = idle.next_batch(now);
                 let wait = idle.wait(now).expect("a time until the next one");
                 assert!(wait <= Duration::from_secs(10) / 3 && wait > Duration::from_secs(3), "{wait:?}");
                 now = now + Span::from_secs(10);
                 assert_eq!(idle.wait(now), None);
-                portion
+                next_batch
             })
             .collect();
-        assert_eq!(portions, [0..256, 256..512, 512..767, 0..256]);
-        idle.come_back(7, now);
-        assert!(idle.wait(now) == Some(Duration::from_millis(1)) && idle.portion(now) == (7..263));
-        assert_eq!(super::Idle { connections: Vec::new(), ..idle }.portion(now), 0..0);
+        assert_eq!(batches, [0..256, 256..512, 512..767, 0..256]);
+        idle.resume_at(7, now);
+        assert!(idle.wait(now) == Some(Duration::from_millis(1)) && idle.next_batch(now) == (7..263));
+        assert_eq!(super::Idle { connections: Vec::new(), ..idle }.next_batch(now), 0..0);
     }
 
     #[test]
-    fn the_silent_are_closed_when_their_time_is_up() {
+    fn idle_connections_are_closed_after_the_timeout() {
         let mut idle = idle(1);
-        assert!(!idle.is_suspect(0, false, at(0)), "it has come just now");
-        assert!(idle.is_suspect(0, false, at(10)) && !idle.is_over(0, ClientActivity::Unread(0), at(10)));
-        assert!(!idle.is_suspect(0, false, at(129)));
-        assert!(idle.is_suspect(0, false, at(130)) && idle.is_over(0, ClientActivity::Unread(0), at(130)));
-        idle.heard(0);
-        assert!(!idle.is_suspect(0, false, at(131)) && !idle.is_suspect(0, true, at(141)));
-        assert!(idle.is_suspect(0, false, at(151)) && !idle.is_over(0, ClientActivity::Unread(0), at(151)));
-        assert!(!idle.is_suspect(0, false, at(270)) && idle.is_suspect(0, false, at(271)));
+        assert!(!idle.needs_check(0, false, at(0)), "it has come just now");
+        assert!(idle.needs_check(0, false, at(10)) && !idle.is_timed_out(0, ClientActivity::Unread(0), at(10)));
+        assert!(!idle.needs_check(0, false, at(129)));
+        assert!(idle.needs_check(0, false, at(130)) && idle.is_timed_out(0, ClientActivity::Unread(0), at(130)));
+        idle.mark_active(0);
+        assert!(!idle.needs_check(0, false, at(131)) && !idle.needs_check(0, true, at(141)));
+        assert!(idle.needs_check(0, false, at(151)) && !idle.is_timed_out(0, ClientActivity::Unread(0), at(151)));
+        assert!(!idle.needs_check(0, false, at(270)) && idle.needs_check(0, false, at(271)));
     }
 
     #[test]
-    fn after_a_wait_all_the_time_is_there_again() {
+    fn the_timeout_restarts_after_a_wait() {
         let mut idle = idle(1);
-        assert!(!idle.is_suspect(0, false, at(0)));
+        assert!(!idle.needs_check(0, false, at(0)));
         for secs in [10, 20, 200] {
-            assert!(idle.is_suspect(0, false, at(secs)) && !idle.is_over(0, ClientActivity::Engaged, at(secs)));
+            assert!(idle.needs_check(0, false, at(secs)) && !idle.is_timed_out(0, ClientActivity::Engaged, at(secs)));
         }
-        assert!(idle.is_suspect(0, false, at(210)) && !idle.is_over(0, ClientActivity::Unread(0), at(210)));
-        assert!(!idle.is_suspect(0, false, at(329)));
-        assert!(idle.is_suspect(0, false, at(330)) && idle.is_over(0, ClientActivity::Unread(0), at(330)));
+        assert!(idle.needs_check(0, false, at(210)) && !idle.is_timed_out(0, ClientActivity::Unread(0), at(210)));
+        assert!(!idle.needs_check(0, false, at(329)));
+        assert!(idle.needs_check(0, false, at(330)) && idle.is_timed_out(0, ClientActivity::Unread(0), at(330)));
     }
 
     #[test]
-    fn who_reads_is_not_silent() {
+    fn a_client_that_reads_is_not_idle() {
         let mut idle = idle(1);
-        assert!(!idle.is_suspect(0, false, at(0)) && idle.is_suspect(0, false, at(10)));
-        assert!(!idle.is_over(0, ClientActivity::Unread(1000), at(10)));
-        assert!(idle.is_suspect(0, false, at(130)) && !idle.is_over(0, ClientActivity::Unread(999), at(130)));
-        assert!(!idle.is_suspect(0, false, at(249)) && idle.is_suspect(0, false, at(250)));
-        assert!(idle.is_over(0, ClientActivity::Unread(999), at(250)), "nothing was read");
+        assert!(!idle.needs_check(0, false, at(0)) && idle.needs_check(0, false, at(10)));
+        assert!(!idle.is_timed_out(0, ClientActivity::Unread(1000), at(10)));
+        assert!(idle.needs_check(0, false, at(130)) && !idle.is_timed_out(0, ClientActivity::Unread(999), at(130)));
+        assert!(!idle.needs_check(0, false, at(249)) && idle.needs_check(0, false, at(250)));
+        assert!(idle.is_timed_out(0, ClientActivity::Unread(999), at(250)), "nothing was read");
     }
 }

@@ -13,6 +13,7 @@ use nix::libc::{EMFILE, ENFILE};
 
 use super::admission::Refusal;
 use super::arrivals::{Arrival, Arrivals};
+use super::gate::MAX_UNAUTHENTICATED;
 use super::hub::Hub;
 use super::socket::{Listener, PeerAddress, Stream};
 use crate::protocol::Wire;
@@ -44,13 +45,13 @@ struct Acceptor<'a> {
     /// A file kept open, to be closed when rejecting a connection needs a file descriptor.
     spare: Option<OwnedFd>,
     /// When each kind of rejection was last logged.
-    told: [Option<Instant>; Refusal::ALL.len()],
+    logged: [Option<Instant>; Refusal::ALL.len()],
 }
 
 /// Accepts connections until the hub is stopping.
 pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
-    let told = [None; Refusal::ALL.len()];
-    let mut acceptor = Acceptor { listener, wire, hub, threads, spare: listener.duplicate().ok(), told };
+    let logged = [None; Refusal::ALL.len()];
+    let mut acceptor = Acceptor { listener, wire, hub, threads, spare: listener.duplicate().ok(), logged };
     let mut short = false;
     loop {
         let accepted = listener.accept();
@@ -60,10 +61,10 @@ pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
         match accepted {
             Ok((stream, peer)) => {
                 short = false;
-                acceptor.take_in(stream, peer);
+                acceptor.admit(stream, peer);
             }
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
-            Err(error) if is_out_of_files(&error) && acceptor.spare.is_some() => acceptor.take_one_on_the_spare(),
+            Err(error) if is_out_of_files(&error) && acceptor.spare.is_some() => acceptor.accept_on_spare(),
             Err(error) => {
                 if !short {
                     log::error!("{}: no connection can be accepted: {error}", listener.name());
@@ -82,42 +83,38 @@ fn is_out_of_files(error: &Error) -> bool {
 
 impl Acceptor<'_> {
     /// Hands a connection to a pool thread, or rejects it.
-    fn take_in(&mut self, stream: Stream, peer: PeerAddress) {
-        if self.makes_strangers() && !self.has_room_for_stranger() {
-            return self.turn_away(&stream, peer, Refusal::Strangers);
+    fn admit(&mut self, stream: Stream, peer: PeerAddress) {
+        if self.requires_authentication() && !self.has_room_for_unauthenticated() {
+            return self.reject(&stream, peer, Refusal::Unauthenticated);
         }
-        let admission = self.hub.admission();
-        let permit = match self.wire {
-            Wire::Http => admission.admit_operator(&peer),
-            _ => admission.admit(&peer),
-        };
-        match permit {
-            Ok(permit) => {
+        let (admission, is_http) = (&self.hub.admission, self.wire == Wire::Http);
+        match admission.admit(&peer, is_http) {
+            Ok(()) => {
                 let turn = self.threads.next.fetch_add(1, Ordering::Relaxed);
                 let arrivals = &self.threads.arrivals[turn % self.threads.arrivals.len()];
-                if let Err(error) = arrivals.add(Arrival { stream, peer, wire: self.wire, permit }) {
+                if let Err(error) = arrivals.add(Arrival { stream, peer, wire: self.wire }) {
                     log::warn!("{peer}: cannot be served: {error}");
-                    admission.leave(permit);
+                    admission.leave(&peer, is_http);
                 }
             }
-            Err(refusal) => self.turn_away(&stream, peer, refusal),
+            Err(refusal) => self.reject(&stream, peer, refusal),
         }
     }
 
     /// Returns `true` if clients of this listener must authenticate.
-    fn makes_strangers(&self) -> bool {
+    fn requires_authentication(&self) -> bool {
         match self.listener {
             Listener::Tcp(_, true) => true,
-            Listener::Tcp(_, false) => self.hub.gate().is_some_and(|gate| !gate.admits_strangers()),
+            Listener::Tcp(_, false) => self.hub.gate.as_ref().is_some_and(|gate| !gate.allows_unauthenticated()),
             Listener::Unix(..) => false,
         }
     }
 
     /// Waits a moment for room: when very many clients connect at once, most of them authenticate as fast as the server
     /// lets them.
-    fn has_room_for_stranger(&self) -> bool {
+    fn has_room_for_unauthenticated(&self) -> bool {
         for _ in 0..ROOM_TRIES {
-            if !self.hub.is_full_of_strangers() || self.hub.is_stopping() {
+            if self.hub.unauthenticated.load(Ordering::Relaxed) < MAX_UNAUTHENTICATED || self.hub.is_stopping() {
                 return true;
             }
             std::thread::sleep(ROOM_STEP);
@@ -126,7 +123,7 @@ impl Acceptor<'_> {
     }
 
     /// Accepts a connection in place of the spare file, so that it gets a reply.
-    fn take_one_on_the_spare(&mut self) {
+    fn accept_on_spare(&mut self) {
         self.spare = None;
         if let Ok((stream, peer)) = self.listener.accept() {
             if self.hub.is_stopping() {
@@ -135,25 +132,25 @@ impl Acceptor<'_> {
             self.spare = self.listener.duplicate().ok();
             if self.spare.is_some() {
                 // Another connection has ended meanwhile.
-                return self.take_in(stream, peer);
+                return self.admit(stream, peer);
             }
-            self.turn_away(&stream, peer, Refusal::Files);
+            self.reject(&stream, peer, Refusal::Files);
         }
         self.spare = self.listener.duplicate().ok();
     }
 
     /// Sends the reason, as far as the socket accepts it immediately. Reads pending input first: closing with unread
     /// bytes would reset the connection and lose the reply.
-    fn turn_away(&mut self, stream: &Stream, peer: PeerAddress, refusal: Refusal) {
+    fn reject(&mut self, stream: &Stream, peer: PeerAddress, refusal: Refusal) {
         let mut scrap = [0; 4096];
         let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);
         if !matches!(peer, PeerAddress::Tls(_)) {
             let _ = stream.write(&[IoSlice::new(self.wire.too_many_connections())]);
         }
-        self.hub.process.count_rejected();
-        let told = &mut self.told[refusal as usize];
-        if told.is_none_or(|told| told.elapsed() >= QUIET) {
-            *told = Some(Instant::now());
+        self.hub.process.rejected.fetch_add(1, Ordering::Relaxed);
+        let logged = &mut self.logged[refusal as usize];
+        if logged.is_none_or(|logged| logged.elapsed() >= QUIET) {
+            *logged = Some(Instant::now());
             let reason = refusal.reason();
             log::warn!("{peer}: turned away: {reason} (others are too, without a line for the next minute)");
         }

@@ -13,8 +13,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
-use super::log_line::{severity, text_line, timestamp};
-use super::logfile::{self, Elsewhere, Target};
+use super::logfile::{self, severity, text_line, timestamp, Elsewhere, Target};
 use crate::shared::json::{self, Members};
 use crate::shared::lock_order::{Mutex, LOG_LINES};
 
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_the_form_that_is_asked_for() {
+    fn a_line_has_the_requested_form() {
         let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_700_000_000_123);
         let fields = [("client", Value::from(3_u64)), ("reply", Value::from("OK \"x\"\n")), ("ms", Value::from(1.5))];
         let fields = &fields[..];

@@ -1,17 +1,17 @@
 //! Log targets other than stderr: a file that can be reopened, and syslog.
 //!
-//! Owns these targets. Must not know the format of a line in a file, which belongs to `log`.
+//! Owns these targets, and the time stamp and level of a line. Must not decide what is worth a line.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use log::Level;
 
-use super::log_line::{severity, text_line};
+use crate::engine::push_moment;
 use crate::shared::files;
 use crate::shared::lock_order::{Mutex, LOG_LINES};
 
@@ -83,6 +83,29 @@ impl Elsewhere {
             }
             Place::Nowhere => {}
         }
+    }
+}
+
+/// Formats a line of text with time stamp and level.
+pub(super) fn text_line(level: Level, text: &str, now: SystemTime) -> String {
+    format!("{} {level:5} {text}\n", timestamp(now))
+}
+
+/// Formats a time as in RFC 3339, with milliseconds; a time before 1970 as the start of 1970.
+pub(super) fn timestamp(now: SystemTime) -> String {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut moment = Vec::with_capacity(24);
+    push_moment(&mut moment, since.as_secs());
+    format!("{}.{:03}Z", String::from_utf8_lossy(&moment), since.subsec_millis())
+}
+
+/// Returns the syslog severity of a level.
+pub(super) fn severity(level: Level) -> u8 {
+    match level {
+        Level::Error => 3,
+        Level::Warn => 4,
+        Level::Info => 6,
+        Level::Debug | Level::Trace => 7,
     }
 }
 

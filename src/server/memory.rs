@@ -41,7 +41,7 @@ const MOST: u64 = 32 << 20;
 const BEYOND: u64 = 24 << 20;
 
 /// The size of the process is checked when the account has grown by this many bytes.
-const LOOK: u64 = 4 << 20;
+const RESIDENT_STEP: u64 = 4 << 20;
 
 /// Turns between two attempts while the system is out of memory.
 const TURNS_BETWEEN: u64 = 64;
@@ -79,9 +79,9 @@ pub struct Memory {
     /// Turns since the system was last asked.
     turns: AtomicU64,
     /// The size of the account at which the size of the process must be checked.
-    look_at: AtomicU64,
+    check_at: AtomicU64,
     /// The process is too large, whatever the account says.
-    swollen: AtomicBool,
+    too_large: AtomicBool,
 }
 
 impl Memory {
@@ -183,25 +183,25 @@ impl Memory {
     /// Returns `true` if the system was out of memory at the last attempt, or the process was too large at the last
     /// check.
     pub fn is_exhausted(&self) -> bool {
-        self.exhausted.load(Ordering::Relaxed) || self.swollen.load(Ordering::Relaxed)
+        self.exhausted.load(Ordering::Relaxed) || self.too_large.load(Ordering::Relaxed)
     }
 
     /// Returns `true` if the caller should check the size of the process and call [`Memory::set_resident`].
-    pub fn wants_look(&self) -> bool {
+    pub fn needs_resident(&self) -> bool {
         let taken = self.taken();
-        let at = self.look_at.load(Ordering::Relaxed);
-        if taken + LOOK < at {
+        let at = self.check_at.load(Ordering::Relaxed);
+        if taken + RESIDENT_STEP < at {
             // Freed memory may be fragmented when it is used again.
-            self.look_at.store(taken + LOOK, Ordering::Relaxed);
+            self.check_at.store(taken + RESIDENT_STEP, Ordering::Relaxed);
         }
-        let again = self.swollen.load(Ordering::Relaxed) && self.is_due();
+        let again = self.too_large.load(Ordering::Relaxed) && self.is_due();
         taken >= at || again
     }
 
     /// Sets the size of the process in bytes.
     pub fn set_resident(&self, bytes: u64) {
-        self.swollen.store(bytes > self.max.saturating_add(BEYOND), Ordering::Relaxed);
-        self.look_at.store(self.taken() + LOOK, Ordering::Relaxed);
+        self.too_large.store(bytes > self.max.saturating_add(BEYOND), Ordering::Relaxed);
+        self.check_at.store(self.taken() + RESIDENT_STEP, Ordering::Relaxed);
     }
 
     /// Returns `true` in every n-th turn: the rate at which the system is asked again while it is out of memory.
@@ -210,7 +210,7 @@ impl Memory {
     }
 
     /// Bytes freed since the allocator last returned free memory.
-    fn fallen(&self) -> u64 {
+    fn freed(&self) -> u64 {
         let taken = self.taken();
         let peak = self.peak.load(Ordering::Relaxed);
         if taken > peak {
@@ -220,20 +220,20 @@ impl Memory {
     }
 
     /// Returns `true` if that is enough, compared with the peak, for the allocator to return it.
-    pub fn has_fallen(&self) -> bool {
-        let fallen = self.fallen();
-        self.must_let_go() || fallen > MUCH && fallen > self.taken()
+    pub fn has_freed_much(&self) -> bool {
+        let freed = self.freed();
+        self.must_give_back() || freed > MUCH && freed > self.taken()
     }
 
     /// Returns `true` if that is urgent: more at a time would block other threads for too long, or it helps
     /// immediately.
-    pub fn must_let_go(&self) -> bool {
-        let fallen = self.fallen();
-        fallen > MOST || fallen > LEAST_TRIAL && self.swollen.load(Ordering::Relaxed)
+    pub fn must_give_back(&self) -> bool {
+        let freed = self.freed();
+        freed > MOST || freed > LEAST_TRIAL && self.too_large.load(Ordering::Relaxed)
     }
 
     /// Restarts the count after the allocator has returned memory.
-    pub fn let_go(&self) {
+    pub fn gave_back(&self) {
         self.peak.store(self.taken(), Ordering::Relaxed);
     }
 
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_not_given_to_what_asks_for_more() {
+    fn the_reserve_is_not_available_to_new_requests() {
         let memory = Memory::new(64 << 20);
         memory.set_engine(61 << 20, 0);
         assert_eq!(memory.room(), 0);
@@ -304,31 +304,31 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_too_large_has_no_room_whatever_the_account_says() {
+    fn a_process_that_is_too_large_has_no_room() {
         let memory = Memory::new(64 << 20);
-        assert!(memory.wants_look());
+        assert!(memory.needs_resident());
         memory.set_resident(6 << 20);
-        memory.set_engine(LOOK - 1, 0);
-        assert!(!memory.wants_look(), "only when the account has grown");
+        memory.set_engine(RESIDENT_STEP - 1, 0);
+        assert!(!memory.needs_resident(), "only when the account has grown");
         memory.set_engine(40 << 20, 0);
-        assert!(memory.wants_look() && !memory.has_fallen());
+        assert!(memory.needs_resident() && !memory.has_freed_much());
         memory.set_resident(46 << 20);
         // Most of it is freed and leaves holes; the same amount is allocated again.
         memory.set_engine(10 << 20, 0);
-        assert!(!memory.wants_look() && memory.has_fallen());
-        memory.let_go();
+        assert!(!memory.needs_resident() && memory.has_freed_much());
+        memory.gave_back();
         memory.set_engine(14 << 20, 0);
-        assert!(memory.wants_look(), "though there was as much before");
+        assert!(memory.needs_resident(), "though there was as much before");
         memory.set_resident(89 << 20);
         assert!(memory.is_exhausted() && memory.room() == 0 && memory.allowance() == 0);
         memory.set_engine(13 << 20, 0);
-        assert!(!memory.has_fallen(), "it was no higher since the allocator let go");
+        assert!(!memory.has_freed_much(), "it was no higher since the allocator let go");
         memory.set_engine(14 << 20, 0);
-        assert!(!memory.has_fallen());
+        assert!(!memory.has_freed_much());
         memory.set_engine(13 << 20, 0);
-        assert!(memory.has_fallen(), "whatever is given back may help now");
-        let looks = (0..10 * TURNS_BETWEEN).filter(|_| memory.wants_look()).count();
-        assert_eq!(looks, 10, "somebody else may have given some back");
+        assert!(memory.has_freed_much(), "whatever is given back may help now");
+        let checks = (0..10 * TURNS_BETWEEN).filter(|_| memory.needs_resident()).count();
+        assert_eq!(checks, 10, "somebody else may have given some back");
         memory.set_resident(80 << 20);
         assert!(!memory.is_exhausted() && memory.room() > 0);
     }

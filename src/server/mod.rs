@@ -19,11 +19,9 @@ mod gate;
 mod handle;
 mod http;
 mod hub;
-mod hub_access;
 mod hub_memory;
 mod idle;
 mod listener;
-mod log_line;
 mod log_threads;
 mod memory;
 mod message;
@@ -33,7 +31,6 @@ mod probation;
 mod recovery;
 mod relief;
 mod running;
-mod secret_file;
 mod segments;
 mod shutdown;
 #[allow(missing_docs)]
@@ -253,22 +250,24 @@ impl Server {
         let hub = Hub::new(config, clock, storage, gate, host::random())
             .map_err(|error| StartError::log(folder.as_deref(), &error))?;
         #[cfg(feature = "tls")]
-        hub.set_tls(tls);
+        {
+            *hub.tls.lock() = tls;
+        }
         let hub = Arc::new(hub);
-        if let Some(tubes) = &hub.config().tubes {
+        if let Some(tubes) = &hub.config.tubes {
             tube_file::apply(tubes, &hub).map_err(StartError::access)?;
         }
         let is_inherited = !inherited.is_empty();
         for listener in &inherited {
             listener
-                .prepare(&hub.config().keepalive)
+                .prepare(&hub.config.keepalive)
                 .map_err(|error| StartError::address(&listener.name(), Wire::Beanstalk, &error))?;
         }
         let mut listeners: Vec<_> = inherited.into_iter().map(|one| (one, Wire::Beanstalk)).collect();
         for (name, bound, wire) in bound {
-            let listener = bound.listen(&hub.config().keepalive);
+            let listener = bound.listen(&hub.config.keepalive);
             let listener = listener.map_err(|error| StartError::address(&name, wire, &error))?;
-            http::check(wire, &name, listener.local_address(), hub.config())?;
+            http::check(wire, &name, listener.local_address(), &hub.config)?;
             listeners.push((listener, wire));
         }
         let place = |(listener, wire): &(Listener, Wire)| Place {
@@ -304,9 +303,9 @@ impl Server {
 
     fn run(&mut self) -> io::Result<()> {
         self.running.lock().start()?;
-        let config = self.hub.config();
+        let config = &self.hub.config;
         if config.protocols.allow_shutdown || config.ends_when_drained {
-            self.stopper = Some(running::stop_when_asked(self.hub.clone(), self.running.clone())?);
+            self.stopper = Some(running::stop_on_request(self.hub.clone(), self.running.clone())?);
         }
         Ok(())
     }
@@ -352,14 +351,16 @@ impl Server {
     /// afterwards. The error is one line; on error nothing changes, except for tubes listed before the one it names.
     pub fn reload(&self) -> Result<(), String> {
         #[cfg(feature = "tls")]
-        let tls = self.hub.config().tls.as_ref().map(tls::load).transpose()?;
-        if let Some(gate) = self.hub.gate() {
+        let tls = self.hub.config.tls.as_ref().map(tls::load).transpose()?;
+        if let Some(gate) = &self.hub.gate {
             let table = gate.reload()?;
             self.running.lock().renew(&table);
         }
         #[cfg(feature = "tls")]
-        self.hub.set_tls(tls);
-        match &self.hub.config().tubes {
+        {
+            *self.hub.tls.lock() = tls;
+        }
+        match &self.hub.config.tubes {
             Some(tubes) => tube_file::apply(tubes, &self.hub),
             None => Ok(()),
         }
@@ -373,12 +374,12 @@ impl Server {
 
     /// Returns `true` if the server has stopped, for example because a client shut it down.
     pub fn is_stopped(&self) -> bool {
-        self.hub.shutdown().is_stopped()
+        self.hub.shutdown.is_stopped()
     }
 
     /// Waits until the server has stopped: until a client shuts it down, or another thread calls [`Server::stop`].
     pub fn wait(&self) {
-        self.hub.shutdown().wait();
+        self.hub.shutdown.wait();
     }
 
     /// Returns when `connections` connections have been accepted since the start, and everything that clients sent
@@ -392,7 +393,7 @@ impl Server {
     #[doc(hidden)]
     #[cfg(any(test, feature = "test-support"))]
     pub fn check(&self) {
-        self.hub.check();
+        self.hub.with_engine(|engine, _| engine.check());
     }
 }
 

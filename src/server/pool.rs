@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,17 +15,16 @@ use crossbeam_channel::{unbounded, Receiver, Sender};
 use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
-use super::admission::Permit;
 use super::arrivals::{Arrival, Arrivals};
-use super::connection::{Connection, Next, Seen, ThreadScratch};
+use super::connection::{Connection, Next, Readiness, ThreadScratch};
 use super::delivery::Outbox;
 use super::durability::Durability;
-use super::gate::Stranger;
+use super::gate::Unauthenticated;
 use super::handle::ThreadHandle;
 use super::hub::Hub;
-use super::idle::{ClientActivity, Idle, CLOSINGS};
+use super::idle::{ClientActivity, Idle, MAX_CLOSED};
 use super::message::Message;
-use super::operators::Operators;
+use super::operators::HttpConnections;
 use super::probation::Probation;
 use super::relief::Relief;
 use super::socket::{PeerAddress, Stream};
@@ -40,7 +40,7 @@ const WAKER: Token = Token(usize::MAX);
 const VACANT: u32 = u32::MAX;
 
 /// Maximum number of readiness events per poll.
-const EVENTS: usize = 256;
+pub(super) const EVENTS: usize = 256;
 
 /// Turns of connections with more work after which their changes are brought to the log, unless the thread was idle
 /// before.
@@ -51,11 +51,11 @@ const CROWD: usize = 32;
 
 /// Interval of checks for connections to drop while memory is short, and how long a connection may have neither sent
 /// nor read before it is dropped.
-const RELIEF: Duration = Duration::from_millis(20);
-const PATIENCE: Duration = Duration::from_secs(1);
+const DROP_INTERVAL: Duration = Duration::from_millis(20);
+const INACTIVE: Duration = Duration::from_secs(1);
 
 /// How long memory may be short before connections that do send or read are dropped as well.
-const LAST_PATIENCE: Duration = Duration::from_secs(5);
+const MAX_SHORTAGE: Duration = Duration::from_secs(5);
 
 /// Connections notified of a new access file before others have their turn.
 const RENEWALS: usize = 1024;
@@ -64,10 +64,10 @@ const RENEWALS: usize = 1024;
 const DROPPED: usize = 64;
 
 /// Connections with less than this are never dropped: there are always some that take more.
-const LIGHT: u64 = 4 * 1024;
+const MIN_DROPPED: u64 = 4 * 1024;
 
 /// Time limit for sending replies when the server stops.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Interval of checks whether all replies have been sent.
 const STOP_STEP: Duration = Duration::from_millis(20);
@@ -77,16 +77,14 @@ pub struct PoolThread {
     /// The number of the thread in the pool.
     number: usize,
     poll: Poll,
-    owner: Arc<ThreadHandle>,
-    inbox: Receiver<Message>,
+    pub(super) owner: Arc<ThreadHandle>,
+    pub(super) inbox: Receiver<Message>,
     arrivals: Arc<Arrivals>,
-    connections: Slab<Connection>,
+    pub(super) connections: Slab<Connection>,
     /// The number of each connection, by the number of its file, which the poller reports; [`VACANT`] without one.
     numbers: Vec<u32>,
-    /// The admission permit of each connection, by its number.
-    seats: Vec<Permit>,
     /// Connections with more work, in the order of their turns.
-    again: VecDeque<usize>,
+    pub(super) again: VecDeque<usize>,
     /// Number of turns since changes were last brought to the log.
     turns: u32,
     scratch: ThreadScratch,
@@ -98,7 +96,7 @@ pub struct PoolThread {
     quiescing: Vec<Sender<()>>,
     /// `None` if clients may be idle indefinitely.
     idle: Option<Idle>,
-    operators: Operators,
+    http: HttpConnections,
     probation: Probation<Arc<Outbox>>,
     /// The new access file, and the number of the next connection to notify.
     renewal: Option<(Arc<AccessTable>, usize)>,
@@ -117,7 +115,7 @@ fn outbox(
         return Some(Outbox::new(stream, peer, owner, number));
     }
     #[cfg(feature = "tls")]
-    match hub.tls().map(|config| TlsSession::new(config, hub.config().lease.clone(), wire.unit()))? {
+    match hub.tls.lock().clone().map(|config| TlsSession::new(config, hub.config.lease.clone(), wire.unit()))? {
         Ok(session) => return Some(Outbox::with_tls(stream, peer, owner, number, session)),
         Err(error) => log::warn!("a connection with TLS cannot be begun: {error}"),
     }
@@ -131,9 +129,9 @@ impl PoolThread {
         let (sender, inbox) = unbounded();
         let arrivals = Arc::new(Arrivals::new(poll.registry().try_clone()?));
         let waker = Waker::new(poll.registry(), WAKER)?;
-        let owner = Arc::new(ThreadHandle::new(sender, waker, hub.memory().clone(), hub.config().lease.clone()));
+        let owner = Arc::new(ThreadHandle::new(sender, waker, hub.memory.clone(), hub.config.lease.clone()));
         let thread = PoolThread {
-            idle: Idle::new(hub.config().idle_timeout, hub.clock()),
+            idle: Idle::new(hub.config.idle_timeout, &hub.clock),
             hub,
             number,
             poll,
@@ -142,13 +140,12 @@ impl PoolThread {
             arrivals,
             connections: Slab::new(),
             numbers: Vec::new(),
-            seats: Vec::new(),
             again: VecDeque::new(),
             turns: 0,
             scratch: ThreadScratch::default(),
             relieved: None,
             tight_since: None,
-            operators: Operators::default(),
+            http: HttpConnections::default(),
             probation: Probation::default(),
             renewal: None,
             quiescing: Vec::new(),
@@ -175,7 +172,8 @@ impl PoolThread {
                     None => return,
                 }
             }
-            let due = [self.close_idle(), self.relieve(), self.close_operators(), self.judge(), self.renew()];
+            let due =
+                [self.close_idle(), self.drop_heavy(), self.close_http(), self.close_unauthenticated(), self.renew()];
             let patience = due.into_iter().flatten().min();
             self.owner.will_sleep();
             let rests = self.again.is_empty() && self.inbox.is_empty();
@@ -206,39 +204,22 @@ impl PoolThread {
         relief.take_back(number)
     }
 
-    /// Polls once and serves, for a server without threads. Returns `false` if there was nothing to do.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn round(&mut self) -> bool {
-        let mut events = Events::with_capacity(EVENTS);
-        self.owner.is_awake();
-        let idle = self.again.is_empty() && self.inbox.is_empty();
-        self.wait(&mut events, Some(Duration::ZERO));
-        let _ = self.serve(&events, true);
-        !(idle && events.is_empty())
-    }
-
-    /// Returns `true` if a client has sent commands after one that waits.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn has_commands_behind(&self) -> bool {
-        self.connections.iter().any(|(_, connection)| connection.has_commands_behind())
-    }
-
     /// Serves the connections with events, the messages of other threads, and the next connection with more work.
-    /// Breaks when told to stop. `has_notes`: there may be messages without an event of the waker, which others omit
+    /// Breaks when told to stop. `has_messages`: there may be messages without an event of the waker, which others omit
     /// while this thread is awake.
-    fn serve(&mut self, events: &Events, mut has_notes: bool) -> ControlFlow<()> {
+    pub(super) fn serve(&mut self, events: &Events, mut has_messages: bool) -> ControlFlow<()> {
         // Very many connections with input share the time of a few, so that the last one does not wait for all requests
         // of the others.
         let count = events.iter().count();
         self.scratch.turn.sharers = (count / CROWD) as u64;
         for event in events {
             if event.token() == WAKER {
-                has_notes = true;
+                has_messages = true;
                 continue;
             }
             if let Some(number) = self.number_of(event.token()) {
                 let closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
-                let seen = Seen {
+                let readiness = Readiness {
                     readable: event.is_readable(),
                     writable: event.is_writable() || closed,
                     urgent: event.is_priority(),
@@ -246,18 +227,20 @@ impl PoolThread {
                     gone: event.is_read_closed() && event.is_write_closed() || event.is_error(),
                 };
                 if let Some(idle) = &mut self.idle {
-                    idle.heard(number);
+                    idle.mark_active(number);
                 }
-                self.look(number, seen, count > CROWD);
+                self.on_ready(number, readiness, count > CROWD);
             }
         }
         // Only as many as there are now: other connections must be served, and replies brought to the log.
-        let notes = if has_notes { self.inbox.len() } else { 0 };
-        self.scratch.turn.sharers = (notes / CROWD) as u64;
-        for _ in 0..notes.min(CROWD) {
-            let Ok(note) = self.inbox.try_recv() else { break };
-            match note {
-                Message::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }, false),
+        let messages = if has_messages { self.inbox.len() } else { 0 };
+        self.scratch.turn.sharers = (messages / CROWD) as u64;
+        for _ in 0..messages.min(CROWD) {
+            let Ok(message) = self.inbox.try_recv() else { break };
+            match message {
+                Message::Resume(number) => {
+                    self.on_ready(number, Readiness { writable: true, ..Readiness::default() }, false)
+                }
                 Message::Renew(table) => self.renewal = Some((table, 0)),
                 Message::Quiesce(waiting) => self.quiescing.push(waiting),
                 Message::Stop => return ControlFlow::Break(()),
@@ -277,22 +260,22 @@ impl PoolThread {
     /// While memory is short: drops connections of this thread, first unauthenticated ones, then those that take most.
     /// They must have neither sent nor read for a while; if that has not been enough for long, and connections exceed
     /// their share, activity no longer protects them. Returns when to check again.
-    fn relieve(&mut self) -> Option<Duration> {
-        if !self.hub.memory().is_tight() {
+    fn drop_heavy(&mut self) -> Option<Duration> {
+        if !self.hub.memory.is_tight() {
             self.tight_since = None;
             // Another thread may cause the shortage with lighter connections than ours.
-            return self.hub.memory().has_burden().then_some(PATIENCE);
+            return self.hub.memory.has_burden().then_some(INACTIVE);
         }
-        let memory = self.hub.memory().clone();
+        let memory = self.hub.memory.clone();
         let now = Instant::now();
-        if self.relieved.is_some_and(|at| now.duration_since(at) < RELIEF) {
-            return Some(RELIEF);
+        if self.relieved.is_some_and(|at| now.duration_since(at) < DROP_INTERVAL) {
+            return Some(DROP_INTERVAL);
         }
         let tight_since = *self.tight_since.get_or_insert(now);
-        let is_over = now.duration_since(tight_since) >= LAST_PATIENCE && memory.is_overburdened();
-        let burdens = self.burdens(now, if is_over { Duration::ZERO } else { PATIENCE });
+        let is_over = now.duration_since(tight_since) >= MAX_SHORTAGE && memory.is_overburdened();
+        let heavy = self.heavy(now, if is_over { Duration::ZERO } else { INACTIVE });
         // Active connections are dropped one at a time: one may be enough.
-        for &(_, bytes, still, number) in burdens.iter().take(if is_over { 1 } else { DROPPED }) {
+        for &(_, bytes, still, number) in heavy.iter().take(if is_over { 1 } else { DROPPED }) {
             if !memory.is_tight() {
                 break;
             }
@@ -301,41 +284,41 @@ impl PoolThread {
                 "{peer}: dropped, since memory is short: it holds {bytes} bytes, and was last active {} s ago",
                 still.as_secs()
             );
-            self.hub.process.count_dropped();
+            self.hub.process.dropped.fetch_add(1, Ordering::Relaxed);
             self.close(number);
         }
         // Others have their turns before more of very many are dropped.
-        let has_more = !is_over && burdens.len() > DROPPED && memory.is_tight();
+        let has_more = !is_over && heavy.len() > DROPPED && memory.is_tight();
         self.relieved = (!has_more).then_some(now);
-        Some(if has_more { Duration::ZERO } else { RELIEF })
+        Some(if has_more { Duration::ZERO } else { DROP_INTERVAL })
     }
 
     /// Returns the connections that take much and have neither sent nor read for this long, in the order in which they
     /// are dropped: whether each is unauthenticated, its bytes, how long it was inactive, and its number.
-    fn burdens(&self, now: Instant, patience: Duration) -> Vec<(bool, u64, Duration, usize)> {
-        let mut burdens = Vec::new();
+    fn heavy(&self, now: Instant, patience: Duration) -> Vec<(bool, u64, Duration, usize)> {
+        let mut heavy = Vec::new();
         for (number, connection) in &self.connections {
             let (bytes, since) = connection.burden();
             let still = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-            if bytes > LIGHT && still >= patience {
-                burdens.push((connection.is_on_probation(), bytes, still, number));
+            if bytes > MIN_DROPPED && still >= patience {
+                heavy.push((connection.must_authenticate(), bytes, still, number));
             }
         }
-        burdens.sort_unstable_by(|one, other| other.cmp(one));
-        burdens
+        heavy.sort_unstable_by(|one, other| other.cmp(one));
+        heavy
     }
 
     /// Closes connections that failed to authenticate in time, and releases delayed replies. Returns when to check
     /// again.
-    fn judge(&mut self) -> Option<Duration> {
+    fn close_unauthenticated(&mut self) -> Option<Duration> {
         while let Some((until, number)) = self.probation.overdue() {
-            if self.connections.get(number).is_some_and(|connection| connection.must_prove_by(until)) {
+            if self.connections.get(number).is_some_and(|connection| connection.must_authenticate_by(until)) {
                 let peer = self.connections[number].peer();
                 log::info!("{peer}: closed: it has not proven who it is in time");
                 self.close(number);
             }
         }
-        while let Some(outbox) = self.probation.forgiven() {
+        while let Some(outbox) = self.probation.next_released() {
             outbox.release(&mut self.scratch.turn.out);
         }
         self.probation.wait()
@@ -359,7 +342,7 @@ impl PoolThread {
         Some(Duration::ZERO)
     }
 
-    fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) {
+    pub(super) fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) {
         if let Err(error) = self.poll.poll(events, timeout) {
             assert_eq!(error.kind(), io::ErrorKind::Interrupted, "waiting for connections: {error}");
             events.clear();
@@ -385,17 +368,17 @@ impl PoolThread {
     }
 
     fn adopt(&mut self, arrival: Arrival) {
-        let Arrival { stream, peer, wire, permit } = arrival;
+        let Arrival { stream, peer, wire } = arrival;
         let entry = self.connections.vacant_entry();
         let number = entry.key();
         let file = stream.as_raw_fd() as usize;
         let is_tls = matches!(peer, PeerAddress::Tls(_));
         // With TLS, the end of the handshake identifies the client.
-        let gate = self.hub.gate().filter(|_| !is_tls);
+        let gate = self.hub.gate.as_ref().filter(|_| !is_tls);
         let access = gate.map(|gate| Box::new(gate.client(&stream, Vec::new(), false)));
         let user = access.as_ref().and_then(|access| access.name());
         let Some(outbox) = outbox(stream, (peer, wire), &self.hub, self.owner.clone(), number) else {
-            return self.hub.admission().leave(permit);
+            return self.hub.admission.leave(&peer, wire == Wire::Http);
         };
         let client = self
             .hub
@@ -403,19 +386,18 @@ impl PoolThread {
         log::debug!("{}: connected from {peer}", client.0);
         let mut connection = Connection::new(outbox, client, wire);
         if is_tls || access.as_ref().is_some_and(|access| access.name().is_none()) {
-            connection.put_on_probation(self.probation.enter(number), Stranger::enter(&self.hub.strangers));
+            connection.require_authentication(
+                self.probation.enter(number),
+                Unauthenticated::enter(&self.hub.unauthenticated),
+            );
         }
         access.into_iter().for_each(|access| connection.set_access(access));
         entry.insert(connection);
-        if self.seats.len() <= number {
-            self.seats.resize(number + 1, permit);
-        }
-        self.seats[number] = permit;
         if let Some(idle) = &mut self.idle {
             idle.enter(number);
         }
         if wire == Wire::Http {
-            self.operators.enter(number);
+            self.http.enter(number);
         }
         if self.numbers.len() <= file {
             self.numbers.resize(file + 1, VACANT);
@@ -425,10 +407,10 @@ impl PoolThread {
 
     /// Handles readiness of a connection. In a crowd, a connection not known as light joins the queue of those with
     /// more work, so that a light one waits for one of them and not for all.
-    fn look(&mut self, number: usize, seen: Seen, in_crowd: bool) {
+    fn on_ready(&mut self, number: usize, readiness: Readiness, in_crowd: bool) {
         let Some(connection) = self.connections.get_mut(number) else { return };
-        connection.saw(seen);
-        if seen.writable && !connection.flush(&mut self.scratch) {
+        connection.set_ready(readiness);
+        if readiness.writable && !connection.flush(&mut self.scratch) {
             return self.close(number);
         }
         if connection.queued {
@@ -445,8 +427,8 @@ impl PoolThread {
         let Some(connection) = self.connections.get_mut(number) else { return };
         self.scratch.others = !self.again.is_empty() || self.scratch.turn.sharers > 1;
         let next = connection.work(&self.hub, &mut self.scratch);
-        if let Some(outbox) = connection.take_penalty() {
-            self.probation.punish(outbox);
+        if let Some(outbox) = connection.take_delayed() {
+            self.probation.delay(outbox);
         }
         match next {
             Next::Wait => {}
@@ -466,14 +448,14 @@ impl PoolThread {
     /// Closes connections that were idle for too long, a batch at a time. Returns how long the thread may sleep.
     fn close_idle(&mut self) -> Option<Duration> {
         let idle = self.idle.as_mut()?;
-        let now = idle.now(self.scratch.turn.now, self.hub.clock());
+        let now = idle.now(self.scratch.turn.now, &self.hub.clock);
         if let Some(wait) = idle.wait(now) {
             return Some(wait);
         }
         let mut suspects = Vec::new();
-        for number in idle.portion(now) {
+        for number in idle.next_batch(now) {
             let Some(connection) = self.connections.get(number) else { continue };
-            if idle.is_suspect(number, connection.queued, now) {
+            if idle.needs_check(number, connection.queued, now) {
                 suspects.push((number, connection, false));
             }
         }
@@ -487,12 +469,12 @@ impl PoolThread {
         let timeout = idle.timeout_secs();
         let mut silent = Vec::new();
         for (number, connection, engaged) in suspects {
-            if silent.len() == CLOSINGS {
-                idle.come_back(number, now);
+            if silent.len() == MAX_CLOSED {
+                idle.resume_at(number, now);
                 break;
             }
             let unread = if engaged { None } else { connection.unread() };
-            if idle.is_over(number, unread.map_or(ClientActivity::Engaged, ClientActivity::Unread), now) {
+            if idle.is_timed_out(number, unread.map_or(ClientActivity::Engaged, ClientActivity::Unread), now) {
                 silent.push(number);
             }
         }
@@ -506,20 +488,22 @@ impl PoolThread {
     }
 
     /// Closes HTTP connections that are too slow, or whose places others need. Returns how long the thread may sleep.
-    fn close_operators(&mut self) -> Option<Duration> {
-        if self.operators.is_empty() {
+    fn close_http(&mut self) -> Option<Duration> {
+        if self.http.is_empty() {
             // This also saves reading the clock.
             return None;
         }
         let connections = &self.connections;
-        let (order, wait) = self.operators.look(Instant::now(), |number| connections[number].standing());
+        let (order, wait) = self.http.check(Instant::now(), |number| connections[number].awaited());
         for (number, is_over) in order {
-            let peer = self.connections[number].peer();
+            let connection = &mut self.connections[number];
+            let peer = connection.peer();
             if is_over {
                 log::debug!("{peer}: closed: it took too long");
-            } else if self.hub.admission().evict_operator(&mut self.seats[number]) {
+            } else if connection.is_http && self.hub.admission.evict_http() {
+                connection.is_http = false;
                 log::warn!("{peer}: dropped: too many HTTP connections, and it was idle for the longest time");
-                self.hub.process.count_dropped();
+                self.hub.process.dropped.fetch_add(1, Ordering::Relaxed);
             } else {
                 break;
             }
@@ -529,7 +513,7 @@ impl PoolThread {
     }
 
     fn close(&mut self, number: usize) {
-        self.operators.leave(number);
+        self.http.leave(number);
         let mut connection = self.connections.remove(number);
         self.numbers[connection.file()] = VACANT;
         let operation = connection.take_operation();
@@ -542,14 +526,15 @@ impl PoolThread {
         }
         log::debug!("{}: disconnected", client.0);
         self.hub.turn(&mut self.scratch.turn, |core, _, now| core.disconnect(client, operation, now));
-        connection.forget(&self.hub, self.poll.registry());
-        self.hub.admission().leave(self.seats[number]);
+        let (peer, is_http) = (connection.peer(), connection.is_http);
+        connection.free(&self.hub, self.poll.registry());
+        self.hub.admission.leave(&peer, is_http);
     }
 
     /// Sends pending output to clients that read it, for a bounded time.
     fn stop(mut self: Box<Self>, events: &mut Events) {
         self.hub.commit(&mut self.scratch.turn.out);
-        let end = Instant::now() + LAST_WORDS;
+        let end = Instant::now() + STOP_TIMEOUT;
         loop {
             let thread = &mut self.scratch;
             self.connections.retain(|_, connection| {
@@ -594,9 +579,9 @@ mod tests {
             let (ours, theirs) = UnixStream::pair().expect("two sockets");
             ours.set_nonblocking(true).expect("a socket");
             theirs.set_nonblocking(true).expect("a socket");
-            let Ok(permit) = hub.admission().admit(&PeerAddress::Unix) else { panic!("no room for a connection") };
+            hub.admission.admit(&PeerAddress::Unix, false).expect("room for a connection");
             let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
-            let arrival = Arrival { stream, peer: PeerAddress::Unix, wire: Wire::Beanstalk, permit };
+            let arrival = Arrival { stream, peer: PeerAddress::Unix, wire: Wire::Beanstalk };
             thread.arrivals.add(arrival).expect("it can be polled");
             clients.push(theirs);
         }
@@ -614,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_little_waits_for_one_of_a_crowd_and_not_for_all() {
+    fn a_light_client_waits_for_one_of_a_crowd_only() {
         let (mut thread, mut clients) = thread_with_clients(200);
         let mut bystander = clients.pop().expect("a client");
         say(&mut bystander, b"peek 1\r\n");
@@ -669,34 +654,34 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_dropped_as_memory_asks_for_and_no_more() {
+    fn only_as_many_clients_are_dropped_as_necessary() {
         let (mut thread, mut clients) = thread_with_clients(CLIENTS);
         // The clients request more than their sockets accept, and read none of it.
         clients.iter_mut().for_each(|client| say(client, &b"stats\r\n".repeat(200)));
         while thread.round() {}
-        let memory = thread.hub.memory().clone();
-        let burdens = |thread: &PoolThread| {
+        let memory = thread.hub.memory.clone();
+        let heavy = |thread: &PoolThread| {
             let mut all: Vec<u64> = thread.connections.iter().map(|(_, connection)| connection.burden().0).collect();
             all.sort_unstable();
             all
         };
-        let heavy = burdens(&thread);
-        assert!(heavy[0] > LIGHT, "{heavy:?}");
-        std::thread::sleep(PATIENCE);
+        let before = heavy(&thread);
+        assert!(before[0] > MIN_DROPPED, "{before:?}");
+        std::thread::sleep(INACTIVE);
         assert!(!memory.is_tight(), "{} of {}", memory.waiting(), MAX / 4);
-        thread.relieve();
+        thread.drop_heavy();
         assert_eq!(thread.connections.len(), CLIENTS, "there is memory enough");
         // Others take the memory that the heaviest third of the clients would need.
-        let third: u64 = heavy[CLIENTS / 3 * 2..].iter().sum();
+        let third: u64 = before[CLIENTS / 3 * 2..].iter().sum();
         let others = MAX / 4 - memory.buffers() + third;
         memory.charge(0, others);
-        let mut looks = 0;
+        let mut checks = 0;
         while memory.is_tight() {
-            thread.relieve();
-            looks += 1;
+            thread.drop_heavy();
+            checks += 1;
         }
-        assert_eq!(looks, (CLIENTS / 3).div_ceil(DROPPED), "looks without a pause between them");
-        assert_eq!(burdens(&thread), heavy[..CLIENTS / 3 * 2], "the lighter ones stay");
+        assert_eq!(checks, (CLIENTS / 3).div_ceil(DROPPED), "checks without a pause between them");
+        assert_eq!(heavy(&thread), before[..CLIENTS / 3 * 2], "the lighter ones stay");
         // Memory stays charged until it is freed.
         assert!(memory.buffers() > MAX / 4);
         while memory.buffers() > MAX / 4 {
@@ -712,33 +697,33 @@ mod tests {
         let (mut thread, mut clients) = thread_with_clients(10);
         clients.iter_mut().for_each(|client| say(client, &b"stats\r\n".repeat(200)));
         while thread.round() {}
-        let memory = thread.hub.memory();
+        let memory = &thread.hub.memory;
         memory.charge(0, MAX / 4 - memory.waiting() + 1);
         assert!(memory.is_tight());
         (thread, clients)
     }
 
     #[test]
-    fn a_client_that_has_not_proven_who_it_is_goes_first() {
+    fn unauthenticated_clients_are_dropped_first() {
         let (mut thread, _clients) = crowded_thread();
         let lightest = thread.connections.iter().min_by_key(|(_, connection)| connection.burden().0);
         let number = lightest.expect("a connection").0;
-        let place = Stranger::enter(&thread.hub.strangers);
-        thread.connections[number].put_on_probation(Instant::now() + LAST_PATIENCE, place);
-        std::thread::sleep(PATIENCE);
-        thread.relieve();
+        let place = Unauthenticated::enter(&thread.hub.unauthenticated);
+        thread.connections[number].require_authentication(Instant::now() + MAX_SHORTAGE, place);
+        std::thread::sleep(INACTIVE);
+        thread.drop_heavy();
         assert!(!thread.connections.contains(number) && thread.connections.len() == 9);
-        assert!(!thread.hub.memory().is_tight());
+        assert!(!thread.hub.memory.is_tight());
     }
 
     #[test]
-    fn a_busy_client_goes_only_when_memory_has_been_short_for_long() {
+    fn an_active_client_is_dropped_only_after_a_long_shortage() {
         let (mut thread, _clients) = crowded_thread();
-        assert!(thread.burdens(Instant::now(), Duration::from_secs(3600)).is_empty());
-        thread.tight_since = Instant::now().checked_sub(LAST_PATIENCE);
+        assert!(thread.heavy(Instant::now(), Duration::from_secs(3600)).is_empty());
+        thread.tight_since = Instant::now().checked_sub(MAX_SHORTAGE);
         assert!(thread.tight_since.is_some());
-        let heaviest = thread.burdens(Instant::now(), Duration::ZERO)[0].3;
-        thread.relieve();
+        let heaviest = thread.heavy(Instant::now(), Duration::ZERO)[0].3;
+        thread.drop_heavy();
         assert!(!thread.connections.contains(heaviest) && thread.connections.len() == 9);
     }
 }

@@ -7,50 +7,50 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::gate::{PENALTY, PROVE_WITHIN};
+use super::gate::{AUTH_TIMEOUT, FAILED_AUTH_DELAY};
 
 #[derive(Debug)]
 pub struct Probation<T> {
     /// The deadline of each unauthenticated connection. The connection may have ended and its number may be reused.
-    strangers: VecDeque<(Instant, usize)>,
+    unauthenticated: VecDeque<(Instant, usize)>,
     /// Outboxes, and until when each holds back its last reply.
-    penalties: VecDeque<(Instant, T)>,
+    delayed: VecDeque<(Instant, T)>,
 }
 
 impl<T> Default for Probation<T> {
     fn default() -> Probation<T> {
-        Probation { strangers: VecDeque::new(), penalties: VecDeque::new() }
+        Probation { unauthenticated: VecDeque::new(), delayed: VecDeque::new() }
     }
 }
 
 impl<T> Probation<T> {
     /// Adds a connection whose client must authenticate, and returns its deadline.
     pub fn enter(&mut self, number: usize) -> Instant {
-        let until = Instant::now() + PROVE_WITHIN;
-        self.strangers.push_back((until, number));
+        let until = Instant::now() + AUTH_TIMEOUT;
+        self.unauthenticated.push_back((until, number));
         until
     }
 
     /// Delays the reply that is pending in `outbox`.
-    pub fn punish(&mut self, outbox: T) {
-        self.penalties.push_back((Instant::now() + PENALTY, outbox));
+    pub fn delay(&mut self, outbox: T) {
+        self.delayed.push_back((Instant::now() + FAILED_AUTH_DELAY, outbox));
     }
 
     /// Returns the next connection past its deadline, and the deadline.
     pub fn overdue(&mut self) -> Option<(Instant, usize)> {
-        pop_due(&mut self.strangers)
+        pop_due(&mut self.unauthenticated)
     }
 
     /// Returns the next outbox whose reply may be sent.
-    pub fn forgiven(&mut self) -> Option<T> {
-        pop_due(&mut self.penalties).map(|(_, outbox)| outbox)
+    pub fn next_released(&mut self) -> Option<T> {
+        pop_due(&mut self.delayed).map(|(_, outbox)| outbox)
     }
 
     /// Time until the next deadline, or `None` if there is none.
     pub fn wait(&self) -> Option<Duration> {
-        let strangers = self.strangers.front().map(|(at, _)| *at);
-        let penalties = self.penalties.front().map(|(at, _)| *at);
-        let next = strangers.into_iter().chain(penalties).min()?;
+        let unauthenticated = self.unauthenticated.front().map(|(at, _)| *at);
+        let delayed = self.delayed.front().map(|(at, _)| *at);
+        let next = unauthenticated.into_iter().chain(delayed).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 }

@@ -48,7 +48,7 @@ pub struct Running {
 
 impl Running {
     pub fn new(hub: Arc<Hub>, listeners: Vec<(Listener, Wire)>, inherited: bool) -> Running {
-        let relief = Arc::new(Relief::new(hub.config().threads.max(1)));
+        let relief = Arc::new(Relief::new(hub.config.threads.max(1)));
         Running {
             hub,
             listeners: listeners.into_iter().map(|(listener, wire)| (Arc::new(listener), wire)).collect(),
@@ -65,7 +65,7 @@ impl Running {
     /// Starts all threads, those of the listeners last, since connections need a pool. After an error, some threads are
     /// running and must be stopped.
     pub fn start(&mut self) -> io::Result<()> {
-        for number in 0..self.hub.config().threads.max(1) {
+        for number in 0..self.hub.config.threads.max(1) {
             let (thread, owner) = PoolThread::new(self.hub.clone(), number)?;
             self.owners.push(owner);
             self.arrivals.push(thread.arrivals());
@@ -74,7 +74,7 @@ impl Running {
         if self.hub.log().is_some() {
             self.start_in_pool("spare".to_owned(), None)?;
         }
-        if matches!(self.hub.clock(), Clock::System { .. }) {
+        if matches!(self.hub.clock, Clock::System { .. }) {
             let hub = self.hub.clone();
             self.threads.push(spawn("timer".to_owned(), move || timer::run(&hub))?);
         }
@@ -152,18 +152,18 @@ impl Running {
                 let _ = thread.join();
             }
             if threads > 0 {
-                log.close(&*self.hub, self.hub.clock().now());
+                log.close(&*self.hub, self.hub.clock.now());
             }
         }
         self.hub.close();
-        self.hub.shutdown().has_come();
+        self.hub.shutdown.complete();
     }
 }
 
 /// Starts the thread that stops the server when a client requests it.
-pub fn stop_when_asked(hub: Arc<Hub>, running: Arc<Mutex<Running, SERVER>>) -> io::Result<JoinHandle<()>> {
+pub fn stop_on_request(hub: Arc<Hub>, running: Arc<Mutex<Running, SERVER>>) -> io::Result<JoinHandle<()>> {
     spawn("stopper".to_owned(), move || {
-        if hub.shutdown().is_asked() {
+        if hub.shutdown.wait_for_request() {
             log::info!("shutting down, as was asked");
             running.lock().stop();
         }

@@ -19,7 +19,7 @@ pub fn run(hub: &Hub, log: &Durability) {
     let (mut tried, mut checked) = (Instant::now(), Instant::now());
     loop {
         if wal.is_failing() {
-            space.rest(RETRY);
+            space.pause(RETRY);
         }
         let mut more = true;
         let task = space.next(wal.is_failing() || wal.is_full(), portion(hub));
@@ -31,7 +31,7 @@ pub fn run(hub: &Hub, log: &Durability) {
             SpaceTask::Stop => return,
             SpaceTask::Make(bytes, count) => {
                 wal.reserve(hub, bytes);
-                space.go_on(count);
+                space.resume(count);
             }
             SpaceTask::Maintain if tried.elapsed() < RETRY => more = wal.maintain(hub, false),
             SpaceTask::Maintain => {
@@ -42,7 +42,7 @@ pub fn run(hub: &Hub, log: &Durability) {
         log.write_compacted(hub);
         log.release(&mut spare);
         if let SpaceTask::Maintain = task {
-            space.rest(PORTION);
+            space.pause(PORTION);
         }
         if more {
             space.maintain();
@@ -50,22 +50,8 @@ pub fn run(hub: &Hub, log: &Durability) {
     }
 }
 
-/// Runs one round, for a server without threads, where nobody else takes the reserved space.
-#[cfg(any(test, feature = "test-support"))]
-pub fn round(hub: &Hub, log: &Durability) {
-    let (space, wal) = (log.space(), log.wal());
-    if let SpaceTask::Make(bytes, count) = space.next_at_once(portion(hub)) {
-        wal.reserve(hub, bytes);
-        space.go_on(count);
-    } else {
-        wal.maintain(hub, true);
-    }
-    log.write_compacted(hub);
-    log.release(&mut Output::new());
-}
-
 /// Bytes of space created at once for several waiting commands. All of it must fit in one segment, so a larger amount
 /// would treat an almost empty segment as full.
-fn portion(hub: &Hub) -> u64 {
-    hub.config().log.segment_size / 4
+pub fn portion(hub: &Hub) -> u64 {
+    hub.config.log.segment_size / 4
 }

@@ -14,14 +14,14 @@ pub struct Shutdown {
 #[derive(Clone, Copy, Debug, Default)]
 struct ShutdownState {
     /// A client has requested the shutdown.
-    asked: bool,
+    requested: bool,
     stopped: bool,
 }
 
 impl Shutdown {
     /// Requests the shutdown on behalf of a client.
-    pub fn ask(&self) {
-        self.state.lock().asked = true;
+    pub fn request(&self) {
+        self.state.lock().requested = true;
         self.changed.notify_all();
     }
 
@@ -37,16 +37,16 @@ impl Shutdown {
     }
 
     /// Waits until a client requests the shutdown, or until it completes for another reason; `true` in the first case.
-    pub fn is_asked(&self) -> bool {
+    pub fn wait_for_request(&self) -> bool {
         let mut state = self.state.lock();
-        while !state.asked && !state.stopped {
+        while !state.requested && !state.stopped {
             self.changed.wait(&mut state);
         }
         !state.stopped
     }
 
     /// Notifies all waiting threads that the server has stopped.
-    pub fn has_come(&self) {
+    pub fn complete(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();
     }

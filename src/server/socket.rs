@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_not_asked_if_they_are_not_to_be() {
+    fn keepalive_can_be_disabled() {
         let stream = accepted(Keepalive { idle: 0, interval: 10, count: 3 });
         let socket = SockRef::from(&stream);
         assert!(!socket.keepalive().expect("an option"));
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_has_not_read_is_known() {
+    fn bytes_that_a_peer_has_not_read_are_counted() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
         let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
         assert_eq!(stream.unsent(), 0);

@@ -21,7 +21,7 @@ pub const RETRY: Duration = Duration::from_millis(250);
 pub const CHECK: Duration = Duration::from_millis(500);
 
 /// How long space is reserved for a connection that waited for it: it may be busy with a client that does not read.
-const KEPT: Duration = Duration::from_millis(100);
+const RESERVED_FOR: Duration = Duration::from_millis(100);
 
 /// How often one command waits if its space is used up by work that cannot wait, such as compaction; then it is
 /// executed as it is, and refused if there is no space.
@@ -29,7 +29,7 @@ const WAITS: u8 = 64;
 
 /// The space that a connection waits for, or has waited for and not used yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Claim {
+pub struct SpaceRequest {
     bytes: u64,
     /// How often it has waited for the same command.
     waits: u8,
@@ -37,22 +37,22 @@ pub struct Claim {
 
 #[derive(Default)]
 pub struct Space {
-    state: LeafMutex<State>,
+    pub(super) state: LeafMutex<SpaceState>,
     changed: Condvar,
     /// Bytes reserved for connections that may continue and have not done so. Changed with `state` locked.
-    kept: AtomicU64,
+    pub(super) reserved: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
-    waiting: VecDeque<Waiting>,
+pub struct SpaceState {
+    pub waiting: VecDeque<SpaceWaiter>,
     /// Until then, no other connection may continue.
-    kept_until: Option<Instant>,
+    reserved_until: Option<Instant>,
     maintain: bool,
     stop: bool,
 }
 
-struct Waiting {
+pub struct SpaceWaiter {
     bytes: u64,
     outbox: Arc<Outbox>,
 }
@@ -68,39 +68,39 @@ pub enum SpaceTask {
 impl Space {
     /// Returns `true` if a command that needs `bytes` in the log may be executed; if not, call [`Space::wait`].
     /// `first`: it is the first of its turn. Call with the engine locked.
-    pub fn admits(&self, claim: &mut Claim, journal: &Journal, bytes: u64, first: bool) -> bool {
-        let waited = claim.waits > 0;
-        let kept = if waited { 0 } else { self.kept.load(Ordering::Relaxed) };
+    pub fn admits(&self, request: &mut SpaceRequest, journal: &Journal, bytes: u64, first: bool) -> bool {
+        let waited = request.waits > 0;
+        let reserved = if waited { 0 } else { self.reserved.load(Ordering::Relaxed) };
         // A command that creates work waits if compaction is behind, but only once.
-        let lacks = journal.is_short(bytes + kept) || (first && !waited && journal.is_behind());
+        let lacks = journal.is_short(bytes + reserved) || (first && !waited && journal.is_behind());
         if !waited && !lacks {
             return true;
         }
-        self.give_back(claim.bytes);
-        let admits = !lacks || claim.waits == WAITS;
-        *claim = Claim { bytes: 0, waits: if admits { 0 } else { claim.waits + 1 } };
+        self.give_back(request.bytes);
+        let admits = !lacks || request.waits == WAITS;
+        *request = SpaceRequest { bytes: 0, waits: if admits { 0 } else { request.waits + 1 } };
         admits
     }
 
     /// Makes `outbox` wait for `bytes` of space. Call with the engine locked.
-    pub fn wait(&self, claim: &mut Claim, bytes: u64, outbox: &Arc<Outbox>) {
+    pub fn wait(&self, request: &mut SpaceRequest, bytes: u64, outbox: &Arc<Outbox>) {
         // The outbox comes first: it may continue as soon as it is in the queue.
         outbox.await_space();
-        *claim = Claim { bytes, waits: claim.waits.max(1) };
-        self.state.lock().waiting.push_back(Waiting { bytes, outbox: outbox.clone() });
+        *request = SpaceRequest { bytes, waits: request.waits.max(1) };
+        self.state.lock().waiting.push_back(SpaceWaiter { bytes, outbox: outbox.clone() });
         self.changed.notify_one();
     }
 
     /// Forgets a connection that has ended.
-    pub fn forget(&self, claim: Claim, outbox: &Arc<Outbox>) {
-        if claim.bytes > 0 {
+    pub fn cancel(&self, request: SpaceRequest, outbox: &Arc<Outbox>) {
+        if request.bytes > 0 {
             let mut state = self.state.lock();
             let count = state.waiting.len();
             state.waiting.retain(|waiting| !Arc::ptr_eq(&waiting.outbox, outbox));
             let still_waits = state.waiting.len() < count;
             drop(state);
             if !still_waits {
-                self.give_back(claim.bytes);
+                self.give_back(request.bytes);
             }
         }
     }
@@ -111,17 +111,11 @@ impl Space {
             return;
         }
         let state = self.state.lock();
-        let kept = self.kept.load(Ordering::Relaxed).saturating_sub(bytes);
-        self.kept.store(kept, Ordering::Relaxed);
-        if kept == 0 && !state.waiting.is_empty() {
+        let reserved = self.reserved.load(Ordering::Relaxed).saturating_sub(bytes);
+        self.reserved.store(reserved, Ordering::Relaxed);
+        if reserved == 0 && !state.waiting.is_empty() {
             self.changed.notify_one();
         }
-    }
-
-    /// Returns `true` if a connection waits for space in the log.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn is_awaited(&self) -> bool {
-        !self.state.lock().waiting.is_empty()
     }
 
     /// Schedules work that is not urgent.
@@ -138,13 +132,13 @@ impl Space {
 
     /// Lets the first `count` waiting connections continue. Each checks itself whether there is space; if the disk
     /// is full or fails, their commands are refused.
-    pub fn go_on(&self, count: usize) {
+    pub fn resume(&self, count: usize) {
         let mut state = self.state.lock();
         let count = count.min(state.waiting.len());
-        let some: Vec<Waiting> = state.waiting.drain(..count).collect();
+        let some: Vec<SpaceWaiter> = state.waiting.drain(..count).collect();
         if !some.is_empty() {
-            self.kept.fetch_add(some.iter().map(|waiting| waiting.bytes).sum(), Ordering::Relaxed);
-            state.kept_until = Some(Instant::now() + KEPT);
+            self.reserved.fetch_add(some.iter().map(|waiting| waiting.bytes).sum(), Ordering::Relaxed);
+            state.reserved_until = Some(Instant::now() + RESERVED_FOR);
         }
         drop(state);
         some.into_iter().for_each(|waiting| waiting.outbox.has_space());
@@ -159,13 +153,13 @@ impl Space {
                 return SpaceTask::Stop;
             }
             if self.is_urgent(&state) {
-                self.kept.store(0, Ordering::Relaxed);
+                self.reserved.store(0, Ordering::Relaxed);
                 return next_portion(&state, portion);
             }
             if std::mem::take(&mut state.maintain) {
                 return SpaceTask::Maintain;
             }
-            match state.kept_until.filter(|_| !state.waiting.is_empty()) {
+            match state.reserved_until.filter(|_| !state.waiting.is_empty()) {
                 Some(until) => {
                     self.changed.wait_until(&mut state, until);
                 }
@@ -177,33 +171,21 @@ impl Space {
         }
     }
 
-    /// Returns the next task without waiting, for a server without threads, where nobody else takes the reserved space.
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn next_at_once(&self, portion: u64) -> SpaceTask {
-        let state = self.state.lock();
-        self.kept.store(0, Ordering::Relaxed);
-        if state.waiting.is_empty() {
-            SpaceTask::Maintain
-        } else {
-            next_portion(&state, portion)
-        }
-    }
-
     /// Pauses for `length`, unless there is urgent work.
-    pub fn rest(&self, length: Duration) {
+    pub fn pause(&self, length: Duration) {
         let end = Instant::now() + length;
         let mut state = self.state.lock();
         while !state.stop && !self.is_urgent(&state) && !self.changed.wait_until(&mut state, end) {}
     }
 
     /// Returns `true` if space must be created now: a connection waits, and all reserved space has been used.
-    fn is_urgent(&self, state: &State) -> bool {
-        let is_over = || state.kept_until.is_none_or(|until| until <= Instant::now());
-        !state.waiting.is_empty() && (self.kept.load(Ordering::Relaxed) == 0 || is_over())
+    fn is_urgent(&self, state: &SpaceState) -> bool {
+        let is_over = || state.reserved_until.is_none_or(|until| until <= Instant::now());
+        !state.waiting.is_empty() && (self.reserved.load(Ordering::Relaxed) == 0 || is_over())
     }
 }
 
-fn next_portion(state: &State, most: u64) -> SpaceTask {
+pub fn next_portion(state: &SpaceState, most: u64) -> SpaceTask {
     let (mut bytes, mut count) = (0, 0);
     for waiting in &state.waiting {
         if count > 0 && bytes + waiting.bytes > most {

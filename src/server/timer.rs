@@ -20,7 +20,7 @@ pub fn run(hub: &Hub) {
     let mut scratch = TurnScratch::default();
     let (mut given_back, mut took) = (Instant::now(), Duration::ZERO);
     // The tick sets the alarm to what is due next.
-    while hub.alarm.wait(hub.clock()) {
+    while hub.alarm.wait(&hub.clock) {
         let unfinished = hub.turn(&mut scratch, |core, _, _| core.engine().has_deferred());
         if let Some(log) = hub.log() {
             // A sync may take long, and nobody relieves this thread.
@@ -30,7 +30,7 @@ pub fn run(hub: &Hub) {
         if unfinished {
             std::thread::sleep(REST);
         }
-        let pause = if hub.memory().must_let_go() { took * SHARE } else { PAUSE };
+        let pause = if hub.memory.must_give_back() { took * SHARE } else { PAUSE };
         if given_back.elapsed() >= pause {
             let began = Instant::now();
             hub.give_back();

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
@@ -235,6 +235,16 @@ pub fn with_mode(mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result
     let bound = bind();
     umask(before);
     bound
+}
+
+/// Logs a warning if users other than the owner and the group can read this file, which contains a secret. A group may
+/// exist for this purpose.
+pub fn check_secret(path: &Path) {
+    let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.mode());
+    if Mode::from_bits_truncate(mode as mode_t).contains(Mode::S_IROTH) {
+        let path = path.display();
+        log::warn!("all users can read {path}, which contains a secret: chmod o= {path}");
+    }
 }
 
 /// Flags for a folder that is not a link.

@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn base64_can_be_decoded_again() {
         let all: String = (0..0x300).filter_map(char::from_u32).chain("\u{2028}\u{1f980}\u{fffd}".chars()).collect();
         let line = object(|members| {
             members.text("all", all.as_bytes());

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_over_stays_over() {
+    fn an_ended_lease_cannot_be_extended() {
         let now = Moment::now();
         let lease = Lease::new(now + Duration::from_secs(3600));
         assert!(!lease.is_over());

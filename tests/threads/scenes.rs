@@ -9,7 +9,7 @@ use beanpole::internals::engine::Time;
 use shuttle::thread;
 
 use crate::protocol::Output;
-use crate::server::delivery::{NewsLimits, Outbox, WriteState};
+use crate::server::delivery::{EventLimits, Outbox, WriteState};
 use crate::server::handle::ThreadHandle;
 use crate::server::hub::{Hub, TurnScratch};
 use crate::server::log_threads;
@@ -32,7 +32,7 @@ pub const SCENES: [Scene; 7] = [
 ];
 
 /// No client here has too much to read.
-const PLENTY: NewsLimits = NewsLimits { reading: 1 << 20, stuck: 1 << 20 };
+const PLENTY: EventLimits = EventLimits { reading: 1 << 20, stuck: 1 << 20 };
 
 /// The owner of connections: how it receives messages, and what it waits for.
 struct Owner {
@@ -110,9 +110,9 @@ fn replies_in_order() {
                 for _ in 0..EACH {
                     let mut last = engine.lock();
                     *last += 1;
-                    let told = outbox.tell(&mut output(&[*last]), PLENTY);
+                    let told = outbox.push_events(&mut output(&[*last]), PLENTY);
                     drop(last);
-                    outbox.flush_news(&mut Output::new());
+                    outbox.flush_events(&mut Output::new());
                     if told {
                         outbox.wake_owner();
                     }
@@ -153,8 +153,8 @@ fn a_wait_ends() {
         let outbox = outbox.clone();
         thread::spawn(move || {
             outbox.hold();
-            let told = outbox.tell(&mut output(b"job"), PLENTY);
-            outbox.flush_news(&mut Output::new());
+            let told = outbox.push_events(&mut output(b"job"), PLENTY);
+            outbox.flush_events(&mut Output::new());
             if told {
                 outbox.wake_owner();
             }
@@ -265,7 +265,7 @@ fn deadlines_reach_the_timer() {
         .collect();
     turns.into_iter().for_each(|turn| turn.join().expect("a thread"));
     // No other thread checks. If the timer sleeps now although something is due, this does not end.
-    let now = hub.clock().now();
+    let now = hub.clock.now();
     while hub.core.lock().due.is_some_and(|due| due <= now) {
         thread::yield_now();
     }

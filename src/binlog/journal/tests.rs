@@ -79,7 +79,7 @@ fn space_is_what_segments_have_behind_their_headers_and_before_their_last_record
 }
 
 #[test]
-fn what_is_kept_back_lets_every_job_be_deleted() {
+fn the_reserve_lets_every_job_be_deleted() {
     let mut journal = journal(SIZE);
     assert_eq!(journal.reserve(), 8 * MARK as u64);
     journal.jobs = 5;
@@ -140,7 +140,7 @@ fn a_segment_is_wanted_within_the_bound_of_the_log_or_for_deletes() {
 }
 
 #[test]
-fn a_segment_is_wanted_for_whoever_waits_for_space() {
+fn a_segment_is_wanted_if_a_command_waits_for_space() {
     let mut journal = journal(SIZE);
     journal.ids_synced = 0;
     assert!(journal.is_short(0) && !journal.wanted(), "nobody waits");
@@ -151,7 +151,7 @@ fn a_segment_is_wanted_for_whoever_waits_for_space() {
 }
 
 #[test]
-fn the_next_segment_is_as_large_as_what_somebody_waits_for() {
+fn the_next_segment_fits_the_requested_bytes() {
     let mut journal = journal(SIZE);
     let beside = (HEADER + MARK + 2 * (CHANGE + PUT + DELETE)) as u64;
     for (requested, size) in [(0, SIZE), (SIZE - beside, SIZE), (SIZE - beside + 1, SIZE + 1), (SIZE, SIZE + beside)] {
@@ -200,7 +200,7 @@ fn counters_are_given_up_when_two_changes_are_all_there_is_room_for() {
 }
 
 #[test]
-fn a_log_is_in_debt_for_what_its_old_segments_take_above_half_as_much_again_as_it_needs() {
+fn the_excess_is_the_size_of_old_segments_above_1_5_times_the_need() {
     let mut journal = journal(SIZE);
     (journal.live, journal.retiring) = (400, 77);
     for (ready, old, debt) in [(0, 600, 0), (0, 601, 1), (1250, 550, 0), (1250, 551, 1), (2000, 500, 0), (2000, 501, 1)]
@@ -235,7 +235,7 @@ fn a_log_can_shrink_while_segments_go_or_it_is_in_debt() {
 }
 
 #[test]
-fn there_is_something_to_do_while_segments_go_one_is_wanted_or_it_is_in_debt() {
+fn maintenance_is_needed_for_retired_wanted_or_excess_segments() {
     let mut journal = journal(SIZE);
     prepare(&mut journal, SIZE);
     assert!(!journal.needs_maintenance());
@@ -263,7 +263,7 @@ fn segments_whose_files_are_missing_are_emptied() {
 }
 
 #[test]
-fn what_is_live_in_a_segment_is_counted_there_until_it_moves_or_is_gone() {
+fn live_items_are_counted_in_their_segment() {
     let mut journal = journal(SIZE);
     let (mut engine, client) = engine();
     let live = |journal: &Journal| journal.segments.iter().map(|segment| segment.live).collect::<Vec<_>>();
@@ -283,7 +283,7 @@ fn what_is_live_in_a_segment_is_counted_there_until_it_moves_or_is_gone() {
 }
 
 #[test]
-fn what_takes_over_has_room_for_what_it_takes_and_a_quarter_more() {
+fn a_segment_that_takes_over_has_a_quarter_more_space() {
     let journal = journal(SIZE);
     let buffer = journal.buffer.len() as u64;
     assert_eq!(journal.take_over_size(SIZE * 3 / 4 - buffer), SIZE);
@@ -305,7 +305,7 @@ fn no_number_is_given_again_that_was_found() {
 }
 
 #[test]
-fn a_log_without_a_file_goes_on_in_memory_behind_what_was_found() {
+fn a_log_without_a_file_continues_in_memory() {
     let mut journal = Journal::new(SIZE, 9);
     journal.found_segment(4, 300);
     let (mut engine, client) = engine();
@@ -322,7 +322,7 @@ fn a_log_without_a_file_goes_on_in_memory_behind_what_was_found() {
 }
 
 #[test]
-fn what_was_not_taken_stays_in_its_segment_when_a_log_has_no_file() {
+fn untaken_records_stay_in_their_segment_without_a_file() {
     let mut journal = journal(SIZE);
     journal.first_segment = 1;
     journal.go_on_nowhere(&mut engine().0);
@@ -435,7 +435,7 @@ fn prepared_segments_that_are_given_up_still_take_space_until_they_are_gone() {
 }
 
 #[test]
-fn a_log_says_now_and_then_how_far_it_is_synced() {
+fn a_log_records_at_intervals_how_far_it_is_synced() {
     let mut journal = journal(1 << 20);
     let synced = |position| Synced { place: Place { segment: 1, at: 500 }, position };
     let start = journal.mark_due - SYNCED_EVERY;
@@ -458,7 +458,7 @@ fn a_log_says_now_and_then_how_far_it_is_synced() {
 }
 
 #[test]
-fn what_says_that_segments_are_gone_leaves_the_last_record_its_space() {
+fn records_of_removed_segments_leave_space_for_the_last_record() {
     for (lacks, current) in [(0, 2), (1, 3)] {
         let mut journal = journal(SIZE);
         journal.evacuate_oldest();
@@ -493,7 +493,7 @@ fn on_a_full_disk_a_segment_is_emptied_only_if_all_of_it_has_space() {
 }
 
 #[test]
-fn a_log_goes_on_behind_what_is_used_of_its_last_segment() {
+fn a_log_continues_after_the_used_bytes_of_its_last_segment() {
     let mut journal = Journal::new(SIZE, 9);
     journal.found_segment(4, 300);
     journal.go_on_in_last(SIZE);

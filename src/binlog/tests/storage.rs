@@ -81,7 +81,7 @@ fn each_log_has_a_number_of_its_own() {
 }
 
 #[test]
-fn one_lock_is_enough_where_the_other_cannot_be_had() {
+fn one_lock_suffices_where_the_other_is_unavailable() {
     let (folder, temporary) = temporary("locks");
     let opened = folder.opened().expect("a folder");
     let file = || opened.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
@@ -100,7 +100,7 @@ fn one_lock_is_enough_where_the_other_cannot_be_had() {
 }
 
 #[test]
-fn a_list_is_only_left_out_if_nothing_has_come_or_gone() {
+fn a_list_is_omitted_only_if_the_directory_is_unchanged() {
     let (folder, temporary) = temporary("changes");
     for name in ["one", "two"] {
         fs::write(temporary.path().join(name), "").expect("a file");

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn base64_can_be_decoded_again() {
         let name: Vec<u8> = (0..=255).collect();
         let mut text = Vec::new();
         push_word(&mut text, &name);

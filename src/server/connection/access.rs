@@ -3,13 +3,14 @@
 //! Owns the transition from an unauthenticated client to a named one, and the consequences of a wrong token. Which
 //! commands are allowed is decided elsewhere.
 
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::Connection;
 use crate::access::{AccessTable, ClientAccess};
 use crate::server::delivery::Outbox;
-use crate::server::gate::Stranger;
+use crate::server::gate::Unauthenticated;
 use crate::server::hub::Hub;
 
 impl Connection {
@@ -22,17 +23,17 @@ impl Connection {
     }
 
     /// Requires the client to authenticate by `until`.
-    pub fn put_on_probation(&mut self, until: Instant, place: Stranger) {
+    pub fn require_authentication(&mut self, until: Instant, place: Unauthenticated) {
         self.probation = Some(Box::new((until, place)));
     }
 
     /// Returns `true` if the client has not authenticated yet.
-    pub fn is_on_probation(&self) -> bool {
+    pub fn must_authenticate(&self) -> bool {
         self.probation.is_some()
     }
 
     /// Returns `true` if the client had to authenticate by `until` and did not.
-    pub fn must_prove_by(&self, until: Instant) -> bool {
+    pub fn must_authenticate_by(&self, until: Instant) -> bool {
         self.probation.as_ref().is_some_and(|probation| probation.0 == until)
     }
 
@@ -42,11 +43,11 @@ impl Connection {
     }
 
     /// Returns the outbox if a reply is being held back there that [`Outbox::release`] must let through.
-    pub fn take_penalty(&mut self) -> Option<Arc<Outbox>> {
-        std::mem::take(&mut self.punished).then(|| self.outbox.clone())
+    pub fn take_delayed(&mut self) -> Option<Arc<Outbox>> {
+        std::mem::take(&mut self.is_reply_delayed).then(|| self.outbox.clone())
     }
 
-    pub(super) fn is_stranger(&self) -> bool {
+    pub(super) fn is_unauthenticated(&self) -> bool {
         self.access.as_ref().is_some_and(|access| access.name().is_none())
     }
 
@@ -56,8 +57,8 @@ impl Connection {
         if self.probation.is_some() && access.name().is_some() {
             self.probation = None;
         }
-        if let (true, Some(gate)) = (self.punished, hub.gate()) {
-            hub.process.count_failed_auth();
+        if let (true, Some(gate)) = (self.is_reply_delayed, &hub.gate) {
+            hub.process.failed_auths.fetch_add(1, Ordering::Relaxed);
             gate.log_failure(self.peer());
         }
     }

@@ -1,19 +1,23 @@
-//! The memory charged for a connection's input, and how it is returned when the connection ends.
+//! The memory charged for a connection's input, and the end of a connection.
 //!
 //! Owns the number of bytes read and not yet processed; pending output belongs to the outbox. Must not close
 //! connections.
 
 use std::collections::VecDeque;
+use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Connection, Hub};
+use super::{Connection, Hub, ThreadScratch};
 use crate::engine::LongCommand;
 use crate::protocol::Request;
-use crate::server::space::Claim;
+use crate::server::space::SpaceRequest;
 
 /// A connection with more than this charged to it is freed on another thread when it ends.
 const DISCARDED: u64 = 1 << 20;
+
+/// Maximum number of reads of input that nobody will process.
+const LAST_READS: usize = 16;
 
 /// Input that a connection keeps while its thread serves others.
 #[derive(Debug, Default)]
@@ -26,11 +30,11 @@ pub(super) struct Backlog {
     ahead: u64,
     uploading: u64,
     /// When the client last sent something, if input is charged to the account.
-    pub(super) heard: Option<Instant>,
+    pub(super) last_received: Option<Instant>,
     /// `true` if the client has sent something since the last charge.
-    pub(super) spoke: bool,
+    pub(super) received: bool,
     /// Log space that the next command waits for.
-    pub(super) claim: Claim,
+    pub(super) space_request: SpaceRequest,
 }
 
 impl Backlog {
@@ -40,7 +44,10 @@ impl Backlog {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.pending.is_empty() && self.rest.is_empty() && self.charged() == 0 && self.claim == Claim::default()
+        self.pending.is_empty()
+            && self.rest.is_empty()
+            && self.charged() == 0
+            && self.space_request == SpaceRequest::default()
     }
 }
 
@@ -49,11 +56,11 @@ impl Connection {
         self.backlog.get_or_insert_default()
     }
 
-    pub(super) fn has_pending(&self) -> bool {
+    pub fn has_pending(&self) -> bool {
         self.backlog.as_ref().is_some_and(|backlog| !backlog.pending.is_empty())
     }
 
-    pub(super) fn has_rest(&self) -> bool {
+    pub fn has_rest(&self) -> bool {
         self.backlog.as_ref().is_some_and(|backlog| !backlog.rest.is_empty())
     }
 
@@ -65,9 +72,23 @@ impl Connection {
         }
     }
 
+    /// Drains and discards pending input. Closing a TCP connection with unread bytes resets it, and data that the peer
+    /// has not received yet would be lost.
+    pub fn discard(&self, thread: &mut ThreadScratch) {
+        if self.ended {
+            return;
+        }
+        for _ in 0..LAST_READS {
+            match self.outbox.stream().read(&mut [IoSliceMut::new(&mut thread.buffer)]) {
+                Ok(1..) => {}
+                _ => return,
+            }
+        }
+    }
+
     /// Ends the connection: deregisters it from the poller and returns its charges.
-    pub fn forget(self, hub: &Hub, registry: &mio::Registry) {
-        self.outbox.say_end();
+    pub fn free(self, hub: &Hub, registry: &mio::Registry) {
+        self.outbox.close_tls();
         // The client is gone, so nobody new can get hold of the outbox. If nobody else has it, the socket closes here,
         // which also ends the poller's reports.
         let is_heavy = self.outbox.leave();
@@ -75,10 +96,10 @@ impl Connection {
             let _ = self.outbox.stream().deregister(registry);
         }
         if let Some(backlog) = self.backlog {
-            hub.memory().charge(backlog.ahead, 0);
-            hub.memory().charge_upload(backlog.uploading, 0);
+            hub.memory.charge(backlog.ahead, 0);
+            hub.memory.charge_upload(backlog.uploading, 0);
             if let Some(log) = hub.log() {
-                log.space().forget(backlog.claim, &self.outbox);
+                log.space().cancel(backlog.space_request, &self.outbox);
             }
             if backlog.charged() > DISCARDED {
                 hub.discard((self.dialogue, backlog));
@@ -87,7 +108,7 @@ impl Connection {
         if is_heavy {
             hub.discard(self.outbox);
         }
-        // The turn in which the client disconnected saw this memory still in use, and there may be no other turn.
+        // The turn in which the client disconnected still counted this memory as used, and there may be no other turn.
         hub.give_back_soon();
     }
 
@@ -103,11 +124,11 @@ impl Connection {
     #[inline(never)] // few requests are charged to the account
     fn replace_charge(&mut self, ahead: u64, uploading: u64, hub: &Hub) {
         let backlog = self.backlog();
-        hub.memory().charge(backlog.ahead, ahead);
-        hub.memory().charge_upload(backlog.uploading, uploading);
+        hub.memory.charge(backlog.ahead, ahead);
+        hub.memory.charge_upload(backlog.uploading, uploading);
         (backlog.ahead, backlog.uploading) = (ahead, uploading);
-        if ahead + uploading > 0 && std::mem::take(&mut backlog.spoke) {
-            backlog.heard = Some(Instant::now());
+        if ahead + uploading > 0 && std::mem::take(&mut backlog.received) {
+            backlog.last_received = Some(Instant::now());
         }
     }
 
@@ -117,6 +138,6 @@ impl Connection {
         let (unread, stuck) = self.outbox.burden();
         let Some(backlog) = &self.backlog else { return (unread, stuck) };
         let own = backlog.charged();
-        (unread + own, stuck.max(backlog.heard.filter(|_| own > 0)))
+        (unread + own, stuck.max(backlog.last_received.filter(|_| own > 0)))
     }
 }

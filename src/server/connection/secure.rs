@@ -17,7 +17,7 @@ impl Connection {
         let mut session = session.lock();
         let was_handshaking = session.is_handshaking();
         let (dialogue, buffer) = (&mut self.dialogue, &mut thread.buffer);
-        let room = hub.memory().room();
+        let room = hub.memory.room();
         let arrived = session.read(outbox.stream(), most, &mut |mut bytes| {
             while let Some(gap) = dialogue.gap(room).filter(|gap| !gap.is_empty() && !bytes.is_empty()) {
                 let count = gap.len().min(bytes.len());
@@ -35,11 +35,11 @@ impl Connection {
         let names = (was_handshaking && !session.is_handshaking()).then(|| session.names());
         drop(session);
         if let Some(names) = names {
-            self.introduce(names, hub);
+            self.finish_handshake(names, hub);
         }
         match arrived {
             Ok(arrived) => {
-                self.backlog().spoke = true;
+                self.backlog().received = true;
                 self.readable = arrived.more || self.half_closed || self.urgent;
                 if arrived.ended {
                     self.end_input();
@@ -57,13 +57,13 @@ impl Connection {
     }
 
     /// Handles the end of the handshake; `names` are the names in the peer's certificate.
-    fn introduce(&mut self, names: Vec<String>, hub: &Hub) {
-        if let Some(gate) = hub.gate() {
+    fn finish_handshake(&mut self, names: Vec<String>, hub: &Hub) {
+        if let Some(gate) = &hub.gate {
             let proofs = names.into_iter().map(|name| Proof::Certificate(name.into())).collect();
             self.set_access(Box::new(gate.client(self.outbox.stream(), proofs, true)));
             hub.identify(self.client, self.access.as_ref().and_then(|access| access.name()));
         }
-        if !self.is_stranger() {
+        if !self.is_unauthenticated() {
             self.probation = None;
         }
     }

@@ -7,24 +7,43 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
+
+use mio::Events;
 
 use super::arrivals::Arrival;
 use super::clock::Clock;
+use super::connection::Connection;
+use super::delivery::WriteState;
+use super::durability::Durability;
 use super::hub::{Hub, TurnScratch};
-use super::pool::PoolThread;
+use super::pool::{PoolThread, EVENTS};
 use super::segments;
 use super::socket::{PeerAddress, Stream};
+use super::space::{next_portion, SpaceTask};
 use crate::binlog::{Journal, JournalAccess, OpenError, Storage, Wal};
 use crate::engine::{Engine, Span, Time};
 use crate::protocol::{Output, Wire};
 use crate::settings::config::Config;
-use crate::shared::atomic::AtomicU64;
+use crate::shared::atomic::{AtomicU64, Ordering};
 
 /// A server whose steps are controlled by the caller.
 pub struct Stepped {
     hub: Arc<Hub>,
     pool: PoolThread,
     scratch: TurnScratch,
+}
+
+impl PoolThread {
+    /// Polls once and serves. Returns `false` if there was nothing to do.
+    pub fn round(&mut self) -> bool {
+        let mut events = Events::with_capacity(EVENTS);
+        self.owner.is_awake();
+        let idle = self.again.is_empty() && self.inbox.is_empty();
+        self.wait(&mut events, Some(Duration::ZERO));
+        let _ = self.serve(&events, true);
+        !(idle && events.is_empty())
+    }
 }
 
 impl Stepped {
@@ -51,8 +70,9 @@ impl Stepped {
         theirs.set_nonblocking(true)?;
         let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
         let peer = PeerAddress::Unix;
-        let permit = self.hub.admission().admit(&peer).map_err(|refusal| io::Error::other(refusal.reason()))?;
-        self.pool.arrivals().add(Arrival { stream, peer, wire, permit })?;
+        let admitted = self.hub.admission.admit(&peer, wire == Wire::Http);
+        admitted.map_err(|refusal| io::Error::other(refusal.reason()))?;
+        self.pool.arrivals().add(Arrival { stream, peer, wire })?;
         Ok(theirs)
     }
 
@@ -65,7 +85,12 @@ impl Stepped {
     /// Returns `true` if a client has sent commands after one that waits: the order of these and another client's
     /// commands is undefined.
     pub fn has_commands_behind(&self) -> bool {
-        self.pool.has_commands_behind()
+        let waits = |connection: &Connection| {
+            let state = connection.outbox.write_state(usize::MAX, connection.closing, true);
+            matches!(state, WriteState::Waiting | WriteState::AwaitingDurability | WriteState::AwaitingSpace)
+        };
+        let sent = |one: &Connection| one.has_pending() || one.has_rest() || one.readable;
+        self.pool.connections.iter().any(|(_, connection)| sent(connection) && waits(connection))
     }
 
     /// Runs the end of a round: changes are brought to the log if the disk is fast.
@@ -82,15 +107,15 @@ impl Stepped {
 
     /// Advances the time; with `whole` turns, everything due meanwhile happens at its own time.
     pub fn pass(&mut self, span: Span) {
-        if self.hub.clock().is_manual() {
+        if self.hub.clock.is_manual() {
             return self.hub.pass(span);
         }
-        self.hub.clock().set(self.hub.clock().now() + span);
+        self.hub.clock.set(self.hub.clock.now() + span);
     }
 
     /// Returns the time, which changes only in [`Stepped::pass`].
     pub fn now(&self) -> Time {
-        self.hub.clock().now()
+        self.hub.clock.now()
     }
 
     /// Runs the syncer thread: writes and syncs the log, then releases the replies that were waiting for it.
@@ -111,19 +136,37 @@ impl Stepped {
     /// Runs one round of the segment thread.
     pub fn segments(&mut self) {
         if let Some(log) = self.hub.log() {
-            segments::round(&self.hub, log);
+            self.make_segments(log);
         }
+    }
+
+    /// Creates all requested space, since nobody else uses reserved space, or maintains the segments.
+    fn make_segments(&self, log: &Durability) {
+        let (space, wal, hub) = (log.space(), log.wal(), &*self.hub);
+        space.reserved.store(0, Ordering::Relaxed);
+        let task = {
+            let state = space.state.lock();
+            (!state.waiting.is_empty()).then(|| next_portion(&state, segments::portion(hub)))
+        };
+        if let Some(SpaceTask::Make(bytes, count)) = task {
+            wal.reserve(hub, bytes);
+            space.resume(count);
+        } else {
+            wal.maintain(hub, true);
+        }
+        log.write_compacted(hub);
+        log.release(&mut Output::new());
     }
 
     /// Returns `true` if a command waits for space in the log.
     pub fn somebody_lacks_space(&self) -> bool {
-        self.hub.log().is_some_and(|log| log.space().is_awaited())
+        self.hub.log().is_some_and(|log| !log.space().state.lock().waiting.is_empty())
     }
 
     /// Closes the log as at the end of a server.
     pub fn close(&mut self) {
         if let Some(log) = self.hub.log() {
-            log.close(&*self.hub, self.hub.clock().now());
+            log.close(&*self.hub, self.hub.clock.now());
         }
     }
 
@@ -134,7 +177,7 @@ impl Stepped {
 
     /// Accepts new jobs again, like the command `undrain`.
     pub fn undrain(&self) {
-        self.hub.undrain();
+        self.hub.with_engine(|engine, _| engine.undrain());
     }
 
     /// The write-ahead log; `None` without a log.
@@ -144,7 +187,7 @@ impl Stepped {
 
     /// Gives read access to the engine.
     pub fn look<R>(&self, look: impl FnOnce(&Engine) -> R) -> R {
-        self.hub.look(|engine, _| look(engine))
+        self.hub.with_engine(|engine, _| look(engine))
     }
 
     /// Gives access to the journal and the engine; only with a log.
@@ -154,7 +197,7 @@ impl Stepped {
 
     /// Panics if an invariant of the queue is violated.
     pub fn check(&self) {
-        self.hub.check();
+        self.hub.with_engine(|engine, _| engine.check());
     }
 }
 

@@ -3,32 +3,33 @@
 //! Owns the choice of versions; no sessions are stored. Reading the files is the task of `pem`.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{crypto, CipherSuite};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use super::certificate::untimely;
-use crate::server::secret_file;
 use crate::settings::config::TlsFiles;
+use crate::shared::files;
 use crate::shared::pem;
 
 pub use rustls::ServerConfig;
 
 /// Loads the settings of new connections. The error is one line.
-pub fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
-    let chain = pem::certificates(&files.certificate)?;
-    if let Some(reason) = chain.first().and_then(|leaf| untimely(leaf)) {
-        let shown = files.certificate.display();
+pub fn load(paths: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
+    let chain = pem::certificates(&paths.certificate)?;
+    if let Some(reason) = chain.first().and_then(|leaf| validity_problem(leaf)) {
+        let shown = paths.certificate.display();
         log::warn!("the certificate {shown} {reason}; clients that look will refuse it");
     }
-    let key = pem::key(&files.key)?;
-    secret_file::check(&files.key);
+    let key = pem::key(&paths.key)?;
+    files::check_secret(&paths.key);
     let mut provider = crypto::ring::default_provider();
     provider.cipher_suites.sort_by_key(|suite| cost(suite.suite()));
     let provider = Arc::new(provider);
     let builder = ServerConfig::builder_with_provider(provider.clone());
     let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
-    let builder = match &files.client_authority {
+    let builder = match &paths.client_authority {
         None => builder.with_no_client_auth(),
         Some(path) => {
             let roots = Arc::new(pem::authorities(path)?);
@@ -37,7 +38,7 @@ pub fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
         }
     };
     let config = builder.with_single_cert(chain, key);
-    let mut config = config.map_err(|error| pem::mismatch(&files.certificate, &files.key, &error))?;
+    let mut config = config.map_err(|error| pem::mismatch(&paths.certificate, &paths.key, &error))?;
     config.ignore_client_order = true;
     // No session resumption: connections of a queue are few and long.
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -68,4 +69,33 @@ fn has_aes() -> bool {
     return std::arch::is_aarch64_feature_detected!("aes");
     #[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
     return false;
+}
+
+/// Returns the names in lower case: the DNS names among its alternative names, otherwise its common name.
+pub fn names(der: &[u8]) -> Vec<String> {
+    let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Vec::new() };
+    let alternatives = certificate.subject_alternative_name().ok().flatten();
+    let dns = alternatives.iter().flat_map(|found| &found.value.general_names).filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        _ => None,
+    });
+    let names: Vec<String> = dns.collect();
+    if !names.is_empty() {
+        return names;
+    }
+    let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+    common.map(str::to_ascii_lowercase).collect()
+}
+
+/// Returns why the certificate is not valid at this time, if it is not.
+pub fn validity_problem(der: &[u8]) -> Option<&'static str> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let (from, to) = (certificate.validity().not_before.timestamp(), certificate.validity().not_after.timestamp());
+    let now = i64::try_from(now).unwrap_or(i64::MAX);
+    match now {
+        now if now < from => Some("is not valid yet"),
+        now if now > to => Some("has expired"),
+        _ => None,
+    }
 }

@@ -3,7 +3,6 @@
 //! Owns the server's certificate files, and encryption and decryption of the data. Must not know protocols, nor who may
 //! do what: it reports the names in a client's certificate.
 
-mod certificate;
 mod files;
 mod session;
 
@@ -20,16 +19,16 @@ use crate::shared::lock_order::LeafMutex;
 const QUIET: Duration = Duration::from_secs(1);
 
 /// When a failure was last logged, and how many were not logged since.
-static TOLD: LeafMutex<(Option<Instant>, u64)> = LeafMutex::new((None, 0));
+static LOGGED: LeafMutex<(Option<Instant>, u64)> = LeafMutex::new((None, 0));
 
 pub fn log_failure(peer: &impl Display, error: &io::Error) {
-    let mut told = TOLD.lock();
-    if told.0.is_some_and(|at| at.elapsed() < QUIET) {
-        told.1 += 1;
+    let mut logged = LOGGED.lock();
+    if logged.0.is_some_and(|at| at.elapsed() < QUIET) {
+        logged.1 += 1;
         return;
     }
-    let (_, silent) = std::mem::replace(&mut *told, (Some(Instant::now()), 0));
-    drop(told);
+    let (_, silent) = std::mem::replace(&mut *logged, (Some(Instant::now()), 0));
+    drop(logged);
     match silent {
         0 => log::info!("{peer}: the TLS handshake failed: {error}"),
         more => log::info!("{peer}: the TLS handshake failed: {error}; so did {more} others before"),

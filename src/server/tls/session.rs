@@ -13,8 +13,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use rustls::Error;
 
-use super::certificate::names;
-use super::files::ServerConfig;
+use super::files::{names, ServerConfig};
 use crate::protocol::Output;
 use crate::server::socket::Stream;
 use crate::shared::lease::Lease;
@@ -33,7 +32,7 @@ const READ: usize = 64 * 1024;
 
 /// Maximum bytes of pending replies of the TLS layer itself; a peer that requests more and reads nothing is
 /// disconnected.
-const MAX_ANSWERS: usize = 64 * 1024;
+const MAX_PENDING: usize = 64 * 1024;
 
 thread_local! {
     static BUFFERS: RefCell<Buffers> = RefCell::default();
@@ -59,7 +58,7 @@ pub struct TlsSession {
     /// Encrypted bytes that the socket has not accepted.
     outgoing: Vec<u8>,
     /// Bytes of output contained in `outgoing`. They count as unsent until all of it is sent.
-    pledged: usize,
+    unconfirmed: usize,
     /// Returns how many bytes belong together and go into records of their own.
     unit: Unit,
     /// Bytes of the current unit still to be encrypted.
@@ -89,8 +88,8 @@ impl TlsSession {
     /// Creates the session of a connection that has just been accepted.
     pub fn new(config: Arc<ServerConfig>, lease: Arc<Lease>, unit: Unit) -> Result<TlsSession, Error> {
         let connection = Box::new(UnbufferedServerConnection::new(config)?);
-        let (incoming, held, outgoing, pledged, left, broken) = Default::default();
-        Ok(TlsSession { connection, incoming, held, outgoing, pledged, unit, left, lease, broken })
+        let (incoming, held, outgoing, unconfirmed, left, broken) = Default::default();
+        Ok(TlsSession { connection, incoming, held, outgoing, unconfirmed, unit, left, lease, broken })
     }
 
     /// Whether it is not known yet who is at the other end.
@@ -125,7 +124,7 @@ impl TlsSession {
                 return Ok(Arrived { count, more: false, ended: true });
             }
             let was_handshaking = self.is_handshaking();
-            let understood = self.understand(&mut buffer[..begun + count], take);
+            let decrypted = self.decrypt(&mut buffer[..begun + count], take);
             if was_handshaking {
                 self.held = match self.is_handshaking() {
                     true => self.held + (begun + count - self.incoming.len()) as u64,
@@ -134,10 +133,10 @@ impl TlsSession {
             }
             // Also reports the error to the peer.
             let sent = self.push(stream);
-            let ended = understood?;
+            let ended = decrypted?;
             match sent {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
-                _ if self.outgoing.len() > MAX_ANSWERS && self.pledged == 0 => {
+                _ if self.outgoing.len() > MAX_PENDING && self.unconfirmed == 0 => {
                     return Err(io::Error::other("it does not read what it asks for"));
                 }
                 _ => {}
@@ -153,7 +152,7 @@ impl TlsSession {
     }
 
     /// Decodes all complete records. Returns `true` if the peer has announced that it will send no more.
-    fn understand(&mut self, bytes: &mut [u8], take: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
+    fn decrypt(&mut self, bytes: &mut [u8], take: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
         let (mut from, mut ended) = (0, false);
         let mut failed = None;
         loop {
@@ -201,7 +200,7 @@ impl TlsSession {
         }
         loop {
             self.push(stream)?;
-            output.consume(std::mem::take(&mut self.pledged));
+            output.consume(std::mem::take(&mut self.unconfirmed));
             if output.is_empty() {
                 return Ok(());
             }
@@ -214,7 +213,7 @@ impl TlsSession {
                     }
                 };
                 let count = self.seal(bytes, sealed)?;
-                self.pledged = bytes.len();
+                self.unconfirmed = bytes.len();
                 // Earlier records of the TLS layer were sent first, and their buffer is empty now.
                 let sent = if self.outgoing.is_empty() { write(stream, &self.lease, &sealed[..count])? } else { 0 };
                 self.outgoing.extend_from_slice(&sealed[sent..count]);

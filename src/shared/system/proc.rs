@@ -36,8 +36,8 @@ pub fn group_memory_limits() -> Vec<u64> {
 
 /// Returns the memory of the machine in bytes; from the kernel itself where /proc is not mounted.
 pub fn machine_memory() -> Option<u64> {
-    let told = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_total(&text));
-    told.or_else(|| sysinfo().ok().map(|info| info.ram_total()))
+    let known = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_total(&text));
+    known.or_else(|| sysinfo().ok().map(|info| info.ram_total()))
 }
 
 fn meminfo_total(text: &str) -> Option<u64> {
@@ -119,7 +119,9 @@ mod tests {
     fn the_memory_of_the_machine_is_read() {
         assert_eq!(meminfo_total("MemTotal:        2048 kB\nMemFree: 1 kB\n"), Some(2048 * 1024));
         assert_eq!(meminfo_total("MemFree: 1 kB\n"), None);
-        assert!(sysinfo().is_ok_and(|info| machine_memory().is_some_and(|told| told.abs_diff(info.ram_total()) < 4096)));
+        assert!(
+            sysinfo().is_ok_and(|info| machine_memory().is_some_and(|known| known.abs_diff(info.ram_total()) < 4096))
+        );
     }
 
     #[test]

@@ -61,9 +61,9 @@ impl Clock {
 pub struct Hub {
     pub core: Mutex<Core, ENGINE>,
     log: Durability,
-    clock: Clock,
+    pub clock: Clock,
     pub alarm: Alarm,
-    memory: Memory,
+    pub memory: Memory,
     /// Positions, as bits, whose replies acknowledge no put and may be sent while the disk fails.
     pub lesser: AtomicU64,
     /// Turns of the timer in which something was due.
@@ -103,14 +103,6 @@ impl Hub {
 
     pub fn durability(&self) -> &Durability {
         &self.log
-    }
-
-    pub fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    pub fn memory(&self) -> &Memory {
-        &self.memory
     }
 
     pub fn commit(&self, _: &mut TurnScratch) {}

@@ -30,7 +30,7 @@ pub mod memory {
 
         pub fn leave(&self, _: u64, _: u64) {}
 
-        pub fn must_let_go(&self) -> bool {
+        pub fn must_give_back(&self) -> bool {
             false
         }
     }
@@ -52,10 +52,10 @@ pub mod message {
 
 /// The log of slow commands, which is empty.
 pub mod command_log {
-    pub struct Held;
+    pub struct SlowReply;
 
-    impl Held {
-        pub fn end(self) {}
+    impl SlowReply {
+        pub fn log(self) {}
     }
 }
 
@@ -66,7 +66,7 @@ pub mod space {
 
     impl Space {
         pub fn maintain(&self) {}
-        pub fn go_on(&self, _: usize) {}
+        pub fn resume(&self, _: usize) {}
         pub fn stop(&self) {}
     }
 }

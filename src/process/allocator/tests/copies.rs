@@ -1,0 +1,57 @@
+//! Tests of the memory copies for static programs.
+//!
+//! Owns a definition of a copy, byte by byte.
+
+extern "C" {
+    fn beanpole_copy(to: *mut u8, from: *const u8, length: usize) -> *mut u8;
+}
+
+/// The longest tested copy; longer ones differ only in the number of iterations.
+const MOST: usize = 4096 + 64;
+
+/// Returns the value of a byte before the copy.
+fn byte(place: usize) -> u8 {
+    (place ^ ((place >> 8) * 7)) as u8
+}
+
+/// Copies within a buffer, and compares every byte with the definition.
+fn copy(buffer: &mut [u8], to: usize, from: usize, length: usize) {
+    let buffer = &mut buffer[..to.max(from) + length + 32];
+    buffer.iter_mut().enumerate().for_each(|(place, it)| *it = byte(place));
+    let start = buffer.as_mut_ptr();
+    // SAFETY: both ranges are within the buffer.
+    let returned = unsafe { beanpole_copy(start.add(to), start.add(from), length) };
+    assert_eq!(returned, start.wrapping_add(to));
+    let wrong = buffer.iter().enumerate().find(|(place, it)| {
+        let origin = if (to..to + length).contains(place) { place - to + from } else { *place };
+        **it != byte(origin)
+    });
+    assert_eq!(wrong, None, "{length} bytes from {from} to {to}");
+}
+
+#[test]
+fn each_length_is_copied_at_each_alignment() {
+    let mut buffer = vec![0; 3 * MOST];
+    for length in 0..=MOST {
+        // Short copies at all alignments of both sides, each long one at one of them.
+        let pairs = if length < 300 { 0..256 } else { length % 256..length % 256 + 1 };
+        for (to, from) in pairs.map(|pair| (pair / 16, pair % 16)) {
+            copy(&mut buffer, 32 + to, 32 + 32 + length + from, length);
+            copy(&mut buffer, 32 + 32 + length + to, 32 + from, length);
+        }
+    }
+}
+
+#[test]
+fn each_length_is_moved_over_itself() {
+    let mut buffer = vec![0; 3 * MOST];
+    for length in 0..=MOST {
+        let distances = [0, 1, 7, 8, 15, 16, 17, 63, 64, 65, length / 2, length.saturating_sub(1), length];
+        let step = if length < 300 { 1 } else { 4 };
+        for distance in distances.into_iter().step_by(step) {
+            let place = 32 + length % 16;
+            copy(&mut buffer, place, place + distance, length);
+            copy(&mut buffer, place + distance, place, length);
+        }
+    }
+}
