@@ -9,8 +9,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use super::pattern::{hex, Pattern};
-use super::right::{Right, Rights};
+use super::right::{hex, Pattern, Right, Rights};
 use super::table::{AccessTable, Digest, Entry, Proof};
 
 /// Looks up the numbers of users and groups.

@@ -5,7 +5,6 @@
 
 mod client;
 mod file;
-mod pattern;
 mod right;
 mod table;
 

@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cluster_id::ClusterId;
-use super::gateway::Gateway;
+use super::gateway::{ClusterId, Gateway};
 use super::shared_log::{Entries, Epoch, Fail, Merged, Seq, SharedLog, SharedSpace, Tail};
 use super::shipping::WINDOW;
 use crate::client::{ClientTlsFiles, Response, Security};

@@ -7,7 +7,6 @@
 
 mod active;
 mod checksums;
-mod cluster_id;
 mod entry;
 mod etcd;
 #[cfg(any(test, feature = "test-support"))]

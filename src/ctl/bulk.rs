@@ -5,8 +5,8 @@
 //! counts start again. To clear a tube, jobs are peeked and deleted, or, if they are ready, reserved in batches. Only
 //! `flush-tube` deletes jobs that other clients have reserved.
 
-use super::feed::put;
 use super::jobs::{free_state, state_of};
+use super::link::put;
 use super::prelude::*;
 use super::record::JobLine;
 use crate::engine::State;

@@ -9,12 +9,12 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::figures::{each_tube, report_refused};
 use super::name::written;
 use super::prelude::*;
 use super::record::{key_line, pause_line, settings_line, short, JobLine, Others};
 use super::scan::{Scan, Wanted, STATE_COUNT};
 use super::tags::JobTags;
+use super::tubes::{each_tube, report_refused};
 use crate::binlog::{inspect, Folder};
 use crate::engine::{Engine, JobView, Limits, State, Time};
 use crate::protocol::beanstalk::{stats_job, tube_settings};

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::bulk::OUT_OF_REACH;
-use super::feed::{self, put, Feed};
 use super::input::{each_input, Input};
+use super::link::{put, Feed, AHEAD};
 use super::name;
 use super::prelude::*;
 use super::record::{Content, ImportJob, ImportLine, Others};
@@ -375,7 +375,7 @@ impl Import<'_> {
     }
 
     fn settle_if_many(&mut self) -> Result<(), Problem> {
-        match self.results.unsettled.len() < feed::AHEAD / 2 {
+        match self.results.unsettled.len() < AHEAD / 2 {
             true => Ok(()),
             false => self.settle(),
         }

@@ -1,13 +1,14 @@
-//! The input of subcommands: files, or stdin.
+//! The input of subcommands, which is files or stdin, and the progress bar of long operations.
 //!
-//! Owns the open file and its progress bar. Must not interpret the contents.
+//! Owns the open file, and the last line of stderr while the bar is shown. Writes nothing if stderr is not a terminal.
+//! Must not interpret the contents.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use super::problem::Problem;
-use super::progress::ProgressBar;
 
 pub struct Input<'a> {
     name: &'a str,
@@ -49,5 +50,85 @@ impl Input<'_> {
         let length = length.map_err(|error| Problem::file(self.name, &error))?;
         self.read += length as u64;
         Ok(length > 0)
+    }
+}
+
+const INTERVAL: Duration = Duration::from_millis(200);
+
+const WIDTH: u64 = 20;
+
+#[derive(Debug)]
+pub struct ProgressBar {
+    what: &'static str,
+    begun: Instant,
+    next: Instant,
+    is_shown: bool,
+    is_written: bool,
+}
+
+impl ProgressBar {
+    /// Creates a progress bar that counts objects with this plural name.
+    pub fn new(what: &'static str) -> ProgressBar {
+        let now = Instant::now();
+        // A short operation does not show one.
+        ProgressBar {
+            what,
+            begun: now,
+            next: now + INTERVAL,
+            is_shown: std::io::stderr().is_terminal(),
+            is_written: false,
+        }
+    }
+
+    /// Shows the count, and the bar if the completed part and the whole are known.
+    pub fn update(&mut self, count: u64, part: Option<(u64, u64)>) {
+        let now = Instant::now();
+        if !self.is_shown || now < self.next {
+            return;
+        }
+        self.next = now + INTERVAL;
+        self.is_written = true;
+        let line = line(self.what, count, part, now - self.begun);
+        let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+    }
+
+    pub fn end(&mut self) {
+        if std::mem::take(&mut self.is_written) {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Drop for ProgressBar {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn line(what: &str, count: u64, part: Option<(u64, u64)>, elapsed: Duration) -> String {
+    let millis = (elapsed.as_millis() as u64).max(1);
+    let rate = count.saturating_mul(1000) / millis;
+    let text = format!("{count} {what}  {rate}/s");
+    let Some((done, all)) = part.filter(|(_, all)| *all > 0) else { return text };
+    let done = done.min(all);
+    let full = (u128::from(done) * u128::from(WIDTH) / u128::from(all)) as usize;
+    let bar = format!("{:20}", "#".repeat(full));
+    let percent = u128::from(done) * 100 / u128::from(all);
+    let left = (u128::from(all - done) * u128::from(millis) / u128::from(done.max(1)) / 1000) as u64;
+    format!("[{bar}] {percent:3}%  {text}  {left} s left")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_shows_the_rate_and_the_time_left() {
+        let second = Duration::from_secs(1);
+        assert_eq!(line("jobs", 500, None, second), "500 jobs  500/s");
+        let expected = "[#####               ]  25%  500 jobs  500/s  3 s left";
+        assert_eq!(line("jobs", 500, Some((25, 100)), second), expected);
+        assert!(line("jobs", u64::MAX, Some((u64::MAX, 3)), Duration::ZERO).contains("100%"));
+        assert!(line("jobs", 0, Some((0, u64::MAX)), second).contains("  0%"));
     }
 }

@@ -4,10 +4,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::figures::report_refused;
 use super::prelude::*;
 use super::record::{JobLine, COUNTS};
 use super::scan::{Scan, Wanted};
+use super::tubes::report_refused;
 use crate::engine::{push_moment, State};
 
 /// The columns of jobs before those of [`COUNTS`], the reason and the body.

@@ -10,9 +10,6 @@ mod call;
 mod check_access;
 mod completion;
 mod export;
-mod feed;
-mod figures;
-mod identity;
 mod import;
 mod input;
 mod jobs;
@@ -22,7 +19,6 @@ mod name;
 mod opts;
 mod out;
 mod problem;
-mod progress;
 mod put;
 mod record;
 mod scan;
@@ -32,18 +28,17 @@ mod tags;
 mod tail;
 mod top;
 mod tubes;
-mod wait;
 mod work;
 mod yaml;
 
 /// The names that most subcommands use.
 mod prelude {
     pub use super::call::{confirm, number, tube, Call};
-    pub use super::link::{figures_of, first_word, job_of, refusal, Link};
+    pub use super::input::ProgressBar;
+    pub use super::link::{ask_each, figures_of, first_word, job_of, refusal, Link};
     pub use super::opts::*;
     pub use super::out::{excerpt, in_order, on_one_line, Listing, Out};
     pub use super::problem::{Problem, DONE, REFUSED};
-    pub use super::progress::ProgressBar;
     pub use super::yaml::Figures;
     pub(in crate::ctl) use super::{tell, yaml};
     pub use crate::shared::json;

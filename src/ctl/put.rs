@@ -4,8 +4,8 @@
 
 use std::io::IsTerminal;
 
-use super::feed::{put, Feed};
 use super::input::each_input;
+use super::link::{put, Feed};
 use super::prelude::*;
 use crate::engine::Recurrence;
 use crate::protocol::text::is_tube_name;

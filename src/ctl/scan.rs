@@ -7,10 +7,9 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use super::bulk::OUT_OF_REACH;
-use super::feed;
-use super::figures::each_tube;
 use super::prelude::*;
 use super::record::JobLine;
+use super::tubes::each_tube;
 use crate::engine::State;
 
 pub const STATE_COUNT: usize = State::LISTED.len();
@@ -199,7 +198,7 @@ impl Scan {
 
     /// Queries the jobs with these IDs and keeps the wanted ones.
     pub fn query(&mut self, link: &mut Link, wanted: &Wanted, ids: &[u64]) -> Result<(), Problem> {
-        feed::each(link, "stats-job", &mut ids.iter().map(u64::to_string), &mut |_, reply| {
+        ask_each(link, "stats-job", &mut ids.iter().map(u64::to_string), &mut |_, reply| {
             // The job was moved meanwhile to a tube that the client may not see.
             if reply.line == "FORBIDDEN" {
                 return Ok(());
@@ -219,7 +218,7 @@ impl Scan {
     /// Reads the bodies. Calls `each` with every job that still exists.
     pub fn peek(&self, link: &mut Link, each: EachJob) -> Result<(), Problem> {
         let mut ids = self.jobs.iter().map(|found| found.job.id.to_string());
-        feed::each(link, "peek", &mut ids, &mut |place, reply| match reply.number("FOUND") {
+        ask_each(link, "peek", &mut ids, &mut |place, reply| match reply.number("FOUND") {
             Some(_) => each(&self.jobs[place].job, &self.jobs[place].tube, &reply.body),
             None => Ok(()),
         })

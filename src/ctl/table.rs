@@ -6,7 +6,7 @@ use super::call::{Call, OperandKind, Subcommand};
 use super::opts::*;
 use super::out::Out;
 use super::problem::Problem;
-use super::{binlog, bulk, check_access, export, figures, import, jobs, lists, put, tail, top, tubes, wait, work};
+use super::{binlog, bulk, check_access, export, import, jobs, lists, put, tail, top, tubes, work};
 
 const MANY: usize = usize::MAX;
 
@@ -22,8 +22,8 @@ const fn row(
 
 #[rustfmt::skip]
 pub static SUBCOMMANDS: [Subcommand; 31] = [
-    row(("stats", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &JOB], figures::stats, "show statistics of the server, of tubes or of jobs"),
-    row(("tubes", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], figures::tubes, "list tubes in a table"),
+    row(("stats", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &JOB], tubes::stats, "show statistics of the server, of tubes or of jobs"),
+    row(("tubes", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], tubes::tubes, "list tubes in a table"),
     row(("top", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &INTERVAL, &SORT, &FILTER, &BATCH, &ROUNDS], top::run, "monitor the server and its tubes; press ? for help"),
     row(("put", "[BODY...]"), (OperandKind::Text, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &TUBE, &PRI, &DELAY, &TTR, &UNIQUE, &CON, &TTL, &TRY, &GROUP, &AFTER, &CRON, &EVERY, &LINES, &FILE], put::run, "put jobs from arguments, stdin or files"),
     row(("reserve", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &WAIT, &DELETE, &BURY], jobs::reserve, "reserve a job, print it and release it"),
@@ -34,7 +34,7 @@ pub static SUBCOMMANDS: [Subcommand; 31] = [
     row(("bury", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI], jobs::bury, "bury jobs"),
     row(("release", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI, &DELAY], jobs::release, "make jobs ready, now or after a delay"),
     row(("revoke", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI], jobs::revoke, "take reserved jobs from their workers and bury them"),
-    row(("wait", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &UNTIL, &OF_GROUP], wait::run, "wait until jobs, or all jobs of a group, end or are buried"),
+    row(("wait", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &UNTIL, &OF_GROUP], jobs::wait, "wait until jobs, or all jobs of a group, end or are buried"),
     row(("pause", "TUBE SECONDS"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT], tubes::pause, "pause a tube, so that no job is reserved from it"),
     row(("resume", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT], tubes::resume, "resume paused tubes"),
     row(("tube", "TUBE [SETTING...]"), (OperandKind::Settings, 1, MANY), &[&SERVER, &TIMEOUT, &NONE], tubes::tube_settings, "show or change the settings of a tube"),

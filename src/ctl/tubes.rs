@@ -1,10 +1,116 @@
-//! `tube`, `pause` and `resume`: the settings of tubes.
+//! `stats`, `tubes`, `tube`, `pause` and `resume`: the server's figures, and the settings of tubes.
 //!
-//! Owns showing, setting and removing them. The server knows their effects.
+//! Owns the columns of tubes, and the queries for many tubes. A tube may disappear between two queries. Must not know
+//! the effects of settings.
 
 use super::jobs::for_each;
 use super::prelude::*;
 use crate::protocol::beanstalk::read_settings;
+
+/// The columns of a table of tubes: the heading, and the server's key.
+const COLUMNS: [(&str, &str); 9] = [
+    ("tube", "name"),
+    ("ready", "current-jobs-ready"),
+    ("reserved", "current-jobs-reserved"),
+    ("delayed", "current-jobs-delayed"),
+    ("buried", "current-jobs-buried"),
+    ("waiting", "current-waiting"),
+    ("total", "total-jobs"),
+    ("deleted", "cmd-delete"),
+    ("paused", "pause-time-left"),
+];
+
+pub fn stats(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let mut commands = Vec::new();
+    for name in &call.operands {
+        commands.push(format!("stats-tube {}", tube(name)?));
+    }
+    for id in call.values(&JOB) {
+        commands.push(format!("stats-job {}", number("--job", &id, 1, u64::MAX)?));
+    }
+    if commands.is_empty() {
+        commands.push("stats".to_owned());
+    }
+    let mut link = Link::open(call)?;
+    let mut code = DONE;
+    for (place, command) in commands.iter().enumerate() {
+        let figures = link.figures(command).and_then(|figures| figures.ok_or_else(|| refusal(command, "NOT_FOUND")));
+        match figures {
+            Err(problem) if problem.code == REFUSED && commands.len() > 1 => {
+                tell(&problem.text);
+                code = REFUSED;
+            }
+            figures if call.has(&JSON) => out.line(&figures?.object())?,
+            figures => {
+                let figures = figures?;
+                if place > 0 && out.is_terminal {
+                    out.line("")?;
+                }
+                print(&figures, out)?;
+            }
+        }
+    }
+    Ok(code)
+}
+
+fn print(figures: &Figures, out: &mut Out) -> Result<(), Problem> {
+    let width = figures.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
+    for (key, value) in figures.iter() {
+        let (key, value) = (on_one_line(key.as_bytes()), on_one_line(value.as_bytes()));
+        match out.is_terminal {
+            true => out.line(&format!("{key:width$}  {value}"))?,
+            false => out.line(&format!("{key}\t{value}"))?,
+        }
+    }
+    Ok(())
+}
+
+pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let named = call.tubes()?;
+    let mut link = Link::open(call)?;
+    let names = if named.is_empty() { link.tubes()? } else { named };
+    let (mut list, mut code) = (Listing::new(out, call.has(&JSON)), DONE);
+    let refused = each_tube(&mut link, &names, &mut |name, figures| match figures {
+        // The tube existed a moment ago, unless it is an operand.
+        None if call.operands.is_empty() => Ok(()),
+        None => {
+            tell(&format!("there is no tube {name}"));
+            code = REFUSED;
+            Ok(())
+        }
+        Some(figures) => list.add(&|| figures.object(), &|| {
+            let numbers = COLUMNS.iter().skip(1).map(|(_, key)| figures.text(key).to_owned());
+            [name.to_owned()].into_iter().chain(numbers).collect()
+        }),
+    })?;
+    if report_refused(&refused) {
+        code = REFUSED;
+    }
+    list.finish(&COLUMNS.map(|(head, _)| head)).map(|()| code)
+}
+
+type OnTube<'a> = &'a mut dyn FnMut(&str, Option<Figures>) -> Result<(), Problem>;
+
+/// Calls `each` with the figures of each of these tubes, or with `None` if the tube no longer exists. Returns a message
+/// for each tube that the client may not see or that the server cannot name.
+pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<String>, Problem> {
+    let mut refused = Vec::new();
+    ask_each(link, "stats-tube", &mut names.iter().cloned(), &mut |place, reply| {
+        let name = &names[place];
+        match figures_of(&format!("stats-tube {name}"), &reply) {
+            Ok(figures) => each(name, figures)?,
+            Err(problem) => refused.push(format!("{name}: {}", problem.text)),
+        }
+        Ok(())
+    })?;
+    Ok(refused)
+}
+
+/// Reports refusals, one per line. Returns `true` if there are any.
+pub fn report_refused(refused: &[String]) -> bool {
+    refused.iter().for_each(|text| tell(text));
+    !refused.is_empty()
+}
 
 pub fn tube_settings(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let name = tube(&call.operands[0])?;

@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::ctl::link::ask_each;
+use crate::ctl::lists;
 use crate::ctl::prelude::*;
-use crate::ctl::{feed, lists};
 use crate::engine::State;
 
 /// The maximum number of jobs of a tube that are examined in one poll.
@@ -151,7 +152,7 @@ fn jobs(link: &mut Link, tube: &str, state: State, left: &mut usize) -> Result<V
     };
     *left -= ids.len().min(*left);
     let mut jobs = Vec::new();
-    feed::each(link, "stats-job", &mut ids.into_iter(), &mut |_, reply| {
+    ask_each(link, "stats-job", &mut ids.into_iter(), &mut |_, reply| {
         // The job may have ended or been moved.
         let figures = figures_of("stats-job", &reply).unwrap_or_default();
         jobs.extend(figures.filter(|figures| figures.text("state") == state.word()));

@@ -10,9 +10,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::board::{Board, BoardRow, Boards};
 use super::model::Look;
-use crate::ctl::figures::each_tube;
 use crate::ctl::link::{IdAndBody, Link, Reach};
 use crate::ctl::problem::{Problem, NO_CONNECTION, REFUSED};
+use crate::ctl::tubes::each_tube;
 use crate::ctl::yaml::Figures;
 
 /// The maximum number of tubes queried in one poll.

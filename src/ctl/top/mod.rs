@@ -19,12 +19,12 @@ use nix::sys::signal::{raise, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 use super::call::Call;
-use super::figures::report_refused;
 use super::link::Reach;
 use super::opts::{BATCH, FILTER, INTERVAL, ROUNDS, SORT};
 use super::out::Out;
 use super::problem::{plain, Problem, DONE, NO_CONNECTION, REFUSED};
 use super::tell;
+use super::tubes::report_refused;
 use board::Board;
 use fetch::{Ask, Desk, Told};
 use keys::Key;
