@@ -1,7 +1,7 @@
 //! Runs the tests of the judge: hand-written histories with one violation each, and correct ones.
 //!
-//! Owns the promise that the judge of `make judge` neither misses nor invents violations. Must not start a server. It
-//! is skipped without Python, which `make test` does not require otherwise.
+//! Owns the promise that the judge of `make judge` neither misses nor invents violations. Must not start a
+//! beanpole. It is skipped without Python, which `make test` does not require otherwise.
 
 use std::process::Command;
 

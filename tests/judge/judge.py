@@ -6,9 +6,10 @@ usage: judge.py 'command with {port} and {dir}' [--promise P] [--seed N] [--roun
 
 Each round starts the server in an empty directory, lets producers and workers use it, ends it in some way, and starts
 it again. P says what a power cut may undo: `sync` nothing, a number the last that many milliseconds, `none` everything;
-by default, -f and -F of the command decide. LIST has some of kill, power, stop, full and clock. Without {dir} the server stores
-nothing, and its clock is the only fault. {round} is a new name in each round, for a server that stores jobs elsewhere as
-well. --largest bounds the bodies; by default, they reach the limit that `stats` shows. --tls uses TLS, and accepts any
+by default, -f and -F of the command decide. LIST has some of kill, power, stop, full and clock. Without {dir} the server
+stores nothing, and its clock is the only fault. {round} is a new name in each round, for a server that stores jobs
+elsewhere as well. With {node}, the command is started twice, as the nodes a and b of a cluster; a fault ends the one that
+serves. --largest bounds the bodies; by default, they reach the limit that `stats` shows. --tls uses TLS, and accepts any
 certificate.
 The exit status is 1 if a promise was broken.
 """
@@ -89,8 +90,7 @@ def play(args, number, scratch, shim, deadline):
     except Gone as gone:
         world.history.append(Mark("died", time.monotonic(), how=str(gone)))
     finally:
-        server.process.kill()
-        server.process.wait()
+        server.end_all()
     return world.history
 
 

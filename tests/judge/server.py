@@ -34,65 +34,101 @@ def build_shim(scratch):
     return shim
 
 
-class Server:
-    def __init__(self, command, scratch, shim, round_name):
-        """`command` contains {port}, {dir} if the server stores jobs, and {round} where it needs a new name."""
-        self.command, self.shim, self.round = command, shim, round_name
-        self.directory = os.path.join(scratch, "dir")
-        self.trace, self.flag = os.path.join(scratch, "trace"), os.path.join(scratch, "full")
-        self.log, self.clock = os.path.join(scratch, "log"), os.path.join(scratch, "clock")
-        self.stores = "{dir}" in command
+class Member:
+    """A process with a port and a directory of its own."""
+
+    def __init__(self, scratch, node):
+        self.node, self.log = node, os.path.join(scratch, f"log-{node}")
+        self.directory, self.trace = os.path.join(scratch, f"dir-{node}"), os.path.join(scratch, f"trace-{node}")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         shutil.rmtree(self.directory, ignore_errors=True)
         os.makedirs(self.directory)
         self.disk = self.process = None
+
+    def runs(self):
+        return self.process is not None and self.process.poll() is None
+
+    def accepts(self):
+        try:
+            socket.create_connection(("127.0.0.1", self.port)).close()
+            return True
+        except OSError:
+            return False
+
+
+class Server:
+    def __init__(self, command, scratch, shim, round_name):
+        """`command` contains {port}, {dir} if the server stores jobs, {round} where it needs a new name, and {node} if
+        it is a pair of which one member serves."""
+        self.command, self.shim, self.round = command, shim, round_name
+        self.flag, self.clock = os.path.join(scratch, "full"), os.path.join(scratch, "clock")
+        self.stores = "{dir}" in command
+        self.members = [Member(scratch, node) for node in ("ab" if "{node}" in command else "a")]
+        self.active = self.members[0]
         self.full(False)
         self.set_clock(0)
 
-    def start(self):
+    @property
+    def port(self):
+        return self.active.port
+
+    def launch(self, member):
         environment = dict(os.environ)
         if self.shim:
             environment.update(LD_PRELOAD=self.shim, JUDGE_CLOCK=self.clock)
         if self.shim and self.stores:
-            self.disk = Disk(self.directory)
-            open(self.trace, "w").close()
-            environment.update(JUDGE_DIR=self.directory, JUDGE_TRACE=self.trace, JUDGE_FULL=self.flag)
-        names = {"port": self.port, "dir": self.directory, "round": self.round}
+            member.disk = Disk(member.directory)
+            open(member.trace, "w").close()
+            environment.update(JUDGE_DIR=member.directory, JUDGE_TRACE=member.trace, JUDGE_FULL=self.flag)
+        names = {"port": member.port, "dir": member.directory, "round": self.round, "node": member.node}
         words = [word.format(**names) for word in shlex.split(self.command)]
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+        with open(member.log, "ab") as log:
+            member.process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+
+    def start(self):
+        """Starts the members that do not run, and waits until one accepts clients."""
+        for member in self.members:
+            if not member.runs():
+                self.launch(member)
         for _ in range(3000):
-            try:
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return
-            except OSError:
-                if self.process.poll() is not None:
-                    break
-                time.sleep(0.01)
+            for member in self.members:
+                if member.accepts():
+                    self.active = member
+                    return
+            if not any(member.runs() for member in self.members):
+                break
+            time.sleep(0.01)
         raise Gone(self.state() or "the server does not listen")
 
     def state(self):
         """How the server ended, if it has."""
-        status = self.process.poll()
+        status = self.active.process.poll()
         if status is None:
             return ""
-        with open(self.log, errors="replace") as log:
+        with open(self.active.log, errors="replace") as log:
             last = log.read().strip().split("\n")[-1]
         return f"status {status}: {last[-160:]}"
 
     def end(self, how, random=None):
-        """Ends the server: `stop` as a service manager does, `kill`, or `power`."""
-        self.process.send_signal(signal.SIGTERM if how == "stop" else signal.SIGKILL)
+        """Ends the member that serves: `stop` as a service manager does, `kill`, or `power`."""
+        process = self.active.process
+        process.send_signal(signal.SIGTERM if how == "stop" else signal.SIGKILL)
         try:
-            self.process.wait(20)
+            process.wait(20)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            process.kill()
+            process.wait()
         if how == "power":
-            self.disk.replay(self.trace)
-            self.disk.cut(random)
+            self.active.disk.replay(self.active.trace)
+            self.active.disk.cut(random)
+
+    def end_all(self):
+        for member in self.members:
+            if member.process:
+                member.process.kill()
+                member.process.wait()
 
     def full(self, whether):
         if whether:

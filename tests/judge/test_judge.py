@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Tests of the judge with hand-written histories: some with one violation each, and correct ones.
+"""Tests of the judge with hand-written histories: some with one violation each, and correct ones; and of its disk and its
+pair of servers.
 
 A line of a history is `connection sent done command => reply`, with the body in quotes behind a command or reply that
 has one. `-` for `done` is a command without a reply. A line that starts with `--` is `-- time kind how-or-connection`.
 """
 
+import os
 import random
 import sys
 import tempfile
@@ -14,6 +16,7 @@ sys.dont_write_bytecode = True
 
 from disk import Disk, File  # noqa: E402
 from history import NEVER, Mark, Op, excerpt  # noqa: E402
+from server import Server  # noqa: E402
 from verdict import judge  # noqa: E402
 
 
@@ -182,6 +185,34 @@ class Cuts(unittest.TestCase):
         file.pending = [("T", 2, b""), ("W", 4, b"x"), ("A", 7, b"")]
         file.keep(3)
         self.assertEqual(bytes(file.durable), b"ab\0\0x\0\0")
+
+
+# Serves while it holds a lock, as a member of a cluster holds a lease.
+MEMBER = """import fcntl, socket, sys, time
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+listener = socket.create_server(("127.0.0.1", int(sys.argv[2])))
+time.sleep(600)
+"""
+
+
+class PairTest(unittest.TestCase):
+    def test_the_other_member_takes_over_and_the_first_starts_again(self):
+        with tempfile.TemporaryDirectory() as directory:
+            script = os.path.join(directory, "member.py")
+            with open(script, "w") as file:
+                file.write(MEMBER)
+            server = Server(f"{sys.executable} {script} {directory}/lock {{port}} {{node}}", directory, None, "round")
+            self.addCleanup(server.end_all)
+            server.start()
+            served = []
+            for how in ("kill", "stop"):
+                served.append(server.active.node)
+                server.end(how)
+                server.start()
+                self.assertTrue(all(member.runs() for member in server.members))
+            self.assertEqual(server.active.node, served[0])
+            self.assertNotEqual(served[0], served[1])
 
 
 if __name__ == "__main__":
