@@ -134,7 +134,7 @@ impl Active {
         let (start, anchor) = (self.board().queue_time(), Instant::now());
         for way in 0..self.state.member.log.ways() {
             let state = self.state.clone();
-            spawn("journal-lease", Box::new(move || state.renew_lease(way, start, anchor)))?;
+            spawn("journal-lease", move || state.renew_lease(way, start, anchor))?;
         }
         Ok(())
     }
@@ -143,29 +143,26 @@ impl Active {
     /// `requested` when another server should take over.
     pub fn watch(&self, lost: impl Fn() + Send + 'static, requested: impl Fn() + Send + 'static) -> io::Result<()> {
         let state = self.state.clone();
-        spawn(
-            "journal-watch",
-            Box::new(move || {
-                let mut is_reported = false;
-                let mut last = Moment::now();
-                while !state.has_ended() {
-                    let gap = Moment::now().since(last);
-                    last = last + gap;
-                    if gap > LEASE {
-                        log::warn!("journal: this machine or process was stopped for {:.1} s", gap.as_secs_f64());
-                    }
-                    if state.lease.is_over() {
-                        return lost();
-                    }
-                    if state.switch_requested.load(Ordering::Acquire) && !std::mem::replace(&mut is_reported, true) {
-                        requested();
-                    }
-                    std::thread::sleep(WATCH);
+        spawn("journal-watch", move || {
+            let mut is_reported = false;
+            let mut last = Moment::now();
+            while !state.has_ended() {
+                let gap = Moment::now().since(last);
+                last = last + gap;
+                if gap > LEASE {
+                    log::warn!("journal: this machine or process was stopped for {:.1} s", gap.as_secs_f64());
                 }
-            }),
-        )?;
+                if state.lease.is_over() {
+                    return lost();
+                }
+                if state.switch_requested.load(Ordering::Acquire) && !std::mem::replace(&mut is_reported, true) {
+                    requested();
+                }
+                std::thread::sleep(WATCH);
+            }
+        })?;
         let (state, path) = (self.state.clone(), self.path.clone());
-        spawn("journal-purge", Box::new(move || state.keep_small(&path)))
+        spawn("journal-purge", move || state.keep_small(&path))
     }
 
     /// Releases the journal after the server has stopped, so that another server may take over immediately.
@@ -298,7 +295,8 @@ impl ActiveState {
     }
 }
 
-/// Starts a thread. The closure is boxed, because each instance of the generic code would add much to the program.
-fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    // Boxed, because each instance of the generic code would add much to the program.
+    let run: Box<dyn FnOnce() + Send> = Box::new(run);
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }

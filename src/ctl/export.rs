@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::name::written;
 use super::prelude::*;
-use super::record::{key_line, pause_line, settings_line, short, JobLine, Others};
+use super::record::{short, tube_line, JobLine, Others};
 use super::scan::{Scan, Wanted, STATE_COUNT};
 use super::tags::JobTags;
 use super::tubes::{each_tube, report_refused};
@@ -38,17 +38,21 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 impl Export<'_> {
     fn pause(&mut self, tube: &str, seconds: u64) -> Result<(), Problem> {
         self.others.pauses += 1;
-        self.out.line(&pause_line(tube, seconds))
+        self.out.line(&tube_line(tube, |json| json.number("pause", seconds)))
     }
 
     fn settings(&mut self, tube: &str, settings: &str) -> Result<(), Problem> {
         self.others.settings += 1;
-        self.out.line(&settings_line(tube, settings))
+        self.out.line(&tube_line(tube, |json| json.text("settings", settings.as_bytes())))
     }
 
+    /// Writes a key that outlives its job for this many seconds.
     fn key(&mut self, tube: &str, key: &[u8], left: u64) -> Result<(), Problem> {
         self.others.keys += 1;
-        self.out.line(&key_line(tube, key, left))
+        self.out.line(&tube_line(tube, |json| {
+            json.bytes("idempotency-key", key);
+            json.number("idempotency-ttl", left);
+        }))
     }
 
     /// Reports the numbers, as in `exported 5 jobs: 2 ready, 3 buried`. Returns the number of jobs.
@@ -115,9 +119,10 @@ impl Export<'_> {
             let keys = yaml::keys(&reply.body);
             let Some(last) = keys.last() else { return Ok(()) };
             from = last.number + 1;
-            for key in keys.iter().filter(|key| self.wanted.has_tube(&key.tube)) {
-                self.others.keys += 1;
-                self.out.line(&key_line(&key.tube, &key.key, key.left))?;
+            for key in &keys {
+                if self.wanted.has_tube(&key.tube) {
+                    self.key(&key.tube, &key.key, key.left)?;
+                }
             }
         }
     }

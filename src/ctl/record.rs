@@ -6,7 +6,7 @@ use super::name;
 use super::prelude::*;
 use super::tags::{self, bytes_of, number_of, text_of, JobTags};
 use crate::engine::State;
-use crate::shared::json::{Object, Strays};
+use crate::shared::json::{Members, Object, Strays};
 
 /// The counts of events of a job, by the server's keys.
 pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
@@ -94,27 +94,11 @@ impl Others {
     }
 }
 
-/// Returns the line of a key that outlives its job for this many seconds.
-pub fn key_line(tube: &str, key: &[u8], left: u64) -> String {
+/// Returns the line of a tube, with the members that `write` adds.
+pub fn tube_line(tube: &str, write: impl FnOnce(&mut Members)) -> String {
     json::object(|json| {
         json.bytes("tube", &name::bytes(tube));
-        json.bytes("idempotency-key", key);
-        json.number("idempotency-ttl", left);
-    })
-}
-
-/// Returns the line of a tube that is paused for this many seconds.
-pub fn pause_line(tube: &str, seconds: u64) -> String {
-    json::object(|json| {
-        json.bytes("tube", &name::bytes(tube));
-        json.number("pause", seconds);
-    })
-}
-
-pub fn settings_line(tube: &str, settings: &str) -> String {
-    json::object(|json| {
-        json.bytes("tube", &name::bytes(tube));
-        json.text("settings", settings.as_bytes());
+        write(json);
     })
 }
 

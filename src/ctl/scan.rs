@@ -127,9 +127,8 @@ impl Scan {
     pub fn run(link: &mut Link, wanted: &Wanted) -> Result<Scan, Problem> {
         let mut scan = Scan::default();
         let counts = wanted.count(link)?;
-        let mut progress = ProgressBar::new("jobs found");
-        if !scan.list(link, wanted, &counts, &mut progress)? {
-            scan.search(link, wanted, counts.iter().sum(), &mut progress)?;
+        if !scan.list(link, wanted, &counts)? {
+            scan.search(link, wanted, counts.iter().sum())?;
         }
         let id = |place: usize| scan.jobs[place].job.id;
         let order = in_order(scan.jobs.len(), &|left, right| id(left).cmp(&id(right)));
@@ -140,14 +139,8 @@ impl Scan {
     }
 
     /// Searches with `list-jobs`. Returns `false` if the server does not know the command.
-    fn list(
-        &mut self,
-        link: &mut Link,
-        wanted: &Wanted,
-        counts: &[u64; STATE_COUNT],
-        progress: &mut ProgressBar,
-    ) -> Result<bool, Problem> {
-        let total = counts.iter().sum();
+    fn list(&mut self, link: &mut Link, wanted: &Wanted, counts: &[u64; STATE_COUNT]) -> Result<bool, Problem> {
+        let (total, mut progress) = (counts.iter().sum(), ProgressBar::new("jobs found"));
         // Servers without groups or schedules do not know the states of such jobs.
         let is_known = |state: State| !matches!(state, State::Held | State::Scheduled) || counts[state as usize] > 0;
         let is_wanted = |state: &State| wanted.has_state(*state) && is_known(*state);
@@ -173,16 +166,10 @@ impl Scan {
     }
 
     /// Tries IDs from the highest one down, until as many jobs are found as the server counts.
-    fn search(
-        &mut self,
-        link: &mut Link,
-        wanted: &Wanted,
-        total: u64,
-        progress: &mut ProgressBar,
-    ) -> Result<(), Problem> {
+    fn search(&mut self, link: &mut Link, wanted: &Wanted, total: u64) -> Result<(), Problem> {
         self.jobs.clear();
-        let mut next = highest_id(link)?;
-        let begin = next;
+        let begin = highest_id(link)?;
+        let (mut next, mut progress) = (begin, ProgressBar::new("jobs found"));
         while next > wanted.above && (self.jobs.len() as u64) < total {
             let least = next.saturating_sub(PAGE * 8).max(wanted.above);
             let ids: Vec<u64> = (least + 1..=next).rev().collect();
