@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use beanpole::internals::engine::Fingerprints;
 use beanpole::internals::engine::{Body, Engine, JobId, Limits, NewJob, Span, State, Time};
-use beanpole::internals::protocol::beanstalk::{execute, Command, Decoder, Extensions, Request};
+use beanpole::internals::protocol::beanstalk::{execute, Command, Decoder, Extensions};
 use beanpole::internals::protocol::{
     ClientRegistry, CommandCounters, Context, DecodeLimits, Facts, Host, Output, ProtocolSettings, Usage,
 };
@@ -135,7 +135,7 @@ fn answer(cases: &mut Cases, name: &str, length: usize, command: impl Fn() -> Co
         let mut world = Context::plain(engine, (counters, registry), (settings, host), client, now);
         for _ in 0..batches {
             for _ in 0..BATCH {
-                execute(Request { counts: None, command: command() }, &mut world, out);
+                execute(command(), &mut world, out);
             }
             out.consume(std::hint::black_box(out.len()));
         }

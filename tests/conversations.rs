@@ -216,7 +216,7 @@ fn page_of(vectors: &str) -> String {
 #[test]
 fn the_page_for_clients_shows_the_vectors_and_each_extension_has_one() {
     let vectors = std::fs::read_to_string("tests/conversations/extensions/vectors.txt").unwrap();
-    for (_, word, _) in beanpole::internals::protocol::beanstalk::EXTENSIONS {
+    for (_, word) in beanpole::internals::protocol::beanstalk::EXTENSIONS {
         assert!(vectors.contains(&format!("\n== {word}\n")), "vectors.txt: no conversation for the extension {word}");
     }
     let page = std::fs::read_to_string("examples/CLIENTS.md").unwrap();

@@ -7,7 +7,7 @@
 use std::fmt::Display;
 
 use super::Wire;
-use crate::engine::ClientId;
+use crate::engine::{ClientId, JobId};
 
 #[derive(Clone, Debug)]
 pub struct ClientInfo {
@@ -22,6 +22,8 @@ pub struct ClientInfo {
     pub exceptions: bool,
     /// The ID of the job whose outcome the client waits for (Workq's `result` and `run`).
     pub awaited: [u8; 16],
+    /// The job of the last accepted WORK_EXCEPTION (Gearman).
+    pub last_exception: Option<JobId>,
 }
 
 /// All clients with a name, or with another protocol than beanstalk, by number.
@@ -72,7 +74,7 @@ impl ClientRegistry {
         }
         let name = b"-".as_slice().into();
         let exceptions = self.exceptions;
-        let info = ClientInfo { wire, address, name, user: None, exceptions, awaited: [0; 16] };
+        let info = ClientInfo { wire, address, name, user: None, exceptions, awaited: [0; 16], last_exception: None };
         self.peers.get_mut(place).map(|entry| &mut **entry.get_or_insert(Box::new(info)))
     }
 

@@ -1,14 +1,14 @@
 //! Counters of the commands of each protocol.
 //!
-//! Owns the counts, and the single order of all the protocols' tables. Must not know what a command does.
+//! Owns the counts, and the common numbering of all protocols' tables. Must not know what a command does.
 
 use super::{beanstalk, gearman, http, workq, Wire};
 use crate::access::Need;
 
-/// A command, by its index in the tables: beanstalk's table, Gearman's packets and lines of text, Workq's table, HTTP's
-/// paths.
+/// A command, by its index in the concatenation of all tables: beanstalk's table, Gearman's packets and lines of text,
+/// Workq's table, HTTP's routes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CommandPlace(u8);
+pub struct CommandId(u8);
 
 const PACKETS: usize = beanstalk::COMMANDS.len();
 const TEXTS: usize = PACKETS + gearman::PACKETS.len();
@@ -18,65 +18,68 @@ const ALL: usize = HTTP + http::ROUTES.len();
 
 const _: () = assert!(ALL <= 256);
 
-impl CommandPlace {
-    pub const fn beanstalk(name: beanstalk::CommandName) -> CommandPlace {
-        CommandPlace(name as u8)
+/// The common part of the tables' rows.
+pub struct CommandEntry {
+    pub wire: Wire,
+    pub name: &'static str,
+    /// The second word of the name, if it has one in Workq.
+    pub object: &'static str,
+    pub need: Need,
+    /// `true` if clients can send it: some packets are only sent by servers.
+    pub is_request: bool,
+}
+
+impl CommandId {
+    pub const fn beanstalk(name: beanstalk::CommandName) -> CommandId {
+        CommandId(name as u8)
     }
 
-    /// A packet, by its index in the table.
-    pub const fn packet(place: usize) -> CommandPlace {
-        CommandPlace((PACKETS + place) as u8)
+    /// Returns the ID of a packet, by its index in the table.
+    pub const fn packet(index: usize) -> CommandId {
+        CommandId((PACKETS + index) as u8)
     }
 
-    /// A line of Gearman's text protocol, by its index in the table.
-    pub const fn text(place: usize) -> CommandPlace {
-        CommandPlace((TEXTS + place) as u8)
+    /// Returns the ID of a line of Gearman's text protocol, by its index in the table.
+    pub const fn text(index: usize) -> CommandId {
+        CommandId((TEXTS + index) as u8)
     }
 
-    pub const fn workq(name: workq::CommandName) -> CommandPlace {
-        CommandPlace((WORKQ + name as usize) as u8)
+    pub const fn workq(name: workq::CommandName) -> CommandId {
+        CommandId((WORKQ + name as usize) as u8)
     }
 
-    /// A path, by its index in the table.
-    pub const fn http(place: usize) -> CommandPlace {
-        CommandPlace((HTTP + place) as u8)
+    /// Returns the ID of an HTTP route, by its index in the table.
+    pub const fn http(index: usize) -> CommandId {
+        CommandId((HTTP + index) as u8)
     }
 
-    /// Returns all places, in the order of the tables.
-    pub fn all() -> impl Iterator<Item = CommandPlace> {
-        (0..ALL).map(|place| CommandPlace(place as u8))
+    /// Returns all IDs, in the order of the tables.
+    pub fn all() -> impl Iterator<Item = CommandId> {
+        (0..ALL).map(|index| CommandId(index as u8))
     }
 
-    /// Returns the command's protocol, its name, and the second word of the name, if it has one in Workq.
-    #[expect(clippy::indexing_slicing, reason = "each range of places is as long as its table")]
-    pub fn name(self) -> (Wire, &'static str, &'static str) {
-        match usize::from(self.0) {
-            place @ ..PACKETS => (Wire::Beanstalk, beanstalk::COMMANDS[place].word.trim_end(), ""),
-            place @ PACKETS..TEXTS => (Wire::Gearman, gearman::PACKETS[place - PACKETS].name, ""),
-            place @ TEXTS..WORKQ => (Wire::Gearman, gearman::TEXT_COMMANDS[place - TEXTS].words, ""),
-            place @ WORKQ..HTTP => {
-                let row = &workq::COMMANDS[place - WORKQ];
-                (Wire::Workq, row.word, row.object)
+    #[expect(clippy::indexing_slicing, reason = "each range of IDs is as long as its table")]
+    pub fn entry(self) -> CommandEntry {
+        let (wire, name, object, need, is_request) = match usize::from(self.0) {
+            index @ ..PACKETS => {
+                let row = &beanstalk::COMMANDS[index];
+                (Wire::Beanstalk, row.word.trim_end(), "", row.need, true)
             }
-            place => (Wire::Http, http::ROUTES[place - HTTP].word, ""),
-        }
-    }
-
-    #[expect(clippy::indexing_slicing, reason = "each range of places is as long as its table")]
-    pub fn need(self) -> Need {
-        match usize::from(self.0) {
-            place @ ..PACKETS => beanstalk::COMMANDS[place].need,
-            place @ PACKETS..TEXTS => gearman::PACKETS[place - PACKETS].need,
-            place @ TEXTS..WORKQ => gearman::TEXT_COMMANDS[place - TEXTS].need,
-            place @ WORKQ..HTTP => workq::COMMANDS[place - WORKQ].need,
-            place => http::ROUTES[place - HTTP].need,
-        }
-    }
-
-    /// Returns `true` if clients can send it: some packets are only sent by servers.
-    pub fn is_taken(self) -> bool {
-        let packet = usize::from(self.0).checked_sub(PACKETS).and_then(|place| gearman::PACKETS.get(place));
-        packet.is_none_or(|packet| packet.parse.is_some())
+            index @ PACKETS..TEXTS => {
+                let row = &gearman::PACKETS[index - PACKETS];
+                (Wire::Gearman, row.name, "", row.need, row.parse.is_some())
+            }
+            index @ TEXTS..WORKQ => {
+                let row = &gearman::TEXT_COMMANDS[index - TEXTS];
+                (Wire::Gearman, row.words, "", row.need, true)
+            }
+            index @ WORKQ..HTTP => {
+                let row = &workq::COMMANDS[index - WORKQ];
+                (Wire::Workq, row.word, row.object, row.need, true)
+            }
+            index => (Wire::Http, http::ROUTES[index - HTTP].word, "", http::ROUTES[index - HTTP].need, true),
+        };
+        CommandEntry { wire, name, object, need, is_request }
     }
 }
 
@@ -90,13 +93,13 @@ impl Default for CommandCounters {
 }
 
 impl CommandCounters {
-    pub fn count(&mut self, place: CommandPlace) {
-        if let Some(count) = self.0.get_mut(usize::from(place.0)) {
+    pub fn count(&mut self, id: CommandId) {
+        if let Some(count) = self.0.get_mut(usize::from(id.0)) {
             *count += 1;
         }
     }
 
-    pub fn of(&self, place: CommandPlace) -> u64 {
-        self.0.get(usize::from(place.0)).copied().unwrap_or_default()
+    pub fn of(&self, id: CommandId) -> u64 {
+        self.0.get(usize::from(id.0)).copied().unwrap_or_default()
     }
 }

@@ -2,58 +2,64 @@
 //!
 //! Owns the dispatch to the protocols: the server uses only this interface. Must not know the words of any protocol.
 
-use super::guard;
+use super::guard::Decision;
 use super::text::MAX_QUOTED_NAME;
 use super::upload::Upload;
 use super::{
-    beanstalk, gearman, http, workq, ClientRegistry, CommandPlace, Context, DecodeLimits, Flow, Host, LogSubject,
-    Output, Wire,
+    beanstalk, gearman, http, workq, ClientRegistry, CommandId, Context, DecodeLimits, Decoded, Flow, Host, LogSubject,
+    Output, ProtocolCommand, Wire,
 };
 use crate::engine::{ClientId, Engine, Event, LongCommand, NoJob, ReservePolicy};
 
 /// Upper bound of the size of a request's log records besides its memory, in bytes: a tube name, and numbers.
 const RECORD_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
 
-/// The protocol state of a connection.
+/// The protocol state of a connection. Most of it is boxed, so that idle beanstalk connections are small.
 #[derive(Debug)]
 pub enum Dialogue {
     Beanstalk(beanstalk::Decoder),
-    /// Gearman's state, boxed, so that connections of other protocols need no room for it.
-    Gearman(Box<(gearman::Decoder, gearman::Session)>),
+    Gearman(Box<gearman::Decoder>),
     Workq(Box<workq::Decoder>),
-    /// HTTP's state, boxed for the same reason.
     Http(Box<http::Decoder>),
 }
 
-/// A request of any protocol.
 #[derive(Debug)]
-pub enum Request {
-    Beanstalk(beanstalk::Request),
-    Gearman(gearman::Request),
+pub(super) enum Command {
+    Beanstalk(beanstalk::Command),
+    Gearman(gearman::Command),
     Workq(Box<workq::Request>),
     Http(Box<http::Request>),
-    /// A request that has begun in an earlier turn.
-    Continue(Box<Begun>),
 }
 
-/// A request that needs another turn.
+/// A request of any protocol, and its progress.
 #[derive(Debug)]
-pub struct Begun {
-    pub request: Request,
-    /// The position of its unchecked names, if the client's permission has not been fully checked.
-    pub unchecked: Option<usize>,
+pub struct Request {
+    /// The ID under which the request is still to be counted, if any.
+    pub(super) id: Option<CommandId>,
+    pub(super) stage: Stage,
+    pub(super) command: Command,
 }
 
-impl Begun {
-    /// Returns the command to complete although the client has hung up, if there is one.
-    pub fn into_operation(self) -> Option<LongCommand> {
-        match self.request {
-            _ if self.unchecked.is_some() => None,
-            Request::Beanstalk(request) => request.into_operation(),
-            Request::Http(request) => request.into_operation(),
-            _ => None,
+/// The progress of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    New,
+    /// The client's permission has been checked for the names up to this position.
+    Checking(usize),
+    /// The execution has begun in an earlier turn.
+    Begun,
+}
+
+/// Evaluates an expression for the contents of each variant.
+macro_rules! for_each_protocol {
+    ($value:expr, $type:ident, $it:ident => $result:expr) => {
+        match $value {
+            $type::Beanstalk($it) => $result,
+            $type::Gearman($it) => $result,
+            $type::Workq($it) => $result,
+            $type::Http($it) => $result,
         }
-    }
+    };
 }
 
 impl Wire {
@@ -100,10 +106,14 @@ impl Dialogue {
     /// Takes the next request from the front of `bytes`. Returns `None` if it has not arrived completely.
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         match self {
-            Dialogue::Beanstalk(decoder) => decoder.next(bytes, limits).map(Request::Beanstalk),
-            Dialogue::Gearman(both) => both.0.next(bytes, limits).map(Request::Gearman),
-            Dialogue::Workq(decoder) => decoder.next(bytes, limits).map(|request| Request::Workq(request.into())),
-            Dialogue::Http(decoder) => decoder.next(bytes, limits).map(|request| Request::Http(request.into())),
+            Dialogue::Beanstalk(decoder) => decoder.next(bytes, limits).map(|it| Request::new(it, Command::Beanstalk)),
+            Dialogue::Gearman(decoder) => decoder.next(bytes, limits).map(|it| Request::new(it, Command::Gearman)),
+            Dialogue::Workq(decoder) => {
+                decoder.next(bytes, limits).map(|it| Request::new(it, |request| Command::Workq(request.into())))
+            }
+            Dialogue::Http(decoder) => {
+                decoder.next(bytes, limits).map(|it| Request::new(it, |request| Command::Http(request.into())))
+            }
         }
     }
 
@@ -111,7 +121,9 @@ impl Dialogue {
     /// [`Request::own`] copies them.
     pub fn next_plain(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         match self {
-            Dialogue::Beanstalk(decoder) => decoder.next_plain(bytes, limits).map(Request::Beanstalk),
+            Dialogue::Beanstalk(decoder) => {
+                decoder.next_plain(bytes, limits).map(|it| Request::new(it, Command::Beanstalk))
+            }
             _ => None,
         }
     }
@@ -124,7 +136,7 @@ impl Dialogue {
         }
     }
 
-    /// Records that this many bytes of the gap have arrived.
+    /// Records that `count` bytes of the gap have arrived.
     pub fn filled(&mut self, count: usize) {
         if let Some(upload) = self.upload() {
             upload.filled(count);
@@ -132,12 +144,7 @@ impl Dialogue {
     }
 
     fn upload(&mut self) -> Option<&mut Upload> {
-        match self {
-            Dialogue::Beanstalk(decoder) => decoder.upload(),
-            Dialogue::Gearman(both) => both.0.upload(),
-            Dialogue::Workq(decoder) => decoder.upload(),
-            Dialogue::Http(decoder) => decoder.upload(),
-        }
+        for_each_protocol!(self, Dialogue, decoder => decoder.upload())
     }
 
     /// Returns `true` if only a part of a body has arrived.
@@ -149,7 +156,7 @@ impl Dialogue {
     pub fn progress(&self) -> Option<(u64, bool)> {
         match self {
             Dialogue::Http(decoder) => Some(decoder.progress()),
-            Dialogue::Beanstalk(_) | Dialogue::Gearman(..) | Dialogue::Workq(_) => None,
+            Dialogue::Beanstalk(_) | Dialogue::Gearman(_) | Dialogue::Workq(_) => None,
         }
     }
 
@@ -163,164 +170,155 @@ impl Dialogue {
     }
 
     /// Executes one request, if the client has the permission, and appends the reply.
-    pub fn execute(&mut self, request: Request, context: &mut Context, out: &mut Output) -> Flow {
-        if context.access.is_none() {
-            return self.carry_out(request, context, out);
-        }
-        let introduces = matches!(&request, Request::Http(request) if request.introduces);
-        match guard::check(request, context, out) {
-            Ok(request) => self.carry_out(request, context, out),
-            Err(flow) => {
-                if introduces {
-                    self.answer(false);
+    pub fn execute(&mut self, mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
+        if context.access.is_some() && request.stage != Stage::Begun {
+            match request.check(context) {
+                Decision::Made(Ok(())) => {}
+                Decision::More => return Flow::Continue(Box::new(request)),
+                Decision::Made(Err(denied)) => {
+                    if matches!(&request.command, Command::Http(request) if request.awaits_body) {
+                        self.accept_body(false);
+                    }
+                    return for_each_protocol!(&request.command, Command, it => it.deny(denied, out));
                 }
-                flow
             }
+        }
+        if let Some(id) = request.id {
+            context.counters.count(id);
+        }
+        match (self, request.command) {
+            (Dialogue::Beanstalk(_), Command::Beanstalk(command)) => beanstalk::execute(command, context, out),
+            (Dialogue::Gearman(_), Command::Gearman(command)) => gearman::execute(command, context, out),
+            (Dialogue::Workq(_), Command::Workq(request)) => workq::execute(*request, context, out),
+            (Dialogue::Http(decoder), Command::Http(request)) => http::execute(*request, decoder, context, out),
+            (dialogue, command) => unreachable!("{command:?} in {dialogue:?}"),
         }
     }
 
     /// Accepts or refuses the body of a request that waits for permission.
-    pub fn answer(&mut self, is_wanted: bool) {
+    pub fn accept_body(&mut self, is_accepted: bool) {
         if let Dialogue::Http(decoder) = self {
-            decoder.answer(is_wanted);
+            decoder.accept_body(is_accepted);
         }
     }
 
-    fn carry_out(&mut self, request: Request, context: &mut Context, out: &mut Output) -> Flow {
-        if let Some(place) = request.place() {
-            context.counters.count(place);
-        }
-        let request = match request {
-            Request::Continue(begun) => begun.request,
-            request => request,
-        };
-        match (self, request) {
-            (Dialogue::Beanstalk(_), Request::Beanstalk(request)) => beanstalk::execute(request, context, out),
-            (Dialogue::Gearman(both), Request::Gearman(request)) => {
-                gearman::execute(request, &mut both.1, context, out)
-            }
-            (Dialogue::Workq(_), Request::Workq(request)) => workq::execute(*request, context, out),
-            (Dialogue::Http(decoder), Request::Http(request)) => http::execute(*request, decoder, context, out),
-            (dialogue, request) => unreachable!("{request:?} in {dialogue:?}"),
-        }
-    }
-
-    /// Returns `true` if the client accepts messages at any time, and not only while it waits.
-    pub fn is_told_unasked(&self) -> bool {
-        match self {
-            Dialogue::Gearman(..) => true,
-            Dialogue::Beanstalk(_) | Dialogue::Workq(_) | Dialogue::Http(_) => false,
-        }
+    /// Returns `true` if the client receives messages at any time, and not only while it waits.
+    pub fn receives_unsolicited(&self) -> bool {
+        matches!(self, Dialogue::Gearman(_))
     }
 }
 
 impl Request {
-    /// Copies a body in the input of the turn, which is about to be dropped.
+    fn new<C>((id, command): Decoded<C>, wrap: impl FnOnce(C) -> Command) -> Request {
+        Request { id, stage: Stage::New, command: wrap(command) }
+    }
+
+    /// Checks whether the client may execute the request.
+    fn check(&mut self, context: &mut Context) -> Decision {
+        if let Command::Http(request) = &self.command {
+            http::authenticate(request, context);
+        }
+        let mut from = if let Stage::Checking(from) = self.stage { from } else { 0 };
+        let decision = for_each_protocol!(&self.command, Command, it => it.check(self.id, &mut from, context));
+        self.stage = Stage::Checking(from);
+        decision
+    }
+
+    /// Returns `true` if an earlier turn has executed or checked a part of the request.
+    pub fn has_begun(&self) -> bool {
+        self.stage != Stage::New
+    }
+
+    /// Returns the command to complete even if the client has disconnected, if there is one.
+    pub fn into_operation(self) -> Option<LongCommand> {
+        if self.stage != Stage::Begun {
+            return None;
+        }
+        for_each_protocol!(self.command, Command, it => it.into_operation())
+    }
+
+    /// Copies the body out of `input`, which is about to be dropped.
     pub fn own(&mut self, input: &[u8]) {
-        match self {
-            Request::Beanstalk(request) => request.own(input),
-            Request::Continue(begun) => begun.request.own(input),
-            Request::Gearman(_) | Request::Workq(_) | Request::Http(_) => {}
+        if let Command::Beanstalk(command) = &mut self.command {
+            command.own(input);
         }
     }
 
     /// Upper bound of the size of the request's log records, in bytes; 0 if it has none.
     pub fn log_size(&self) -> u64 {
-        let is_logged = match self {
-            Request::Beanstalk(request) => request.command.is_logged(),
-            Request::Gearman(request) => request.command.is_logged(),
-            Request::Workq(request) => request.command.is_logged(),
-            Request::Http(request) => request.is_logged(),
-            Request::Continue(begun) => return begun.request.log_size(),
-        };
-        if is_logged {
+        if for_each_protocol!(&self.command, Command, it => it.is_logged()) {
             self.footprint() + RECORD_OVERHEAD
         } else {
             0
         }
     }
 
-    /// The size of the log records for a job that the request finds and that is not in a log yet, in bytes; 0 if there
-    /// is no such job.
+    /// Returns the size of the log records for a job that the request finds and that is not in a log yet, in bytes; 0
+    /// if there is no such job.
     pub fn adoption_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
-        match self {
-            Request::Beanstalk(beanstalk::Request {
-                command: beanstalk::Command::Put { tags: Some(tags), .. },
-                ..
-            }) => engine.adoption_of_tagged(client, tags),
-            Request::Gearman(gearman::Request { command: gearman::Command::Submit(job), .. }) if job.background => {
-                engine.adoption_of(&job.function, &job.unique, job.body.len())
-            }
-            Request::Continue(begun) => begun.request.adoption_size(engine, client),
-            Request::Http(request) => request.tags().map_or(0, |tags| engine.adoption_of_tagged(client, tags)),
-            Request::Beanstalk(_) | Request::Gearman(_) | Request::Workq(_) => 0,
+        if let Command::Gearman(gearman::Command::Submit(job)) = &self.command {
+            return if job.background { engine.adoption_of(&job.function, &job.unique, job.body.len()) } else { 0 };
         }
+        let tags = for_each_protocol!(&self.command, Command, it => it.tags());
+        tags.map_or(0, |tags| engine.adoption_of_tagged(client, tags))
     }
 
-    /// The memory in use while the request waits for its turn, in bytes.
+    /// Returns the memory in use while the request waits for its turn, in bytes.
     pub fn footprint(&self) -> u64 {
-        let own = size_of::<Request>() as u64;
-        own + match self {
-            Request::Beanstalk(request) => request.footprint(),
-            Request::Gearman(request) => request.command.footprint(),
-            Request::Workq(request) => request.footprint(),
-            Request::Http(request) => request.footprint(),
-            Request::Continue(begun) => begun.request.footprint(),
-        }
+        size_of::<Request>() as u64 + for_each_protocol!(&self.command, Command, it => it.footprint())
     }
 
-    /// Returns the subject of the request for the log; empty for Gearman and Workq, whose commands identify jobs
-    /// differently.
+    /// Returns the parts of the request that appear in the log.
     pub fn log_subject(&self) -> LogSubject {
-        match self {
-            Request::Beanstalk(request) => request.log_subject(),
-            Request::Http(request) => request.log_subject(),
-            Request::Gearman(_) | Request::Workq(_) | Request::Continue(_) => LogSubject::default(),
-        }
-    }
-
-    /// Returns the command under which the request is counted; `None` if it is invalid, or the rest of a command.
-    fn place(&self) -> Option<CommandPlace> {
-        match self {
-            Request::Beanstalk(request) => request.place(),
-            Request::Gearman(request) => request.place,
-            Request::Workq(request) => request.place(),
-            Request::Http(request) => request.counted().map(CommandPlace::http),
-            Request::Continue(_) => None,
+        match self.has_begun() {
+            true => LogSubject::default(),
+            false => for_each_protocol!(&self.command, Command, it => it.log_subject()),
         }
     }
 
     /// Returns the command's name in its protocol, for the log.
     pub fn name(&self) -> &'static str {
-        match (self, self.place()) {
-            (Request::Continue(_), _) => "the rest of a command",
-            (_, Some(place)) => place.name().1,
-            (_, None) => "no command",
+        match self.id {
+            _ if self.has_begun() => "the rest of a command",
+            Some(id) => id.entry().name,
+            None => "no command",
         }
     }
 }
 
+impl Flow {
+    /// Continues a command, which stores its progress, in another turn.
+    pub(super) fn resume(command: Command) -> Flow {
+        Flow::Continue(Box::new(Request { id: None, stage: Stage::Begun, command }))
+    }
+}
+
 /// Ends the wait of a client that has half-closed its connection. Returns `true` if the client was waiting.
-pub fn hang_up(context: &mut Context, out: &mut Output) -> bool {
+pub fn end_wait(context: &mut Context, out: &mut Output) -> bool {
     let Context { engine, registry, host, client, now, .. } = context;
     let waited = !engine.hurry(*client, *now) && engine.cancel_wait(*client);
     if waited {
-        let event = Event::NoJob { client: *client, why: NoJob::TimedOut };
-        tell(&event, engine, registry, *host, out);
+        notify(&Event::NoJob { client: *client, why: NoJob::TimedOut }, engine, registry, *host, out);
     }
     waited
 }
 
 /// Reports an event to the client in its own protocol. Returns `false` if the protocol has no message for the event: a
 /// waiting client then continues to wait.
-pub fn tell(event: &Event, engine: &Engine, registry: &mut ClientRegistry, host: &dyn Host, out: &mut Output) -> bool {
+pub fn notify(
+    event: &Event,
+    engine: &Engine,
+    registry: &mut ClientRegistry,
+    host: &dyn Host,
+    out: &mut Output,
+) -> bool {
     let before = out.len();
     match registry.get_mut(event.client()) {
-        Some(peer) if peer.wire == Wire::Gearman => gearman::tell(event, peer, host, out),
-        Some(peer) if peer.wire == Wire::Workq => workq::tell(event, engine, peer, out),
+        Some(info) if info.wire == Wire::Gearman => gearman::notify(event, info, host, out),
+        Some(info) if info.wire == Wire::Workq => workq::notify(event, engine, info, out),
         // An HTTP client that buries a job has reserved it for that moment, and needs no events.
-        Some(peer) if peer.wire == Wire::Http => {}
-        _ => beanstalk::tell(event, engine, out),
+        Some(info) if info.wire == Wire::Http => {}
+        _ => beanstalk::notify(event, engine, out),
     }
     out.len() > before
 }

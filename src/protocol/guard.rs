@@ -1,12 +1,12 @@
 //! The permission for a command.
 //!
-//! Owns the mapping of a command to the tubes that it concerns, and the refusal of commands without permission, whose
-//! only effect is the error. The commands' tables define the required rights, `access` the rights of clients.
+//! Owns the comparison of the rights that a command requires with those of its client: the commands' tables define the
+//! former, `access` the latter. The only effect of a refused command is the error. Must not know any protocol's words.
 //!
 //! Promises: P25.
 
 use super::text::past;
-use super::{beanstalk, gearman, http, workq, Begun, CommandPlace, Context, Flow, Output, Request, Wire};
+use super::{http, CommandId, Context, ProtocolCommand, Wire};
 use crate::access::{ClientAccess, Denied, Need, Right, Scope};
 use crate::engine::{ClientId, Engine, JobId, Progress};
 
@@ -25,70 +25,41 @@ pub enum Subject<'a> {
     JobAndTube(JobId, &'a [u8]),
 }
 
-/// The progress of a decision.
-enum Decision {
+/// The progress of a permission check.
+pub enum Decision {
     Made(Result<(), Denied>),
+    /// The check continues in another turn.
     More,
 }
 
 /// The number of bytes of names that are checked per step.
-const NAMES: usize = 16;
-
-/// Returns the request if the client has the permission, or what happens instead.
-pub fn check(request: Request, context: &mut Context, out: &mut Output) -> Result<Request, Flow> {
-    let (request, mut from) = match request {
-        Request::Continue(begun) => match begun.unchecked {
-            Some(from) => (begun.request, from),
-            None => return Ok(Request::Continue(begun)),
-        },
-        request => (request, 0),
-    };
-    if let Request::Http(request) = &request {
-        http::introduce(request, context);
-    }
-    match decide(&request, &mut from, context) {
-        Decision::Made(Ok(())) => Ok(request),
-        Decision::More => Err(Flow::Continue(Box::new(Begun { request, unchecked: Some(from) }))),
-        Decision::Made(Err(denied)) => {
-            match &request {
-                Request::Beanstalk(_) | Request::Continue(_) => beanstalk::deny(denied, out),
-                Request::Gearman(request) => gearman::deny(&request.command, denied, out),
-                Request::Workq(_) => workq::deny(denied, out),
-                Request::Http(request) => return Err(http::deny(request, denied, out)),
-            }
-            Err(if denied == Denied::Unknown { Flow::Close } else { Flow::Next })
-        }
-    }
-}
+const NAME_BYTES_PER_STEP: usize = 16;
 
 /// Returns the commands with this name in all protocols: the protocol, its spelling of the name, and the required
 /// rights.
 pub fn needs(command: &str) -> Vec<(&'static str, String, Need)> {
-    let others = CommandPlace::all().filter(|place| place.is_taken()).map(|place| {
-        let (wire, word, object) = place.name();
-        (wire.name(), format!("{word} {object}").trim_end().to_owned(), place.need())
-    });
-    let others = others.filter(|(wire, ..)| *wire != Wire::Http.name());
+    let others = CommandId::all().map(CommandId::entry).filter(|entry| entry.is_request && entry.wire != Wire::Http);
+    let others = others.map(|it| (it.wire.name(), format!("{} {}", it.name, it.object).trim_end().to_owned(), it.need));
     // For HTTP, the name of a route is its method and path.
     let routes = http::ROUTES.iter().map(|row| (Wire::Http.name(), row.name(), row.need));
-    let all = others.chain(routes);
-    all.filter(|(_, name, _)| name.eq_ignore_ascii_case(command.trim())).collect()
+    others.chain(routes).filter(|(_, name, _)| name.eq_ignore_ascii_case(command.trim())).collect()
 }
 
-fn decide(request: &Request, from: &mut usize, context: &mut Context) -> Decision {
-    let of_place = |place: Option<CommandPlace>| place.map_or(Need::OPEN, CommandPlace::need);
-    let (need, subject, for_strangers) = match request {
-        Request::Beanstalk(request) => (request.need(), request.subject(), request.is_for_strangers()),
-        Request::Gearman(request) => (of_place(request.place), request.subject(context), false),
-        Request::Workq(request) => (of_place(request.place()), request.subject(context), false),
-        Request::Http(request) => (request.need(), request.subject(), request.is_for_strangers()),
-        Request::Continue(_) => (Need::OPEN, Subject::Nothing, false),
-    };
+/// Checks whether the client may execute a command; the names up to `from` have been checked.
+pub fn check(
+    command: &impl ProtocolCommand,
+    id: Option<CommandId>,
+    from: &mut usize,
+    context: &mut Context,
+) -> Decision {
+    let (need, subject) = (command.need(id), command.subject(context));
     let Context { engine, client, access: Some(access), .. } = context else { return Decision::Made(Ok(())) };
     if access.rights().is_none() {
-        return Decision::Made(if for_strangers { Ok(()) } else { Err(Denied::Unknown) });
+        return Decision::Made(if command.allows_anonymous() { Ok(()) } else { Err(Denied::Unknown) });
     }
-    if let Err(denied) = groups(request, access) {
+    // A client that ties a job to groups must have the right to put jobs into tubes with the same names.
+    let mut groups = command.tags().into_iter().flat_map(|tags| &tags.groups);
+    if let Err(denied) = groups.try_for_each(|tag| access.check(Need::PUT_NAMED, Some(&tag.name.text()))) {
         return Decision::Made(Err(denied));
     }
     let made = match (need.scope, subject) {
@@ -96,8 +67,8 @@ fn decide(request: &Request, from: &mut usize, context: &mut Context) -> Decisio
         (Scope::Watched, _) => return watched(need, from, engine, *client, access),
         (Scope::Named, Subject::Tubes(names)) => return named(need, names, from, engine, access),
         (Scope::Named, Subject::Tube(tube)) => access.check(need, Some(tube)),
-        (Scope::Named, Subject::TwoTubes(one, other)) => {
-            access.check(need, Some(one)).and_then(|()| access.check(need, Some(other)))
+        (Scope::Named, Subject::TwoTubes(first, second)) => {
+            access.check(need, Some(first)).and_then(|()| access.check(need, Some(second)))
         }
         (Scope::Job | Scope::OwnJob, Subject::Job(id)) => job(need, id, engine, *client, access),
         (Scope::OwnJob, Subject::Jobs(ids)) => return jobs(need, ids, from, engine, *client, access),
@@ -109,17 +80,7 @@ fn decide(request: &Request, from: &mut usize, context: &mut Context) -> Decisio
     Decision::Made(made)
 }
 
-/// A client that ties a job to groups must have the right to put jobs into tubes with the same names.
-fn groups(request: &Request, access: &ClientAccess) -> Result<(), Denied> {
-    let groups = match request {
-        Request::Beanstalk(request) => request.groups(),
-        Request::Http(request) => request.tags().map_or(&[][..], |tags| &tags.groups),
-        _ => &[],
-    };
-    groups.iter().try_for_each(|tag| access.check(Need::PUT_NAMED, Some(&tag.name.text())))
-}
-
-/// Clients with the right for other jobs may learn that a job does not exist.
+/// Checks one job. Clients with the right to other jobs may learn that a job does not exist.
 fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access: &ClientAccess) -> Result<(), Denied> {
     let Some(job) = id.and_then(|id| engine.any_job(id)) else {
         let anywhere = |rights| access.check(Need::any_of(rights, Scope::AnyTube), None);
@@ -135,7 +96,7 @@ fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access:
     }
 }
 
-/// A list is allowed as a whole or not at all: no job is touched if one is not allowed.
+/// Checks a list of jobs, which is permitted as a whole or not at all.
 fn jobs(
     need: Need,
     ids: &[JobId],
@@ -164,7 +125,8 @@ pub fn may_delete(context: &Context, id: JobId) -> bool {
     access.as_ref().is_none_or(|access| job(Need::DELETE_JOB, Some(id), engine, *client, access).is_ok())
 }
 
-/// After the check, only tubes from which the client may reserve are added, and its rights do not decrease.
+/// Checks all watched tubes once: from then on, the client can only add tubes from which it may reserve, and its rights
+/// do not decrease.
 fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> Decision {
     if access.watched_are_checked {
         return Decision::Made(Ok(()));
@@ -189,7 +151,7 @@ fn named(need: Need, names: &[u8], from: &mut usize, engine: &mut Engine, access
         if let Err(denied) = access.check(need, Some(name)) {
             return Decision::Made(Err(denied));
         }
-        engine.take_steps(1 + (name.len() / NAMES) as u64);
+        engine.take_steps(1 + (name.len() / NAME_BYTES_PER_STEP) as u64);
         *from = (*from + name.len() + 1).min(names.len());
     }
     Decision::Made(Ok(()))
@@ -217,22 +179,22 @@ mod tests {
                 return (turn, made.is_ok());
             }
         }
-        unreachable!("it is decided some time")
+        unreachable!("the check ends")
     }
 
     #[test]
-    fn what_is_watched_is_looked_at_until_all_of_it_is_allowed() {
+    fn watched_tubes_are_checked_until_all_are_permitted() {
         let mut engine = Engine::new(Limits::NONE);
         let client = engine.connect();
         for tube in 1..100 {
             engine.watch(client, format!("{tube}").as_bytes(), Time::default()).expect("few tubes");
         }
-        let mut may = access("* none take");
-        assert_eq!(decide_watched(&mut engine, client, &mut may), (10, true));
-        assert_eq!(decide_watched(&mut engine, client, &mut may), (1, true), "once is enough");
-        let mut may_not = access("* none put");
+        let mut permitted = access("* none take");
+        assert_eq!(decide_watched(&mut engine, client, &mut permitted), (10, true));
+        assert_eq!(decide_watched(&mut engine, client, &mut permitted), (1, true), "the result is stored");
+        let mut forbidden = access("* none put");
         for _ in 0..2 {
-            assert_eq!(decide_watched(&mut engine, client, &mut may_not), (1, false));
+            assert_eq!(decide_watched(&mut engine, client, &mut forbidden), (1, false));
         }
     }
 }

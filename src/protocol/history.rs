@@ -25,7 +25,7 @@ impl HistoryWalk {
     }
 
     /// Shows jobs that are `wanted`, as far as the steps go. What is done with each says how many bytes came of it.
-    pub fn go_on(
+    pub fn advance(
         &mut self,
         past: &Past,
         steps: &mut Steps,

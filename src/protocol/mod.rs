@@ -7,6 +7,9 @@
 // Input from a peer must never cause a panic: each exception to these lints has its proof.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+#[macro_use]
+mod table;
+
 mod buffer;
 mod client_registry;
 mod connections;
@@ -14,8 +17,6 @@ mod counters;
 mod dialogue;
 mod guard;
 mod history;
-#[cfg(test)]
-mod pieces;
 mod sorted;
 mod sums;
 pub(crate) mod text;
@@ -29,12 +30,12 @@ pub mod workq;
 
 pub use buffer::{Chunk, Output};
 pub use client_registry::{ClientInfo, ClientRegistry};
-pub use counters::{CommandCounters, CommandPlace};
-pub use dialogue::{hang_up, tell, Begun, Dialogue, Request};
+pub use counters::{CommandCounters, CommandEntry, CommandId};
+pub use dialogue::{end_wait, notify, Dialogue, Request};
 pub use guard::needs;
 
-use crate::access::ClientAccess;
-use crate::engine::{ClientId, Engine, Fingerprints, Histogram, Span, Stats, Time};
+use crate::access::{ClientAccess, Denied, Need};
+use crate::engine::{ClientId, Engine, Fingerprints, Histogram, LongCommand, Span, Stats, Tags, Time};
 use crate::shared::log_figures::LogFigures;
 use crate::shared::role::RoleFigures;
 
@@ -66,7 +67,7 @@ impl Wire {
     }
 }
 
-/// Settings of the protocols.
+/// The settings that apply to all clients of a protocol.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProtocolSettings {
@@ -78,7 +79,7 @@ pub struct ProtocolSettings {
     pub timeouts_in_seconds: bool,
     /// Sends the reasons of failures to all Gearman clients, not only to those that request them.
     pub exceptions: bool,
-    /// Settings of HTTP.
+    /// Settings that concern HTTP only.
     pub http: http::HttpSettings,
     /// The extensions of the beanstalk protocol that clients can use.
     pub extensions: beanstalk::Extensions,
@@ -165,13 +166,12 @@ pub trait Host: Send + Sync {
     }
 }
 
-/// The addresses of clients.
 pub trait Peers {
     /// Returns the address of a client, as text.
     fn address(&self, client: ClientId) -> Option<String>;
 }
 
-/// No client has an address.
+/// Clients without addresses, for tests.
 impl Peers for () {
     fn address(&self, _: ClientId) -> Option<String> {
         None
@@ -224,8 +224,8 @@ impl<'a> Context<'a> {
         stats
     }
 
-    /// Returns how long a client waits for the requested time: a half-closed one does not wait.
-    pub fn patience(&self, wait: Span) -> Span {
+    /// Returns the time for which the client waits if it requested `wait`: a half-closed client does not wait.
+    pub fn effective_wait(&self, wait: Span) -> Span {
         if self.half_closed {
             Span::ZERO
         } else {
@@ -239,23 +239,23 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The subject of a request, for the log.
+/// The parts of a command that appear in the log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LogSubject {
     /// The ID of a job.
     pub id: Option<u64>,
     /// The name of a tube.
     pub tube: Option<Vec<u8>>,
-    /// The request concerns the tube that the client uses, unless it names one.
+    /// `true` if the command concerns the tube that the client uses, unless `tube` is set.
     pub uses_tube: bool,
-    /// The size of its body, in bytes.
+    /// The size of the body, in bytes.
     pub size: Option<usize>,
     /// The other arguments of the command with their names; times are in seconds.
     pub numbers: Vec<(&'static str, u64)>,
 }
 
 impl LogSubject {
-    /// Converts the subject of a guard: of two tubes the first, of many none.
+    /// Converts the subject of a permission check: of two tubes the first, of many none.
     fn of(subject: guard::Subject) -> LogSubject {
         let (id, tube) = match subject {
             guard::Subject::Job(id) => (id, None),
@@ -264,6 +264,60 @@ impl LogSubject {
             guard::Subject::Nothing | guard::Subject::Tubes(_) | guard::Subject::Jobs(_) => (None, None),
         };
         LogSubject { id: id.map(|id| id.0), tube: tube.map(<[u8]>::to_vec), ..LogSubject::default() }
+    }
+}
+
+/// A decoded command, and the ID under which it is counted; `None` if it is invalid.
+type Decoded<C> = (Option<CommandId>, C);
+
+/// A parsed command of one protocol.
+trait ProtocolCommand {
+    /// Returns the tubes and jobs that the command concerns.
+    fn subject(&self, context: &Context) -> guard::Subject<'_>;
+
+    /// Returns the rights that the command requires if it is counted under `id`.
+    fn need(&self, id: Option<CommandId>) -> Need {
+        id.map_or(Need::OPEN, |id| id.entry().need)
+    }
+
+    /// Checks whether the client may execute the command, counted under `id`; the names up to `from` have been checked.
+    fn check(&self, id: Option<CommandId>, from: &mut usize, context: &mut Context) -> guard::Decision
+    where
+        Self: Sized,
+    {
+        guard::check(self, id, from, context)
+    }
+
+    /// Appends the refusal of a command for which the client has no permission.
+    fn deny(&self, denied: Denied, out: &mut Output) -> Flow;
+
+    /// Returns `true` if the command may have records in the log.
+    fn is_logged(&self) -> bool;
+
+    /// Returns the memory in use besides the value itself, in bytes.
+    fn footprint(&self) -> u64;
+
+    /// Returns the parts of the command that appear in the log.
+    fn log_subject(&self) -> LogSubject {
+        LogSubject::default()
+    }
+
+    /// Returns the tags of the job to put, if it has any.
+    fn tags(&self) -> Option<&Tags> {
+        None
+    }
+
+    /// Returns `true` if unauthenticated clients may send the command.
+    fn allows_anonymous(&self) -> bool {
+        false
+    }
+
+    /// Returns the command to complete even if the client has disconnected, if there is one.
+    fn into_operation(self) -> Option<LongCommand>
+    where
+        Self: Sized,
+    {
+        None
     }
 }
 
@@ -283,19 +337,19 @@ pub enum Flow {
     WaitForInput,
     /// Close the connection after its replies are sent.
     Close,
-    /// Execute this request again in another turn, before any other of this client: it exceeds one turn.
-    Continue(Box<Begun>),
-    /// Stop the server: at once, or when no job is left.
-    Stop {
-        /// Only when no job is left.
-        graceful: bool,
-    },
+    /// Continue this request in another turn, before any other request of the client: it exceeds one turn.
+    Continue(Box<Request>),
+    /// Stop the server: immediately, or, if `graceful`, when no job is left.
+    Stop { graceful: bool },
 }
 
 impl Flow {
-    /// Continues a request, which stores its progress, in another turn.
-    fn again(request: Request) -> Flow {
-        Flow::Continue(Box::new(Begun { request, unchecked: None }))
+    /// Returns the flow after a refused command: unauthenticated clients are disconnected.
+    fn denied(denied: Denied) -> Flow {
+        match denied {
+            Denied::Unknown => Flow::Close,
+            Denied::Forbidden => Flow::Next,
+        }
     }
 }
 
@@ -308,7 +362,7 @@ pub struct DecodeLimits {
     pub max_job_size: u32,
     /// The extensions offered to beanstalk clients.
     pub extensions: beanstalk::Extensions,
-    /// The memory that is left for bodies that are arriving, in bytes.
+    /// The memory available for arriving bodies, in bytes.
     pub room: u64,
     /// The maximum size of a packet from a Gearman client, in bytes without its header.
     pub max_packet: u32,

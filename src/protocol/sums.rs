@@ -17,7 +17,7 @@ pub struct VisibleSums {
 
 impl VisibleSums {
     /// Continues, and returns the figures when all tubes were added.
-    pub fn go_on(&mut self, context: &mut Context) -> Option<Stats> {
+    pub fn advance(&mut self, context: &mut Context) -> Option<Stats> {
         if context.sees_all() {
             return Some(context.stats());
         }

@@ -1,7 +1,8 @@
 //! Announced bytes that arrive in parts: the body of a job, a result.
 //!
-//! Owns the position of the next bytes, and the end of the data or their skipping. A large body is read from the socket
-//! directly into its final place. Must not know its purpose: the decoder of each protocol does.
+//! Owns the position of the next bytes, the end of the data, and the skipping of data that have no memory or no use. A
+//! large body is read from the socket directly into its final place. Must not know the purpose of the data: the decoder
+//! of each protocol does.
 
 use super::text::{past, upto};
 use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};
@@ -10,17 +11,17 @@ use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};
 const WINDOW: usize = 64 * 1024;
 
 /// The number of bytes allocated for a body of which nothing has arrived.
-const FIRST: usize = 4 * 1024;
+const FIRST_ALLOCATION: usize = 4 * 1024;
 
 /// An arriving body. It allocates memory as bytes arrive: announced bytes that do not arrive need none. If there is no
-/// room for the next part, the rest is dropped.
+/// memory for the next part, the body is dropped and its rest skipped.
 #[derive(Debug)]
 pub struct Upload {
-    /// The bytes that have arrived, and a window for more; if the body is dropped, only the window.
+    /// The bytes that have arrived, and a window for more; empty if the body is dropped.
     bytes: Vec<u8>,
-    size: usize,
-    filled: usize,
-    dropped: bool,
+    size: u64,
+    filled: u64,
+    is_dropped: bool,
     /// Computed part by part, since a large body takes a while.
     fingerprint: Option<Box<Fingerprinting>>,
 }
@@ -28,13 +29,12 @@ pub struct Upload {
 impl Upload {
     /// Starts a body of `size` bytes. Returns `None` if they exceed `room`.
     pub fn begin(size: usize, room: u64) -> Option<Upload> {
-        (size as u64 <= room).then_some(Upload {
-            bytes: Vec::new(),
-            size,
-            filled: 0,
-            dropped: false,
-            fingerprint: None,
-        })
+        (size as u64 <= room).then(|| Upload { is_dropped: false, ..Upload::skip(size as u64) })
+    }
+
+    /// Starts to skip `size` bytes.
+    pub fn skip(size: u64) -> Upload {
+        Upload { bytes: Vec::new(), size, filled: 0, is_dropped: true, fingerprint: None }
     }
 
     /// Enables the fingerprint of this body.
@@ -52,61 +52,63 @@ impl Upload {
         self.bytes.capacity() as u64
     }
 
-    /// Makes room for `more` bytes after those that have arrived, within `room`: doubles the allocation, to copy
+    /// Returns the body, unless it is dropped, to be read in place.
+    pub fn kept(&mut self) -> Option<&mut Upload> {
+        (!self.is_dropped).then_some(self)
+    }
+
+    /// Allocates memory for `more` bytes after those that have arrived, within `room`: doubles the allocation, to copy
     /// little, up to the size of the body.
-    fn make_room(&mut self, more: usize, room: u64) {
+    fn reserve(&mut self, more: usize, room: u64) {
         let capacity = self.bytes.capacity();
-        let needed = (self.filled + more).min(self.size);
-        if needed <= capacity || self.dropped {
+        let needed = (self.filled + more as u64).min(self.size) as usize;
+        if needed <= capacity || self.is_dropped {
             return;
         }
-        let size = needed.max(capacity * 2).max(FIRST).min(self.size);
+        let size = needed.max(capacity * 2).max(FIRST_ALLOCATION).min(self.size as usize);
         let has_room = (size - capacity) as u64 <= room;
         if !has_room || self.bytes.try_reserve_exact(size - self.bytes.len()).is_err() {
             self.bytes = Vec::new();
-            self.dropped = true;
+            self.is_dropped = true;
         }
     }
 
     /// Returns the place of the next bytes, to read them there directly; report their number to [`Upload::filled`].
-    /// Returns `None` if all have arrived.
+    /// Returns `None` if all bytes have arrived, or if there is no memory for more.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
-        if self.filled == self.size {
+        let filled = self.filled as usize;
+        if self.filled < self.size && filled == self.bytes.len() {
+            self.reserve(1, room);
+        }
+        if self.filled == self.size || self.is_dropped {
             return None;
         }
-        if !self.dropped && self.filled == self.bytes.len() {
-            self.make_room(1, room);
-        }
-        if self.dropped {
-            self.bytes.resize(FIRST.min(self.size - self.filled), 0);
-            return Some(&mut self.bytes);
-        }
         // Memory is touched one window at a time.
-        if self.filled == self.bytes.len() {
-            self.bytes.resize(self.bytes.capacity().min(self.filled + WINDOW).min(self.size), 0);
+        if filled == self.bytes.len() {
+            self.bytes.resize(self.bytes.capacity().min(filled + WINDOW).min(self.size as usize), 0);
         }
-        self.bytes.get_mut(self.filled..)
+        self.bytes.get_mut(filled..)
     }
 
-    /// Records that this many bytes were read into the gap.
+    /// Records that `count` bytes were read into the gap.
     pub fn filled(&mut self, count: usize) {
-        if let (Some(fingerprint), false) = (&mut self.fingerprint, self.dropped) {
-            fingerprint.more(upto(past(&self.bytes, self.filled), count));
+        if let Some(fingerprint) = &mut self.fingerprint {
+            fingerprint.more(upto(past(&self.bytes, self.filled as usize), count));
         }
-        self.filled += count;
-        assert!(self.dropped || self.filled <= self.bytes.len(), "more was read than there was room for");
+        self.filled += count as u64;
+        assert!(self.filled <= self.bytes.len() as u64, "more was read than there was room for");
     }
 
     /// Takes the available bytes of the body from the front of `input`. Returns `None` if more must arrive.
     pub fn take(&mut self, input: &mut &[u8], room: u64) -> Option<()> {
-        let (now, rest) = input.split_at(input.len().min(self.size - self.filled));
-        self.make_room(now.len(), room);
-        if !self.dropped {
-            self.bytes.truncate(self.filled);
+        let (now, rest) = input.split_at((self.size - self.filled).min(input.len() as u64) as usize);
+        self.reserve(now.len(), room);
+        if !self.is_dropped {
+            self.bytes.truncate(self.filled as usize);
             self.bytes.extend_from_slice(now);
             self.fingerprint.iter_mut().for_each(|fingerprint| fingerprint.more(now));
         }
-        self.filled += now.len();
+        self.filled += now.len() as u64;
         *input = rest;
         (self.filled == self.size).then_some(())
     }
@@ -114,36 +116,35 @@ impl Upload {
     /// Returns the body, once it has arrived completely; `None` if it was dropped.
     pub fn finish(self) -> Option<Body> {
         assert!(self.filled == self.size, "a part is missing");
-        (!self.dropped).then(|| Body::from(self.bytes))
+        (!self.is_dropped).then(|| Body::from(self.bytes))
     }
 }
 
-/// The two bytes after a body, which should be CR LF and may arrive separately.
-#[derive(Debug, Default)]
-pub struct BodyEnd {
-    bytes: [u8; 2],
-    filled: usize,
+/// An arriving body that ends with CR LF, which may arrive separately, and the command that it belongs to.
+#[derive(Debug)]
+pub struct Arriving<C> {
+    pub command: C,
+    pub body: Upload,
+    end: [u8; 2],
+    end_filled: usize,
 }
 
-impl BodyEnd {
-    /// Takes the available bytes. Returns whether they are CR LF, once that is known.
-    pub fn take(&mut self, input: &mut &[u8]) -> Option<bool> {
-        while let Some(place) = self.bytes.get_mut(self.filled) {
+impl<C> Arriving<C> {
+    pub fn new(command: C, body: Upload) -> Arriving<C> {
+        Arriving { command, body, end: [0; 2], end_filled: 0 }
+    }
+
+    /// Takes the available bytes. Returns whether the body ends with CR LF, once that is known.
+    pub fn take(&mut self, input: &mut &[u8], room: u64) -> Option<bool> {
+        self.body.take(input, room)?;
+        while let Some(end) = self.end.get_mut(self.end_filled) {
             let (&byte, rest) = input.split_first()?;
-            *place = byte;
-            self.filled += 1;
+            *end = byte;
+            self.end_filled += 1;
             *input = rest;
         }
-        Some(self.bytes == *b"\r\n")
+        Some(self.end == *b"\r\n")
     }
-}
-
-/// Drops bytes until none are `left` to drop. Returns `None` if more must arrive.
-pub fn swallow(left: &mut u64, input: &mut &[u8]) -> Option<()> {
-    let count = (*left).min(input.len() as u64);
-    *input = past(input, count as usize);
-    *left -= count;
-    (*left == 0).then_some(())
 }
 
 #[cfg(test)]
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_by_the_buffer_and_by_the_gap() {
+    fn bytes_arrive_in_the_buffer_and_in_the_gap() {
         let mut upload = Upload::begin(6, 6).expect("there is room");
         assert!(upload.take(&mut b"a".as_slice(), 6).is_none());
         let gap = upload.gap(6).expect("five bytes are missing");
@@ -164,17 +165,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_announced_and_does_not_come_takes_no_memory() {
+    fn announced_bytes_need_no_memory_before_they_arrive() {
         let mut upload = Upload::begin(1 << 30, 1 << 30).expect("there is room");
         assert_eq!(upload.footprint(), 0);
-        assert_eq!(upload.gap(1 << 30).map(|gap| gap.len()), Some(FIRST));
-        assert_eq!(upload.footprint(), FIRST as u64);
+        assert_eq!(upload.gap(1 << 30).map(|gap| gap.len()), Some(FIRST_ALLOCATION));
+        assert_eq!(upload.footprint(), FIRST_ALLOCATION as u64);
         assert!(Upload::begin(7, 6).is_none());
         assert!(Upload::begin(usize::MAX, usize::MAX as u64 - 1).is_none());
     }
 
     #[test]
-    fn a_fingerprint_is_the_same_however_the_body_comes() {
+    fn fingerprint_does_not_depend_on_the_parts_of_the_body() {
         let (fingerprints, body) = (Fingerprints::new(7), [5; 10_000]);
         for step in [1, 999, 10_000] {
             let mut upload = Upload::begin(10_000, 10_000).expect("room").with_fingerprint(fingerprints);
@@ -194,38 +195,42 @@ mod tests {
     }
 
     #[test]
-    fn a_body_takes_what_has_come_and_no_more_than_twice_that() {
+    fn body_allocates_at_most_twice_the_bytes_that_have_arrived() {
         let mut upload = Upload::begin(1_000_000, 1 << 30).expect("there is room");
-        let mut come = 0;
+        let mut arrived = 0;
         while upload.take(&mut [7; 1000].as_slice(), 1 << 30).is_none() {
-            come += 1000;
-            assert!(upload.footprint() <= (come * 2).max(FIRST as u64), "{} for {come}", upload.footprint());
+            arrived += 1000;
+            assert!(
+                upload.footprint() <= (arrived * 2).max(FIRST_ALLOCATION as u64),
+                "{} for {arrived}",
+                upload.footprint()
+            );
         }
         assert_eq!(upload.footprint(), 1_000_000);
         assert_eq!(upload.finish().expect("a body").bytes(), [7; 1_000_000]);
     }
 
     #[test]
-    fn the_rest_of_a_body_without_room_is_dropped() {
+    fn body_without_memory_is_dropped_and_skipped() {
         let mut upload = Upload::begin(20_000, 20_000).expect("there is room");
         let mut input = [1; 5000].as_slice();
         assert!(upload.take(&mut input, 20_000).is_none() && upload.footprint() >= 5000);
         input = &[1; 10_000];
         assert!(upload.take(&mut input, 100).is_none());
         assert_eq!(upload.footprint(), 0);
-        let gap = upload.gap(100).map(|gap| gap.len()).expect("5,000 bytes are missing");
-        upload.filled(gap);
-        let mut input = [1; 1000].as_slice();
+        assert!(upload.gap(100).is_none() && upload.kept().is_none());
+        let mut input = [1; 6000].as_slice();
         assert!(upload.take(&mut input, 1 << 20).is_some());
-        assert_eq!((input.len(), upload.finish()), (1000 + gap - 5000, None));
+        assert_eq!((input.len(), upload.finish()), (1000, None));
     }
 
     #[test]
-    fn an_end_may_come_in_parts() {
-        for (parts, whole) in [([b"\r", b"\n"], true), ([b"\n", b"\r"], false)] {
-            let mut end = BodyEnd::default();
-            assert_eq!(end.take(&mut parts[0].as_slice()), None);
-            assert_eq!(end.take(&mut parts[1].as_slice()), Some(whole));
+    fn the_end_may_arrive_in_parts() {
+        for (parts, is_whole) in [([b"x\r", b"\nz"], true), ([b"x\n", b"\rz"], false)] {
+            let mut arriving = Arriving::new((), Upload::skip(1));
+            assert_eq!(arriving.take(&mut parts[0].as_slice(), 0), None);
+            let mut rest = parts[1].as_slice();
+            assert_eq!((arriving.take(&mut rest, 0), rest), (Some(is_whole), b"z".as_slice()));
         }
     }
 }

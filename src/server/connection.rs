@@ -27,7 +27,7 @@ use super::socket::PeerAddress;
 use crate::access::ClientAccess;
 use crate::binlog::Required;
 use crate::engine::{ClientId, Time};
-use crate::protocol::{hang_up, Dialogue, Flow, Output, Request, Wire};
+use crate::protocol::{end_wait, Dialogue, Flow, Output, Request, Wire};
 
 /// Maximum number of commands executed while holding the engine's lock.
 const BATCH: usize = 128;
@@ -268,7 +268,7 @@ impl Connection {
                 }
                 WriteState::Drained | WriteState::Broken => return Next::Close,
             }
-            if self.gone && matches!(self.backlog().pending.front(), Some(Request::Continue(_))) {
+            if self.gone && self.backlog().pending.front().is_some_and(Request::has_begun) {
                 // Nobody would see the rest of a long command, or the engine completes it by itself.
                 return Next::Close;
             }
@@ -309,7 +309,7 @@ impl Connection {
         }
         let more = self.has_more(input) || self.closing;
         let write_state = self.outbox.write_state(hub.max_output(), self.closing, more);
-        self.clear = write_state == WriteState::Clear && !self.dialogue.is_told_unasked();
+        self.clear = write_state == WriteState::Clear && !self.dialogue.receives_unsolicited();
         write_state
     }
 
@@ -518,7 +518,7 @@ impl Connection {
                 self.closing = true;
                 self.backlog().pending.clear();
             }
-            Flow::Continue(rest) => self.backlog().pending.push_front(Request::Continue(rest)),
+            Flow::Continue(rest) => self.backlog().pending.push_front(*rest),
             Flow::Stop { graceful } => core.request_stop(graceful),
         }
         let promise = hub.log().and_then(|log| log.promise(before, core.required()).map(|promise| (log, promise)));
@@ -545,7 +545,7 @@ impl Connection {
         let mut out = std::mem::take(&mut thread.turn.out);
         let ended = hub.turn(&mut thread.turn, |core, _, now| {
             let mut context = core.context(hub, self.client, now, true);
-            let ended = hang_up(&mut context, &mut out);
+            let ended = end_wait(&mut context, &mut out);
             if ended {
                 self.outbox.reply(&mut out, false, false);
             }

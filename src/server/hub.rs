@@ -28,7 +28,7 @@ use super::tls::ServerConfig;
 use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};
 use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, LongCommand, PastJob, Span, Time, FEW_WATCHED};
 use crate::protocol::workq::MAX_DATA;
-use crate::protocol::{tell, ClientRegistry, CommandCounters, Context, DecodeLimits, Output, Peers, Request, Wire};
+use crate::protocol::{notify, ClientRegistry, CommandCounters, Context, DecodeLimits, Output, Peers, Request, Wire};
 use crate::settings::config::Config;
 use crate::shared::lock_order::{LeafMutex, Mutex, ENGINE};
 
@@ -533,7 +533,7 @@ impl Core {
             let own = own.as_mut().filter(|(client, _)| *client == event.client()).map(|(_, out)| &mut **out);
             let own = match own {
                 Some(out) if out.len() <= most => {
-                    tell(&event, &self.engine, &mut self.registry, &hub.process, out);
+                    notify(&event, &self.engine, &mut self.registry, &hub.process, out);
                     continue;
                 }
                 own => own,
@@ -548,7 +548,7 @@ impl Core {
             let resume = if let Some(out) = own {
                 hub.discard(std::mem::take(out));
                 outbox.drop_client()
-            } else if tell(&event, &self.engine, &mut self.registry, &hub.process, &mut scratch.event) {
+            } else if notify(&event, &self.engine, &mut self.registry, &hub.process, &mut scratch.event) {
                 if log::log_enabled!(log::Level::Trace) {
                     let note = CommandEntry::for_events(
                         event.client(),

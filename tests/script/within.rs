@@ -8,7 +8,7 @@ use beanpole::internals::engine::{ClientId, Engine, Event, Limits, Span, Time};
 use beanpole::internals::protocol::gearman::handle_prefix;
 use beanpole::internals::protocol::workq::MAX_DATA;
 use beanpole::internals::protocol::{
-    hang_up, tell, ClientRegistry, CommandCounters, Context as Protocol, DecodeLimits, Dialogue, Facts, Flow, Host,
+    end_wait, notify, ClientRegistry, CommandCounters, Context as Protocol, DecodeLimits, Dialogue, Facts, Flow, Host,
     Output, ProtocolSettings, Request, Usage, Wire as Speech,
 };
 use beanpole::Config;
@@ -135,7 +135,7 @@ impl Within {
             let has_spoken = !peer.input.is_empty() || !peer.pending.is_empty();
             if peer.waiting && (peer.half_closed || peer.abortable && has_spoken) {
                 self.with(who, |world, peer| {
-                    hang_up(world, &mut peer.output);
+                    end_wait(world, &mut peer.output);
                     peer.waiting = false;
                 });
                 continue;
@@ -160,7 +160,7 @@ impl Within {
                     Flow::Wait => (peer.waiting, peer.abortable) = (true, false),
                     Flow::WaitForInput => (peer.waiting, peer.abortable) = (true, true),
                     Flow::Close => peer.ended = true,
-                    Flow::Continue(rest) => peer.pending.push_front(Request::Continue(rest)),
+                    Flow::Continue(rest) => peer.pending.push_front(*rest),
                     Flow::Next | Flow::Stop { .. } => {}
                 }
             });
@@ -193,7 +193,7 @@ impl Within {
                 .iter_mut()
                 .find(|(_, peer)| peer.client == event.client() && !peer.ended)
                 .expect("a live client");
-            if !tell(&event, &self.engine, &mut self.registry, &self.host, &mut peer.output) {
+            if !notify(&event, &self.engine, &mut self.registry, &self.host, &mut peer.output) {
                 continue;
             }
             let waits = matches!(event, Event::Reserved { .. } | Event::NoJob { .. });

@@ -1,11 +1,14 @@
 //! Parsed beanstalk requests.
 //!
-//! Owns the parsed form, and its memory costs. Must not know the framing.
+//! Owns the parsed form, the tubes and jobs that it concerns, and its memory costs. Must not know the framing.
 
 use super::long::Long;
-use crate::access::Digest;
-use crate::engine::{Body, JobId, NewJob, Priority, ReserveMode, Span, State, Tags, TubeSettings};
+use super::reply;
+use crate::access::{Denied, Digest, Need};
+use crate::engine::{Body, JobId, LongCommand, NewJob, Priority, ReserveMode, Span, State, Tags, TubeSettings};
+use crate::protocol::guard::Subject;
 use crate::protocol::text::{past, upto, MAX_QUOTED_NAME};
+use crate::protocol::{CommandId, Context, Flow, LogSubject, Output, ProtocolCommand};
 
 /// Upper bound of the additional size of a job's tags, in bytes.
 pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
@@ -33,7 +36,6 @@ impl InPlace {
 
 /// A parsed request with its arguments.
 #[derive(Debug)]
-#[allow(missing_docs)] // each is the command of its name, with the arguments of its name
 pub enum Command {
     Put {
         job: NewJob,
@@ -43,10 +45,10 @@ pub enum Command {
     PutInPlace {
         job: NewJob<InPlace>,
     },
-    /// An invalid put; `counts_producer` follows beanstalkd.
-    PutRefused {
-        answer: &'static [u8],
-        counts_producer: bool,
+    /// An invalid command with a body, and the reply. Like beanstalkd, some invalid puts make the client a producer.
+    Refused {
+        reply: &'static [u8],
+        is_producer: bool,
     },
     Peek(JobId),
     PeekNext(State),
@@ -67,7 +69,7 @@ pub enum Command {
         dead_from: Option<Box<[u8]>>,
     },
     KickJob(JobId),
-    /// With the progress reported by its worker.
+    /// Also stores the progress that the worker reports, if any.
     Touch(JobId, Option<(u32, u32)>),
     StatsJob(JobId),
     StatsGroup(Box<[u8]>),
@@ -105,9 +107,9 @@ pub enum Command {
         reason: Body,
     },
     ReserveMode(ReserveMode),
-    /// The SHA-256 of the token, which itself is not stored.
+    /// Stores only the SHA-256 of the token.
     Auth(Digest),
-    /// Has no progress before its turn: a client can send thousands in one packet.
+    /// Becomes a [`Long::Stats`] in its turn, which needs more memory: a client can send thousands in one packet.
     Stats,
     /// A command that may take several turns.
     Long(Box<Long>),
@@ -117,21 +119,141 @@ pub enum Command {
 }
 
 impl Command {
-    /// Returns `true` if the command may have records in the log.
-    pub fn is_logged(&self) -> bool {
+    /// Copies the body out of `input`, which is about to be dropped.
+    pub fn own(&mut self, input: &[u8]) {
+        if let Command::PutInPlace { job: NewJob { pri, delay, ttr, body } } = *self {
+            *self = match Body::copy(body.bytes(input)) {
+                Some(body) => Command::Put { job: NewJob { pri, delay, ttr, body }, tags: None },
+                None => Command::Refused { reply: reply::OUT_OF_MEMORY, is_producer: true },
+            };
+        }
+    }
+
+    /// Returns the tubes and jobs that the command concerns.
+    fn target(&self) -> Subject<'_> {
+        match self {
+            Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => Subject::Tube(tube),
+            // Names of groups are checked like names of tubes.
+            Command::StatsGroup(group) => Subject::Tube(group),
+            Command::PauseTube { tube, .. } | Command::LimitTube { tube, .. } => Subject::Tube(tube),
+            Command::Long(long) => long.target(),
+            Command::SetTube { tube, settings } => match &settings.dead {
+                Some(dead) => Subject::TwoTubes(tube, dead),
+                None => Subject::Tube(tube),
+            },
+            Command::MoveJob { id, tube, .. } => Subject::JobAndTube(*id, tube),
+            Command::Bury { id, dead_from: Some(from), .. } => Subject::JobAndTube(*id, from),
+            Command::Put { tags: Some(tags), .. } => tags.tube.as_deref().map_or(Subject::Nothing, Subject::Tube),
+            Command::Peek(id)
+            | Command::ReserveJob(id)
+            | Command::Delete(id)
+            | Command::Release { id, .. }
+            | Command::Bury { id, .. }
+            | Command::KickJob(id)
+            | Command::Touch(id, _)
+            | Command::Revoke(id, _)
+            | Command::Wait(id, _)
+            | Command::Fail { id, .. }
+            | Command::StatsJob(id) => Subject::Job(Some(*id)),
+            _ => Subject::Nothing,
+        }
+    }
+
+    /// Returns the numbers on the command's line with their names, except IDs and sizes.
+    fn numbers(&self) -> Vec<(&'static str, u64)> {
+        match self {
+            Command::Put { job: NewJob { pri, delay, ttr, .. }, .. }
+            | Command::PutInPlace { job: NewJob { pri, delay, ttr, .. } } => {
+                vec![("pri", (*pri).into()), ("delay", delay.secs()), ("ttr", ttr.secs())]
+            }
+            Command::Release { pri, delay, .. } | Command::MoveJob { pri, delay, .. } => {
+                vec![("pri", (*pri).into()), ("delay", delay.secs())]
+            }
+            Command::Bury { pri, .. } | Command::Fail { pri, .. } => vec![("pri", (*pri).into())],
+            Command::Long(long) => long.number().into_iter().collect(),
+            Command::Reserve(Some(timeout)) | Command::Wait(_, timeout) => vec![("timeout", timeout.secs())],
+            Command::PauseTube { length, .. } => vec![("pause", length.secs())],
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl ProtocolCommand for Command {
+    fn subject(&self, _: &Context) -> Subject<'_> {
+        self.target()
+    }
+
+    fn need(&self, id: Option<CommandId>) -> Need {
+        match self {
+            Command::BadFormat | Command::UnknownCommand => Need::OPEN,
+            Command::Put { tags: Some(tags), .. } if tags.tube.is_some() => Need::PUT_NAMED,
+            _ => id.map_or(Need::OPEN, |id| id.entry().need),
+        }
+    }
+
+    fn deny(&self, denied: Denied, out: &mut Output) -> Flow {
+        reply::words(out, if denied == Denied::Unknown { reply::UNAUTHORIZED } else { reply::FORBIDDEN });
+        Flow::denied(denied)
+    }
+
+    fn is_logged(&self) -> bool {
         use Command::*;
         match self {
-            Put { .. }
-            | PutInPlace { .. }
-            | Delete(_)
-            | Release { .. }
-            | Bury { .. }
-            | KickJob(_)
-            | Revoke(..)
-            | Fail { .. } => true,
-            PauseTube { .. } | LimitTube { .. } | SetTube { .. } | MoveJob { .. } => true,
+            Put { .. } | PutInPlace { .. } | Delete(_) | Release { .. } | Bury { .. } | KickJob(_) | Revoke(..) => true,
+            Fail { .. } | PauseTube { .. } | LimitTube { .. } | SetTube { .. } | MoveJob { .. } => true,
             Long(long) => long.is_logged(),
             _ => false,
+        }
+    }
+
+    fn footprint(&self) -> u64 {
+        let bytes = match self {
+            Command::Put { job, tags } => {
+                return job.body.len() as u64 + tags.as_ref().map_or(0, |tags| tags_size(tags))
+            }
+            Command::PutInPlace { job } => job.body.length,
+            Command::Fail { reason, .. } => reason.len(),
+            Command::Name(name) => name.len(),
+            Command::Long(long) => return size_of::<Long>() as u64 + long.footprint(),
+            _ => match self.target() {
+                Subject::Tube(tube) | Subject::JobAndTube(_, tube) => tube.len(),
+                Subject::TwoTubes(first, second) => first.len() + second.len(),
+                _ => 0,
+            },
+        };
+        bytes as u64
+    }
+
+    fn log_subject(&self) -> LogSubject {
+        let size = match self {
+            Command::Put { job, .. } => Some(job.body.len()),
+            Command::PutInPlace { job } => Some(job.body.length),
+            Command::Fail { reason, .. } => Some(reason.len()),
+            _ => None,
+        };
+        let uses_tube = match self {
+            Command::Put { .. } | Command::PutInPlace { .. } | Command::PeekNext(_) => true,
+            Command::Long(long) => matches!(**long, Long::Kick(_)),
+            _ => false,
+        };
+        LogSubject { uses_tube, size, numbers: self.numbers(), ..LogSubject::of(self.target()) }
+    }
+
+    fn tags(&self) -> Option<&Tags> {
+        match self {
+            Command::Put { tags, .. } => tags.as_deref(),
+            _ => None,
+        }
+    }
+
+    fn allows_anonymous(&self) -> bool {
+        matches!(self, Command::Auth(_) | Command::Quit)
+    }
+
+    fn into_operation(self) -> Option<LongCommand> {
+        match self {
+            Command::Long(long) => long.into_operation(),
+            _ => None,
         }
     }
 }

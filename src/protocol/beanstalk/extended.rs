@@ -1,4 +1,4 @@
-//! The execution of commands that beanstalkd does not have, if they need more than a verb and its reply.
+//! The execution of commands that beanstalkd does not have, if they need more than one call of the engine.
 //!
 //! Owns their effects. Must not know how bytes arrive or leave.
 
@@ -10,14 +10,14 @@ use crate::engine::{
 use crate::protocol::connections::{offer_connections, ConnectionPage, Connections};
 use crate::protocol::{self, guard, Context, Flow, Output};
 
-/// Steps for a delete, as for any ordinary command.
+/// The number of steps that each delete of a batch takes.
 const DELETE_STEPS: u64 = 8;
 
-/// Upper bound of the settings of a tube in the log, besides a change and names, in bytes.
+/// Upper bound of the additional size of a tube's settings in the log, without the names, in bytes.
 pub const SETTINGS_OVERHEAD: usize = 16;
 
 /// The maximum number of keys of a reply to `list-keys`.
-const KEYS: usize = 1000;
+const MAX_KEYS: usize = 1000;
 
 /// Stops or resumes accepting jobs.
 pub fn drain(drains: bool, context: &mut Context, out: &mut Output) {
@@ -44,7 +44,7 @@ pub fn move_job(id: JobId, tube: &[u8], place: (Priority, Span), context: &mut C
 
 /// Reserves jobs in one turn, so that the log contains their reservations together.
 pub fn reserve_batch(count: usize, timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
-    let timeout = context.patience(timeout.unwrap_or(Span::ZERO));
+    let timeout = context.effective_wait(timeout.unwrap_or(Span::ZERO));
     let Context { engine, settings, client, now, .. } = context;
     engine.set_batch(*client, true);
     let mut jobs = Output::new();
@@ -74,7 +74,8 @@ pub fn delete_batch(
     context: &mut Context,
     out: &mut Output,
 ) -> Progress {
-    // In reverse order: jobs that were reserved together are in this order, so none moves into a gap.
+    // In reverse order: the jobs of a batch are stored in the order of their reservation, and the last one is removed
+    // without moving others.
     while let Some(id) = ids.iter().rev().nth(*at).copied() {
         let may = guard::may_delete(context, id);
         *deleted += u64::from(may && context.engine.delete(context.client, id, context.now));
@@ -89,7 +90,7 @@ pub fn delete_batch(
 }
 
 pub fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -> Flow {
-    let timeout = context.patience(timeout);
+    let timeout = context.effective_wait(timeout);
     context.engine.set_batch(context.client, false);
     match context.engine.wait_end(context.client, id, timeout, context.now) {
         JobEnd::Waiting => return Flow::Wait,
@@ -102,12 +103,12 @@ pub fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -
 }
 
 /// Returns the figures of a job, including those of its tags, its tube and its failures; `None` if the job does not
-/// exist. Shows its holder, unless the holder is `asker`.
-pub fn stats_job(id: JobId, asker: Option<ClientId>, engine: &Engine, now: Time) -> Option<Vec<u8>> {
+/// exist. Shows its holder, unless the holder is `requester`.
+pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: Time) -> Option<Vec<u8>> {
     let job = engine.job(id)?;
     let options = engine.stored_options(&job);
     let mut stats = engine.job_stats(id, now)?;
-    stats.holder = stats.holder.filter(|_| asker.is_some_and(|asker| !job.is_held_by(asker)));
+    stats.holder = stats.holder.filter(|_| requester.is_some_and(|requester| !job.is_held_by(requester)));
     Some(yaml::job(&stats, options.as_ref(), now))
 }
 
@@ -178,7 +179,7 @@ pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out:
 /// Lists keys that outlive their jobs. Continues in another turn if there are more and memory suffices.
 pub fn list_keys(list: &mut PartialList, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
-    while list.count < KEYS {
+    while list.count < MAX_KEYS {
         let (progress, found) = engine.next_ended_key(&mut list.from);
         if progress == Progress::More {
             return list.send(progress, context, out);

@@ -4,7 +4,7 @@
 
 use super::commands::{CommandName, CommandRow, COMMANDS};
 use crate::engine::{History, Latency, Span, Stats, TubeStats};
-use crate::protocol::{CommandCounters, CommandPlace, Context, Facts, Usage, Wire};
+use crate::protocol::{CommandCounters, CommandId, Context, Facts, Usage, Wire};
 use crate::shared::log_figures::LogFigures;
 use crate::shared::role::RoleFigures;
 
@@ -176,7 +176,7 @@ pub const TUBE_FIGURES: [Figure<TubeFigure>; 13] = [
     row("pause-time-left", |it| it.pause_left.secs()),
 ];
 
-/// How often each event has happened to a job; the last figures of the job.
+/// How often each event has happened to a job; the last figures of every job.
 pub const JOB_COUNTS: [Figure<OfHistory>; 5] = [
     row("reserves", |it| it.reserves),
     row("timeouts", |it| it.timeouts),
@@ -185,7 +185,7 @@ pub const JOB_COUNTS: [Figure<OfHistory>; 5] = [
     row("kicks", |it| it.kicks),
 ];
 
-/// Shows all available figures of the server with their keys, except the counts of extensions.
+/// Shows all available figures of the server with their keys, except the counts of extended commands.
 pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, FigureValue<'a>)) {
     SERVER_FIGURES.iter().for_each(|row| each(row.name, (row.of)(figures)));
     if let Some(role) = &figures.role {
@@ -196,8 +196,8 @@ pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, 
 /// The percentiles that are shown of a tube's times.
 const PERCENTS: [u64; 3] = [50, 95, 99];
 
-/// Shows how long the jobs of a tube waited and ran, the ages of the oldest ready, delayed and buried ones, and what
-/// happened to them, with their keys.
+/// Shows with their keys the times for which the jobs of a tube waited and ran, the ages of the oldest ready, delayed
+/// and buried jobs, and the numbers of timeouts, releases and buries.
 pub fn tube_times(tube: &TubeStats, oldest: [Span; 3], mut each: impl FnMut(&str, FigureValue<'static>)) {
     let none = Latency::default();
     let (wait, run) = tube.times.map_or((&none, &none), |times| (&times.wait, &times.run));
@@ -219,14 +219,14 @@ pub fn tube_times(tube: &TubeStats, oldest: [Span; 3], mut each: impl FnMut(&str
 }
 
 fn count<'a>(figures: &QueueFigures, name: CommandName) -> FigureValue<'a> {
-    Number(figures.counters.of(CommandPlace::beanstalk(name)))
+    Number(figures.counters.of(CommandId::beanstalk(name)))
 }
 
-/// Returns how often each command of the `offered` extensions was executed, with its key.
+/// Returns the number of executions of each command of the `offered` extensions, with its key.
 pub fn extended_counts<'a>(
     figures: &'a QueueFigures,
     offered: impl Fn(&CommandRow) -> bool + 'a,
 ) -> impl Iterator<Item = (String, u64)> + 'a {
     let rows = COMMANDS.iter().filter(|row| row.extension.is_some()).filter(move |row| offered(row));
-    rows.map(|row| (format!("cmd-{}", row.name.name()), figures.counters.of(CommandPlace::beanstalk(row.name))))
+    rows.map(|row| (format!("cmd-{}", row.word.trim_end()), figures.counters.of(CommandId::beanstalk(row.name))))
 }

@@ -1,6 +1,6 @@
 //! Commands that may take several turns.
 //!
-//! Owns their progress, and what that costs in memory. `session` executes them.
+//! Owns their progress and its memory costs. `session` executes them.
 
 use std::sync::Arc;
 
@@ -16,7 +16,6 @@ use crate::protocol::{Context, Output};
 
 /// A command that may take several turns, and its progress.
 #[derive(Debug)]
-#[allow(missing_docs)] // each is the command of its name
 pub enum Long {
     Kick(Kick),
     /// `None` while all tubes may still fit into one turn.
@@ -27,7 +26,7 @@ pub enum Long {
     ListKeys(PartialList),
     ListConnections(Box<ConnectionPage>),
     ListHistory(HistoryWalk, PartialList),
-    /// A progress report about a job, for the clients that wait for its outcome.
+    /// Sends a progress report about a job to the clients that wait for its outcome.
     Report(JobId, Arc<Report>),
     DeleteBatch {
         ids: Box<[JobId]>,
@@ -46,8 +45,9 @@ pub enum Long {
 /// A list that is written in several turns.
 #[derive(Debug)]
 pub struct PartialList {
-    /// The number of the next item to look at, and of those written.
+    /// The number of the next item to examine.
     pub from: u32,
+    /// The number of items written.
     pub count: usize,
     pub text: Output,
 }
@@ -60,7 +60,7 @@ impl PartialList {
         PartialList { from, count: 0, text }
     }
 
-    /// Returns `More` if there are further items and memory for them. Otherwise, replies.
+    /// Appends the reply, unless there are further items and memory for them.
     pub fn send(&mut self, progress: Progress, context: &Context, out: &mut Output) -> Progress {
         match progress {
             Progress::Done => reply::list(out, std::mem::take(&mut self.text)),
@@ -72,7 +72,7 @@ impl PartialList {
 }
 
 impl Long {
-    /// Returns the command to complete although the client has hung up, if there is one.
+    /// Returns the command to complete even if the client has disconnected, if there is one.
     pub fn into_operation(self) -> Option<LongCommand> {
         match self {
             Long::Flush(flush) => Some(LongCommand::Flush(flush)),
@@ -81,7 +81,8 @@ impl Long {
         }
     }
 
-    pub fn subject(&self) -> Subject<'_> {
+    /// Returns the tubes and jobs that the command concerns.
+    pub fn target(&self) -> Subject<'_> {
         match self {
             Long::Flush(flush) => Subject::Tube(&flush.tube),
             Long::ListJobs(page) => Subject::Tube(&page.tube),
@@ -89,6 +90,16 @@ impl Long {
             Long::MoveTube(moving) => Subject::TwoTubes(&moving.from, &moving.to),
             Long::DeleteBatch { ids, .. } => Subject::Jobs(ids),
             _ => Subject::Nothing,
+        }
+    }
+
+    /// Returns the number on the command's line with its name, for the log.
+    pub fn number(&self) -> Option<(&'static str, u64)> {
+        match self {
+            Long::Kick(kick) => Some(("bound", kick.left)),
+            Long::DeleteBatch { ids, .. } => Some(("jobs", ids.len() as u64)),
+            Long::MoveTube(moving) => Some(("bound", moving.left)),
+            _ => None,
         }
     }
 
@@ -121,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_in_progress_counts_what_it_owns() {
+    fn footprint_includes_owned_memory() {
         let list = PartialList::new(0);
         let size = list.text.footprint();
         assert!(size > 0);

@@ -1,8 +1,9 @@
 //! The beanstalk protocol, compatible with beanstalkd.
 //!
-//! Owns its words, framing and replies. [`Decoder`] turns bytes into [`Request`]s, [`execute`] executes one, and
-//! [`tell`] reports an event to a client that waited. Must not store anything about the queue.
+//! Owns its words, framing and replies. [`Decoder`] turns bytes into [`Command`]s, [`execute`] executes one, and
+//! [`notify`] reports an event to a client that waited. Must not store anything about the queue.
 
+mod args;
 mod command;
 mod commands;
 mod extended;
@@ -23,10 +24,8 @@ pub use extensions::{Extension, Extensions, EXTENSIONS};
 pub use figures::{
     extended_counts, server_figures, tube_times, FigureValue, QueueFigures, JOB_COUNTS, SERVER_FIGURES, TUBE_FIGURES,
 };
-#[cfg(test)]
-pub use long::Long;
-pub use request::{Decoder, Request};
-pub use session::{deny, execute, tell};
+pub use request::Decoder;
+pub use session::{execute, notify};
 pub use tags::{read as read_tags, Tagging, TAGS};
 pub use tube_settings::{read as read_settings, written as tube_settings, SETTINGS};
 pub use yaml::job_figures;

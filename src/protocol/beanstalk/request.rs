@@ -1,166 +1,21 @@
-//! The decoder from bytes to requests.
+//! The decoder from bytes to commands.
 //!
 //! Owns the framing: lines, bodies, and resynchronization after errors in either. A line ends at its first CR LF pair,
-//! nowhere else. Must not access the queue: `session` looks up the jobs of a request.
+//! nowhere else. Must not access the queue: `session` finds the jobs of a command.
 
 use memchr::memchr;
 
-use super::command::{tags_size, Command, InPlace};
-use super::commands::{row_of, secs, CommandName, MAX_LINE};
-use super::extensions::Extensions;
-use super::long::Long;
+use super::command::{Command, InPlace};
+use super::commands::{row_of, CommandName, MAX_LINE};
 use super::reply;
 use super::tags::{self, Tagging, MAX_SCHEDULE};
-use crate::access::Need;
-use crate::engine::{Body, GroupTag, JobId, LongCommand, NewJob, Priority, Span, Tags, PAGED_MAX};
-use crate::protocol::guard::Subject;
+use crate::engine::{Body, JobId, NewJob, Priority, Span, Tags, PAGED_MAX};
 use crate::protocol::text::{number, number32, past, upto};
-use crate::protocol::upload::{swallow, BodyEnd, Upload};
-use crate::protocol::{CommandPlace, DecodeLimits, LogSubject};
+use crate::protocol::upload::{Arriving, Upload};
+use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
-/// A command as received from the client.
-#[derive(Debug)]
-pub struct Request {
-    /// The command under which the request is counted.
-    pub counts: Option<CommandName>,
-    pub command: Command,
-}
-
-impl Request {
-    /// Returns the subject of the request for the log.
-    pub fn log_subject(&self) -> LogSubject {
-        let size = match &self.command {
-            Command::Put { job, .. } => Some(job.body.len()),
-            Command::PutInPlace { job } => Some(job.body.length),
-            Command::Fail { reason, .. } => Some(reason.len()),
-            _ => None,
-        };
-        let uses_tube = match &self.command {
-            Command::Put { .. } | Command::PutInPlace { .. } | Command::PeekNext(_) => true,
-            Command::Long(long) => matches!(**long, Long::Kick(_)),
-            _ => false,
-        };
-        LogSubject { uses_tube, size, numbers: self.numbers(), ..LogSubject::of(self.subject()) }
-    }
-
-    /// Returns the numbers on its line with their names, except IDs and sizes.
-    fn numbers(&self) -> Vec<(&'static str, u64)> {
-        match self.command {
-            Command::Put { job: NewJob { pri, delay, ttr, .. }, .. }
-            | Command::PutInPlace { job: NewJob { pri, delay, ttr, .. } } => {
-                vec![("pri", pri.into()), ("delay", delay.secs()), ("ttr", ttr.secs())]
-            }
-            Command::Release { pri, delay, .. } | Command::MoveJob { pri, delay, .. } => {
-                vec![("pri", pri.into()), ("delay", delay.secs())]
-            }
-            Command::Bury { pri, .. } | Command::Fail { pri, .. } => vec![("pri", pri.into())],
-            Command::Long(ref long) => match &**long {
-                Long::Kick(kick) => vec![("bound", kick.left)],
-                Long::DeleteBatch { ids, .. } => vec![("jobs", ids.len() as u64)],
-                Long::MoveTube(moving) => vec![("bound", moving.left)],
-                _ => Vec::new(),
-            },
-            Command::Reserve(Some(timeout)) | Command::Wait(_, timeout) => vec![("timeout", timeout.secs())],
-            Command::PauseTube { length, .. } => vec![("pause", length.secs())],
-            _ => Vec::new(),
-        }
-    }
-
-    /// Returns the rights that the request requires.
-    pub fn need(&self) -> Need {
-        match (&self.command, self.counts) {
-            (Command::BadFormat | Command::UnknownCommand, _) | (_, None) => Need::OPEN,
-            (Command::Put { tags: Some(tags), .. }, _) if tags.tube.is_some() => Need::PUT_NAMED,
-            (_, Some(name)) => name.row().need,
-        }
-    }
-
-    /// Returns the place in the statistics where the request is counted.
-    pub fn place(&self) -> Option<CommandPlace> {
-        self.counts.map(CommandPlace::beanstalk)
-    }
-
-    pub fn subject(&self) -> Subject<'_> {
-        match &self.command {
-            Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => Subject::Tube(tube),
-            // Names of groups are checked like names of tubes.
-            Command::StatsGroup(group) => Subject::Tube(group),
-            Command::PauseTube { tube, .. } | Command::LimitTube { tube, .. } => Subject::Tube(tube),
-            Command::Long(long) => long.subject(),
-            Command::SetTube { tube, settings } => match &settings.dead {
-                Some(dead) => Subject::TwoTubes(tube, dead),
-                None => Subject::Tube(tube),
-            },
-            Command::MoveJob { id, tube, .. } => Subject::JobAndTube(*id, tube),
-            Command::Bury { id, dead_from: Some(from), .. } => Subject::JobAndTube(*id, from),
-            Command::Put { tags: Some(tags), .. } => tags.tube.as_deref().map_or(Subject::Nothing, Subject::Tube),
-            Command::Peek(id)
-            | Command::ReserveJob(id)
-            | Command::Delete(id)
-            | Command::Release { id, .. }
-            | Command::Bury { id, .. }
-            | Command::KickJob(id)
-            | Command::Touch(id, _)
-            | Command::Revoke(id, _)
-            | Command::Wait(id, _)
-            | Command::Fail { id, .. }
-            | Command::StatsJob(id) => Subject::Job(Some(*id)),
-            _ => Subject::Nothing,
-        }
-    }
-
-    /// Returns the groups to which the tags tie the job.
-    pub fn groups(&self) -> &[GroupTag] {
-        match &self.command {
-            Command::Put { tags: Some(tags), .. } => &tags.groups,
-            _ => &[],
-        }
-    }
-
-    /// The memory in use besides the request itself, in bytes.
-    pub fn footprint(&self) -> u64 {
-        match &self.command {
-            Command::Put { job, tags } => job.body.len() as u64 + tags.as_ref().map_or(0, |tags| tags_size(tags)),
-            Command::PutInPlace { job } => job.body.length as u64,
-            Command::Fail { reason: bytes, .. } => bytes.len() as u64,
-            Command::Name(name) => name.len() as u64,
-            Command::Long(long) => size_of::<Long>() as u64 + long.footprint(),
-            _ => match self.subject() {
-                Subject::Tube(tube) | Subject::JobAndTube(_, tube) => tube.len() as u64,
-                Subject::TwoTubes(one, other) => (one.len() + other.len()) as u64,
-                _ => 0,
-            },
-        }
-    }
-
-    /// Returns the command to complete although the client has hung up, if there is one.
-    pub fn into_operation(self) -> Option<LongCommand> {
-        match self.command {
-            Command::Long(long) => long.into_operation(),
-            _ => None,
-        }
-    }
-
-    /// Copies the body out of the input, which is about to be dropped.
-    pub fn own(&mut self, input: &[u8]) {
-        if let Command::PutInPlace { job: NewJob { pri, delay, ttr, body } } = self.command {
-            *self = put_request(Numbers { pri, delay, ttr }, None, true, Body::copy(body.bytes(input)));
-        }
-    }
-
-    /// Returns `true` if an unauthenticated client may send the request.
-    pub fn is_for_strangers(&self) -> bool {
-        matches!(self.command, Command::Auth(_) | Command::Quit)
-    }
-
-    /// Returns a request that is answered with an error and not counted.
-    pub fn wrong(command: Command) -> Request {
-        Request { counts: None, command }
-    }
-}
-
-/// The parser's state for one connection. It does not store lines: the caller passes an unfinished line again with more
-/// bytes.
+/// The state of the decoder of one connection. It does not store lines: the caller passes an unfinished line again with
+/// more bytes.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
@@ -172,51 +27,38 @@ enum Reading {
     Line,
     /// The rest of a line that is too long; `cr`: the last byte so far was a CR.
     LongLine { cr: bool },
-    /// The body of a command.
-    Body(Box<Arriving>),
-    /// A body to be dropped, with the reply to send after it.
-    Skip(Box<Skip>),
-}
-
-#[derive(Debug)]
-struct Skip {
-    left: u64,
-    answer: &'static [u8],
-    counts_producer: bool,
-    name: CommandName,
-}
-
-/// The numbers of a put, except the last.
-#[derive(Clone, Copy, Debug)]
-struct Numbers {
-    pri: Priority,
-    delay: Span,
-    ttr: Span,
+    /// The body of a command, which is skipped if the command is refused.
+    Body(Box<Arriving<Line>>),
 }
 
 /// The parsed line of a command with a body.
 #[derive(Debug)]
 enum Line {
-    Put(Numbers, Option<Box<Tags>>),
+    /// The numbers of a put except the last, and its tags.
+    Put(NewJob<()>, Option<Box<Tags>>),
     Fail(JobId, Priority),
+    /// An invalid command, with the reply; see [`Command::Refused`].
+    Refused {
+        name: CommandName,
+        reply: &'static [u8],
+        is_producer: bool,
+    },
 }
 
-#[derive(Debug)]
-struct Arriving {
-    line: Line,
-    body: Upload,
-    end: BodyEnd,
+/// Returns a command that is counted under this name.
+fn counted(name: CommandName, command: Command) -> Decoded<Command> {
+    (Some(CommandId::beanstalk(name)), command)
 }
 
 impl Decoder {
-    /// Takes the next complete request from the front of `input`. Returns `None` if it has not arrived completely: then
+    /// Takes the next complete command from the front of `input`. Returns `None` if it has not arrived completely: then
     /// the rest of `input`, if any, is the beginning of a line.
-    pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
+    pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         loop {
             match &mut self.state {
                 Reading::Line => {
-                    if let Some(request) = self.line(input, limits)? {
-                        return Some(request);
+                    if let Some(found) = self.line(input, limits)? {
+                        return Some(found);
                     }
                 }
                 Reading::LongLine { cr } => {
@@ -224,41 +66,29 @@ impl Decoder {
                         return None;
                     }
                     self.state = Reading::Line;
-                    return Some(Request::wrong(Command::BadFormat));
+                    return Some((None, Command::BadFormat));
                 }
                 Reading::Body(arriving) => {
-                    arriving.body.take(input, limits.room)?;
-                    let whole = arriving.end.take(input)?;
+                    let is_whole = arriving.take(input, limits.room)?;
                     let Reading::Body(arriving) = std::mem::take(&mut self.state) else { unreachable!() };
-                    return Some(with_body(arriving.line, whole, arriving.body.finish()));
-                }
-                Reading::Skip(skip) => {
-                    swallow(&mut skip.left, input)?;
-                    let Skip { answer, counts_producer, name, .. } = **skip;
-                    let (counts, command) = (Some(name), Command::PutRefused { answer, counts_producer });
-                    self.state = Reading::Line;
-                    return Some(Request { counts, command });
+                    return Some(arriving.command.with_body(is_whole, arriving.body.finish()));
                 }
             }
         }
     }
 
-    /// Takes a request from the front of `input` if it is complete, valid and one of the most frequent: a reserve, a
+    /// Takes a command from the front of `input` if it is complete, valid and one of the most frequent: a reserve, a
     /// delete, or a put without tags, whose small body stays in the input. [`Decoder::next`] reads the others.
-    pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
+    pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let Reading::Line = self.state else { return None };
         let (name, command, behind_line, rest) = match input {
             [b'p', ..] => {
-                let (pri, rest) = number32(input.strip_prefix(b"put ")?)?;
-                let (delay, rest) = number32(rest)?;
-                let (ttr, rest) = number32(rest)?;
-                let (size, rest) = number32(rest)?;
+                let (job, size, rest) = put_numbers(input.strip_prefix(b"put ")?)?;
                 let body = rest.strip_prefix(b"\r\n")?;
                 let length = size as usize;
                 let rest = body.get(length..).filter(|_| length <= PAGED_MAX && size <= limits.max_job_size)?;
                 let rest = rest.strip_prefix(b"\r\n")?;
-                let place = InPlace { before_end: body.len(), length };
-                let job = NewJob { pri, delay: secs(delay), ttr: secs(ttr.max(1)), body: place };
+                let job = with_body(job, InPlace { before_end: body.len(), length });
                 (CommandName::Put, Command::PutInPlace { job }, body, rest)
             }
             [b'd', ..] => {
@@ -274,13 +104,13 @@ impl Decoder {
         // Any number of spaces may separate the numbers.
         (input.len() - behind_line.len() <= MAX_LINE).then(|| {
             *input = rest;
-            Request { counts: Some(name), command }
+            counted(name, command)
         })
     }
 
     /// Reads one line. Returns `None` if it has not arrived completely, and `Some(None)` if a body follows, which the
     /// state describes.
-    fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Request>> {
+    fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Decoded<Command>>> {
         // A word contains no CR LF, so the row is known even before the end of the line arrives.
         let row = row_of(input, limits.extensions);
         let most = row.map_or(MAX_LINE, |row| row.longest(limits.extensions));
@@ -298,98 +128,114 @@ impl Decoder {
         let is_text = memchr(0, line).is_none();
         let Some(row) = row.filter(|_| is_text) else {
             let problem = if is_text && !is_long { Command::UnknownCommand } else { Command::BadFormat };
-            return Some(Some(Request::wrong(problem)));
+            return Some(Some((None, problem)));
         };
         let args = past(line, row.word.len());
-        let Some(parse) = row.parse else {
-            return Some(match row.name {
-                CommandName::Put => self.put_line(args, is_long, input, limits),
-                _ => self.fail_line(args, is_long, limits),
-            });
-        };
-        Some(Some(match parse(args, limits.extensions) {
-            Some(command) if !is_long || row.may_be_long(args) => Request { counts: Some(row.name), command },
-            _ => Request::wrong(Command::BadFormat),
-        }))
+        Some(match row.name {
+            CommandName::Put => self.put_line(args, is_long, input, limits),
+            CommandName::Fail => self.fail_line(args, is_long, limits),
+            name => Some(match row.parse(args, is_long, limits.extensions) {
+                Some(command) => counted(name, command),
+                None => (None, Command::BadFormat),
+            }),
+        })
     }
 
-    fn put_line(&mut self, args: &[u8], is_long: bool, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
-        let (numbers, size, tagging) = match put_args(args, limits.extensions) {
-            Some((.., Tagging::Plain | Tagging::Garbage)) if is_long => {
-                return Some(Request::wrong(Command::BadFormat))
-            }
-            Some(args) => args,
-            None => return Some(Request::wrong(Command::BadFormat)),
+    fn put_line(
+        &mut self,
+        args: &[u8],
+        is_long: bool,
+        input: &mut &[u8],
+        limits: &DecodeLimits,
+    ) -> Option<Decoded<Command>> {
+        let Some((job, size, rest)) = put_numbers(args) else { return Some((None, Command::BadFormat)) };
+        let tags = match tags::read(rest, limits.extensions) {
+            Tagging::Plain | Tagging::Garbage if is_long => return Some((None, Command::BadFormat)),
+            Tagging::Malformed => Err(reply::BAD_FORMAT),
+            Tagging::Tagged(tags) if tags.recurs.is_some() && size > MAX_SCHEDULE => Err(reply::JOB_TOO_BIG),
+            _ if size > limits.max_job_size => Err(reply::JOB_TOO_BIG),
+            Tagging::Garbage => return Some(counted(CommandName::Put, Command::BadFormat)),
+            Tagging::Tagged(tags) => Ok(Some(tags)),
+            Tagging::Plain => Ok(None),
         };
-        let refusal = match tagging {
-            Tagging::Malformed => Some(reply::BAD_FORMAT),
-            Tagging::Tagged(ref tags) if tags.recurs.is_some() && size > MAX_SCHEDULE => Some(reply::JOB_TOO_BIG),
-            _ if size > limits.max_job_size => Some(reply::JOB_TOO_BIG),
-            _ => None,
+        let line = match tags {
+            Ok(tags) => Line::Put(job, tags),
+            Err(reply) => Line::Refused { name: CommandName::Put, reply, is_producer: false },
         };
-        if let Some(answer) = refusal {
-            return self.skip(size, answer, false, CommandName::Put);
-        }
-        let tags = match tagging {
-            Tagging::Plain => None,
-            Tagging::Tagged(tags) => Some(tags),
-            Tagging::Malformed | Tagging::Garbage => {
-                return Some(Request { counts: Some(CommandName::Put), command: Command::BadFormat });
-            }
-        };
-        let length = size as usize;
-        if let Some((whole, rest)) = input.split_at_checked(length + 2) {
+        if let (Line::Put(..), Some((whole, rest))) = (&line, input.split_at_checked(size as usize + 2)) {
             *input = rest;
             let body = whole.strip_suffix(b"\r\n");
-            return Some(put_request(numbers, tags, body.is_some(), body.and_then(Body::copy)));
+            return Some(line.with_body(body.is_some(), body.and_then(Body::copy)));
         }
-        self.begin_body(Line::Put(numbers, tags), size, limits)
+        self.receive(line, size, limits)
     }
 
-    fn fail_line(&mut self, args: &[u8], is_long: bool, limits: &DecodeLimits) -> Option<Request> {
+    fn fail_line(&mut self, args: &[u8], is_long: bool, limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let Some((id, pri, size)) = fail_args(args).filter(|_| !is_long) else {
-            return Some(Request::wrong(Command::BadFormat));
+            return Some((None, Command::BadFormat));
         };
-        if size > limits.max_job_size {
-            return self.skip(size, reply::JOB_TOO_BIG, false, CommandName::Fail);
-        }
-        self.begin_body(Line::Fail(id, pri), size, limits)
+        let too_big = Line::Refused { name: CommandName::Fail, reply: reply::JOB_TOO_BIG, is_producer: false };
+        self.receive(if size > limits.max_job_size { too_big } else { Line::Fail(id, pri) }, size, limits)
     }
 
-    /// Starts to receive the body that follows a line.
-    fn begin_body(&mut self, line: Line, size: u32, limits: &DecodeLimits) -> Option<Request> {
-        let (is_put, name) = (matches!(line, Line::Put(..)), line.name());
-        match Upload::begin(size as usize, limits.room) {
-            Some(body) => self.state = Reading::Body(Box::new(Arriving { line, body, end: BodyEnd::default() })),
-            None => return self.skip(size, reply::OUT_OF_MEMORY, is_put, name),
-        }
-        None
-    }
-
-    /// Skips the body that follows, and then sends this reply.
-    fn skip(&mut self, size: u32, answer: &'static [u8], counts_producer: bool, name: CommandName) -> Option<Request> {
-        self.state = Reading::Skip(Box::new(Skip { left: u64::from(size) + 2, answer, counts_producer, name }));
+    /// Starts to receive the body that follows a line, or to skip it if the command is refused.
+    fn receive(&mut self, line: Line, size: u32, limits: &DecodeLimits) -> Option<Decoded<Command>> {
+        let is_refused = matches!(line, Line::Refused { .. });
+        let (line, body) = match Upload::begin(size as usize, limits.room).filter(|_| !is_refused) {
+            Some(body) => (line, body),
+            None => (if is_refused { line } else { line.refuse(reply::OUT_OF_MEMORY) }, Upload::skip(size.into())),
+        };
+        self.state = Reading::Body(Box::new(Arriving::new(line, body)));
         None
     }
 
     /// Returns the body that is arriving, if any.
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.state {
-            Reading::Body(arriving) => Some(&mut arriving.body),
+            Reading::Body(arriving) => arriving.body.kept(),
             _ => None,
         }
     }
 }
 
-/// Parses the numbers of a put, the size of its body, and the rest of the line.
-fn put_args(args: &[u8], extensions: Extensions) -> Option<(Numbers, u32, Tagging)> {
+impl Line {
+    /// Refuses the command with this reply.
+    fn refuse(self, reply: &'static [u8]) -> Line {
+        match self {
+            Line::Put(..) => Line::Refused { name: CommandName::Put, reply, is_producer: true },
+            Line::Fail(..) => Line::Refused { name: CommandName::Fail, reply, is_producer: false },
+            refused @ Line::Refused { .. } => refused,
+        }
+    }
+
+    /// Returns the complete command. `is_whole`: the body ends in CR LF. `body` is `None` if memory was exhausted.
+    fn with_body(self, is_whole: bool, body: Option<Body>) -> Decoded<Command> {
+        match (self, body) {
+            (Line::Refused { name, reply, is_producer }, _) => counted(name, Command::Refused { reply, is_producer }),
+            (line, _) if !is_whole => line.refuse(reply::EXPECTED_CRLF).with_body(true, None),
+            (line, None) => line.refuse(reply::OUT_OF_MEMORY).with_body(true, None),
+            (Line::Put(job, tags), Some(body)) => {
+                counted(CommandName::Put, Command::Put { job: with_body(job, body), tags })
+            }
+            (Line::Fail(id, pri), Some(reason)) => counted(CommandName::Fail, Command::Fail { id, pri, reason }),
+        }
+    }
+}
+
+fn with_body<B>(NewJob { pri, delay, ttr, .. }: NewJob<()>, body: B) -> NewJob<B> {
+    NewJob { pri, delay, ttr, body }
+}
+
+/// Parses the numbers of a put, the last of which is the size of its body. Returns the rest of the line.
+#[inline(always)] // a put has four numbers
+fn put_numbers(args: &[u8]) -> Option<(NewJob<()>, u32, &[u8])> {
     let (pri, args) = number32(args)?;
     let (delay, args) = number32(args)?;
     let (ttr, args) = number32(args)?;
     let (size, rest) = number32(args)?;
+    let secs = |count: u32| Span::from_secs(count.into());
     // The minimum time to run in the protocol is one second.
-    let numbers = Numbers { pri, delay: secs(delay), ttr: secs(ttr.max(1)) };
-    Some((numbers, size, tags::read(rest, extensions)))
+    Some((NewJob { pri, delay: secs(delay), ttr: secs(ttr.max(1)), body: () }, size, rest))
 }
 
 /// Parses the numbers of a `fail`, the last of which is the size of the reason.
@@ -398,40 +244,6 @@ fn fail_args(args: &[u8]) -> Option<(JobId, Priority, u32)> {
     let (pri, args) = number32(args)?;
     let (size, rest) = number32(args)?;
     rest.is_empty().then_some((JobId(id), pri, size))
-}
-
-impl Line {
-    fn name(&self) -> CommandName {
-        match self {
-            Line::Put(..) => CommandName::Put,
-            Line::Fail(..) => CommandName::Fail,
-        }
-    }
-}
-
-/// Returns the request of a put. `whole`: the body ends in CR LF. `body` is `None` if memory was exhausted.
-fn put_request(numbers: Numbers, tags: Option<Box<Tags>>, whole: bool, body: Option<Body>) -> Request {
-    let Numbers { pri, delay, ttr } = numbers;
-    let command = match body {
-        _ if !whole => Command::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer: true },
-        Some(body) => Command::Put { job: NewJob { pri, delay, ttr, body }, tags },
-        None => Command::PutRefused { answer: reply::OUT_OF_MEMORY, counts_producer: true },
-    };
-    Request { counts: Some(CommandName::Put), command }
-}
-
-/// Like [`put_request`], for any command with a body.
-fn with_body(line: Line, whole: bool, body: Option<Body>) -> Request {
-    let (id, pri) = match line {
-        Line::Put(numbers, tags) => return put_request(numbers, tags, whole, body),
-        Line::Fail(id, pri) => (id, pri),
-    };
-    let command = match body {
-        _ if !whole => Command::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer: false },
-        Some(reason) => Command::Fail { id, pri, reason },
-        None => Command::PutRefused { answer: reply::OUT_OF_MEMORY, counts_producer: false },
-    };
-    Request { counts: Some(CommandName::Fail), command }
 }
 
 /// Returns the position of the first CR LF.
@@ -463,15 +275,16 @@ fn skip_line(input: &mut &[u8], cr: &mut bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::pieces::{in_pieces, LIMITS};
+    use crate::protocol::tests::pieces::{in_pieces, LIMITS};
+    use crate::protocol::ProtocolCommand;
 
     fn decode(stream: &[u8], step: usize) -> Vec<String> {
         let mut decoder = Decoder::default();
-        in_pieces(stream, step, |input| decoder.next(input, &LIMITS).map(|request| format!("{:?}", request.command)))
+        in_pieces(stream, step, |input| decoder.next(input, &LIMITS).map(|(_, command)| format!("{command:?}")))
     }
 
     #[test]
-    fn the_pieces_in_which_a_stream_arrives_do_not_matter() {
+    fn decoding_does_not_depend_on_the_pieces_of_the_stream() {
         let mut stream =
             b"put 1 0 9 3\r\nab\n\r\nput 0 0 0 11\r\n0123456789a\r\nx\ry\r\nput 1 0 0 1\r\nabc\r\n".to_vec();
         for length in [222, 223, 224, 225, 447, 448, 449, 673] {
@@ -486,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_told_of_the_tube_that_a_command_names() {
+    fn log_subject_contains_the_named_tube() {
         let mut decoder = Decoder::default();
         for (line, id, tube, uses_tube) in [
             ("put 0 0 1 1 tub:mail\r\nx\r\n", None, Some("mail"), true),
@@ -496,15 +309,15 @@ mod tests {
             ("bury 7 1\r\n", Some(7), None, false),
             ("stats\r\n", None, None, false),
         ] {
-            let request = decoder.next(&mut line.as_bytes(), &LIMITS).expect("a request");
-            let subject = request.log_subject();
-            let told = subject.tube.as_deref().map(String::from_utf8_lossy);
-            assert_eq!((subject.id, told.as_deref(), subject.uses_tube), (id, tube, uses_tube), "{line}");
+            let (_, command) = decoder.next(&mut line.as_bytes(), &LIMITS).expect("a command");
+            let subject = command.log_subject();
+            let found = subject.tube.as_deref().map(String::from_utf8_lossy);
+            assert_eq!((subject.id, found.as_deref(), subject.uses_tube), (id, tube, uses_tube), "{line}");
         }
     }
 
     #[test]
-    fn a_line_of_224_bytes_is_read_and_one_of_225_is_not() {
+    fn line_of_225_bytes_is_too_long() {
         let line = |length: usize| [vec![b'a'; length - 2], b"\r\n".to_vec()].concat();
         assert_eq!(decode(&line(224), 500), ["UnknownCommand"]);
         assert_eq!(decode(&line(225), 500), ["BadFormat"]);
@@ -512,7 +325,7 @@ mod tests {
 
     /// Both parsers read all lines alike, and leave the same rest.
     #[test]
-    fn plain_requests_are_read_as_all_others() {
+    fn next_plain_agrees_with_next() {
         let spaces = " ".repeat(MAX_LINE - 13);
         let mut lines: Vec<String> = [
             "put 1 0 9 3\r\nabc\r\n",
@@ -547,25 +360,25 @@ mod tests {
             for length in 0..=line.len() {
                 let whole = &line.as_bytes()[..length];
                 let (mut rest, mut decoder) = (whole, Decoder::default());
-                let Some(mut request) = decoder.next_plain(&mut rest, &LIMITS) else {
+                let Some(mut found) = decoder.next_plain(&mut rest, &LIMITS) else {
                     assert_eq!(rest, whole);
                     continue;
                 };
-                request.own(whole);
+                found.1.own(whole);
                 let mut other = whole;
-                let expected = decoder.next(&mut other, &LIMITS).expect("the same request");
-                assert_eq!((format!("{request:?}"), rest), (format!("{expected:?}"), other), "{line:?}");
+                let expected = decoder.next(&mut other, &LIMITS).expect("the same command");
+                assert_eq!((format!("{found:?}"), rest), (format!("{expected:?}"), other), "{line:?}");
                 plain += usize::from(length == line.len());
             }
         }
-        assert_eq!(plain, 7, "others are left");
+        assert_eq!(plain, 7, "only frequent commands are plain");
         let mut uploading = Decoder::default();
         assert!(uploading.next(&mut b"put 1 0 9 9\r\n".as_slice(), &LIMITS).is_none());
         assert!(uploading.next_plain(&mut b"reserve\r\n".as_slice(), &LIMITS).is_none(), "it belongs to the body");
     }
 
     #[test]
-    fn a_body_is_read_in_place() {
+    fn body_is_read_in_place() {
         let mut decoder = Decoder::default();
         let mut input = b"put 0 0 1 6\r\nab".as_slice();
         assert!(decoder.next(&mut input, &LIMITS).is_none());
@@ -574,26 +387,26 @@ mod tests {
         upload.gap(1000).expect("room for them").copy_from_slice(b"cdef");
         upload.filled(4);
         let mut input = b"\r\n".as_slice();
-        let request = decoder.next(&mut input, &LIMITS).expect("all there");
-        assert!(matches!(request.command, Command::Put { job, .. } if job.body.bytes() == b"abcdef"));
+        let (_, command) = decoder.next(&mut input, &LIMITS).expect("a complete command");
+        assert!(matches!(command, Command::Put { job, .. } if job.body.bytes() == b"abcdef"));
         assert!(decoder.upload().is_none());
     }
 
     #[test]
-    fn a_body_without_room_is_swallowed() {
+    fn body_without_memory_is_skipped() {
         let mut decoder = Decoder::default();
         let mut input = b"put 0 0 1 6\r\nabc".as_slice();
         assert!(decoder.next(&mut input, &DecodeLimits { room: 5, ..LIMITS }).is_none());
         assert!(decoder.upload().is_none() && input.is_empty());
         let mut input = b"defxxstats".as_slice();
-        let request = decoder.next(&mut input, &LIMITS).expect("all there");
-        assert!(matches!(request.command, Command::PutRefused { answer: reply::OUT_OF_MEMORY, .. }));
+        let (_, command) = decoder.next(&mut input, &LIMITS).expect("a complete command");
+        assert!(matches!(command, Command::Refused { reply: reply::OUT_OF_MEMORY, .. }));
         assert_eq!(input, b"stats");
     }
 
     #[test]
-    fn a_request_tells_the_numbers_of_its_line_and_its_memory() {
-        let read = |line: &str| Decoder::default().next(&mut line.as_bytes(), &LIMITS).expect("a whole request");
+    fn log_numbers_and_footprints() {
+        let read = |line: &str| Decoder::default().next(&mut line.as_bytes(), &LIMITS).expect("a complete command").1;
         for (line, numbers) in [
             ("pause-tube t 7\r\n", vec![("pause", 7)]),
             ("reserve-with-timeout 3\r\n", vec![("timeout", 3)]),
@@ -601,7 +414,7 @@ mod tests {
             ("delete-batch 1 2\r\n", vec![("jobs", 2)]),
             ("touch 1\r\n", vec![]),
         ] {
-            assert_eq!(read(line).numbers(), numbers, "{line}");
+            assert_eq!(read(line).log_subject().numbers, numbers, "{line}");
         }
         for (line, bytes) in [
             ("put 1 0 9 3\r\nabc\r\n", 3),

@@ -9,25 +9,30 @@ use super::command::{Command, InPlace};
 use super::extensions::Extension;
 use super::figures::QueueFigures;
 use super::long::{Long, PartialList};
-use super::request::Request;
 use super::{extended, reply, yaml};
-use crate::access::{Denied, Digest};
+use crate::access::Digest;
 use crate::engine::{
     Engine, Event, JobId, JobView, Name, NewBody, NewJob, PastJob, Progress, Refused, Report, Reserve, Span, State,
     Tagged, Tags, TouchAll,
 };
+use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::history::{self, HistoryWalk};
 use crate::protocol::{self, Context, Flow, Output};
 
-/// Executes one request and appends its reply, unless the client starts to wait for it.
-pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flow {
+/// Executes one command and appends its reply, unless the client starts to wait for it.
+pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flow {
     let (client, now) = (context.client, context.now);
     let engine = &mut *context.engine;
-    match request.command {
+    match command {
         Command::PutInPlace { job } => put_in_place(job, context, out),
         Command::Put { job, tags: None } => put(job, context, out),
         Command::Put { job, tags: Some(tags) } => put_tagged(job, *tags, context, out),
-        Command::PutRefused { answer, counts_producer } => put_refused(answer, counts_producer, context, out),
+        Command::Refused { reply, is_producer } => {
+            if is_producer {
+                engine.mark_producer(client);
+            }
+            reply::words(out, reply);
+        }
         Command::Reserve(timeout) => return reserve(timeout, context, out),
         Command::ReserveJob(id) => reply::job(out, b"RESERVED", engine.reserve_job(client, id, now)),
         Command::Delete(id) => reply::found(out, engine.delete(client, id, now), reply::DELETED),
@@ -49,8 +54,8 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         Command::PauseTube { tube, length } => pause_tube(&tube, length, context, out),
         Command::ListTubeUsed => reply::using(out, engine.used(client)),
         Command::StatsJob(id) => {
-            let asker = Some(client).filter(|_| context.settings.extensions.has(Extension::Connections));
-            reply::yaml(out, extended::stats_job(id, asker, engine, now));
+            let requester = Some(client).filter(|_| context.settings.extensions.has(Extension::Connections));
+            reply::yaml(out, extended::stats_job(id, requester, engine, now));
         }
         Command::Revoke(id, pri) => reply::found(out, engine.revoke(id, pri, now), reply::REVOKED),
         Command::Name(name) => {
@@ -124,13 +129,6 @@ fn auth(digest: Digest, context: &mut Context, out: &mut Output) -> Flow {
     Flow::Close
 }
 
-pub fn deny(denied: Denied, out: &mut Output) {
-    match denied {
-        Denied::Unknown => reply::words(out, reply::UNAUTHORIZED),
-        Denied::Forbidden => reply::words(out, reply::FORBIDDEN),
-    }
-}
-
 /// Restarts the time to run of a job, and reports its progress to the clients that wait for its outcome.
 fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: &mut Output) -> Flow {
     let Context { engine, client, now, .. } = context;
@@ -146,16 +144,16 @@ fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: 
     begin(Box::new(Long::Report(id, report)), context, out)
 }
 
-/// Starts a long command, and leaves the rest to another turn if necessary.
+/// Executes a long command, and leaves the rest to another turn if necessary.
 fn begin(mut long: Box<Long>, context: &mut Context, out: &mut Output) -> Flow {
-    match go_on(&mut long, context, out) {
+    match advance(&mut long, context, out) {
         Progress::Done => Flow::Next,
-        Progress::More => Flow::again(protocol::Request::Beanstalk(Request::wrong(Command::Long(long)))),
+        Progress::More => Flow::resume(AnyCommand::Beanstalk(Command::Long(long))),
     }
 }
 
-/// Starts a long command, or continues it in another turn.
-fn go_on(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress {
+/// Executes a long command as far as the steps of the turn allow.
+fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress {
     let (client, now) = (context.client, context.now);
     let engine = &mut *context.engine;
     match long {
@@ -163,8 +161,7 @@ fn go_on(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress {
         Long::ListTubes(list) => list_tubes(list, context, out),
         Long::StatsTubes(list) => stats_tubes(list, context, out),
         Long::Stats(sums) => {
-            // Figures of jobs and tubes cover only those that the client may see.
-            let Some(figures) = sums.go_on(context) else { return Progress::More };
+            let Some(figures) = sums.advance(context) else { return Progress::More };
             let figures = QueueFigures::of(figures, context);
             reply::yaml(out, Some(yaml::stats(&figures, context.settings.extensions)));
             Progress::Done
@@ -255,7 +252,7 @@ fn list_history(walk: &mut HistoryWalk, list: &mut PartialList, context: &mut Co
     let access = &context.access;
     let mut steps = context.engine.steps();
     let sees = |job: &PastJob| protocol::sees(access, &job.tube);
-    let progress = walk.go_on(context.engine.past(), &mut steps, sees, |number, job| {
+    let progress = walk.advance(context.engine.past(), &mut steps, sees, |number, job| {
         yaml::object(&mut list.text, |show| history::show(number, job, show))
     });
     context.engine.take_steps(context.engine.steps().left() - steps.left());
@@ -272,13 +269,6 @@ fn put(job: NewJob<impl NewBody>, context: &mut Context, out: &mut Output) {
 fn put_in_place(job: NewJob<InPlace>, context: &mut Context, out: &mut Output) {
     let NewJob { pri, delay, ttr, body } = job;
     put(NewJob { pri, delay, ttr, body: body.bytes(context.input) }, context, out);
-}
-
-fn put_refused(answer: &[u8], counts_producer: bool, context: &mut Context, out: &mut Output) {
-    if counts_producer {
-        context.engine.mark_producer(context.client);
-    }
-    reply::words(out, answer);
 }
 
 fn refused(out: &mut Output, why: Refused) {
@@ -316,7 +306,6 @@ fn reserve_with_abort(timeout: Option<Span>, context: &mut Context, out: &mut Ou
 }
 
 fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
-    // A half-closed client does not wait.
     let timeout = if context.half_closed { Some(Span::ZERO) } else { timeout };
     context.engine.set_batch(context.client, false);
     match context.engine.reserve(context.client, timeout, context.now) {
@@ -328,7 +317,7 @@ fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Fl
 }
 
 /// Reports an event to the client that waited for it.
-pub fn tell(event: &Event, engine: &Engine, out: &mut Output) {
+pub fn notify(event: &Event, engine: &Engine, out: &mut Output) {
     match event {
         Event::Reserved { job, client } => {
             let job = engine.job(*job);
@@ -344,6 +333,6 @@ pub fn tell(event: &Event, engine: &Engine, out: &mut Output) {
             reply::numbered(out, word, job.0);
         }
         Event::Report { .. } | Event::DeadLetterStays { .. } => {}
-        Event::Work { .. } => debug_assert!(false, "nobody who speaks this protocol sleeps"),
+        Event::Work { .. } => debug_assert!(false, "beanstalk clients do not sleep"),
     }
 }

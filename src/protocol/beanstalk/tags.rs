@@ -1,7 +1,7 @@
 //! The tags of `put`: words after its four numbers that request extensions.
 //!
-//! Owns their grammar: each at most once, except those about groups, in any order. An unknown word is handled as in
-//! beanstalkd, which knows no tags. Must not know their effects.
+//! Owns their grammar: each at most once, except those about groups, in any order. A line with an unknown word is
+//! handled as in beanstalkd, which has no tags. Must not know their effects.
 
 use super::extensions::{Extension, Extensions};
 use crate::engine::{GroupTag, Name, Recurrence, Span, Tags, Tie, LONGEST_REASON, MOST_TIES};
@@ -16,7 +16,7 @@ pub enum Tagging {
     Tagged(Box<Tags>),
     /// Tags, at least one of which is invalid: the body that follows is not a command.
     Malformed,
-    /// Text that beanstalkd would not understand either, so that it would read the body as a command.
+    /// Text that is malformed in beanstalkd as well, which then reads the body as a command.
     Garbage,
 }
 
@@ -49,7 +49,7 @@ pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
 #[inline(never)] // most puts have no tags
 fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
     let (mut tags, mut seen, mut left) = (Tags::default(), Extensions::NONE, rest);
-    while let Some((word, behind)) = next_tag(left) {
+    while let Some((word, rest)) = next_tag(left) {
         let mut known = TAGS.iter().filter(|(_, extension)| extensions.has(*extension));
         let known = known.find_map(|(tag, extension)| Some((*extension, word.strip_prefix(*tag)?)));
         match known {
@@ -59,11 +59,11 @@ fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
             {
                 seen = seen.with(extension);
             }
-            // The preceding words decide whether the line has any tags.
+            // A line that does not begin with a known tag has no tags.
             None if seen == Extensions::NONE => return Tagging::Garbage,
             _ => return Tagging::Malformed,
         }
-        left = behind;
+        left = rest;
     }
     if seen == Extensions::NONE {
         return Tagging::Garbage;
@@ -107,7 +107,7 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
                 Some(fails) => u8::try_from(fails.filter(|_| exports)?).ok()?,
                 None => 0,
             };
-            // A job whose tries are limited only by its tube may have failed as well.
+            // Without a limit, the tag is only useful for a job that has failed.
             if parts.next().is_some() || tags.tries == 0 && tags.fails == 0 {
                 return None;
             }
@@ -143,13 +143,14 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
     Some(())
 }
 
-/// Returns `true` if the other tags are those of a schedule: it has a name, waits for nothing and has not failed.
+/// Returns `true` if the other tags are valid for a schedule: it has a key and no dependencies, and has not failed.
 fn may_recur(tags: &Tags) -> bool {
-    let is_free = tags.groups.iter().all(|tag| tag.tie == Tie::Member);
-    tags.key.is_some() && is_free && tags.fails == 0 && tags.reason.is_none()
+    let is_independent = tags.groups.iter().all(|tag| tag.tie == Tie::Member);
+    tags.key.is_some() && is_independent && tags.fails == 0 && tags.reason.is_none()
 }
 
-/// Parses five fields, separated by blanks in quotes, or by commas if none is a list; or a name that begins with `@`.
+/// Parses the five fields of cron, or a name that begins with `@`. Fields are separated by spaces in quotes, or by
+/// commas if none of them is a list.
 fn read_cron(value: &[u8]) -> Option<Name> {
     let text = match unquote(value) {
         Some((text, b"")) => text,
@@ -164,7 +165,7 @@ fn may_repeat(extension: Extension) -> bool {
     matches!(extension, Extension::Grp | Extension::Aft)
 }
 
-/// Ties the job to a group. No other tag may tie it to the same group: a member would wait for itself.
+/// Ties the job to a group, at most once: a job that is a member of the group that it depends on would wait for itself.
 fn add_group(tags: &mut Tags, group: &[u8], tie: Tie) -> Option<()> {
     let name = name(group)?;
     let is_new = tags.groups.iter().all(|tag| tag.name != name);
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_stand_in_any_order_and_each_once() {
+    fn tags_are_in_any_order_and_unique() {
         let Tagging::Tagged(tags) = read(b" ttl:9  idp:k:60 tub:t try:3:10", Extensions::ALL) else { panic!() };
         assert_eq!((tags.key, tags.tube.as_deref()), (Some((b"k".as_slice().into(), 60)), Some(b"t".as_slice())));
         assert_eq!((tags.tries, tags.backoff, tags.ttl), (3, 10, Span::from_secs(9)));
@@ -248,8 +249,9 @@ mod tests {
         assert!(matches!(read(b" idp:k", Extensions::NONE), Tagging::Garbage));
         assert!(matches!(read(b"", Extensions::ALL), Tagging::Plain));
     }
+
     #[test]
-    fn a_schedule_has_a_name_and_waits_for_nothing() {
+    fn schedule_has_a_key_and_no_dependencies() {
         for right in [
             " idp:k cron:*/5,*,*,*,*",
             " cron:@daily idp:k",

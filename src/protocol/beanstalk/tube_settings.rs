@@ -1,6 +1,6 @@
 //! The settings of a tube as text: `try:5:10 dead:mail-dead`.
 //!
-//! Owns their words, which `set-tube` takes, `stats-tube` shows, and a file of settings contains. Must not know their
+//! Owns their words, which `set-tube` accepts, `stats-tube` shows, and a file of settings contains. Must not know their
 //! effects.
 
 use super::tags::{next_tag, whole};
@@ -13,11 +13,9 @@ type Read = fn(&[u8], &mut TubeSettings) -> Option<()>;
 /// Appends a value, or nothing if the settings have none.
 type Write = fn(&TubeSettings, &mut Vec<u8>);
 
-/// A setting: its word, its arguments, and a description.
+/// A setting, which `set-tube` in beanpole-beanstalk(7) describes.
 pub struct SettingRow {
     pub word: &'static str,
-    pub arguments: &'static str,
-    pub summary: &'static str,
     read: Read,
     write: Write,
 }
@@ -25,12 +23,12 @@ pub struct SettingRow {
 /// The table of settings, in the order in which they are shown.
 #[rustfmt::skip]
 pub const SETTINGS: [SettingRow; 6] = [
-    SettingRow { word: "try", arguments: "count[:seconds]", summary: "bury a job after this many failed tries, with a delay after each that doubles", read: read_try, write: write_try },
-    SettingRow { word: "ttl", arguments: "seconds", summary: "delete a job that has waited for this long", read: |value, settings| put(positive(value), &mut settings.ttl), write: |settings, text| push_positive(text, settings.ttl) },
-    SettingRow { word: "dead", arguments: "tube", summary: "move jobs to this tube instead of burying them", read: |value, settings| put(tube_name(value).map(Some), &mut settings.dead), write: write_dead },
-    SettingRow { word: "max", arguments: "count", summary: "reserve at most this many jobs at a time", read: |value, settings| put(positive(value), &mut settings.max), write: |settings, text| push_positive(text, settings.max) },
-    SettingRow { word: "rate", arguments: "count/seconds", summary: "reserve at most this many jobs in this many seconds", read: |value, settings| put(rate(value).map(Some), &mut settings.rate), write: write_rate },
-    SettingRow { word: "limit", arguments: "count[:normal:low]", summary: "refuse puts while the tube has this many jobs, not counting buried ones", read: |value, settings| put(limits(value), &mut settings.most), write: write_limits },
+    SettingRow { word: "try", read: read_try, write: write_try },
+    SettingRow { word: "ttl", read: |value, settings| put(positive(value), &mut settings.ttl), write: |settings, text| push_positive(text, settings.ttl) },
+    SettingRow { word: "dead", read: |value, settings| put(tube_name(value).map(Some), &mut settings.dead), write: write_dead },
+    SettingRow { word: "max", read: |value, settings| put(positive(value), &mut settings.max), write: |settings, text| push_positive(text, settings.max) },
+    SettingRow { word: "rate", read: |value, settings| put(rate(value).map(Some), &mut settings.rate), write: write_rate },
+    SettingRow { word: "limit", read: |value, settings| put(limits(value), &mut settings.most), write: write_limits },
 ];
 
 /// Sets a field to the value, if there is one.
@@ -101,16 +99,16 @@ fn write_limits(settings: &TubeSettings, text: &mut Vec<u8>) {
 /// Parses settings, each at most once and in any order; returns `None` if they are malformed.
 pub fn read(text: &[u8]) -> Option<TubeSettings> {
     let (mut settings, mut seen, mut left) = (TubeSettings::default(), 0u8, text);
-    while let Some((word, behind)) = next_tag(left) {
+    while let Some((word, rest)) = next_tag(left) {
         let colon = word.iter().position(|&byte| byte == b':')?;
         let (name, value) = (word.get(..colon)?, past(word, colon + 1));
-        let place = SETTINGS.iter().position(|row| row.word.as_bytes() == name)?;
-        if seen & 1 << place != 0 {
+        let (index, row) = SETTINGS.iter().enumerate().find(|(_, row)| row.word.as_bytes() == name)?;
+        if seen & 1 << index != 0 {
             return None;
         }
-        seen |= 1 << place;
-        (SETTINGS.get(place)?.read)(value, &mut settings)?;
-        left = behind;
+        seen |= 1 << index;
+        (row.read)(value, &mut settings)?;
+        left = rest;
     }
     left.is_empty().then_some(settings)
 }
@@ -157,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_written_as_they_are_read() {
+    fn settings_are_parsed_and_written() {
         for text in [
             "",
             "try:5",
@@ -214,8 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_settings_fit_into_a_bit_set() {
+    fn settings_fit_into_a_bit_set() {
         assert!(SETTINGS.len() <= 8);
-        assert!(SETTINGS.iter().all(|row| !row.summary.is_empty() && !row.arguments.is_empty()));
     }
 }

@@ -27,26 +27,29 @@ impl Yaml {
         Yaml(text)
     }
 
-    fn word(&mut self, key: &str, word: &[u8]) {
+    /// Adds a line whose value `push` writes.
+    fn line(&mut self, key: &str, push: impl FnOnce(&mut Vec<u8>)) {
         self.0.extend_from_slice(key.as_bytes());
         self.0.extend_from_slice(b": ");
-        self.0.extend_from_slice(word);
+        push(&mut self.0);
         self.0.push(b'\n');
     }
 
     fn figure(&mut self, key: &str, value: FigureValue) {
-        match value {
-            FigureValue::Number(number) => self.number(key, number),
-            FigureValue::Micros(micros) => self.micros(key, micros),
-            FigureValue::Truth(value) => self.word(key, if value { b"true" } else { b"false" }),
-            FigureValue::Word(word) => self.word(key, word),
-            FigureValue::Name(name) => self.name(key, name),
-            FigureValue::Text(text) => self.quoted(key, text),
-        }
+        self.line(key, |text| match value {
+            FigureValue::Number(number) => push_number(text, number),
+            FigureValue::Micros(micros) => {
+                text.extend_from_slice(format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000).as_bytes());
+            }
+            FigureValue::Truth(value) => text.extend_from_slice(if value { b"true" } else { b"false" }),
+            FigureValue::Word(word) => text.extend_from_slice(word),
+            FigureValue::Name(name) => push_tube_name(text, name),
+            FigureValue::Text(quoted) => push_quoted(text, quoted),
+        });
     }
 
     fn number(&mut self, key: &str, number: u64) {
-        self.word(key, itoa::Buffer::new().format(number).as_bytes());
+        self.figure(key, FigureValue::Number(number));
     }
 
     /// Adds a number unless it is 0.
@@ -57,22 +60,7 @@ impl Yaml {
     }
 
     fn quoted(&mut self, key: &str, text: &[u8]) {
-        self.0.extend_from_slice(key.as_bytes());
-        self.0.extend_from_slice(b": ");
-        push_quoted(&mut self.0, text);
-        self.0.push(b'\n');
-    }
-
-    fn name(&mut self, key: &str, name: &[u8]) {
-        self.0.extend_from_slice(key.as_bytes());
-        self.0.extend_from_slice(b": ");
-        push_tube_name(&mut self.0, name);
-        self.0.push(b'\n');
-    }
-
-    fn micros(&mut self, key: &str, micros: u64) {
-        let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
-        self.word(key, text.as_bytes());
+        self.figure(key, FigureValue::Text(text));
     }
 }
 
@@ -110,14 +98,14 @@ pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8
     yaml.0
 }
 
-/// Adds an object, which `fill` shows, to a list, and returns the number of bytes added.
+/// Adds the object that `fill` shows to a list. Returns the number of bytes added.
 pub fn object(list: &mut Output, fill: impl FnOnce(&mut dyn FnMut(&'static str, FigureValue))) -> usize {
     let mut lines = Yaml::new(512);
-    fill(&mut |key, mark| lines.figure(key, mark));
+    fill(&mut |key, value| lines.figure(key, value));
     push_item(list, &lines.0)
 }
 
-/// Shows the figures of a job by their keys, and then those that only some jobs have: of their tags, of the protocol
+/// Shows the figures of a job with their keys, and then those that only some jobs have: of their tags, of the protocol
 /// that created them, and of their failures.
 pub fn job_figures(
     job: &JobStats,
@@ -133,11 +121,11 @@ pub fn job_figures(
     let times = [("age", job.age), ("delay", job.delay), ("ttr", job.ttr), ("time-left", job.left)];
     times.into_iter().for_each(|(key, time)| show(key, Number(time.secs())));
     JOB_COUNTS.iter().for_each(|row| show(row.name, Number((row.of)(&job.history).into())));
-    job_marks(job, options, now, &mut show);
+    optional_figures(job, options, now, &mut show);
 }
 
 /// Shows the figures that only some jobs have.
-fn job_marks(
+fn optional_figures(
     job: &JobStats,
     options: Option<&StoredOptions>,
     now: Time,
@@ -149,7 +137,14 @@ fn job_marks(
             show(key, Number(number));
         }
     };
-    schedule_marks(options, show);
+    if let Some(schedule) = options.and_then(|options| options.schedule.as_ref()) {
+        match whole_number(schedule.when) {
+            Some(seconds) => show("every", Number(seconds)),
+            None => show("cron", Text(schedule.when)),
+        }
+        show("runs", Number(schedule.count.runs.into()));
+        show("skipped", Number(schedule.count.skipped.into()));
+    }
     positive("missed", job.missed.into(), show);
     if let Some(options) = options {
         match options.dedup_key {
@@ -171,9 +166,7 @@ fn job_marks(
         }
         positive("try", options.max_attempts.into(), show);
     }
-    if let Some(left) = job.tries_left {
-        show("tries-left", Number(left.into()));
-    }
+    job.tries_left.into_iter().for_each(|left| show("tries-left", Number(left.into())));
     if let Some(options) = options {
         positive("backoff", options.backoff.into(), show);
         positive("max-fails", options.max_fails.into(), show);
@@ -190,12 +183,8 @@ fn job_marks(
         Some(CompletionPolicy::Keep) => show("protocol", Word(b"workq")),
         Some(CompletionPolicy::Drop) | None => {}
     }
-    if let Some(tube) = job.dead_from {
-        show("dead-from", Name(tube));
-    }
-    if let Some(holder) = job.holder {
-        show("holder", Number(holder.into()));
-    }
+    job.dead_from.into_iter().for_each(|tube| show("dead-from", Name(tube)));
+    job.holder.into_iter().for_each(|holder| show("holder", Number(holder.into())));
     if let Some((done, total)) = job.progress {
         show("progress", Word(format!("{done}/{total}").as_bytes()));
     }
@@ -204,19 +193,7 @@ fn job_marks(
     }
 }
 
-/// Shows the figures that only schedules have.
-fn schedule_marks(options: Option<&StoredOptions>, show: &mut impl FnMut(&'static str, FigureValue)) {
-    use FigureValue::{Number, Text};
-    let Some(schedule) = options.and_then(|options| options.schedule) else { return };
-    match whole_number(schedule.when) {
-        Some(seconds) => show("every", Number(seconds)),
-        None => show("cron", Text(schedule.when)),
-    }
-    show("runs", Number(schedule.count.runs.into()));
-    show("skipped", Number(schedule.count.skipped.into()));
-}
-
-/// Returns the groups that a job is a member of, or those that it waits for, separated by commas.
+/// Returns the names of the groups that a job is a member of, or of those that it waits for, separated by commas.
 fn groups(options: &StoredOptions, of_member: bool) -> Vec<u8> {
     let mut names = Vec::new();
     for tie in options.ties.iter().filter(|tie| tie.need.is_none() == of_member) {
@@ -238,7 +215,7 @@ pub fn group(name: &[u8], group: &GroupStats) -> Vec<u8> {
     yaml.quoted("name", name);
     yaml.number("pending", group.pending());
     yaml.number("buried", group.members_in(State::Buried));
-    yaml.word("complete", if group.pending() == 0 { b"true" } else { b"false" });
+    yaml.figure("complete", FigureValue::Truth(group.pending() == 0));
     yaml.number("waiting-jobs", group.waiting);
     for state in [State::Ready, State::Reserved, State::Delayed, State::Held] {
         yaml.number(state.word(), group.members_in(state));

@@ -1,6 +1,6 @@
 //! Parsed packets and lines of text.
 //!
-//! Owns the parsed form, and its memory costs. Must not know the framing.
+//! Owns the parsed form, the tubes and jobs that it concerns, and its memory costs. Must not know the framing.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -8,13 +8,15 @@ use std::sync::Arc;
 use super::admin::{AdminCommand, ListKind};
 use super::kind::Kind;
 use super::listing::Cursor;
-use super::names::MAX_LINE;
-use super::reply::Fault;
+use super::names::{job_of, MAX_LINE};
+use super::reply::{self, Fault};
+use crate::access::{Denied, Need};
 use crate::engine::{Body, DedupKey, Fingerprint, GiveBack, JobId, Minutes, Priority, Report, Time};
+use crate::protocol::guard::Subject;
+use crate::protocol::{Context, Flow, Output, ProtocolCommand};
 
 /// A parsed packet or line of text.
 #[derive(Debug)]
-#[allow(missing_docs)] // each is the packet of its name, with the arguments of its name
 pub enum Command {
     CanDo {
         function: Box<[u8]>,
@@ -37,19 +39,18 @@ pub enum Command {
     /// An invalid packet: the reply is an ERROR.
     Refused(Fault),
     /// Not the Gearman protocol: the connection closes without a reply.
-    Lost,
-    /// The requested list, and its progress.
+    OutOfSync,
+    /// A list, and its progress.
     List(ListKind, Cursor),
-    /// Returns the jobs of this function, or of all functions, that the worker has and does not want; the place to
-    /// continue.
+    /// Returns the jobs of this function, or of all functions, that the worker was assigned but has not requested; and
+    /// the progress.
     GiveBack(Option<Box<[u8]>>, Option<GiveBack>),
-    /// A worker's report on a job for which many clients wait.
+    /// Sends a worker's report on a job to the clients that wait for the job.
     Report(JobId, Arc<Report>),
 }
 
 /// The arguments and data of a SUBMIT packet.
 #[derive(Debug)]
-#[allow(missing_docs)] // they are the protocol's words
 pub struct Submission {
     pub function: Box<[u8]>,
     pub unique: DedupKey,
@@ -98,18 +99,44 @@ impl Command {
             }
             Command::Work(work) => work.body = body,
             Command::Echo(echo) => *echo = body,
-            // Rows without data have nothing to set.
             _ => {}
         }
     }
+}
 
-    /// Returns `true` if the command may have records in the log.
-    pub fn is_logged(&self) -> bool {
+impl ProtocolCommand for Command {
+    fn subject(&self, context: &Context) -> Subject<'_> {
+        let job = |handle: &[u8]| Subject::Job(job_of(handle, &context.host.facts().handle_prefix));
+        match self {
+            Command::CanDo { function, .. } | Command::CantDo(function) => Subject::Tube(function),
+            Command::Submit(submission) => Subject::Tube(&submission.function),
+            Command::Work(work) => job(&work.handle),
+            Command::GetStatus(handle) | Command::Text(AdminCommand::CancelJob(handle)) => job(handle),
+            Command::GetStatusUnique(unique) => Subject::Job(find_unique(unique, context)),
+            Command::Text(
+                AdminCommand::CreateFunction(name) | AdminCommand::DropFunction(name) | AdminCommand::Maxqueue(name, _),
+            ) => Subject::Tube(name),
+            _ => Subject::Nothing,
+        }
+    }
+
+    fn deny(&self, denied: Denied, out: &mut Output) -> Flow {
+        let (fault, line) = match denied {
+            Denied::Unknown => (reply::UNAUTHORIZED, "ERR UNAUTHORIZED Client+is+not+known\r\n"),
+            Denied::Forbidden => (reply::FORBIDDEN, "ERR FORBIDDEN Client+may+not+do+this\r\n"),
+        };
+        match self {
+            Command::Text(_) => out.text().extend_from_slice(line.as_bytes()),
+            _ => reply::error(out, &fault),
+        }
+        Flow::denied(denied)
+    }
+
+    fn is_logged(&self) -> bool {
         matches!(self, Command::Work(_)) || matches!(self, Command::Submit(submission) if submission.background)
     }
 
-    /// The memory in use besides the command itself, in bytes.
-    pub fn footprint(&self) -> u64 {
+    fn footprint(&self) -> u64 {
         let bytes = match self {
             Command::Submit(submission) => {
                 let reducer = submission.reducer.as_ref().map_or(0, |reducer| reducer.len());
@@ -117,16 +144,23 @@ impl Command {
             }
             Command::Work(work) => work.handle.len() + work.body.len(),
             Command::Echo(body) => body.len(),
-            Command::CanDo { function, .. } | Command::CantDo(function) => function.len(),
-            Command::GetStatus(text)
+            Command::CanDo { function: text, .. }
+            | Command::CantDo(text)
+            | Command::GetStatus(text)
             | Command::GetStatusUnique(text)
             | Command::Option(text)
-            | Command::SetClientId(text) => text.len(),
+            | Command::SetClientId(text)
+            | Command::GiveBack(Some(text), _) => text.len(),
             Command::Text(_) => MAX_LINE,
-            Command::GiveBack(Some(function), _) => function.len(),
             // The engine counts the memory of a worker's reports.
             _ => 0,
         };
         bytes as u64
     }
+}
+
+/// Returns the oldest job with this unique ID that the client may query.
+pub fn find_unique(unique: &[u8], context: &Context) -> Option<JobId> {
+    let sees = |tube: &[u8]| context.access.as_ref().is_none_or(|it| it.check(Need::FOLLOW_JOB, Some(tube)).is_ok());
+    context.engine.find_name(unique, sees)
 }

@@ -1,11 +1,10 @@
 //! The packets' numbers.
 //!
-//! Owns the numbers on the wire. The table of `packets.rs` contains names and arguments.
+//! Owns the numbers on the wire. The table of `packets.rs` contains the names and arguments.
 
 /// A packet, identified by its number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-#[allow(missing_docs)] // each is the packet of its name; `PACKETS` says what it does
 pub enum Kind {
     CanDo = 1,
     CantDo,

@@ -1,7 +1,7 @@
 //! The Gearman protocol, compatible with gearmand.
 //!
-//! Owns its packets, its text commands, their framing and the replies. [`Decoder`] turns bytes into [`Request`]s,
-//! [`execute`] executes one, and [`tell`] reports an event to a sleeping worker or a client that waits for a result.
+//! Owns its packets, its text commands, their framing and the replies. [`Decoder`] turns bytes into [`Command`]s,
+//! [`execute`] executes one, and [`notify`] reports an event to a sleeping worker or a client that waits for a result.
 //! Must not store anything about the queue. `man/beanpole-gearman.7` lists the intended differences from gearmand.
 
 mod admin;
@@ -23,8 +23,8 @@ pub use packets::{Packet, Parse, PACKETS};
 #[cfg(feature = "tls")]
 pub use reply::packet_length;
 pub use reply::Fault;
-pub use request::{Decoder, Request, MAX_HEAD};
-pub use session::{deny, execute, tell, Session};
+pub use request::{Decoder, MAX_HEAD};
+pub use session::{execute, notify};
 
 /// The reply to a client that connects when the server is full: an ERROR `QUEUE_ERROR`, `Too many connections`.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"\0RES\0\0\0\x13\0\0\0\x20QUEUE_ERROR\0Too many connections";

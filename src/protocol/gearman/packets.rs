@@ -1,4 +1,4 @@
-//! The table of Gearman packets: their numbers, names, arguments, and parsers.
+//! The table of Gearman packets: their numbers on the wire, names, arguments, and parsers.
 //!
 //! Owns the words. The decoder, the man page and the tests use it. Numbers and arguments follow the protocol document,
 //! and from 37 on gearmand's `libgearman/command.hpp`.
@@ -17,7 +17,6 @@ use crate::protocol::text::{strtoll, upto};
 pub type Parse = fn(&[&[u8]]) -> Result<Command, Fault>;
 
 pub struct Packet {
-    /// The packet; rows are in the order of their numbers.
     pub kind: Kind,
     pub need: Need,
     /// The packet's name in the protocol document.
@@ -27,7 +26,7 @@ pub struct Packet {
     pub arguments: &'static [&'static str],
     /// The rest of the body, after the arguments, is opaque data.
     pub data: bool,
-    /// Parses the arguments, whose number was checked; the data are added later. `None`: the server does not accept the
+    /// Parses the arguments, whose number was checked; the data are added later. `None` if only the server sends the
     /// packet.
     pub parse: Option<Parse>,
     pub summary: &'static str,
@@ -37,24 +36,28 @@ const HIGH: Priority = PRIORITY_CLASSES[0];
 const NORMAL: Priority = PRIORITY_CLASSES[1];
 const LOW: Priority = PRIORITY_CLASSES[2];
 
-const fn takes(
+/// The properties of a packet that the server accepts: the required rights, the presence of data, and the parser.
+type Accepted = (Need, bool, Option<Parse>);
+
+const fn accepted(need: Need, parse: Parse) -> Accepted {
+    (need, false, Some(parse))
+}
+
+const fn with_data(need: Need, parse: Parse) -> Accepted {
+    (need, true, Some(parse))
+}
+
+/// A packet that only the server sends.
+const SENT: Accepted = (Need::OPEN, false, None);
+
+const fn row(
     kind: Kind,
-    need: Need,
     name: &'static str,
+    (need, data, parse): Accepted,
     arguments: &'static [&'static str],
-    parse: Parse,
     summary: &'static str,
 ) -> Packet {
-    Packet { kind, need, name, arguments, data: false, parse: Some(parse), summary }
-}
-
-/// Returns the packet with data after the arguments.
-const fn with_data(packet: Packet) -> Packet {
-    Packet { data: true, ..packet }
-}
-
-const fn sends(kind: Kind, name: &'static str, summary: &'static str) -> Packet {
-    Packet { kind, need: Need::OPEN, name, arguments: &[], data: false, parse: None, summary }
+    Packet { kind, need, name, arguments, data, parse, summary }
 }
 
 const SUBMIT: &[&str] = &["function", "unique"];
@@ -64,48 +67,48 @@ const HANDLE: &[&str] = &["handle"];
 
 #[rustfmt::skip]
 pub const PACKETS: [Packet; 42] = [
-    takes(Kind::CanDo, Need::TAKE_NAMED, "CAN_DO", &["function"], |args| can_do(arg(args, 0), None), "register a function that the worker can execute"),
-    takes(Kind::CantDo, Need::OPEN, "CANT_DO", &["function"], |args| function(arg(args, 0)).map(Command::CantDo), "unregister a function"),
-    takes(Kind::ResetAbilities, Need::OPEN, "RESET_ABILITIES", &[], |_| Ok(Command::ResetAbilities), "unregister all functions"),
-    takes(Kind::PreSleep, Need::TAKE_ANY, "PRE_SLEEP", &[], |_| Ok(Command::PreSleep), "wake the worker when there is a job for it"),
-    sends(Kind::Unused, "UNUSED", "nothing"),
-    sends(Kind::Noop, "NOOP", "there may be a job for the worker"),
-    with_data(takes(Kind::SubmitJob, Need::PUT_NAMED, "SUBMIT_JOB", SUBMIT, |args| submit(args, NORMAL, false), "submit a job and wait for its result")),
-    sends(Kind::JobCreated, "JOB_CREATED", "the handle of the submitted job"),
-    takes(Kind::GrabJob, Need::TAKE_ANY, "GRAB_JOB", &[], |_| Ok(Command::Grab(Kind::JobAssign)), "request a job"),
-    sends(Kind::NoJob, "NO_JOB", "no job is available"),
-    sends(Kind::JobAssign, "JOB_ASSIGN", "handle, function and data of a job"),
-    takes(Kind::WorkStatus, Need::TAKE_JOB, "WORK_STATUS", &["handle", "numerator", "denominator"], work_status, "report the progress of a job"),
-    with_data(takes(Kind::WorkComplete, Need::TAKE_JOB, "WORK_COMPLETE", HANDLE, |args| work(args, Kind::WorkComplete), "report that a job has succeeded, with its result")),
-    takes(Kind::WorkFail, Need::TAKE_JOB, "WORK_FAIL", HANDLE, |args| work(args, Kind::WorkFail), "report that a job has failed"),
-    takes(Kind::GetStatus, Need::FOLLOW_JOB, "GET_STATUS", HANDLE, |args| Ok(Command::GetStatus(last(args).into())), "request the status of a job"),
-    with_data(takes(Kind::EchoReq, Need::OPEN, "ECHO_REQ", &[], |_| Ok(Command::Echo(Body::default())), "request the same data back")),
-    sends(Kind::EchoRes, "ECHO_RES", "the data of ECHO_REQ"),
-    with_data(takes(Kind::SubmitJobBg, Need::PUT_NAMED, "SUBMIT_JOB_BG", SUBMIT, |args| submit(args, NORMAL, true), "submit a background job, whose result no client waits for")),
-    sends(Kind::Error, "ERROR", "code and text of an error"),
-    sends(Kind::StatusRes, "STATUS_RES", "handle, known, running, numerator and denominator"),
-    with_data(takes(Kind::SubmitJobHigh, Need::PUT_NAMED, "SUBMIT_JOB_HIGH", SUBMIT, |args| submit(args, HIGH, false), "SUBMIT_JOB with high priority")),
-    takes(Kind::SetClientId, Need::OPEN, "SET_CLIENT_ID", &["id"], |args| Ok(Command::SetClientId(client_id(args))), "set the name of the connection in the text command workers"),
-    takes(Kind::CanDoTimeout, Need::TAKE_NAMED, "CAN_DO_TIMEOUT", &["function", "timeout"], |args| can_do(arg(args, 0), limit(arg(args, 1))), "CAN_DO with a timeout for each job"),
-    sends(Kind::AllYours, "ALL_YOURS", "nothing; no server has ever taken it"),
-    with_data(takes(Kind::WorkException, Need::TAKE_JOB, "WORK_EXCEPTION", HANDLE, |args| work(args, Kind::WorkException), "report that a job has failed, with the reason")),
-    takes(Kind::OptionReq, Need::OPEN, "OPTION_REQ", &["option"], |args| Ok(Command::Option(last(args).into())), "set an option of the connection; the only option is exceptions"),
-    sends(Kind::OptionRes, "OPTION_RES", "the option that was set"),
-    with_data(takes(Kind::WorkData, Need::TAKE_JOB, "WORK_DATA", HANDLE, |args| work(args, Kind::WorkData), "send a part of the result")),
-    with_data(takes(Kind::WorkWarning, Need::TAKE_JOB, "WORK_WARNING", HANDLE, |args| work(args, Kind::WorkWarning), "send a warning about the job")),
-    takes(Kind::GrabJobUniq, Need::TAKE_ANY, "GRAB_JOB_UNIQ", &[], |_| Ok(Command::Grab(Kind::JobAssignUniq)), "request a job with its unique ID"),
-    sends(Kind::JobAssignUniq, "JOB_ASSIGN_UNIQ", "handle, function, unique ID and data of a job"),
-    with_data(takes(Kind::SubmitJobHighBg, Need::PUT_NAMED, "SUBMIT_JOB_HIGH_BG", SUBMIT, |args| submit(args, HIGH, true), "SUBMIT_JOB_BG with high priority")),
-    with_data(takes(Kind::SubmitJobLow, Need::PUT_NAMED, "SUBMIT_JOB_LOW", SUBMIT, |args| submit(args, LOW, false), "SUBMIT_JOB with low priority")),
-    with_data(takes(Kind::SubmitJobLowBg, Need::PUT_NAMED, "SUBMIT_JOB_LOW_BG", SUBMIT, |args| submit(args, LOW, true), "SUBMIT_JOB_BG with low priority")),
-    with_data(takes(Kind::SubmitJobSched, Need::PUT_NAMED, "SUBMIT_JOB_SCHED", SCHED, scheduled, "SUBMIT_JOB_BG for the next matching minute")),
-    with_data(takes(Kind::SubmitJobEpoch, Need::PUT_NAMED, "SUBMIT_JOB_EPOCH", &["function", "unique", "time"], epoch, "SUBMIT_JOB_BG for a Unix time in seconds")),
-    with_data(takes(Kind::SubmitReduceJob, Need::PUT_NAMED, "SUBMIT_REDUCE_JOB", REDUCE, |args| reduce(args, false), "SUBMIT_JOB with a reducer")),
-    with_data(takes(Kind::SubmitReduceJobBackground, Need::PUT_NAMED, "SUBMIT_REDUCE_JOB_BACKGROUND", REDUCE, |args| reduce(args, true), "SUBMIT_JOB_BG with a reducer")),
-    takes(Kind::GrabJobAll, Need::TAKE_ANY, "GRAB_JOB_ALL", &[], |_| Ok(Command::Grab(Kind::JobAssignAll)), "request a job with its unique ID and its reducer, if any"),
-    sends(Kind::JobAssignAll, "JOB_ASSIGN_ALL", "handle, function, unique ID, reducer and data of a job"),
-    takes(Kind::GetStatusUnique, Need::FOLLOW_JOB, "GET_STATUS_UNIQUE", &["unique"], |args| Ok(Command::GetStatusUnique(last(args).into())), "request the status of the job with this unique ID"),
-    sends(Kind::StatusResUnique, "STATUS_RES_UNIQUE", "unique ID, known, running, numerator, denominator and number of waiting clients"),
+    row(Kind::CanDo, "CAN_DO", accepted(Need::TAKE_NAMED, |args| can_do(arg(args, 0), None)), &["function"], "register a function that the worker can execute"),
+    row(Kind::CantDo, "CANT_DO", accepted(Need::OPEN, |args| function(arg(args, 0)).map(Command::CantDo)), &["function"], "unregister a function"),
+    row(Kind::ResetAbilities, "RESET_ABILITIES", accepted(Need::OPEN, |_| Ok(Command::ResetAbilities)), &[], "unregister all functions"),
+    row(Kind::PreSleep, "PRE_SLEEP", accepted(Need::TAKE_ANY, |_| Ok(Command::PreSleep)), &[], "wake the worker when there is a job for it"),
+    row(Kind::Unused, "UNUSED", SENT, &[], "nothing"),
+    row(Kind::Noop, "NOOP", SENT, &[], "there may be a job for the worker"),
+    row(Kind::SubmitJob, "SUBMIT_JOB", with_data(Need::PUT_NAMED, |args| submit(args, NORMAL, false)), SUBMIT, "submit a job and wait for its result"),
+    row(Kind::JobCreated, "JOB_CREATED", SENT, &[], "the handle of the submitted job"),
+    row(Kind::GrabJob, "GRAB_JOB", accepted(Need::TAKE_ANY, |_| Ok(Command::Grab(Kind::JobAssign))), &[], "request a job"),
+    row(Kind::NoJob, "NO_JOB", SENT, &[], "no job is available"),
+    row(Kind::JobAssign, "JOB_ASSIGN", SENT, &[], "handle, function and data of a job"),
+    row(Kind::WorkStatus, "WORK_STATUS", accepted(Need::TAKE_JOB, work_status), &["handle", "numerator", "denominator"], "report the progress of a job"),
+    row(Kind::WorkComplete, "WORK_COMPLETE", with_data(Need::TAKE_JOB, |args| work(args, Kind::WorkComplete)), HANDLE, "report that a job has succeeded, with its result"),
+    row(Kind::WorkFail, "WORK_FAIL", accepted(Need::TAKE_JOB, |args| work(args, Kind::WorkFail)), HANDLE, "report that a job has failed"),
+    row(Kind::GetStatus, "GET_STATUS", accepted(Need::FOLLOW_JOB, |args| Ok(Command::GetStatus(last(args).into()))), HANDLE, "request the status of a job"),
+    row(Kind::EchoReq, "ECHO_REQ", with_data(Need::OPEN, |_| Ok(Command::Echo(Body::default()))), &[], "request the same data back"),
+    row(Kind::EchoRes, "ECHO_RES", SENT, &[], "the data of ECHO_REQ"),
+    row(Kind::SubmitJobBg, "SUBMIT_JOB_BG", with_data(Need::PUT_NAMED, |args| submit(args, NORMAL, true)), SUBMIT, "submit a background job, whose result no client waits for"),
+    row(Kind::Error, "ERROR", SENT, &[], "code and text of an error"),
+    row(Kind::StatusRes, "STATUS_RES", SENT, &[], "handle, known, running, numerator and denominator"),
+    row(Kind::SubmitJobHigh, "SUBMIT_JOB_HIGH", with_data(Need::PUT_NAMED, |args| submit(args, HIGH, false)), SUBMIT, "SUBMIT_JOB with high priority"),
+    row(Kind::SetClientId, "SET_CLIENT_ID", accepted(Need::OPEN, |args| Ok(Command::SetClientId(client_id(args)))), &["id"], "set the name of the connection in the text command workers"),
+    row(Kind::CanDoTimeout, "CAN_DO_TIMEOUT", accepted(Need::TAKE_NAMED, |args| can_do(arg(args, 0), limit(arg(args, 1)))), &["function", "timeout"], "CAN_DO with a timeout for each job"),
+    row(Kind::AllYours, "ALL_YOURS", SENT, &[], "nothing; no server has ever taken it"),
+    row(Kind::WorkException, "WORK_EXCEPTION", with_data(Need::TAKE_JOB, |args| work(args, Kind::WorkException)), HANDLE, "report that a job has failed, with the reason"),
+    row(Kind::OptionReq, "OPTION_REQ", accepted(Need::OPEN, |args| Ok(Command::Option(last(args).into()))), &["option"], "set an option of the connection; the only option is exceptions"),
+    row(Kind::OptionRes, "OPTION_RES", SENT, &[], "the option that was set"),
+    row(Kind::WorkData, "WORK_DATA", with_data(Need::TAKE_JOB, |args| work(args, Kind::WorkData)), HANDLE, "send a part of the result"),
+    row(Kind::WorkWarning, "WORK_WARNING", with_data(Need::TAKE_JOB, |args| work(args, Kind::WorkWarning)), HANDLE, "send a warning about the job"),
+    row(Kind::GrabJobUniq, "GRAB_JOB_UNIQ", accepted(Need::TAKE_ANY, |_| Ok(Command::Grab(Kind::JobAssignUniq))), &[], "request a job with its unique ID"),
+    row(Kind::JobAssignUniq, "JOB_ASSIGN_UNIQ", SENT, &[], "handle, function, unique ID and data of a job"),
+    row(Kind::SubmitJobHighBg, "SUBMIT_JOB_HIGH_BG", with_data(Need::PUT_NAMED, |args| submit(args, HIGH, true)), SUBMIT, "SUBMIT_JOB_BG with high priority"),
+    row(Kind::SubmitJobLow, "SUBMIT_JOB_LOW", with_data(Need::PUT_NAMED, |args| submit(args, LOW, false)), SUBMIT, "SUBMIT_JOB with low priority"),
+    row(Kind::SubmitJobLowBg, "SUBMIT_JOB_LOW_BG", with_data(Need::PUT_NAMED, |args| submit(args, LOW, true)), SUBMIT, "SUBMIT_JOB_BG with low priority"),
+    row(Kind::SubmitJobSched, "SUBMIT_JOB_SCHED", with_data(Need::PUT_NAMED, scheduled), SCHED, "SUBMIT_JOB_BG for the next matching minute"),
+    row(Kind::SubmitJobEpoch, "SUBMIT_JOB_EPOCH", with_data(Need::PUT_NAMED, epoch), &["function", "unique", "time"], "SUBMIT_JOB_BG for a Unix time in seconds"),
+    row(Kind::SubmitReduceJob, "SUBMIT_REDUCE_JOB", with_data(Need::PUT_NAMED, |args| reduce(args, false)), REDUCE, "SUBMIT_JOB with a reducer"),
+    row(Kind::SubmitReduceJobBackground, "SUBMIT_REDUCE_JOB_BACKGROUND", with_data(Need::PUT_NAMED, |args| reduce(args, true)), REDUCE, "SUBMIT_JOB_BG with a reducer"),
+    row(Kind::GrabJobAll, "GRAB_JOB_ALL", accepted(Need::TAKE_ANY, |_| Ok(Command::Grab(Kind::JobAssignAll))), &[], "request a job with its unique ID and its reducer, if any"),
+    row(Kind::JobAssignAll, "JOB_ASSIGN_ALL", SENT, &[], "handle, function, unique ID, reducer and data of a job"),
+    row(Kind::GetStatusUnique, "GET_STATUS_UNIQUE", accepted(Need::FOLLOW_JOB, |args| Ok(Command::GetStatusUnique(last(args).into()))), &["unique"], "request the status of the job with this unique ID"),
+    row(Kind::StatusResUnique, "STATUS_RES_UNIQUE", SENT, &[], "unique ID, known, running, numerator, denominator and number of waiting clients"),
 ];
 
 /// Returns the row of a number on the wire.
@@ -114,8 +117,8 @@ pub fn packet(number: u32) -> Option<&'static Packet> {
 }
 
 /// Returns an argument; the row defines how many there are.
-fn arg<'a>(args: &[&'a [u8]], place: usize) -> &'a [u8] {
-    args.get(place).copied().unwrap_or_default()
+fn arg<'a>(args: &[&'a [u8]], index: usize) -> &'a [u8] {
+    args.get(index).copied().unwrap_or_default()
 }
 
 /// Returns the last argument, which some clients end with a NUL although the body's length determines its end.
@@ -137,7 +140,7 @@ fn can_do(name: &[u8], limit: Option<NonZeroU64>) -> Result<Command, Fault> {
     Ok(Command::CanDo { function: function(name)?, limit })
 }
 
-/// Invalid numbers, zero and negative numbers mean no limit.
+/// Parses a time limit. Invalid numbers, zero and negative numbers mean no limit.
 fn limit(text: &[u8]) -> Option<NonZeroU64> {
     strtoll(text).filter(|number| *number > 0).and_then(|number| NonZeroU64::new(number as u64))
 }
@@ -157,7 +160,7 @@ fn submit(args: &[&[u8]], pri: Priority, background: bool) -> Result<Command, Fa
     Ok(Command::Submit(Box::new(submission(args, pri, background)?)))
 }
 
-/// A time that is past or invalid means now.
+/// Parses a SUBMIT_JOB_EPOCH. A time that has passed, or is invalid, means now.
 fn epoch(args: &[&[u8]]) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, true)?;
     if let Some(secs) = strtoll(arg(args, 2)).filter(|secs| *secs > 0) {
@@ -168,12 +171,12 @@ fn epoch(args: &[&[u8]]) -> Result<Command, Fault> {
 
 fn scheduled(args: &[&[u8]]) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, true)?;
-    let fields = [2, 3, 4, 5, 6].map(|place| arg(args, place));
+    let fields = [2, 3, 4, 5, 6].map(|index| arg(args, index));
     submission.when = When::On(schedule::parse(fields).ok_or(reply::WRONG_SCHEDULE)?);
     Ok(Command::Submit(Box::new(submission)))
 }
 
-/// The aggregator is ignored, as by every other server.
+/// Parses a SUBMIT_REDUCE_JOB. Like other servers, ignores the aggregator.
 fn reduce(args: &[&[u8]], background: bool) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, background)?;
     if arg(args, 2).len() > MAX_FUNCTION {
@@ -187,7 +190,7 @@ fn work(args: &[&[u8]], kind: Kind) -> Result<Command, Fault> {
     Ok(Command::Work(Work { kind, handle: last(args).into(), body: Body::default() }))
 }
 
-/// The two numbers are forwarded unchanged, with the NUL between them.
+/// Parses a WORK_STATUS, whose two numbers are forwarded unchanged, with the NUL between them.
 fn work_status(args: &[&[u8]]) -> Result<Command, Fault> {
     let text = [arg(args, 1), last(args)].join(&0);
     Ok(Command::Work(Work { kind: Kind::WorkStatus, handle: arg(args, 0).into(), body: Body::from(text) }))
@@ -203,9 +206,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_stand_in_the_order_of_their_numbers() {
-        for (place, row) in PACKETS.iter().enumerate() {
-            assert_eq!(row.kind as usize, place + 1, "{}", row.name);
+    fn packets_are_found_by_their_numbers() {
+        for row in &PACKETS {
+            assert_eq!(packet(row.kind as u32).map(|row| row.name), Some(row.name));
             assert!(!row.summary.is_empty());
             assert!(row.parse.is_some() || (row.arguments.is_empty() && !row.data), "{}", row.name);
         }
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn no_arguments_make_a_parser_panic() {
+    fn parsers_do_not_panic_on_any_arguments() {
         let odd: [&[u8]; 6] = [b"", b"\0", b"a", b"-1", b"99999999999999999999", &[b'x'; 9000]];
         for row in &PACKETS {
             let Some(parse) = row.parse else { continue };
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_a_number_above_zero() {
+    fn limit_is_a_positive_number() {
         for (text, number) in [("5", 5), ("1500", 1500), ("1500\0", 1500), ("99999999999999999999", i64::MAX as u64)] {
             assert_eq!(limit(text.as_bytes()), NonZeroU64::new(number), "{text:?}");
         }
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_their_bounds() {
+    fn lengths_of_names_are_limited() {
         assert!(function(&[b'f'; MAX_FUNCTION]).is_ok());
         assert_eq!(function(&[b'f'; MAX_FUNCTION + 1]), Err(reply::LARGE_FUNCTION));
         assert_eq!(function(b""), Err(reply::WRONG_FUNCTION));

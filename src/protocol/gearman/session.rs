@@ -7,36 +7,27 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::admin::{self, AdminCommand, ListKind};
-use super::command::{Command, Submission, When, Work};
+use super::command::{find_unique, Command, Submission, When, Work};
 use super::kind::Kind;
 use super::listing::{self, Cursor};
 use super::names::job_of;
 use super::reply::{self, Fault, Status};
-use super::request::{find_unique, Request};
-use crate::access::Denied;
 use crate::engine::{
     Body, ClientId, CompletionPolicy, Dropped, Engine, Event, GiveBack, Grab, JobId, JobOptions, JobView, NewJob,
     NotCompleted, Outcome, Progress, Refused, Report, Span, State,
 };
+use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::text::strtoll;
-use crate::protocol::{self, ClientInfo, Context, Flow, Host, Output, ProtocolSettings};
+use crate::protocol::{ClientInfo, Context, Flow, Host, Output, ProtocolSettings};
 
-/// The state of one connection besides the queue.
-#[derive(Debug, Default)]
-pub struct Session {
-    /// The job of the last accepted WORK_EXCEPTION: workers written for the document's old meaning send a WORK_FAIL
-    /// after it.
-    excepted: Option<JobId>,
-}
+/// The number of steps that the search for a unique ID in all functions takes, of which there may be thousands.
+const SEARCH_STEPS: u64 = 64;
 
-/// Steps for a search for a unique ID in all functions, of which there may be thousands.
-const SEARCH: u64 = 64;
-
-/// Executes one request and appends its reply.
-pub fn execute(request: Request, session: &mut Session, context: &mut Context, out: &mut Output) -> Flow {
-    match request.command {
+/// Executes one command and appends its reply.
+pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flow {
+    match command {
         Command::Text(command) => return text(command, context, out),
-        Command::Lost => return Flow::Close,
+        Command::OutOfSync => return Flow::Close,
         Command::Refused(fault) => {
             reply::error(out, &fault);
             if fault.closes {
@@ -45,7 +36,7 @@ pub fn execute(request: Request, session: &mut Session, context: &mut Context, o
         }
         Command::Submit(submission) => submit(*submission, context, out),
         Command::Grab(kind) => return grab(kind, context, out),
-        Command::Work(work) => return self::work(work, session, context, out),
+        Command::Work(work) => return self::work(work, context, out),
         Command::Echo(data) => {
             context.engine.reply_shares(&data);
             reply::packet(out, Kind::EchoRes, &[], Some(data.borrow()));
@@ -55,7 +46,7 @@ pub fn execute(request: Request, session: &mut Session, context: &mut Context, o
             reply::status(out, Kind::StatusRes, &handle, &status(context.engine, job));
         }
         Command::GetStatusUnique(unique) => {
-            context.engine.take_steps(SEARCH);
+            context.engine.take_steps(SEARCH_STEPS);
             let job = find_unique(&unique, context).and_then(|id| context.engine.job(id));
             reply::status(out, Kind::StatusResUnique, &unique, &status(context.engine, job));
         }
@@ -68,7 +59,7 @@ pub fn execute(request: Request, session: &mut Session, context: &mut Context, o
             Progress::Done => return give_back(None, None, context),
         },
         Command::GiveBack(function, place) => return give_back(function, place, context),
-        Command::Report(id, report) => return tell_report(id, report, context),
+        Command::Report(id, report) => return send_report(id, report, context),
         Command::List(kind, place) => return list(kind, place, context, out),
         Command::CanDo { function, limit } => can_do(&function, limit, context, out),
         Command::PreSleep => {
@@ -77,8 +68,8 @@ pub fn execute(request: Request, session: &mut Session, context: &mut Context, o
             }
         }
         Command::SetClientId(id) => {
-            if let Some(peer) = context.registry.get_mut(context.client) {
-                peer.name = id;
+            if let Some(client) = context.registry.get_mut(context.client) {
+                client.name = id;
             }
         }
         Command::Option(option) => set_option(&option, context, out),
@@ -86,24 +77,11 @@ pub fn execute(request: Request, session: &mut Session, context: &mut Context, o
     Flow::Next
 }
 
-pub fn deny(command: &Command, denied: Denied, out: &mut Output) {
-    match (command, denied) {
-        (Command::Text(_), Denied::Unknown) => {
-            out.text().extend_from_slice(b"ERR UNAUTHORIZED Client+is+not+known\r\n")
-        }
-        (Command::Text(_), Denied::Forbidden) => {
-            out.text().extend_from_slice(b"ERR FORBIDDEN Client+may+not+do+this\r\n")
-        }
-        (_, Denied::Unknown) => reply::error(out, &reply::UNAUTHORIZED),
-        (_, Denied::Forbidden) => reply::error(out, &reply::FORBIDDEN),
-    }
-}
-
 /// Continues with a command in another turn, unless it is done.
 fn unless_done(progress: Progress, command: impl FnOnce() -> Command) -> Flow {
     match progress {
         Progress::Done => Flow::Next,
-        Progress::More => Flow::again(protocol::Request::Gearman(Request { command: command(), place: None })),
+        Progress::More => Flow::resume(AnyCommand::Gearman(command())),
     }
 }
 
@@ -116,7 +94,7 @@ fn give_back(function: Option<Box<[u8]>>, mut place: Option<GiveBack>, context: 
     unless_done(progress, || Command::GiveBack(function, place))
 }
 
-fn tell_report(id: JobId, report: Arc<Report>, context: &mut Context) -> Flow {
+fn send_report(id: JobId, report: Arc<Report>, context: &mut Context) -> Flow {
     let progress = context.engine.report_on(context.client, id, &report, context.now);
     unless_done(progress, || Command::Report(id, report))
 }
@@ -125,7 +103,7 @@ fn can_do(function: &[u8], limit: Option<NonZeroU64>, context: &mut Context, out
     let Context { engine, client, now, settings, .. } = context;
     let limit = limit.map(|limit| limit_of(limit.get(), settings));
     match engine.watch_limited(*client, function, limit, *now) {
-        Ok(_) => list_for_good(engine, *client, function),
+        Ok(_) => keep_listed(engine, *client, function),
         Err(_) => reply::error(out, &reply::MANY_FUNCTIONS),
     }
 }
@@ -134,14 +112,14 @@ fn set_option(option: &[u8], context: &mut Context, out: &mut Output) {
     if !option.eq_ignore_ascii_case(b"exceptions") {
         return reply::error(out, &reply::UNKNOWN_OPTION);
     }
-    if let Some(peer) = context.registry.get_mut(context.client) {
-        peer.exceptions = true;
+    if let Some(client) = context.registry.get_mut(context.client) {
+        client.exceptions = true;
     }
     reply::packet(out, Kind::OptionRes, &[option], None);
 }
 
-/// Returns the time limit that a worker sets for itself: in seconds, or in milliseconds, with gearmand's minimum of a
-/// thousand.
+/// Returns the time limit that a worker requests: a number of seconds, or of milliseconds with gearmand's minimum of
+/// 1,000.
 fn limit_of(number: u64, settings: &ProtocolSettings) -> Span {
     if settings.timeouts_in_seconds {
         Span::from_secs(number)
@@ -150,9 +128,9 @@ fn limit_of(number: u64, settings: &ProtocolSettings) -> Span {
     }
 }
 
-/// A function that was used once stays in the lists until it is dropped. Beyond the maximum number of such names, it is
-/// listed only while it is used, so it is not refused.
-fn list_for_good(engine: &mut Engine, client: ClientId, function: &[u8]) {
+/// Keeps a function in the lists until it is dropped. Beyond the maximum number of such functions, it is listed only
+/// while it is used.
+fn keep_listed(engine: &mut Engine, client: ClientId, function: &[u8]) {
     let _ = engine.keep_tube(client, function);
 }
 
@@ -178,7 +156,7 @@ fn submit(submission: Submission, context: &mut Context, out: &mut Output) {
     let submitted = context.engine.submit(context.client, &submission.function, job, options, context.now);
     let fault = match submitted {
         Ok(submitted) => {
-            list_for_good(context.engine, context.client, &submission.function);
+            keep_listed(context.engine, context.client, &submission.function);
             let handle = reply::handle(&context.host.facts().handle_prefix, submitted.id);
             return reply::packet(out, Kind::JobCreated, &[&handle], None);
         }
@@ -224,8 +202,8 @@ fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
 }
 
 /// Handles a worker's report on a job, which only the holder of the job may send.
-fn work(work: Work, session: &mut Session, context: &mut Context, out: &mut Output) -> Flow {
-    let Context { engine, client, now, host, .. } = context;
+fn work(work: Work, context: &mut Context, out: &mut Output) -> Flow {
+    let Context { engine, registry, client, now, host, .. } = context;
     let handle = job_of(&work.handle, &host.facts().handle_prefix);
     let body = work.body;
     let Some(id) = handle else {
@@ -244,20 +222,23 @@ fn work(work: Work, session: &mut Session, context: &mut Context, out: &mut Outp
             };
             let report = Arc::new(report);
             if engine.report(*client, id, &report, *now) {
-                return tell_report(id, report, context);
+                return send_report(id, report, context);
             }
             reply::error(out, &unknown_job(kind));
             return Flow::Next;
         }
     };
+    let mut unknown = None;
+    let last_exception = registry.get_mut(*client).map_or(&mut unknown, |client| &mut client.last_exception);
     match engine.finish(*client, id, outcome, *now) {
-        Ok(()) => session.excepted = Some(id).filter(|_| work.kind == Kind::WorkException),
+        Ok(()) => *last_exception = Some(id).filter(|_| work.kind == Kind::WorkException),
         Err(NotCompleted::OutOfMemory) => {
-            // The worker is disconnected, as for a result that is too large to arrive: otherwise it would keep its job.
+            // As after a result that could not be received, the worker is disconnected: its job can run again.
             reply::error(out, &reply::NO_MEMORY);
             return Flow::Close;
         }
-        Err(_) if work.kind == Kind::WorkFail && session.excepted == Some(id) => session.excepted = None,
+        // Workers that follow the document's old meaning of WORK_EXCEPTION send a WORK_FAIL after it.
+        Err(_) if work.kind == Kind::WorkFail && *last_exception == Some(id) => *last_exception = None,
         Err(_) => reply::error(out, &unknown_job(work.kind)),
     }
     Flow::Next
@@ -271,7 +252,7 @@ fn unknown_job(kind: Kind) -> Fault {
     }
 }
 
-/// The numbers are forwarded as text; for GET_STATUS, they are stored clamped to 32 bits.
+/// Returns a progress report: its text for the waiting clients, and its numbers for GET_STATUS, clamped to 32 bits.
 fn progress(text: Body) -> Report {
     let mut numbers = text.bytes().split(|&byte| byte == 0).map(|text| strtoll(text).unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0).clamp(0, u32::MAX.into()) as u32;
@@ -281,7 +262,7 @@ fn progress(text: Body) -> Report {
 }
 
 fn status(engine: &Engine, job: Option<JobView>) -> Status {
-    // A buried job counts as finished for clients that wait until the job is unknown; once kicked, it is known again.
+    // Clients that poll until the job is unknown treat a buried job as finished; once kicked, it is known again.
     let Some(job) = job.filter(|job| job.state() != State::Buried) else { return Status::default() };
     let extras = engine.extras(&job);
     Status {
@@ -298,7 +279,7 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
     match command {
         AdminCommand::Version => line(out, format!("OK {}\n", host.version).as_bytes()),
         AdminCommand::Getpid => line(out, format!("OK {}\n", host.pid).as_bytes()),
-        // The levels differ from gearmand's; this one logs what beanpole logs by default.
+        // Of gearmand's levels, the closest to beanpole's default.
         AdminCommand::Verbose => line(out, b"OK NOTICE\n"),
         AdminCommand::Wrong(answer) => line(out, &answer),
         AdminCommand::CancelJob(handle) => {
@@ -334,7 +315,7 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
 }
 
 /// Sends an event to the client.
-pub fn tell(event: &Event, peer: &ClientInfo, host: &dyn Host, out: &mut Output) {
+pub fn notify(event: &Event, client: &ClientInfo, host: &dyn Host, out: &mut Output) {
     match event {
         Event::Work { .. } => reply::packet(out, Kind::Noop, &[], None),
         Event::Outcome { job, outcome, .. } => {
@@ -343,7 +324,7 @@ pub fn tell(event: &Event, peer: &ClientInfo, host: &dyn Host, out: &mut Output)
                 Outcome::Done(result) => {
                     reply::packet(out, Kind::WorkComplete, &[&handle, b"\0"], Some(result.borrow()))
                 }
-                Outcome::Fault(why) if peer.exceptions => {
+                Outcome::Fault(why) if client.exceptions => {
                     reply::packet(out, Kind::WorkException, &[&handle, b"\0"], Some(why.borrow()));
                 }
                 Outcome::Failed(_) | Outcome::Fault(_) | Outcome::Gone => {

@@ -89,10 +89,6 @@ impl FailedGroups {
 }
 
 impl PagedList for FailedGroups {
-    fn kind(&self) -> &'static str {
-        "http failed"
-    }
-
     fn footprint(&self) -> u64 {
         let group = size_of::<(Box<[u8]>, Failures)>() + 16;
         let groups = self.keys + (self.groups.capacity() * group) as u64;
@@ -100,7 +96,7 @@ impl PagedList for FailedGroups {
         own + self.filter.footprint() + self.walk.footprint() + groups
     }
 
-    fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+    fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         while let Some(id) = context.engine.next_buried(&mut self.walk) {
             context.engine.take_steps(LOOK);
             self.add(id, context);
@@ -173,10 +169,6 @@ impl FailedJobs {
 }
 
 impl PagedList for FailedJobs {
-    fn kind(&self) -> &'static str {
-        "http failed jobs"
-    }
-
     fn tube(&self) -> Option<&[u8]> {
         Some(&self.group.tube)
     }
@@ -187,7 +179,7 @@ impl PagedList for FailedJobs {
         own + self.walk.footprint() + 16 * (self.limit as u64 + 1) + rows
     }
 
-    fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+    fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         if self.rows.is_none() {
             while let Some(id) = context.engine.next_buried(&mut self.walk) {
                 context.engine.take_steps(LOOK);
@@ -206,7 +198,7 @@ impl PagedList for FailedJobs {
             self.rows = Some((JobRows::new(ids), last));
         }
         let (rows, last) = self.rows.as_mut()?;
-        let list = rows.go_on(context, |engine, job| self.group.has(engine, job))?;
+        let list = rows.advance(context, |engine, job| self.group.has(engine, job))?;
         let next = last.map_or("null".to_owned(), |place| place.to_string());
         Some(list.finish("jobs", &format!("\"next\":{next}")))
     }
@@ -250,7 +242,7 @@ impl Sweep {
     }
 
     /// Continues, and returns the reply when finished.
-    pub fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+    pub fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         while let Some(id) = context.engine.next_buried(&mut self.walk) {
             context.engine.take_steps(LOOK);
             if !context.engine.job(id).is_some_and(|job| self.group.has(context.engine, &job)) {

@@ -53,7 +53,7 @@ impl JsonList {
 /// A list that is assembled over several turns.
 pub trait PagedList: Debug + Send {
     /// Continues, and returns the reply when the page is complete.
-    fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer>;
+    fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer>;
 
     /// Returns the memory in use, in bytes.
     fn footprint(&self) -> u64;
@@ -62,9 +62,6 @@ pub trait PagedList: Debug + Send {
     fn tube(&self) -> Option<&[u8]> {
         None
     }
-
-    /// The name by which tests distinguish kinds of lists.
-    fn kind(&self) -> &'static str;
 }
 
 /// A filter for the tubes of a list.
@@ -109,15 +106,11 @@ impl TubeList {
 }
 
 impl PagedList for TubeList {
-    fn kind(&self) -> &'static str {
-        "http tubes"
-    }
-
     fn footprint(&self) -> u64 {
         size_of::<TubeList>() as u64 + self.filter.footprint() + self.list.text.footprint()
     }
 
-    fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+    fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         let TubeList { next, filter, limit, list } = self;
         let Context { engine, access, now, .. } = context;
         let progress = engine.walk_tubes(next, *now, |tube| {
@@ -137,9 +130,8 @@ impl PagedList for TubeList {
 
 /// An item of a sorted list.
 pub trait Listed: Debug + Send + Sized {
-    /// The name of a list of such items, in replies and in tests.
+    /// The name of a list of such items in replies.
     const NAME: &'static str;
-    const KIND: &'static str;
 
     /// Examines some items from the number `from` on, and offers those that match `filter` and that the client may see.
     fn look(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress;
@@ -165,15 +157,11 @@ impl<T: Listed> SortedList<T> {
 }
 
 impl<T: Listed> PagedList for SortedList<T> {
-    fn kind(&self) -> &'static str {
-        T::KIND
-    }
-
     fn footprint(&self) -> u64 {
         size_of::<Self>() as u64 + self.filter.footprint() + self.page.footprint() + self.list.text.footprint()
     }
 
-    fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+    fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         if self.page.is_open() {
             if T::look(&mut self.page, &self.filter, &mut self.from, context) == Progress::More {
                 return None;
@@ -202,7 +190,6 @@ pub fn tube_order(key: &[u8], direction: &[u8]) -> Option<Order> {
 /// Tubes, with their figures when they were found.
 impl Listed for TubeValues {
     const NAME: &'static str = "tubes";
-    const KIND: &'static str = "http sorted tubes";
 
     fn look(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress {
         let Context { engine, access, now, .. } = context;
@@ -230,7 +217,6 @@ pub fn connection_order(key: &[u8], direction: &[u8]) -> Option<Order> {
 
 impl Listed for ClientHandle {
     const NAME: &'static str = "connections";
-    const KIND: &'static str = "http connections";
 
     fn look(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress {
         offer_connections(page, from, context, |text| filter.admits(text))
@@ -256,7 +242,6 @@ pub fn schedule_order(key: &[u8], direction: &[u8]) -> Option<Order> {
 /// Schedules, by the IDs of their jobs.
 impl Listed for JobId {
     const NAME: &'static str = "schedules";
-    const KIND: &'static str = "http schedules";
 
     fn look(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress {
         let Context { engine, access, now, .. } = context;
@@ -302,22 +287,18 @@ impl HistoryList {
 }
 
 impl PagedList for HistoryList {
-    fn kind(&self) -> &'static str {
-        "http history"
-    }
-
     fn footprint(&self) -> u64 {
         let tube = self.tube.as_ref().map_or(0, |tube| tube.len());
         (size_of::<HistoryList>() + tube) as u64 + self.filter.footprint() + self.list.text.footprint()
     }
 
-    fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+    fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         let HistoryList { walk, tube, filter, list } = self;
         let Context { engine, access, .. } = context;
         let mut steps = engine.steps();
         let is_meant = |job: &PastJob| tube.as_ref().is_none_or(|tube| **tube == *job.tube);
         let wanted = |job: &PastJob| is_meant(job) && filter.admits(&job.tube) && protocol::sees(access, &job.tube);
-        let progress = walk.go_on(engine.past(), &mut steps, wanted, |number, job| {
+        let progress = walk.advance(engine.past(), &mut steps, wanted, |number, job| {
             list.add(|members| history::show(number, job, |key, mark| figure(members, key, mark)))
         });
         engine.take_steps(engine.steps().left() - steps.left());
@@ -369,7 +350,7 @@ impl JobRows {
     }
 
     /// Continues, and returns the list when it is complete. Skips jobs that are no longer `wanted`.
-    pub fn go_on(&mut self, context: &mut Context, wanted: impl Fn(&Engine, &JobView) -> bool) -> Option<JsonList> {
+    pub fn advance(&mut self, context: &mut Context, wanted: impl Fn(&Engine, &JobView) -> bool) -> Option<JsonList> {
         let now = context.now;
         while let Some(id) = self.ids.get(self.at) {
             let engine = &*context.engine;
@@ -414,10 +395,6 @@ impl JobList {
 }
 
 impl PagedList for JobList {
-    fn kind(&self) -> &'static str {
-        "http jobs"
-    }
-
     fn tube(&self) -> Option<&[u8]> {
         Some(&self.tube)
     }
@@ -429,7 +406,7 @@ impl PagedList for JobList {
         (size_of::<JobList>() + self.tube.len() + ids) as u64 + page + rows
     }
 
-    fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+    fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         let states = self.states();
         while let Some(state) = states.get(self.searched) {
             let new = || IdPage::new(self.tube.clone(), *state, self.above, self.limit + 1);
@@ -454,7 +431,7 @@ impl PagedList for JobList {
         }
         let (tube, (rows, last)) = (&self.tube, self.rows.as_mut()?);
         let list =
-            rows.go_on(context, |engine, job| states.contains(&job.state()) && engine.tube_of(job) == &**tube)?;
+            rows.advance(context, |engine, job| states.contains(&job.state()) && engine.tube_of(job) == &**tube)?;
         let next = last.map_or("null".to_owned(), |id| id.0.to_string());
         Some(list.finish("jobs", &format!("\"next\":{next}")))
     }

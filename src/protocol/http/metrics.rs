@@ -10,7 +10,7 @@ use crate::engine::{FindOldest, Histogram, JobCounts, JobTimes, Latency, Progres
 use crate::protocol::beanstalk::QueueFigures;
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::text::{has_part, metric_label};
-use crate::protocol::{sees, CommandPlace, Context, Latencies, Output, Wire};
+use crate::protocol::{sees, CommandEntry, CommandId, Context, Latencies, Output, Wire};
 use crate::shared::log_figures::{Health, LogFigures};
 use crate::shared::role::{Role, RoleFigures};
 
@@ -199,9 +199,9 @@ impl Scrape {
     }
 
     /// Continues, and returns the reply when everything is written.
-    pub fn go_on(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+    pub fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         if self.stats.is_none() && !context.sees_all() {
-            self.stats = Some(self.sums.go_on(context)?);
+            self.stats = Some(self.sums.advance(context)?);
         }
         if let Some(only) = self.choice.only.take() {
             let Some(tube) = context.engine.tube_stats(&only, context.now) else { return Some(Err(not_found("tube"))) };
@@ -420,12 +420,12 @@ fn records(log: Option<LogFigures>) -> [(&'static str, u64); 2] {
 }
 
 fn commands(of: &Server, samples: &mut Samples) {
-    for place in CommandPlace::all().filter(|place| place.is_taken()) {
-        let (wire, word, second) = place.name();
-        if of.context.settings.http.spoken.contains(&wire) {
-            let (protocol, space) = (wire.name(), if second.is_empty() { "" } else { " " });
-            let labels = format!("protocol=\"{protocol}\",command=\"{word}{space}{second}\"");
-            samples.line("", &labels, &of.figures.counters.of(place).to_string());
+    for id in CommandId::all() {
+        let CommandEntry { wire, name, object, is_request, .. } = id.entry();
+        if is_request && of.context.settings.http.spoken.contains(&wire) {
+            let (protocol, space) = (wire.name(), if object.is_empty() { "" } else { " " });
+            let labels = format!("protocol=\"{protocol}\",command=\"{name}{space}{object}\"");
+            samples.line("", &labels, &of.figures.counters.of(id).to_string());
         }
     }
 }
@@ -501,7 +501,7 @@ mod tests {
             engine.grant_steps(STEPS);
             let books = (&mut counters, &mut registry);
             let mut context = Context::plain(&mut engine, books, (&settings, &host), client, Time::default());
-            let answer = scrape.go_on(&mut context);
+            let answer = scrape.advance(&mut context);
             turns += 1;
             // One tube more than the steps allowed.
             assert!(engine.steps().used() <= STEPS + 160, "{} steps in one turn", engine.steps().used());

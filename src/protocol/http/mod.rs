@@ -21,7 +21,7 @@ pub use request::{Decoder, Request, MAX_BODY, MAX_HEAD};
 #[cfg(test)]
 pub use routes::Command;
 pub use routes::{Route, ROUTES};
-pub use same_site::{deny, introduce};
+pub use same_site::authenticate;
 pub use session::execute;
 
 use super::Wire;

@@ -5,6 +5,7 @@
 
 use super::page::PAGE_POLICY;
 use super::types::{Failure, RequestHead};
+use crate::access::{Denied, Need};
 use crate::protocol::{Flow, Output};
 use crate::shared::json;
 
@@ -89,6 +90,23 @@ pub fn failure(out: &mut Output, failure: &Failure, request: &RequestHead) -> Fl
     let mut body = Output::new();
     body.text().extend_from_slice(text.as_bytes());
     whole(out, failure.status, Kind::Json, body, request)
+}
+
+/// Appends the refusal of a request for which the client does not have the rights. `awaits_body`: its body has not been
+/// read.
+pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, request: &RequestHead) -> Flow {
+    let (status, text) = match denied {
+        Denied::Forbidden => {
+            let rights: Vec<&str> = need.rights.iter().map(|right| right.name()).collect();
+            (403, format!("this needs the right {} there", rights.join(" or ")))
+        }
+        Denied::Unknown if request.token.is_none() => (401, "a token is needed: Authorization: Bearer".to_owned()),
+        Denied::Unknown => (401, "the token is wrong, or came where others can read it".to_owned()),
+    };
+    // A wrong token closes its connection, to prevent guessing, and the body of an unknown client is not read.
+    let closes = denied == Denied::Unknown && (request.token.is_some() || awaits_body);
+    let head = RequestHead { close: request.close || closes, ..request.clone() };
+    failure(out, &Failure::new(status, text), &head)
 }
 
 pub fn go_ahead(out: &mut Output) {

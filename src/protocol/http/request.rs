@@ -3,14 +3,15 @@
 //! Owns the framing. Ambiguous input is refused and the connection closed, to prevent request smuggling. Must not know
 //! the queue.
 
+use super::reply;
 use super::routes::{self, Command, RequestTarget, Route, Routed, ROUTES};
 use super::types::{Failure, Method, RequestHead};
-use crate::access::{Digest, Need};
+use crate::access::{Denied, Digest, Need};
 use crate::engine::{LongCommand, Tags};
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{past, upto};
-use crate::protocol::upload::{swallow, Upload};
-use crate::protocol::{DecodeLimits, LogSubject};
+use crate::protocol::upload::Upload;
+use crate::protocol::{CommandId, Context, DecodeLimits, Decoded, Flow, LogSubject, Output, ProtocolCommand};
 
 /// Maximum size of a head: request line and headers, in bytes.
 pub const MAX_HEAD: usize = 8 * 1024;
@@ -30,43 +31,17 @@ pub struct Request {
     pub head: Box<RequestHead>,
     /// The parsed command, or the reason why it is invalid.
     pub command: Result<Command, Failure>,
-    /// The index of its row in the table of paths, if it has a row.
-    pub place: Option<usize>,
-    /// The body has not been read: [`Decoder::answer`] decides whether it will be.
-    pub introduces: bool,
+    /// The index of its row in the table of routes, if it has a row.
+    pub route: Option<usize>,
+    /// The body has not been read: [`Decoder::accept_body`] decides whether it will be.
+    pub awaits_body: bool,
     /// The end of the request is unknown: the connection must close.
     pub is_last: bool,
 }
 
 impl Request {
-    /// Returns the tags of the job to put, if it has any.
-    pub fn tags(&self) -> Option<&Tags> {
-        match &self.command {
-            Ok(Command::PutTagged(_, tags)) => Some(tags),
-            _ => None,
-        }
-    }
-
-    /// The memory in use besides the value itself, in bytes.
-    pub fn footprint(&self) -> u64 {
-        let head = &self.head;
-        let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
-        let own = size_of::<RequestHead>() + text(&head.host) + text(&head.origin);
-        own as u64 + self.command.as_ref().map_or(0, Command::footprint)
-    }
-
-    /// Returns the subject of the request for the log.
-    pub fn log_subject(&self) -> LogSubject {
-        self.command.as_ref().map_or_else(|_| LogSubject::default(), Command::log_subject)
-    }
-
-    /// Returns the tubes or the job that the request concerns.
-    pub fn subject(&self) -> Subject<'_> {
-        self.command.as_ref().map_or(Subject::Nothing, Command::subject)
-    }
-
     fn route(&self) -> Option<&'static Route> {
-        self.place.and_then(|place| ROUTES.get(place))
+        self.route.and_then(|index| ROUTES.get(index))
     }
 
     /// Returns `true` if the request changes the queue.
@@ -74,18 +49,19 @@ impl Request {
         self.route().is_some_and(|route| route.method == Method::Post)
     }
 
-    /// Returns `true` if the request may have records in the log.
-    pub fn is_logged(&self) -> bool {
-        self.changes() && self.command.is_ok() && !self.introduces
+    fn new(head: RequestHead, found: Routed) -> Request {
+        let route = found.as_ref().ok().map(|(index, _)| *index);
+        let command = found.map(|(_, command)| command);
+        Request { head: head.into(), command, route, awaits_body: false, is_last: false }
+    }
+}
+
+impl ProtocolCommand for Request {
+    fn subject(&self, _: &Context) -> Subject<'_> {
+        self.command.as_ref().map_or(Subject::Nothing, Command::subject)
     }
 
-    /// Returns `true` if unauthenticated clients get a reply: to a public path, or to a request that cannot be framed.
-    pub fn is_for_strangers(&self) -> bool {
-        self.is_last || self.route().is_some_and(|route| route.need == Need::OPEN)
-    }
-
-    /// Returns the rights that the request requires.
-    pub fn need(&self) -> Need {
+    fn need(&self, _: Option<CommandId>) -> Need {
         match (&self.command, self.route()) {
             // The metrics of one tube require rights to that tube only.
             (Ok(Command::Metrics(scrape)), _) if scrape.only().is_some() => Need::LOOK_NAMED,
@@ -94,24 +70,42 @@ impl Request {
         }
     }
 
-    /// Returns the row in which the request is counted; a request whose body follows is counted with its body.
-    pub fn counted(&self) -> Option<usize> {
-        self.place.filter(|_| !self.introduces)
+    fn deny(&self, denied: Denied, out: &mut Output) -> Flow {
+        reply::denied(out, denied, self.need(None), self.awaits_body, &self.head)
     }
 
-    /// Returns the command to complete although the client has hung up, if there is one.
-    pub fn into_operation(self) -> Option<LongCommand> {
+    fn is_logged(&self) -> bool {
+        self.changes() && self.command.is_ok() && !self.awaits_body
+    }
+
+    fn footprint(&self) -> u64 {
+        let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
+        let head = size_of::<RequestHead>() + text(&self.head.host) + text(&self.head.origin);
+        head as u64 + self.command.as_ref().map_or(0, Command::footprint)
+    }
+
+    fn log_subject(&self) -> LogSubject {
+        self.command.as_ref().map_or_else(|_| LogSubject::default(), Command::log_subject)
+    }
+
+    fn tags(&self) -> Option<&Tags> {
+        match &self.command {
+            Ok(Command::PutTagged(_, tags)) => Some(tags),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` for a public path, and for a request that cannot be framed.
+    fn allows_anonymous(&self) -> bool {
+        self.is_last || self.route().is_some_and(|route| route.need == Need::OPEN)
+    }
+
+    fn into_operation(self) -> Option<LongCommand> {
         match self.command {
             Ok(Command::Clear(flush)) => Some(LongCommand::Flush(flush)),
             Ok(Command::Move(moving)) => Some(LongCommand::Move(moving)),
             _ => None,
         }
-    }
-
-    fn new(head: RequestHead, found: Routed) -> Request {
-        let place = found.as_ref().ok().map(|(place, _)| *place);
-        let command = found.map(|(_, command)| command);
-        Request { head: head.into(), command, place, introduces: false, is_last: false }
     }
 }
 
@@ -123,26 +117,27 @@ enum Stage {
     RequestHead,
     Body(Box<(RequestHead, RequestTarget, Upload)>),
     /// Before a body, while the permission of the client is checked.
-    Introduced(Box<Introduced>),
-    /// In the body of a refused request, before its last bytes.
-    Refused(u64),
-    /// At the end: further input is ignored.
-    Over,
+    BeforeBody(Box<BeforeBody>),
+    /// In the body of a refused request, which is skipped.
+    Refused(Upload),
+    /// The connection is to be closed; further input is ignored.
+    Closing,
 }
 
 /// A request whose head was read, and the size of its body.
 #[derive(Debug)]
-struct Introduced {
+struct BeforeBody {
     head: RequestHead,
     target: RequestTarget,
     size: usize,
     /// The client waits for permission to send the body.
     expects: bool,
-    /// The client has the permission, so the body is read next.
-    is_admitted: bool,
+    /// The body is read next.
+    is_accepted: bool,
 }
 
-/// Decodes bytes to requests. After an introduction, it reads nothing until the introduction is answered.
+/// Decodes bytes to requests. After the head of a request with a body, it reads nothing until the body is accepted or
+/// refused.
 #[derive(Debug, Default)]
 pub struct Decoder {
     stage: Stage,
@@ -168,47 +163,49 @@ impl Decoder {
     /// Returns the body that is arriving.
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.stage {
-            Stage::Body(parts) => Some(&mut parts.2),
-            Stage::Introduced(_) | Stage::Refused(_) | Stage::RequestHead | Stage::Over => None,
+            Stage::Body(parts) => parts.2.kept(),
+            Stage::BeforeBody(_) | Stage::Refused(_) | Stage::RequestHead | Stage::Closing => None,
         }
     }
 
     pub fn uploading(&self) -> u64 {
         match &self.stage {
             Stage::Body(parts) => parts.2.footprint() + size_of::<(RequestHead, RequestTarget, Upload)>() as u64,
-            Stage::Introduced(_) => size_of::<Introduced>() as u64,
-            Stage::Refused(_) | Stage::RequestHead | Stage::Over => 0,
+            Stage::BeforeBody(_) => size_of::<BeforeBody>() as u64,
+            Stage::Refused(_) | Stage::RequestHead | Stage::Closing => 0,
         }
     }
 
     /// Returns the number of parsed requests, and whether the body of a request is arriving.
     pub fn progress(&self) -> (u64, bool) {
-        (self.count, matches!(self.stage, Stage::Body(_) | Stage::Introduced(_) | Stage::Refused(_)))
+        (self.count, matches!(self.stage, Stage::Body(_) | Stage::BeforeBody(_) | Stage::Refused(_)))
     }
 
-    /// Accepts or refuses the body of an introduced request. A refused body is skipped, or nothing more is read if the
-    /// client may not send it at all.
-    pub fn answer(&mut self, is_wanted: bool) {
-        let Stage::Introduced(parts) = &mut self.stage else { return };
-        if is_wanted {
-            parts.is_admitted = true;
+    /// Accepts or refuses the body after a head. A refused body is skipped, or nothing more is read if the client may
+    /// not send it at all.
+    pub fn accept_body(&mut self, is_accepted: bool) {
+        let Stage::BeforeBody(parts) = &mut self.stage else { return };
+        if is_accepted {
+            parts.is_accepted = true;
         } else if parts.expects {
-            self.stage = Stage::Over;
+            self.stage = Stage::Closing;
         } else {
-            self.stage = Stage::Refused(parts.size as u64);
+            self.stage = Stage::Refused(Upload::skip(parts.size as u64));
         }
     }
 
     /// Takes the next request from the front of `bytes`. Returns `None` if it has not arrived completely.
-    pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
-        let request = self.read(bytes, limits);
-        self.count += u64::from(request.is_some());
-        request
+    pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
+        let request = self.read(bytes, limits)?;
+        self.count += 1;
+        // A request whose body follows is counted with its body.
+        let id = request.route.filter(|_| !request.awaits_body).map(CommandId::http);
+        Some((id, request))
     }
 
     fn read(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         match &mut self.stage {
-            Stage::Over => {
+            Stage::Closing => {
                 *bytes = &[];
                 None
             }
@@ -223,12 +220,12 @@ impl Decoder {
                         *bytes = past(bytes, found.length);
                         self.begin(found, limits)
                     }
-                    Err(failure) => Some(self.give_up(RequestHead::default(), failure)),
+                    Err(failure) => Some(self.close(RequestHead::default(), failure)),
                 }
             }
             Stage::Body(parts) => {
                 parts.2.take(bytes, with_short_body(limits).room)?;
-                let Stage::Body(parts) = std::mem::take(&mut self.stage) else { unreachable!("it was there") };
+                let Stage::Body(parts) = std::mem::take(&mut self.stage) else { unreachable!() };
                 let (head, target, upload) = *parts;
                 let found = match upload.finish() {
                     None => Err(Failure::new(503, "there is no memory for this")),
@@ -236,18 +233,18 @@ impl Decoder {
                 };
                 Some(Request::new(head, found))
             }
-            Stage::Introduced(parts) if !parts.is_admitted => None,
-            Stage::Introduced(_) => {
-                let Stage::Introduced(parts) = std::mem::take(&mut self.stage) else { unreachable!("it was there") };
-                let Introduced { head, target, size, .. } = *parts;
+            Stage::BeforeBody(parts) if !parts.is_accepted => None,
+            Stage::BeforeBody(_) => {
+                let Stage::BeforeBody(parts) = std::mem::take(&mut self.stage) else { unreachable!() };
+                let BeforeBody { head, target, size, .. } = *parts;
                 let Some(upload) = Upload::begin(size, with_short_body(limits).room) else {
-                    return Some(self.give_up(head, Failure::new(503, "there is no memory for this")));
+                    return Some(self.close(head, Failure::new(503, "there is no memory for this")));
                 };
                 self.stage = Stage::Body(Box::new((head, target, upload)));
                 self.read(bytes, limits)
             }
-            Stage::Refused(left) => {
-                swallow(left, bytes)?;
+            Stage::Refused(body) => {
+                body.take(bytes, 0)?;
                 self.stage = Stage::RequestHead;
                 self.read(bytes, limits)
             }
@@ -258,7 +255,7 @@ impl Decoder {
         let Found { head, target, body, expects, .. } = found;
         let target = match (target, body) {
             // The body, if there is one, is not read.
-            (Err(failure), Some(_)) => return Some(self.give_up(head, failure)),
+            (Err(failure), Some(_)) => return Some(self.close(head, failure)),
             (Err(failure), None) => return Some(Request::new(head, Err(failure))),
             (Ok(target), _) => target,
         };
@@ -268,27 +265,27 @@ impl Decoder {
                 return Some(Request::new(head, found));
             }
             (Method::Get, Some(_)) => {
-                return Some(self.give_up(head, Failure::new(400, "a GET has no body")));
+                return Some(self.close(head, Failure::new(400, "a GET has no body")));
             }
             (Method::Post, None) => {
-                return Some(self.give_up(head, Failure::new(411, "a POST needs a Content-Length")));
+                return Some(self.close(head, Failure::new(411, "a POST needs a Content-Length")));
             }
             (Method::Post, Some(size)) => size,
         };
         if size > MAX_BODY {
             let failure = Failure::new(413, "the body is too long: larger jobs come by the other protocols");
-            return Some(self.give_up(head, failure));
+            return Some(self.close(head, failure));
         }
         // A client that is refused before it sends its body may or may not send it, so the following bytes are
         // ambiguous.
         let asked = RequestHead { close: head.close || expects, ..head.clone() };
-        let introduction = Request { introduces: true, ..Request::new(asked, routes::introduce(&target, expects)) };
-        self.stage = Stage::Introduced(Box::new(Introduced { head, target, size, expects, is_admitted: false }));
-        Some(introduction)
+        let request = Request { awaits_body: true, ..Request::new(asked, routes::find_head(&target, expects)) };
+        self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, expects, is_accepted: false }));
+        Some(request)
     }
 
-    fn give_up(&mut self, mut head: RequestHead, failure: Failure) -> Request {
-        self.stage = Stage::Over;
+    fn close(&mut self, mut head: RequestHead, failure: Failure) -> Request {
+        self.stage = Stage::Closing;
         head.close = true;
         Request { is_last: true, ..Request::new(head, Err(failure)) }
     }
@@ -388,10 +385,10 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::pieces::LIMITS;
+    use crate::protocol::tests::pieces::LIMITS;
 
     #[test]
-    fn a_short_body_is_taken_though_there_is_no_memory() {
+    fn short_body_is_accepted_without_memory() {
         let limits = DecodeLimits { room: 0, ..LIMITS };
         for (size, expected) in [(2, Ok(())), (SHORT_BODY, Ok(())), (SHORT_BODY + 1, Err(503))] {
             let head = format!("POST /api/tubes/t/kick HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n");
@@ -399,30 +396,30 @@ mod tests {
             for (in_place, bytes) in [(true, head.clone()), (false, format!("{head}{body}"))] {
                 let (mut decoder, mut bytes) = (Decoder::default(), bytes.as_bytes());
                 decoder.next(&mut bytes, &limits).expect("a head");
-                decoder.answer(true);
+                decoder.accept_body(true);
                 let mut found = decoder.next(&mut bytes, &limits);
                 if let (true, Some(gap)) = (in_place, decoder.gap(0)) {
                     gap.copy_from_slice(body.as_bytes());
                     decoder.upload().expect("a body").filled(body.len());
                     found = decoder.next(&mut bytes, &limits);
                 }
-                let found = found.expect("a request").command;
+                let found = found.expect("a request").1.command;
                 assert_eq!(found.map(drop).map_err(|failure| failure.status), expected, "{size} bytes");
             }
         }
     }
 
     #[test]
-    fn only_a_command_that_is_understood_takes_space_in_the_log() {
+    fn only_valid_commands_are_logged() {
         let is_logged = |body: &str, path: &str| {
             let head = "Host: a\r\nContent-Type: application/json\r\nContent-Length";
             let bytes = format!("POST {path} HTTP/1.1\r\n{head}: {}\r\n\r\n{body}", body.len());
             let (mut decoder, mut bytes) = (Decoder::default(), bytes.as_bytes());
-            let introduction = decoder.next(&mut bytes, &LIMITS).expect("a whole head");
-            assert!(introduction.introduces && !introduction.is_logged());
-            assert!(decoder.next(&mut bytes, &LIMITS).is_none(), "nothing is read before the answer");
-            decoder.answer(introduction.command.is_ok());
-            decoder.next(&mut bytes, &LIMITS).is_some_and(|request| request.is_logged())
+            let (_, head) = decoder.next(&mut bytes, &LIMITS).expect("a complete head");
+            assert!(head.awaits_body && !head.is_logged());
+            assert!(decoder.next(&mut bytes, &LIMITS).is_none(), "nothing is read before the body is accepted");
+            decoder.accept_body(head.command.is_ok());
+            decoder.next(&mut bytes, &LIMITS).is_some_and(|(_, request)| request.is_logged())
         };
         assert!(is_logged(r#"{"body":"abc"}"#, "/api/tubes/t/put"));
         assert!(!is_logged(r#"{"body":7}"#, "/api/tubes/t/put"));

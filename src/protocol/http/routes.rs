@@ -540,7 +540,7 @@ pub fn find(target: &RequestTarget, body: &[u8], limits: &DecodeLimits) -> Route
 }
 
 /// Parses a request whose body has not been read.
-pub fn introduce(target: &RequestTarget, expects: bool) -> Routed {
+pub fn find_head(target: &RequestTarget, expects: bool) -> Routed {
     let (place, route, parts) = find_row(target)?;
     let first = parts.first().copied().unwrap_or_default();
     let about = match route.need.scope {
@@ -553,7 +553,7 @@ pub fn introduce(target: &RequestTarget, expects: bool) -> Routed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::pieces::LIMITS;
+    use crate::protocol::tests::pieces::LIMITS;
 
     fn read(method: Method, path: &str, body: &str) -> Result<Command, u16> {
         let target = RequestTarget::read(method, path).ok_or(0_u16)?;

@@ -1,4 +1,4 @@
-//! The protection against other sites in an operator's browser, and against unauthorized clients.
+//! The protection against other sites in an operator's browser, and the token of a request.
 //!
 //! Owns the order of the checks and what each refuses. A page of another site can make a browser send requests to this
 //! server. It cannot read the replies, nor set its own headers without a preflight request, which the server never
@@ -6,38 +6,20 @@
 
 use core::net::IpAddr;
 
-use super::reply;
 use super::request::Request;
-use super::types::{Failure, RequestHead};
+use super::types::Failure;
 use super::HttpSettings;
-use crate::access::{Denied, Right};
-use crate::protocol::{Context, Flow, Output};
+use crate::protocol::{Context, ProtocolCommand};
 
 /// With an access file, authenticates the client for this request only, because a proxy may forward requests of several
 /// people over one connection.
-pub fn introduce(request: &Request, context: &mut Context) {
+pub fn authenticate(request: &Request, context: &mut Context) {
     let Some(access) = &mut context.access else { return };
     match request.head.token {
-        _ if request.is_for_strangers() => {}
+        _ if request.allows_anonymous() => {}
         Some(token) => _ = access.authenticate(token),
         None => access.withdraw_token(),
     }
-}
-
-/// Refuses a request for which the client has no permission.
-pub fn deny(request: &Request, denied: Denied, out: &mut Output) -> Flow {
-    let mut head = RequestHead::clone(&request.head);
-    let (status, text) = match denied {
-        Denied::Forbidden => {
-            let rights: Vec<&str> = request.need().rights.iter().map(|right| Right::name(*right)).collect();
-            (403, format!("this needs the right {} there", rights.join(" or ")))
-        }
-        Denied::Unknown if head.token.is_none() => (401, "a token is needed: Authorization: Bearer".to_owned()),
-        Denied::Unknown => (401, "the token is wrong, or came where others can read it".to_owned()),
-    };
-    // A wrong token ends its connection, to prevent guessing. The body of a change by an unknown client is not read.
-    head.close |= denied == Denied::Unknown && (head.token.is_some() || request.introduces);
-    reply::failure(out, &Failure::new(status, text), &head)
 }
 
 /// Checks a request. Returns an error if it must not be executed.
@@ -51,7 +33,7 @@ pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> 
     if head.origin.as_deref().is_some_and(|origin| !is_same(origin, host)) {
         return refuse(403, "the Origin is another site");
     }
-    if settings.token.is_some() && head.token != settings.token && !request.is_for_strangers() {
+    if settings.token.is_some() && head.token != settings.token && !request.allows_anonymous() {
         return refuse(401, "the bearer token is missing or wrong");
     }
     if !request.changes() {
@@ -95,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_addresses_or_names_that_were_given() {
+    fn hosts_are_addresses_or_configured_names() {
         let names = ["queue.example".to_owned()];
         for known in [
             "127.0.0.1",
@@ -123,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_the_host_with_a_scheme() {
+    fn origin_is_the_host_with_a_scheme() {
         assert!(is_same("http://127.0.0.1:11380", "127.0.0.1:11380") && is_same("https://Queue", "queue"));
         for other in
             ["null", "http://127.0.0.1", "127.0.0.1:11380", "ftp://127.0.0.1:11380", "http://127.0.0.1:11380.evil"]

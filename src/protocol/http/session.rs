@@ -17,7 +17,8 @@ use crate::engine::{
     POINT_SECONDS,
 };
 use crate::protocol::beanstalk::{extended_counts, server_figures, QueueFigures, SETTINGS_OVERHEAD};
-use crate::protocol::{self, Context, Flow, Output, Wire};
+use crate::protocol::dialogue::Command as AnyCommand;
+use crate::protocol::{Context, Flow, Output, Wire};
 use crate::shared::json::Members;
 use crate::shared::log_figures::Health;
 use crate::shared::role::Role;
@@ -32,31 +33,31 @@ const FREE_JOB: &str = "job that nobody has reserved";
 pub fn execute(request: Request, decoder: &mut Decoder, context: &mut Context, out: &mut Output) -> Flow {
     // A request that cannot be framed is not checked, because its content is unknown.
     let allowed = if request.is_last { Ok(()) } else { same_site::check(&request, &context.settings.http) };
-    let Request { head, command, introduces, place, .. } = request;
+    let Request { head, command, awaits_body, route, .. } = request;
     let command = match allowed.and(command) {
-        Ok(command) if is_asleep(&command, context) => Err(Failure::new(503, STANDING_BY)),
+        Ok(command) if is_standby(&command, context) => Err(Failure::new(503, STANDING_BY)),
         command => command,
     };
-    if introduces {
-        decoder.answer(command.is_ok());
+    if awaits_body {
+        decoder.accept_body(command.is_ok());
     }
     match command {
-        Ok(command) => go_on(command, (head, place), context, out),
+        Ok(command) => reply_or_resume(command, (head, route), context, out),
         Err(failure) => reply::failure(out, &failure, &head),
     }
 }
 
 /// Returns `true` if the request is about the queue, and this server is a standby, which answers only about itself.
-fn is_asleep(command: &Command, context: &Context) -> bool {
+fn is_standby(command: &Command, context: &Context) -> bool {
     use Command::{Health, Metrics, Ready};
     let is_own = matches!(command, Health | Ready | Metrics(..));
     !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby)
 }
 
 /// Replies, or leaves the rest of the work to another turn.
-fn go_on(
+fn reply_or_resume(
     command: Command,
-    (head, place): (Box<RequestHead>, Option<usize>),
+    (head, route): (Box<RequestHead>, Option<usize>),
     context: &mut Context,
     out: &mut Output,
 ) -> Flow {
@@ -66,31 +67,31 @@ fn go_on(
         }
         return Flow::Next;
     }
-    match carry_out(command, context) {
+    match advance(command, context) {
         Ok(Ok((kind, body))) => reply::whole(out, 200, kind, body, &head),
         Ok(Err(failure)) => reply::failure(out, &failure, &head),
         Err(rest) if context.engine.has_memory(rest.footprint()) => {
-            let request = Request { head, command: Ok(rest), place, introduces: false, is_last: false };
-            Flow::again(protocol::Request::Http(request.into()))
+            let request = Request { head, command: Ok(rest), route, awaits_body: false, is_last: false };
+            Flow::resume(AnyCommand::Http(request.into()))
         }
         Err(_) => reply::failure(out, &Failure::new(503, "there is no memory for this"), &head),
     }
 }
 
 /// Returns the reply, or the command with its progress if it needs another turn.
-fn carry_out(command: Command, context: &mut Context) -> Result<HttpAnswer, Command> {
+fn advance(command: Command, context: &mut Context) -> Result<HttpAnswer, Command> {
     use Command::*;
     let now = context.now;
     Ok(match command {
         Page => bytes(Kind::Page, PAGE),
         Health => health(unhealthy(context)),
         Ready => health(unhealthy(context).or_else(|| unready(context))),
-        Metrics(mut scrape) => return scrape.go_on(context).ok_or(Metrics(scrape)),
-        Server(mut sums) => match sums.go_on(context) {
+        Metrics(mut scrape) => return scrape.advance(context).ok_or(Metrics(scrape)),
+        Server(mut sums) => match sums.advance(context) {
             Some(stats) => server(stats, context),
             None => return Err(Server(sums)),
         },
-        List(mut list) => return list.go_on(context).ok_or(List(list)),
+        List(mut list) => return list.advance(context).ok_or(List(list)),
         NamedTube(name) => named_tube(&name, context),
         Tube(mut find) => match context.engine.find_oldest(&mut find) {
             Progress::More => return Err(Tube(find)),
@@ -106,7 +107,7 @@ fn carry_out(command: Command, context: &mut Context) -> Result<HttpAnswer, Comm
         Body(id) => body(id, context),
         Put(tube, job) => put(&tube, job, context),
         PutTagged(job, tags) => put_tagged(job, *tags, context),
-        Sweep(mut sweep) => return sweep.go_on(context).ok_or(Sweep(sweep)),
+        Sweep(mut sweep) => return sweep.advance(context).ok_or(Sweep(sweep)),
         MoveJob(id, to) => move_job(id, &to, context),
         Kick(tube, mut kick) => match context.engine.kick_in(&tube, &mut kick, now) {
             Some(Progress::More) => return Err(Kick(tube, kick)),

@@ -13,7 +13,7 @@ use crate::protocol::Wire;
 /// A command that takes several turns.
 pub struct Row {
     pub name: &'static str,
-    /// Prepares the command and returns its bytes; `None` for a hang-up.
+    /// Prepares the command and returns its bytes; `None` for a disconnect.
     pub begin: fn(&mut World) -> Option<Vec<u8>>,
     /// The beginnings of its valid replies; empty if it has no reply.
     pub answers: &'static [&'static str],
@@ -28,45 +28,45 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
 }
 
 impl World {
-    pub fn say_held(&mut self, commands: &str) {
-        // A client that has not received its reply would not be heard.
-        if !self.peers[self.holder].is_gone && self.holder != self.asker {
-            self.say(self.holder, commands.as_bytes());
+    pub fn send_as_holder(&mut self, commands: &str) {
+        // The server executes no further command of a client that waits for a reply.
+        if !self.peers[self.holder].is_disconnected && self.holder != self.requester {
+            self.send(self.holder, commands.as_bytes());
         }
     }
 
     /// Reserves all ready jobs, as another client.
     fn take_ready(&mut self) {
         let commands: String = self.ids(State::Ready).iter().map(|id| format!("reserve-job {id}\r\n")).collect();
-        self.other(&commands);
+        self.send_as_other(&commands);
     }
 
     /// Buries all ready jobs, as another client.
     fn bury_ready(&mut self) {
         let ids = self.ids(State::Ready);
         let commands: String = ids.iter().map(|id| format!("reserve-job {id}\r\nbury {id} 0\r\n")).collect();
-        self.other(&commands);
+        self.send_as_other(&commands);
     }
 
-    /// Makes the asker speak another protocol.
-    fn ask_by(&mut self, wire: Wire) {
-        self.asker = self.peer(wire);
+    /// Makes the requester speak another protocol.
+    fn request_by(&mut self, wire: Wire) {
+        self.requester = self.peer(wire);
     }
 
-    /// Makes the asker watch many tubes.
+    /// Makes the requester watch many tubes.
     fn watch_many(&mut self) {
-        (0..3 * SIZE).for_each(|tube| self.say(self.asker, format!("watch w{tube}\r\n").as_bytes()));
+        (0..3 * SIZE).for_each(|tube| self.send(self.requester, format!("watch w{tube}\r\n").as_bytes()));
     }
 
-    /// Limits the tubes that the asker may see.
+    /// Limits the tubes that the requester may see.
     fn limit(&mut self, line: &str) {
         let accounts = Accounts { user: &|_| None, group: &|_| None };
         let table = Arc::new(parse(line.as_bytes(), &accounts, |_| ()).expect("a line"));
-        self.peers[self.asker].access = Some(ClientAccess::new(table, &[], false));
+        self.peers[self.requester].access = Some(ClientAccess::new(table, &[], false));
     }
 
     pub fn http(&mut self, request: &str, body: &str) -> Option<Vec<u8>> {
-        self.ask_by(Wire::Http);
+        self.request_by(Wire::Http);
         let head = format!("{request} HTTP/1.1\r\nHost: localhost\r\nX-Beanpole: 1\r\n");
         let length = format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
         Some(format!("{head}{length}{body}").into_bytes())
@@ -77,18 +77,18 @@ impl World {
         let id = self.ids(State::Reserved).first().copied()?;
         for _ in 0..SIZE {
             let peer = self.peer(Wire::Beanstalk);
-            self.say(peer, format!("wait {id} 1000\r\n").as_bytes());
+            self.send(peer, format!("wait {id} 1000\r\n").as_bytes());
         }
-        self.asker = self.holder;
+        self.requester = self.holder;
         Some(id)
     }
 
-    /// Makes the asker a Gearman worker that holds jobs of `t`.
+    /// Makes the requester a Gearman worker that holds jobs of `t`.
     fn grab(&mut self, count: usize) {
-        self.ask_by(Wire::Gearman);
-        self.say(self.asker, &packet(1, b"t"));
-        (0..3 * SIZE).for_each(|tube| self.say(self.asker, &packet(1, format!("w{tube}").as_bytes())));
-        (0..count).for_each(|_| self.say(self.asker, &packet(9, b"")));
+        self.request_by(Wire::Gearman);
+        self.send(self.requester, &packet(1, b"t"));
+        (0..3 * SIZE).for_each(|tube| self.send(self.requester, &packet(1, format!("w{tube}").as_bytes())));
+        (0..count).for_each(|_| self.send(self.requester, &packet(9, b"")));
     }
 }
 
@@ -104,7 +104,7 @@ pub const ROWS: &[Row] = &[
     row(
         "kick",
         |world| {
-            world.say(world.asker, b"use t\r\n");
+            world.send(world.requester, b"use t\r\n");
             bytes("kick 1000\r\n")
         },
         &["KICKED "],
@@ -112,9 +112,9 @@ pub const ROWS: &[Row] = &[
     row(
         "the end of a group",
         |world| {
-            world.other("put 0 0 1000 1 tub:t grp:many\r\nx\r\n");
+            world.send_as_other("put 0 0 1000 1 tub:t grp:many\r\nx\r\n");
             let member = world.all_ids().into_iter().max()?;
-            world.other(&"put 0 0 1000 1 tub:t aft:many\r\nx\r\n".repeat(SIZE));
+            world.send_as_other(&"put 0 0 1000 1 tub:t aft:many\r\nx\r\n".repeat(SIZE));
             bytes(&format!("delete {member}\r\n"))
         },
         &["DELETED", "NOT_FOUND"],
@@ -148,7 +148,7 @@ pub const ROWS: &[Row] = &[
     row(
         "touch-all",
         |world| {
-            world.asker = world.holder;
+            world.requester = world.holder;
             bytes("touch-all\r\n")
         },
         &["TOUCHED_ALL "],
@@ -158,7 +158,7 @@ pub const ROWS: &[Row] = &[
     row(
         "peek-reserved",
         |world| {
-            world.say(world.asker, b"use t\r\n");
+            world.send(world.requester, b"use t\r\n");
             bytes("peek-reserved\r\n")
         },
         &["FOUND ", "NOT_FOUND"],
@@ -168,9 +168,9 @@ pub const ROWS: &[Row] = &[
         "list-keys",
         |world| {
             let put = |number: usize| format!("put 1 0 10 1 idp:k{number}:100\r\nx\r\n");
-            world.other(&format!("use t\r\n{}use default\r\n", (0..SIZE).map(put).collect::<String>()));
+            world.send_as_other(&format!("use t\r\n{}use default\r\n", (0..SIZE).map(put).collect::<String>()));
             let ids: Vec<String> = world.ids(State::Ready).iter().map(u64::to_string).collect();
-            world.other(&format!("delete-batch {}\r\n", ids.join(" ")));
+            world.send_as_other(&format!("delete-batch {}\r\n", ids.join(" ")));
             bytes("list-keys\r\n")
         },
         &["OK "],
@@ -201,13 +201,13 @@ pub const ROWS: &[Row] = &[
             world.take_ready();
             // Some ready jobs are not in the tube's queue.
             let put = "put 1 0 10 1 con:k\r\nx\r\n".repeat(SIZE);
-            world.other(&format!("use t\r\n{put}use default\r\n"));
+            world.send_as_other(&format!("use t\r\n{put}use default\r\n"));
             bytes("stats-tube t\r\n")
         },
         &["OK ", "NOT_FOUND"],
     ),
     row(
-        "a command that is guarded",
+        "a command with a permission check",
         |world| {
             world.watch_many();
             world.limit("* none take:* look:t\n");
@@ -219,7 +219,7 @@ pub const ROWS: &[Row] = &[
         "a reserve in many tubes",
         |world| {
             world.watch_many();
-            world.say(world.asker, b"watch t\r\n");
+            world.send(world.requester, b"watch t\r\n");
             bytes("reserve-with-timeout 0\r\n")
         },
         &["TIMED_OUT", "RESERVED "],
@@ -243,10 +243,10 @@ pub const ROWS: &[Row] = &[
     row(
         "the end of a pause",
         |world| {
-            world.other("pause-tube t 1000\r\n");
+            world.send_as_other("pause-tube t 1000\r\n");
             for _ in 0..SIZE {
                 let peer = world.peer(Wire::Beanstalk);
-                world.say(peer, b"watch t\r\nreserve\r\n");
+                world.send(peer, b"watch t\r\nreserve\r\n");
             }
             bytes("pause-tube t 0\r\n")
         },
@@ -255,10 +255,10 @@ pub const ROWS: &[Row] = &[
     row(
         "set-tube",
         |world| {
-            world.other("set-tube t max:1\r\n");
+            world.send_as_other("set-tube t max:1\r\n");
             for _ in 0..SIZE {
                 let peer = world.peer(Wire::Beanstalk);
-                world.say(peer, b"watch t\r\nreserve\r\n");
+                world.send(peer, b"watch t\r\nreserve\r\n");
             }
             bytes("set-tube t try:3\r\n")
         },
@@ -267,7 +267,7 @@ pub const ROWS: &[Row] = &[
     row(
         "fail",
         |world| {
-            world.other("set-tube t try:1 dead:d\r\n");
+            world.send_as_other("set-tube t try:1 dead:d\r\n");
             let id = world.await_held()?;
             bytes(&format!("fail {id} 0 2\r\nno\r\n"))
         },
@@ -277,7 +277,7 @@ pub const ROWS: &[Row] = &[
         "reserve-with-abort",
         |world| {
             world.watch_many();
-            world.say(world.asker, b"watch t\r\n");
+            world.send(world.requester, b"watch t\r\n");
             bytes("reserve-with-abort 0\r\n")
         },
         &["TIMED_OUT", "RESERVED "],
@@ -286,7 +286,7 @@ pub const ROWS: &[Row] = &[
         "reserve-batch",
         |world| {
             world.watch_many();
-            world.say(world.asker, b"watch t\r\n");
+            world.send(world.requester, b"watch t\r\n");
             bytes("reserve-batch 1000 0\r\n")
         },
         &["TIMED_OUT", "RESERVED_BATCH ", "DEADLINE_SOON"],
@@ -295,20 +295,20 @@ pub const ROWS: &[Row] = &[
     row(
         "kick-job of a schedule",
         |world| {
-            world.other("put 0 0 10 1 tub:t idp:s every:100\r\nx\r\n");
+            world.send_as_other("put 0 0 10 1 tub:t idp:s every:100\r\nx\r\n");
             let id = world.engine.jobs().map(|job| job.id().0).max()?;
             for _ in 0..SIZE {
                 let peer = world.peer(Wire::Beanstalk);
-                world.say(peer, b"watch t\r\nreserve\r\n");
+                world.send(peer, b"watch t\r\nreserve\r\n");
             }
             bytes(&format!("kick-job {id}\r\n"))
         },
         &["KICKED", "NOT_FOUND"],
     ),
     row(
-        "a hang-up",
+        "a disconnect",
         |world| {
-            world.asker = world.holder;
+            world.requester = world.holder;
             None
         },
         &[],
@@ -316,7 +316,7 @@ pub const ROWS: &[Row] = &[
     row(
         "status",
         |world| {
-            world.ask_by(Wire::Gearman);
+            world.request_by(Wire::Gearman);
             bytes("status\n")
         },
         &["t\t", "x", "default", "."],
@@ -325,7 +325,7 @@ pub const ROWS: &[Row] = &[
         "workers",
         |world| {
             world.grab(1);
-            world.ask_by(Wire::Gearman);
+            world.request_by(Wire::Gearman);
             bytes("workers\n")
         },
         &["1", "2", "3", "4", "5", "6", "7", "8", "9", "."],
@@ -360,11 +360,11 @@ pub const ROWS: &[Row] = &[
             world.take_ready();
             for _ in 0..SIZE {
                 let peer = world.peer(Wire::Gearman);
-                world.say(peer, &packet(21, b"t\0unique\0body"));
+                world.send(peer, &packet(21, b"t\0unique\0body"));
             }
             world.grab(1);
-            let told = std::mem::take(&mut world.peers[world.asker].told);
-            let handle = told.get(12..)?.split(|byte| *byte == 0).next()?;
+            let received = std::mem::take(&mut world.peers[world.requester].received);
+            let handle = received.get(12..)?.split(|byte| *byte == 0).next()?;
             Some(packet(28, &[handle, b"\0news"].concat()))
         },
         &[],
@@ -372,7 +372,7 @@ pub const ROWS: &[Row] = &[
     row(
         "lease",
         |world| {
-            world.ask_by(Wire::Workq);
+            world.request_by(Wire::Workq);
             bytes(&format!("lease t {} 0\r\n", names(SIZE)))
         },
         &["+OK ", "-TIMEOUT"],
@@ -380,7 +380,7 @@ pub const ROWS: &[Row] = &[
     row(
         "inspect queues",
         |world| {
-            world.ask_by(Wire::Workq);
+            world.request_by(Wire::Workq);
             bytes("inspect queues 0 100\r\n")
         },
         &["+OK "],
@@ -388,7 +388,7 @@ pub const ROWS: &[Row] = &[
     row(
         "inspect jobs",
         |world| {
-            world.ask_by(Wire::Workq);
+            world.request_by(Wire::Workq);
             bytes("inspect jobs t 0 100\r\n")
         },
         &["+OK ", "-NOT-FOUND"],
@@ -414,7 +414,7 @@ pub const ROWS: &[Row] = &[
         |world| {
             world.take_ready();
             let put = "put 1 0 10 1 con:k\r\nx\r\n".repeat(SIZE);
-            world.other(&format!("use t\r\n{put}use default\r\n"));
+            world.send_as_other(&format!("use t\r\n{put}use default\r\n"));
             world.http("GET /api/tubes/t", "")
         },
         &["HTTP/1.1 200", "HTTP/1.1 404"],
@@ -431,7 +431,7 @@ pub const ROWS: &[Row] = &[
         "GET schedules",
         |world| {
             let put = |number: usize| format!("put 0 0 10 1 tub:t idp:s{number} every:100\r\nx\r\n");
-            world.other(&(0..SIZE).map(put).collect::<String>());
+            world.send_as_other(&(0..SIZE).map(put).collect::<String>());
             world.http("GET /api/schedules?sort=missed&order=desc", "")
         },
         &["HTTP/1.1 200"],

@@ -1,14 +1,17 @@
 //! Parsed Workq requests.
 //!
-//! Owns the parsed form, and its memory costs. Must not know the framing.
+//! Owns the parsed form, the tubes and jobs that it concerns, and its memory costs. Must not know the framing.
 
-use super::reply::Words;
+use super::lookup::find;
+use super::reply::{self, Words};
 use super::uuid::Uuid;
-use crate::engine::{JobPage, NamePage, Priority, Span, WantedTubes};
+use crate::access::Denied;
+use crate::engine::{Body, JobPage, NamePage, Priority, Span, WantedTubes};
+use crate::protocol::guard::Subject;
+use crate::protocol::{Context, Flow, Output, ProtocolCommand};
 
 /// A parsed request, without its data.
 #[derive(Debug)]
-#[allow(missing_docs)] // each is the command of its name, with the arguments of its name
 pub enum Command {
     Add(Box<Submission>),
     Run {
@@ -41,7 +44,7 @@ pub enum Command {
     InspectJob(Uuid),
     /// The command is invalid; this is the reply.
     Refused(Words),
-    /// The start of the next command cannot be determined: the connection closes.
+    /// The start of the next command cannot be determined: the connection closes after this reply, if any.
     Close(Option<Words>),
 }
 
@@ -52,13 +55,13 @@ pub struct Submission {
     pub id: Uuid,
     /// The name of its queue.
     pub name: Box<[u8]>,
-    /// The duration of a lease.
+    /// The maximum duration of a lease.
     pub ttr: Span,
-    /// The job, or its outcome, is removed after this time since it was added.
+    /// The time after which the job, or its outcome, is removed.
     pub ttl: Span,
     /// The scheduled time, in nanoseconds since the Unix epoch.
     pub time: Option<i128>,
-    /// In the engine's order, which starts with the smallest.
+    /// The priority as the engine defines it: the smallest is served first.
     pub pri: Priority,
     /// The maximum number of leases; 0 means no limit.
     pub max_attempts: u8,
@@ -66,21 +69,48 @@ pub struct Submission {
     pub max_fails: u8,
 }
 
-impl Command {
-    /// Returns `true` if the command may have records in the log.
-    pub fn is_logged(&self) -> bool {
-        matches!(self, Command::Add(_) | Command::Complete { .. } | Command::Delete(_))
+/// A command as received from the client.
+#[derive(Debug)]
+pub struct Request {
+    pub command: Command,
+    /// The payload or result; empty if there is none.
+    pub data: Body,
+}
+
+impl ProtocolCommand for Request {
+    fn subject(&self, context: &Context) -> Subject<'_> {
+        match &self.command {
+            Command::Add(submission) => Subject::Tube(&submission.name),
+            Command::Run { name, .. } | Command::InspectQueue(name) | Command::InspectJobs { name, .. } => {
+                Subject::Tube(name)
+            }
+            Command::Lease { names, .. } => Subject::Tubes(&names.names),
+            Command::Result { id, .. }
+            | Command::Complete { id, .. }
+            | Command::Delete(id)
+            | Command::InspectJob(id) => Subject::Job(find(context.engine, id)),
+            _ => Subject::Nothing,
+        }
     }
 
-    /// The memory in use besides the command itself, in bytes.
-    pub fn footprint(&self) -> usize {
-        match self {
+    fn deny(&self, denied: Denied, out: &mut Output) -> Flow {
+        reply::words(out, if denied == Denied::Unknown { reply::UNAUTHORIZED } else { reply::FORBIDDEN });
+        Flow::denied(denied)
+    }
+
+    fn is_logged(&self) -> bool {
+        matches!(self.command, Command::Add(_) | Command::Complete { .. } | Command::Delete(_))
+    }
+
+    fn footprint(&self) -> u64 {
+        let command = match &self.command {
             Command::Add(submission) => size_of::<Submission>() + submission.name.len(),
             Command::Lease { names, .. } => names.names.len(),
             Command::Run { name, .. } | Command::InspectQueue(name) => name.len(),
             Command::InspectJobs { name, page } => size_of::<JobPage>() + name.len() + page.footprint() as usize,
             Command::InspectQueues(page) => size_of::<NamePage>() + page.footprint() as usize,
             _ => 0,
-        }
+        };
+        (size_of::<Request>() + command + self.data.len()) as u64
     }
 }

@@ -1,8 +1,8 @@
-//! The table of Workq commands: names, arguments, and the order in which fields are checked.
+//! The table of Workq commands: names, arguments, and parsers.
 //!
-//! Owns the words. The decoder checks a row from left to right, as the original does: number of arguments, size and
-//! data, number of flags, fields. Each row's function also checks the fields in the order of the original, because a
-//! client sees only the first error.
+//! Owns the words, and the order of checks, since a client sees only the first error. As in the original, the decoder
+//! checks the number of arguments, the size, the data, the number of flags, and then the fields in the order of each
+//! row's function.
 
 use super::command::{Command, Submission};
 use super::fields;
@@ -11,26 +11,6 @@ use super::time;
 use crate::access::Need;
 use crate::engine::{JobPage, NamePage, State, WantedTubes};
 
-/// A command, identified by its index in the table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // they are the protocol's words; the table says what each does
-pub enum CommandName {
-    Add,
-    Schedule,
-    Run,
-    Result,
-    Lease,
-    Complete,
-    Fail,
-    Delete,
-    InspectServer,
-    InspectQueues,
-    InspectQueue,
-    InspectJobs,
-    InspectScheduledJobs,
-    InspectJob,
-}
-
 pub struct CommandRow {
     pub name: CommandName,
     pub need: Need,
@@ -38,19 +18,19 @@ pub struct CommandRow {
     /// The second word of the name, if there is one, which does not count as an argument.
     pub object: &'static str,
     pub arguments: &'static str,
-    pub fewest: usize,
-    pub most: usize,
-    pub flags: usize,
-    /// For a command with data, whose size is its last argument: the error for an invalid size or end.
+    /// The minimum and the maximum number of arguments, and the maximum number of flags.
+    fewest: usize,
+    most: usize,
+    flags: usize,
+    /// For a command with data, whose size is its last argument: the error for an invalid size or a missing CR LF.
     pub data: Option<Words>,
-    /// Checks and reads arguments and flags.
-    pub parse: fn(&Line) -> Result<Command, Words>,
-    pub summary: &'static str,
+    /// Checks and parses arguments and flags.
+    parse: fn(&Line) -> Result<Command, Words>,
 }
 
-/// The number of arguments that are stored separately: one more than any command but `lease` has. A line may contain
-/// half a million words, and a list of them would take sixteen times the memory of the line.
-const KEPT_ARGUMENTS: usize = 7;
+/// The number of arguments that are stored separately: one more than any command except `lease` has. A line may contain
+/// half a million words, and a list of them would need sixteen times the memory of the line.
+const STORED_ARGUMENTS: usize = 7;
 
 /// The maximum number of flags of a line, known or unknown.
 const MAX_FLAGS: usize = 64;
@@ -58,53 +38,64 @@ const MAX_FLAGS: usize = 64;
 /// The words of a line after the command's name.
 #[derive(Debug, Default)]
 pub struct Line<'a> {
-    /// The arguments, up to `KEPT_ARGUMENTS` of them.
+    /// The arguments, at most `STORED_ARGUMENTS` of them.
     pub arguments: Vec<&'a [u8]>,
     count: usize,
     /// The text after the first word.
     text: &'a [u8],
-    /// Keys without their hyphen, and values.
+    /// Pairs of a key, without its hyphen, and a value.
     pub flags: Vec<(&'a [u8], &'a [u8])>,
 }
 
 type Parse = fn(&Line) -> Result<Command, Words>;
 
 const fn row(
-    (name, need): (CommandName, Need),
+    name: CommandName,
+    need: Need,
     (word, object): (&'static str, &'static str),
     arguments: &'static str,
     (fewest, most, flags): (usize, usize, usize),
     data: Option<Words>,
     parse: Parse,
-    summary: &'static str,
 ) -> CommandRow {
-    CommandRow { name, need, word, object, arguments, fewest, most, flags, data, parse, summary }
+    CommandRow { name, need, word, object, arguments, fewest, most, flags, data, parse }
 }
 
 const PAYLOAD: Option<Words> = Some(reply::INVALID_PAYLOAD);
 const RESULT: Option<Words> = Some(reply::INVALID_RESULT);
 
-/// See the documentation of the module. Like the original, `complete` reports an invalid size as that of a payload.
-#[rustfmt::skip]
-pub const COMMANDS: [CommandRow; 14] = [
-    row((CommandName::Add, Need::PUT_NAMED), ("add", ""), "<id> <name> <ttr> <ttl> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (5, 5, 3), PAYLOAD, |line| add(line, false), "queue a job"),
-    row((CommandName::Schedule, Need::PUT_NAMED), ("schedule", ""), "<id> <name> <ttr> <ttl> <time> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (6, 6, 3), PAYLOAD, |line| add(line, true), "queue a job at a given time"),
-    row((CommandName::Run, Need::PUT_NAMED), ("run", ""), "<id> <name> <ttr> <wait-timeout> <payload-size> [-priority=]", (5, 5, 1), PAYLOAD, run, "queue a job and wait for its result"),
-    row((CommandName::Result, Need::FOLLOW_JOB), ("result", ""), "<id> <wait-timeout>", (2, 2, 0), None, result, "wait for the result of a job"),
-    row((CommandName::Lease, Need::TAKE_NAMED), ("lease", ""), "<name>... <wait-timeout>", (2, usize::MAX, 0), None, lease, "wait for a job of any of these queues"),
-    row((CommandName::Complete, Need::TAKE_JOB), ("complete", ""), "<id> <result-size>", (2, 2, 0), PAYLOAD, |line| complete_job(line, true), "give the result of a job that is done"),
-    row((CommandName::Fail, Need::TAKE_JOB), ("fail", ""), "<id> <result-size>", (2, 2, 0), RESULT, |line| complete_job(line, false), "give the result of a job that has failed"),
-    row((CommandName::Delete, Need::ADMIN_JOB), ("delete", ""), "<id>", (1, 1, 0), None, delete, "delete a job and its result"),
-    row((CommandName::InspectServer, Need::LOOK_ANY), ("inspect", "server"), "", (0, 0, 0), None, |_| Ok(Command::InspectServer), "show the server"),
-    row((CommandName::InspectQueues, Need::LOOK_ANY), ("inspect", "queues"), "<cursor-offset> <limit>", (2, 2, 0), None, inspect_queues, "show the queues in the order of their names"),
-    row((CommandName::InspectQueue, Need::LOOK_NAMED), ("inspect", "queue"), "<name>", (1, 1, 0), None, inspect_queue, "show a queue"),
-    row((CommandName::InspectJobs, Need::LOOK_NAMED), ("inspect", "jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, State::Ready), "show the jobs of a queue in the order in which they will be leased"),
-    row((CommandName::InspectScheduledJobs, Need::LOOK_NAMED), ("inspect", "scheduled-jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, State::Delayed), "show the jobs of a queue whose time has not come"),
-    row((CommandName::InspectJob, Need::LOOK_JOB), ("inspect", "job"), "<id>", (1, 1, 0), None, inspect_job, "show a job"),
-];
+table! {
+    /// A command, identified by its index in the table.
+    enum CommandName = 0;
+    /// See the documentation of the module. Like the original, `complete` reports an invalid size as that of a payload.
+    const COMMANDS: [CommandRow] = row;
+    Add(Need::PUT_NAMED, ("add", ""), "<id> <name> <ttr> <ttl> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (5, 5, 3), PAYLOAD, |line| add(line, false)),
+    Schedule(Need::PUT_NAMED, ("schedule", ""), "<id> <name> <ttr> <ttl> <time> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (6, 6, 3), PAYLOAD, |line| add(line, true)),
+    Run(Need::PUT_NAMED, ("run", ""), "<id> <name> <ttr> <wait-timeout> <payload-size> [-priority=]", (5, 5, 1), PAYLOAD, run),
+    Result(Need::FOLLOW_JOB, ("result", ""), "<id> <wait-timeout>", (2, 2, 0), None, result),
+    Lease(Need::TAKE_NAMED, ("lease", ""), "<name>... <wait-timeout>", (2, usize::MAX, 0), None, lease),
+    Complete(Need::TAKE_JOB, ("complete", ""), "<id> <result-size>", (2, 2, 0), PAYLOAD, |line| complete_job(line, true)),
+    Fail(Need::TAKE_JOB, ("fail", ""), "<id> <result-size>", (2, 2, 0), RESULT, |line| complete_job(line, false)),
+    Delete(Need::ADMIN_JOB, ("delete", ""), "<id>", (1, 1, 0), None, delete),
+    InspectServer(Need::LOOK_ANY, ("inspect", "server"), "", (0, 0, 0), None, |_| Ok(Command::InspectServer)),
+    InspectQueues(Need::LOOK_ANY, ("inspect", "queues"), "<cursor-offset> <limit>", (2, 2, 0), None, inspect_queues),
+    InspectQueue(Need::LOOK_NAMED, ("inspect", "queue"), "<name>", (1, 1, 0), None, inspect_queue),
+    InspectJobs(Need::LOOK_NAMED, ("inspect", "jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, State::Ready)),
+    InspectScheduledJobs(Need::LOOK_NAMED, ("inspect", "scheduled-jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, State::Delayed)),
+    InspectJob(Need::LOOK_JOB, ("inspect", "job"), "<id>", (1, 1, 0), None, inspect_job),
+}
 
-/// Splits a line without its CR LF, and finds its row. The number of arguments is valid; the number of flags may not
-/// be.
+impl CommandRow {
+    /// Parses the fields of a line, after the number of its flags.
+    pub fn parse(&self, line: &Line) -> Result<Command, Words> {
+        if line.flags.len() > self.flags {
+            return Err(reply::INVALID_ARGS);
+        }
+        (self.parse)(line)
+    }
+}
+
+/// Splits a line without its CR LF, and finds its row. Checks the number of arguments, but not of flags.
 pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
     // Only spaces, in any number, separate words; the first word starts the line.
     let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
@@ -114,7 +105,7 @@ pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
         match flag(word) {
             None => {
                 taken.count += 1;
-                if taken.count <= KEPT_ARGUMENTS {
+                if taken.count <= STORED_ARGUMENTS {
                     taken.arguments.push(word);
                 }
             }
@@ -122,9 +113,12 @@ pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
             Some(flag) => taken.flags.push(flag),
         }
     }
-    // A flag in the place of the first word belongs to no command, but its syntax is checked anyway.
-    let is_half = |(key, value): (&[u8], &[u8])| key.is_empty() || value.is_empty();
-    if flag(word).is_some_and(is_half) || taken.flags.iter().copied().any(is_half) || has_repeated(&taken.flags) {
+    // The syntax of a flag is checked even if it is the first word, which makes the command unknown.
+    let is_incomplete = |(key, value): (&[u8], &[u8])| key.is_empty() || value.is_empty();
+    if flag(word).is_some_and(is_incomplete)
+        || taken.flags.iter().copied().any(is_incomplete)
+        || has_repeated(&taken.flags)
+    {
         return Err(reply::INVALID_FLAGS);
     }
     let mut rows = COMMANDS.iter().filter(|row| row.word.as_bytes() == word).peekable();
@@ -157,16 +151,16 @@ fn flag(word: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((parts.next()?, parts.next()?))
 }
 
-/// The number of flags is bounded.
+/// Returns `true` if two flags have the same key. Their number is at most `MAX_FLAGS`.
 fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
-    let repeats = |(place, (key, _)): (usize, &(&[u8], &[u8]))| flags.iter().take(place).any(|(other, _)| other == key);
+    let repeats = |(index, (key, _)): (usize, &(&[u8], &[u8]))| flags.iter().take(index).any(|(other, _)| other == key);
     flags.iter().enumerate().any(repeats)
 }
 
 impl<'a> Line<'a> {
     /// Returns the arguments, whose number was checked.
     fn take<const N: usize>(&self) -> [&'a [u8]; N] {
-        std::array::from_fn(|place| self.arguments.get(place).copied().unwrap_or_default())
+        std::array::from_fn(|index| self.arguments.get(index).copied().unwrap_or_default())
     }
 
     fn flag(&self, key: &str) -> Option<&'a [u8]> {
@@ -175,7 +169,7 @@ impl<'a> Line<'a> {
 }
 
 fn add(line: &Line, scheduled: bool) -> Result<Command, Words> {
-    // After these four: the time if the job is scheduled, and the size.
+    // A scheduled job has a time before its size.
     let [id, name, ttr, ttl, time] = line.take();
     let (id, ttr, ttl) =
         (fields::id(id)?, fields::time(ttr, reply::INVALID_TTR)?, fields::time(ttl, reply::INVALID_TTL)?);
@@ -207,7 +201,7 @@ fn result(line: &Line) -> Result<Command, Words> {
 fn lease(line: &Line) -> Result<Command, Words> {
     let arguments = || words(line.text).filter(|word| flag(word).is_none());
     let wait = fields::wait(arguments().last().unwrap_or_default())?;
-    // One piece, no longer than the line: there may be half a million names.
+    // The names are stored as one text, no longer than the line, since there may be half a million of them.
     let mut names = Vec::new();
     names.try_reserve_exact(line.text.len()).map_err(|_| reply::OUT_OF_MEMORY)?;
     for word in arguments().take(line.count - 1) {
@@ -247,7 +241,7 @@ fn inspect_jobs(line: &Line, state: State) -> Result<Command, Words> {
     Ok(Command::InspectJobs { name, page: page.into() })
 }
 
-/// Unlike the other commands, `inspect` is read-only: an ID that no job can have finds no job, and is no error.
+/// Parses an inspection of a job. Unlike for other commands, an ID that no job can have is not an error.
 fn inspect_job(line: &Line) -> Result<Command, Words> {
     let [id] = line.take();
     Ok(Command::InspectJob(fields::id(id)?))
@@ -262,10 +256,8 @@ mod tests {
     }
 
     #[test]
-    fn every_verb_has_its_row() {
-        for (place, row) in COMMANDS.iter().enumerate() {
-            assert_eq!(row.name as usize, place, "{:?}", row.name);
-            assert!(!row.summary.is_empty());
+    fn numbers_of_arguments_agree_with_the_table() {
+        for row in &COMMANDS {
             let named = row.arguments.matches('<').count();
             assert!((row.fewest..=row.most).contains(&named), "{:?}", row.name);
             assert_eq!(row.arguments.contains("-size>"), row.data.is_some(), "{:?}", row.name);
@@ -274,13 +266,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_many_words_takes_no_list_of_them() {
+    fn only_the_first_arguments_are_stored() {
         let most = COMMANDS.iter().filter(|row| row.most != usize::MAX).map(|row| row.most).max();
-        assert!(most < Some(KEPT_ARGUMENTS));
+        assert!(most < Some(STORED_ARGUMENTS));
         let names = "q ".repeat(500_000);
         let line = format!("lease -a=b {names} 10");
         let (row, line) = read(line.as_bytes()).expect("a command");
-        assert_eq!((line.count, line.arguments.len(), line.arguments.capacity()), (500_001, KEPT_ARGUMENTS, 8));
+        assert_eq!((line.count, line.arguments.len(), line.arguments.capacity()), (500_001, STORED_ARGUMENTS, 8));
         let Ok(Command::Lease { names: found, wait }) = (row.parse)(&line) else { panic!("no lease") };
         assert_eq!((&*found.names, wait), (names.trim_end().as_bytes(), crate::engine::Span::from_millis(10)));
         let flags = |count: usize| (0..count).map(|flag| format!(" -{flag}=x")).collect::<String>();
@@ -289,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_flags() {
+    fn flags_are_separated_from_arguments() {
         let line = b"add  -priority=4  a b -x -8 -max-fails=3=9 c ";
         let (row, line) = read(line).expect("a command");
         assert_eq!(row.name, CommandName::Add);
@@ -300,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_check_that_fails_wins() {
+    fn the_first_failed_check_decides_the_error() {
         const FLAGS: &str = "-CLIENT-ERROR Invalid command flags";
         const UNKNOWN: &str = "-CLIENT-ERROR Unknown command";
         const ARGS: &str = "-CLIENT-ERROR Invalid command args";

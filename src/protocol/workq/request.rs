@@ -1,54 +1,24 @@
 //! The decoder from bytes to requests.
 //!
 //! Owns the framing: lines, data after some of them, and resynchronization after errors. Must not access the queue:
-//! `session` looks up the jobs of a request.
+//! `session` finds the jobs of a request.
 
-use super::command::Command;
+use super::command::{Command, Request};
 use super::commands::{read, CommandName, CommandRow, Line};
 use super::fields::{self, MAX_DATA};
 use super::reply::{self, Words};
 use crate::engine::Body;
-use crate::protocol::upload::{swallow, BodyEnd, Upload};
-use crate::protocol::{CommandPlace, DecodeLimits};
+use crate::protocol::upload::{Arriving, Upload};
+use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
 /// Maximum length of a line with its CR LF: that of the original's whole command.
 pub const MAX_LINE: usize = 1_058_576;
 
 /// An unfinished line of up to this size remains in the caller's buffer, and the caller passes it again with more data.
 /// A longer line, which only `lease` needs, is stored here, to avoid scanning it repeatedly.
-const KEEP: usize = 4 * 1024;
+const MAX_REPEATED: usize = 4 * 1024;
 
-/// A command as received from the client.
-#[derive(Debug)]
-pub struct Request {
-    /// The command, if the line names one.
-    pub name: Option<CommandName>,
-    pub command: Command,
-    /// The payload or result, or an empty body.
-    pub data: Body,
-}
-
-impl Request {
-    /// The memory in use besides the request itself, in bytes.
-    pub fn footprint(&self) -> u64 {
-        (size_of::<Request>() + self.command.footprint() + self.data.len()) as u64
-    }
-
-    /// The command under which the request is counted; `None` if it is invalid.
-    pub fn place(&self) -> Option<CommandPlace> {
-        self.name.filter(|_| !matches!(self.command, Command::Refused(_) | Command::Close(_))).map(CommandPlace::workq)
-    }
-
-    fn plain(name: Option<CommandName>, command: Command) -> Request {
-        Request { name, command, data: Body::default() }
-    }
-
-    fn refused(name: Option<CommandName>, answer: Words) -> Request {
-        Request::plain(name, Command::Refused(answer))
-    }
-}
-
-/// The parser's state for one connection.
+/// The state of the decoder of one connection.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
@@ -60,43 +30,49 @@ enum Reading {
     Line,
     /// The beginning of a long line.
     LongLine(Vec<u8>),
-    /// Data that are arriving, and their command.
-    Data(Box<Arriving>),
-    /// Data to be dropped because their line was invalid or memory is exhausted.
-    Skip(Box<Skip>),
+    /// Data that are arriving, and their command. They are skipped if the line is invalid or memory is exhausted.
+    Data(Box<Arriving<WithData>>),
     /// The connection is to be closed; further input is ignored.
-    Over,
+    Closing,
 }
 
+/// The line of a command with data.
 #[derive(Debug)]
-struct Arriving {
+struct WithData {
     name: CommandName,
     command: Command,
-    error: Words,
-    data: Upload,
-    end: BodyEnd,
-}
-
-#[derive(Debug)]
-struct Skip {
-    name: CommandName,
-    left: u64,
-    /// The reply if the data end with CR LF.
-    answer: Words,
     /// The reply if the data do not end with CR LF.
     error: Words,
-    end: BodyEnd,
+}
+
+/// Returns a request that is counted under this name, unless it is invalid.
+fn request(name: CommandName, command: Command, data: Body) -> Decoded<Request> {
+    let is_valid = !matches!(command, Command::Refused(_));
+    (is_valid.then(|| CommandId::workq(name)), Request { command, data })
+}
+
+impl WithData {
+    /// Returns the complete request; `data` is `None` if memory was exhausted.
+    fn with_data(self, is_whole: bool, data: Option<Body>) -> Decoded<Request> {
+        let command = match (self.command, &data) {
+            _ if !is_whole => Command::Refused(self.error),
+            (Command::Refused(answer), _) => Command::Refused(answer),
+            (_, None) => Command::Refused(reply::OUT_OF_MEMORY),
+            (command, Some(_)) => command,
+        };
+        request(self.name, command, data.unwrap_or_default())
+    }
 }
 
 impl Decoder {
     /// Takes the next complete request from the front of `input`. Returns `None` if it has not arrived completely: then
     /// the rest of `input`, if any, is the beginning of a line.
-    pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
+    pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         loop {
             match &mut self.state {
                 Reading::Line => {
                     let Some(length) = input.iter().position(|byte| *byte == b'\n') else {
-                        if input.len() > KEEP {
+                        if input.len() > MAX_REPEATED {
                             self.state = Reading::LongLine(Vec::new());
                             continue;
                         }
@@ -126,22 +102,11 @@ impl Decoder {
                     }
                 }
                 Reading::Data(arriving) => {
-                    arriving.data.take(input, limits.room)?;
-                    let whole = arriving.end.take(input)?;
+                    let is_whole = arriving.take(input, limits.room)?;
                     let Reading::Data(arriving) = std::mem::take(&mut self.state) else { unreachable!() };
-                    let Arriving { name, command, error, data, .. } = *arriving;
-                    return Some(match data.finish() {
-                        _ if !whole => Request::refused(Some(name), error),
-                        Some(data) => Request { name: Some(name), command, data },
-                        None => Request::refused(Some(name), reply::OUT_OF_MEMORY),
-                    });
+                    return Some(arriving.command.with_data(is_whole, arriving.body.finish()));
                 }
-                Reading::Skip(skip) => {
-                    let (name, answer) = (skip.name, skip.take(input)?);
-                    self.state = Reading::Line;
-                    return Some(Request::refused(Some(name), answer));
-                }
-                Reading::Over => {
+                Reading::Closing => {
                     *input = &[];
                     return None;
                 }
@@ -149,28 +114,25 @@ impl Decoder {
         }
     }
 
-    fn close(&mut self, answer: Option<Words>) -> Request {
-        self.state = Reading::Over;
-        Request::plain(None, Command::Close(answer))
+    fn close(&mut self, answer: Option<Words>) -> Decoded<Request> {
+        self.state = Reading::Closing;
+        (None, Request { command: Command::Close(answer), data: Body::default() })
     }
 
-    /// Reads one line, which ends in LF. Returns `None` if data follow, whose handling the state describes.
-    fn line(&mut self, line: &[u8], input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
+    /// Reads one line, which ends in LF. Returns `None` if data follow, which the state describes.
+    fn line(&mut self, line: &[u8], input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         if line.len() > MAX_LINE {
             return Some(self.close(Some(reply::LINE_TOO_LONG)));
         }
-        // Like the original, closes the connection if a line ends with LF alone: such a client speaks another protocol,
+        // Like the original, closes the connection if a line ends with LF alone: such a client uses another protocol,
         // and the limits of its data are unknown.
         let Some(line) = line.strip_suffix(b"\r\n") else { return Some(self.close(None)) };
         let (row, line) = match read(line) {
             Ok(found) => found,
-            Err(answer) => return Some(Request::refused(None, answer)),
+            Err(answer) => return Some((None, Request { command: Command::Refused(answer), data: Body::default() })),
         };
         match row.data {
-            None => Some(match command(row, &line) {
-                Ok(command) => Request::plain(Some(row.name), command),
-                Err(answer) => Request::refused(Some(row.name), answer),
-            }),
+            None => Some(request(row.name, row.parse(&line).unwrap_or_else(Command::Refused), Body::default())),
             Some(error) => self.data(row, &line, error, input, limits),
         }
     }
@@ -184,83 +146,60 @@ impl Decoder {
         error: Words,
         input: &mut &[u8],
         limits: &DecodeLimits,
-    ) -> Option<Request> {
-        let Some(size) = line.arguments.last().and_then(|size| fields::size(size)) else {
-            return Some(Request::refused(Some(row.name), error));
-        };
+    ) -> Option<Decoded<Request>> {
         let name = row.name;
-        let skip = |answer| Reading::Skip(Box::new(Skip { name, left: size, answer, error, end: BodyEnd::default() }));
-        let command = match command(row, line) {
-            _ if size > MAX_DATA => Err(error),
-            command => command,
+        let Some(size) = line.arguments.last().and_then(|size| fields::size(size)) else {
+            return Some(request(name, Command::Refused(error), Body::default()));
         };
-        match command {
-            Err(answer) => self.state = skip(answer),
-            Ok(command) => {
-                let size = size as usize;
-                if let Some(([data @ .., b'\r', b'\n'], rest)) = input.split_at_checked(size + 2) {
+        let command = match row.parse(line) {
+            _ if size > MAX_DATA => Command::Refused(error),
+            parsed => parsed.unwrap_or_else(Command::Refused),
+        };
+        let with_data = WithData { name, command, error };
+        let body = match &with_data.command {
+            Command::Refused(_) => Upload::skip(size),
+            _ => {
+                if let Some(([data @ .., b'\r', b'\n'], rest)) = input.split_at_checked(size as usize + 2) {
                     *input = rest;
-                    return Some(match Body::copy(data) {
-                        Some(data) => Request { name: Some(name), command, data },
-                        None => Request::refused(Some(name), reply::OUT_OF_MEMORY),
-                    });
+                    return Some(with_data.with_data(true, Body::copy(data)));
                 }
-                self.state = match Upload::begin(size, limits.room) {
-                    Some(data) => {
-                        Reading::Data(Box::new(Arriving { name, command, error, data, end: BodyEnd::default() }))
-                    }
-                    None => skip(reply::OUT_OF_MEMORY),
-                };
+                Upload::begin(size as usize, limits.room).unwrap_or_else(|| Upload::skip(size))
             }
-        }
+        };
+        self.state = Reading::Data(Box::new(Arriving::new(with_data, body)));
         None
     }
 
     /// Returns the data that are arriving, if any.
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.state {
-            Reading::Data(arriving) => Some(&mut arriving.data),
+            Reading::Data(arriving) => arriving.body.kept(),
             _ => None,
         }
     }
 
-    /// The memory in use for incomplete data or a long line, in bytes.
+    /// Returns the memory in use for incomplete data or a long line, in bytes.
     pub fn uploading(&self) -> u64 {
         match &self.state {
-            Reading::Data(arriving) => arriving.data.footprint(),
+            Reading::Data(arriving) => arriving.body.footprint(),
             Reading::LongLine(line) => line.capacity() as u64,
             _ => 0,
         }
     }
 }
 
-/// The fields of a line are checked after the number of its flags.
-fn command(row: &CommandRow, line: &Line) -> Result<Command, Words> {
-    if line.flags.len() > row.flags {
-        return Err(reply::INVALID_ARGS);
-    }
-    (row.parse)(line)
-}
-
-impl Skip {
-    fn take(&mut self, input: &mut &[u8]) -> Option<Words> {
-        swallow(&mut self.left, input)?;
-        Some(if self.end.take(input)? { self.answer } else { self.error })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::pieces::{self, in_pieces};
+    use crate::protocol::tests::pieces::{self, in_pieces};
 
     const INTAKE: DecodeLimits = DecodeLimits { room: 1 << 30, ..pieces::LIMITS };
 
     fn decode(stream: &[u8], step: usize, limits: &DecodeLimits) -> Vec<String> {
         let mut decoder = Decoder::default();
         in_pieces(stream, step, |input| {
-            let Some(request) = decoder.next(input, limits) else {
-                assert!(input.len() <= KEEP);
+            let Some((_, request)) = decoder.next(input, limits) else {
+                assert!(input.len() <= MAX_REPEATED);
                 return None;
             };
             Some(match &request.command {
@@ -273,7 +212,7 @@ mod tests {
     const ID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c4";
 
     #[test]
-    fn the_pieces_in_which_a_stream_arrives_do_not_matter() {
+    fn decoding_does_not_depend_on_the_pieces_of_the_stream() {
         let mut stream = Vec::new();
         for line in [
             format!("add {ID} ping 1000 60000 4\r\npong\r\n"),
@@ -285,7 +224,7 @@ mod tests {
             format!("fail {ID} x\r\nabc\r\n"),
             format!("lease {}q 10\r\n", "name ".repeat(1000)),
             format!("delete{}\r\n", " ".repeat(MAX_LINE - 8)),
-            "inspect server\r\ninspect server\nand nothing more counts\r\n".to_owned(),
+            "inspect server\r\ninspect server\nand the rest is ignored\r\n".to_owned(),
         ] {
             stream.extend_from_slice(line.as_bytes());
         }
@@ -301,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_an_end() {
+    fn long_line_closes_the_connection() {
         let line = |length: usize| [vec![b'a'; length - 2], b"\r\n".to_vec()].concat();
         for step in [5000, MAX_LINE, 2 * MAX_LINE] {
             assert_eq!(decode(&line(MAX_LINE), step, &INTAKE), ["-CLIENT-ERROR Unknown command"]);
@@ -311,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_read_in_place() {
+    fn data_are_read_in_place() {
         let mut decoder = Decoder::default();
         let line = format!("complete {ID} 6\r\nab");
         let mut input = line.as_bytes();
@@ -321,13 +260,13 @@ mod tests {
         upload.gap(1000).expect("room for them").copy_from_slice(b"cdef");
         upload.filled(4);
         assert!(decoder.next(&mut b"\r".as_slice(), &INTAKE).is_none());
-        let request = decoder.next(&mut b"\n".as_slice(), &INTAKE).expect("all there");
+        let (_, request) = decoder.next(&mut b"\n".as_slice(), &INTAKE).expect("a complete request");
         assert_eq!(request.data.bytes(), b"abcdef");
         assert_eq!(decoder.uploading(), 0);
     }
 
     #[test]
-    fn data_without_room_is_swallowed() {
+    fn data_without_memory_are_skipped() {
         let stream = format!("add {ID} ping 1000 60000 6\r\nabcdef\r\ninspect server\r\n");
         let out = decode(stream.as_bytes(), 20, &DecodeLimits { room: 5, ..INTAKE });
         assert_eq!(out[0], "-SERVER-ERROR Out of memory");

@@ -66,10 +66,7 @@ impl Connection {
 
     /// Takes the command in progress that is completed although the client is gone, if there is one.
     pub fn take_operation(&mut self) -> Option<LongCommand> {
-        match self.backlog.as_mut()?.pending.pop_front()? {
-            Request::Continue(rest) => rest.into_operation(),
-            _ => None,
-        }
+        self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
 
     /// Drains and discards pending input. Closing a TCP connection with unread bytes resets it, and data that the peer

@@ -2,9 +2,9 @@
 //!
 //! Owns the division into pieces. Must not know any protocol.
 
-use super::beanstalk::Extensions;
-use super::DecodeLimits;
 use crate::engine::Fingerprints;
+use crate::protocol::beanstalk::Extensions;
+use crate::protocol::DecodeLimits;
 
 pub const LIMITS: DecodeLimits = DecodeLimits {
     max_job_size: 10,

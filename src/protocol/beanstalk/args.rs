@@ -1,0 +1,106 @@
+//! The arguments of a line.
+//!
+//! Owns their grammar: each method takes one argument from the front, after any number of spaces unless it says
+//! otherwise, and returns `None` if the argument is missing or malformed. Must not know any command.
+
+use super::extensions::{Extension, Extensions};
+use crate::engine::{JobId, Span, State};
+use crate::protocol::text::{is_tube_name, next_word, number, number32, past, unquote_name};
+
+/// The part of a line that has not been parsed.
+pub struct Args<'a> {
+    pub rest: &'a [u8],
+    pub extensions: Extensions,
+}
+
+impl<'a> Args<'a> {
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub fn has(&self, extension: Extension) -> bool {
+        self.extensions.has(extension)
+    }
+
+    /// Stores the rest of the line, and returns the parsed value.
+    fn took<T>(&mut self, (value, rest): (T, &'a [u8])) -> T {
+        self.rest = rest;
+        value
+    }
+
+    pub fn number(&mut self) -> Option<u64> {
+        number(self.rest).map(|found| self.took(found))
+    }
+
+    pub fn number32(&mut self) -> Option<u32> {
+        number32(self.rest).map(|found| self.took(found))
+    }
+
+    pub fn id(&mut self) -> Option<JobId> {
+        self.number().map(JobId)
+    }
+
+    pub fn secs(&mut self) -> Option<Span> {
+        self.number32().map(|count| Span::from_secs(count.into()))
+    }
+
+    pub fn state(&mut self) -> Option<State> {
+        next_word(self.rest).and_then(|found| State::named(self.took(found)))
+    }
+
+    /// Takes a tube name, which ends at the next space or is in quotes. No spaces may precede it.
+    pub fn tube(&mut self) -> Option<Box<[u8]>> {
+        if self.rest.starts_with(b"\"") {
+            return self.quoted_tube();
+        }
+        let end = self.rest.iter().position(|&byte| byte == b' ').unwrap_or(self.rest.len());
+        let name = self.took(self.rest.split_at(end));
+        is_tube_name(name).then(|| name.into())
+    }
+
+    /// Like [`Args::tube`], but only for a name in quotes.
+    pub fn quoted_tube(&mut self) -> Option<Box<[u8]>> {
+        let (name, rest) = unquote_name(self.rest).filter(|_| self.has(Extension::Quote))?;
+        (rest.is_empty() || rest.starts_with(b" ")).then(|| self.took((name.into(), rest)))
+    }
+
+    /// Like [`Args::tube`], but skips any number of spaces first.
+    pub fn next_tube(&mut self) -> Option<Box<[u8]>> {
+        self.spaces()?;
+        self.tube()
+    }
+
+    /// Skips any number of spaces, which must not end the line.
+    pub fn spaces(&mut self) -> Option<()> {
+        self.rest = past(self.rest, self.rest.iter().position(|&byte| byte != b' ')?);
+        Some(())
+    }
+
+    /// Takes this text, without spaces before it.
+    pub fn literal(&mut self, text: &[u8]) -> Option<()> {
+        self.rest = self.rest.strip_prefix(text)?;
+        Some(())
+    }
+
+    /// Returns the rest of the line.
+    pub fn all(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
+    /// Parses an optional argument. Returns `absent` if the line ends here.
+    pub fn or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        if self.is_empty() {
+            Some(absent)
+        } else {
+            parse(self)
+        }
+    }
+
+    /// Like [`Args::or`], for an argument directly after the command's word, from which one space separates it.
+    pub fn first_or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        self.or(absent, |args| {
+            args.literal(b" ")?;
+            parse(args)
+        })
+    }
+}
