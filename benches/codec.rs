@@ -53,7 +53,7 @@ fn main() -> ExitCode {
 }
 
 fn stats() -> Command {
-    Decoder::default().next(&mut b"stats\r\n".as_slice(), &INTAKE).expect("a whole request").command
+    Decoder::default().next(&mut b"stats\r\n".as_slice(), &INTAKE).expect("a whole request").1
 }
 
 fn put(length: usize) -> Vec<u8> {

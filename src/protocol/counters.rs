@@ -19,7 +19,7 @@ const ALL: usize = HTTP + http::ROUTES.len();
 const _: () = assert!(ALL <= 256);
 
 /// The common part of the tables' rows.
-pub struct CommandEntry {
+pub struct CommandInfo {
     pub wire: Wire,
     pub name: &'static str,
     /// The second word of the name, if it has one in Workq.
@@ -59,7 +59,7 @@ impl CommandId {
     }
 
     #[expect(clippy::indexing_slicing, reason = "each range of IDs is as long as its table")]
-    pub fn entry(self) -> CommandEntry {
+    pub fn entry(self) -> CommandInfo {
         let (wire, name, object, need, is_request) = match usize::from(self.0) {
             index @ ..PACKETS => {
                 let row = &beanstalk::COMMANDS[index];
@@ -79,7 +79,7 @@ impl CommandId {
             }
             index => (Wire::Http, http::ROUTES[index - HTTP].word, "", http::ROUTES[index - HTTP].need, true),
         };
-        CommandEntry { wire, name, object, need, is_request }
+        CommandInfo { wire, name, object, need, is_request }
     }
 }
 

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use super::text::whole_number;
+use super::text::{hex_pair, whole_number};
 
 /// The figure by which items are sorted, and the direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,9 +49,8 @@ impl Mark {
     pub fn read(text: &[u8]) -> Option<Mark> {
         let text = std::str::from_utf8(text).ok()?;
         let (value, name) = text.split_once('-')?;
-        let digits = name.bytes().all(|byte| byte.is_ascii_hexdigit()) && name.len() % 2 == 0;
-        let pairs = digits.then(|| (0..name.len()).step_by(2).map(|at| u8::from_str_radix(&name[at..at + 2], 16)))?;
-        Some(Mark { value: whole_number(value.as_bytes())?, name: pairs.collect::<Result<_, _>>().ok()? })
+        let name = name.as_bytes().chunks(2).map(hex_pair).collect::<Option<_>>()?;
+        Some(Mark { value: whole_number(value.as_bytes())?, name })
     }
 
     pub fn show(&self) -> String {

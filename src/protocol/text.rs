@@ -63,8 +63,16 @@ pub fn whole_number(text: &[u8]) -> Option<u64> {
 }
 
 /// Returns the value of a hexadecimal digit in either case.
-pub fn hex_digit(byte: u8) -> Option<u8> {
+fn hex_digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
+}
+
+/// Returns the byte whose two hexadecimal digits begin the text.
+pub fn hex_pair(text: &[u8]) -> Option<u8> {
+    match text {
+        [high, low, ..] => Some(hex_digit(*high)? << 4 | hex_digit(*low)?),
+        _ => None,
+    }
 }
 
 #[inline(always)] // a put has four numbers
@@ -133,7 +141,7 @@ pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
         let (byte, behind) = match rest {
             [b'"', behind @ ..] => return Some((name, behind)),
             [b'\\', byte @ (b'"' | b'\\'), behind @ ..] => (*byte, behind),
-            [b'\\', b'x', high, low, behind @ ..] => (hex_digit(*high)? << 4 | hex_digit(*low)?, behind),
+            [b'\\', b'x', digits @ ..] => (hex_pair(digits)?, past(digits, 2)),
             [byte @ b' '..=b'~', behind @ ..] if *byte != b'\\' => (*byte, behind),
             _ => return None,
         };

@@ -4,7 +4,7 @@
 //! handle. Must not know the replies that contain them.
 
 use crate::engine::JobId;
-use crate::protocol::text::{hex_digit, past, push_number, upto, whole_number};
+use crate::protocol::text::{hex_pair, past, push_number, upto, whole_number};
 
 /// Maximum length of a function name: libgearman's limit (`GEARMAN_FUNCTION_MAX_SIZE`). A reducer is a function too.
 pub const MAX_FUNCTION: usize = 512;
@@ -27,39 +27,37 @@ pub const MAX_PREFIX: usize = MAX_HOST + 2;
 pub const MAX_LINE: usize = 8192;
 
 /// Returns `true` for bytes that must be escaped: control bytes, and the escape character itself.
-fn must_hide(byte: u8) -> bool {
+fn is_special(byte: u8) -> bool {
     byte < b' ' || byte == 0x7f || byte == b'%'
 }
 
-#[expect(clippy::indexing_slicing, reason = "a digit has four bits, and there are sixteen")]
-fn push_hidden(text: &mut Vec<u8>, byte: u8) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    text.extend_from_slice(&[b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+fn push_escape(text: &mut Vec<u8>, byte: u8) {
+    text.extend_from_slice(format!("%{byte:02X}").as_bytes());
 }
 
 /// Appends a name that ends at the end of its line or column: a byte that would break the line or column becomes `%`
 /// and two digits.
 pub fn push_name(text: &mut Vec<u8>, name: &[u8]) {
-    push_escaped(text, name, must_hide);
+    push_escaped(text, name, is_special);
 }
 
-/// Appends a name that is alone on its line, which must differ from the line that ends a list.
+/// Appends a name that is alone on its line; a period alone on a line would end the list.
 pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
     match name {
-        b"." => push_hidden(text, b'.'),
+        b"." => push_escape(text, b'.'),
         name => push_name(text, name),
     }
 }
 
 /// Appends a name that ends at the next space, and is not a colon, which separates IDs from functions.
 pub fn push_word(text: &mut Vec<u8>, name: &[u8]) {
-    push_escaped(text, name, |byte| must_hide(byte) || byte == b' ' || name == b":");
+    push_escaped(text, name, |byte| is_special(byte) || byte == b' ' || name == b":");
 }
 
-fn push_escaped(text: &mut Vec<u8>, name: &[u8], hides: impl Fn(u8) -> bool) {
+fn push_escaped(text: &mut Vec<u8>, name: &[u8], must_escape: impl Fn(u8) -> bool) {
     for &byte in name {
-        if hides(byte) {
-            push_hidden(text, byte);
+        if must_escape(byte) {
+            push_escape(text, byte);
         } else {
             text.push(byte);
         }
@@ -71,12 +69,9 @@ pub fn from_word(word: &[u8]) -> Box<[u8]> {
     let mut name = Vec::with_capacity(word.len());
     let mut rest = word;
     while let Some(&byte) = rest.first() {
-        let hidden = match rest {
-            [b'%', high, low, ..] => hex_digit(*high).zip(hex_digit(*low)),
-            _ => None,
-        };
-        name.push(hidden.map_or(byte, |(high, low)| high << 4 | low));
-        rest = past(rest, if hidden.is_some() { 3 } else { 1 });
+        let escaped = rest.strip_prefix(b"%").and_then(hex_pair);
+        name.push(escaped.unwrap_or(byte));
+        rest = past(rest, if escaped.is_some() { 3 } else { 1 });
     }
     name.into_boxed_slice()
 }
@@ -122,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_can_forge_a_line_a_column_or_an_end() {
+    fn names_cannot_forge_lines_or_columns() {
         assert_eq!(written(|text| push_name(text, b"a\n.\r\t\0\x7f%41")), "a%0A.%0D%09%00%7F%2541");
         assert_eq!(written(|text| push_line(text, b".")), "%2E");
         assert_eq!(written(|text| push_word(text, b"a b")), "a%20b");
@@ -130,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_can_be_decoded_again() {
+    fn escaped_names_are_parsed() {
         let name: Vec<u8> = (0..=255).collect();
         let mut text = Vec::new();
         push_word(&mut text, &name);
@@ -140,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_this_server_s_or_nobody_s() {
+    fn only_handles_of_this_server_are_parsed() {
         assert_eq!(written(|text| push_handle(text, b"H:box", JobId(7))), "H:box:7");
         assert_eq!(job_of(b"H:box:7", b"H:box"), Some(JobId(7)));
         assert_eq!(job_of(b"H:box:18446744073709551615", b"H:box"), Some(JobId(u64::MAX)));
@@ -164,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_has_63_bytes_at_most() {
+    fn handle_has_at_most_63_bytes() {
         let long = "ü".repeat(40);
         for prefix in [handle_prefix(None, &long), handle_prefix(Some(&long), "h")] {
             let mut handle = Vec::new();

@@ -1,4 +1,4 @@
-//! Failed jobs: buried jobs, grouped by tube and reason, and the remedies for all jobs of a group.
+//! Failed jobs: buried jobs, grouped by tube and reason, and changes of all jobs of a group.
 //!
 //! Owns the criterion for equal reasons, the groups, and the pages of a group. State kept between turns is bounded and
 //! counted as memory in use. Must not decide who may see or change what.
@@ -6,12 +6,12 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::lists::{Filter, JobRows, JsonList, PagedList};
+use super::action::HttpAction;
+use super::lists::{Filter, JobRows, JsonList};
 use super::objects::beginning;
-use super::reply::{HttpAnswer, Kind};
+use super::reply::{object, HttpAnswer};
 use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, Progress, Smallest, State};
-use crate::protocol::{self, Context, Output};
-use crate::shared::json::Members;
+use crate::protocol::{self, Context};
 
 /// The length of the part of a reason that defines a group, in bytes: the beginning of its first line.
 const SUMMARY: usize = 120;
@@ -19,8 +19,8 @@ const SUMMARY: usize = 120;
 /// Maximum number of groups in one reply. The jobs of further groups are only counted.
 const MOST_GROUPS: usize = 500;
 
-/// Steps for each job that is examined, besides those of the walk.
-const LOOK: u64 = 3;
+/// The number of steps for each job that is examined, besides those of the walk.
+const STEPS_PER_JOB: u64 = 3;
 
 /// Returns the common part of the reasons of a group: the first line, truncated to 120 bytes.
 pub fn summary(reason: &[u8]) -> &[u8] {
@@ -33,7 +33,6 @@ fn summary_of<'a>(engine: &'a Engine, job: &JobView) -> &'a [u8] {
 }
 
 /// The buried jobs of a tube, or only those whose reasons have this summary.
-#[derive(Debug)]
 pub struct FailedGroup {
     pub tube: Box<[u8]>,
     /// The summary; `None` for any reason.
@@ -58,7 +57,6 @@ impl FailedGroup {
 }
 
 /// The failures of one tube for one reason.
-#[derive(Debug)]
 struct Failures {
     count: u64,
     /// The place and the ID of the most recently buried job.
@@ -66,7 +64,6 @@ struct Failures {
 }
 
 /// All groups of failed jobs, the one with the newest failure first.
-#[derive(Debug)]
 pub struct FailedGroups {
     filter: Filter,
     walk: BuriedWalk,
@@ -88,17 +85,16 @@ impl FailedGroups {
     }
 }
 
-impl PagedList for FailedGroups {
+impl HttpAction for FailedGroups {
     fn footprint(&self) -> u64 {
         let group = size_of::<(Box<[u8]>, Failures)>() + 16;
         let groups = self.keys + (self.groups.capacity() * group) as u64;
-        let own = (size_of::<FailedGroups>() + self.key.capacity()) as u64;
-        own + self.filter.footprint() + self.walk.footprint() + groups
+        self.key.capacity() as u64 + self.filter.footprint() + self.walk.footprint() + groups
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         while let Some(id) = context.engine.next_buried(&mut self.walk) {
-            context.engine.take_steps(LOOK);
+            context.engine.take_steps(STEPS_PER_JOB);
             self.add(id, context);
         }
         if context.engine.walked_buried(&self.walk) == Progress::More {
@@ -148,7 +144,6 @@ impl FailedGroups {
 }
 
 /// A page of the failed jobs of a group, the most recently buried first.
-#[derive(Debug)]
 pub struct FailedJobs {
     group: FailedGroup,
     /// The place of the last job of the previous page.
@@ -168,21 +163,16 @@ impl FailedJobs {
     }
 }
 
-impl PagedList for FailedJobs {
-    fn tube(&self) -> Option<&[u8]> {
-        Some(&self.group.tube)
-    }
-
+impl HttpAction for FailedJobs {
     fn footprint(&self) -> u64 {
         let rows = self.rows.as_ref().map_or(0, |(rows, _)| rows.footprint());
-        let own = size_of::<FailedJobs>() as u64 + self.group.footprint();
-        own + self.walk.footprint() + 16 * (self.limit as u64 + 1) + rows
+        self.group.footprint() + self.walk.footprint() + 16 * (self.limit as u64 + 1) + rows
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         if self.rows.is_none() {
             while let Some(id) = context.engine.next_buried(&mut self.walk) {
-                context.engine.take_steps(LOOK);
+                context.engine.take_steps(STEPS_PER_JOB);
                 let job = context.engine.job(id).filter(|job| self.group.has(context.engine, job));
                 let place = job.map(|job| job.due().nanos()).filter(|place| *place < self.before);
                 place.into_iter().for_each(|place| self.newest.offer(Reverse((place, id))));
@@ -204,8 +194,7 @@ impl PagedList for FailedJobs {
     }
 }
 
-/// A remedy for failed jobs.
-#[derive(Debug)]
+/// A change of failed jobs.
 pub enum Remedy {
     Kick,
     Delete,
@@ -213,11 +202,10 @@ pub enum Remedy {
     Move(Box<[u8]>),
 }
 
-/// A remedy for all failed jobs that were in a group at its start.
-#[derive(Debug)]
+/// A change of all failed jobs that were in a group at its start.
 pub struct Sweep {
-    pub group: FailedGroup,
-    pub remedy: Remedy,
+    group: FailedGroup,
+    remedy: Remedy,
     walk: BuriedWalk,
     done: u64,
 }
@@ -227,37 +215,8 @@ impl Sweep {
         Sweep { walk: group.walk(), group, remedy, done: 0 }
     }
 
-    /// Returns the memory in use besides the value itself, in bytes.
-    pub fn footprint(&self) -> u64 {
-        self.group.footprint() + self.target().len() as u64 + self.walk.footprint()
-    }
-
-    /// Returns the name of the target tube, or nothing.
-    pub fn target(&self) -> &[u8] {
-        if let Remedy::Move(to) = &self.remedy {
-            to
-        } else {
-            &[]
-        }
-    }
-
-    /// Continues, and returns the reply when finished.
-    pub fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
-        while let Some(id) = context.engine.next_buried(&mut self.walk) {
-            context.engine.take_steps(LOOK);
-            if !context.engine.job(id).is_some_and(|job| self.group.has(context.engine, &job)) {
-                continue;
-            }
-            match self.act(id, context) {
-                Ok(acted) => self.done += u64::from(acted),
-                Err(why) => return Some(self.told(Some(why))),
-            }
-        }
-        (context.engine.walked_buried(&self.walk) == Progress::Done).then(|| self.told(None))
-    }
-
-    /// Applies the remedy to a job. Returns `false` if that was not possible, or the reason to stop.
-    fn act(&self, id: JobId, context: &mut Context) -> Result<bool, &'static str> {
+    /// Applies the remedy to a job. Returns `false` if that is not possible, or the reason to stop.
+    fn apply(&self, id: JobId, context: &mut Context) -> Result<bool, &'static str> {
         const FULL: &str = "there is no memory, or no space in the binlog, for this";
         let Context { engine, client, now, .. } = context;
         match &self.remedy {
@@ -267,21 +226,36 @@ impl Sweep {
             Remedy::Move(to) => engine.move_buried(*client, id, to, *now).map_err(|_| FULL),
         }
     }
+}
 
-    fn told(&self, stopped: Option<&str>) -> HttpAnswer {
-        let mut body = Output::new();
-        let text = body.text();
-        let mut members = Members::begin(text);
+impl HttpAction for Sweep {
+    fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+        let mut stopped = None;
+        while let (Some(id), None) = (context.engine.next_buried(&mut self.walk), stopped) {
+            context.engine.take_steps(STEPS_PER_JOB);
+            if context.engine.job(id).is_some_and(|job| self.group.has(context.engine, &job)) {
+                match self.apply(id, context) {
+                    Ok(applied) => self.done += u64::from(applied),
+                    Err(why) => stopped = Some(why),
+                }
+            }
+        }
+        if stopped.is_none() && context.engine.walked_buried(&self.walk) == Progress::More {
+            return None;
+        }
         let key = match self.remedy {
             Remedy::Kick => "kicked",
             Remedy::Delete => "deleted",
             Remedy::Move(_) => "moved",
         };
-        members.number(key, self.done);
-        stopped.into_iter().for_each(|why| members.text("stopped", why.as_bytes()));
-        members.end();
-        text.push(b'\n');
-        Ok((Kind::Json, body))
+        Some(Ok(object(|members| {
+            members.number(key, self.done);
+            stopped.into_iter().for_each(|why| members.text("stopped", why.as_bytes()));
+        })))
+    }
+
+    fn footprint(&self) -> u64 {
+        self.walk.footprint()
     }
 }
 
@@ -290,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_is_a_short_first_line() {
+    fn summary_is_the_beginning_of_the_first_line() {
         let long = [b"\xc3\xa4".repeat(60), b"\xc3\xa4".to_vec()].concat();
         for (reason, expected) in [
             (b"".as_slice(), b"".as_slice()),

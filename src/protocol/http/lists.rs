@@ -4,8 +4,7 @@
 //! disappear meanwhile may be listed or not. State kept between turns is bounded by one page and counted as memory in
 //! use. Must not decide who may see what.
 
-use std::fmt::Debug;
-
+use super::action::HttpAction;
 use super::objects::{figure, job_members, tube_members, tube_values, TubeValues, GLIMPSE};
 use super::reply::{not_found, HttpAnswer, Kind};
 use crate::engine::{ClientHandle, Engine, IdPage, JobId, JobView, PastJob, Progress, State};
@@ -18,7 +17,7 @@ use crate::protocol::{self, Context, Output};
 use crate::shared::json::Members;
 
 /// A list that is under construction.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct JsonList {
     text: Output,
     count: usize,
@@ -50,22 +49,7 @@ impl JsonList {
     }
 }
 
-/// A list that is assembled over several turns.
-pub trait PagedList: Debug + Send {
-    /// Continues, and returns the reply when the page is complete.
-    fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer>;
-
-    /// Returns the memory in use, in bytes.
-    fn footprint(&self) -> u64;
-
-    /// Returns the name of the list's tube, if it belongs to one.
-    fn tube(&self) -> Option<&[u8]> {
-        None
-    }
-}
-
 /// A filter for the tubes of a list.
-#[derive(Debug)]
 pub struct Filter(Box<[u8]>);
 
 impl Filter {
@@ -91,7 +75,6 @@ impl Filter {
 }
 
 /// All tubes from a number on, in no defined order: the cheapest way to read a large number of tubes.
-#[derive(Debug)]
 pub struct TubeList {
     next: u32,
     filter: Filter,
@@ -105,9 +88,9 @@ impl TubeList {
     }
 }
 
-impl PagedList for TubeList {
+impl HttpAction for TubeList {
     fn footprint(&self) -> u64 {
-        size_of::<TubeList>() as u64 + self.filter.footprint() + self.list.text.footprint()
+        self.filter.footprint() + self.list.text.footprint()
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
@@ -129,7 +112,7 @@ impl PagedList for TubeList {
 }
 
 /// An item of a sorted list.
-pub trait Listed: Debug + Send + Sized {
+pub trait Listed: Send + Sized {
     /// The name of a list of such items in replies.
     const NAME: &'static str;
 
@@ -141,7 +124,6 @@ pub trait Listed: Debug + Send + Sized {
 }
 
 /// A page of items in an order: the first ones after a mark.
-#[derive(Debug)]
 pub struct SortedList<T> {
     page: SortedPage<T>,
     filter: Filter,
@@ -156,9 +138,9 @@ impl<T: Listed> SortedList<T> {
     }
 }
 
-impl<T: Listed> PagedList for SortedList<T> {
+impl<T: Listed> HttpAction for SortedList<T> {
     fn footprint(&self) -> u64 {
-        size_of::<Self>() as u64 + self.filter.footprint() + self.page.footprint() + self.list.text.footprint()
+        self.filter.footprint() + self.page.footprint() + self.list.text.footprint()
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
@@ -271,7 +253,6 @@ impl Listed for JobId {
 }
 
 /// A page of the history, the last job first.
-#[derive(Debug)]
 pub struct HistoryList {
     walk: HistoryWalk,
     /// The name of the only tube, if one is meant.
@@ -286,10 +267,10 @@ impl HistoryList {
     }
 }
 
-impl PagedList for HistoryList {
+impl HttpAction for HistoryList {
     fn footprint(&self) -> u64 {
         let tube = self.tube.as_ref().map_or(0, |tube| tube.len());
-        (size_of::<HistoryList>() + tube) as u64 + self.filter.footprint() + self.list.text.footprint()
+        tube as u64 + self.filter.footprint() + self.list.text.footprint()
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
@@ -330,7 +311,6 @@ pub fn numbered_job(id: JobId, context: &Context) -> HttpAnswer {
 }
 
 /// Jobs that are being written, with the beginnings of their bodies.
-#[derive(Debug)]
 pub struct JobRows {
     ids: Vec<JobId>,
     /// The index of the next job to write.
@@ -367,7 +347,6 @@ impl JobRows {
 }
 
 /// A page of the jobs of a tube, sorted by ID.
-#[derive(Debug)]
 pub struct JobList {
     tube: Box<[u8]>,
     state: Option<State>,
@@ -394,16 +373,12 @@ impl JobList {
     }
 }
 
-impl PagedList for JobList {
-    fn tube(&self) -> Option<&[u8]> {
-        Some(&self.tube)
-    }
-
+impl HttpAction for JobList {
     fn footprint(&self) -> u64 {
         let page = self.page.as_ref().map_or(0, IdPage::footprint);
         let ids = self.ids.capacity() * size_of::<JobId>();
         let rows = self.rows.as_ref().map_or(0, |(rows, _)| rows.footprint());
-        (size_of::<JobList>() + self.tube.len() + ids) as u64 + page + rows
+        (self.tube.len() + ids) as u64 + page + rows
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {

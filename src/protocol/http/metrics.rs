@@ -5,12 +5,13 @@
 
 use std::collections::BTreeSet;
 
+use super::action::HttpAction;
 use super::reply::{not_found, HttpAnswer, Kind};
 use crate::engine::{FindOldest, Histogram, JobCounts, JobTimes, Latency, Progress, Span, State, Stats, TubeStats};
 use crate::protocol::beanstalk::QueueFigures;
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::text::{has_part, metric_label};
-use crate::protocol::{sees, CommandEntry, CommandId, Context, Latencies, Output, Wire};
+use crate::protocol::{sees, CommandInfo, CommandId, Context, Latencies, Output, Wire};
 use crate::shared::log_figures::{Health, LogFigures};
 use crate::shared::role::{Role, RoleFigures};
 
@@ -188,32 +189,6 @@ impl Scrape {
         Scrape { choice, ..Scrape::default() }
     }
 
-    /// The only tube to show, if there is one; empty once it is shown.
-    pub fn only(&self) -> Option<&[u8]> {
-        self.choice.only.as_deref()
-    }
-
-    pub fn footprint(&self) -> u64 {
-        let own = (size_of::<Scrape>() + self.choice.footprint()) as u64 + self.names_size;
-        own + self.samples.iter().map(|samples| samples.footprint()).sum::<u64>()
-    }
-
-    /// Continues, and returns the reply when everything is written.
-    pub fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
-        if self.stats.is_none() && !context.sees_all() {
-            self.stats = Some(self.sums.advance(context)?);
-        }
-        if let Some(only) = self.choice.only.take() {
-            let Some(tube) = context.engine.tube_stats(&only, context.now) else { return Some(Err(not_found("tube"))) };
-            self.show(&tube, context.settings.http.spoken.contains(&Wire::Gearman));
-            (self.matching, self.pass) = (1, RANKS);
-        }
-        if self.show_tubes(context) == Progress::More || self.find_ages(context) == Progress::More {
-            return None;
-        }
-        Some(Ok((Kind::Metrics, std::mem::take(self).finish(context))))
-    }
-
     /// Shows a tube, unless its name was shown before. Returns the number of bytes written.
     fn show(&mut self, tube: &TubeStats, gearman: bool) -> usize {
         if !self.shown.insert(tube.name.into()) {
@@ -312,6 +287,29 @@ impl Scrape {
             out.text().extend_from_slice(b"gearman_up 1\n");
         }
         out
+    }
+}
+
+impl HttpAction for Scrape {
+    fn footprint(&self) -> u64 {
+        self.choice.footprint() as u64
+            + self.names_size
+            + self.samples.iter().map(|samples| samples.footprint()).sum::<u64>()
+    }
+
+    fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+        if self.stats.is_none() && !context.sees_all() {
+            self.stats = Some(self.sums.advance(context)?);
+        }
+        if let Some(only) = self.choice.only.take() {
+            let Some(tube) = context.engine.tube_stats(&only, context.now) else { return Some(Err(not_found("tube"))) };
+            self.show(&tube, context.settings.http.spoken.contains(&Wire::Gearman));
+            (self.matching, self.pass) = (1, RANKS);
+        }
+        if self.show_tubes(context) == Progress::More || self.find_ages(context) == Progress::More {
+            return None;
+        }
+        Some(Ok((Kind::Metrics, std::mem::take(self).finish(context))))
     }
 }
 
@@ -421,7 +419,7 @@ fn records(log: Option<LogFigures>) -> [(&'static str, u64); 2] {
 
 fn commands(of: &Server, samples: &mut Samples) {
     for id in CommandId::all() {
-        let CommandEntry { wire, name, object, is_request, .. } = id.entry();
+        let CommandInfo { wire, name, object, is_request, .. } = id.entry();
         if is_request && of.context.settings.http.spoken.contains(&wire) {
             let (protocol, space) = (wire.name(), if object.is_empty() { "" } else { " " });
             let labels = format!("protocol=\"{protocol}\",command=\"{name}{space}{object}\"");

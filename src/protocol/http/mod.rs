@@ -3,6 +3,9 @@
 //! Owns its framing, guards and replies. [`Decoder`] turns bytes into [`Request`]s and [`execute`] executes one. HTTP
 //! clients never wait for jobs, hold jobs, or receive unsolicited messages. Must not store anything about the queue.
 
+mod action;
+mod arguments;
+mod commands;
 mod failed;
 mod lists;
 mod metrics;
@@ -18,8 +21,6 @@ mod types;
 pub use metrics::{metrics, Metric};
 pub use page::{PAGE, SCRIPT_HASH, STYLE_HASH};
 pub use request::{Decoder, Request, MAX_BODY, MAX_HEAD};
-#[cfg(test)]
-pub use routes::Command;
 pub use routes::{Route, ROUTES};
 pub use same_site::authenticate;
 pub use session::execute;

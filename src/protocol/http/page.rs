@@ -1,10 +1,10 @@
 //! The page for browsers: one file that contacts only this server.
 //!
 //! Owns its policy: a browser runs only the built-in script and style, identified by their hashes, and nothing in the
-//! name of a tube or the body of a job. `tests/http.rs` checks the hashes against the file.
+//! name of a tube or the body of a job.
 
+/// The page as browsers receive it: without the indentation and the comments of its source.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
-/// The page as browsers get it: without the indentation and the comments of its source.
 pub const PAGE: &[u8] = &{
     let (mut page, mut whole) = ([0; strip(SOURCE, &mut [0; SOURCE.len()])], [0; SOURCE.len()]);
     strip(SOURCE, &mut whole);
@@ -18,8 +18,8 @@ pub const PAGE: &[u8] = &{
 
 const SOURCE: &[u8] = include_bytes!("page.html");
 
-/// Copies a page without the tabs at the beginning of its lines, and without lines that are comments. Returns its new
-/// length.
+/// Copies a page without the tabs at the beginning of its lines, and without lines that are comments. Returns the
+/// length of the copy.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     let (mut from, mut to) = (0, 0);
@@ -43,15 +43,35 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     to
 }
 
-/// SHA-256 of its style, in base64.
+/// The SHA-256 of the style, in base64.
 pub const STYLE_HASH: &str = "MBgm6hGFgQKVoSM9jaduuZRY7zZZZq5EZ1q/Iaby0Hc=";
 
-/// The same of its script.
+/// The SHA-256 of the script, in base64.
 pub const SCRIPT_HASH: &str = "+G5LHfpKKMNvdMXcqfzKmUg0T2xry0ureC7onpeLOtM=";
 
-/// The permissions of the page: its style, its script, and requests to this server.
-pub const PAGE_POLICY: &str =
-    "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
-    frame-ancestors 'none'; \
-    style-src 'sha256-MBgm6hGFgQKVoSM9jaduuZRY7zZZZq5EZ1q/Iaby0Hc='; \
-    script-src 'sha256-+G5LHfpKKMNvdMXcqfzKmUg0T2xry0ureC7onpeLOtM='";
+/// Returns the permissions of the page: its style, its script, and requests to this server.
+pub fn policy() -> String {
+    format!(
+        "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
+         frame-ancestors 'none'; style-src 'sha256-{STYLE_HASH}'; script-src 'sha256-{SCRIPT_HASH}'"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Digest;
+    use crate::shared::base64;
+
+    #[test]
+    fn hashes_are_those_of_the_page() {
+        let page = std::str::from_utf8(PAGE).expect("text");
+        for (tag, known) in [("style", STYLE_HASH), ("script", SCRIPT_HASH)] {
+            let parts: Vec<&str> = page.split(&format!("<{tag}>")).collect();
+            assert_eq!(parts.len(), 2, "the page has one {tag}");
+            let text = parts[1].split(&format!("</{tag}>")).next().expect("an end");
+            assert_eq!(base64::encode(&Digest::of(text.as_bytes()).0), known, "the hash of the {tag}");
+            assert!(policy().contains(&format!("{tag}-src 'sha256-{known}'")), "{}", policy());
+        }
+    }
+}

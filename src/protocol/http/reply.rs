@@ -3,11 +3,11 @@
 //! Owns their spelling, and the headers that prevent a browser from doing more than show a reply. Must not decide what
 //! the reply is.
 
-use super::page::PAGE_POLICY;
+use super::page;
 use super::types::{Failure, RequestHead};
 use crate::access::{Denied, Need};
 use crate::protocol::{Flow, Output};
-use crate::shared::json;
+use crate::shared::json::Members;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -56,7 +56,7 @@ fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Requ
         Kind::Text => "text/plain; charset=utf-8",
         Kind::Bytes => "application/octet-stream\r\nContent-Disposition: attachment",
     };
-    let policy = if kind == Kind::Page { PAGE_POLICY } else { POLICY };
+    let policy = if kind == Kind::Page { page::policy() } else { POLICY.to_owned() };
     let advice = match status {
         401 => "WWW-Authenticate: Bearer\r\n",
         405 => "Allow: GET, HEAD, POST\r\n",
@@ -86,9 +86,7 @@ pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, reques
 
 /// Like [`whole`], for the reason why a request failed.
 pub fn failure(out: &mut Output, failure: &Failure, request: &RequestHead) -> Flow {
-    let text = json::object(|members| members.text("error", failure.text.as_bytes())) + "\n";
-    let mut body = Output::new();
-    body.text().extend_from_slice(text.as_bytes());
+    let (_, body) = object(|members| members.text("error", failure.text.as_bytes()));
     whole(out, failure.status, Kind::Json, body, request)
 }
 
@@ -113,8 +111,28 @@ pub fn go_ahead(out: &mut Output) {
     out.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
 }
 
+/// The body of a reply, and its type.
+pub type HttpBody = (Kind, Output);
+
 /// The result of a request: the body of a reply, or the reason why it failed.
-pub type HttpAnswer = Result<(Kind, Output), Failure>;
+pub type HttpAnswer = Result<HttpBody, Failure>;
+
+pub fn bytes(kind: Kind, bytes: &[u8]) -> HttpBody {
+    let mut body = Output::new();
+    body.text().extend_from_slice(bytes);
+    (kind, body)
+}
+
+/// Returns the object that `fill` writes.
+pub fn object(fill: impl FnOnce(&mut Members)) -> HttpBody {
+    let mut body = Output::new();
+    let text = body.text();
+    let mut members = Members::begin(text);
+    fill(&mut members);
+    members.end();
+    text.push(b'\n');
+    (Kind::Json, body)
+}
 
 pub fn not_found(what: &str) -> Failure {
     Failure::new(404, format!("there is no such {what}"))

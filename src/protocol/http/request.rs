@@ -3,8 +3,10 @@
 //! Owns the framing. Ambiguous input is refused and the connection closed, to prevent request smuggling. Must not know
 //! the queue.
 
+use super::action::{HttpAction, HttpTarget};
+use super::arguments::RequestTarget;
 use super::reply;
-use super::routes::{self, Command, RequestTarget, Route, Routed, ROUTES};
+use super::routes::{parse, parse_head, Route, Routed, ROUTES};
 use super::types::{Failure, Method, RequestHead};
 use crate::access::{Denied, Digest, Need};
 use crate::engine::{LongCommand, Tags};
@@ -25,14 +27,18 @@ const SHORT_BODY: u64 = 4 * 1024;
 /// Maximum number of headers; requests with more are refused.
 const MAX_HEADERS: usize = 64;
 
-/// A request as received from the client.
+/// A request as received from the client, and its progress.
 #[derive(Debug)]
 pub struct Request {
     pub head: Box<RequestHead>,
-    /// The parsed command, or the reason why it is invalid.
-    pub command: Result<Command, Failure>,
+    /// The command, or the reason why it is invalid; `None` if the body has not been read.
+    pub action: Result<Option<Box<dyn HttpAction>>, Failure>,
     /// The index of its row in the table of routes, if it has a row.
-    pub route: Option<usize>,
+    route: Option<usize>,
+    target: HttpTarget,
+    need: Need,
+    /// The size of the arguments, in bytes.
+    size: usize,
     /// The body has not been read: [`Decoder::accept_body`] decides whether it will be.
     pub awaits_body: bool,
     /// The end of the request is unknown: the connection must close.
@@ -40,7 +46,7 @@ pub struct Request {
 }
 
 impl Request {
-    fn route(&self) -> Option<&'static Route> {
+    pub fn route(&self) -> Option<&'static Route> {
         self.route.and_then(|index| ROUTES.get(index))
     }
 
@@ -49,50 +55,49 @@ impl Request {
         self.route().is_some_and(|route| route.method == Method::Post)
     }
 
-    fn new(head: RequestHead, found: Routed) -> Request {
-        let route = found.as_ref().ok().map(|(index, _)| *index);
-        let command = found.map(|(_, command)| command);
-        Request { head: head.into(), command, route, awaits_body: false, is_last: false }
+    fn action(&self) -> Option<&dyn HttpAction> {
+        self.action.as_ref().ok()?.as_deref()
+    }
+
+    fn new(head: RequestHead, parsed: Result<Routed, Failure>, size: usize) -> Request {
+        let (route, target, need, action) = match parsed {
+            Ok(Routed { route, target, need, action }) => (Some(route), target, need, Ok(action)),
+            Err(failure) => (None, HttpTarget::default(), Need::OPEN, Err(failure)),
+        };
+        Request { head: head.into(), action, route, target, need, size, awaits_body: false, is_last: false }
     }
 }
 
 impl ProtocolCommand for Request {
     fn subject(&self, _: &Context) -> Subject<'_> {
-        self.command.as_ref().map_or(Subject::Nothing, Command::subject)
+        self.target.subject()
     }
 
     fn need(&self, _: Option<CommandId>) -> Need {
-        match (&self.command, self.route()) {
-            // The metrics of one tube require rights to that tube only.
-            (Ok(Command::Metrics(scrape)), _) if scrape.only().is_some() => Need::LOOK_NAMED,
-            (_, Some(route)) => route.need,
-            (_, None) => Need::OPEN,
-        }
+        self.need
     }
 
     fn deny(&self, denied: Denied, out: &mut Output) -> Flow {
-        reply::denied(out, denied, self.need(None), self.awaits_body, &self.head)
+        reply::denied(out, denied, self.need, self.awaits_body, &self.head)
     }
 
     fn is_logged(&self) -> bool {
-        self.changes() && self.command.is_ok() && !self.awaits_body
+        self.changes() && matches!(self.action, Ok(Some(_)))
     }
 
     fn footprint(&self) -> u64 {
         let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
-        let head = size_of::<RequestHead>() + text(&self.head.host) + text(&self.head.origin);
-        head as u64 + self.command.as_ref().map_or(0, Command::footprint)
+        let size = size_of::<RequestHead>() + text(&self.head.host) + text(&self.head.origin) + self.size;
+        size as u64 + self.action().map_or(0, |action| size_of_val(action) as u64 + action.footprint())
     }
 
     fn log_subject(&self) -> LogSubject {
-        self.command.as_ref().map_or_else(|_| LogSubject::default(), Command::log_subject)
+        let size = self.action().and_then(|action| action.job_size());
+        LogSubject { size, ..LogSubject::of(self.target.subject()) }
     }
 
     fn tags(&self) -> Option<&Tags> {
-        match &self.command {
-            Ok(Command::PutTagged(_, tags)) => Some(tags),
-            _ => None,
-        }
+        self.action()?.tags()
     }
 
     /// Returns `true` for a public path, and for a request that cannot be framed.
@@ -101,11 +106,7 @@ impl ProtocolCommand for Request {
     }
 
     fn into_operation(self) -> Option<LongCommand> {
-        match self.command {
-            Ok(Command::Clear(flush)) => Some(LongCommand::Flush(flush)),
-            Ok(Command::Move(moving)) => Some(LongCommand::Move(moving)),
-            _ => None,
-        }
+        self.action.ok()??.into_operation()
     }
 }
 
@@ -130,8 +131,6 @@ struct BeforeBody {
     head: RequestHead,
     target: RequestTarget,
     size: usize,
-    /// The client waits for permission to send the body.
-    expects: bool,
     /// The body is read next.
     is_accepted: bool,
 }
@@ -150,8 +149,8 @@ struct Found {
     length: usize,
     head: RequestHead,
     target: Result<RequestTarget, Failure>,
+    /// The size of the body, if it is known.
     body: Option<usize>,
-    expects: bool,
 }
 
 impl Decoder {
@@ -187,7 +186,7 @@ impl Decoder {
         let Stage::BeforeBody(parts) = &mut self.stage else { return };
         if is_accepted {
             parts.is_accepted = true;
-        } else if parts.expects {
+        } else if parts.head.expects_continue {
             self.stage = Stage::Closing;
         } else {
             self.stage = Stage::Refused(Upload::skip(parts.size as u64));
@@ -227,11 +226,11 @@ impl Decoder {
                 parts.2.take(bytes, with_short_body(limits).room)?;
                 let Stage::Body(parts) = std::mem::take(&mut self.stage) else { unreachable!() };
                 let (head, target, upload) = *parts;
-                let found = match upload.finish() {
-                    None => Err(Failure::new(503, "there is no memory for this")),
-                    Some(body) => routes::find(&target, body.bytes(), &with_short_body(limits)),
+                let (parsed, size) = match upload.finish() {
+                    None => (Err(Failure::new(503, "there is no memory for this")), 0),
+                    Some(body) => (parse(&target, body.bytes(), &with_short_body(limits)), body.len()),
                 };
-                Some(Request::new(head, found))
+                Some(Request::new(head, parsed, size + target.size()))
             }
             Stage::BeforeBody(parts) if !parts.is_accepted => None,
             Stage::BeforeBody(_) => {
@@ -252,17 +251,17 @@ impl Decoder {
     }
 
     fn begin(&mut self, found: Found, limits: &DecodeLimits) -> Option<Request> {
-        let Found { head, target, body, expects, .. } = found;
+        let Found { head, target, body, .. } = found;
         let target = match (target, body) {
             // The body, if there is one, is not read.
             (Err(failure), Some(_)) => return Some(self.close(head, failure)),
-            (Err(failure), None) => return Some(Request::new(head, Err(failure))),
+            (Err(failure), None) => return Some(Request::new(head, Err(failure), 0)),
             (Ok(target), _) => target,
         };
         let size = match (target.method, body) {
             (Method::Get, None | Some(0)) | (Method::Post, Some(0)) => {
-                let found = routes::find(&target, b"", limits);
-                return Some(Request::new(head, found));
+                let parsed = parse(&target, b"", limits);
+                return Some(Request::new(head, parsed, target.size()));
             }
             (Method::Get, Some(_)) => {
                 return Some(self.close(head, Failure::new(400, "a GET has no body")));
@@ -278,16 +277,16 @@ impl Decoder {
         }
         // A client that is refused before it sends its body may or may not send it, so the following bytes are
         // ambiguous.
-        let asked = RequestHead { close: head.close || expects, ..head.clone() };
-        let request = Request { awaits_body: true, ..Request::new(asked, routes::find_head(&target, expects)) };
-        self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, expects, is_accepted: false }));
+        let asked = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
+        let request = Request { awaits_body: true, ..Request::new(asked, parse_head(&target), target.size()) };
+        self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, is_accepted: false }));
         Some(request)
     }
 
     fn close(&mut self, mut head: RequestHead, failure: Failure) -> Request {
         self.stage = Stage::Closing;
         head.close = true;
-        Request { is_last: true, ..Request::new(head, Err(failure)) }
+        Request { is_last: true, ..Request::new(head, Err(failure), 0) }
     }
 }
 
@@ -311,7 +310,7 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
         Err(error) => return Err(Failure::new(400, format!("no request of HTTP: {error}"))),
     };
     let old = request.version == Some(0);
-    let (head, body, expects) = read_headers(request.headers, old)?;
+    let (head, body) = read_headers(request.headers, old)?;
     let is_head = request.method == Some("HEAD");
     let method = match request.method {
         Some("GET" | "HEAD") => Ok(Method::Get),
@@ -319,18 +318,18 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
         _ => Err(Failure::new(405, "only GET, HEAD and POST are known")),
     };
     let target = method.and_then(|method| {
-        RequestTarget::read(method, request.path.unwrap_or_default())
+        RequestTarget::parse(method, request.path.unwrap_or_default())
             .ok_or_else(|| Failure::new(400, "no path of this server"))
     });
-    Ok(Some(Found { length, head: RequestHead { is_head, ..head }, target, body, expects }))
+    Ok(Some(Found { length, head: RequestHead { is_head, ..head }, target, body }))
 }
 
-/// Reads the headers: host and origin, the length of the body, and whether the client waits for permission to send it.
-fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead, Option<usize>, bool), Failure> {
+/// Parses the headers. Returns the length of the body if it is known.
+fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead, Option<usize>), Failure> {
     let wrong = |text: &str| Failure::new(400, text);
     let mut head = RequestHead::default();
     let (mut closes, mut keeps) = (false, false);
-    let (mut hosts, mut length, mut coded, mut expects) = (0, None, false, false);
+    let (mut hosts, mut length, mut coded) = (0, None, false);
     for httparse::Header { name, value } in headers {
         let text = std::str::from_utf8(value).map_err(|_| wrong("a header is no text"))?.trim();
         let is = |known: &str| name.eq_ignore_ascii_case(known);
@@ -361,8 +360,8 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead,
             }
             length = size;
         } else if is("expect") {
-            expects = text.eq_ignore_ascii_case("100-continue");
-            if !expects {
+            head.expects_continue = text.eq_ignore_ascii_case("100-continue");
+            if !head.expects_continue {
                 return Err(Failure::new(417, "only 100-continue can be expected"));
             }
         }
@@ -379,7 +378,7 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead,
         // HTTP/1.0 has no Host header; some load balancers use it for health checks. Browsers always send one.
         head.host = (hosts == 0 && old).then(|| "localhost".into());
     }
-    Ok((head, length, expects))
+    Ok((head, length))
 }
 
 #[cfg(test)]
@@ -403,7 +402,7 @@ mod tests {
                     decoder.upload().expect("a body").filled(body.len());
                     found = decoder.next(&mut bytes, &limits);
                 }
-                let found = found.expect("a request").1.command;
+                let found = found.expect("a request").1.action;
                 assert_eq!(found.map(drop).map_err(|failure| failure.status), expected, "{size} bytes");
             }
         }
@@ -418,7 +417,7 @@ mod tests {
             let (_, head) = decoder.next(&mut bytes, &LIMITS).expect("a complete head");
             assert!(head.awaits_body && !head.is_logged());
             assert!(decoder.next(&mut bytes, &LIMITS).is_none(), "nothing is read before the body is accepted");
-            decoder.accept_body(head.command.is_ok());
+            decoder.accept_body(head.action.is_ok());
             decoder.next(&mut bytes, &LIMITS).is_some_and(|(_, request)| request.is_logged())
         };
         assert!(is_logged(r#"{"body":"abc"}"#, "/api/tubes/t/put"));

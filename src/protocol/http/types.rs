@@ -17,11 +17,13 @@ pub struct RequestHead {
     pub is_head: bool,
     /// The connection closes after the reply.
     pub close: bool,
+    /// The client waits for permission to send the body.
+    pub expects_continue: bool,
     /// The `Host` header, or `None` if it is missing or duplicate.
     pub host: Option<Box<str>>,
-    /// The site from which the request comes, if it is known.
+    /// The `Origin` header: the site from which the request comes.
     pub origin: Option<Box<str>>,
-    /// The request has the header that other sites cannot send.
+    /// The request has the header `X-Beanpole`, which other sites cannot send.
     pub is_marked: bool,
     pub is_json: bool,
     /// The token presented by the client.

@@ -52,19 +52,19 @@ const KINDS: [&str; 41] = [
     "workq Lease",
     "workq InspectQueues",
     "workq InspectJobs",
-    "http metrics Metrics",
-    "http server Server",
+    "http metrics Scrape",
+    "http server Turns",
     "http tubes TubeList",
     "http tubes SortedList",
     "http connections SortedList",
     "http history HistoryList",
     "http schedules SortedList",
-    "http overview Overview",
-    "http tube Tube",
+    "http overview Turns",
+    "http tube Turns",
     "http jobs JobList",
-    "http kick Kick",
-    "http clear Clear",
-    "http move Move",
+    "http kick Turns",
+    "http clear Flush",
+    "http move MoveJobs",
     "http failed FailedGroups",
     "http failed-jobs FailedJobs",
     "http move-failed Sweep",
@@ -83,11 +83,10 @@ fn kind(request: &Request) -> String {
         Command::Gearman(command) => format!("gearman {}", type_name(command)),
         Command::Workq(request) => format!("workq {}", type_name(&request.command)),
         Command::Http(request) => {
-            let word = http::ROUTES[request.route.expect("a route")].word;
-            match request.command.as_ref().expect("a command") {
-                http::Command::List(list) => format!("http {word} {}", type_name(list)),
-                command => format!("http {word} {}", type_name(command)),
-            }
+            let action = format!("{:?}", request.action.as_ref().expect("a command").as_ref().expect("a body"));
+            let path = action.split('<').next().unwrap_or_default();
+            let name = path.rsplit("::").next().unwrap_or_default();
+            format!("http {} {name}", request.route().expect("a route").word)
         }
         other => panic!("{other:?} takes several turns"),
     }

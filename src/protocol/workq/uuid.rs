@@ -3,7 +3,7 @@
 //! Owns their spelling and the form of derived IDs. Must not know which of them exist.
 
 use crate::engine::{JobId, UUID_HYPHENS};
-use crate::protocol::text::hex_digit;
+use crate::protocol::text::{hex_pair, past};
 
 pub type Uuid = [u8; 16];
 
@@ -29,13 +29,12 @@ pub fn parse(text: &[u8]) -> Option<Uuid> {
     };
     let mut uuid = [0; 16];
     let mut rest = bare;
-    for (place, byte) in uuid.iter_mut().enumerate() {
-        if bare.len() == 36 && UUID_HYPHENS.contains(&place) {
+    for (index, byte) in uuid.iter_mut().enumerate() {
+        if bare.len() == 36 && UUID_HYPHENS.contains(&index) {
             rest = rest.strip_prefix(b"-")?;
         }
-        let [high, low, behind @ ..] = rest else { return None };
-        *byte = hex_digit(*high)? << 4 | hex_digit(*low)?;
-        rest = behind;
+        *byte = hex_pair(rest)?;
+        rest = past(rest, 2);
     }
     rest.is_empty().then_some(uuid)
 }

@@ -1,0 +1,160 @@
+//! The arguments of a request: the parts of its path, its query, and the object in its body.
+//!
+//! Owns their syntax. Must not know any route.
+
+use super::action::HttpTarget;
+use super::types::{Failure, Method};
+use crate::access::Need;
+use crate::engine::{JobId, Span, State};
+use crate::protocol::text::{hex_pair, is_any_name, past, whole_number, MAX_QUOTED_NAME};
+use crate::protocol::DecodeLimits;
+use crate::shared::json::Object;
+
+/// A key of a query and its value.
+type Pair = (Box<[u8]>, Box<[u8]>);
+
+/// The parsed target of a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RequestTarget {
+    pub method: Method,
+    pub parts: Vec<Box<[u8]>>,
+    pub query: Vec<Pair>,
+}
+
+impl RequestTarget {
+    /// Parses a path with its query. Returns `None` if it is invalid.
+    pub fn parse(method: Method, text: &str) -> Option<RequestTarget> {
+        let text = text.split('#').next()?;
+        let (path, query) = text.split_once('?').unwrap_or((text, ""));
+        let parts = path.strip_prefix('/')?.split('/').map(|part| decode(part, false));
+        let pair = |pair: &str| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Some((decode(key, true)?, decode(value, true)?))
+        };
+        let query = query.split('&').filter(|pair| !pair.is_empty()).map(pair);
+        Some(RequestTarget { method, parts: parts.collect::<Option<_>>()?, query: query.collect::<Option<_>>()? })
+    }
+
+    /// Returns the size of the texts in bytes.
+    pub fn size(&self) -> usize {
+        let texts = self.query.iter().flat_map(|(key, value)| [key, value]).chain(&self.parts);
+        texts.map(|text| text.len()).sum()
+    }
+}
+
+/// Decodes percent-encoding; in a query, a plus is a space.
+fn decode(text: &str, is_query: bool) -> Option<Box<[u8]>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        rest = behind;
+        match byte {
+            b'%' => {
+                bytes.push(hex_pair(rest)?);
+                rest = past(rest, 2);
+            }
+            b'+' if is_query => bytes.push(b' '),
+            byte => bytes.push(byte),
+        }
+    }
+    Some(bytes.into())
+}
+
+/// The input of a route's parser, and what it finds besides the command.
+pub struct Arguments<'a> {
+    /// The texts in place of the braces of the path.
+    pub parts: Vec<&'a [u8]>,
+    pub query: &'a [Pair],
+    pub object: Object<'a>,
+    pub limits: &'a DecodeLimits,
+    pub target: HttpTarget,
+    /// The rights that the request requires.
+    pub need: Need,
+}
+
+pub fn wrong(what: &str) -> Failure {
+    Failure::new(400, format!("wrong or missing: {what}"))
+}
+
+/// Parses the name of a state.
+pub fn state(text: &[u8]) -> Result<State, Failure> {
+    State::named(text).ok_or_else(|| wrong("state"))
+}
+
+/// Parses the name of a state of jobs that are not reserved.
+pub fn unreserved(text: &[u8]) -> Result<State, Failure> {
+    state(text).and_then(|state| if state == State::Reserved { Err(wrong("state")) } else { Ok(state) })
+}
+
+/// Checks the name of a tube that may have to be created.
+pub fn new_tube(name: &[u8]) -> Result<Box<[u8]>, Failure> {
+    if is_any_name(name) {
+        Ok(name.into())
+    } else {
+        Err(Failure::new(400, format!("invalid tube name: it must have 1 to {MAX_QUOTED_NAME} bytes, none of them 0")))
+    }
+}
+
+impl Arguments<'_> {
+    /// Returns the text in place of the n-th pair of braces.
+    pub fn part(&self, index: usize) -> Box<[u8]> {
+        self.parts.get(index).copied().unwrap_or_default().into()
+    }
+
+    /// Returns the job ID in the path.
+    pub fn id(&self) -> JobId {
+        self.target.id.unwrap_or(JobId(0))
+    }
+
+    pub fn query(&self, key: &str) -> Option<&[u8]> {
+        self.query.iter().find(|(found, _)| **found == *key.as_bytes()).map(|(_, value)| &**value)
+    }
+
+    pub fn query_number(&self, key: &str, default: u64) -> Result<u64, Failure> {
+        let Some(text) = self.query(key) else { return Ok(default) };
+        whole_number(text).ok_or_else(|| wrong(key))
+    }
+
+    /// Returns the maximum number of items on a page.
+    pub fn limit(&self, default: u64, most: u64) -> Result<usize, Failure> {
+        self.query_number("limit", default).map(|limit| limit.clamp(1, most) as usize)
+    }
+
+    pub fn number(&self, key: &str, default: u64) -> Result<u64, Failure> {
+        Ok(self.object.number(key).map_err(|()| wrong(key))?.unwrap_or(default))
+    }
+
+    pub fn text(&self, key: &str) -> Result<Option<&str>, Failure> {
+        self.object.text(key).map_err(|()| wrong(key))
+    }
+
+    /// Returns bytes: the text of `key`, or the decoded base64 text of `encoded`.
+    pub fn bytes(&mut self, key: &'static str, encoded: &'static str) -> Result<Option<Vec<u8>>, Failure> {
+        let mut text = |key| self.object.take_text(key).map_err(|()| wrong(key));
+        match (text(key)?, text(encoded)?) {
+            (None, None) => Ok(None),
+            (Some(text), None) => Ok(Some(text.into_owned().into_bytes())),
+            (None, Some(text)) => match crate::shared::base64::decode(text.as_bytes()) {
+                Some(bytes) => Ok(Some(bytes)),
+                None => Err(wrong(encoded)),
+            },
+            (Some(_), Some(_)) => Err(wrong(key)),
+        }
+    }
+
+    /// Returns a duration in seconds, within the range of the beanstalk protocol.
+    pub fn seconds(&self, key: &str, default: u64) -> Result<Span, Failure> {
+        let seconds = self.number(key, default)?;
+        u32::try_from(seconds).map(|seconds| Span::from_secs(seconds.into())).map_err(|_| wrong(key))
+    }
+
+    /// Returns the name of the tube to which jobs are moved, which becomes a part of the target.
+    pub fn destination(&mut self) -> Result<Box<[u8]>, Failure> {
+        let to = new_tube(self.text("to")?.ok_or_else(|| wrong("to"))?.as_bytes())?;
+        if self.target.tube.as_ref() == Some(&to) {
+            return Err(Failure::new(400, "a tube cannot be moved to itself"));
+        }
+        self.target.to = Some(to.clone());
+        Ok(to)
+    }
+}

@@ -1,0 +1,392 @@
+//! The commands of the routes, except lists and metrics.
+//!
+//! Owns the parsers of their arguments, the mapping to verbs of the engine, and the content of replies. Must not know
+//! how bytes arrive or leave.
+
+use super::action::{once, turns, HttpAction, Parsed};
+use super::arguments::{new_tube, unreserved, wrong, Arguments};
+use super::failed::{FailedGroup, Remedy, Sweep};
+use super::objects::{figure, job_members, time_members, tube_members, tube_values, SHOWN};
+use super::reply::{bytes, not_found, object, HttpAnswer, Kind};
+use super::types::Failure;
+use crate::access::{ClientAccess, Right};
+use crate::engine::{
+    Body, FindOldest, Flush, JobId, Kick, LongCommand, MoveJobs, NewJob, NotSet, Point, Priority, Progress, Refused,
+    Span, State, Stats, Tagged, Tags, POINT_SECONDS,
+};
+use crate::protocol::beanstalk::{
+    extended_counts, read_settings, read_tags, server_figures, QueueFigures, Tagging, SETTINGS_OVERHEAD,
+};
+use crate::protocol::sums::VisibleSums;
+use crate::protocol::{Context, Output, Wire};
+use crate::shared::log_figures::Health;
+use crate::shared::role::Role;
+
+/// The default priority and time to run of a job.
+const DEFAULT_PRIORITY: Priority = 1024;
+const DEFAULT_TTR: u64 = 60;
+
+/// The reason why a standby shows nothing of the queue, and accepts no jobs.
+pub const STANDING_BY: &str = "this server stands by; another one is active";
+
+/// The name of the missing object when a job cannot be changed.
+const FREE_JOB: &str = "job that nobody has reserved";
+
+pub fn health(_: &mut Arguments) -> Parsed {
+    once(|context| report(unhealthy(context)))
+}
+
+pub fn readiness(_: &mut Arguments) -> Parsed {
+    once(|context| report(unhealthy(context).or_else(|| unready(context))))
+}
+
+fn report(problem: Option<&str>) -> HttpAnswer {
+    match problem {
+        None => Ok(bytes(Kind::Text, b"ok\n")),
+        Some(problem) => Err(Failure::new(503, problem)),
+    }
+}
+
+/// Returns the reason why the server is unhealthy.
+fn unhealthy(context: &Context) -> Option<&'static str> {
+    (context.log?.health == Health::Failing).then_some("the disk of the binlog fails")
+}
+
+/// Returns the reason why the server accepts no jobs.
+fn unready(context: &Context) -> Option<&'static str> {
+    match context.host.role().map(|figures| figures.role) {
+        Some(Role::Standby) => return Some(STANDING_BY),
+        Some(Role::Closing) => return Some("another server is to take over"),
+        Some(Role::Active) | None => {}
+    }
+    if context.engine.stats().draining {
+        Some("draining")
+    } else if context.log.is_some_and(|log| log.health == Health::Full) {
+        Some("the disk of the binlog is full")
+    } else if !context.engine.has_memory(0) {
+        Some("all memory is taken")
+    } else {
+        None
+    }
+}
+
+pub fn server(_: &mut Arguments) -> Parsed {
+    let mut sums = VisibleSums::default();
+    turns(move |context| {
+        let stats = sums.advance(context)?;
+        Some(server_object(stats, context))
+    })
+}
+
+fn server_object(stats: Stats, context: &Context) -> HttpAnswer {
+    let figures = QueueFigures::of(stats, context);
+    // `true` if the client may change something in any tube.
+    let may_change =
+        |access: &ClientAccess| access.rights().is_some_and(|it| it.allow_somewhere(&[Right::Put, Right::Admin]));
+    Ok(object(|members| {
+        server_figures(&figures, |key, value| figure(members, key, value));
+        extended_counts(&figures, |_| true).for_each(|(key, count)| members.number(&key, count));
+        let is_admin = context.settings.http.admin && context.access.as_deref().is_none_or(may_change);
+        members.truth("admin", is_admin);
+        for (wire, count) in Wire::ALL.iter().zip(figures.connections) {
+            members.number(&format!("connections-{}", wire.name()), count);
+        }
+    }))
+}
+
+pub fn tube(it: &mut Arguments) -> Parsed {
+    let mut find = FindOldest::new(it.part(0));
+    turns(move |context| match context.engine.find_oldest(&mut find) {
+        Progress::More => None,
+        Progress::Done => Some(tube_object(&find, context)),
+    })
+}
+
+fn tube_object(find: &FindOldest, context: &Context) -> HttpAnswer {
+    let tube = context.engine.tube_stats(find.tube(), context.now).ok_or_else(|| not_found("tube"))?;
+    Ok(object(|members| {
+        tube_members(members, tube.name, &tube_values(&tube));
+        time_members(members, &tube, find.ages(context.now));
+    }))
+}
+
+pub fn overview(_: &mut Arguments) -> Parsed {
+    let mut find = FindOldest::default();
+    turns(move |context| match context.engine.find_oldest(&mut find) {
+        Progress::More => None,
+        Progress::Done => Some(overview_object(&find, context)),
+    })
+}
+
+/// Returns the ages of the oldest jobs, and the history of the last hour: the points of each figure, the oldest first.
+fn overview_object(find: &FindOldest, context: &Context) -> HttpAnswer {
+    type Figure = (&'static str, fn(&Point) -> u64);
+    const FIGURES: [Figure; 3] = [("ready", |it| it.ready), ("done", |it| it.done), ("failed", |it| it.failed)];
+    Ok(object(|members| {
+        for (state, age) in ["ready", "delayed", "buried"].iter().zip(find.ages(context.now)) {
+            members.number(&format!("oldest-{state}-age"), age.secs());
+        }
+        members.number("paused-tubes", context.engine.paused_tubes() as u64);
+        members.number("seconds", POINT_SECONDS);
+        for (key, of) in FIGURES {
+            let numbers: Vec<String> = context.engine.past().points().map(|point| of(&point).to_string()).collect();
+            members.raw(key, &format!("[{}]", numbers.join(",")));
+        }
+    }))
+}
+
+pub fn peek(it: &mut Arguments) -> Parsed {
+    let (tube, state) = (it.part(0), unreserved(&it.part(1))?);
+    once(move |context| {
+        context.engine.tube_stats(&tube, context.now).ok_or_else(|| not_found("tube"))?;
+        let job = context.engine.peek_in(&tube, state).ok_or_else(|| not_found("job"))?;
+        Ok(object(|members| job_members(members, context.engine, &job, SHOWN, context.now)))
+    })
+}
+
+pub fn job(it: &mut Arguments) -> Parsed {
+    let id = it.id();
+    once(move |context| {
+        let job = context.engine.job(id).ok_or_else(|| not_found("job"))?;
+        Ok(object(|members| job_members(members, context.engine, &job, SHOWN, context.now)))
+    })
+}
+
+pub fn body(it: &mut Arguments) -> Parsed {
+    let id = it.id();
+    once(move |context| {
+        let job = context.engine.job(id).ok_or_else(|| not_found("job"))?;
+        let mut body = Output::new();
+        body.body(job.body());
+        Ok((Kind::Bytes, body))
+    })
+}
+
+/// Returns a reply that confirms a change.
+fn done() -> HttpAnswer {
+    Ok(object(|members| members.truth("done", true)))
+}
+
+/// Checks that the binlog has room for a record with this number of additional bytes.
+fn claim_log_room(extra: usize, context: &mut Context) -> Result<(), Failure> {
+    match context.engine.claim_log_room(extra) {
+        true => Ok(()),
+        false => Err(Failure::new(503, "the binlog has no room for this")),
+    }
+}
+
+/// Returns a change of one job, which `what` describes if it is missing. The binlog must have room for a record, unless
+/// the change frees space.
+fn change_job(it: &Arguments, frees: bool, what: &'static str, change: fn(JobId, &mut Context) -> bool) -> Parsed {
+    let id = it.id();
+    once(move |context| {
+        if !frees {
+            claim_log_room(0, context)?;
+        }
+        if change(id, context) {
+            done()
+        } else {
+            Err(not_found(what))
+        }
+    })
+}
+
+pub fn kick_job(it: &mut Arguments) -> Parsed {
+    change_job(it, false, "job that is buried, delayed or leased", |id, it| it.engine.kick_job(id, it.now))
+}
+
+pub fn delete_job(it: &mut Arguments) -> Parsed {
+    change_job(it, true, FREE_JOB, |id, it| it.engine.delete(it.client, id, it.now))
+}
+
+/// Parses a bury. Only the holder of a job may bury it, so the job is reserved first.
+pub fn bury_job(it: &mut Arguments) -> Parsed {
+    change_job(it, false, FREE_JOB, |id, it| {
+        let Some(pri) = it.engine.job(id).map(|job| job.priority()) else { return false };
+        let reserved = it.engine.reserve_job(it.client, id, it.now).is_some();
+        reserved && it.engine.bury(it.client, id, pri, it.now)
+    })
+}
+
+/// Parses a revocation, after which the job is buried with its own priority.
+pub fn revoke_job(it: &mut Arguments) -> Parsed {
+    change_job(it, false, "reserved job", |id, it| {
+        let pri = it.engine.job(id).map_or(0, |job| job.priority());
+        it.engine.revoke(id, pri, it.now)
+    })
+}
+
+pub fn move_job(it: &mut Arguments) -> Parsed {
+    let (id, to) = (it.id(), it.destination()?);
+    once(move |context| match context.engine.move_buried(context.client, id, &to, context.now) {
+        Ok(true) => done(),
+        Ok(false) => Err(not_found("buried job that may go there")),
+        Err(_) => Err(refusal(Refused::OutOfMemory)),
+    })
+}
+
+pub fn pause(it: &mut Arguments) -> Parsed {
+    let (tube, length) = (it.part(0), it.seconds("seconds", 3600)?);
+    once(move |context| {
+        claim_log_room(tube.len(), context)?;
+        match context.engine.pause(&tube, length, context.now) {
+            true => done(),
+            false => Err(not_found("tube")),
+        }
+    })
+}
+
+pub fn settings(it: &mut Arguments) -> Parsed {
+    let tube = new_tube(&it.part(0))?;
+    let text = it.object.take_text("settings").map_err(|()| wrong("settings"))?.unwrap_or_default();
+    let settings = read_settings(text.as_bytes()).ok_or_else(|| wrong("settings"))?;
+    it.target.to = settings.dead.as_deref().map(Into::into);
+    once(move |context| {
+        claim_log_room(SETTINGS_OVERHEAD + tube.len() + settings.dead_length(), context)?;
+        match context.engine.set_tube(context.client, &tube, settings, context.now) {
+            Ok(()) => done(),
+            Err(NotSet::Circle) => Err(Failure::new(409, "dead letters of this tube would come back to it")),
+            Err(NotSet::OverLimit) => Err(refusal(Refused::OutOfMemory)),
+        }
+    })
+}
+
+pub fn kick(it: &mut Arguments) -> Parsed {
+    let (tube, mut kick) = (it.part(0), Kick::new(it.number("count", u64::MAX)?));
+    turns(move |context| match context.engine.kick_in(&tube, &mut kick, context.now) {
+        Some(Progress::More) => None,
+        // A tube that existed disappeared with its last job.
+        None if kick.of.is_none() => Some(Err(not_found("tube"))),
+        None | Some(Progress::Done) => Some(Ok(object(|members| members.number("kicked", kick.done)))),
+    })
+}
+
+pub fn clear(it: &mut Arguments) -> Parsed {
+    let state = it.text("state")?.map(|text| unreserved(text.as_bytes())).transpose()?;
+    let states: &[State] = match state {
+        Some(State::Ready) => &[State::Ready],
+        Some(State::Delayed) => &[State::Delayed],
+        Some(_) => &[State::Buried],
+        // Reserved jobs are kept.
+        None => &[State::Held, State::Buried, State::Delayed, State::Ready],
+    };
+    Ok(Box::new(Flush::new(it.part(0), states)))
+}
+
+impl HttpAction for Flush {
+    fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+        match context.engine.flush(self, context.now) {
+            Progress::More => None,
+            Progress::Done => Some(Ok(object(|members| members.number("deleted", self.done)))),
+        }
+    }
+
+    fn into_operation(self: Box<Self>) -> Option<LongCommand> {
+        Some(LongCommand::Flush(*self))
+    }
+}
+
+pub fn move_jobs(it: &mut Arguments) -> Parsed {
+    let to = it.destination()?;
+    let state = unreserved(it.text("state")?.ok_or_else(|| wrong("state"))?.as_bytes())?;
+    Ok(Box::new(MoveJobs::new(it.part(0), to, state, it.number("count", u64::MAX)?)))
+}
+
+impl HttpAction for MoveJobs {
+    fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+        let stopped = match context.engine.move_jobs(context.client, self, context.now) {
+            Ok(Progress::More) => return None,
+            Ok(Progress::Done) => None,
+            Err(_) => Some(refusal(Refused::OutOfMemory).text),
+        };
+        Some(Ok(object(|members| {
+            members.number("moved", self.done);
+            stopped.into_iter().for_each(|why| members.text("stopped", why.as_bytes()));
+        })))
+    }
+
+    fn into_operation(self: Box<Self>) -> Option<LongCommand> {
+        Some(LongCommand::Move(*self))
+    }
+}
+
+/// Returns a parser of a change of failed jobs.
+pub fn sweep(it: &mut Arguments, remedy: Remedy) -> Parsed {
+    let reason = it.bytes("reason", "reason-base64")?.map(Vec::into_boxed_slice);
+    Ok(Box::new(Sweep::new(FailedGroup { tube: it.part(0), reason }, remedy)))
+}
+
+pub fn move_failed(it: &mut Arguments) -> Parsed {
+    let to = it.destination()?;
+    sweep(it, Remedy::Move(to))
+}
+
+/// A new job for a tube.
+struct Put {
+    tube: Box<[u8]>,
+    job: Option<NewJob>,
+    /// The tags, which contain the tube.
+    tags: Option<Box<Tags>>,
+}
+
+pub fn put(it: &mut Arguments) -> Parsed {
+    let tube = new_tube(&it.part(0))?;
+    let bytes = it.bytes("body", "body-base64")?.ok_or_else(|| wrong("body, or body-base64"))?;
+    if bytes.len() as u64 > it.limits.max_job_size.into() {
+        return Err(Failure::new(413, "the job is too large"));
+    }
+    let pri = it.number("pri", DEFAULT_PRIORITY.into())?.try_into().map_err(|_| wrong("pri"))?;
+    let ttr = it.seconds("ttr", DEFAULT_TTR)?.max(Span::from_secs(1));
+    let job = Some(NewJob { pri, delay: it.seconds("delay", 0)?, ttr, body: Body::from(bytes) });
+    let tags = match it.text("tags")?.filter(|text| !text.is_empty()) {
+        None => None,
+        Some(text) => match read_tags(format!(" {text}").as_bytes(), it.limits.extensions) {
+            Tagging::Tagged(tags) if tags.tube.is_none() => Some(Box::new(Tags { tube: Some(tube.clone()), ..*tags })),
+            _ => return Err(wrong("tags")),
+        },
+    };
+    Ok(Box::new(Put { tube, job, tags }))
+}
+
+impl HttpAction for Put {
+    fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
+        let job = self.job.take()?;
+        let (client, now, engine) = (context.client, context.now, &mut context.engine);
+        let tagged = match self.tags.take() {
+            None => engine.put_into(client, &self.tube, job, now).map(Tagged::New),
+            Some(tags) => engine.put_tagged_unmarked(client, job, *tags, now),
+        };
+        Some(tagged.map_err(refusal).map(|tagged| {
+            let (id, is_replaced, duplicate_of) = match tagged {
+                Tagged::New(id) => (id, false, None),
+                Tagged::Duplicate { id, state, .. } => (id, false, Some(state.word())),
+                Tagged::Ended(id) => (id, false, Some("deleted")),
+                Tagged::Scheduled { id, replaced } => (id, replaced, None),
+            };
+            object(|members| {
+                members.number("id", id.0);
+                if is_replaced {
+                    members.truth("replaced", true);
+                }
+                duplicate_of.into_iter().for_each(|state| members.text("duplicate-of", state.as_bytes()));
+            })
+        }))
+    }
+
+    fn job_size(&self) -> Option<usize> {
+        self.job.as_ref().map(|job| job.body.len())
+    }
+
+    fn tags(&self) -> Option<&Tags> {
+        self.tags.as_deref()
+    }
+}
+
+fn refusal(refused: Refused) -> Failure {
+    match refused {
+        Refused::Draining => Failure::new(503, "the server is draining"),
+        Refused::OutOfMemory => Failure::new(503, "there is no memory, or no space in the binlog, for this"),
+        Refused::Duplicate => Failure::new(409, "there is such a job"),
+        Refused::QueueFull => Failure::new(409, "the tube is full"),
+    }
+}
