@@ -30,7 +30,7 @@ pub mod workq;
 
 pub use buffer::{Chunk, Output};
 pub use client_registry::{ClientInfo, ClientRegistry};
-pub use counters::{CommandCounters, CommandInfo, CommandId};
+pub use counters::{CommandCounters, CommandId, CommandInfo};
 pub use dialogue::{end_wait, notify, Dialogue, Request};
 pub use guard::needs;
 

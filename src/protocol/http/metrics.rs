@@ -11,7 +11,7 @@ use crate::engine::{FindOldest, Histogram, JobCounts, JobTimes, Latency, Progres
 use crate::protocol::beanstalk::QueueFigures;
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::text::{has_part, metric_label};
-use crate::protocol::{sees, CommandInfo, CommandId, Context, Latencies, Output, Wire};
+use crate::protocol::{sees, CommandId, CommandInfo, Context, Latencies, Output, Wire};
 use crate::shared::log_figures::{Health, LogFigures};
 use crate::shared::role::{Role, RoleFigures};
 
