@@ -159,7 +159,7 @@ fn schedule(seed: u64) -> usize {
 
 // Promises: P33, P34.
 #[test]
-fn what_was_confirmed_stays_and_who_is_fenced_writes_no_more() {
+fn confirmed_changes_stay_and_a_fenced_server_writes_no_more() {
     let count = std::env::var("BEANPOLE_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(SCHEDULES);
     let confirmed: usize = (1..=count).map(schedule).sum();
     println!("{count} schedules, {confirmed} entries confirmed");
@@ -236,7 +236,7 @@ fn a_standby_has_the_same_files_and_takes_over_at_once_after_a_release() {
 }
 
 #[test]
-fn an_answer_that_is_long_under_way_is_no_silence_of_the_active_server() {
+fn a_slow_response_is_no_silence_of_the_active_server() {
     let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 1)), Folder::new(), Folder::new());
     let _active = activate(&mut node(&log, &first, "a"));
     let mut standby = node(&log, &second, "b");
@@ -341,7 +341,7 @@ fn a_standby_behind_a_slow_network_catches_up_with_large_bodies() {
 }
 
 #[test]
-fn the_binlog_of_the_first_server_is_taken_in() {
+fn the_binlog_of_the_first_server_is_imported() {
     let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 4)), Folder::new(), Folder::new());
     let mut bytes = vec![0; 1_000_000];
     bytes[700_000..700_010].fill(3);
@@ -353,7 +353,7 @@ fn the_binlog_of_the_first_server_is_taken_in() {
 }
 
 #[test]
-fn a_binlog_that_was_taken_in_by_half_is_taken_in_again_and_nobody_else_is_active() {
+fn an_interrupted_import_is_repeated_and_no_other_server_becomes_active() {
     let (log, first, second, third) =
         (Arc::new(MemoryLog::new(Faults::default(), 5)), Folder::new(), Folder::new(), Folder::new());
     for folder in [&first, &third] {
@@ -404,7 +404,7 @@ fn write_until(active: &Active, log: &MemoryLog, end: Seq) {
 
 // Promises: P35.
 #[test]
-fn a_journal_that_was_wiped_or_restored_is_refused_and_the_copies_of_the_one_before_stay() {
+fn a_journal_that_was_wiped_or_restored_is_refused_and_the_old_copies_stay() {
     let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 6)), Folder::new(), Folder::new());
     let active = activate(&mut node(&log, &first, "a"));
     let file = active.storage.create("segment.0000000001", 64).expect("a file");
@@ -456,7 +456,7 @@ fn a_journal_that_was_wiped_or_restored_is_refused_and_the_copies_of_the_one_bef
 type Damage = fn(&mut Vec<u8>) -> bool;
 
 #[test]
-fn a_copy_that_is_damaged_on_disk_is_made_again_before_it_serves() {
+fn a_damaged_copy_is_replaced_before_the_server_becomes_active() {
     let damages: [(&str, Damage); 4] = [
         ("a bit", |bytes| {
             bytes[150] ^= 1;

@@ -8,12 +8,12 @@ mod daemon;
 
 mod ctl {
     pub mod bulk;
+    pub mod changes;
     pub mod errors;
-    pub mod looks;
     pub mod names;
     pub mod push;
+    pub mod queries;
     pub mod related;
-    pub mod steers;
     pub mod table;
     pub mod top;
     pub mod work;

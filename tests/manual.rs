@@ -202,7 +202,7 @@ fn code(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_readme_is_short_and_speaks_of_what_exists() {
+fn the_readme_is_short_and_mentions_what_exists() {
     let readme = read("README.md");
     let mut problems = Vec::new();
     let lines = readme.lines().count();
@@ -249,7 +249,7 @@ fn files(folder: &Path, found: &mut Vec<String>) {
 }
 
 #[test]
-fn the_documents_speak_of_files_that_exist() {
+fn the_documents_mention_files_that_exist() {
     let mut known = Vec::new();
     for folder in ["src", "tests", "benches", "examples", "man", "pkg", ".ci"] {
         files(Path::new(folder), &mut known);
@@ -313,7 +313,7 @@ fn no_unit_stops_the_one_that_has_the_jobs() {
 
 /// Restarting fixes none of these errors, and would only fill the log.
 #[test]
-fn the_units_do_not_try_again_what_must_be_mended_first() {
+fn the_units_do_not_restart_after_permanent_errors() {
     let page = read("man/beanpole.8");
     for unit in ["pkg/systemd/beanpole.service", "pkg/systemd/beanstalkd.service"] {
         let codes = unit_words(unit, "RestartPreventExitStatus=");
@@ -441,7 +441,7 @@ fn the_page_names_each_subcommand() {
 }
 
 #[test]
-fn the_pages_tell_of_the_binlog() {
+fn the_pages_describe_the_binlog() {
     let page = read("man/beanpole.8");
     for words in [
         ".Xr beanpole-binlog 5",
@@ -494,7 +494,7 @@ fn conversations(text: &str) -> Vec<Vec<(bool, String)>> {
 }
 
 #[test]
-fn the_conversations_to_paste_go_as_shown() {
+fn the_conversations_to_paste_work_as_shown() {
     for file in ["README.md", "man/beanpole.8", "man/beanpole-beanstalk.7"] {
         for conversation in conversations(&read(file)) {
             let server = Server::start().expect("a server");

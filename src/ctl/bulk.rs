@@ -35,7 +35,7 @@ pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let moved = match (first_word(&reply.line), reply.number("MOVED")) {
         (_, Some(moved)) => moved,
         ("UNKNOWN_COMMAND", _) => {
-            tell("the server does not support move-tube: jobs are put again, with new IDs, ages and counts");
+            print_stderr("the server does not support move-tube: jobs are put again, with new IDs, ages and counts");
             // Jobs that are put meanwhile are not moved, because a producer could make this endless.
             let most = most.min(figures.number(&format!("current-jobs-{state}")));
             move_one_by_one(&mut link, &from, &to, &state, most)?
@@ -115,7 +115,7 @@ pub fn clear(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         out.line(&deleted.to_string())?;
         let reserved = link.visible_tube(name)?.unwrap_or_default().number("current-jobs-reserved");
         if all && reserved > 0 {
-            tell(&format!("{name}: {reserved} reserved jobs remain"));
+            print_stderr(&format!("{name}: {reserved} reserved jobs remain"));
         }
     }
     Ok(DONE)

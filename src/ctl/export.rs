@@ -62,7 +62,7 @@ impl Export<'_> {
         let parts: Vec<String> = parts.map(|(count, state)| format!("{count} {}", state.word())).collect();
         let all = self.counts.iter().sum();
         let colon = if parts.is_empty() { "" } else { ": " };
-        tell(&format!("exported {all} jobs{colon}{}", parts.join(", ")));
+        print_stderr(&format!("exported {all} jobs{colon}{}", parts.join(", ")));
         self.others.report("exported");
         Ok(all)
     }
@@ -102,7 +102,7 @@ impl Export<'_> {
         if written == before && before == after {
             return Ok(DONE);
         }
-        tell(&format!("the server counted {before} jobs before the export, and {after} after it"));
+        print_stderr(&format!("the server counted {before} jobs before the export, and {after} after it"));
         // In a server that is in use, the number of jobs is between the two counts. With fewer, some are missing.
         Ok(if written >= before.min(after) { DONE } else { REFUSED })
     }
@@ -136,14 +136,14 @@ impl Export<'_> {
         let expired = self.objects_of_binlog(&engine, now)?;
         self.report()?;
         if expired > 0 {
-            tell(&format!("omitted {expired} jobs whose time to live has ended"));
+            print_stderr(&format!("omitted {expired} jobs whose time to live has ended"));
         }
         for problem in &found.report.problems {
-            tell(&format!("damaged: {problem}"));
+            print_stderr(&format!("damaged: {problem}"));
         }
         let finished = engine.jobs().filter(|job| job.state() == State::Finished).count();
         if finished > 0 {
-            tell(&format!("omitted {finished} outcomes of finished jobs"));
+            print_stderr(&format!("omitted {finished} outcomes of finished jobs"));
         }
         Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
     }

@@ -115,7 +115,9 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     results.report();
     let counts = before.zip(after).filter(|(before, after)| after.wrapping_sub(*before) != results.done);
     if let Some((before, after)) = counts {
-        tell(&format!("the server counted {before} jobs before, and {after} now: other clients use it as well"));
+        print_stderr(&format!(
+            "the server counted {before} jobs before, and {after} now: other clients use it as well"
+        ));
     }
     Ok(if results.refused == 0 && results.lost.is_empty() { DONE } else { REFUSED })
 }
@@ -123,7 +125,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
 impl Results {
     fn report(&self) {
         let Results { done, buried, refused, .. } = self;
-        tell(&format!("imported {done} jobs, {buried} of them buried; {refused} lines were refused"));
+        print_stderr(&format!("imported {done} jobs, {buried} of them buried; {refused} lines were refused"));
         self.others.report("imported");
         for (count, what) in [
             (self.known, "jobs were not put, because the server has jobs with their keys"),
@@ -131,11 +133,11 @@ impl Results {
             (self.replaced, "schedules replaced others with the same names"),
         ] {
             if count > 0 {
-                tell(&format!("{count} {what}"));
+                print_stderr(&format!("{count} {what}"));
             }
         }
         for (key, count) in &self.lost {
-            tell(&format!("not stored by the server: {key}, {count} times"));
+            print_stderr(&format!("not stored by the server: {key}, {count} times"));
         }
     }
 
@@ -158,7 +160,7 @@ impl Results {
     fn refuse(&mut self, line: u64, problem: &str) {
         self.refused += 1;
         if self.refused <= MAX_REPORTS {
-            tell(&format!("line {line}: {problem}"));
+            print_stderr(&format!("line {line}: {problem}"));
         }
     }
 

@@ -27,7 +27,7 @@ pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8, Problem>
     for one in all {
         match act(&mut link, one) {
             Err(problem) if problem.code == REFUSED => {
-                tell(&problem.text);
+                print_stderr(&problem.text);
                 code = REFUSED;
             }
             other => other?,
@@ -180,7 +180,7 @@ pub fn release(call: &Call, _: &mut Out) -> Result<u8, Problem> {
 /// Releases a job that this connection has reserved, and reports if that buries it.
 fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result<(), Problem> {
     if !link.release(id, pri, delay)? {
-        tell(&format!("job {id} was buried, because that was its last try"));
+        print_stderr(&format!("job {id} was buried, because that was its last try"));
     }
     Ok(())
 }
@@ -216,7 +216,7 @@ fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out)
         "BURIED" => out.line(&format!("{id} buried")).map(|()| REFUSED),
         "TIMED_OUT" => Err(Problem::empty(format!("timed out: job {id} has not ended"))),
         "NOT_FOUND" => {
-            tell(&refusal(&command, &reply.line).text);
+            print_stderr(&refusal(&command, &reply.line).text);
             Ok(REFUSED)
         }
         _ => Err(refusal(&command, &reply.line)),

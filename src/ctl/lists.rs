@@ -50,14 +50,14 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     link.tube(&name)?;
     let mut scan = Scan::run(&mut link, &Wanted { tubes: vec![name], states, above })?;
     if !scan.was_listed {
-        tell("the server does not support list-jobs: all IDs were tried");
+        print_stderr("the server does not support list-jobs: all IDs were tried");
     }
     let all = scan.jobs.len();
     scan.jobs.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     print(call, out, &mut link, &scan, &job_row)?.finish(&[&JOB_HEADS[..], &COUNTS, &["reason", "body"]].concat())?;
     if scan.jobs.len() < all {
         out.flush()?;
-        tell(&format!("showing {} of {all} jobs; use -n 0 to list all", scan.jobs.len()));
+        print_stderr(&format!("showing {} of {all} jobs; use -n 0 to list all", scan.jobs.len()));
     }
     Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
 }

@@ -40,7 +40,7 @@ mod prelude {
     pub use super::out::{excerpt, in_order, on_one_line, Listing, Out};
     pub use super::problem::{Problem, DONE, REFUSED};
     pub use super::yaml::Figures;
-    pub(in crate::ctl) use super::{tell, yaml};
+    pub(in crate::ctl) use super::{print_stderr, yaml};
     pub use crate::shared::json;
 }
 
@@ -101,13 +101,13 @@ pub fn run(arguments: &[String]) -> Option<u8> {
 /// Reports the problem, if it has a text. Returns the exit code.
 fn report(problem: &Problem) -> u8 {
     if !problem.text.is_empty() {
-        tell(&problem.text);
+        print_stderr(&problem.text);
     }
     problem.code
 }
 
 /// Writes a line to stderr. A failed write is no reason to panic: the reader may be gone.
-fn tell(text: &str) {
+fn print_stderr(text: &str) {
     let _ = writeln!(std::io::stderr(), "beanpole: {}", out::shown(text.as_bytes()));
 }
 

@@ -131,7 +131,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     if lines {
         results.out.flush()?;
         let known = if results.known > 0 { format!(", {} already existed", results.known) } else { String::new() };
-        tell(&format!("{} jobs are in tube {name}{known}, {} were refused", results.done, results.refused));
+        print_stderr(&format!("{} jobs are in tube {name}{known}, {} were refused", results.done, results.refused));
     }
     Ok(if results.refused == 0 { DONE } else { REFUSED })
 }
@@ -160,7 +160,7 @@ impl Results<'_> {
             _ => {
                 self.refused += 1;
                 if self.refused <= MAX_REPORTS {
-                    tell(&format!("{} {place}: {}", self.what, refusal("put", line).text));
+                    print_stderr(&format!("{} {place}: {}", self.what, refusal("put", line).text));
                 }
                 return Ok(());
             }

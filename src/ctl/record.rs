@@ -89,7 +89,9 @@ impl Others {
     pub fn report(&self, verb: &str) {
         let Others { pauses, settings, keys } = self;
         if pauses + settings + keys > 0 {
-            tell(&format!("{verb} {pauses} pauses, settings of {settings} tubes, {keys} keys that outlive their jobs"));
+            print_stderr(&format!(
+                "{verb} {pauses} pauses, settings of {settings} tubes, {keys} keys that outlive their jobs"
+            ));
         }
     }
 }

@@ -61,7 +61,7 @@ impl Tail<'_> {
                 let ids: Vec<u64> = (next..next + new.min(MOST) + SLACK).collect();
                 let last = self.show(&ids)?;
                 if last.is_none() {
-                    tell("jobs were put and deleted before they could be shown");
+                    print_stderr("jobs were put and deleted before they could be shown");
                 }
                 next = last.map_or(next, |last| last + 1).max(next + new);
                 if self.left == 0 {
@@ -143,7 +143,7 @@ impl Tracks {
                 ListOutcome::All => {}
                 ListOutcome::Unknown => return Ok(None),
                 ListOutcome::Refused(reason) => {
-                    tell(&format!("{tube}: {reason}"));
+                    print_stderr(&format!("{tube}: {reason}"));
                     self.refused.insert(tube.to_owned());
                     return Ok(Some(Vec::new()));
                 }

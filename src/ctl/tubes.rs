@@ -37,7 +37,7 @@ pub fn stats(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         let figures = link.figures(command).and_then(|figures| figures.ok_or_else(|| refusal(command, "NOT_FOUND")));
         match figures {
             Err(problem) if problem.code == REFUSED && commands.len() > 1 => {
-                tell(&problem.text);
+                print_stderr(&problem.text);
                 code = REFUSED;
             }
             figures if call.has(&JSON) => out.line(&figures?.object())?,
@@ -74,7 +74,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         // The tube existed a moment ago, unless it is an operand.
         None if call.operands.is_empty() => Ok(()),
         None => {
-            tell(&format!("there is no tube {name}"));
+            print_stderr(&format!("there is no tube {name}"));
             code = REFUSED;
             Ok(())
         }
@@ -108,7 +108,7 @@ pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<
 
 /// Reports refusals, one per line. Returns `true` if there are any.
 pub fn report_refused(refused: &[String]) -> bool {
-    refused.iter().for_each(|text| tell(text));
+    refused.iter().for_each(|text| print_stderr(text));
     !refused.is_empty()
 }
 

@@ -366,7 +366,7 @@ fn a_right_ends_where_its_pattern_does() {
 }
 
 #[test]
-fn who_has_reserved_a_job_may_end_it() {
+fn the_client_that_has_reserved_a_job_may_finish_it() {
     let guarded = Guarded::start(&format!("me {} take:{TUBE}", user()));
     let mut operator = guarded.operator();
     let (mine, other) = (new_job(&mut operator), new_job(&mut operator));
@@ -420,7 +420,7 @@ fn a_move_needs_the_right_on_both_tubes() {
 }
 
 #[test]
-fn a_lease_of_very_many_names_is_looked_at_in_pieces() {
+fn a_lease_of_very_many_names_is_checked_in_pieces() {
     let guarded = Guarded::start(&format!("me {} take:p*", user()));
     let mut client = guarded.connect("workq");
     let names: String = (0..50_000).map(|number| format!("p{number} ")).collect();
@@ -429,7 +429,7 @@ fn a_lease_of_very_many_names_is_looked_at_in_pieces() {
 }
 
 #[test]
-fn very_many_watched_tubes_are_looked_at_in_pieces() {
+fn very_many_watched_tubes_are_checked_in_pieces() {
     let guarded = Guarded::start(&format!("me {} take:p*", user()));
     let mut client = guarded.connect("beanstalk");
     for number in 0..3000 {

@@ -130,7 +130,7 @@ fn two() -> Guarded {
 }
 
 #[test]
-fn a_token_holds_for_its_request_alone() {
+fn a_token_applies_only_to_its_request() {
     let guarded = two();
     put(&guarded, &["mail"]);
     let mut client = guarded.connect("http");
@@ -174,7 +174,7 @@ fn a_wrong_token_is_counted_answered_late_and_the_last_word() {
 }
 
 #[test]
-fn a_body_is_read_only_from_somebody_who_is_known() {
+fn a_body_is_read_only_from_an_authenticated_client() {
     let guarded = two();
     let long = format!(r#"{{"body":"{}"}}"#, "x".repeat(60_000));
     let mut client = guarded.connect("http");
@@ -215,7 +215,7 @@ fn a_body_is_read_only_from_somebody_who_is_known() {
 
 // Promises: P25.
 #[test]
-fn lists_and_figures_show_no_more_than_one_may_see() {
+fn lists_and_figures_show_only_what_the_client_may_see() {
     let guarded = two();
     put(&guarded, &["mail.in", "mail.out", "push", "secret"]);
     let mut client = guarded.connect("http");
@@ -285,7 +285,7 @@ fn a_name_that_is_gone_ends_its_connection() {
 }
 
 #[test]
-fn no_token_is_taken_where_others_can_read_it() {
+fn no_token_is_accepted_where_others_can_read_it() {
     let folder = Folder::new();
     let text = format!("web token:sha256:{} all\n* none look:public\n", digest("secret"));
     std::fs::write(folder.file("access"), text).expect("a file");

@@ -28,7 +28,7 @@ fn a_file_that_is_wrong_stops_the_start_with_one_line() {
 }
 
 #[test]
-fn a_hang_up_reads_it_again() {
+fn a_hang_up_reloads_it() {
     let (folder, path) = folder(&format!("me {} take\nyou token:sha256:{} all\n", user(), digest("t")));
     let socket = folder.file("socket");
     let listen = format!("unix:{}", socket.display());
@@ -87,7 +87,7 @@ fn a_file_that_is_not_ready_leaves_the_old_one_in_force() {
 }
 
 #[test]
-fn who_proves_nothing_is_closed_in_time() {
+fn an_unauthenticated_client_is_disconnected_in_time() {
     let guarded = Guarded::start("");
     let client = guarded.connect("beanstalk");
     let operator = guarded.operator();
@@ -97,7 +97,7 @@ fn who_proves_nothing_is_closed_in_time() {
 }
 
 #[test]
-fn a_word_tells_what_is_allowed_and_why() {
+fn check_access_shows_what_is_allowed_and_why() {
     let (_folder, path) = folder("mailer cert:mailer put:mail*\n\nops user:0 all\n* none look:pub\n");
     let check = |arguments: &[&str]| {
         let ended = run(&[&["check-access", path.as_str()], arguments].concat());

@@ -48,7 +48,7 @@ fn the_history_of_these_tubes() {
 }
 
 #[test]
-fn connections_that_have_to_do_with_these_tubes() {
+fn connections_that_concern_these_tubes() {
     let guarded = Guarded::start(&format!("me {} look:mail* take:mail*", user()));
     let (mut own, mut other) = (guarded.operator(), guarded.operator());
     for (talk, tube, name) in [(&mut own, "mail", "mailer"), (&mut other, "secret", "spy")] {

@@ -106,7 +106,7 @@ fn a_wrong_token_ends_a_name_that_was_proven() {
 }
 
 #[test]
-fn no_token_is_taken_where_others_can_read_it() {
+fn no_token_is_accepted_where_others_can_read_it() {
     let folder = Folder::new();
     let text = format!("web token:sha256:{} all\n* none look\n", digest("secret"));
     std::fs::write(folder.file("access"), text).expect("a file");
@@ -132,7 +132,7 @@ fn without_an_access_file_the_word_is_unknown() {
 }
 
 #[test]
-fn other_protocols_know_who_is_at_a_unix_socket_only() {
+fn other_protocols_identify_clients_only_on_unix_sockets() {
     let guarded = guarded();
     let mut client = guarded.connect("gearman");
     client.send(b"version\n");

@@ -45,7 +45,7 @@ fn options_of_the_binlog_alone_make_none() {
 }
 
 #[test]
-fn a_folder_that_is_none_ends_with_10() {
+fn a_file_instead_of_a_directory_exits_with_10() {
     let folder = Folder::new();
     let (missing, file, socket) = (folder.file("missing/deep"), folder.file("file"), folder.file("s"));
     fs::write(&file, "precious").unwrap();
@@ -61,7 +61,7 @@ fn a_folder_that_is_none_ends_with_10() {
 
 /// The last directory of the path is created, for its owner alone.
 #[test]
-fn a_folder_that_is_missing_is_made() {
+fn a_missing_directory_is_created() {
     let folder = Folder::new();
     let missing = folder.file("missing");
     for id in 1..=2 {
@@ -74,7 +74,7 @@ fn a_folder_that_is_missing_is_made() {
 }
 
 #[test]
-fn a_folder_that_is_made_is_the_user_s() {
+fn a_created_directory_belongs_to_the_user() {
     if !is_root() {
         return;
     }
@@ -88,7 +88,7 @@ fn a_folder_that_is_made_is_the_user_s() {
 }
 
 #[test]
-fn a_folder_that_is_in_use_ends_with_10() {
+fn a_directory_in_use_exits_with_10() {
     let folder = Folder::new();
     let folder = folder.file("");
     let first = Daemon::start(&["-b", name(&folder)]);

@@ -77,7 +77,7 @@ fn ask(stream: &mut TcpStream, kind: u32, body: &[u8]) -> (u32, Vec<u8>) {
 }
 
 #[test]
-fn it_listens_for_gearman_alone_and_says_where() {
+fn it_listens_only_for_gearman_and_logs_the_address() {
     let daemon = Daemon::spawn(gearmand(&["-p", "0"]));
     assert_eq!(daemon.names().len(), 1, "{:?}", daemon.names());
     let address = daemon.names()[0].strip_suffix(" (Gearman)").expect("a place for Gearman").to_owned();
@@ -89,7 +89,7 @@ fn it_listens_for_gearman_alone_and_says_where() {
 }
 
 #[test]
-fn words_that_are_wrong_are_told_in_one_line() {
+fn invalid_arguments_are_reported_in_one_line() {
     for (arguments, words) in [
         (["-q", "libsqlite3"], "queue type libsqlite3 is not supported"),
         (["-r", "http"], "protocol http is not supported"),
@@ -104,7 +104,7 @@ fn words_that_are_wrong_are_told_in_one_line() {
 }
 
 #[test]
-fn in_the_background_it_has_a_file_with_its_number_while_it_listens() {
+fn in_the_background_it_has_a_pid_file_while_it_listens() {
     let daemon = Background::start(&[]);
     let mut stream = TcpStream::connect(daemon.address).expect("a connection");
     stream.write_all(b"getpid\n").expect("a connection");
@@ -121,7 +121,7 @@ fn in_the_background_it_has_a_file_with_its_number_while_it_listens() {
 }
 
 #[test]
-fn whoever_starts_it_in_vain_is_told() {
+fn a_failed_start_is_reported_to_the_parent() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("an address").port().to_string();
     let folder = Folder::new();
@@ -142,7 +142,7 @@ fn whoever_starts_it_in_vain_is_told() {
 }
 
 #[test]
-fn a_hang_up_has_the_log_opened_again() {
+fn a_hang_up_reopens_the_log() {
     let daemon = Background::start(&[]);
     fs::rename(daemon.folder.file("log"), daemon.folder.file("log.1")).expect("the log is moved");
     daemon.signal(Signal::SIGHUP);
@@ -156,7 +156,7 @@ fn a_hang_up_has_the_log_opened_again() {
 }
 
 #[test]
-fn usr1_ends_it_when_no_job_is_left() {
+fn usr1_stops_it_when_no_job_is_left() {
     let daemon = Background::start(&[]);
     let mut stream = TcpStream::connect(daemon.address).expect("a connection");
     assert_eq!(ask(&mut stream, 18, b"f\0\0x").0, 8);

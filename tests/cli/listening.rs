@@ -107,7 +107,7 @@ fn all_addresses_of_both_kinds_can_be_given_together() {
 }
 
 #[test]
-fn a_port_that_is_taken_ends_with_111_and_the_way_out() {
+fn a_port_in_use_exits_with_111_and_advice() {
     let (_listener, address) = taken();
     let ended = run(&["-p", &address.port().to_string()]);
     ended.failed(NO_ADDRESS, &[" ERROR ", &address.to_string(), "in use", "-p PORT", "-l ADDR"]);
@@ -118,7 +118,7 @@ fn a_port_that_is_taken_ends_with_111_and_the_way_out() {
 }
 
 #[test]
-fn one_address_that_cannot_be_had_is_one_too_many() {
+fn one_unusable_address_prevents_the_start() {
     let folder = Folder::new();
     let (_listener, address) = taken();
     let unix = format!("unix:{}", folder.file("socket").display());
@@ -128,7 +128,7 @@ fn one_address_that_cannot_be_had_is_one_too_many() {
 }
 
 #[test]
-fn a_port_for_root_only_ends_with_111_and_the_way_out() {
+fn a_privileged_port_exits_with_111_and_advice() {
     let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
     if !is_root() || first.trim() == "0" {
         return;

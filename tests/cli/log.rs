@@ -114,7 +114,7 @@ fn twice_verbose_is_commands_too() {
 
 /// A later notification of a waiting client has its own line.
 #[test]
-fn twice_verbose_is_what_waiting_clients_are_told_too() {
+fn twice_verbose_includes_later_replies_to_waiting_clients() {
     let daemon = Daemon::start(&["-VV"]);
     let mut worker = daemon.tcp();
     worker.write_all(b"watch mail\r\nreserve\r\n").unwrap();
@@ -153,7 +153,7 @@ fn as_json_each_line_is_an_object() {
 }
 
 #[test]
-fn slow_commands_are_told_of_and_others_are_not() {
+fn only_slow_commands_are_logged() {
     let folder = Folder::new();
     let path = folder.file("");
     let path = path.to_str().expect("text");
@@ -303,7 +303,7 @@ impl Drop for Deaf {
 
 /// Neither clients nor signals wait for the reader of the log.
 #[test]
-fn a_log_that_nobody_reads_holds_up_nobody() {
+fn a_log_that_nobody_reads_blocks_no_client() {
     let mut server = Deaf::start(&["-V"]);
     for _ in 0..50 {
         server.client().put(b"x", 0, 0, 60).expect("a job");

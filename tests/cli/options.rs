@@ -60,7 +60,7 @@ const REFUSED: [(&str, &[&str]); 44] = [
 ];
 
 #[test]
-fn bad_usage_ends_with_five_and_one_line_that_helps() {
+fn bad_usage_exits_with_5_and_one_line() {
     for (line, words) in REFUSED {
         let arguments: Vec<&str> = line.split(' ').collect();
         let ended = run(&arguments);
@@ -72,7 +72,7 @@ fn bad_usage_ends_with_five_and_one_line_that_helps() {
 
 /// A path is bytes; a path that is not text is used unchanged or refused, but never altered.
 #[test]
-fn an_argument_that_is_no_text_is_not_changed() {
+fn an_argument_that_is_not_utf_8_is_not_changed() {
     let folder = Folder::new();
     let mut word = OsString::from("unix:");
     word.push(folder.file(""));
@@ -107,7 +107,7 @@ fn the_version_goes_to_stdout() {
 
 /// The reader of the output may be gone, or the disk full, without a panic.
 #[test]
-fn words_that_cannot_be_written_change_no_exit_code() {
+fn failed_output_does_not_change_the_exit_code() {
     let full = || File::options().write(true).open("/dev/full").expect("a device that is full");
     for (line, code) in [(&["-h"][..], 0), (&["-x"], BAD_USAGE)] {
         let status = command(line).stderr(full()).status().expect("a program that starts");
@@ -134,7 +134,7 @@ fn flags_are_bundled_and_values_attached() {
 }
 
 #[test]
-fn a_job_size_over_the_ceiling_is_cut_with_a_warning() {
+fn a_job_size_over_the_maximum_is_reduced_with_a_warning() {
     let daemon = Daemon::start(&["-z", "2G"]);
     let log = daemon.log();
     let warning = log.lines().find(|line| line.contains(" WARN ")).expect("a warning");
@@ -143,7 +143,7 @@ fn a_job_size_over_the_ceiling_is_cut_with_a_warning() {
 }
 
 #[test]
-fn the_job_size_holds() {
+fn the_job_size_is_enforced() {
     let daemon = Daemon::start(&["-z", "10"]);
     let mut client = daemon.client();
     client.put(b"0123456789", 0, 0, 60).unwrap();
@@ -152,7 +152,7 @@ fn the_job_size_holds() {
 }
 
 #[test]
-fn options_of_the_binlog_that_do_nothing_any_more_say_so() {
+fn options_without_effect_cause_a_warning() {
     for option in ["-c", "-n", "--compact", "--no-compact"] {
         let daemon = Daemon::start(&[option]);
         let log = daemon.log();
@@ -163,14 +163,14 @@ fn options_of_the_binlog_that_do_nothing_any_more_say_so() {
 }
 
 #[test]
-fn threads_are_as_many_as_asked_for() {
+fn the_number_of_threads_is_that_of_the_option() {
     let threads = |number: &str| Daemon::start(&["-t", number]).threads();
     assert_eq!(threads("5") - threads("2"), 3);
 }
 
 /// All the limits are accepted, and the server runs with them.
 #[test]
-fn limits_are_taken() {
+fn limits_are_accepted() {
     let limits = ["--max-memory=50%", "--max-output=64K", "--max-tubes=2", "--max-watched=1", "--max-connections=9"];
     let daemon = Daemon::start(&limits);
     let mut client = daemon.client();
@@ -183,7 +183,7 @@ fn limits_are_taken() {
 
 #[cfg(not(feature = "tls"))]
 #[test]
-fn a_program_without_tls_says_so_in_one_line() {
+fn a_program_without_tls_reports_this_in_one_line() {
     let words = ["without TLS", "make TLS=1"];
     for option in ["-l", "--gearman", "--workq"] {
         let given = if option == "-l" { "-ltls:127.0.0.1".to_owned() } else { format!("{option}=tls:127.0.0.1") };

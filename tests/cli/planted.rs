@@ -136,7 +136,7 @@ fn the_port_file_is_no_file_of_root_s() {
 /// The rule concerns links that others can place: all files can be in a directory of the user's, and root's own links
 /// are followed.
 #[test]
-fn files_are_where_the_administrator_wants_them() {
+fn links_of_the_administrator_are_followed() {
     if !is_root() {
         return;
     }

@@ -17,7 +17,7 @@ fn refuses(client: &mut Client) {
 }
 
 #[test]
-fn usr1_refuses_jobs_and_gives_out_those_that_are_there() {
+fn usr1_refuses_new_jobs_and_serves_existing_ones() {
     let daemon = Daemon::start(&[]);
     let mut client = daemon.client();
     assert_eq!(client.figure("stats", "draining").unwrap(), "false");
@@ -84,7 +84,7 @@ fn a_server_under_nohup_survives_the_end_of_its_terminal() {
 }
 
 #[test]
-fn a_client_that_vanishes_or_a_stop_and_continue_ends_nothing() {
+fn a_lost_client_or_a_stop_and_continue_stops_nothing() {
     let daemon = Daemon::start(&[]);
     let mut client = daemon.client();
     for signal in [Signal::SIGPIPE, Signal::SIGSTOP, Signal::SIGCONT] {

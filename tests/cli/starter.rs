@@ -11,7 +11,7 @@ use super::daemon::{command, run, run_command, shell, wait_until, Daemon, Folder
 use super::NO_ADDRESS;
 
 #[test]
-fn the_port_file_is_there_while_the_server_listens() {
+fn the_port_file_exists_while_the_server_listens() {
     let folder = Folder::new();
     let path = folder.file("port");
     let daemon = Daemon::start(&["-p", "0", "--port-file", path.to_str().unwrap()]);
@@ -36,7 +36,7 @@ fn the_port_file_of_another_stays() {
 }
 
 #[test]
-fn a_port_file_that_cannot_be_is_told() {
+fn a_port_file_that_cannot_be_written_is_reported() {
     let folder = Folder::new();
     let unix = format!("unix:{}", folder.file("s").display());
     let path = folder.file("port");

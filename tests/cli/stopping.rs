@@ -59,7 +59,7 @@ fn an_idle_server_stops() {
 }
 
 #[test]
-fn clients_that_wait_are_let_go() {
+fn waiting_clients_are_disconnected() {
     for signal in ends() {
         let daemon = Daemon::start(&["-t", "2"]);
         let mut streams: Vec<_> = (0..8).map(|_| daemon.tcp()).collect();
@@ -77,7 +77,7 @@ fn clients_that_wait_are_let_go() {
 }
 
 #[test]
-fn many_clients_are_let_go() {
+fn many_clients_are_disconnected() {
     let daemon = Daemon::start_unix(&[]);
     let mut streams: Vec<_> = (0..300).map(|_| daemon.unix()).collect();
     for stream in &mut streams {
@@ -209,7 +209,7 @@ fn a_second_signal_while_stopping_changes_nothing() {
 
 /// A client that continues to send commands is not served any more, and does not delay the end.
 #[test]
-fn a_client_that_goes_on_asking_does_not_hold_up_the_end() {
+fn a_busy_client_does_not_delay_the_stop() {
     let daemon = Daemon::start(&[]);
     let mut stream = daemon.tcp();
     let mut reader = stream.try_clone().unwrap();

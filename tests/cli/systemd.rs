@@ -121,7 +121,7 @@ fn servers_that_share_a_socket_end_one_by_one() {
 }
 
 #[test]
-fn addresses_beside_inherited_sockets_are_ignored_and_said_to_be() {
+fn addresses_beside_inherited_sockets_are_ignored_with_a_warning() {
     let folder = Folder::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -233,21 +233,21 @@ fn an_address_that_is_not_assigned_yet_has_its_own_status() {
 }
 
 #[test]
-fn readiness_is_told_to_a_socket_with_a_path() {
+fn readiness_is_reported_to_a_socket_with_a_path() {
     let folder = Folder::new();
     let path = folder.file("notify");
     tells(path.to_str().expect("a plain path"), &UnixDatagram::bind(&path).unwrap());
 }
 
 #[test]
-fn readiness_is_told_to_a_socket_with_an_abstract_name() {
+fn readiness_is_reported_to_a_socket_with_an_abstract_name() {
     let name = format!("beanpole-test-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     tells(&format!("@{name}"), &UnixDatagram::bind_addr(&address).unwrap());
 }
 
 #[test]
-fn nobody_to_tell_is_no_reason_to_end() {
+fn a_missing_notify_socket_is_no_reason_to_stop() {
     let folder = Folder::new();
     for name in [folder.file("nobody").to_str().expect("a plain path"), "", "@"] {
         let daemon = Daemon::start_with(&[("NOTIFY_SOCKET", name)], &[]);
@@ -258,7 +258,7 @@ fn nobody_to_tell_is_no_reason_to_end() {
 
 /// A service manager that does not listen delays neither the start nor the end for long.
 #[test]
-fn readiness_that_nobody_takes_is_told_no_more() {
+fn readiness_is_not_reported_again_after_a_failure() {
     let folder = Folder::new();
     let path = folder.file("notify");
     let _deaf = UnixDatagram::bind(&path).unwrap();
@@ -273,7 +273,7 @@ fn readiness_that_nobody_takes_is_told_no_more() {
 
 /// A server that cannot start does not report that it is ready.
 #[test]
-fn readiness_is_not_told_by_a_server_that_failed() {
+fn a_server_that_failed_does_not_report_readiness() {
     let folder = Folder::new();
     let path = folder.file("notify");
     let socket = UnixDatagram::bind(&path).unwrap();

@@ -43,7 +43,7 @@ fn a_unix_socket_works_and_its_port_option_is_idle() {
 
 /// A script may hold the directory's lock while it starts the server.
 #[test]
-fn a_folder_that_somebody_else_has_locked_is_used_all_the_same() {
+fn a_directory_that_another_process_has_locked_is_used_anyway() {
     let folder = Folder::new();
     let path = folder.file("s");
     let locked = fs::File::open(path.parent().expect("a folder")).expect("a folder");
@@ -170,7 +170,7 @@ fn a_path_that_may_not_be_written_ends_with_111() {
 }
 
 #[test]
-fn the_socket_file_goes_with_the_server() {
+fn the_socket_file_is_removed_with_the_server() {
     for signal in super::stopping::ends() {
         let daemon = Daemon::start_unix(&[]);
         let mut client = daemon.client();
@@ -198,7 +198,7 @@ fn the_socket_file_of_a_successor_stays() {
 }
 
 #[test]
-fn the_mode_of_the_socket_file_is_as_asked_for() {
+fn the_mode_of_the_socket_file_is_that_of_the_option() {
     let folder = Folder::new();
     let mode = |arguments: &[&str]| {
         let path = folder.file("s");

@@ -122,7 +122,7 @@ fn an_address_is_wrong_before_a_user_is() {
 }
 
 #[test]
-fn who_is_not_root_cannot_become_another_user() {
+fn an_unprivileged_user_cannot_become_another_user() {
     if !is_root() {
         return;
     }
@@ -131,7 +131,7 @@ fn who_is_not_root_cannot_become_another_user() {
 
 /// A service manager may have changed the user already; the option in a shared file of options must then not fail.
 #[test]
-fn becoming_who_one_is_already_works_without_root() {
+fn becoming_the_same_user_works_without_root() {
     if !is_root() {
         return;
     }

@@ -29,7 +29,7 @@ fn a_machine_that_was_suspended_for_longer_than_its_lease_stops_answering() {
 
 /// Without its etcd, a stopping server loses its lease on the way.
 #[test]
-fn a_server_that_is_told_to_stop_while_etcd_is_away_stops() {
+fn a_server_stops_while_etcd_is_unreachable() {
     let served = Served::start();
     let member = Member::start(&served, "a", &[]);
     member.wait_active();
@@ -61,7 +61,7 @@ fn a_clock_that_jumps_before_a_take_over_ends_no_delay() {
 }
 
 #[test]
-fn each_door_tells_the_role_and_only_the_active_server_is_ready() {
+fn each_address_reports_the_role_and_only_the_active_server_is_ready() {
     let served = Served::start();
     let first = Member::start(&served, "a", &[]);
     first.wait_active();
@@ -95,7 +95,7 @@ fn each_door_tells_the_role_and_only_the_active_server_is_ready() {
 }
 
 #[test]
-fn a_promoted_server_takes_over_and_the_other_goes_on_as_a_standby() {
+fn a_promoted_server_takes_over_and_the_other_becomes_a_standby() {
     let served = Served::start();
     let first = Member::start(&served, "a", &[]);
     first.wait_active();
@@ -157,7 +157,7 @@ fn a_copy_belongs_to_the_user_that_the_server_becomes() {
 }
 
 #[test]
-fn a_standby_that_relays_hands_clients_to_whoever_is_active() {
+fn a_relaying_standby_forwards_clients_to_the_active_server() {
     let served = Served::start();
     let first = Member::start(&served, "a", &[]);
     first.wait_active();
@@ -228,7 +228,7 @@ fn a_server_that_could_not_become_active_is_no_standby() {
 }
 
 #[test]
-fn a_server_that_takes_over_goes_on_with_the_time_of_the_one_before() {
+fn a_server_that_takes_over_continues_the_queue_s_time() {
     let served = Served::start();
     let first = Member::start(&served, "a", &[]);
     first.wait_active();
@@ -272,7 +272,7 @@ fn begin_put(member: &Member) -> TcpStream {
 }
 
 #[test]
-fn several_appends_are_under_way_and_one_that_is_late_holds_up_replies_but_loses_nothing() {
+fn a_late_append_delays_replies_but_loses_nothing() {
     let served = Served::start();
     let member = Member::start(&served, "a", &[]);
     member.wait_active();
@@ -320,7 +320,7 @@ fn small_entries_are_merged_and_a_server_that_was_killed_reads_few() {
 }
 
 #[test]
-fn a_full_etcd_is_tidied_by_who_wants_to_be_active() {
+fn a_full_etcd_is_compacted_by_a_standby() {
     let served = Served::start();
     // Another server has had it compacted already.
     served.engine().asked.push("/v3/kv/compaction".to_owned());
@@ -334,7 +334,7 @@ fn a_full_etcd_is_tidied_by_who_wants_to_be_active() {
 }
 
 #[test]
-fn a_full_etcd_that_refuses_reads_too_is_tidied_as_well() {
+fn a_full_etcd_that_refuses_reads_is_compacted() {
     let served = Served::start();
     (served.engine().is_full, served.engine().full_for_reads) = (true, true);
     let member = Member::start(&served, "a", &[]);
@@ -343,7 +343,7 @@ fn a_full_etcd_that_refuses_reads_too_is_tidied_as_well() {
 }
 
 #[test]
-fn a_user_and_a_password_are_shown_to_etcd() {
+fn a_user_and_a_password_are_sent_to_etcd() {
     let served = Served::start();
     served.engine().login = Some(("queue".into(), "secret".into()));
     let url = format!("etcd://queue:secret@{}/q", served.address);
@@ -564,7 +564,7 @@ fn a_server_that_was_active_last_does_not_relay_to_itself() {
 }
 
 #[test]
-fn a_server_refuses_an_etcd_that_was_wiped_and_says_what_to_do() {
+fn a_server_refuses_an_etcd_that_was_wiped_with_advice() {
     let served = Served::start();
     let first = Member::start(&served, "a", &[]);
     first.wait_active();

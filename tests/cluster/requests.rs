@@ -51,7 +51,7 @@ fn entries_that_follow_a_gap_are_found_and_the_end_is_the_end() {
 }
 
 #[test]
-fn an_entry_is_only_taken_behind_the_one_before() {
+fn an_entry_is_accepted_only_after_the_previous_one() {
     let served = Served::start();
     let log = journal(&served, 3);
     let entry = |number| Head { kind: EntryKind::Operations, epoch: 1, writer: 1, number }.seal(b"");

@@ -91,24 +91,24 @@ fn round_trip(from: &Server, to: &Server, back: &Server) {
 }
 
 #[test]
-fn a_queue_goes_from_beanpole_to_beanpole() {
+fn a_queue_is_moved_from_beanpole_to_beanpole() {
     round_trip(&Server::beanpole(&[]), &Server::beanpole(&[]), &Server::beanpole(&[]));
 }
 
 #[test]
-fn a_queue_goes_from_beanstalkd_to_beanpole_and_back() {
+fn a_queue_is_moved_from_beanstalkd_to_beanpole_and_back() {
     let (Some(from), Some(back)) = (Server::beanstalkd(&[]), Server::beanstalkd(&[])) else { return };
     round_trip(&from, &Server::beanpole(&[]), &back);
 }
 
 #[test]
-fn a_queue_goes_from_beanpole_to_beanstalkd_and_back() {
+fn a_queue_is_moved_from_beanpole_to_beanstalkd_and_back() {
     let Some(to) = Server::beanstalkd(&[]) else { return };
     round_trip(&Server::beanpole(&[]), &to, &Server::beanpole(&[]));
 }
 
 #[test]
-fn a_folder_at_rest_is_exported() {
+fn an_unused_binlog_is_exported() {
     let folder = Folder::new();
     let name = folder.file("").display().to_string();
     let server = Server { daemon: Daemon::start(&["-b", &name]) };
@@ -145,7 +145,7 @@ fn old_jobs_are_found_and_drained_servers_too() {
 }
 
 #[test]
-fn bad_lines_are_told_and_the_rest_goes_in() {
+fn invalid_lines_are_reported_and_others_are_imported() {
     let folder = Folder::new();
     let file = folder.file("jobs");
     let text = "{\"body\":\"a\"}\nnonsense\n\n{\"tube\":\"\",\"body\":\"b\"}\n{\"tube\":\"t\",\"state\":\"buried\",\"body\":\"c\"}";
@@ -169,7 +169,7 @@ fn bad_lines_are_told_and_the_rest_goes_in() {
 
 /// A server that dies during an import: the message says how to continue, and then nothing is missing.
 #[test]
-fn an_import_that_is_cut_off_can_be_gone_on_with() {
+fn an_interrupted_import_can_be_continued() {
     let folder = Folder::new();
     let binlog = folder.file("").display().to_string();
     let lines: String = (0..200_000).map(|number| format!("{{\"tube\":\"t\",\"body\":\"{number}\"}}\n")).collect();
@@ -252,7 +252,7 @@ fn with_gearman(folder: &Folder, more: &[&str]) -> (Server, PathBuf) {
 }
 
 #[test]
-fn everything_that_extensions_keep_is_exported_and_comes_back() {
+fn data_of_extensions_is_exported_and_imported() {
     let (folder, binlog) = (Folder::new(), Folder::new());
     let name = binlog.file("").display().to_string();
     let (server, socket) = with_gearman(&folder, &["-b", &name]);
@@ -352,7 +352,7 @@ fn what_a_server_cannot_store_is_reported_and_counted() {
 }
 
 #[test]
-fn jobs_of_a_folder_whose_lives_have_ended_are_left_out() {
+fn expired_jobs_of_a_binlog_are_omitted() {
     let binlog = Folder::new();
     let name = binlog.file("").display().to_string();
     let server = Server::beanpole(&["-b", &name]);

@@ -39,7 +39,7 @@ const ALL: [&[&str]; 21] = [
 ];
 
 #[test]
-fn without_a_server_all_end_with_three() {
+fn without_a_server_all_exit_with_3() {
     for arguments in ALL {
         failed(&run_command(ctl("127.0.0.1:1", arguments)), 3, &["127.0.0.1:1: ", "refused"]);
     }
@@ -49,7 +49,7 @@ fn without_a_server_all_end_with_three() {
 
 /// `reserve` and `work` wait for a job, and a server sends nothing meanwhile; all others give up.
 #[test]
-fn a_server_that_hangs_is_given_up() {
+fn a_server_that_hangs_causes_a_timeout() {
     let server = pretender(|_| None);
     let patient = |arguments: &&&[&str]| ["reserve", "work"].contains(&arguments[0]);
     std::thread::scope(|scope| {
@@ -72,7 +72,7 @@ fn a_server_that_hangs_is_given_up() {
 }
 
 #[test]
-fn half_replies_and_nonsense_are_noticed() {
+fn truncated_and_invalid_replies_are_reported() {
     for (reply, words) in [
         ("OK 100\r\n---\nhalf", &["closed the connection"][..]),
         ("OK 10", &["closed the connection"]),
@@ -93,7 +93,7 @@ fn half_replies_and_nonsense_are_noticed() {
 
 /// A server of 2010 supports less, and replies in its own way.
 #[test]
-fn what_an_old_server_does_not_know_is_told() {
+fn commands_that_an_old_server_does_not_know_are_reported() {
     let old = |line: &str| match line.split(' ').next().unwrap_or_default() {
         "stats-job" => Some("OK 20\r\n---\nstate: ready\npri\r\n"),
         "use" => Some("USING x\r\n"),
@@ -108,7 +108,7 @@ fn what_an_old_server_does_not_know_is_told() {
 }
 
 #[test]
-fn a_tube_that_vanishes_meanwhile_is_no_error() {
+fn a_tube_that_disappears_meanwhile_is_no_error() {
     let vanishing = |line: &str| match line.split(' ').next().unwrap_or_default() {
         "list-tubes" => Some("OK 21\r\n---\n- default\n- gone\n\r\n"),
         "stats-tube" if line.ends_with("gone") => Some("NOT_FOUND\r\n"),
@@ -125,7 +125,7 @@ fn a_tube_that_vanishes_meanwhile_is_no_error() {
 
 /// The reader of a pipe closes it: `| head` ends without an error, and a command with much output ends at once.
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_pipe_is_no_error() {
     let server = Server::beanpole(&[]);
     let many = "x\n".repeat(30_000);
     assert_eq!(server.feed(&["put", "--lines"], many.as_bytes()).code, 0);
@@ -151,7 +151,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn usage_errors_end_with_five_and_say_what_is_right() {
+fn usage_errors_exit_with_5_and_an_explanation() {
     for (line, words) in [
         ("put --frobnicate", &["put: unknown flag: --frobnicate", "beanpole put -h"][..]),
         ("stats --json=1", &["flag takes no argument: --json"]),
@@ -190,7 +190,7 @@ fn usage_errors_end_with_five_and_say_what_is_right() {
 
 #[cfg(not(feature = "tls"))]
 #[test]
-fn a_program_without_tls_says_so() {
+fn a_program_without_tls_reports_this() {
     let ended = run(&["stats", "-s", "beanstalks://localhost"]);
     failed(&ended, 5, &["beanstalks://localhost; this program was built without TLS; build it with make TLS=1"]);
 }
@@ -215,7 +215,7 @@ fn servers_are_found_in_the_environment_and_on_unix_sockets() {
 
 /// Output that cannot be written is reported, without a panic.
 #[test]
-fn a_full_disk_is_told() {
+fn a_full_disk_is_reported() {
     let server = Server::beanpole(&[]);
     server.ok(&["put", "a"]);
     for line in [&["export"][..], &["stats"], &["list", "default"], &["completion", "bash"], &["help"]] {

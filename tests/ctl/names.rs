@@ -82,7 +82,7 @@ fn tubes_of_any_name_are_shown_and_go_through_export_and_import() {
 }
 
 #[test]
-fn tubes_of_any_name_are_steered() {
+fn tubes_of_any_name_are_controlled() {
     let server = filled();
     for (name, _) in NAMES {
         server.ok(&["pause", name, "100"]);
@@ -206,7 +206,7 @@ fn on_a_terminal(mut command: Command) -> String {
 }
 
 #[test]
-fn nothing_that_a_hostile_server_says_reaches_a_terminal() {
+fn control_characters_of_a_hostile_server_do_not_reach_the_terminal() {
     let server = hostile();
     for arguments in [
         &["stats"][..],

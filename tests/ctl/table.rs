@@ -73,7 +73,7 @@ fn the_man_page_has_every_subcommand_with_its_options() {
 }
 
 #[test]
-fn options_do_not_clash_and_help_fits_a_screen() {
+fn options_do_not_clash_and_the_help_fits_100_columns() {
     for row in &SUBCOMMANDS {
         let letters: Vec<char> = row.options().iter().filter_map(|opt| opt.short).chain(['h']).collect();
         assert_eq!(letters.iter().collect::<BTreeSet<_>>().len(), letters.len(), "{}", row.name);
@@ -139,7 +139,7 @@ fn bash_completes() {
 }
 
 #[test]
-fn all_completions_have_all_and_are_well_formed() {
+fn all_completions_are_complete_and_well_formed() {
     let folder = Folder::new();
     for shell in ["bash", "zsh", "fish"] {
         let ended = run(&["completion", shell]);

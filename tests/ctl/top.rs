@@ -151,7 +151,7 @@ fn kicks_and_pauses_are_asked_first() {
 }
 
 #[test]
-fn signals_give_the_terminal_back() {
+fn signals_restore_the_terminal() {
     let server = Server::beanpole(&[]);
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
         let screen = Screen::start(&server, &[], 80, 24);
@@ -162,7 +162,7 @@ fn signals_give_the_terminal_back() {
 }
 
 #[test]
-fn it_is_suspended_and_goes_on() {
+fn it_is_suspended_and_continues() {
     let server = Server::beanpole(&[]);
     let mut screen = Screen::start(&server, &[], 80, 24);
     screen.shows(">default");
@@ -177,7 +177,7 @@ fn it_is_suspended_and_goes_on() {
 }
 
 #[test]
-fn a_server_that_goes_away_is_waited_for() {
+fn a_lost_server_is_waited_for() {
     let folder = crate::daemon::Folder::new();
     let socket = format!("unix:{}", folder.file("socket").display());
     let start = || crate::daemon::Daemon::start(&["-l", &socket]);
@@ -195,7 +195,7 @@ fn a_server_that_goes_away_is_waited_for() {
 }
 
 #[test]
-fn a_terminal_that_is_too_small_is_told() {
+fn a_terminal_that_is_too_small_is_reported() {
     let server = Server::beanpole(&[]);
     for (columns, lines) in [(79, 24), (80, 23)] {
         let mut screen = Screen::start(&server, &[], columns, lines);

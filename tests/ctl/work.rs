@@ -184,7 +184,7 @@ fn a_command_that_takes_too_long_is_killed_with_its_children() {
 }
 
 #[test]
-fn the_first_signal_lets_it_finish_and_the_second_does_not() {
+fn the_first_signal_waits_for_the_job_and_the_second_does_not() {
     let folder = Folder::new();
     with_both(|server| {
         let begun = folder.file("begun");
@@ -291,7 +291,7 @@ fn a_killed_server_loses_no_job() {
 
 /// A command that cannot be started any more uses no try of a job.
 #[test]
-fn a_command_that_vanishes_ends_the_worker() {
+fn a_command_that_disappears_stops_the_worker() {
     let folder = Folder::new();
     let script = folder.file("script");
     fs::write(&script, "#!/no/such/interpreter\n").expect("a file");

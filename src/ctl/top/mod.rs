@@ -22,8 +22,8 @@ use super::call::Call;
 use super::link::Reach;
 use super::opts::{BATCH, FILTER, INTERVAL, ROUNDS, SORT};
 use super::out::Out;
+use super::print_stderr;
 use super::problem::{plain, Problem, DONE, NO_CONNECTION, REFUSED};
-use super::tell;
 use super::tubes::report_refused;
 use board::Board;
 use fetch::{Ask, Desk, Told};
@@ -369,7 +369,7 @@ fn batch(
                 model.take(look);
             }
             Err(problem) if problem.code == NO_CONNECTION && rounds.is_none() => {
-                tell(&problem.text);
+                print_stderr(&problem.text);
                 link = None;
             }
             Err(problem) => return Err(problem),

@@ -17,8 +17,8 @@ use super::task::{Ending, Task, MAX_BACKOFF};
 use super::{Action, Plan};
 use crate::ctl::link::{refusal, IdAndBody, Link};
 use crate::ctl::out::excerpt;
+use crate::ctl::print_stderr;
 use crate::ctl::problem::{plain, Problem, DONE, EMPTY, NO_CONNECTION, REFUSED};
-use crate::ctl::tell;
 use crate::ctl::yaml::Figures;
 
 /// Maximum wait between attempts to connect, which starts at one second.
@@ -65,7 +65,7 @@ impl Worker {
                     if self.bench.wish() != Stop::No {
                         return Ok(DONE);
                     }
-                    tell(&format!("{}; trying again in {} s", problem.text, wait.as_secs()));
+                    print_stderr(&format!("{}; trying again in {} s", problem.text, wait.as_secs()));
                     self.bench.pause(self.place, wait);
                     wait = (wait * 2).min(MAX_RECONNECT);
                 }
@@ -195,7 +195,7 @@ impl Worker {
             };
             let millis = begun.elapsed().as_millis() as u64;
             let (seconds, millis) = (millis / 1000, millis % 1000);
-            tell(&format!("job {} of {}: {went} after {seconds}.{millis:03} s; {verdict}", job.id, job.tube));
+            print_stderr(&format!("job {} of {}: {went} after {seconds}.{millis:03} s; {verdict}", job.id, job.tube));
         }
         match connection {
             Err(problem) if problem.code == NO_CONNECTION => Err(problem),

@@ -54,7 +54,7 @@ fn tubes_are_a_table() {
 }
 
 #[test]
-fn jobs_are_peeked_at() {
+fn jobs_are_peeked() {
     with_both(|server| {
         fill(server);
         assert_eq!(server.ok(&["peek", "1"]), "first");
@@ -99,7 +99,7 @@ fn a_tube_s_jobs_are_listed_by_every_server() {
 }
 
 #[test]
-fn tail_tells_of_jobs_as_they_are_put() {
+fn tail_shows_jobs_as_they_are_put() {
     with_both(|server| {
         server.ok(&["put", "-t", "mail", "before"]);
         let mut command = server.command(&["tail", "mail", "--interval", "0", "-n", "3"]);
@@ -142,7 +142,7 @@ fn lose(socket: &std::path::Path, with: &[u8]) {
 
 /// More IDs than any client would look ahead go to no job; the next job is shown, and no job is put to find it.
 #[test]
-fn tail_goes_on_behind_any_gap_and_puts_nothing() {
+fn tail_continues_after_gaps_and_puts_nothing() {
     let folder = Folder::new();
     let socket = folder.file("gearman");
     let server = Server::beanpole(&[&format!("--gearman=unix:{}", socket.display())]);

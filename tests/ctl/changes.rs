@@ -7,7 +7,7 @@ use crate::daemon::{Folder, Signal};
 use crate::support::{with_both, Server};
 
 #[test]
-fn bodies_come_from_everywhere() {
+fn bodies_come_from_arguments_files_and_stdin() {
     let folder = Folder::new();
     let file = folder.file("body");
     fs::write(&file, b"from\na file\xff").expect("a file");
@@ -36,7 +36,7 @@ fn bodies_come_from_everywhere() {
 }
 
 #[test]
-fn what_is_refused_is_told_and_the_rest_goes_in() {
+fn refusals_are_reported_and_other_jobs_are_put() {
     let servers = [Some(Server::beanpole(&["-z", "10"])), Server::beanstalkd(&["-z", "10"])];
     for server in servers.iter().flatten() {
         let ended = server.feed(&["put", "--lines"], b"short\nmuch too long for it\nshort too\n");
@@ -53,7 +53,7 @@ fn what_is_refused_is_told_and_the_rest_goes_in() {
 }
 
 #[test]
-fn a_reserved_job_is_given_back_unless_told_otherwise() {
+fn a_reserved_job_is_released_by_default() {
     with_both(|server| {
         server.ok(&["put", "-t", "mail", "-p", "5", "one", "two"]);
         assert_eq!(server.ok(&["reserve", "mail", "-w", "0"]), "one");
@@ -181,7 +181,7 @@ fn a_tube_is_cleared() {
 }
 
 #[test]
-fn a_put_may_be_unique_and_have_bounds_of_tries_and_time() {
+fn a_put_may_have_tags() {
     let server = Server::beanpole(&[]);
     assert_eq!(server.ok(&["put", "-t", "t", "--unique", "k:60", "--ttl", "1000", "--try", "1:5", "a"]), "1\n");
     assert_eq!(server.ok(&["put", "-t", "t", "--unique", "k", "b"]), "1\n");
@@ -227,7 +227,7 @@ fn tags_are_not_sent_to_a_server_that_does_not_know_them() {
 }
 
 #[test]
-fn one_can_wait_for_the_ends_of_jobs() {
+fn wait_waits_for_the_ends_of_jobs() {
     let server = Server::beanpole(&[]);
     server.ok(&["put", "a", "b", "c"]);
     server.ok(&["delete", "3"]);
