@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::fields::{Field, Fields, Rest};
 use crate::engine::{
-    CompletionPolicy, Recurrence, RunCount, StoredKey, StoredOptions, StoredSchedule, StoredTie, StoredTies, MOST_TIES,
+    CompletionPolicy, Recurrence, RunCount, StoredKey, StoredOptions, StoredSchedule, StoredTie, StoredTies, MAX_TIES,
     OPTIONS_SIZE,
 };
 
@@ -115,7 +115,7 @@ fn read_ties(bytes: &[u8]) -> Option<StoredTies<'_>> {
         (_, rest) = read_tie(rest)?;
         count += 1;
     }
-    (count <= MOST_TIES).then_some(StoredTies::Read(bytes, read_tie))
+    (count <= MAX_TIES).then_some(StoredTies::Read(bytes, read_tie))
 }
 
 /// Decodes options from the beginning of `bytes`. Returns them with the number of failures and the remaining bytes: the

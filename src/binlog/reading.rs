@@ -23,7 +23,7 @@ use super::segment::{segment_name, Place, RecordKey, HEADER, NEAR, NUMBERS};
 use super::storage::{Storage, StoredFile};
 use super::survey::{is_bad_disk, SegmentLink, Survey};
 use super::types::{OpenError, RecoveryProgress, RecoveryReport};
-use crate::engine::{Body, Engine, GroupCount, JobId, MovedJob, OpenOperation, StoredJob, Time, MOST_OPEN};
+use crate::engine::{Body, Engine, GroupCount, JobId, MovedJob, OpenOperation, StoredJob, Time, MAX_OPEN};
 
 /// IDs are smaller: reaching this one takes thousands of years.
 const MOST_IDS: u64 = 1 << 63;
@@ -472,7 +472,7 @@ impl<'a> Reading<'a> {
     fn opened(&mut self, number: u32, (from, to): (&[u8], &[u8]), states: u8, bound: u64) {
         let operation = OpenOperation { from: from.into(), to: to.into(), states: states_of(states), bound };
         let size = operation_size(operation.names());
-        if number >= MOST_OPEN {
+        if number >= MAX_OPEN {
             return;
         }
         if let Some(names) = self.engine.restore_operation(number, operation) {

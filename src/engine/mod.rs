@@ -2,9 +2,10 @@
 //!
 //! Owns every job, tube and client, and all rules about them. A *verb* is a method of [`Engine`]: it takes the client,
 //! typed arguments and the time, returns its result, and appends [`Event`]s for other clients. The caller must take
-//! these (with [`Engine::take_event`]) before the next verb or tick, while they are still true. [`Engine::tick`] lets
-//! time pass. The caller queries [`Engine::next_deadline`] after every verb or tick, since each may change it, and
-//! ticks when that time has passed: before the next verb, or soon after. A late tick does not extend a reservation.
+//! these (with [`Engine::take_event`]) before the next verb or tick, while they are still true. [`Engine::tick`]
+//! processes what is due. The caller queries [`Engine::next_deadline`] after every verb or tick, since each may change
+//! it, and ticks when that time has passed: before the next verb, or soon after. A late tick does not extend a
+//! reservation.
 //!
 //! A verb uses at most the steps granted to its turn ([`Engine::grant_steps`]). If it returns [`Progress::More`], the
 //! caller must call it again in another turn. Work that no caller can continue is left to [`Engine::go_on`]. Must not
@@ -33,9 +34,9 @@ pub use data::{
     Latency, Linked, Links, List, LongCommand, Minutes, MoveJobs, Name, NewBody, NewJob, NoJob, OpenOperation, Outcome,
     Past, PastJob, Pause, Point, Priority, Progress, Rate, Recurrence, Report, ReserveMode, ReservePolicy, RunCount,
     Schedule, Smallest, Span, State, Steps, Tie, Time, TubeEvents, TubeSettings, TubeTimes, Verdict, COPY_MAX, DEFAULT,
-    GROUP_COST, JOB_COST, KEY_COST, LONGEST_LEASE, LONGEST_RECURRENCE, MARGIN, MEMBER_COST, MOST_OPEN, MOST_TIES,
-    NOBODY, PAGED_MAX, POINT_SECONDS, PRIORITY_CLASSES, RULES_COST, SCHEDULE_COST, TIMES_COST, TUBE_COST, UNLIMITED,
-    URGENT, UUID_HYPHENS, WAIT_COST, WATCH_COST,
+    GROUP_COST, JOB_COST, KEY_COST, MARGIN, MAX_LEASE, MAX_OPEN, MAX_RECURRENCE, MAX_TIES, MEMBER_COST, NOBODY,
+    PAGED_MAX, POINT_SECONDS, PRIORITY_CLASSES, RULES_COST, SCHEDULE_COST, TIMES_COST, TUBE_COST, UNLIMITED, URGENT,
+    UUID_HYPHENS, WAIT_COST, WATCH_COST,
 };
 pub use figures::ages::FindOldest;
 pub use figures::buried::BuriedWalk;
@@ -44,7 +45,7 @@ pub use figures::pages::IdPage;
 pub use figures::pages::{JobPage, NamePage, Page};
 pub use figures::stats::{GroupStats, JobStats, Stats, TubeStats};
 pub use rules::completion::NotCompleted;
-pub use rules::failures::{Failed, LONGEST_REASON};
+pub use rules::failures::{Failed, MAX_REASON};
 #[cfg(test)]
 pub use support::DEFERRED;
 pub use verbs::disconnect::GiveBack;
@@ -106,7 +107,7 @@ impl Limits {
         few_watched: FEW_WATCHED,
         max_losses: None,
         largest_leased: usize::MAX,
-        lease_limit: LONGEST_LEASE,
+        lease_limit: MAX_LEASE,
         wakeups: 1,
         keys_per_tube: false,
         hash_secret: 0,

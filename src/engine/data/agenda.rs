@@ -40,7 +40,7 @@ pub enum Deferred {
     /// Clients wait for the outcome of this job, which was buried.
     Buried(JobId),
     /// Clients wait for the outcome of a finished job. The extras have outlived the job and stay until then.
-    Tell {
+    Notify {
         extras: u32,
         job: JobId,
         outcome: Arc<Outcome>,
@@ -52,4 +52,4 @@ pub enum Deferred {
 }
 
 /// The maximum number of commands in progress without clients. Further ones end with their clients.
-pub const MOST_OPERATIONS: usize = 64;
+pub const MAX_OPERATIONS: usize = 64;

@@ -24,15 +24,15 @@ const PAGE: usize = 128 * 1024;
 const CLASSES: usize = 32;
 
 /// Freeing a body larger than this takes about as long as a turn.
-const RELEASED: usize = 1 << 20;
+const SLOW_TO_FREE: usize = 1 << 20;
 
 /// The number of removed but still shared bodies that one check covers: clients determine how many there are.
-const LOOKS: usize = 32;
+const MAX_CHECKED: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
 pub struct BodyKey {
     /// The entry in the body's class, or in the table of bodies outside pages.
-    place: u32,
+    position: u32,
     length: u32,
 }
 
@@ -84,7 +84,7 @@ struct InFlight {
     kept: Option<Arc<Box<[u8]>>>,
 }
 
-/// Bodies of about the same size. A body's place is its page number × bodies per page + its entry.
+/// Bodies of about the same size. A body's position is its page number × bodies per page + its entry.
 #[derive(Debug)]
 pub struct Class {
     size: usize,
@@ -148,9 +148,9 @@ impl Page {
             return entry as u32;
         }
         let entry = self.first_vacant;
-        let place = &mut self.bytes[entry as usize * size..][..size];
-        self.first_vacant = u32::from_le_bytes([place[0], place[1], place[2], place[3]]);
-        place[..body.len()].copy_from_slice(body);
+        let position = &mut self.bytes[entry as usize * size..][..size];
+        self.first_vacant = u32::from_le_bytes([position[0], position[1], position[2], position[3]]);
+        position[..body.len()].copy_from_slice(body);
         entry
     }
 
@@ -191,10 +191,10 @@ impl Class {
         number << self.bits | entry
     }
 
-    /// Removes an entry, whose bytes `see` is given first.
+    /// Removes an entry, after passing its bytes to `see`.
     #[inline]
-    fn remove(&mut self, place: u32, see: impl FnOnce(&[u8])) {
-        let (number, entry) = self.split(place);
+    fn remove(&mut self, position: u32, see: impl FnOnce(&[u8])) {
+        let (number, entry) = self.split(position);
         let page = &mut self.pages[number];
         if page.held == 1 << self.bits {
             page.next_open = std::mem::replace(&mut self.open, number as u32);
@@ -220,14 +220,14 @@ impl Class {
         }
     }
 
-    fn get(&self, place: u32) -> &[u8] {
-        let (number, entry) = self.split(place);
+    fn get(&self, position: u32) -> &[u8] {
+        let (number, entry) = self.split(position);
         &self.pages[number].bytes[entry as usize * self.size..]
     }
 
-    /// Splits a place into the number of its page and the entry in that page.
-    fn split(&self, place: u32) -> (usize, u32) {
-        ((place >> self.bits) as usize, place & ((1 << self.bits) - 1))
+    /// Splits a position into the number of its page and the entry in that page.
+    fn split(&self, position: u32) -> (usize, u32) {
+        ((position >> self.bits) as usize, position & ((1 << self.bits) - 1))
     }
 }
 
@@ -245,7 +245,7 @@ impl Bodies {
             return self.copy(body.bytes());
         }
         self.held += body.len() as u64;
-        BodyKey { length: body.len() as u32, place: self.whole.insert(body) as u32 }
+        BodyKey { length: body.len() as u32, position: self.whole.insert(body) as u32 }
     }
 
     pub fn copy(&mut self, body: &[u8]) -> BodyKey {
@@ -254,32 +254,32 @@ impl Bodies {
         }
         let class = &mut self.classes[class_of(body.len())];
         let before = class.spare;
-        let place = class.add(body);
+        let position = class.add(body);
         self.spare -= before - class.spare;
         self.held += body.len() as u64;
-        BodyKey { place, length: body.len() as u32 }
+        BodyKey { position, length: body.len() as u32 }
     }
 
     pub fn remove(&mut self, key: BodyKey) {
         self.remove_with(key, |_| ());
     }
 
-    /// Removes a body, whose bytes `see` is given first: to look it up separately would take as long as to remove it.
+    /// Removes a body, after passing its bytes to `see`: a separate lookup would take as long as the removal.
     #[inline]
     pub fn remove_with(&mut self, key: BodyKey, see: impl FnOnce(&[u8])) {
         self.held -= key.len() as u64;
         if key.len() > PAGED_MAX {
-            let body = self.whole.remove(key.place as usize);
+            let body = self.whole.remove(key.position as usize);
             see(body.bytes());
             if body.is_shared() {
                 self.note_in_flight(&body);
-            } else if body.len() > RELEASED {
+            } else if body.len() > SLOW_TO_FREE {
                 self.released.push(body);
             }
         } else {
             let class = &mut self.classes[class_of(key.len())];
             let before = class.spare;
-            class.remove(key.place, |bytes| see(&bytes[..key.len()]));
+            class.remove(key.position, |bytes| see(&bytes[..key.len()]));
             self.spare = self.spare + class.spare - before;
         }
     }
@@ -288,7 +288,7 @@ impl Bodies {
     pub fn note_in_flight(&mut self, body: &Body) {
         if let Body::Large(bytes) = body {
             let length = bytes.len();
-            let kept = (length > RELEASED).then(|| bytes.clone());
+            let kept = (length > SLOW_TO_FREE).then(|| bytes.clone());
             self.in_flight.push_back(InFlight { bytes: Arc::downgrade(bytes), length: length as u64, kept });
             self.in_flight_bytes += length as u64;
         }
@@ -303,7 +303,7 @@ impl Bodies {
     }
 
     fn check_some(&mut self) {
-        for _ in 0..self.in_flight.len().min(LOOKS) {
+        for _ in 0..self.in_flight.len().min(MAX_CHECKED) {
             let Some(in_flight) = self.in_flight.pop_front() else { return };
             if in_flight.bytes.strong_count() == usize::from(in_flight.kept.is_some()) {
                 self.in_flight_bytes -= in_flight.length;
@@ -312,7 +312,7 @@ impl Bodies {
                 self.in_flight.push_back(in_flight);
             }
         }
-        if self.in_flight.is_empty() && self.in_flight.capacity() > LOOKS {
+        if self.in_flight.is_empty() && self.in_flight.capacity() > MAX_CHECKED {
             self.in_flight = VecDeque::new();
         }
     }
@@ -324,9 +324,9 @@ impl Bodies {
 
     pub fn get(&self, key: BodyKey) -> BodyRef<'_> {
         if key.len() > PAGED_MAX {
-            return self.whole[key.place as usize].borrow();
+            return self.whole[key.position as usize].borrow();
         }
-        BodyRef::Small(&self.classes[class_of(key.len())].get(key.place)[..key.len()])
+        BodyRef::Small(&self.classes[class_of(key.len())].get(key.position)[..key.len()])
     }
 }
 
@@ -378,14 +378,14 @@ mod tests {
         bodies.check_in_flight();
         assert_eq!(bodies.in_flight_bytes, 500_000);
         drop(replies);
-        for _ in 0..=100 / LOOKS {
+        for _ in 0..=100 / MAX_CHECKED {
             bodies.check_in_flight();
         }
         assert_eq!((bodies.in_flight_bytes, bodies.in_flight.capacity()), (0, 0));
     }
 
     #[test]
-    fn what_bodies_leave_in_their_pages_is_counted() {
+    fn vacated_bytes_of_pages_are_counted() {
         let mut bodies = Bodies::default();
         for length in [16, 300, 1000] {
             let keys: Vec<BodyKey> = (0..10_000).map(|_| bodies.copy(&vec![1; length])).collect();

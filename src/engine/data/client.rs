@@ -16,7 +16,7 @@ use super::{
 pub const MARGIN: Span = Span::from_secs(1);
 
 /// The maximum lease time, whatever the job's time to run: nothing else ends a lease, which no client holds.
-pub const LONGEST_LEASE: Span = Span::from_secs(24 * 3600);
+pub const MAX_LEASE: Span = Span::from_secs(24 * 3600);
 
 /// The choice of a client that holds its reservations among its watched tubes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -81,7 +81,7 @@ pub struct Search {
     /// The number of tubes that were searched, or whose queues the client was added to.
     pub(in crate::engine) seen: usize,
     /// Nothing was found: the client is being added to the queue of each tube.
-    pub(in crate::engine) standing: bool,
+    pub(in crate::engine) enqueueing: bool,
     /// The tubes with a job found so far, each counted by its weight.
     pub(in crate::engine) found: u64,
     /// The best tube so far: the rank of its first job, the tube, and its position in the watch list.
@@ -132,18 +132,18 @@ pub struct ClientState {
     pub(in crate::engine) mode: ReserveMode,
     pub(in crate::engine) producer: bool,
     pub(in crate::engine) worker: bool,
-    /// When the client connected, and when it gave its last command, in units of [`HEARD_UNIT`].
+    /// When the client connected, and when it gave its last command, in units of [`ACTIVITY_UNIT`].
     pub(in crate::engine) connected: u32,
-    pub(in crate::engine) heard: u32,
+    pub(in crate::engine) last_active: u32,
 }
 
 /// Times of connections are counted in units of 2^30 ns, about a second: shifting costs less than dividing.
-const HEARD_UNIT: u32 = 30;
+const ACTIVITY_UNIT: u32 = 30;
 
-/// Returns how long ago a moment counted in units of [`HEARD_UNIT`] was.
-pub(in crate::engine) fn heard_ago(then: u32, now: Time) -> Span {
-    let units = ((now.nanos() >> HEARD_UNIT) as u32).saturating_sub(then);
-    Span::from_nanos(u64::from(units) << HEARD_UNIT)
+/// Returns the time since a moment counted in units of [`ACTIVITY_UNIT`].
+pub(in crate::engine) fn time_since(then: u32, now: Time) -> Span {
+    let units = ((now.nanos() >> ACTIVITY_UNIT) as u32).saturating_sub(then);
+    Span::from_nanos(u64::from(units) << ACTIVITY_UNIT)
 }
 
 impl ClientState {
@@ -177,7 +177,7 @@ impl ClientState {
     }
 
     /// Returns `true` if the client is queued in the tube of this watch, which must be its own.
-    pub(in crate::engine) fn stands(&self, watch: &Watch) -> bool {
+    pub(in crate::engine) fn is_queued(&self, watch: &Watch) -> bool {
         watch.wait == self.wait && (self.waits_for_job() || self.idle_state == IdleState::Idle)
     }
 
@@ -235,9 +235,9 @@ impl Clients {
     #[inline]
     pub(in crate::engine) fn hear(&mut self, client: ClientId, now: Time) {
         if let Some(state) = self.states.get_mut(client.0 as usize) {
-            state.heard = (now.nanos() >> HEARD_UNIT) as u32;
+            state.last_active = (now.nanos() >> ACTIVITY_UNIT) as u32;
             if state.connected == 0 {
-                state.connected = state.heard;
+                state.connected = state.last_active;
             }
         }
     }
@@ -377,21 +377,21 @@ impl Deref for WatchList {
 impl WatchList {
     /// Returns the number of the watch of `tube`, if it is watched.
     pub fn find(&self, tube: u32, watches: &Watches) -> Option<u32> {
-        self.place(tube, watches).map(|place| self.numbers[place])
+        self.position(tube, watches).map(|position| self.numbers[position])
     }
 
     pub fn contains(&self, tube: u32, watches: &Watches) -> bool {
-        self.place(tube, watches).is_some()
+        self.position(tube, watches).is_some()
     }
 
     /// Adds `tube`, which must not be watched yet.
     pub fn add(&mut self, client: u32, tube: u32, watches: &mut Watches) {
         let number = watches.insert(Watch { client, tube, limit: 0, wait: 0, weight: 1, lease: 0, links: Links::NONE });
-        let place = self.numbers.len() as u32;
+        let position = self.numbers.len() as u32;
         self.numbers.push(number);
         match &mut self.index {
             Some(index) => {
-                index.insert(tube, place);
+                index.insert(tube, position);
             }
             None if self.numbers.len() >= INDEXED_FROM => {
                 let tubes = self.numbers.iter().map(|&number| watches.get(number).tube);
@@ -403,21 +403,21 @@ impl WatchList {
 
     /// Removes `tube`. Returns `true` if it was watched. The watch must not be queued.
     pub fn remove(&mut self, tube: u32, watches: &mut Watches) -> bool {
-        let Some(place) = self.place(tube, watches) else { return false };
-        let number = self.numbers.swap_remove(place);
+        let Some(position) = self.position(tube, watches) else { return false };
+        let number = self.numbers.swap_remove(position);
         watches.remove(number);
         if let Some(index) = &mut self.index {
             index.remove(&tube);
-            if let Some(&moved) = self.numbers.get(place) {
-                index.insert(watches.get(moved).tube, place as u32);
+            if let Some(&moved) = self.numbers.get(position) {
+                index.insert(watches.get(moved).tube, position as u32);
             }
         }
         true
     }
 
-    fn place(&self, tube: u32, watches: &Watches) -> Option<usize> {
+    fn position(&self, tube: u32, watches: &Watches) -> Option<usize> {
         match &self.index {
-            Some(index) => index.get(&tube).map(|&place| place as usize),
+            Some(index) => index.get(&tube).map(|&position| position as usize),
             None => self.numbers.iter().position(|&number| watches.get(number).tube == tube),
         }
     }

@@ -5,7 +5,7 @@
 //! keys that outlive jobs, or to the schedules. Each has at most one entry, its earliest deadline, so the index stays
 //! small however many jobs there are. Must not know what happens at a deadline.
 
-use super::{Heap, Places, Time, NIL};
+use super::{Heap, Positions, Time, NIL};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimerKey {
@@ -21,12 +21,12 @@ pub enum TimerKey {
 pub struct Deadlines {
     /// At the same time, tubes come first: a job that becomes ready then goes to a client whose wait ends then.
     pub heap: Heap<(Time, bool)>,
-    pub places: PlaceTable,
+    pub positions: PositionTable,
 }
 
 /// The heap position of each timer, or [`NIL`] without a deadline: a table for clients, tubes and the others.
 #[derive(Clone, Debug, Default)]
-pub struct PlaceTable([Vec<u32>; 3]);
+pub struct PositionTable([Vec<u32>; 3]);
 
 impl TimerKey {
     /// Returns the number that represents the timer in the heap: its row in a table, and the number of the table.
@@ -52,7 +52,7 @@ impl TimerKey {
     }
 }
 
-impl PlaceTable {
+impl PositionTable {
     #[inline(always)]
     pub fn get(&mut self, member: u32) -> &mut u32 {
         let (table, row) = (&mut self.0[(member & 3) as usize], (member >> 2) as usize);
@@ -68,9 +68,9 @@ fn grow(table: &mut Vec<u32>, row: usize) {
     table.resize(row + 1, NIL);
 }
 
-impl Places for PlaceTable {
-    fn set_place(&mut self, member: u32, place: u32) {
-        *self.get(member) = place;
+impl Positions for PositionTable {
+    fn set_position(&mut self, member: u32, position: u32) {
+        *self.get(member) = position;
     }
 }
 
@@ -78,15 +78,15 @@ impl Deadlines {
     /// Sets the deadline of `owner` to `at`, or removes it if `at` is [`Time::NEVER`].
     pub fn set(&mut self, owner: TimerKey, at: Time) {
         let (member, key) = (owner.member(), (at, matches!(owner, TimerKey::Client(_))));
-        match (*self.places.get(member), at) {
+        match (*self.positions.get(member), at) {
             (NIL, Time::NEVER) => {}
-            (NIL, _) => self.heap.push(key, member, &mut self.places),
-            (place, Time::NEVER) => {
-                self.heap.remove(place, &mut self.places);
-                *self.places.get(member) = NIL;
+            (NIL, _) => self.heap.push(key, member, &mut self.positions),
+            (position, Time::NEVER) => {
+                self.heap.remove(position, &mut self.positions);
+                *self.positions.get(member) = NIL;
             }
-            (place, at) if self.heap.key_at(place).0 == at => {}
-            (place, _) => self.heap.change(place, key, &mut self.places),
+            (position, at) if self.heap.key_at(position).0 == at => {}
+            (position, _) => self.heap.change(position, key, &mut self.positions),
         }
     }
 
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_has_one_entry_which_moves_and_goes() {
+    fn a_timer_has_one_entry_which_moves_and_is_removed() {
         let at = Time::from_nanos;
         let mut deadlines = Deadlines::default();
         deadlines.set(TimerKey::Client(7), at(30));

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{table::hashed, Heap, JobId, Name, Placed, Table, Time, NIL};
+use super::{table::hashed, Heap, JobId, Name, Positioned, Table, Time, NIL};
 
 #[derive(Debug)]
 pub struct EndedKey {
@@ -16,7 +16,7 @@ pub struct EndedKey {
     hash: u32,
     /// The next key in the same bucket of the index.
     chain: u32,
-    pub(in crate::engine) place: u32,
+    pub(in crate::engine) position: u32,
     /// `true` if the log has a record of the key.
     pub(in crate::engine) is_logged: bool,
 }
@@ -34,9 +34,9 @@ impl EndedKey {
 
 hashed!(EndedKey, |key| KEY_COST + key.names() as u64);
 
-impl Placed for EndedKey {
-    fn place_mut(&mut self) -> &mut u32 {
-        &mut self.place
+impl Positioned for EndedKey {
+    fn position_mut(&mut self) -> &mut u32 {
+        &mut self.position
     }
 }
 
@@ -55,13 +55,13 @@ impl EndedKeys {
 
     /// Adds this key, which must be new and have this hash, and returns its number.
     pub fn insert(&mut self, id: JobId, tube: Arc<[u8]>, key: Name, hash: u32, until: Time, is_logged: bool) -> u32 {
-        let number = self.table.insert(EndedKey { id, until, tube, key, hash, chain: NIL, place: NIL, is_logged });
+        let number = self.table.insert(EndedKey { id, until, tube, key, hash, chain: NIL, position: NIL, is_logged });
         self.ends.push(until, number, &mut self.table.items);
         number
     }
 
     pub fn remove(&mut self, number: u32) -> EndedKey {
-        self.ends.remove(self.table.get(number).place, &mut self.table.items);
+        self.ends.remove(self.table.get(number).position, &mut self.table.items);
         self.table.remove(number)
     }
 

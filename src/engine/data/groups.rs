@@ -3,7 +3,7 @@
 //! Owns the groups with their counts, the memberships, the waits, and their memory. A job without these tags has no
 //! entry here. Must not decide when a wait ends: `rules/groups.rs` does.
 
-use super::{table::hashed, Heap, Linked, Links, List, Name, Places, SlotTable, Slots, State, Table, NIL};
+use super::{table::hashed, Heap, Linked, Links, List, Name, Positions, SlotTable, Slots, State, Table, NIL};
 
 /// The part of a group's state that the log stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -98,9 +98,9 @@ impl Linked for Waits {
     }
 }
 
-impl Places for Waits {
-    fn set_place(&mut self, member: u32, place: u32) {
-        self.0.get_mut(member).links.prev = place;
+impl Positions for Waits {
+    fn set_position(&mut self, member: u32, position: u32) {
+        self.0.get_mut(member).links.prev = position;
     }
 }
 
@@ -167,12 +167,12 @@ impl Groups {
         self.table.memory += WAIT_COST;
     }
 
-    /// Adds or removes the job in `slot` in the counts of its groups; its state is at this place.
-    pub fn count(&mut self, slot: u32, place: usize, is_added: bool) {
+    /// Adds or removes the job in `slot` in the counts of its groups; its state has this index.
+    pub fn count(&mut self, slot: u32, position: usize, is_added: bool) {
         let mut next = self.members.get(slot);
         while next != NIL {
             let membership = self.memberships.get(next);
-            let count = &mut self.table.get_mut(membership.group).members[place];
+            let count = &mut self.table.get_mut(membership.group).members[position];
             *count = if is_added { *count + 1 } else { *count - 1 };
             next = membership.next;
         }
@@ -234,10 +234,10 @@ impl Groups {
         if !std::mem::take(&mut wait.queued) {
             return;
         }
-        let (group, place) = (self.table.get_mut(wait.group), wait.links.prev);
+        let (group, position) = (self.table.get_mut(wait.group), wait.links.prev);
         match wait.need {
             0 => group.waits.remove(number, &mut self.waits),
-            _ => drop(group.counted.remove(place, &mut self.waits)),
+            _ => drop(group.counted.remove(position, &mut self.waits)),
         }
     }
 

@@ -9,18 +9,18 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use super::Slots;
 
-pub trait Places {
+pub trait Positions {
     /// Sets the position of `member`, which the caller passes to [`Heap::remove`].
-    fn set_place(&mut self, member: u32, place: u32);
+    fn set_position(&mut self, member: u32, position: u32);
 }
 
-pub trait Placed {
-    fn place_mut(&mut self) -> &mut u32;
+pub trait Positioned {
+    fn position_mut(&mut self) -> &mut u32;
 }
 
-impl<T: Placed> Places for Slots<T> {
-    fn set_place(&mut self, member: u32, place: u32) {
-        *self.get_mut(member).place_mut() = place;
+impl<T: Positioned> Positions for Slots<T> {
+    fn set_position(&mut self, member: u32, position: u32) {
+        *self.get_mut(member).position_mut() = position;
     }
 }
 
@@ -28,13 +28,13 @@ impl<T: Placed> Places for Slots<T> {
 const KEEP: usize = 64;
 
 /// The number of members that may leave from the front before the others must move: no position is `NIL`.
-const MOST_LEFT: u32 = u32::MAX / 2;
+const MAX_LEFT: u32 = u32::MAX / 2;
 
 /// Smallest key first. The keys of members must differ or be interchangeable.
 #[derive(Debug)]
 pub struct Heap<K> {
     pub entries: VecDeque<(K, u32)>,
-    /// The place of the first entry: the number of members that left from the front of the queue.
+    /// The position of the first entry: the number of members that left from the front of the queue.
     pub left: u32,
     pub is_sorted: bool,
 }
@@ -60,8 +60,8 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.front().copied()
     }
 
-    pub fn key_at(&self, place: u32) -> K {
-        self.entries[self.index_of(place)].0
+    pub fn key_at(&self, position: u32) -> K {
+        self.entries[self.index_of(position)].0
     }
 
     /// Returns the member at `index`, counted from the one with the smallest key.
@@ -69,8 +69,8 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries[index].1
     }
 
-    fn index_of(&self, place: u32) -> usize {
-        (place - self.left) as usize
+    fn index_of(&self, position: u32) -> usize {
+        (position - self.left) as usize
     }
 
     /// Returns the members, in no particular order.
@@ -91,22 +91,22 @@ impl<K: Ord + Copy> Heap<K> {
         })
     }
 
-    pub fn push(&mut self, key: K, member: u32, places: &mut impl Places) {
+    pub fn push(&mut self, key: K, member: u32, positions: &mut impl Positions) {
         self.is_sorted &= self.entries.back().is_none_or(|(last, _)| *last <= key);
         self.entries.push_back((key, member));
-        self.sift_up(self.entries.len() - 1, places);
+        self.sift_up(self.entries.len() - 1, positions);
     }
 
-    pub fn remove(&mut self, place: u32, places: &mut impl Places) -> (K, u32) {
-        let index = self.index_of(place);
-        if index == 0 && self.is_sorted && self.left < MOST_LEFT {
+    pub fn remove(&mut self, position: u32, positions: &mut impl Positions) -> (K, u32) {
+        let index = self.index_of(position);
+        if index == 0 && self.is_sorted && self.left < MAX_LEFT {
             self.left += 1;
             return self.shrunk(|entries| entries.pop_front()).expect("a member");
         }
         let gone = self.shrunk(|entries| entries.swap_remove_back(index)).expect("a member");
         if index < self.entries.len() {
             self.is_sorted = false;
-            self.sift(index, places);
+            self.sift(index, positions);
         }
         gone
     }
@@ -134,36 +134,36 @@ impl<K: Ord + Copy> Heap<K> {
         index > 0 && self.entries.back().is_some_and(|(key, _)| *key < self.entries[(index - 1) / 4].0)
     }
 
-    /// Changes the key of the member at `place`.
-    pub fn change(&mut self, place: u32, key: K, places: &mut impl Places) {
-        let index = self.index_of(place);
+    /// Changes the key of the member at `position`.
+    pub fn change(&mut self, position: u32, key: K, positions: &mut impl Positions) {
+        let index = self.index_of(position);
         self.entries[index].0 = key;
         self.is_sorted = self.len() == 1;
-        self.sift(index, places);
+        self.sift(index, positions);
     }
 
-    fn sift(&mut self, index: usize, places: &mut impl Places) {
+    fn sift(&mut self, index: usize, positions: &mut impl Positions) {
         if index > 0 && self.entries[index].0 < self.entries[(index - 1) / 4].0 {
-            self.sift_up(index, places);
+            self.sift_up(index, positions);
         } else {
-            self.sift_down(index, places);
+            self.sift_down(index, positions);
         }
     }
 
-    fn sift_up(&mut self, mut index: usize, places: &mut impl Places) {
+    fn sift_up(&mut self, mut index: usize, positions: &mut impl Positions) {
         let entry = self.entries[index];
         while index > 0 {
             let parent = (index - 1) / 4;
             if self.entries[parent].0 <= entry.0 {
                 break;
             }
-            self.set(index, self.entries[parent], places);
+            self.set(index, self.entries[parent], positions);
             index = parent;
         }
-        self.set(index, entry, places);
+        self.set(index, entry, positions);
     }
 
-    fn sift_down(&mut self, mut index: usize, places: &mut impl Places) {
+    fn sift_down(&mut self, mut index: usize, positions: &mut impl Positions) {
         let entry = self.entries[index];
         loop {
             let first = index * 4 + 1;
@@ -172,15 +172,15 @@ impl<K: Ord + Copy> Heap<K> {
             if self.entries[least].0 >= entry.0 {
                 break;
             }
-            self.set(index, self.entries[least], places);
+            self.set(index, self.entries[least], positions);
             index = least;
         }
-        self.set(index, entry, places);
+        self.set(index, entry, positions);
     }
 
-    fn set(&mut self, index: usize, entry: (K, u32), places: &mut impl Places) {
+    fn set(&mut self, index: usize, entry: (K, u32), positions: &mut impl Positions) {
         self.entries[index] = entry;
-        places.set_place(entry.1, self.left + index as u32);
+        positions.set_position(entry.1, self.left + index as u32);
     }
 }
 
@@ -188,9 +188,9 @@ impl<K: Ord + Copy> Heap<K> {
 mod tests {
     use super::*;
 
-    impl Places for Vec<u32> {
-        fn set_place(&mut self, member: u32, place: u32) {
-            self[member as usize] = place;
+    impl Positions for Vec<u32> {
+        fn set_position(&mut self, member: u32, position: u32) {
+            self[member as usize] = position;
         }
     }
 
@@ -201,20 +201,20 @@ mod tests {
 
     #[test]
     fn members_come_out_in_order_whatever_left_before() {
-        let mut places = vec![0u32; 1000];
+        let mut positions = vec![0u32; 1000];
         let mut heap = Heap::new();
         for member in 0..1000u32 {
-            heap.push((scramble(member.into()) % 300, member), member, &mut places);
+            heap.push((scramble(member.into()) % 300, member), member, &mut positions);
         }
         for member in (0..1000u32).step_by(3) {
-            assert_eq!(heap.remove(places[member as usize], &mut places).1, member);
+            assert_eq!(heap.remove(positions[member as usize], &mut positions).1, member);
         }
         for member in (1..1000u32).step_by(3) {
-            heap.change(places[member as usize], (u64::from(member) % 7, member), &mut places);
+            heap.change(positions[member as usize], (u64::from(member) % 7, member), &mut positions);
         }
         let mut out = Vec::new();
         while let Some((key, member)) = heap.first() {
-            heap.remove(places[member as usize], &mut places);
+            heap.remove(positions[member as usize], &mut positions);
             out.push(key);
         }
         assert_eq!(out.len(), 666);
@@ -225,20 +225,20 @@ mod tests {
     #[test]
     fn a_queue_that_becomes_a_heap_keeps_its_order() {
         for odd in [u64::MAX, 1000, 7] {
-            let (mut places, mut heap, mut inside) =
+            let (mut positions, mut heap, mut inside) =
                 (vec![0u32; 10_000], Heap::new(), std::collections::BTreeSet::new());
             for member in 0..10_000u32 {
                 let number = u64::from(member);
                 let key = if number % odd == odd - 1 { number / 2 } else { number };
-                heap.push((key, member), member, &mut places);
+                heap.push((key, member), member, &mut positions);
                 inside.insert((key, member));
                 if number % 3 > 0 {
                     let gone = if number % odd == 1 { *inside.last().unwrap() } else { *inside.first().unwrap() };
                     inside.remove(&gone);
-                    assert_eq!(heap.remove(places[gone.1 as usize], &mut places), (gone, gone.1));
+                    assert_eq!(heap.remove(positions[gone.1 as usize], &mut positions), (gone, gone.1));
                 }
                 if number % 64 == 0 {
-                    heap.check(|member| places[member as usize]);
+                    heap.check(|member| positions[member as usize]);
                     assert_eq!(heap.first().map(|(key, _)| key), inside.first().copied());
                 }
             }

@@ -13,10 +13,10 @@ const WAIT_BOUNDS: [u64; 14] =
 const RUN_BOUNDS: [u64; 12] = nanos([1, 10, 50, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000]);
 
 const fn nanos<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
-    let mut place = 0;
-    while place < N {
-        bounds[place] *= 1_000_000;
-        place += 1;
+    let mut position = 0;
+    while position < N {
+        bounds[position] *= 1_000_000;
+        position += 1;
     }
     bounds
 }

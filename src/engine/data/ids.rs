@@ -55,22 +55,22 @@ impl Ids {
 
     /// Adds `id`, which must be new.
     pub fn insert(&mut self, id: JobId, slot: u32) {
-        let (number, place) = (id.0 / ROW, (id.0 % ROW) as usize);
+        let (number, position) = (id.0 / ROW, (id.0 % ROW) as usize);
         let row = self.row(number).unwrap_or_else(|| self.open(number));
         if row != self.last {
             self.claim(row);
             let left = std::mem::replace(&mut self.last, row);
             if left != NIL {
-                self.let_go(left);
+                self.release_claim(left);
             }
         }
-        self.claim(row).slots[place] = slot;
+        self.claim(row).slots[position] = slot;
     }
 
     pub fn remove(&mut self, id: JobId) {
         let row = self.row(id.0 / ROW).expect("the row of a known id");
         self.rows.get_mut(row).slots[(id.0 % ROW) as usize] = NIL;
-        self.let_go(row);
+        self.release_claim(row);
     }
 
     fn row(&self, number: u64) -> Option<u32> {
@@ -94,7 +94,7 @@ impl Ids {
     }
 
     /// Removes a claim; a row without claims is removed.
-    fn let_go(&mut self, number: u32) {
+    fn release_claim(&mut self, number: u32) {
         let row = self.rows.get_mut(number);
         row.claims = NonZeroU32::new(row.claims.get() - 1).expect("a claim");
         if row.claims == NonZeroU32::MIN {

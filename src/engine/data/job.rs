@@ -324,7 +324,7 @@ impl Job {
         self.has(JobFlag::InRun)
     }
 
-    /// Notes when the job, which is being reserved, was taken.
+    /// Records the time of the reservation that begins.
     #[inline]
     pub(in crate::engine) fn take(&mut self, now: Time) {
         self.links.next = (now.nanos() >> TAKEN_UNIT) as u32;
@@ -354,7 +354,7 @@ impl Job {
         (self.due, self.id)
     }
 
-    pub(in crate::engine) fn place(&self) -> u32 {
+    pub(in crate::engine) fn position(&self) -> u32 {
         self.links.prev
     }
 }

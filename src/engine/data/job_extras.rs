@@ -5,7 +5,9 @@
 
 use slab::Slab;
 
-use super::{table::hashed, DedupKey, Hashed, Heap, Linked, Links, List, Placed, SlotTable, Span, Table, Time, NIL};
+use super::{
+    table::hashed, DedupKey, Hashed, Heap, Linked, Links, List, Positioned, SlotTable, Span, Table, Time, NIL,
+};
 
 /// Extras that few jobs with extras need, stored separately so that the others do not pay for them.
 #[derive(Debug)]
@@ -76,7 +78,7 @@ pub struct JobExtras {
     chain: u32,
     pub(in crate::engine) hash: u32,
     /// Its heap position in the order of ends, or [`NIL`].
-    pub(in crate::engine) place: u32,
+    pub(in crate::engine) position: u32,
     /// When its time to live ends; [`Time::NEVER`] without one.
     pub expires: Time,
     pub ttl: Span,
@@ -97,7 +99,7 @@ impl Default for JobExtras {
             slot: NIL,
             chain: NIL,
             hash: 0,
-            place: NIL,
+            position: NIL,
             expires: Time::NEVER,
             ttl: Span::MAX,
             dedup_key: DedupKey::None,
@@ -186,7 +188,7 @@ pub(in crate::engine) struct Attachment {
     pub client: u32,
     pub extras: u32,
     /// The number of the last report that the client received or came too late for.
-    heard: u32,
+    last_active: u32,
     of_job: Links,
     of_client: Links,
 }
@@ -200,9 +202,9 @@ hashed!(JobExtras, |extras| {
     (size_of::<JobExtras>() + 24 + dedup_key + rare + attached) as u64
 });
 
-impl Placed for JobExtras {
-    fn place_mut(&mut self) -> &mut u32 {
-        &mut self.place
+impl Positioned for JobExtras {
+    fn position_mut(&mut self) -> &mut u32 {
+        &mut self.position
     }
 }
 
@@ -285,9 +287,9 @@ impl ExtrasStore {
         if self.get(number).dedup_key != DedupKey::None {
             self.table.unindex(number);
         }
-        let place = self.get(number).place;
-        if place != NIL {
-            self.ends.remove(place, &mut self.table.items);
+        let position = self.get(number).position;
+        if position != NIL {
+            self.ends.remove(position, &mut self.table.items);
         }
         self.by_slot.remove(self.get(number).slot);
     }
@@ -300,7 +302,7 @@ impl ExtrasStore {
             left.rare_mut().attached = std::mem::take(&mut own.rare_mut().attached);
             own
         });
-        self.link(JobExtras { place: NIL, ..own })
+        self.link(JobExtras { position: NIL, ..own })
     }
 
     /// Returns `true` if these extras were left to waiting clients and have no job.
@@ -339,16 +341,16 @@ impl ExtrasStore {
 
     /// Suspends the end of the time to live while the job is protected from it.
     pub fn spare(&mut self, number: u32) {
-        let place = std::mem::replace(&mut self.get_mut(number).place, NIL);
-        if place != NIL {
-            self.ends.remove(place, &mut self.table.items);
-            self.get_mut(number).place = NIL;
+        let position = std::mem::replace(&mut self.get_mut(number).position, NIL);
+        if position != NIL {
+            self.ends.remove(position, &mut self.table.items);
+            self.get_mut(number).position = NIL;
         }
     }
 
     pub fn expose(&mut self, number: u32) {
-        let JobExtras { expires, place, .. } = *self.get(number);
-        if expires != Time::NEVER && place == NIL {
+        let JobExtras { expires, position, .. } = *self.get(number);
+        if expires != Time::NEVER && position == NIL {
             self.ends.push(expires, number, &mut self.table.items);
         }
     }
@@ -366,8 +368,8 @@ impl ExtrasStore {
             extras.rare_mut();
         });
         self.table.memory += ATTACHMENT_COST;
-        let heard = self.get(number).rare().map_or(0, |rare| rare.reports);
-        let new = Attachment { client, extras: number, heard, of_job: Links::NONE, of_client: Links::NONE };
+        let last_active = self.get(number).rare().map_or(0, |rare| rare.reports);
+        let new = Attachment { client, extras: number, last_active, of_job: Links::NONE, of_client: Links::NONE };
         let member = self.attachments.0.insert(new) as u32;
         let rare = self.table.get_mut(number).rare.as_mut().expect("just made");
         rare.attached.push_back(member, &mut self.attachments);
@@ -404,10 +406,10 @@ impl ExtrasStore {
         let (member, client) = self.first_attached(number)?;
         let rare = self.table.get_mut(number).rare.as_mut().expect("somebody is attached");
         let attachment = &mut self.attachments.0[member as usize];
-        if attachment.heard == rare.reports {
+        if attachment.last_active == rare.reports {
             return None;
         }
-        attachment.heard = rare.reports;
+        attachment.last_active = rare.reports;
         // Notified clients move behind those that are not.
         rare.attached.remove(member, &mut self.attachments);
         rare.attached.push_back(member, &mut self.attachments);

@@ -99,7 +99,7 @@ pub struct GroupTag {
 }
 
 /// The maximum number of groups that a job may be tied to.
-pub const MOST_TIES: usize = 16;
+pub const MAX_TIES: usize = 16;
 
 /// Optional requests of a producer; see [`crate::engine::Engine::submit`].
 #[derive(Clone, Debug)]

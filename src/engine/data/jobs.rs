@@ -3,7 +3,7 @@
 //! Owns the memory of jobs and of their bodies. No operation moves a large table at once, so the slowest insertion
 //! costs about as much as the median. Must not know states or queues.
 
-use super::{Bodies, Body, Ids, Job, JobId, JobView, Linked, Links, Places, Slots};
+use super::{Bodies, Body, Ids, Job, JobId, JobView, Linked, Links, Positions, Slots};
 
 /// Bytes of account of a job without its body: its slot, its part of a row of IDs, and the overhead of the body.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
@@ -98,9 +98,9 @@ impl Linked for Jobs {
     }
 }
 
-impl Places for Jobs {
-    fn set_place(&mut self, slot: u32, place: u32) {
-        self.get_mut(slot).links.prev = place;
+impl Positions for Jobs {
+    fn set_position(&mut self, slot: u32, position: u32) {
+        self.get_mut(slot).links.prev = position;
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
     use crate::engine::data::time::{Span, Time};
 
     #[test]
-    fn a_job_is_found_with_its_body_until_it_goes() {
+    fn a_job_is_found_with_its_body_until_it_is_removed() {
         let mut jobs = Jobs::default();
         let add = |id: u64, jobs: &mut Jobs| {
             let body = jobs.bodies.copy(&id.to_le_bytes());

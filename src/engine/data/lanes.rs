@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::{table::hashed, Name, ReadyQueue, Slots, Table, TubeHandle, NIL};
 
 /// Maximum number of lanes of a key: this many tubes are checked when the key reaches its limit, or leaves it.
-pub(in crate::engine) const MOST_LANES: usize = 64;
+pub(in crate::engine) const MAX_LANES: usize = 64;
 
 #[derive(Debug)]
 pub(in crate::engine) struct SharedKey {

@@ -22,13 +22,13 @@ pub struct Latency {
     sum: u128,
     average: u64,
     /// The maximum value before the first duration.
-    least: u64,
-    most: u64,
+    min: u64,
+    max: u64,
 }
 
 impl Default for Latency {
     fn default() -> Latency {
-        Latency { counts: [0; RANGES], sum: 0, average: 0, least: u64::MAX, most: 0 }
+        Latency { counts: [0; RANGES], sum: 0, average: 0, min: u64::MAX, max: 0 }
     }
 }
 
@@ -71,10 +71,10 @@ impl Latency {
         let count = &mut self.counts[range_of(nanos)];
         *count = count.saturating_add(1);
         self.sum += u128::from(nanos);
-        let is_first = self.least == u64::MAX;
+        let is_first = self.min == u64::MAX;
         self.average = if is_first { nanos } else { self.average - self.average / WEIGHT + nanos / WEIGHT };
-        self.least = self.least.min(nanos);
-        self.most = self.most.max(nanos);
+        self.min = self.min.min(nanos);
+        self.max = self.max.max(nanos);
     }
 
     pub fn samples(&self) -> u64 {
@@ -90,12 +90,12 @@ impl Latency {
         Span::from_nanos(self.average)
     }
 
-    pub fn least(&self) -> Span {
-        Span::from_nanos(self.least.min(self.most))
+    pub fn min(&self) -> Span {
+        Span::from_nanos(self.min.min(self.max))
     }
 
-    pub fn most(&self) -> Span {
-        Span::from_nanos(self.most)
+    pub fn max(&self) -> Span {
+        Span::from_nanos(self.max)
     }
 
     /// Returns the estimated percentile, interpolated within a range; zero without any durations.
@@ -106,8 +106,8 @@ impl Latency {
             let count = u64::from(*count);
             if count > 0 && below + count >= rank {
                 let begin = if range == 0 { 0 } else { end_of(range - 1) };
-                let end = if range == RANGES - 1 { self.most } else { end_of(range) };
-                let (begin, end) = (begin.max(self.least), end.min(self.most));
+                let end = if range == RANGES - 1 { self.max } else { end_of(range) };
+                let (begin, end) = (begin.max(self.min), end.min(self.max));
                 let part = u128::from(end.saturating_sub(begin)) * u128::from(rank - below) / u128::from(count);
                 return Span::from_nanos(begin + part as u64);
             }
@@ -119,9 +119,9 @@ impl Latency {
     /// Returns the end of every second range, in nanoseconds, and the number of shorter durations.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let pairs = self.counts.chunks_exact(2).enumerate();
-        pairs.take(RANGES / 2 - 1).scan(0, |below, (place, pair)| {
+        pairs.take(RANGES / 2 - 1).scan(0, |below, (position, pair)| {
             *below += pair.iter().map(|count| u64::from(*count)).sum::<u64>();
-            Some((end_of(2 * place + 1), *below))
+            Some((end_of(2 * position + 1), *below))
         })
     }
 }
@@ -156,14 +156,14 @@ mod tests {
     fn the_average_follows_slowly_and_extremes_stay() {
         let latency = nanos(&[1_000_000, 11_000_000, 0]);
         assert_eq!(latency.average(), Span::from_nanos(1_800_000));
-        assert_eq!((latency.least(), latency.most()), (Span::ZERO, Span::from_nanos(11_000_000)));
+        assert_eq!((latency.min(), latency.max()), (Span::ZERO, Span::from_nanos(11_000_000)));
         assert_eq!((latency.samples(), latency.sum_nanos()), (3, 12_000_000));
     }
 
     #[test]
     fn percentiles_are_near_the_true_ones_and_inside_of_the_extremes() {
         // Evenly distributed from a millisecond to a second.
-        let times: Vec<u64> = (1..=1000).map(|place| place * 1_000_000).collect();
+        let times: Vec<u64> = (1..=1000).map(|position| position * 1_000_000).collect();
         let latency = nanos(&times);
         for percent in [1, 10, 50, 90, 95, 99, 100] {
             let (found, exact) = (latency.percentile(percent).nanos(), percent * 10_000_000);

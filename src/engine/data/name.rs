@@ -45,11 +45,11 @@ impl From<&[u8]> for Name {
 
 fn packed(text: &[u8]) -> Option<Form> {
     let grouped = match text.len() {
-        36 if DASHES.iter().all(|&place| text[place] == b'-') => true,
+        36 if DASHES.iter().all(|&position| text[position] == b'-') => true,
         32 => false,
         _ => return None,
     };
-    let mut digits = text.iter().enumerate().filter(|(place, _)| !grouped || !DASHES.contains(place));
+    let mut digits = text.iter().enumerate().filter(|(position, _)| !grouped || !DASHES.contains(position));
     let mut digit = || match digits.next()?.1 {
         digit @ b'0'..=b'9' => Some(digit - b'0'),
         digit @ b'a'..=b'f' => Some(digit - b'a' + 10),
@@ -108,8 +108,8 @@ pub fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Appends a UUID in its canonical spelling: lower case, in groups of 8-4-4-4-12 digits.
 pub fn push_uuid(out: &mut Vec<u8>, uuid: &[u8; 16]) {
-    for (place, byte) in uuid.iter().enumerate() {
-        if UUID_HYPHENS.contains(&place) {
+    for (position, byte) in uuid.iter().enumerate() {
+        if UUID_HYPHENS.contains(&position) {
             out.push(b'-');
         }
         push_hex(out, &[*byte]);

@@ -5,7 +5,7 @@
 use super::{State, TubeHandle};
 
 /// The maximum number of commands in progress in the log. A crash may leave further commands half done.
-pub const MOST_OPEN: u32 = 1024;
+pub const MAX_OPEN: u32 = 1024;
 
 /// A command in progress, as recorded in the log: after a crash it is completed.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -50,8 +50,8 @@ impl ReadyQueue {
             job.set(JobFlag::InRun, false);
             self.run.remove(slot, jobs);
         } else {
-            let place = job.place();
-            self.rest.remove(place, jobs);
+            let position = job.position();
+            self.rest.remove(position, jobs);
         }
     }
 
@@ -62,12 +62,12 @@ impl ReadyQueue {
             _ => true,
         };
         let of_run = if is_sorted_by_place { 1 } else { self.run.len() };
-        let looked = of_run + self.rest.len();
-        if looked > most {
+        let checked = of_run + self.rest.len();
+        if checked > most {
             return None;
         }
         let slots = self.run.iter(jobs).take(of_run).chain(self.rest.iter().map(|(_, slot)| slot));
-        Some((slots.min_by_key(|slot| jobs.get(*slot).due)?, looked))
+        Some((slots.min_by_key(|slot| jobs.get(*slot).due)?, checked))
     }
 
     /// Returns the jobs in the order in which they are served.

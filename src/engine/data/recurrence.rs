@@ -32,7 +32,7 @@ const NICKNAMES: [(&[u8], &[u8]); 7] = [
 ];
 
 /// The longest text that is read, in bytes.
-pub const LONGEST_RECURRENCE: usize = 200;
+pub const MAX_RECURRENCE: usize = 200;
 
 /// The minutes that match all fields, as sets of values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,10 +66,10 @@ impl Minutes {
     fn parse(text: &[u8]) -> Option<Minutes> {
         let mut fields = text.split(|&byte| byte == b' ');
         let (mut sets, mut starred) = ([0; 5], [false; 5]);
-        for (place, range) in FIELDS.iter().enumerate() {
+        for (position, range) in FIELDS.iter().enumerate() {
             let field = fields.next()?;
-            sets[place] = read_field(field, range)?;
-            starred[place] = field.first() == Some(&b'*');
+            sets[position] = read_field(field, range)?;
+            starred[position] = field.first() == Some(&b'*');
         }
         // Sunday has two numbers.
         sets[4] = (sets[4] | sets[4] >> 7) & 0x7f;
@@ -129,7 +129,7 @@ impl Minutes {
 impl Recurrence {
     /// Parses seconds, cron's five fields, or a nickname. `None` if malformed or too long, or if the time never comes.
     pub fn parse(text: &[u8]) -> Option<Recurrence> {
-        if text.len() > LONGEST_RECURRENCE {
+        if text.len() > MAX_RECURRENCE {
             return None;
         }
         if let Some(seconds) = number(text) {
@@ -202,7 +202,7 @@ fn read_field(field: &[u8], range: &(u8, u8, &[&str])) -> Option<u64> {
 /// Parses a value of a field: a number in its range, or a name.
 fn value(text: &[u8], (least, most, names): &(u8, u8, &[&str])) -> Option<u8> {
     let named = names.iter().position(|name| text.eq_ignore_ascii_case(name.as_bytes()));
-    let value = named.map(|place| *least + place as u8).or_else(|| u8::try_from(number(text)?).ok());
+    let value = named.map(|position| *least + position as u8).or_else(|| u8::try_from(number(text)?).ok());
     value.filter(|value| (*least..=*most).contains(value))
 }
 
@@ -324,7 +324,7 @@ mod tests {
         ] {
             assert_eq!(Recurrence::parse(wrong.as_bytes()), None, "{wrong}");
         }
-        assert_eq!(Recurrence::parse(&[b'1'; LONGEST_RECURRENCE + 1]), None);
+        assert_eq!(Recurrence::parse(&[b'1'; MAX_RECURRENCE + 1]), None);
     }
 
     #[test]

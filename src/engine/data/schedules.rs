@@ -122,7 +122,7 @@ impl Schedules {
         self.table.get(number)
     }
 
-    /// Notes whether the schedule with this number put its copy when it was due.
+    /// Counts a run of the schedule with this number, or a skipped one.
     pub fn note_run(&mut self, number: u32, is_put: bool) {
         let schedule = self.table.get_mut(number);
         schedule.missed = if is_put { 0 } else { schedule.missed.saturating_add(1) };
@@ -147,13 +147,13 @@ impl Schedules {
     }
 
     pub fn leave(&mut self, slot: u32, jobs: &mut Jobs) {
-        self.order.remove(jobs.get(slot).place(), jobs);
+        self.order.remove(jobs.get(slot).position(), jobs);
     }
 
     pub fn retime(&mut self, at: Time, slot: u32, jobs: &mut Jobs) {
-        let (place, key) = (jobs.get(slot).place(), (at, jobs.get(slot).id));
-        if self.order.key_at(place) != key {
-            self.order.change(place, key, jobs);
+        let (position, key) = (jobs.get(slot).position(), (at, jobs.get(slot).id));
+        if self.order.key_at(position) != key {
+            self.order.change(position, key, jobs);
         }
     }
 

@@ -140,7 +140,7 @@ impl<T, const N: usize> Slots<T, N> {
     /// Returns the item in `slot`, which must not be vacant.
     #[inline(always)] // also in programs built for size: each command calls it a dozen times
     pub fn get(&self, slot: u32) -> &T {
-        self.try_get(slot).unwrap_or_else(|| nothing_in(slot))
+        self.try_get(slot).unwrap_or_else(|| vacant_slot(slot))
     }
 
     /// Returns the item in `slot`, if it is not vacant.
@@ -157,7 +157,7 @@ impl<T, const N: usize> Slots<T, N> {
         let chunk = self.chunks.get_mut(slot as usize / N);
         match chunk.and_then(|chunk| chunk.entries.get_mut(slot as usize % N)) {
             Some(Entry::Held(item)) => item,
-            _ => nothing_in(slot),
+            _ => vacant_slot(slot),
         }
     }
 
@@ -192,7 +192,7 @@ impl<T, const N: usize> Slots<T, N> {
 
 #[cold]
 #[inline(never)]
-fn nothing_in(slot: u32) -> ! {
+fn vacant_slot(slot: u32) -> ! {
     panic!("nothing is in slot {slot}")
 }
 
@@ -204,7 +204,7 @@ mod tests {
     use crate::engine::data::job_extras::JobExtras;
 
     #[test]
-    fn what_is_spare_is_what_things_have_left_in_chunks_that_stay() {
+    fn spare_bytes_are_those_of_vacated_entries() {
         let mut things: Slots<u64> = Slots::default();
         let slots: Vec<u32> = (0..5).map(|thing| things.insert(thing)).collect();
         assert_eq!((things.len(), things.spare()), (5, 0));

@@ -2,7 +2,7 @@
 //!
 //! Owns the budget. A *step* is the work on one job, tube or watch, about 0.1 µs. The holder of the engine's lock
 //! grants a number of steps to a turn, and a verb that has more to do stops when they are used up and reports it. Steps
-//! are counted, not timed, so that the same calls always stop at the same places. Must not know what is done.
+//! are counted, not timed, so that the same calls always stop at the same points. Must not know what is done.
 //!
 //! Promises: P22.
 
@@ -12,15 +12,15 @@ pub const MOVE: u64 = 4;
 pub const TUBE: u64 = 8;
 
 /// Steps for notifying a client, including the later write to its socket by the same thread without the lock.
-pub const TELL: u64 = 32;
+pub const NOTIFY: u64 = 32;
 
 /// The number of notification bytes whose write to a socket takes one more step, and the most that one write takes.
-const TOLD: usize = 512;
-const TOLD_MOST: usize = 256 * 1024;
+const WRITTEN: usize = 512;
+const MAX_WRITE: usize = 256 * 1024;
 
 /// Returns the steps for a notification of this size.
-pub fn telling(bytes: usize) -> u64 {
-    TELL + (bytes.min(TOLD_MOST) / TOLD) as u64
+pub fn notify_steps(bytes: usize) -> u64 {
+    NOTIFY + (bytes.min(MAX_WRITE) / WRITTEN) as u64
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -91,9 +91,9 @@ impl OldestIds {
     pub(in crate::engine) const DELAYED: usize = 1;
     pub(in crate::engine) const BURIED: usize = 2;
 
-    /// Notes that the job with this ID has entered a state, which now has `count` jobs.
-    pub(in crate::engine) fn enter(&mut self, place: usize, id: JobId, count: u64) {
-        let oldest = &mut self.0[place];
+    /// Records that the job with this ID has entered a state, which now has `count` jobs.
+    pub(in crate::engine) fn enter(&mut self, position: usize, id: JobId, count: u64) {
+        let oldest = &mut self.0[position];
         if count == 1 || id.0 < *oldest {
             *oldest = id.0;
         }
@@ -173,7 +173,7 @@ impl Tube {
     }
 
     /// Returns `true` if no client waits or is idle here.
-    pub(in crate::engine) fn is_lonely(&self) -> bool {
+    pub(in crate::engine) fn has_no_waiters(&self) -> bool {
         self.waiting.is_empty() && self.leasing.is_empty() && self.idle.is_empty()
     }
 
@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_tube_moves_into_the_hole() {
+    fn the_last_tube_replaces_a_closed_one() {
         let mut tubes = Tubes::new(1);
         for name in [b"a", b"b", b"c", b"d", b"e"] {
             tubes.open(name);

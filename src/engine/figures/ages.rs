@@ -38,7 +38,7 @@ impl FindOldest {
 
     /// Returns the ages of the oldest ready, the oldest delayed and the oldest buried job; zero if there is none.
     pub fn ages(&self, now: Time) -> [Span; 3] {
-        [0, 1, 2].map(|place| self.found.get(place).copied().flatten().map_or(Span::ZERO, |put| now.since(put)))
+        [0, 1, 2].map(|position| self.found.get(position).copied().flatten().map_or(Span::ZERO, |put| now.since(put)))
     }
 
     pub fn footprint(&self) -> u64 {
@@ -73,36 +73,41 @@ impl Engine {
     }
 
     /// Returns when the oldest job in this state, of one tube or all, was put; `None` if the search is unfinished.
-    fn oldest_of(&mut self, number: Option<u32>, place: usize, walk: &mut Option<(u32, u64)>) -> Option<Option<Time>> {
-        let state = STATES[place];
+    fn oldest_of(
+        &mut self,
+        number: Option<u32>,
+        position: usize,
+        walk: &mut Option<(u32, u64)>,
+    ) -> Option<Option<Time>> {
+        let state = STATES[position];
         if self.count_of(number, state) == 0 {
             return Some(None);
         }
         if let Some(slot) = number.and_then(|number| self.oldest_in_queue(number, state)) {
             let job = self.store.jobs.get(slot);
             let (id, put) = (job.id.0, job.created);
-            self.bounds(number)[place] = id;
+            self.bounds(number)[position] = id;
             return Some(Some(put));
         }
         loop {
-            let bound = self.bounds(number)[place];
+            let bound = self.bounds(number)[position];
             // Passing sparse IDs takes longer than passing all jobs.
             let rows = self.store.last_id.saturating_sub(bound) / 16;
             if walk.is_some() || rows > u64::from(self.store.jobs.slots.end()) {
-                return self.walk_for_oldest(number, place, walk);
+                return self.walk_all(number, position, walk);
             }
             if self.agenda.steps.are_used_up() {
                 return None;
             }
-            let mut looked = 1;
+            let mut checked = 1;
             let found = self.store.jobs.ids.row_above(JobId(bound.saturating_sub(1))).find(|&slot| {
-                looked += 1;
+                checked += 1;
                 self.is_in(slot, number, state)
             });
             let found = found.map(|slot| self.store.jobs.get(slot)).map(|job| (job.id.0, job.created));
-            self.agenda.steps.take(looked);
+            self.agenda.steps.take(checked);
             // Otherwise the search continues after the last ID of the row.
-            self.bounds(number)[place] = found.map_or((bound.max(1) | 15) + 1, |(id, _)| id);
+            self.bounds(number)[position] = found.map_or((bound.max(1) | 15) + 1, |(id, _)| id);
             if let Some((_, put)) = found {
                 return Some(Some(put));
             }
@@ -112,7 +117,7 @@ impl Engine {
     /// Returns the oldest job of the tube in this state, if its own queue finds it at little cost.
     fn oldest_in_queue(&mut self, number: u32, state: State) -> Option<u32> {
         let tube = self.tubes.get(number);
-        let (slot, looked) = match state {
+        let (slot, checked) = match state {
             State::Ready if !tube.displaced && tube.ready.len() as u64 == tube.counts.ready => {
                 tube.ready.oldest(&self.store.jobs, SHORT)?
             }
@@ -126,20 +131,20 @@ impl Engine {
             ),
             _ => return None,
         };
-        self.agenda.steps.take(looked as u64);
+        self.agenda.steps.take(checked as u64);
         Some(slot)
     }
 
     /// Checks all jobs. The bound stays where it is: older jobs may enter the state meanwhile.
-    fn walk_for_oldest(
+    fn walk_all(
         &mut self,
         number: Option<u32>,
-        place: usize,
+        position: usize,
         walk: &mut Option<(u32, u64)>,
     ) -> Option<Option<Time>> {
         let (mut from, mut smallest) = walk.unwrap_or((0, u64::MAX));
         while let Some(slot) = self.next_job(&mut from) {
-            if self.is_in(slot, number, STATES[place]) {
+            if self.is_in(slot, number, STATES[position]) {
                 smallest = smallest.min(self.store.jobs.get(slot).id.0);
             }
         }

@@ -4,7 +4,7 @@
 //!
 //! Touches: clients, store, tubes.
 
-use crate::engine::data::{heard_ago, ClientId, ClientState, IdleState, JobView, Progress, Span, Time, NIL};
+use crate::engine::data::{time_since, ClientId, ClientState, IdleState, JobView, Progress, Span, Time, NIL};
 use crate::engine::Engine;
 
 /// The maximum number of watched tubes that are shown of one client, and that determine which users may see the client.
@@ -54,7 +54,7 @@ impl Engine {
     /// Returns the figures of the connected client with this number, or of the leases if there are any.
     pub fn client_stats(&self, number: u32, now: Time) -> Option<ClientStats<'_>> {
         let state = self.clients.get(number).filter(|state| state.leaving.is_none())?;
-        let ClientState { connection, used, watched, connected, heard, .. } = state;
+        let ClientState { connection, used, watched, connected, last_active, .. } = state;
         let reserved = state.reserved();
         if *connection == 0 && reserved.len() == 0 {
             return None;
@@ -70,8 +70,8 @@ impl Engine {
             waits: state.waiting.is_some() || state.idle_state != IdleState::Active,
             held: reserved.len(),
             job: reserved.first().map(|(_, slot)| self.store.jobs.view(slot)),
-            age: heard_ago(*connected, now),
-            idle: heard_ago(*heard, now),
+            age: time_since(*connected, now),
+            idle: time_since(*last_active, now),
         })
     }
 }

@@ -315,15 +315,15 @@ impl Engine {
             if self.agenda.steps.are_used_up() {
                 return (Progress::More, Vec::new());
             }
-            let mut looked = 1;
+            let mut checked = 1;
             for slot in self.store.jobs.ids.row_above(JobId(page.above)) {
-                looked += 1;
+                checked += 1;
                 let job = self.store.jobs.get(slot);
                 if job.tube == number && job.state() == page.state && page.found.len() < page.limit {
                     page.found.push(job.id);
                 }
             }
-            self.agenda.steps.take(looked);
+            self.agenda.steps.take(checked);
             // The last id of the row.
             page.above = (page.above + 1) | 15;
         }

@@ -104,7 +104,7 @@ pub struct JobStats<'a> {
     pub progress: Option<(u32, u32)>,
 }
 
-/// The maximum number of places in a queue that are counted one by one.
+/// The maximum number of watches in a queue that are counted one by one.
 const COUNTED: usize = 1024;
 
 impl Engine {
@@ -139,7 +139,7 @@ impl Engine {
             return queue.len();
         }
         let watches = queue.iter(&self.clients.watches).map(|watch| self.clients.watches.get(watch));
-        watches.filter(|watch| self.clients[ClientId(watch.client)].stands(watch)).count()
+        watches.filter(|watch| self.clients[ClientId(watch.client)].is_queued(watch)).count()
     }
 
     /// Returns the figures of the group with this name, if it exists: a job is a member of it or waits for it.

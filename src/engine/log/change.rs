@@ -216,7 +216,7 @@ impl Engine {
 
     /// Appends a change to a job for which no log space was claimed. Without space it is omitted, and nothing depends
     /// on it: after a restart the job would come to the same end again.
-    pub(in crate::engine) fn changed_by_itself(&mut self, change: Change) {
+    pub(in crate::engine) fn changed_unclaimed(&mut self, change: Change) {
         self.changed_claimed(change, false);
     }
 
@@ -248,7 +248,7 @@ impl Engine {
         growth
     }
 
-    /// Notes that a schedule has just put this copy of itself: the log stores both in one record.
+    /// Records that a schedule has just put this copy of itself: the log stores both in one record.
     pub(in crate::engine) fn put_by_schedule(&mut self, slot: u32, schedule: u32) {
         let changes = self.news.changes.iter_mut().flatten().rev();
         if let Some(put) = changes.into_iter().find(|change| **change == Change::Put(slot)) {

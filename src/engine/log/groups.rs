@@ -1,7 +1,7 @@
 //! Restoring groups of jobs from a log.
 //!
-//! Owns the effects of their records. Until [`Engine::finish_restore`] puts each job in its place, memberships are not
-//! counted and no wait is in a queue: a record may follow those that depend on it. Must not be used afterwards.
+//! Owns the effects of their records. Until [`Engine::finish_restore`] puts each job into its queue, memberships are
+//! not counted and no wait is in a queue: a record may follow those that depend on it. Must not be used afterwards.
 //!
 //! Touches: store, tubes.
 

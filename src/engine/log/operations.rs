@@ -6,7 +6,7 @@
 //! Promises: P15.
 //! Touches: agenda, tubes.
 
-use crate::engine::data::{Deferred, OpenOperation, MOST_OPEN};
+use crate::engine::data::{Deferred, OpenOperation, MAX_OPEN};
 use crate::engine::log::Change;
 use crate::engine::Engine;
 
@@ -16,7 +16,7 @@ impl Engine {
         if !self.is_logged() {
             return None;
         }
-        let number = (0..MOST_OPEN).find(|number| !self.agenda.open.contains_key(number))?;
+        let number = (0..MAX_OPEN).find(|number| !self.agenda.open.contains_key(number))?;
         if !self.claim_log_room(operation.names()) {
             return None;
         }

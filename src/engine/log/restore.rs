@@ -1,7 +1,7 @@
 //! Restoring a queue from its log.
 //!
 //! Owns the time before the first verb: jobs are found by ID and are in no queue, records change them in the order in
-//! which they were written, and [`Engine::finish_restore`] puts each in its place. Must not be used afterwards.
+//! which they were written, and [`Engine::finish_restore`] puts each into its queue. Must not be used afterwards.
 //!
 //! Touches: store, tubes.
 

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use crate::engine::data::{
-    telling, Body, Cause, ClientId, CompletionPolicy, Count, Deferred, Event, Job, JobExtras, JobFlag, JobId, JobView,
-    Outcome, Priority, Progress, RareExtras, Report, ReservePolicy, Span, State, Time, Verdict, TELL,
+    notify_steps, Body, Cause, ClientId, CompletionPolicy, Count, Deferred, Event, Job, JobExtras, JobFlag, JobId,
+    JobView, Outcome, Priority, Progress, RareExtras, Report, ReservePolicy, Span, State, Time, Verdict, NOTIFY,
 };
 use crate::engine::log::{Change, MemberGone};
 use crate::engine::rules::failures::Failed;
@@ -30,7 +30,7 @@ impl Engine {
     pub fn finish(&mut self, client: ClientId, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.held(client, id, now).ok_or(NotCompleted::NotFound)?;
         self.count_run(slot, now);
-        let completed = self.complete_slot(slot, outcome, now);
+        let completed = self.conclude(slot, outcome, now);
         self.serve_unblocked(now);
         completed
     }
@@ -47,26 +47,21 @@ impl Engine {
         if self.store.jobs.get(slot).state() == State::Reserved {
             self.count_run(slot, now);
         }
-        let completed = self.complete_slot(slot, outcome, now);
+        let completed = self.conclude(slot, outcome, now);
         self.serve_unblocked(now);
         completed
     }
 
-    pub(in crate::engine) fn complete_slot(
-        &mut self,
-        slot: u32,
-        outcome: Outcome,
-        now: Time,
-    ) -> Result<(), NotCompleted> {
+    pub(in crate::engine) fn conclude(&mut self, slot: u32, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         if let Outcome::Failed(text) | Outcome::Fault(text) = &outcome {
-            if self.fails_by_its_bounds(slot, text.bytes(), now)? {
+            if self.fail_within_limits(slot, text.bytes(), now)? {
                 return Ok(());
             }
         }
         let job = self.store.jobs.get(slot);
         let done = matches!(outcome, Outcome::Done(_));
         match job.completion {
-            CompletionPolicy::Drop if !done => return self.bury_wherever(slot, &outcome, now),
+            CompletionPolicy::Drop if !done => return self.bury_in_any_state(slot, &outcome, now),
             CompletionPolicy::Drop => self.end_job(slot, outcome, now),
             CompletionPolicy::Tell => self.remove_job(slot, outcome),
             CompletionPolicy::Keep if self.rare_of(slot).is_some_and(|rare| rare.ephemeral) => {
@@ -79,10 +74,10 @@ impl Engine {
 
     /// Handles the failure of the job in `slot`, as reported by its worker. Returns `true` if the limits of the job or
     /// its tube determine what happens to the job, which has then happened.
-    fn fails_by_its_bounds(&mut self, slot: u32, text: &[u8], now: Time) -> Result<bool, NotCompleted> {
+    fn fail_within_limits(&mut self, slot: u32, text: &[u8], now: Time) -> Result<bool, NotCompleted> {
         let job = self.store.jobs.get(slot);
-        let is_told = job.completion == CompletionPolicy::Tell && !job.is_volatile();
-        let is_lost = is_told && self.has_dead_tube(slot);
+        let notifies = job.completion == CompletionPolicy::Tell && !job.is_volatile();
+        let is_lost = notifies && self.has_dead_tube(slot);
         if job.state() != State::Reserved || !is_lost && !self.is_tried(slot) {
             return Ok(false);
         }
@@ -134,7 +129,7 @@ impl Engine {
     pub(in crate::engine) fn complete_deleted(&mut self, slot: u32, now: Time) {
         let done = || Outcome::Done(Body::default());
         // Without space, the job is removed without its outcome, which is empty anyway.
-        if self.complete_slot(slot, done(), now).is_err() {
+        if self.conclude(slot, done(), now).is_err() {
             self.remove_job(slot, done());
         }
     }
@@ -149,11 +144,11 @@ impl Engine {
             }
             CompletionPolicy::Keep => {
                 self.count_failure(slot);
-                self.changed_by_itself(Change::Outcome { slot, result: 0 });
+                self.changed_unclaimed(Change::Outcome { slot, result: 0 });
             }
-            CompletionPolicy::Tell => self.tell_outcome(slot, Outcome::Failed(Body::default())),
+            CompletionPolicy::Tell => self.notify_outcome(slot, Outcome::Failed(Body::default())),
         }
-        self.set_aside(slot, Cause::Bury, pri);
+        self.bury_last(slot, Cause::Bury, pri);
         self.changed(Change::Bury(slot));
     }
 
@@ -203,7 +198,7 @@ impl Engine {
         extras.result_at = self.store.jobs.get(slot).body.len() as u32;
         extras.done = done;
         self.store.jobs.extend_body(slot, result.bytes());
-        self.tell_outcome(slot, if done { Outcome::Done(result) } else { Outcome::Failed(result) });
+        self.notify_outcome(slot, if done { Outcome::Done(result) } else { Outcome::Failed(result) });
     }
 
     /// Counts a failure that a worker reported.
@@ -213,7 +208,7 @@ impl Engine {
     }
 
     /// Buries a plain job that failed and whose tries are unlimited, in whatever state it is.
-    fn bury_wherever(&mut self, slot: u32, outcome: &Outcome, now: Time) -> Result<(), NotCompleted> {
+    fn bury_in_any_state(&mut self, slot: u32, outcome: &Outcome, now: Time) -> Result<(), NotCompleted> {
         let state = self.store.jobs.get(slot).state();
         if matches!(state, State::Buried | State::Finished) {
             return Ok(());
@@ -228,20 +223,20 @@ impl Engine {
     }
 
     /// Buries the job in `slot` after all buried ones. The caller must log the change.
-    pub(in crate::engine) fn set_aside(&mut self, slot: u32, cause: Cause, pri: Priority) {
+    pub(in crate::engine) fn bury_last(&mut self, slot: u32, cause: Cause, pri: Priority) {
         self.store.last_bury += 1;
         self.record_past(slot, Verdict::Buried);
         self.count_event(slot, |events| &mut events.buries);
-        let place = Time::from_nanos(self.store.last_bury);
+        let position = Time::from_nanos(self.store.last_bury);
         self.transfer_with(slot, cause, |job| {
             job.count(Count::Buries);
-            (job.pri, job.due) = (pri, place);
+            (job.pri, job.due) = (pri, position);
         });
         let job = self.store.jobs.get(slot);
         if job.completion == CompletionPolicy::Drop && job.is_bound() {
             let id = job.id;
             self.store.extras.begin_report(self.store.extras.of(slot));
-            if self.tell_buried(id) == Progress::More {
+            if self.notify_buried(id) == Progress::More {
                 self.agenda.deferred.push_back(Deferred::Buried(id));
             }
         }
@@ -249,7 +244,7 @@ impl Engine {
 
     /// Notifies some of the clients that wait until this job ends or is buried, but not those that wait for its
     /// outcome.
-    pub(in crate::engine) fn tell_buried(&mut self, id: JobId) -> Progress {
+    pub(in crate::engine) fn notify_buried(&mut self, id: JobId) -> Progress {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() == State::Buried);
         let Some(slot) = slot.filter(|&slot| self.store.jobs.get(slot).is_bound()) else { return Progress::Done };
         let (number, logged) = (self.store.extras.of(slot), !self.store.jobs.get(slot).is_volatile());
@@ -264,7 +259,7 @@ impl Engine {
                 self.cancel_wait(client);
                 self.news.events.push_back(Event::Outcome { client, job: id, outcome: outcome.clone(), logged });
             }
-            self.agenda.steps.take(TELL);
+            self.agenda.steps.take(NOTIFY);
             if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
@@ -317,7 +312,7 @@ impl Engine {
         let (tube, completion) = (job.tube, job.completion);
         match completion {
             CompletionPolicy::Drop => self.end_try(slot, cause, now),
-            CompletionPolicy::Tell => self.end_told_reservation(slot, cause, now),
+            CompletionPolicy::Tell => self.end_notify_reservation(slot, cause, now),
             CompletionPolicy::Keep if self.is_tried(slot) => self.end_try(slot, cause, now),
             CompletionPolicy::Keep if self.ends_without_retry(slot, false) => {}
             CompletionPolicy::Keep => {
@@ -328,7 +323,7 @@ impl Engine {
         self.serve_unblocked(now);
     }
 
-    fn end_told_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
+    fn end_notify_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
         let job = self.store.jobs.get_mut(slot);
         let tube = job.tube;
         if cause != Cause::Expire {
@@ -396,7 +391,7 @@ impl Engine {
         while let Some(client) = self.store.extras.next_to_notify(number) {
             let client = ClientId(client);
             self.news.events.push_back(Event::Report { client, job: id, report: report.clone() });
-            self.agenda.steps.take(telling(report.body().len()));
+            self.agenda.steps.take(notify_steps(report.body().len()));
             if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
@@ -426,7 +421,7 @@ impl Engine {
             // Its worker will report the outcome, and a client may rely on that.
             return false;
         }
-        self.tell_outcome(slot, Outcome::Failed(Body::default()));
+        self.notify_outcome(slot, Outcome::Failed(Body::default()));
         let size = self.logged_size(slot);
         let job = self.store.jobs.get(slot);
         if !job.is_volatile() {
@@ -444,7 +439,7 @@ impl Engine {
     /// Removes the job in `slot` from everything. Clients that wait for its outcome receive this one.
     pub(in crate::engine) fn remove_job(&mut self, slot: u32, outcome: Outcome) {
         let verdict = self.verdict_of(slot, &outcome);
-        self.tell_outcome(slot, outcome);
+        self.notify_outcome(slot, outcome);
         self.leave(slot);
         // Only a log needs the size.
         let size = if self.is_logged() { self.logged_size(slot) } else { 0 };
@@ -490,7 +485,7 @@ impl Engine {
 
     /// Notifies all clients that wait for the outcome of the job in `slot`; none waits afterwards. If they are too many
     /// for this turn, their extras stay without a job until all are notified, and the job gets others.
-    pub(in crate::engine) fn tell_outcome(&mut self, slot: u32, outcome: Outcome) {
+    pub(in crate::engine) fn notify_outcome(&mut self, slot: u32, outcome: Outcome) {
         let job = self.store.jobs.get(slot);
         if !job.is_bound() {
             return;
@@ -501,14 +496,14 @@ impl Engine {
         }
         outcome.body().into_iter().for_each(|body| self.reply_shares(body));
         let outcome = Arc::new(outcome);
-        if self.tell_on(number, id, &outcome, logged) == Progress::More {
+        if self.notify_some(number, id, &outcome, logged) == Progress::More {
             self.store.extras.leave_to_waiters(number);
-            self.agenda.deferred.push_back(Deferred::Tell { extras: number, job: id, outcome, logged });
+            self.agenda.deferred.push_back(Deferred::Notify { extras: number, job: id, outcome, logged });
         }
     }
 
     /// Notifies some clients that wait for an outcome; these no longer wait afterwards.
-    pub(in crate::engine) fn tell_on(
+    pub(in crate::engine) fn notify_some(
         &mut self,
         extras: u32,
         job: JobId,
@@ -524,7 +519,7 @@ impl Engine {
                 self.stop_waiting(client);
             }
             self.news.events.push_back(Event::Outcome { client, job, outcome: outcome.clone(), logged });
-            self.agenda.steps.take(telling(length));
+            self.agenda.steps.take(notify_steps(length));
             if self.agenda.steps.are_used_up() && self.store.extras.first_attached(extras).is_some() {
                 return Progress::More;
             }

@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hash::Hasher;
 
-use crate::engine::data::{Lane, Name, ReservePolicy, Time, MOST_LANES, NIL};
+use crate::engine::data::{Lane, Name, ReservePolicy, Time, MAX_LANES, NIL};
 use crate::engine::Engine;
 
 impl Engine {
@@ -20,7 +20,7 @@ impl Engine {
         let (scope, hash) = self.scope_of_key(key, tube);
         let Some(shared) = self.store.lanes.find(key, scope, hash) else { return true };
         let lanes = self.store.lanes.keys.get(shared).lanes.len();
-        lanes < MOST_LANES || self.store.lanes.lane_in(shared, tube, large).is_some()
+        lanes < MAX_LANES || self.store.lanes.lane_in(shared, tube, large).is_some()
     }
 
     /// Returns the tube in which this key of a job in `tube` counts, or [`NIL`] for all tubes, and the hash of both.
@@ -137,8 +137,8 @@ impl Engine {
 
     /// Parks all ready jobs of a key, or returns the next job of each lane to its queue.
     fn block(&mut self, shared: u32, blocked: bool) {
-        for place in 0..self.store.lanes.keys.get(shared).lanes.len() {
-            let lane = self.store.lanes.keys.get(shared).lanes[place];
+        for position in 0..self.store.lanes.keys.get(shared).lanes.len() {
+            let lane = self.store.lanes.keys.get(shared).lanes[position];
             self.agenda.steps.take(1);
             if blocked {
                 self.withdraw(lane);
@@ -147,7 +147,7 @@ impl Engine {
             self.expose_next(lane);
             let Lane { tube, exposed, .. } = *self.store.lanes.lanes.get(lane);
             // Clients that wait there are served before any other client comes.
-            if exposed != NIL && !self.tubes.get(tube).is_lonely() {
+            if exposed != NIL && !self.tubes.get(tube).has_no_waiters() {
                 self.serve_soon(tube);
             }
         }
@@ -175,10 +175,10 @@ impl Engine {
         let tubes = std::mem::take(&mut self.store.lanes.unblocked).into_iter().enumerate();
         // There is mostly one tube; a heap takes an eighth of the code of a sort.
         let mut next: BinaryHeap<_> = tubes
-            .filter_map(|(place, tube)| Some((place, self.tubes.at(tube)?)))
-            .map(|(place, tube)| {
+            .filter_map(|(position, tube)| Some((position, self.tubes.at(tube)?)))
+            .map(|(position, tube)| {
                 let first = self.tubes.get(tube).first(ReservePolicy::PerConnection, &self.store.jobs);
-                Reverse((first.map(|slot| self.store.jobs.get(slot).ready_key()), place, tube))
+                Reverse((first.map(|slot| self.store.jobs.get(slot).ready_key()), position, tube))
             })
             .collect();
         while let Some(Reverse((.., tube))) = next.pop() {

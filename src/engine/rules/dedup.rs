@@ -13,7 +13,7 @@ use crate::engine::{Engine, Refused};
 
 /// The maximum number of extras that a search by name checks. A name in more tubes than this is refused, unless keys
 /// are unique per tube: otherwise all names are in one index, and each search would have to pass all of them.
-pub(in crate::engine) const LOOKS: u64 = 4096;
+pub(in crate::engine) const MAX_CHECKED: u64 = 4096;
 
 impl Engine {
     /// Returns the family of fingerprints for bodies to be submitted.
@@ -72,18 +72,18 @@ impl Engine {
         hash: u64,
         mut is_meant: impl FnMut(u32, &Job) -> bool,
     ) -> Result<Option<u32>, Refused> {
-        let mut looks = 0;
+        let mut checked = 0;
         let matches = |extras: &JobExtras| {
-            looks += 1;
+            checked += 1;
             // Jobs of other keys in the chain need not be fetched.
-            if looks > LOOKS || extras.dedup_key != *dedup_key {
-                return looks > LOOKS;
+            if checked > MAX_CHECKED || extras.dedup_key != *dedup_key {
+                return checked > MAX_CHECKED;
             }
             is_meant(extras.slot, self.store.jobs.get(extras.slot))
         };
         let found = self.store.extras.find(hash, matches).map(|number| self.store.extras.get(number).slot);
-        self.agenda.steps.take(looks / MOVE);
-        if looks > LOOKS {
+        self.agenda.steps.take(checked / MOVE);
+        if checked > MAX_CHECKED {
             return Err(Refused::OutOfMemory);
         }
         Ok(found)
@@ -102,24 +102,24 @@ impl Engine {
         if !self.limits.keys_per_tube {
             return self.oldest_named(&dedup_key, 0, |tube| sees(&self.tubes.get(tube).name));
         }
-        let seen = self.tubes.iter().take(LOOKS as usize).filter(|(_, tube)| sees(&tube.name));
+        let seen = self.tubes.iter().take(MAX_CHECKED as usize).filter(|(_, tube)| sees(&tube.name));
         seen.filter_map(|(number, _)| self.oldest_named(&dedup_key, number, |tube| tube == number)).min()
     }
 
     /// Returns the oldest job with this key, which has the hash of `tube`, in a tube that `is_meant` accepts.
     fn oldest_named(&self, dedup_key: &DedupKey, tube: u32, is_meant: impl Fn(u32) -> bool) -> Option<JobId> {
         let hash = self.hash_dedup_key(dedup_key, tube, None);
-        let (mut oldest, mut looks) = (None, 0);
+        let (mut oldest, mut checked) = (None, 0);
         // Matches no extras, so as to check all with that name, or as many as one call may.
         self.store.extras.find(hash, |extras| {
-            looks += 1;
+            checked += 1;
             if extras.dedup_key == *dedup_key {
                 let job = self.store.jobs.get(extras.slot);
                 if is_meant(job.tube) && !job.is_dead_letter() {
                     oldest = Some(oldest.map_or(job.id, |oldest: JobId| oldest.min(job.id)));
                 }
             }
-            looks > LOOKS
+            checked > MAX_CHECKED
         });
         oldest
     }

@@ -13,10 +13,10 @@ use crate::engine::log::{Change, ORIGIN_SIZE};
 use crate::engine::Engine;
 
 /// The maximum delay after a failed try, in seconds.
-const LONGEST_BACKOFF: u64 = 24 * 3600;
+const MAX_BACKOFF: u64 = 24 * 3600;
 
 /// The maximum length of a stored failure reason, in bytes.
-pub const LONGEST_REASON: usize = 4096;
+pub const MAX_REASON: usize = 4096;
 
 /// Bytes of account that the reason of a failure may take in addition to its own.
 const REASON_COST: u64 = 256;
@@ -38,7 +38,7 @@ pub enum Failed {
 
 /// Returns the reason as it is stored: a longer text is cut after a whole character.
 fn kept(reason: &[u8]) -> &[u8] {
-    let Some(cut) = reason.get(..LONGEST_REASON).filter(|cut| cut.len() < reason.len()) else { return reason };
+    let Some(cut) = reason.get(..MAX_REASON).filter(|cut| cut.len() < reason.len()) else { return reason };
     match std::str::from_utf8(cut) {
         Err(error) if error.error_len().is_none() => &cut[..error.valid_up_to()],
         _ => cut,
@@ -47,7 +47,7 @@ fn kept(reason: &[u8]) -> &[u8] {
 
 impl Engine {
     /// Returns the limits of the job in `slot`, if it has some: its own, or else those of its tube.
-    fn try_bounds(&self, slot: u32) -> Option<Bounds> {
+    fn try_limits(&self, slot: u32) -> Option<Bounds> {
         let job = self.store.jobs.get(slot);
         if job.is_bound() {
             let extras = self.store.extras.get(self.store.extras.of(slot));
@@ -68,17 +68,17 @@ impl Engine {
     /// Returns how many tries of a job are left, if they are limited.
     pub fn tries_left(&self, job: &crate::engine::Job) -> Option<u8> {
         let slot = self.store.jobs.find(job.id).filter(|_| job.state() != crate::engine::State::Scheduled)?;
-        self.try_bounds(slot).map(|bounds| bounds.tries.saturating_sub(job.fails))
+        self.try_limits(slot).map(|bounds| bounds.tries.saturating_sub(job.fails))
     }
 
     /// Returns `true` if the failures of the job in `slot` are counted.
     pub(in crate::engine) fn is_tried(&self, slot: u32) -> bool {
-        self.try_bounds(slot).is_some()
+        self.try_limits(slot).is_some()
     }
 
     /// One more try of the job in `slot` has failed; returns `true` if that was the last one.
     pub(in crate::engine) fn count_try(&mut self, slot: u32) -> bool {
-        let Some(bounds) = self.try_bounds(slot) else { return false };
+        let Some(bounds) = self.try_limits(slot) else { return false };
         let job = self.store.jobs.get_mut(slot);
         job.fails = job.fails.saturating_add(1);
         job.fails >= bounds.tries
@@ -86,9 +86,9 @@ impl Engine {
 
     /// Returns the delay after the last failed try. With `spread`, it is up to a tenth longer.
     fn backoff(&mut self, slot: u32, spread: bool) -> Span {
-        let Some(bounds) = self.try_bounds(slot) else { return Span::ZERO };
+        let Some(bounds) = self.try_limits(slot) else { return Span::ZERO };
         let doublings = u32::from(self.store.jobs.get(slot).fails.saturating_sub(1)).min(32);
-        let seconds = (u64::from(bounds.backoff) << doublings).min(LONGEST_BACKOFF);
+        let seconds = (u64::from(bounds.backoff) << doublings).min(MAX_BACKOFF);
         let more = if spread || bounds.of_tube { self.roll(seconds * 100 + 1) } else { 0 };
         Span::from_millis(seconds * 1000 + more)
     }
@@ -109,7 +109,7 @@ impl Engine {
             });
         }
         if self.is_tried(slot) {
-            self.changed_by_itself(Change::Retry(slot));
+            self.changed_unclaimed(Change::Retry(slot));
         }
         self.serve_living(slot, now);
     }
@@ -117,7 +117,7 @@ impl Engine {
     /// Handles the failure of the job in `slot`, as reported by its worker, and counts it. Returns `None` if its tries
     /// are unlimited. The caller has claimed the log space for a change.
     pub(in crate::engine) fn fail_try(&mut self, slot: u32, reason: &[u8], now: Time) -> Option<Failed> {
-        self.try_bounds(slot)?;
+        self.try_limits(slot)?;
         if self.count_try(slot) {
             self.note_reason(slot, reason);
             self.abandon(slot, Cause::Bury, reason.to_vec().into(), true);
@@ -169,10 +169,10 @@ impl Engine {
                 self.keep_outcome(slot, false, result);
                 return self.changed_claimed(change, claimed);
             }
-            CompletionPolicy::Tell | CompletionPolicy::Keep => self.tell_outcome(slot, Outcome::Failed(text)),
+            CompletionPolicy::Tell | CompletionPolicy::Keep => self.notify_outcome(slot, Outcome::Failed(text)),
             CompletionPolicy::Drop => {}
         }
-        self.set_aside(slot, cause, pri);
+        self.bury_last(slot, cause, pri);
         self.changed_claimed(Change::Bury(slot), claimed);
         self.send_to_dead_tube(slot);
     }
@@ -217,13 +217,13 @@ impl Engine {
     /// Serves the clients that wait for the job in `slot`, which may be ready again, unless its time to live has ended.
     pub(in crate::engine) fn serve_living(&mut self, slot: u32, now: Time) {
         let tube = self.store.jobs.get(slot).tube;
-        if !self.ends_expired(slot, now) {
+        if !self.end_if_expired(slot, now) {
             self.serve(tube, now);
         }
     }
 
     /// Returns the extras of a job whose time to live only counts while it waits, if it has some.
-    fn mortal_extras(&self, slot: u32) -> Option<u32> {
+    fn extras_with_ttl(&self, slot: u32) -> Option<u32> {
         let job = self.store.jobs.get(slot);
         let mortal = job.completion != CompletionPolicy::Keep && job.is_bound();
         mortal.then(|| self.store.extras.of(slot))
@@ -232,17 +232,17 @@ impl Engine {
     /// Schedules the end of the time to live of the job in `slot`, which has extras, if the job waits from now on.
     pub(in crate::engine) fn count_life(&mut self, slot: u32) {
         let waits = matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed | State::Held);
-        if let Some(number) = self.mortal_extras(slot).filter(|_| waits) {
+        if let Some(number) = self.extras_with_ttl(slot).filter(|_| waits) {
             self.store.extras.expose(number);
             self.retime_extras();
         }
     }
 
     /// Deletes the job in `slot` and returns `true` if it waits and its time to live has ended.
-    fn ends_expired(&mut self, slot: u32, now: Time) -> bool {
+    fn end_if_expired(&mut self, slot: u32, now: Time) -> bool {
         let expired = |number: u32| self.store.extras.get(number).expires <= now;
         let waits = matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed);
-        let ends = waits && self.mortal_extras(slot).is_some_and(expired);
+        let ends = waits && self.extras_with_ttl(slot).is_some_and(expired);
         if ends {
             self.expire_job(slot, now);
         }
@@ -264,13 +264,13 @@ mod tests {
     fn a_long_reason_ends_with_a_whole_character() {
         for (width, text) in [(1, "a"), (2, "é"), (3, "€"), (4, "🦀")] {
             for offset in 0..4 {
-                let long = ["x".repeat(offset), text.repeat(LONGEST_REASON)].concat();
+                let long = ["x".repeat(offset), text.repeat(MAX_REASON)].concat();
                 let cut = kept(long.as_bytes());
                 assert!(std::str::from_utf8(cut).is_ok(), "{width} {offset}");
-                assert!((LONGEST_REASON - 3..=LONGEST_REASON).contains(&cut.len()));
+                assert!((MAX_REASON - 3..=MAX_REASON).contains(&cut.len()));
             }
         }
-        assert_eq!(kept(&[0x80; 5000]).len(), LONGEST_REASON);
+        assert_eq!(kept(&[0x80; 5000]).len(), MAX_REASON);
         assert_eq!(kept(b"short"), b"short");
     }
 }

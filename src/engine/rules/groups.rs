@@ -9,7 +9,7 @@
 //! Touches: agenda, store, tubes.
 
 use crate::engine::data::{
-    Cause, Deferred, GroupCount, GroupTag, Job, JobFlag, Name, Progress, Span, State, Tie, Time, MOST_LANES, MOST_TIES,
+    Cause, Deferred, GroupCount, GroupTag, Job, JobFlag, Name, Progress, Span, State, Tie, Time, MAX_LANES, MAX_TIES,
     MOVE,
 };
 use crate::engine::log::{Change, LoggedGroup};
@@ -38,7 +38,7 @@ impl Engine {
     pub(in crate::engine) fn tie(&mut self, slot: u32, tags: &[GroupTag]) {
         let id = self.store.jobs.get(slot).id.0;
         // The last one becomes the first of the chain.
-        for tag in tags.iter().take(MOST_TIES).rev() {
+        for tag in tags.iter().take(MAX_TIES).rev() {
             let known = self.find_group(&tag.name);
             let need = match tag.tie {
                 Tie::Member => {
@@ -70,8 +70,8 @@ impl Engine {
         if !job.is_tied() {
             return;
         }
-        let (place, is_held) = (place_of(job), job.state() == State::Held);
-        self.store.groups.count(slot, place, true);
+        let (position, is_held) = (state_index(job), job.state() == State::Held);
+        self.store.groups.count(slot, position, true);
         if is_held {
             self.store.groups.enqueue(slot);
         }
@@ -81,8 +81,8 @@ impl Engine {
     #[inline(never)] // few jobs are tied to groups
     pub(in crate::engine) fn leave_groups(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
-        let (place, is_held) = (place_of(job), job.state() == State::Held);
-        self.store.groups.count(slot, place, false);
+        let (position, is_held) = (state_index(job), job.state() == State::Held);
+        self.store.groups.count(slot, position, false);
         if is_held {
             self.stop_waiting_for_groups(slot);
         }
@@ -180,7 +180,7 @@ impl Engine {
     /// Serves the clients that wait in this tube at the end of the verb, or in another turn.
     pub(in crate::engine) fn serve_at_end(&mut self, number: u32) {
         let tube = self.tubes.get(number);
-        if tube.serving || tube.closed || tube.is_lonely() || tube.counts.ready == 0 {
+        if tube.serving || tube.closed || tube.has_no_waiters() || tube.counts.ready == 0 {
             return;
         }
         self.serve_soon(number);
@@ -189,7 +189,7 @@ impl Engine {
     /// Serves a tube at the end of the verb, or in another turn if too many others are served then.
     pub(in crate::engine) fn serve_soon(&mut self, number: u32) {
         self.serve_later(number);
-        if self.store.lanes.unblocked.len() < MOST_LANES {
+        if self.store.lanes.unblocked.len() < MAX_LANES {
             self.store.lanes.unblocked.push(self.tubes.handle(number));
         }
     }
@@ -214,8 +214,8 @@ impl Engine {
     }
 }
 
-/// Returns the place of an unfinished job's state among the counts of a group.
-fn place_of(job: &Job) -> usize {
+/// Returns the index of an unfinished job's state in the counts of a group.
+fn state_index(job: &Job) -> usize {
     job.state() as usize
 }
 

@@ -10,12 +10,12 @@
 //! Touches: agenda, clients, limits, news, store, tubes.
 
 use crate::engine::data::{
-    Cause, ClientId, ClientState, Deferred, Event, IdleState, ReservePolicy, Span, Time, MOVE, NIL, TELL,
+    Cause, ClientId, ClientState, Deferred, Event, IdleState, ReservePolicy, Span, Time, MOVE, NIL, NOTIFY,
 };
 use crate::engine::Engine;
 
 /// The time for a notified worker to request the job before the next one is notified. Most need a network round trip.
-const PATIENCE: Span = Span::from_millis(50);
+const RENOTIFY_AFTER: Span = Span::from_millis(50);
 
 impl Engine {
     /// Serves the clients that wait in this tube in another turn. Until then, no other client gets a job of the tube.
@@ -37,7 +37,10 @@ impl Engine {
     pub(in crate::engine) fn serve_tube(&mut self, number: u32, now: Time) {
         loop {
             let tube = self.tubes.get(number);
-            if tube.closed || tube.is_lonely() || tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_none() {
+            if tube.closed
+                || tube.has_no_waiters()
+                || tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_none()
+            {
                 return;
             }
             let Some((client, slot)) = self.next_meeting(number) else { break };
@@ -45,7 +48,7 @@ impl Engine {
             self.agenda.steps.take(MOVE);
             if self.agenda.steps.are_used_up() {
                 let tube = self.tubes.get(number);
-                if !tube.is_lonely() && tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_some() {
+                if !tube.has_no_waiters() && tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_some() {
                     self.serve_later(number);
                 }
                 return;
@@ -89,7 +92,7 @@ impl Engine {
         }
         let tube = self.tubes.get_mut(number);
         if !tube.idle.is_empty() && tube.renotify_at == Time::NEVER {
-            tube.renotify_at = now + PATIENCE;
+            tube.renotify_at = now + RENOTIFY_AFTER;
             self.retime_tube(number);
         }
     }
@@ -106,7 +109,7 @@ impl Engine {
         self.become_active(client);
         self.clients[client].idle_state = IdleState::Notified(tube);
         self.news.events.push_back(Event::Work { client });
-        self.agenda.steps.take(TELL);
+        self.agenda.steps.take(NOTIFY);
     }
 
     /// Returns the job that a tube would give next to clients of this reserve policy.

@@ -1,6 +1,6 @@
 //! Moves of jobs to other tubes.
 //!
-//! Owns what moves with a job: its key, its lane, its place. Must not decide which job moves, nor which client is
+//! Owns what moves with a job: its key, its lane, its queue. Must not decide which job moves, nor which client is
 //! served.
 //!
 //! Touches: store, tubes.
@@ -12,12 +12,12 @@ use crate::engine::Engine;
 impl Engine {
     /// Moves the job in `slot` to another tube unchanged, as a dead letter of this origin unless that is [`NIL`].
     pub(in crate::engine) fn move_as_it_is(&mut self, slot: u32, to: u32, origin: u32) {
-        let place = (self.store.jobs.get(slot).state() == State::Buried).then(|| {
+        let position = (self.store.jobs.get(slot).state() == State::Buried).then(|| {
             // After the jobs that are buried there.
             self.store.last_bury += 1;
             Time::from_nanos(self.store.last_bury)
         });
-        self.change_tube(slot, to, |job| (job.due, job.holder) = (place.unwrap_or(job.due), origin));
+        self.change_tube(slot, to, |job| (job.due, job.holder) = (position.unwrap_or(job.due), origin));
     }
 
     /// Returns `true` if the job in `slot` has no lane, or can have one in that tube.

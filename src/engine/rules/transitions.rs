@@ -8,7 +8,7 @@
 
 use crate::engine::data::{
     priority_class, Cause, ClientId, CompletionPolicy, Count, Job, JobExtras, JobFlag, OldestIds, ReservePolicy, Span,
-    State, Time, LONGEST_LEASE, NIL,
+    State, Time, MAX_LEASE, NIL,
 };
 use crate::engine::log::Change;
 use crate::engine::{Engine, NOBODY};
@@ -37,9 +37,9 @@ impl Engine {
         match (job.state(), job.completion) {
             (State::Ready, CompletionPolicy::Drop) => job.due = Time::from_nanos(job.id.0),
             (State::Ready, _) => {
-                let (place, job) = (self.place_of(slot), self.store.jobs.get_mut(slot));
-                job.due = Time::from_nanos(place);
-                let (number, displaced) = (job.tube, place != job.id.0);
+                let (rank, job) = (self.rank_of(slot), self.store.jobs.get_mut(slot));
+                job.due = Time::from_nanos(rank);
+                let (number, displaced) = (job.tube, rank != job.id.0);
                 self.tubes.get_mut(number).displaced |= displaced;
             }
             _ => {}
@@ -119,9 +119,9 @@ impl Engine {
     }
 
     /// Returns the rank of the job in `slot` among ready jobs of its priority: its ID, so that a job that was reserved
-    /// returns to its old place. But a lost job with [`CompletionPolicy::Tell`] goes to the end, and a job with a
+    /// returns to its old rank. But a lost job with [`CompletionPolicy::Tell`] goes to the end, and a job with a
     /// requested start follows those without one, ordered by the time at which it became ready.
-    fn place_of(&mut self, slot: u32) -> u64 {
+    fn rank_of(&mut self, slot: u32) -> u64 {
         const STARTED: u64 = 1 << 63;
         let job = self.store.jobs.get(slot);
         if job.completion == CompletionPolicy::Tell && job.history().timeouts > 0 {
@@ -145,7 +145,7 @@ impl Engine {
     pub(in crate::engine) fn leave(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let (lane, is_tied) = (if job.has_more() { self.lane_of(slot) } else { None }, job.is_tied());
-        let (number, holder, place, pri) = (job.tube, job.holder, job.place(), job.pri);
+        let (number, holder, position, pri) = (job.tube, job.holder, job.position(), job.pri);
         let (state, is_leaving, is_large) = (job.state(), job.is_leaving(), self.is_large(job));
         let tube = self.tubes.get_mut(number);
         let has_rules = tube.rules.is_some();
@@ -182,7 +182,7 @@ impl Engine {
                 tube.counts.delayed -= 1;
                 self.store.counts.delayed -= 1;
                 tube.priority_classes[priority_class(pri)] -= 1;
-                tube.delayed.remove(place, &mut self.store.jobs);
+                tube.delayed.remove(position, &mut self.store.jobs);
                 self.retime_tube(number);
             }
             State::Reserved => {
@@ -190,8 +190,8 @@ impl Engine {
                 self.store.counts.reserved -= 1;
                 let client = &mut self.clients[ClientId(holder)];
                 match &mut client.leaving {
-                    Some(leaving) if is_leaving => drop(leaving.remove(place, &mut self.store.jobs)),
-                    _ => drop(client.reserved_mut().remove(place, &mut self.store.jobs)),
+                    Some(leaving) if is_leaving => drop(leaving.remove(position, &mut self.store.jobs)),
+                    _ => drop(client.reserved_mut().remove(position, &mut self.store.jobs)),
                 }
                 let job = self.store.jobs.get_mut(slot);
                 job.holder = NIL;
@@ -248,10 +248,10 @@ impl Engine {
         }
     }
 
-    /// Returns how long a lease of this job lasts. The producer of a job without a time to run relies on the loss of a
+    /// Returns the length of a lease of this job. The producer of a job without a time to run relies on the loss of a
     /// worker being noticed, which is impossible for a leasing client.
     pub fn lease_of(&self, job: &Job) -> Span {
-        let most = if job.ttr() == Span::MAX { self.limits.lease_limit } else { LONGEST_LEASE };
+        let most = if job.ttr() == Span::MAX { self.limits.lease_limit } else { MAX_LEASE };
         job.ttr().min(most)
     }
 

@@ -1,8 +1,8 @@
-//! How clients wait: the search through the tubes that they watch, and their places in the queues of those tubes.
+//! How clients wait: the search through the tubes that they watch, and their watches in the queues of those tubes.
 //!
 //! Owns entering and leaving those queues, and the choice of the next job of one client. A client that watches very
-//! many tubes does neither in one turn: its search continues in other turns, and it leaves its old places in the
-//! queues, since a place that does not belong to its current wait is ignored. Must not choose between clients:
+//! many tubes does neither in one turn: its search continues in other turns, and it leaves its old watches in the
+//! queues, since a watch that does not belong to its current wait is ignored. Must not choose between clients:
 //! `matching` does.
 //!
 //! Touches: agenda, clients, limits, news, store, tubes.
@@ -19,7 +19,7 @@ impl Engine {
         self.clients[client].waiting = Some(waiting);
         if waiting.is_for_job() {
             self.clients.waiting += 1;
-            self.stand_everywhere(client);
+            self.enqueue_all(client);
         }
         self.retime_client(client.0);
     }
@@ -39,7 +39,7 @@ impl Engine {
     /// Makes `client`, which must not wait, idle.
     pub(in crate::engine) fn become_idle(&mut self, client: ClientId) {
         self.clients[client].idle_state = IdleState::Idle;
-        self.stand_everywhere(client);
+        self.enqueue_all(client);
     }
 
     pub(in crate::engine) fn become_active(&mut self, client: ClientId) {
@@ -56,18 +56,18 @@ impl Engine {
         self.news.events.push_back(Event::NoJob { client, why });
     }
 
-    fn stand_everywhere(&mut self, client: ClientId) {
+    fn enqueue_all(&mut self, client: ClientId) {
         self.clients.begin_wait(client);
-        for place in 0..self.clients[client].watched.len() {
-            self.stand(client, place);
+        for position in 0..self.clients[client].watched.len() {
+            self.enqueue(client, position);
         }
     }
 
-    /// Adds the client, which waits or is idle, to the end of the queue of the tube at this place of its watch list.
-    pub(in crate::engine) fn stand(&mut self, client: ClientId, place: usize) {
+    /// Adds the client, which waits or is idle, to the end of the queue of the tube at this position of its watch list.
+    pub(in crate::engine) fn enqueue(&mut self, client: ClientId, position: usize) {
         let state = &self.clients[client];
-        let (number, wait, reserve_policy) = (state.watched[place], state.wait, state.reserve_policy);
-        self.unstand(number, reserve_policy);
+        let (number, wait, reserve_policy) = (state.watched[position], state.wait, state.reserve_policy);
+        self.dequeue(number, reserve_policy);
         let watch = self.clients.watches.get_mut(number);
         watch.wait = wait;
         let tube = self.tubes.get_mut(watch.tube);
@@ -76,7 +76,7 @@ impl Engine {
     }
 
     /// Removes a watch of a client of this reserve policy from its queue, if it is in one.
-    pub(in crate::engine) fn unstand(&mut self, number: u32, reserve_policy: ReservePolicy) {
+    pub(in crate::engine) fn dequeue(&mut self, number: u32, reserve_policy: ReservePolicy) {
         let watch = self.clients.watches.get_mut(number);
         if std::mem::take(&mut watch.wait) != 0 {
             let tube = self.tubes.get_mut(watch.tube);
@@ -88,28 +88,28 @@ impl Engine {
         let state = &self.clients[client];
         let (count, reserve_policy) = (state.watched.len(), state.reserve_policy);
         if count <= self.limits.few_watched {
-            for place in 0..count {
-                self.unstand(self.clients[client].watched[place], reserve_policy);
+            for position in 0..count {
+                self.dequeue(self.clients[client].watched[position], reserve_policy);
             }
         }
     }
 
     /// Returns the client that has waited longest in the queue of this tube for clients of `reserve_policy`. Removes
-    /// outdated places on the way; if that takes too long, the tube is served later.
+    /// outdated watches on the way; if that takes too long, the tube is served later.
     pub(in crate::engine) fn first_in_queue(&mut self, tube: u32, reserve_policy: ReservePolicy) -> Option<ClientId> {
         loop {
             let number = self.tubes.get_mut(tube).queue_of(reserve_policy).first()?;
             let watch = self.clients.watches.get(number);
             let client = ClientId(watch.client);
             let state = &self.clients[client];
-            if state.stands(watch) {
+            if state.is_queued(watch) {
                 return Some(client);
             }
             if self.agenda.steps.are_used_up() {
                 self.serve_later(tube);
                 return None;
             }
-            self.unstand(number, state.reserve_policy);
+            self.dequeue(number, state.reserve_policy);
             self.agenda.steps.take(1);
         }
     }
@@ -145,7 +145,7 @@ impl Engine {
         }
         if !is_holder || state.mode != ReserveMode::Urgent {
             let mut search = Search::default();
-            self.look(client, &mut search, usize::MAX);
+            self.search_tubes(client, &mut search, usize::MAX);
             return self.found(client, &search);
         }
         // Holders are the most frequent case, and their search for the most urgent job is never interrupted.
@@ -155,7 +155,7 @@ impl Engine {
     /// Checks up to `most` more tubes of `client` for its next job. A holder gets the smallest priority; a notified
     /// client the smallest priority class, and among equal tubes the one before the tube that had its turn last, at
     /// first the last tube, as in gearmand; a leasing client any tube with the same probability.
-    pub(in crate::engine) fn look(&mut self, client: ClientId, search: &mut Search, most: usize) {
+    pub(in crate::engine) fn search_tubes(&mut self, client: ClientId, search: &mut Search, most: usize) {
         let state = &self.clients[client];
         let (reserve_policy, turn, count) = (state.reserve_policy, state.turn as usize, state.watched.len());
         let mode = state.mode;
@@ -164,8 +164,9 @@ impl Engine {
         let start = turn.min(count.saturating_sub(1));
         self.agenda.steps.take((end - search.seen) as u64);
         for step in search.seen..end {
-            let place = if reserve_policy == ReservePolicy::Notified { (start + count - step) % count } else { step };
-            let Watch { tube, weight, .. } = *self.clients.watches.get(self.clients[client].watched[place]);
+            let position =
+                if reserve_policy == ReservePolicy::Notified { (start + count - step) % count } else { step };
+            let Watch { tube, weight, .. } = *self.clients.watches.get(self.clients[client].watched[position]);
             let Some(slot) = self.head(tube, reserve_policy) else { continue };
             let weight = if mode == ReserveMode::Fair { self.fair_weight(tube, weight) } else { weight.into() };
             search.found += weight;
@@ -182,7 +183,7 @@ impl Engine {
                 Some((best, ..)) => rank < best,
             };
             if better {
-                search.best = Some((rank, self.tubes.handle(tube), place));
+                search.best = Some((rank, self.tubes.handle(tube), position));
             }
         }
         search.seen = end;
@@ -199,9 +200,9 @@ impl Engine {
 
     /// Returns the job that a completed search has found, if it is still available, and ends the turn of its tube.
     pub(in crate::engine) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
-        let (_, tube, place) = search.best?;
+        let (_, tube, position) = search.best?;
         let slot = self.head(self.tubes.at(tube)?, self.clients[client].reserve_policy)?;
-        self.clients[client].turn = place.checked_sub(1).map_or(NIL, |place| place as u32);
+        self.clients[client].turn = position.checked_sub(1).map_or(NIL, |position| position as u32);
         Some(slot)
     }
 
@@ -235,10 +236,10 @@ impl Engine {
             state.queued = false;
             return Progress::Done;
         };
-        let progress = if search.standing || self.clients[client].idle_state == IdleState::Idle {
-            self.stand_on(client, &mut search, now)
+        let progress = if search.enqueueing || self.clients[client].idle_state == IdleState::Idle {
+            self.enqueue_some(client, &mut search, now)
         } else {
-            self.look_on(client, &mut search, now)
+            self.search_more(client, &mut search, now)
         };
         match progress {
             Progress::More => self.clients[client].search = Some(search),
@@ -250,10 +251,10 @@ impl Engine {
         progress
     }
 
-    fn look_on(&mut self, client: ClientId, search: &mut Search, now: Time) -> Progress {
+    fn search_more(&mut self, client: ClientId, search: &mut Search, now: Time) -> Progress {
         if self.store.counts.ready > 0 {
             let most = usize::try_from(self.agenda.steps.left()).unwrap_or(usize::MAX).max(1);
-            self.look(client, search, most);
+            self.search_tubes(client, search, most);
             if search.seen < self.clients[client].watched.len() && !search.is_over() {
                 return Progress::More;
             }
@@ -273,11 +274,11 @@ impl Engine {
             self.end_wait(client, why);
             return Progress::Done;
         }
-        *search = Search { standing: true, ..Search::default() };
-        self.stand_on(client, search, now)
+        *search = Search { enqueueing: true, ..Search::default() };
+        self.enqueue_some(client, search, now)
     }
 
-    fn stand_on(&mut self, client: ClientId, search: &mut Search, now: Time) -> Progress {
+    fn enqueue_some(&mut self, client: ClientId, search: &mut Search, now: Time) -> Progress {
         while search.seen < self.clients[client].watched.len() {
             if self.agenda.steps.are_used_up() {
                 return Progress::More;
@@ -292,7 +293,7 @@ impl Engine {
                 }
                 return Progress::Done;
             }
-            self.stand(client, search.seen);
+            self.enqueue(client, search.seen);
             search.seen += 1;
         }
         Progress::Done

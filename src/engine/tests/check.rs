@@ -109,7 +109,7 @@ impl Engine {
         for reserve_policy in [ReservePolicy::PerConnection, ReservePolicy::Lease] {
             let may_wait = tube.closed || tube.first(reserve_policy, &self.store.jobs).is_none() || tube.serving;
             assert!(
-                may_wait || !self.somebody_stands(queue_of(tube, reserve_policy)),
+                may_wait || !self.has_waiting(queue_of(tube, reserve_policy)),
                 "tube {name} has both a ready job and a waiting client"
             );
         }
@@ -142,7 +142,7 @@ impl Engine {
                 keys.first().copied()
             );
         }
-        tube.delayed.check(|slot| self.store.jobs.get(slot).place());
+        tube.delayed.check(|slot| self.store.jobs.get(slot).position());
         let buried: Vec<Time> = tube.buried.iter(&self.store.jobs).map(|slot| self.store.jobs.get(slot).due).collect();
         assert!(buried.is_sorted_by(|one, next| one < next), "buried jobs are out of order");
         assert!(buried.last().is_none_or(|last| last.nanos() <= self.store.last_bury));
@@ -159,10 +159,10 @@ impl Engine {
     }
 
     /// Returns `true` if a client waits or is idle in this queue, not counting outdated places.
-    fn somebody_stands(&self, queue: &List) -> bool {
+    fn has_waiting(&self, queue: &List) -> bool {
         queue.iter(&self.clients.watches).map(|watch| self.clients.watches.get(watch)).any(|watch| {
             let client = &self.clients[ClientId(watch.client)];
-            client.stands(watch)
+            client.is_queued(watch)
         })
     }
 
@@ -179,7 +179,7 @@ impl Engine {
         let somebody_active = || self.clients.iter().any(|(_, client)| watched_by_active(client));
         let nothing_to_do =
             tube.closed || tube.first(ReservePolicy::Notified, &self.store.jobs).is_none() || tube.serving;
-        let nothing_to_do = nothing_to_do || !self.somebody_stands(&tube.idle);
+        let nothing_to_do = nothing_to_do || !self.has_waiting(&tube.idle);
         assert!(nothing_to_do || somebody_active(), "a tube has a ready job, and all who could take it are idle");
     }
 
@@ -189,8 +189,8 @@ impl Engine {
         let left: Vec<(u32, usize)> = left.map(|(number, extras)| (number, extras.submitters())).collect();
         assert_eq!(self.store.extras.table.items.len(), bound + left.len(), "all extras have their job");
         for &(number, _) in &left {
-            let is_told = |work: &Deferred| matches!(work, Deferred::Tell { extras, .. } if *extras == number);
-            assert!(self.agenda.deferred.iter().any(is_told), "those who wait by extras {number} will never be told");
+            let notifies = |work: &Deferred| matches!(work, Deferred::Notify { extras, .. } if *extras == number);
+            assert!(self.agenda.deferred.iter().any(notifies), "those who wait by extras {number} will never be told");
         }
         let mut attached = left.iter().map(|(_, submitters)| submitters).sum();
         for (slot, job) in self.store.jobs.slots.iter().filter(|(_, job)| job.is_bound()) {
@@ -201,8 +201,8 @@ impl Engine {
             let ends = extras.expires != Time::NEVER;
             let spared =
                 job.completion != CompletionPolicy::Keep && matches!(job.state(), State::Reserved | State::Buried);
-            assert!(ends || extras.place == NIL, "{:?} has no time to live", job.id);
-            assert!(!ends || spared || extras.place != NIL, "{:?} would live for ever", job.id);
+            assert!(ends || extras.position == NIL, "{:?} has no time to live", job.id);
+            assert!(!ends || spared || extras.position != NIL, "{:?} would live for ever", job.id);
             for client in self.store.extras.attached(number) {
                 assert!(self.clients.get(client).is_some(), "{:?} is awaited by nobody", job.id);
             }
@@ -231,9 +231,9 @@ impl Engine {
             }
             let must_stand =
                 (client.waits_for_job() || client.idle_state == IdleState::Idle) && client.search.is_none();
-            assert!(!must_stand || client.stands(watched), "{number:?} waits in all its tubes or none");
+            assert!(!must_stand || client.is_queued(watched), "{number:?} waits in all its tubes or none");
         }
-        client.reserved().check(|slot| self.store.jobs.get(slot).place());
+        client.reserved().check(|slot| self.store.jobs.get(slot).position());
         if let Some(waiting) = client.waiting.filter(|waiting| !waiting.is_for_job()) {
             let attached = self.store.extras.find_attached(waiting.outcome, &client.attached);
             assert!(attached.is_some(), "{number:?} waits for the outcome of a job that does not know");
@@ -244,7 +244,7 @@ impl Engine {
             assert!(!job.is_leaving(), "{:?} is with a client that stays", job.id);
         }
         let Some(leaving) = &client.leaving else { return };
-        leaving.check(|slot| self.store.jobs.get(slot).place());
+        leaving.check(|slot| self.store.jobs.get(slot).position());
         for ((pri, id), slot) in leaving.iter() {
             let job = self.store.jobs.get(slot);
             assert_eq!((job.state(), job.holder, job.pri, job.id), (State::Reserved, number.0, pri, id));
@@ -260,7 +260,7 @@ impl Engine {
                 Deferred::Disconnect(client) => left.push(*client),
                 Deferred::Search(client) => searches.push(*client),
                 Deferred::Serve(tube) => serving.push(*tube),
-                Deferred::Tell { extras, .. } => assert!(self.store.extras.is_left(*extras), "they have a job again"),
+                Deferred::Notify { extras, .. } => assert!(self.store.extras.is_left(*extras), "they have a job again"),
                 Deferred::Release(group) => releasing.push(*group),
                 Deferred::Buried(_) | Deferred::LongCommand(_) => {}
             }

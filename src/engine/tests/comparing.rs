@@ -137,7 +137,7 @@ fn compare_times(name: &Name, engine: Option<&TubeTimes>, model: &Model) -> Resu
     for (latency, times) in [(&engine.wait, &model.waits), (&engine.run, &model.runs)] {
         let sum: u128 = times.iter().map(|time| u128::from(time.nanos())).sum();
         let extremes = [times.iter().min(), times.iter().max()].map(|time| time.copied().unwrap_or_default());
-        let seen = (latency.samples(), latency.sum_nanos(), [latency.least(), latency.most()]);
+        let seen = (latency.samples(), latency.sum_nanos(), [latency.min(), latency.max()]);
         same(&("times of", name), seen, (times.len() as u64, sum, extremes))?;
     }
     Ok(())

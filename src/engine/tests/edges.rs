@@ -1,7 +1,7 @@
 //! Rules that small changes of the code would break: what makes two jobs duplicates, queues of large jobs, and work
 //! that stops when its steps are used up.
 
-use super::super::rules::dedup::LOOKS;
+use super::super::rules::dedup::MAX_CHECKED;
 use super::super::*;
 
 const NOW: Time = Time::from_nanos(1 << 60);
@@ -45,7 +45,7 @@ fn one_name_may_be_in_many_tubes_but_not_in_more_than_a_search_passes() {
         let options = JobOptions { dedup_key: DedupKey::Name(b"same".as_slice().into()), ..JobOptions::default() };
         engine.submit(client, &name_of(place), job(b"x"), options, NOW)
     };
-    let looks = LOOKS as usize;
+    let looks = MAX_CHECKED as usize;
     let first = submit(0).expect("the first");
     for place in 1..=looks {
         assert!(!submit(place).expect("room").joined, "{place}");
@@ -64,7 +64,7 @@ fn a_tag_s_key_may_be_in_no_more_tubes_either() {
         let tags = Tags { key: Some((b"same".as_slice().into(), 0)), tube, ..Tags::default() };
         engine.put_tagged(client, job(b"x"), tags, NOW)
     };
-    let looks = LOOKS as usize;
+    let looks = MAX_CHECKED as usize;
     for place in 0..=looks {
         assert!(matches!(put(place), Ok(Tagged::New(_))), "{place}");
     }
@@ -195,7 +195,7 @@ fn a_lease_pays_for_each_name_that_it_looks_up_and_for_each_tube_that_it_watches
 }
 
 #[test]
-fn what_comes_back_from_a_log_takes_the_memory_that_it_took() {
+fn a_restored_queue_uses_the_same_memory() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     for completion in [CompletionPolicy::Drop, CompletionPolicy::Tell, CompletionPolicy::Keep] {
@@ -212,7 +212,7 @@ fn what_comes_back_from_a_log_takes_the_memory_that_it_took() {
 }
 
 #[test]
-fn what_connections_take_is_not_there_for_jobs() {
+fn memory_of_connections_is_not_available_for_jobs() {
     let mut engine = Engine::new(Limits { max_memory: 100_000, ..Limits::NONE });
     let client = engine.connect();
     assert!(engine.put(client, job(b"x"), NOW).is_ok());
@@ -313,11 +313,11 @@ fn all_who_wait_for_a_job_hear_that_it_is_set_aside_if_some_in_another_turn() {
         let client = engine.connect();
         assert!(matches!(engine.wait_end(client, id, Span::from_secs(9), NOW), JobEnd::Waiting));
     }
-    engine.grant_steps(2 * super::super::data::steps::TELL);
+    engine.grant_steps(2 * super::super::data::steps::NOTIFY);
     assert!(engine.bury(holder, id, 1, NOW) && engine.has_deferred());
     let mut told = 0;
     while engine.has_deferred() {
-        engine.grant_steps(2 * super::super::data::steps::TELL);
+        engine.grant_steps(2 * super::super::data::steps::NOTIFY);
         engine.go_on(NOW);
     }
     while let Some(event) = engine.take_event() {
@@ -357,7 +357,7 @@ fn a_page_has_the_jobs_of_its_state_in_many_steps_and_in_few() {
 }
 
 #[test]
-fn who_asks_for_the_end_of_a_job_hears_that_it_is_set_aside_when_that_is_safe() {
+fn a_client_that_waits_for_an_end_is_notified_of_a_burial_when_it_is_durable() {
     let mut engine = Engine::new(Limits::NONE);
     engine.keep_changes();
     let client = engine.connect();
@@ -428,7 +428,7 @@ fn keys_of_a_tube_are_no_business_of_other_tubes() {
     let client = engine.connect();
     let name: Name = b"same".as_slice().into();
     let mut ids = Vec::new();
-    for place in 0..=LOOKS as usize + 1 {
+    for place in 0..=MAX_CHECKED as usize + 1 {
         engine.use_tube(client, &name_of(place)).expect("room");
         let tags = Tags { key: Some((name.clone(), 0)), concurrency: Some((name.clone(), 1)), ..Tags::default() };
         let Ok(Tagged::New(id)) = engine.put_tagged(client, job(b"x"), tags.clone(), NOW) else { panic!("{place}") };
@@ -456,7 +456,7 @@ fn buried_jobs_of_one_key_are_no_reason_to_refuse_it() {
         let client = engine.connect();
         engine.watch(client, b"t", NOW).expect("room");
         let mut buried = Vec::new();
-        for round in 0..=LOOKS + 2 {
+        for round in 0..=MAX_CHECKED + 2 {
             let options = JobOptions { dedup_key: dedup_key.clone(), ..JobOptions::default() };
             let new = engine.submit(client, b"t", job(b"x"), options.clone(), NOW).expect("room");
             assert!(!new.joined, "{round}");

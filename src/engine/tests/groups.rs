@@ -61,7 +61,7 @@ fn very_many_waiting_jobs_are_released_in_turns_in_their_order() {
 }
 
 #[test]
-fn what_is_put_while_jobs_are_released_does_not_hold_them_up() {
+fn puts_during_a_release_do_not_delay_it() {
     let (mut engine, client) = engine();
     let last = member(&mut engine, client, "g");
     for _ in 0..1000 {

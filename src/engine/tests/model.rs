@@ -438,7 +438,7 @@ impl Model {
         if !self.holds(client, id) {
             return false;
         }
-        self.set_aside(id, pri, now);
+        self.bury_last(id, pri, now);
         true
     }
 

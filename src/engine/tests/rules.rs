@@ -297,7 +297,7 @@ fn after_a_stall_a_job_may_expire_into_the_hands_of_its_former_holder() {
 }
 
 #[test]
-fn what_has_ended_is_not_its_holder_s_even_before_the_tick() {
+fn an_expired_job_is_lost_to_its_holder_before_the_tick() {
     let mut queue = Queue::new();
     let [holder, other, client] = queue.clients();
     let jobs = [1, 2].map(|ttr| queue.put(client, 7, Span::ZERO, secs(ttr)));
@@ -578,7 +578,7 @@ fn jobs_that_never_join_do_not_lengthen_each_other_s_search() {
 }
 
 #[test]
-fn a_verdict_that_comes_just_after_the_lease_takes_the_job_from_nobody() {
+fn an_outcome_just_after_the_lease_affects_no_other_client() {
     let mut queue = Queue::new();
     let [first, second] = [(); 2].map(|()| queue.engine.connect_as(ReservePolicy::Lease));
     let [producer] = queue.clients();

@@ -26,7 +26,7 @@ impl Engine {
             Deferred::Search(_) => DEFERRED[1],
             Deferred::Serve(_) => DEFERRED[2],
             Deferred::Buried(_) => DEFERRED[3],
-            Deferred::Tell { .. } => DEFERRED[4],
+            Deferred::Notify { .. } => DEFERRED[4],
             Deferred::LongCommand(_) => DEFERRED[5],
             Deferred::Release(_) => DEFERRED[6],
         })
@@ -45,7 +45,7 @@ impl Engine {
     /// Returns when the schedule with this ID is due or tried again.
     pub fn next_run(&self, id: JobId) -> Option<Time> {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() == State::Scheduled)?;
-        Some(self.store.schedules.order.key_at(self.store.jobs.get(slot).place()).0)
+        Some(self.store.schedules.order.key_at(self.store.jobs.get(slot).position()).0)
     }
 
     /// Returns the pause of the tube with this name, if it is paused.
@@ -105,10 +105,10 @@ impl<T: Hashed, const N: usize> Table<T, N> {
 impl ExtrasStore {
     /// Panics unless the times to live are in order and the index is complete.
     pub fn check(&self) {
-        self.ends.check(|number| self.get(number).place);
+        self.ends.check(|number| self.get(number).position);
         let all = || self.table.items.iter().map(|(_, extras)| extras);
-        assert!(all().all(|extras| extras.place == NIL || extras.expires != Time::NEVER));
-        let timed = all().filter(|extras| extras.place != NIL).count();
+        assert!(all().all(|extras| extras.position == NIL || extras.expires != Time::NEVER));
+        let timed = all().filter(|extras| extras.position != NIL).count();
         assert_eq!(self.ends.len(), timed, "nothing else has a place in the order of ends");
         let keyed = || all().filter(|extras| extras.dedup_key != DedupKey::None);
         let found = |extras: &JobExtras| self.table.find(extras.hash, |other| std::ptr::eq(other, extras)).is_some();
@@ -120,7 +120,7 @@ impl ExtrasStore {
 impl Schedules {
     /// Panics unless the schedules are in order.
     pub fn check(&self, jobs: &Jobs) {
-        self.order.check(|slot| jobs.get(slot).place());
+        self.order.check(|slot| jobs.get(slot).position());
         let len = self.table.items.len();
         assert_eq!((self.table.indexed as usize, self.order.len()), (len, len));
     }
@@ -129,7 +129,7 @@ impl Schedules {
 impl EndedKeys {
     /// Panics unless the keys are in order.
     pub fn check(&self) {
-        self.ends.check(|number| self.table.get(number).place);
+        self.ends.check(|number| self.table.get(number).position);
         let len = self.table.items.len();
         assert_eq!((self.table.indexed as usize, self.ends.len()), (len, len));
     }
@@ -138,8 +138,8 @@ impl EndedKeys {
 impl Deadlines {
     /// Panics if the heap is not in order.
     pub fn check(&self) {
-        let mut places = self.places.clone();
-        self.heap.check(|member| *places.get(member));
+        let mut positions = self.positions.clone();
+        self.heap.check(|member| *positions.get(member));
     }
 
     /// Returns all deadlines, in no particular order.

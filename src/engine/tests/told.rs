@@ -25,7 +25,7 @@ fn awaited(world: &mut Turns, size: usize, completion: CompletionPolicy) -> (Cli
 }
 
 #[test]
-fn very_many_are_told_what_a_worker_says_and_how_a_job_ended() {
+fn very_many_clients_receive_reports_and_outcomes() {
     in_both(|world, size| {
         for completion in [CompletionPolicy::Tell, CompletionPolicy::Keep] {
             let (worker, client, id) = awaited(world, size, completion);
@@ -52,7 +52,7 @@ fn very_many_are_told_what_a_worker_says_and_how_a_job_ended() {
 }
 
 #[test]
-fn a_large_body_that_many_are_told_is_there_once_and_counted_once() {
+fn a_large_body_sent_to_many_exists_and_counts_once() {
     let mut world = Turns::new(SMALL);
     let (worker, _, id) = awaited(&mut world, SMALL, CompletionPolicy::Tell);
     let before = world.engine.memory().total();
@@ -84,7 +84,7 @@ fn a_large_body_that_many_are_told_is_there_once_and_counted_once() {
 }
 
 #[test]
-fn who_waits_for_an_outcome_may_go_while_others_are_told() {
+fn a_waiting_client_may_disconnect_while_others_are_notified() {
     in_both(|world, size| {
         let (worker, client, id) = awaited(world, size, CompletionPolicy::Tell);
         world.turn(|engine, now| engine.finish(worker, id, Outcome::Done(Body::default()), now)).expect("its own job");

@@ -4,7 +4,7 @@
 //! Owns the counting. A call may exceed its budget by one piece of work, whatever the size of the world; and between
 //! the turns of a smaller world every invariant holds.
 
-use super::super::data::steps::{MOVE, TELL, TUBE};
+use super::super::data::steps::{MOVE, NOTIFY, TUBE};
 use super::super::*;
 
 /// The steps granted to a turn.
@@ -55,7 +55,7 @@ impl Turns {
             told += u64::from(!matches!(event, Event::Reserved { .. } | Event::NoJob { .. }));
         }
         assert!(events as u64 <= used + 1, "{events} events for {used} steps");
-        assert!(told * TELL <= used, "{told} clients were told something in {used} steps");
+        assert!(told * NOTIFY <= used, "{told} clients were told something in {used} steps");
         self.events += events;
         if self.checks {
             self.engine.check();

@@ -68,18 +68,19 @@ impl Engine {
         }
     }
 
-    /// Ends the client's reservations, in all tubes or in this one. `place` is `None` at first and keeps the progress.
+    /// Ends the client's reservations, in all tubes or in this one. `position` is `None` at first and keeps the
+    /// progress.
     pub fn give_back(
         &mut self,
         client: ClientId,
         tube: Option<&[u8]>,
-        place: &mut Option<GiveBack>,
+        position: &mut Option<GiveBack>,
         now: Time,
     ) -> Progress {
         let tube = tube.map(|name| self.tubes.find(name).unwrap_or(NIL));
         let is_meant = |job: &Job| tube.is_none_or(|tube| tube == job.tube);
         let held = self.clients[client].reserved();
-        if place.is_none() && held.len() as u64 * MOVE <= self.agenda.steps.left() {
+        if position.is_none() && held.len() as u64 * MOVE <= self.agenda.steps.left() {
             let jobs = held.iter().map(|(_, slot)| self.store.jobs.get(slot)).filter(|job| is_meant(job));
             let mut ids: Vec<JobId> = jobs.map(|job| job.id).collect();
             ids.sort_unstable();
@@ -92,11 +93,11 @@ impl Engine {
             return Progress::Done;
         }
         // Backwards: the last job, which was checked, replaces a removed one. If other reservations ended, start again.
-        let same = place.filter(|place| place.held == held.len());
-        let mut at = same.map_or(held.len(), |place| place.at);
+        let same = position.filter(|position| position.held == held.len());
+        let mut at = same.map_or(held.len(), |position| position.at);
         while at > 0 {
             if self.agenda.steps.are_used_up() {
-                *place = Some(GiveBack { at, held: self.clients[client].reserved().len() });
+                *position = Some(GiveBack { at, held: self.clients[client].reserved().len() });
                 return Progress::More;
             }
             at -= 1;
@@ -104,7 +105,7 @@ impl Engine {
             let held = self.clients[client].reserved();
             let slot = held.member_at(at);
             if is_meant(self.store.jobs.get(slot)) {
-                // In this case, some unchecked jobs move past this place.
+                // If so, some unchecked jobs move past this position.
                 let again = held.rises(at);
                 self.end_reservation(slot, Cause::HangUp, now);
                 self.agenda.steps.take(MOVE);

@@ -58,7 +58,7 @@ impl Engine {
             job.count(Count::Releases);
             job.pri = pri;
             // Only for the count: the next change contains the new state of the job.
-            self.changed_by_itself(Change::Release(slot));
+            self.changed_unclaimed(Change::Release(slot));
             self.abandon(slot, Cause::Bury, Body::default(), true);
             self.serve_unblocked(now);
             return true;
@@ -130,8 +130,8 @@ impl Engine {
         let Some(slot) = self.held(client, id, now) else { return false };
         let job = self.store.jobs.get_mut(slot);
         job.due = now + job.ttr();
-        let (place, key) = (job.place(), job.due_key());
-        self.clients[client].reserved_mut().change(place, key, &mut self.store.jobs);
+        let (position, key) = (job.position(), job.due_key());
+        self.clients[client].reserved_mut().change(position, key, &mut self.store.jobs);
         self.retime_client(client.0);
         true
     }
@@ -269,10 +269,10 @@ impl Engine {
                 touch.at += 1;
                 continue;
             }
-            // The job sinks, and the job that rises into its place is checked next.
+            // The job sinks, and the job that replaces it is checked next.
             job.due = due;
-            let (place, key) = (job.place(), job.due_key());
-            self.clients[client].reserved_mut().change(place, key, &mut self.store.jobs);
+            let (position, key) = (job.position(), job.due_key());
+            self.clients[client].reserved_mut().change(position, key, &mut self.store.jobs);
         }
         self.retime_client(client.0);
         touch.held = self.clients[client].reserved().len();

@@ -10,10 +10,10 @@ use crate::engine::data::{
 use crate::engine::{Engine, OverLimit};
 
 /// The maximum number of jobs that are skipped because they must stay.
-const MOST_PASSED: usize = 4096;
+const MAX_SKIPPED: usize = 4096;
 
-/// The number of jobs looked up at a time.
-const PORTION: u64 = 64;
+/// The number of jobs found by one search.
+const BATCH: u64 = 64;
 
 impl Engine {
     /// Moves a job that the client has reserved, or that no client has, to another tube, with a new priority, to be
@@ -72,7 +72,7 @@ impl Engine {
 
     /// Moves jobs to another tube in the order of their queue, except those whose keys other jobs there have.
     pub fn move_jobs(&mut self, client: ClientId, moving: &mut MoveJobs, now: Time) -> Result<Progress, OverLimit> {
-        let progress = self.move_portion(client, moving, now);
+        let progress = self.move_batch(client, moving, now);
         if progress == Ok(Progress::More) {
             self.operation_goes_on(moving.open, moving.left);
         } else {
@@ -81,7 +81,7 @@ impl Engine {
         progress
     }
 
-    fn move_portion(&mut self, client: ClientId, moving: &mut MoveJobs, now: Time) -> Result<Progress, OverLimit> {
+    fn move_batch(&mut self, client: ClientId, moving: &mut MoveJobs, now: Time) -> Result<Progress, OverLimit> {
         let Some(from) = self.tubes.find(&moving.from) else { return Ok(Progress::Done) };
         if moving.from == moving.to {
             return Ok(Progress::Done);
@@ -103,26 +103,26 @@ impl Engine {
             let (from, to, states, bound) = (moving.from.clone(), moving.to.clone(), [moving.state], moving.left);
             moving.open = self.open_operation(OpenOperation { from, to, states: states.into(), bound });
         }
-        let mut looked = 1;
+        let mut checked = 1;
         // The last moved job closes a tube that no client uses or watches.
-        while moving.left > 0 && looked > 0 && moving.passed <= MOST_PASSED && self.tubes.at(origin).is_some() {
-            looked = self.move_some(from, to, moving, now);
+        while moving.left > 0 && checked > 0 && moving.passed <= MAX_SKIPPED && self.tubes.at(origin).is_some() {
+            checked = self.move_some(from, to, moving, now);
             if self.agenda.steps.are_used_up() {
                 break;
             }
         }
         self.serve(to, now);
         self.close_tube_if_idle(to);
-        let ended = moving.left == 0 || looked == 0 || moving.passed > MOST_PASSED || self.tubes.at(origin).is_none();
+        let ended = moving.left == 0 || checked == 0 || moving.passed > MAX_SKIPPED || self.tubes.at(origin).is_none();
         Ok(if ended { Progress::Done } else { Progress::More })
     }
 
     /// Moves the next jobs, as far as the steps suffice. Returns the number of jobs checked.
     fn move_some(&mut self, from: u32, to: u32, moving: &mut MoveJobs, now: Time) -> usize {
-        let most = moving.left.min((self.agenda.steps.left() / (2 * MOVE)).max(1)).min(PORTION) as usize;
+        let most = moving.left.min((self.agenda.steps.left() / (2 * MOVE)).max(1)).min(BATCH) as usize;
         let slots = self.first_of(from, moving.state, moving.passed, most);
         self.agenda.steps.take((moving.passed + slots.len()) as u64);
-        let mut looked = 0;
+        let mut checked = 0;
         for slot in slots {
             self.agenda.steps.take(2 * MOVE);
             if self.has_expired(slot, now) || !self.may_move(slot, &moving.to, now) {
@@ -134,15 +134,15 @@ impl Engine {
                 if shifts {
                     // Another job of its lane has entered the queue, and may be the next.
                     moving.left -= 1;
-                    return looked + 1;
+                    return checked + 1;
                 }
             } else {
                 break;
             }
             moving.left -= 1;
-            looked += 1;
+            checked += 1;
         }
-        looked
+        checked
     }
 
     /// Returns the jobs of this tube and state in the order of their queue, after the first `passed`.

@@ -1,4 +1,4 @@
-//! Operators' commands for a tube by its name: peek, kick, and put; and how long jobs wait and run.
+//! Operators' commands for a tube by its name: peek, kick, and put; and waiting and running times.
 //!
 //! Owns the verbs that do not need a client of the tube, except those of `flush` and `moves`. Must not give jobs to
 //! clients: `matching` does.
@@ -13,7 +13,7 @@ use crate::engine::data::{
 use crate::engine::{Engine, Refused};
 
 impl Engine {
-    /// Returns the histograms of how long jobs waited and ran.
+    /// Returns the histograms of waiting and running times.
     pub fn job_times(&self) -> &JobTimes {
         &self.job_times
     }
@@ -48,7 +48,7 @@ impl Engine {
         Ok(self.store.jobs.get(slot).id)
     }
 
-    /// Measures how long the job in `slot`, which is about to be reserved, was waiting, unless it had been taken from a
+    /// Measures the wait of the job in `slot`, which is about to be reserved, unless the job had been taken from a
     /// queue before: then the beginning of its wait is unknown.
     pub(in crate::engine) fn count_wait(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
@@ -61,7 +61,7 @@ impl Engine {
         }
     }
 
-    /// Measures how long the job in `slot` has been reserved.
+    /// Measures the time since the job in `slot` was reserved.
     pub(in crate::engine) fn count_run(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
         // Without an end, the beginning cannot be computed.

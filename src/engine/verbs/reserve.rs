@@ -141,7 +141,7 @@ impl Engine {
             return Ok(None);
         }
         let most = if self.watches_many(client) { self.agenda.steps.left().max(1) as usize } else { usize::MAX };
-        self.look(client, &mut search, most);
+        self.search_tubes(client, &mut search, most);
         if search.seen < count && !search.is_over() {
             self.clients[client].search = Some(search);
             return Err(Grab::More);
@@ -174,7 +174,7 @@ impl Engine {
         if self.watches_many(client) {
             self.agenda.steps.take(1);
             self.clients[client].idle_state = IdleState::Idle;
-            self.search_later(client, Search { standing: true, ..Search::default() });
+            self.search_later(client, Search { enqueueing: true, ..Search::default() });
         } else {
             self.become_idle(client);
         }

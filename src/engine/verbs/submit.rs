@@ -130,7 +130,7 @@ impl Engine {
                 return Err(Refused::QueueFull);
             }
             if rules.settings.ttl > 0 {
-                give_life(&mut options, Span::from_secs(rules.settings.ttl.into()));
+                apply_ttl(&mut options, Span::from_secs(rules.settings.ttl.into()));
             }
         }
         let volatile = options.as_ref().is_some_and(|options| !options.durable);
@@ -235,7 +235,7 @@ impl Engine {
 }
 
 /// Sets the time to live of options to that of a tube, unless they have their own.
-fn give_life(options: &mut Option<JobOptions>, ttl: Span) {
+fn apply_ttl(options: &mut Option<JobOptions>, ttl: Span) {
     let options = options.get_or_insert_default();
     if options.ttl == Span::MAX && options.completion != CompletionPolicy::Keep {
         options.ttl = ttl;

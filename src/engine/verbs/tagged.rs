@@ -1,7 +1,7 @@
 //! Jobs of beanstalk's producers with tags: a unique key, a tube by name, limits of tries and of time.
 //!
-//! Owns the reply to a duplicate, and the effect on the existing job. `submit` finds space and a place for a job. Must
-//! not decide what happens to the job afterwards.
+//! Owns the reply to a duplicate, and the effect on the existing job. `submit` finds space for a job and its queue.
+//! Must not decide what happens to the job afterwards.
 //!
 //! Touches: clients, limits, store, tubes.
 
@@ -29,7 +29,7 @@ pub struct Tags {
     pub concurrency: Option<(Name, u32)>,
     /// The text for [`Recurrence::parse`](crate::engine::Recurrence::parse), which makes the job a schedule.
     pub recurs: Option<Name>,
-    /// The groups that the job is a member of or waits for, at most [`MOST_TIES`](crate::engine::MOST_TIES).
+    /// The groups that the job is a member of or waits for, at most [`MAX_TIES`](crate::engine::MAX_TIES).
     pub groups: Vec<GroupTag>,
 }
 
@@ -73,17 +73,11 @@ impl Engine {
     /// Puts a job with tags, unless another job has its key.
     pub fn put_tagged(&mut self, client: ClientId, new: NewJob, tags: Tags, now: Time) -> Result<Tagged, Refused> {
         self.mark_producer(client);
-        self.put_tagged_unmarked(client, new, tags, now)
+        self.put_unmarked(client, new, tags, now)
     }
 
     /// Like [`Engine::put_tagged`], for a client that does not count as a producer.
-    pub fn put_tagged_unmarked(
-        &mut self,
-        client: ClientId,
-        new: NewJob,
-        tags: Tags,
-        now: Time,
-    ) -> Result<Tagged, Refused> {
+    pub fn put_unmarked(&mut self, client: ClientId, new: NewJob, tags: Tags, now: Time) -> Result<Tagged, Refused> {
         if self.draining {
             return Err(Refused::Draining);
         }
@@ -133,7 +127,7 @@ impl Engine {
         let slot = self.take_in(number, new, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
         if fails > 0 && tries == 0 && self.stored_options(&self.store.jobs.view(slot)).is_none() {
             // Only options can store the count.
-            self.changed_by_itself(Change::Retry(slot));
+            self.changed_unclaimed(Change::Retry(slot));
         }
         let id = self.store.jobs.get(slot).id;
         self.serve(number, now);

@@ -4,7 +4,7 @@
 //!
 //! Touches: agenda, clients, tubes.
 
-use crate::engine::data::{Deferred, LongCommand, Progress, Time, MOST_OPERATIONS, NOBODY};
+use crate::engine::data::{Deferred, LongCommand, Progress, Time, MAX_OPERATIONS, NOBODY};
 use crate::engine::{Engine, Steps};
 
 impl Engine {
@@ -34,8 +34,10 @@ impl Engine {
             Deferred::Disconnect(client) => self.clients.at(*client).map(|client| self.disconnect_on(client, now)),
             Deferred::Search(client) => self.clients.at(*client).map(|client| self.search_on(client, now)),
             Deferred::Serve(tube) => self.tubes.at(*tube).map(|tube| self.serve_on(tube, now)),
-            Deferred::Buried(job) => Some(self.tell_buried(*job)),
-            Deferred::Tell { extras, job, outcome, logged } => Some(self.tell_on(*extras, *job, outcome, *logged)),
+            Deferred::Buried(job) => Some(self.notify_buried(*job)),
+            Deferred::Notify { extras, job, outcome, logged } => {
+                Some(self.notify_some(*extras, *job, outcome, *logged))
+            }
             Deferred::Release(group) => {
                 let progress = self.release_on(*group);
                 self.serve_unblocked(now);
@@ -57,7 +59,7 @@ impl Engine {
     /// Completes a command whose client has disconnected, in the next turns.
     pub fn complete_alone(&mut self, mut operation: LongCommand) {
         let others = self.agenda.deferred.iter().filter(|work| matches!(work, Deferred::LongCommand(_))).count();
-        if others < MOST_OPERATIONS {
+        if others < MAX_OPERATIONS {
             self.agenda.deferred.push_back(Deferred::LongCommand(operation));
             return;
         }

@@ -89,7 +89,7 @@ impl Engine {
         tube.watching += 1;
         tube.sleepers += u32::from(state.reserve_policy == ReservePolicy::Notified);
         if state.idle_state == IdleState::Idle && state.search.is_none() {
-            self.stand(client, count - 1);
+            self.enqueue(client, count - 1);
             self.serve(number, now);
         }
         Ok(count)
@@ -133,7 +133,7 @@ impl Engine {
             search.seen = 0;
         }
         let watch = self.clients[client].watched.find(number, &self.clients.watches).expect("a watched tube");
-        self.unstand(watch, reserve_policy);
+        self.dequeue(watch, reserve_policy);
         self.clients.unwatch(client, number);
         let tube = self.tubes.get_mut(number);
         tube.watching -= 1;

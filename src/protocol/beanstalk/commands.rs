@@ -11,7 +11,7 @@ use super::long::{Long, PartialList};
 use super::tube_settings;
 use crate::access::{Digest, Need};
 use crate::engine::{
-    FindOldest, FindReserved, Flush, IdPage, Kick, MoveJobs, ReserveMode, State, LONGEST_REASON, MOST_TIES,
+    FindOldest, FindReserved, Flush, IdPage, Kick, MoveJobs, ReserveMode, State, MAX_REASON, MAX_TIES,
 };
 use crate::protocol::connections::ConnectionPage;
 use crate::protocol::history::HistoryWalk;
@@ -22,7 +22,7 @@ pub const MAX_LINE: usize = 224;
 
 /// Maximum length of a put line with tags: a key and a tube in quotes, another key and some numbers, the groups, each
 /// with a name of 200 bytes, and a reason in quotes.
-pub const MAX_PUT_LINE: usize = 1024 + 2 * 4 * MAX_QUOTED_NAME + 256 * MOST_TIES + 4 * LONGEST_REASON;
+pub const MAX_PUT_LINE: usize = 1024 + 2 * 4 * MAX_QUOTED_NAME + 256 * MAX_TIES + 4 * MAX_REASON;
 
 /// Maximum length of a connection's name, which the memory accounted for each connection covers.
 const MAX_CLIENT_NAME: usize = 200;

@@ -204,8 +204,8 @@ pub fn tube_times(tube: &TubeStats, oldest: [Span; 3], mut each: impl FnMut(&str
     for (what, latency) in [("queue", wait), ("processing", run)] {
         let mut figure = |key: &str, time: Span| each(&format!("{what}-time-{key}"), Micros(time.nanos() / 1000));
         figure("ewma", latency.average());
-        figure("min", latency.least());
-        figure("max", latency.most());
+        figure("min", latency.min());
+        figure("max", latency.max());
         PERCENTS.iter().for_each(|percent| figure(&format!("p{percent}"), latency.percentile(*percent)));
         each(&format!("{what}-time-samples"), Number(latency.samples()));
     }

@@ -4,7 +4,7 @@
 //! handled as in beanstalkd, which has no tags. Must not know their effects.
 
 use super::extensions::{Extension, Extensions};
-use crate::engine::{GroupTag, Name, Recurrence, Span, Tags, Tie, LONGEST_REASON, MOST_TIES};
+use crate::engine::{GroupTag, Name, Recurrence, Span, Tags, Tie, MAX_REASON, MAX_TIES};
 use crate::protocol::text::{is_tube_name, number32, past, tube_name, unquote, upto, MAX_QUOTED_NAME};
 
 /// The part of a put line after the four numbers.
@@ -114,7 +114,7 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
         }
         Extension::Export => {
             let (reason, rest) = unquote(value)?;
-            let fits = rest.is_empty() && (1..=LONGEST_REASON).contains(&reason.len());
+            let fits = rest.is_empty() && (1..=MAX_REASON).contains(&reason.len());
             tags.reason = fits.then(|| Some(reason.into()))?;
         }
         Extension::Ttl => tags.ttl = Span::from_secs(whole(value).filter(|secs| *secs > 0)?.into()),
@@ -169,7 +169,7 @@ fn may_repeat(extension: Extension) -> bool {
 fn add_group(tags: &mut Tags, group: &[u8], tie: Tie) -> Option<()> {
     let name = name(group)?;
     let is_new = tags.groups.iter().all(|tag| tag.name != name);
-    (is_new && tags.groups.len() < MOST_TIES).then(|| tags.groups.push(GroupTag { name, tie }))
+    (is_new && tags.groups.len() < MAX_TIES).then(|| tags.groups.push(GroupTag { name, tie }))
 }
 
 /// Returns the text before a colon, and the number after the colon if there is one.
@@ -239,9 +239,9 @@ mod tests {
             assert!(matches!(read(wrong.as_bytes(), Extensions::ALL), Tagging::Malformed), "{wrong}");
         }
         let many = |count: usize| (0..count).map(|place| format!(" grp:g{place}")).collect::<String>();
-        let Tagging::Tagged(tags) = read(many(MOST_TIES).as_bytes(), Extensions::ALL) else { panic!() };
-        assert_eq!(tags.groups.len(), MOST_TIES);
-        assert!(matches!(read(many(MOST_TIES + 1).as_bytes(), Extensions::ALL), Tagging::Malformed));
+        let Tagging::Tagged(tags) = read(many(MAX_TIES).as_bytes(), Extensions::ALL) else { panic!() };
+        assert_eq!(tags.groups.len(), MAX_TIES);
+        assert!(matches!(read(many(MAX_TIES + 1).as_bytes(), Extensions::ALL), Tagging::Malformed));
         let Tagging::Tagged(tags) = read(b" aft:a grp:b aft:c:0 aft:d:7", Extensions::ALL) else { panic!() };
         let ties: Vec<Tie> = tags.groups.iter().map(|tag| tag.tie).collect();
         let after = |even_if_new| Tie::After { even_if_new };

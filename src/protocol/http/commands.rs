@@ -354,7 +354,7 @@ impl HttpAction for Put {
         let (client, now, engine) = (context.client, context.now, &mut context.engine);
         let tagged = match self.tags.take() {
             None => engine.put_into(client, &self.tube, job, now).map(Tagged::New),
-            Some(tags) => engine.put_tagged_unmarked(client, job, *tags, now),
+            Some(tags) => engine.put_unmarked(client, job, *tags, now),
         };
         Some(tagged.map_err(refusal).map(|tagged| {
             let (id, is_replaced, duplicate_of) = match tagged {

@@ -194,7 +194,7 @@ impl Model {
     }
 
     /// Buries a reserved job after all buried ones.
-    pub(super) fn set_aside(&mut self, id: JobId, pri: Priority, now: Time) {
+    pub(super) fn bury_last(&mut self, id: JobId, pri: Priority, now: Time) {
         self.lay_aside(id, pri);
         self.serve(now);
     }
@@ -209,7 +209,7 @@ impl Model {
         self.extended.failures.entry(id).or_default().1 = "revoked";
         self.extended.uncounted = true;
         self.extended.revoked.insert(id, (by, self.burials + 1));
-        self.set_aside(id, pri, now);
+        self.bury_last(id, pri, now);
         true
     }
 
