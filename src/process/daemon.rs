@@ -1,6 +1,6 @@
 //! Running in the background, and the process ID file: for the program alone, under the name gearmand.
 //!
-//! Owns both, and the guarantee that the process that was started exits when the server listens, and not before.
+//! Owns both, and the guarantee that the original process exits only when the server listens.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -17,19 +17,19 @@ use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid, ForkResult
 pub enum Side {
     /// The process in the background, which must report when it is ready.
     Background(Ready),
-    /// The process that was started, which exits with this code.
+    /// The original process, which exits with this code.
     Foreground(ExitCode),
 }
 
-/// Reports success to the process that was started.
+/// Reports success to the original process.
 pub struct Ready(UnixStream);
 
-/// Continues in the background. The process that was started waits until the other one is ready, or exits with its
+/// Continues in the background. The original process waits until the background process is ready, or exits with its
 /// code.
 #[allow(unsafe_code)]
 pub fn detach() -> io::Result<Side> {
     let (mut here, there) = UnixStream::pair()?;
-    // SAFETY: there is no other thread yet, so the child may do whatever the parent might.
+    // SAFETY: there is no other thread yet, so the child may call any function.
     match unsafe { fork() }? {
         ForkResult::Child => {
             setsid()?;
@@ -50,7 +50,8 @@ pub fn detach() -> io::Result<Side> {
 }
 
 impl Ready {
-    /// Ends the process that was started, and closes its standard files, but stderr only if it is not used for logging.
+    /// Ends the original process, and closes the standard files of this one, but stderr only if it is not used for
+    /// logging.
     pub fn tell(mut self, keeps_stderr: bool) -> io::Result<()> {
         let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
         dup2_stdin(&nothing)?;

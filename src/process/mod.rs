@@ -1,6 +1,6 @@
 //! The program as a process: its memory, its standard files, its parent, the background, and its role in a cluster.
 //!
-//! Owns its files. The library does not know them.
+//! Owns the parts of the program that the library does not contain.
 
 pub mod allocator;
 pub mod daemon;

@@ -1,8 +1,8 @@
-//! Standard input, output and error, in case the program was started without some of them.
+//! Standard input, output and error, if the program was started without some of them.
 //!
-//! Owns what happens before `main`. Rust's runtime opens /dev/null in place of those that are closed, and aborts where
-//! there is no /dev/null, as in a bare container. So they are filled before, with whatever can be opened; else the
-//! first socket or file of the binlog would get one of their numbers, and the log be written into it.
+//! Owns the code before `main`. Rust's runtime opens /dev/null in place of closed ones, and aborts without /dev/null,
+//! as in a bare container. So closed ones are replaced before that; otherwise the first socket or binlog file would get
+//! one of their numbers, and log lines would be written to it.
 
 use nix::libc::{c_char, fcntl, open, F_GETFD, O_RDONLY, O_RDWR, STDERR_FILENO, STDIN_FILENO};
 
@@ -12,7 +12,7 @@ use nix::libc::{c_char, fcntl, open, F_GETFD, O_RDONLY, O_RDWR, STDERR_FILENO, S
 #[link_section = ".init_array"]
 static BEFORE_MAIN: extern "C" fn() = fill;
 
-/// Opens a file in place of each closed standard file; what is written there is lost.
+/// Opens a file in place of each closed standard file.
 #[allow(unsafe_code)]
 extern "C" fn fill() {
     for file in STDIN_FILENO..=STDERR_FILENO {

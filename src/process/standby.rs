@@ -1,8 +1,7 @@
 //! The program as one of several servers: standing by, becoming active, and restarting.
 //!
-//! Owns the order: follow the shared log until it is this server's turn, serve, and hand over. A server that must not
-//! reply any more replaces itself with a fresh process, which closes all of its connections at once and drops its
-//! state.
+//! Owns the order: follow the shared log until this server becomes active, serve, and hand over. A server that must not
+//! reply any more replaces itself with a new process, which closes all connections and drops all state.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -31,8 +30,8 @@ pub enum StandbyEnd {
     Ended(ExitCode),
 }
 
-/// Follows the shared log until it is this server's turn. If SIGHUP `reloads` files, there are none to read yet, and
-/// the signal is ignored.
+/// Follows the shared log until this server becomes active. If SIGHUP `reloads` files, there are none to reload yet,
+/// and the signal is ignored.
 pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads: bool) -> StandbyEnd {
     follow(cluster, settings, signals, reloads).unwrap_or_else(|(code, problem)| {
         log::error!("{problem}");
@@ -84,7 +83,7 @@ fn follow(
                 }
             }
             Ok(Step::Active(active)) => {
-                // The server is about to listen there.
+                // The server is about to listen on these addresses.
                 drop((follower, door));
                 log::info!("active as {}, epoch {}", cluster.node, active.epoch());
                 systemd::notify(&format!("STATUS=active, epoch {}", active.epoch()));
@@ -98,7 +97,7 @@ fn follow(
     }
 }
 
-/// What a standby reports about what it sees.
+/// Reports changes that a standby detects.
 struct Follower {
     relay: Option<Relay>,
     /// The last reported epoch of the active server.

@@ -1,8 +1,7 @@
-//! What ties the program to its parent process, such as a test suite, a Makefile or a supervisor. For the program
-//! alone.
+//! The connection to the parent process, such as a test suite, a Makefile or a supervisor.
 //!
 //! Owns the file with the port, the line that reports that the server listens, and the wait for the end of the parent.
-//! Must not know the server, which passes the addresses.
+//! Must not know the server.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,7 +18,7 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::unistd::{getpid, getppid, getsid, Pid};
 use signal_hook::consts::SIGTERM;
 
-/// The last of the standard files, which stay open after the line is written.
+/// The last standard file; standard files stay open after the line is written.
 const LAST_STANDARD: RawFd = 2;
 
 /// Interval between checks of the parent where the system cannot wait for it (Linux before 5.3).
@@ -48,8 +47,8 @@ impl ReadyFile {
     /// Writes the addresses in one line, separated by spaces, and closes the file unless it is a standard file.
     #[allow(unsafe_code)]
     pub fn tell(self, names: &[String]) -> io::Result<()> {
-        // SAFETY: the file was open when it was claimed, nothing else in this process uses its number, and it is taken
-        // once.
+        // SAFETY: [`ReadyFile::claim`] has checked that the file is open, no other code uses its number, and it is
+        // taken once.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(self.0) });
         let told = (&file).write_all(format!("{}\n", names.join(" ")).as_bytes());
         if self.0 <= LAST_STANDARD {
@@ -93,7 +92,7 @@ impl Parent {
         Parent { id, end: system::end_of(id), is_foster: is_foster(id) }
     }
 
-    /// From now on, the end of the parent stops this process like SIGTERM.
+    /// Makes the end of the parent stop this process like SIGTERM.
     pub fn tie(self) -> io::Result<()> {
         std::thread::Builder::new().name("parent".to_owned()).stack_size(STACK).spawn(move || {
             self.wait();
@@ -104,7 +103,7 @@ impl Parent {
     }
 
     fn wait(&self) {
-        // Another parent: the first one ended, perhaps before it could be watched.
+        // If the parent is another one, the first one has ended, perhaps before it could be watched.
         while getppid() == self.id && !self.is_foster {
             match &self.end {
                 Some(end) => match poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {

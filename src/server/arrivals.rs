@@ -1,8 +1,8 @@
 //! Accepted connections on their way to a pool thread.
 //!
-//! Owns the hand-over: the listener registers a connection with the thread's poller, whose report of the new connection
-//! makes the thread take it. So nobody wakes the thread, and a first request that has arrived meanwhile comes with the
-//! same report. Must not serve connections.
+//! Owns the hand-over: the listener registers a connection with the thread's poller, whose first event makes the thread
+//! take the connection. So the thread needs no other wake-up, and a request that has already arrived is reported by the
+//! same event. Must not serve connections.
 
 use std::collections::VecDeque;
 use std::io;
@@ -42,8 +42,8 @@ impl Arrivals {
         Arrivals { registry, waiting: LeafMutex::default() }
     }
 
-    /// Hands a connection to the thread, which finds it here when the poller reports it. A new connection is writable,
-    /// so that is at once.
+    /// Adds a connection, which the thread takes when the poller reports it. A new connection is writable, so the
+    /// poller reports it immediately.
     pub fn add(&self, mut arrival: Arrival) -> io::Result<()> {
         let mut waiting = self.waiting.lock();
         let token = arrival.token();

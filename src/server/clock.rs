@@ -24,8 +24,7 @@ pub enum Clock {
     },
     /// A test clock that is moved by hand, in nanoseconds since the epoch.
     Manual(AtomicU64),
-    /// Moved by hand, but turns have budgets as with the system clock: what a turn leaves undone waits for the next
-    /// turn.
+    /// A test clock, but turns have budgets as with the system clock: unfinished work continues in the next turn.
     #[cfg_attr(not(any(test, feature = "test-support")), expect(dead_code))]
     Stepped(AtomicU64),
 }
@@ -55,7 +54,7 @@ impl Clock {
 
     fn anchored(wall: Time) -> Clock {
         let offset = wall.nanos().wrapping_sub(monotonic());
-        // Last, so that no alarm goes off early.
+        // Read last, so that no alarm goes off early.
         Clock::System { wall, offset, anchor: Instant::now() }
     }
 
@@ -78,7 +77,7 @@ impl Clock {
         }
     }
 
-    /// Creates a clock that stands still at the current time.
+    /// Creates a manual clock at the current time.
     pub fn manual() -> Clock {
         Clock::Manual(AtomicU64::new(wall().nanos()))
     }

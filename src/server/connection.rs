@@ -258,7 +258,7 @@ impl Connection {
                 WriteState::Open | WriteState::Clear => {}
                 WriteState::Waiting if self.half_closed || self.abortable && self.has_new_input(input, hub, thread) => {
                     if !self.hang_up(hub, thread) {
-                        // The event that ends the wait is on its way.
+                        // A pending event ends the wait.
                         return Next::Wait;
                     }
                     continue;
@@ -269,7 +269,7 @@ impl Connection {
                 WriteState::Drained | WriteState::Broken => return Next::Close,
             }
             if self.gone && self.backlog().pending.front().is_some_and(Request::has_begun) {
-                // Nobody would see the rest of a long command, or the engine completes it by itself.
+                // Nobody reads the reply of a long command any more; the engine completes it without the client.
                 return Next::Close;
             }
             // A connection without work is polled for input, so it is served as soon as its peer sends something.
@@ -293,11 +293,11 @@ impl Connection {
         }
     }
 
-    /// Returns whether the client has sent anything that is not carried out yet, or has closed its end.
+    /// Returns `true` if the client has sent anything that was not executed yet, or has half-closed the connection.
     fn has_new_input(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let has_input = |it: &Connection, input: &Input| input.from < input.to || it.has_pending();
         if self.readable && !has_input(self, input) {
-            // What the poller reported may have been read before.
+            // The reported input may have been read before.
             self.read(input, hub, thread);
         }
         has_input(self, input) || self.half_closed
@@ -339,8 +339,8 @@ impl Connection {
         }
     }
 
-    /// Reads once and returns the number of bytes, at least 1. The rest of a body goes directly to its destination, and
-    /// what follows it into the buffer.
+    /// Reads once and returns the number of bytes, at least 1. The rest of a body is read directly into its
+    /// destination, and the bytes after it into the buffer.
     fn read(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let most = if thread.others { READ_BESIDE_OTHERS } else { usize::MAX };
         let most = most.min(hub.memory.allowance()).max(LEAST_READ);
@@ -402,7 +402,7 @@ impl Connection {
     /// the queue.
     fn decode(&mut self, input: &mut Input, hub: &Hub, thread: &ThreadScratch) -> Option<Request> {
         let mut first = self.backlog().pending.pop_front();
-        // There is nothing new, unless bytes bypassed the buffer on the way to an upload.
+        // There is no new input, unless bytes of an upload bypassed the buffer.
         if input.from == input.to && !self.dialogue.is_uploading() {
             return first;
         }
@@ -476,7 +476,7 @@ impl Connection {
         loop {
             let client = self.client;
             if !core.admits(hub, &mut self.backlog().space_request, &request, client, is_first) {
-                // Not the sum with the requests behind it: their maximum is far more than most of them need.
+                // Not the sum with the later requests, most of which need far less than their maximum.
                 let lacking = core.log_size(&request, self.client);
                 self.backlog().pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, is_spent: false };

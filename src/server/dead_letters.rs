@@ -1,4 +1,4 @@
-//! Warnings about dead letters that their dead-letter tubes cannot take.
+//! Warnings about dead letters that could not be moved to their dead-letter tube.
 //!
 //! Owns their rate: clients cause them, so at most one line a second is written, outside the engine's lock. Must not
 //! decide where dead letters go.
@@ -11,7 +11,7 @@ use crate::shared::lock_order::LeafMutex;
 /// Minimum time between two lines.
 const PAUSE: Span = Span::from_secs(1);
 
-/// A dead letter, the tube in which it stays, and the one that cannot take it.
+/// A dead letter, its tube, and the full dead-letter tube.
 pub type Stay = (JobId, Arc<[u8]>, Arc<[u8]>);
 
 /// When the next line may be written, and the number of dead letters since the last one.

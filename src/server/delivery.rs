@@ -1,9 +1,9 @@
 //! The output side of one connection, shared by all threads that have a reply for it.
 //!
 //! Owns the order of replies. A thread with a reply appends it here while holding the engine's lock, which fixes the
-//! order, and flushes after releasing that lock. One thread flushes at a time; another that comes meanwhile leaves its
-//! bytes and continues. So a reply can never overtake the previous one, a producer that hands a job to a waiting worker
-//! writes to the worker's socket itself without waking the worker's thread, and no lock is held during a write.
+//! order, and flushes after releasing that lock. One thread flushes at a time; another thread adds its bytes and
+//! continues. So a reply can never overtake the previous one, a producer that hands a job to a waiting worker writes to
+//! the worker's socket itself without waking the worker's thread, and no lock is held during a write.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use crate::shared::lock_order::{Mutex, MutexGuard, OUTPUT};
 /// Maximum number of slices passed to one write call.
 const SLICES: usize = 16;
 
-/// Consecutive writes by a thread that does not own the connection, before it leaves the rest to the owner: another
-/// connection must not delay the timer or a thread with connections of its own.
+/// Consecutive writes by a thread that does not own the connection, before it leaves the rest to the owner: one
+/// connection must not delay the timer thread or other pool threads.
 const ROUNDS: usize = 4;
 
 /// Buffers above this capacity are released rather than kept for later replies. The buffers of pipelined commands must
@@ -53,8 +53,7 @@ pub struct Outbox {
     /// The owner's number for this connection.
     token: usize,
     state: Mutex<OutboxState, OUTPUT>,
-    /// The TLS state, if the peer speaks TLS. No other lock is taken under it; a write and a read exclude each other,
-    /// because both change it.
+    /// The TLS state, if the peer speaks TLS. Locked for reads and writes, because both change the state.
     #[cfg(feature = "tls")]
     tls: Option<LeafMutex<TlsSession>>,
 }
@@ -65,7 +64,7 @@ struct OutboxState {
     unsent: Option<Box<Unsent>>,
     /// The client waits for an event; its commands stay unread until then.
     waiting: bool,
-    /// Number of promises that the log has not kept yet. Until it is 0, nothing is sent and no command is read.
+    /// Number of promises that the log does not fulfill yet. Until it is 0, nothing is sent and no command is read.
     holds: u32,
     /// The next command waits for space in the log.
     awaiting_space: bool,
@@ -73,7 +72,7 @@ struct OutboxState {
     resume: bool,
     /// A thread is writing to the socket with the lock released.
     flushing: bool,
-    /// Another thread tried to flush meanwhile: the writing thread checks again.
+    /// Another thread tried to flush during the write: the writing thread checks again.
     again: bool,
     /// The peer is gone or was dropped; nothing is sent any more.
     broken: bool,
@@ -92,7 +91,7 @@ struct Unsent {
 }
 
 impl Unsent {
-    /// Bytes that it takes, including those that it shares.
+    /// Bytes of the output, including shared ones.
     fn burden(&self) -> u64 {
         self.charged + self.output.shared() as u64
     }
@@ -144,8 +143,8 @@ impl OutboxState {
         }
     }
 
-    /// Drops a client that does not read its events. Returns `true` if its owner must be notified. Pending output stays
-    /// until the connection is freed, since freeing it takes long.
+    /// Drops a client that does not read its events. Returns `true` if its owner must be notified. Pending output is
+    /// freed with the connection, since this takes long.
     fn overflow(&mut self, memory: &Memory) -> bool {
         self.overflown |= !self.broken;
         self.unsent.iter_mut().for_each(|unsent| unsent.leave(memory));
@@ -158,8 +157,8 @@ impl OutboxState {
 pub enum WriteState {
     /// Read, and reply through the outbox.
     Open,
-    /// Like `Open`, with no pending bytes and no waiting client: until the owner says otherwise, no other thread
-    /// touches the output, and the owner may [`Outbox::send`] without asking again.
+    /// Like `Open`, with no pending bytes and no waiting client: no other thread accesses the output until the owner
+    /// changes the state, and the owner may call [`Outbox::send`].
     Clear,
     /// The client waits for an event.
     Waiting,
@@ -178,7 +177,7 @@ pub enum WriteState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flushed {
     Done,
-    /// Something is left that the socket or another thread takes later.
+    /// Some output is left for later.
     Later,
     Broken,
 }
@@ -215,7 +214,7 @@ impl Outbox {
         self.tls.as_ref()
     }
 
-    /// Bytes that this TLS session takes above the base amount of a session; 0 without TLS.
+    /// Bytes that this TLS session uses above the base amount of a session; 0 without TLS.
     pub fn encryption(&self) -> u64 {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -282,8 +281,8 @@ impl Outbox {
         state.unsent.as_ref().map_or((0, None), |unsent| (unsent.burden(), unsent.stuck))
     }
 
-    /// Marks the charged bytes as being freed, since nobody sends any more. Returns `true` if there are enough that
-    /// freeing them takes long.
+    /// Marks the charged bytes as about to be freed, since nothing more is sent. Returns `true` if there are enough
+    /// that freeing them takes long.
     pub fn leave(&self) -> bool {
         let mut state = self.state.lock();
         let Some(unsent) = &mut state.unsent else { return false };
@@ -291,13 +290,13 @@ impl Outbox {
         unsent.burden() > DISCARDED
     }
 
-    /// Holds the following events until [`Outbox::release`], because they promise what the log does not contain yet.
+    /// Holds the following events until [`Outbox::release`], because they depend on records that are not durable yet.
     /// Call with the engine locked.
     pub fn hold(&self) {
         self.state.lock().holds += 1;
     }
 
-    /// Ends a hold: the log contains what the output promises.
+    /// Ends a hold: the records that the output depends on are durable.
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
         state.holds -= 1;
@@ -341,7 +340,7 @@ impl Outbox {
         std::mem::take(&mut state.resume)
     }
 
-    /// Drops a client for events that its own commands did not cause.
+    /// Drops a client that has too many unread events of its own commands.
     pub fn drop_client(&self) -> bool {
         self.state.lock().overflow(&self.owner.memory)
     }
@@ -362,8 +361,8 @@ impl Outbox {
         self.owner.send(Message::Resume(self.token));
     }
 
-    /// Returns what the owner may do next. `more`: it has work that may not be allowed now, and wants a notification
-    /// when it is. Without `more`, handing a job to this client wakes nobody.
+    /// Returns what the owner may do next. `more`: the owner has work, and wants a notification when it may continue.
+    /// Without `more`, events for this client do not wake the owner.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
         let write_state = if state.broken {
@@ -426,7 +425,8 @@ impl Outbox {
         self.flush_locked(self.state.lock(), spare)
     }
 
-    /// Handles a peer that is gone. Pending output stays until the connection is freed, since freeing it takes long.
+    /// Handles a connection that the peer has closed. Pending output is freed with the connection, since this takes
+    /// long.
     fn break_off(&self, mut state: MutexGuard<'_, OutboxState>, output: Output) -> Flushed {
         state.unsent().output = output;
         (state.broken, state.flushing) = (true, false);
@@ -474,7 +474,7 @@ impl Outbox {
                     }
                     return Flushed::Done;
                 }
-                // Output that came meanwhile may have to wait for the log; the thread that releases it sends it.
+                // Output that was added during the write may depend on the log; the thread that releases it sends it.
                 Ok(()) if state.holds > 0 => {
                     state.flushing = false;
                     state.charge(&self.owner.memory);

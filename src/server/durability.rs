@@ -3,7 +3,7 @@
 //! Owns the holding of replies: one that promises durability stays in its connection's output until the log is safe up
 //! to the records it depends on. One write (and with `-f0` one sync) at the end of a pool thread's round serves all
 //! connections of that round; on a slow disk the log's own threads do it, so that commands that do not need the disk
-//! are answered meanwhile. Must not know the format of the log.
+//! are not delayed. Must not know the format of the log.
 //!
 //! Promises: P12, P14.
 
@@ -23,7 +23,7 @@ use crate::shared::lock_order::{Condvar, Mutex, HELD_REPLIES, WAKE_UP};
 /// How long records that no reply depends on may stay unsynced.
 const UNHURRIED: Duration = Duration::from_millis(50);
 
-/// Bytes of the log that are worth a sync of their own while others are under way.
+/// Bytes of the log that justify another sync while others are under way.
 const MUCH: u64 = 32 * 1024;
 
 /// What a reply promises about the log.
@@ -58,7 +58,7 @@ pub struct Durability {
     /// Maintenance of the log is due.
     maintain: AtomicBool,
     space: Space,
-    /// Wakes the writer thread, which writes what a pool thread left.
+    /// Wakes the writer thread, which writes what a pool thread did not write.
     writer: Bell,
     syncer: Bell,
 }
@@ -129,7 +129,7 @@ impl Durability {
         must_wait.then_some(Promise { position: after.any, is_put })
     }
 
-    /// Appends replies to `outbox`, which are held there, with everything after them, until the log has kept `promise`.
+    /// Appends replies to `outbox`, which are held there, with everything after them, until the log fulfills `promise`.
     /// `waits`: the client waits after them. Returns `true` if something can be sent immediately. Call with the engine
     /// locked.
     pub fn hold(
@@ -140,7 +140,8 @@ impl Durability {
         waits: bool,
         slow_reply: Option<SlowReply>,
     ) -> bool {
-        // The outbox comes first: a thread that sees the disk fail may release it as soon as it is in the queue.
+        // The outbox comes first, because a thread that detects a disk failure may release it as soon as it is in the
+        // queue.
         let has_output = outbox.reply(out, waits, true);
         self.holds.lock().push_back(Hold { promise, outbox: outbox.clone(), slow_reply });
         has_output
@@ -165,7 +166,7 @@ impl Durability {
         self.appended.load(Ordering::Acquire) > self.committed.load(Ordering::Acquire)
     }
 
-    /// Writes what was appended to the disk, or requests it, and releases the replies that are safe. `may_sync`: if the
+    /// Writes what was appended, or requests the write, and releases the replies that are durable. `may_sync`: if the
     /// disk is fast, this thread also syncs.
     pub fn commit(&self, access: &impl JournalAccess, may_sync: bool, spare: &mut Output) {
         let appended = self.appended.load(Ordering::Acquire);
@@ -190,7 +191,7 @@ impl Durability {
     fn write_or_request(&self, access: &impl JournalAccess, may_sync: bool) {
         let wal = &self.wal;
         match wal.mode() {
-            // Records that nobody waits for, such as reservations, are synced together with later ones.
+            // Records on which no reply depends, such as reservations, are synced together with later ones.
             SyncMode::Always if self.holds.lock().is_empty() => {
                 if !wal.is_slow() {
                     wal.write_promptly(access);
@@ -265,8 +266,8 @@ impl Durability {
         is_due
     }
 
-    /// Whether another sync should begin now. While others are under way, only if more depends on it than on those:
-    /// fewer and larger syncs serve more clients.
+    /// Returns `true` if another sync should begin now. While others are under way, more replies must depend on it than
+    /// on them: fewer and larger syncs serve more clients.
     fn may_sync(&self) -> bool {
         let under_way = self.under_way.load(Ordering::Acquire);
         if under_way == 0 || under_way >= self.wal.syncs_at_once() as u64 {
@@ -287,7 +288,7 @@ impl Durability {
         waiting > 0 && waiting >= released
     }
 
-    /// A sync is over, and another may begin.
+    /// Records the end of a sync, after which another may begin.
     pub fn synced(&self) {
         self.under_way.fetch_sub(1, Ordering::AcqRel);
         self.syncer.remind();
@@ -328,7 +329,7 @@ impl Durability {
 }
 
 impl Bell {
-    /// Whether a time is set.
+    /// Returns `true` if a time is set.
     pub fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Acquire)
     }
@@ -350,7 +351,7 @@ impl Bell {
         self.rung.notify_all();
     }
 
-    /// Has a thread check again whether it may continue.
+    /// Makes a thread check again whether it may continue.
     fn remind(&self) {
         if self.state.lock().is_late {
             self.rung.notify_one();

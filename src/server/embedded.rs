@@ -1,4 +1,4 @@
-//! The view that a program has of a server embedded in it, and a way for tests to empty the queue.
+//! The statistics of an embedded server for its program, and a way for tests to empty the queue.
 //!
 //! Owns the typed statistics of the library, which are read from the queue directly, without a connection. Must not
 //! know a protocol.

@@ -1,6 +1,7 @@
 //! The inbox of a pool thread, as other threads see it.
 //!
-//! Owns the sending end, and whether the thread sleeps. Must not know what the thread does with a message.
+//! Owns the sending end, and the state of the thread: asleep or awake. Must not know what the thread does with a
+//! message.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ pub struct ThreadHandle {
     asleep: AtomicBool,
     /// The account that its connections charge output to.
     pub memory: Arc<Memory>,
-    /// The lease until whose end replies may be sent.
+    /// Replies may be sent until this lease ends.
     pub lease: Arc<Lease>,
 }
 

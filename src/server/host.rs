@@ -1,6 +1,6 @@
 //! The process that the server runs in: its statistics, identity and user.
 //!
-//! Owns what clients see of it. The limits of the machine belong to `machine`.
+//! Owns the facts about the process that clients see. The limits of the machine belong to `machine`.
 
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -48,7 +48,7 @@ pub struct Process {
 const TURN_BOUNDS: [u64; 10] =
     [1_000, 4_000, 16_000, 64_000, 256_000, 1_024_000, 4_096_000, 16_384_000, 65_536_000, 262_144_000];
 
-/// Counting a very large number of open files takes long, and one scrape takes several turns.
+/// Minimum time between two refreshes: counting many open files takes long, and one scrape takes several turns.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Process {

@@ -1,6 +1,6 @@
-//! Conditions for serving HTTP: who may connect from where.
+//! Conditions for serving HTTP on an address.
 //!
-//! Owns reading the token file, and the rule that other machines need a token. Must not know requests.
+//! Owns reading the token file, and the rule that HTTP for other machines needs a token. Must not know requests.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,8 +14,7 @@ use crate::shared::files;
 /// Minimum length of a token in bytes: a shorter one can be guessed.
 const SHORTEST: usize = 16;
 
-/// Reads the token, and passes the list of other protocols to HTTP. Called while the process may read what its
-/// user may read.
+/// Reads the token, and passes the list of other protocols to HTTP. Called before the process switches its user.
 pub fn prepare(config: &mut Config) -> Result<(), StartError> {
     config.protocols.http.spoken = vec![Wire::Beanstalk];
     let others = [(Wire::Gearman, &config.gearman), (Wire::Workq, &config.workq), (Wire::Http, &config.http)];

@@ -1,4 +1,4 @@
-//! The engine behind its single lock, and what has to happen around each use of it.
+//! The engine behind its single lock, and the steps before and after each use.
 //!
 //! Owns the *turn*: lock, run what is due, run some commands, collect the events, unlock, and only then send to other
 //! clients and set the alarm. Lock order: engine, then one connection's output. No lock is held while reading, writing
@@ -36,7 +36,7 @@ use crate::shared::lock_order::{LeafMutex, Mutex, ENGINE};
 /// served in between.
 const OTHERS: u64 = 2;
 
-/// The history may take one part in this many of the memory limit, and there is none with a smaller limit than this.
+/// Reciprocal of the share of memory for the history, and the minimum memory limit for a history.
 const HISTORY_PART: usize = 16;
 const LEAST_FOR_HISTORY: u64 = 4 << 20;
 
@@ -69,7 +69,7 @@ pub struct TurnScratch {
     /// The number of connections that take turns one after the other, by which the steps of each turn are divided; 0
     /// counts as 1.
     pub sharers: u64,
-    /// How long the last turn waited for the lock, if slow commands are logged.
+    /// The time that the last turn waited for the lock, if slow commands are logged.
     pub locked: Duration,
     /// What to log after the engine's lock is released.
     pub notes: Vec<CommandEntry>,
@@ -206,7 +206,7 @@ impl Hub {
         let next = next.min(self.next_give_back(now));
         let released = core.engine.take_released();
         if next <= now {
-            // Otherwise the timer would take the lock again before any other thread.
+            // Otherwise the timer thread would get the lock again before any other thread.
             core.unlock_fair();
         } else {
             drop(core);
@@ -266,7 +266,7 @@ impl Hub {
         }
     }
 
-    /// Brings the changes of some turns to the log, and releases the replies that are safe.
+    /// Writes the changes of some turns to the log, and releases the replies that are durable.
     pub fn commit(&self, spare: &mut Output) {
         if let Some(log) = &self.log {
             log.commit(self, true, spare);
@@ -311,7 +311,7 @@ impl Hub {
         }
     }
 
-    /// Notes who a client is by the access file.
+    /// Sets the name of a client in the access file.
     #[cfg(feature = "tls")]
     pub fn identify(&self, client: ClientId, user: Option<&str>) {
         self.core.lock().registry.identify(client, user);
@@ -439,8 +439,7 @@ impl Core {
         self.outboxes[client.0 as usize] = None;
     }
 
-    /// Returns everything that a single command of `client` may access; before each, the engine must know how much the
-    /// log can take.
+    /// Returns everything that a single command of `client` may access; the engine gets the available log space first.
     pub fn context<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> Context<'a> {
         self.refresh_room();
         let Core { engine, counters, registry, journal, outboxes, .. } = self;
@@ -487,7 +486,7 @@ impl Core {
         }
     }
 
-    /// Updates the engine's limit of what the log can take.
+    /// Updates the log space that the engine may use.
     pub fn refresh_room(&mut self) {
         if let Some(journal) = &self.journal {
             self.engine.set_log_room(journal.engine_room());

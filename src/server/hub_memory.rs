@@ -21,8 +21,8 @@ const MIN_STUCK_EVENTS: usize = 4 << 10;
 /// Values dropped between two turns of the timer thread, since each may take long.
 const DROPPED: usize = 16;
 
-/// How long after clients have freed much memory the allocator is asked to return it, unless it was asked meanwhile;
-/// also the delay when that is urgent.
+/// How long after clients have freed much memory the allocator returns it to the system, and the delay if this is
+/// urgent.
 const GIVE_BACK: Span = Span::from_secs(1);
 const GIVE_BACK_SOON: Span = Span::from_millis(20);
 
@@ -61,12 +61,12 @@ impl Hub {
         }
     }
 
-    /// Makes the timer do so soon; called outside a turn.
+    /// Schedules [`Hub::give_back`] on the timer thread; called outside a turn.
     pub fn give_back_soon(&self) {
         self.alarm.advance(self.next_give_back(self.clock.now()));
     }
 
-    /// Lets the allocator return memory to the system if clients have freed much. Takes a while.
+    /// Makes the allocator return memory to the system if clients have freed much. Takes a few milliseconds.
     pub fn give_back(&self) {
         if self.memory.has_freed_much() {
             self.memory.gave_back();

@@ -1,9 +1,9 @@
 //! Idle connections of one pool thread: which ones to close, and when to check.
 //!
 //! Owns the time when each was last active. Connections are checked in batches, each of them [`CHECKS`] times per idle
-//! timeout, so that a million connections cause no stall. A command only sets a flag; the time is taken at the next
-//! check. So a connection is closed late, by up to the time between four checks, and never early. Must not know sockets
-//! or the engine: the thread reports their state.
+//! timeout, so that a million connections cause no stall. A command only sets a flag; the next check reads the clock.
+//! So a connection is closed late, by up to the time between four checks, and never early. Must not know sockets or the
+//! engine: the thread reports their state.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -79,8 +79,7 @@ impl Idle {
         }
     }
 
-    /// Returns the time with sufficient precision: that of the thread's last turn, if there was one since the last
-    /// call.
+    /// Returns the time of the thread's last turn, if there was one since the last call, to save reading the clock.
     pub fn now(&mut self, turn: Time, clock: &Clock) -> Time {
         if turn == self.last_turn {
             return clock.now();

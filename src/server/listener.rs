@@ -21,7 +21,7 @@ use crate::protocol::Wire;
 /// How long to wait when the system has no memory for another connection, or no file even to reject it.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Number of times and interval to check whether an unauthenticated client has made room.
+/// How often, and at what interval, to check whether the number of unauthenticated clients has fallen.
 const ROOM_TRIES: u32 = 200;
 const ROOM_STEP: Duration = Duration::from_millis(1);
 
@@ -110,8 +110,8 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Waits a moment for room: when very many clients connect at once, most of them authenticate as fast as the server
-    /// lets them.
+    /// Waits briefly until a client has authenticated: of many clients that connect at the same time, most authenticate
+    /// quickly.
     fn has_room_for_unauthenticated(&self) -> bool {
         for _ in 0..ROOM_TRIES {
             if self.hub.unauthenticated.load(Ordering::Relaxed) < MAX_UNAUTHENTICATED || self.hub.is_stopping() {
@@ -131,7 +131,7 @@ impl Acceptor<'_> {
             }
             self.spare = self.listener.duplicate().ok();
             if self.spare.is_some() {
-                // Another connection has ended meanwhile.
+                // Another connection has just ended.
                 return self.admit(stream, peer);
             }
             self.reject(&stream, peer, Refusal::Files);

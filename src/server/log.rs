@@ -1,8 +1,8 @@
 //! The log: one line per event, to stderr or to the `logfile`.
 //!
 //! Owns the format of a line: time stamp, level, text. Under journald, which adds time stamps itself, a line is the
-//! level in journald's notation and the text. A log that nobody reads blocks nobody: lines are dropped and counted.
-//! Must not decide what is worth a line.
+//! level in journald's notation and the text. If the log is not read, lines are dropped and counted, so that no thread
+//! blocks. Must not decide what is logged.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -17,8 +17,8 @@ use super::logfile::{self, severity, text_line, timestamp, Elsewhere, Target};
 use crate::shared::json::{self, Members};
 use crate::shared::lock_order::{Mutex, LOG_LINES};
 
-/// How many milliseconds stderr may be blocked, as a full pipe is, before lines are dropped. After that, no line waits
-/// until stderr accepts one: threads that serve clients write here, and so does the thread that handles signals.
+/// How many milliseconds stderr may be blocked, as a full pipe is, before lines are dropped. After that, lines are
+/// dropped without waiting until stderr accepts one, since threads that serve clients or handle signals write here.
 const PATIENCE: u16 = 250;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +58,7 @@ pub fn start(level: LevelFilter, form: LogForm, elsewhere: Option<Target>) -> io
         Some(target) => Logger::Elsewhere(logfile::open(target)?),
         None => Logger::Stderr(Stderr { form, lost: Mutex::new(0) }),
     };
-    // Fails only if there is already a logger, which then stays.
+    // Fails only if there is already a logger.
     if log::set_logger(Box::leak(Box::new(logger))).is_ok() {
         log::set_max_level(level);
     }
@@ -73,7 +73,7 @@ fn is_journal() -> bool {
 }
 
 impl Log for Logger {
-    /// Logs only lines of the program itself: libraries have nothing to say that an operator needs.
+    /// Logs only lines of the program itself, not those of libraries.
     fn enabled(&self, metadata: &Metadata) -> bool {
         metadata.target().starts_with("beanpole")
     }
@@ -99,7 +99,7 @@ impl Stderr {
         }
         let mut lines = line(record, self.form, now);
         if *lost > 0 {
-            // In one write: there may be no room for a second.
+            // In one write, since a second one may not fit.
             let notice = format!("lines of this log that were lost, since nobody read them: {lost}");
             let mut warning = Record::builder();
             warning.level(Level::Warn);
@@ -118,7 +118,7 @@ fn is_writable(patience: u16) -> bool {
     let mut file = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
     loop {
         match poll(&mut file, PollTimeout::from(patience)) {
-            // A signal says nothing about stderr.
+            // A signal does not mean that stderr is writable.
             Err(Errno::EINTR) => {}
             ready => return ready != Ok(0),
         }
@@ -135,7 +135,7 @@ fn line(record: &Record, form: LogForm, now: SystemTime) -> String {
                 members.text("time", timestamp(now).as_bytes());
                 members.text("level", level.as_str().to_ascii_lowercase().as_bytes());
                 members.text("text", record.args().to_string().as_bytes());
-                // It collects what it visits and never fails.
+                // The visitor never fails.
                 let _ = record.key_values().visit(&mut Fields(members));
             });
             line.push('\n');

@@ -1,6 +1,6 @@
-//! The log's threads: one or more sync, one maintains the segments, and one writes what pool threads leave.
+//! The log's threads: syncers, the thread that maintains segments, and the writer for what pool threads do not write.
 //!
-//! Owns what each does in a round. `durability` decides when a round starts.
+//! Owns the work of one round of each. `durability` decides when a round starts.
 
 use std::time::Duration;
 

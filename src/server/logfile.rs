@@ -1,6 +1,6 @@
 //! Log targets other than stderr: a file that can be reopened, and syslog.
 //!
-//! Owns these targets, and the time stamp and level of a line. Must not decide what is worth a line.
+//! Owns these targets, and the time stamp and level of a line. Must not decide what is logged.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -76,7 +76,7 @@ impl Elsewhere {
                 let line = format!("<{}>{name}[{}]: {text}", DAEMONS << 3 | severity(level), std::process::id());
                 let sent = socket.as_ref().is_some_and(|socket| socket.send(line.as_bytes()).is_ok());
                 if !sent {
-                    // syslog was restarted or has just been started; a full socket loses the line and blocks nobody.
+                    // syslog was restarted or has just been started. If its socket is full, the line is lost.
                     *socket = connect().ok();
                     let _ = socket.as_ref().map(|socket| socket.send(line.as_bytes()));
                 }

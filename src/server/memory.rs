@@ -1,4 +1,4 @@
-//! The server's memory account: what connections take, and how much more is available.
+//! The server's memory account: the memory of connections, and how much more is available.
 //!
 //! Owns the limits. The engine counts its own memory; connections add unprocessed input and unread output. The sum is
 //! at most `--max-memory`. Must not know connections: each one asks for itself.
@@ -37,7 +37,7 @@ const MUCH: u64 = 8 << 20;
 const MOST: u64 = 32 << 20;
 
 /// Bytes by which the process may exceed the account: the program itself, its threads, and fragmentation. Beyond that
-/// there is no room, whatever the account says.
+/// there is no room, even if the account has some.
 const BEYOND: u64 = 24 << 20;
 
 /// The size of the process is checked when the account has grown by this many bytes.
@@ -62,7 +62,7 @@ pub struct Memory {
     max: u64,
     /// Memory held by the engine, as of the last turn.
     engine: AtomicU64,
-    /// Bytes of it that only replies still share.
+    /// Bytes of it that only replies still reference.
     shared: AtomicU64,
     /// Memory held by connections, not counting bodies that are being received.
     buffers: AtomicU64,
@@ -80,7 +80,7 @@ pub struct Memory {
     turns: AtomicU64,
     /// The size of the account at which the size of the process must be checked.
     check_at: AtomicU64,
-    /// The process is too large, whatever the account says.
+    /// The process is too large, even if the account has room.
     too_large: AtomicBool,
 }
 
@@ -95,7 +95,7 @@ impl Memory {
         (max / KEPT).min(KEPT_MOST)
     }
 
-    /// Sets the memory held by the engine after a turn, and how much of it only replies still share.
+    /// Sets the memory held by the engine after a turn, and the part that only replies still reference.
     pub fn set_engine(&self, bytes: u64, shared: u64) {
         self.engine.store(bytes, Ordering::Relaxed);
         self.shared.store(shared, Ordering::Relaxed);
@@ -175,7 +175,7 @@ impl Memory {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > self.max / BUFFERS
     }
 
-    /// Returns `true` if connections take enough that some may have to be dropped when memory gets short.
+    /// Returns `true` if connections use enough memory that some may be dropped in a shortage.
     pub fn has_burden(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > Memory::kept(self.max) / 2
     }

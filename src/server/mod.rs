@@ -135,8 +135,7 @@ impl StartError {
 }
 
 /// A running server. It stops, in order, when it is dropped; sooner if [`Server::stop`] is called, or if a client of
-/// Gearman shuts it down, which `allow_shutdown` in [`Config::protocols`] must permit. The program that it runs in
-/// continues.
+/// Gearman shuts it down, which `allow_shutdown` in [`Config::protocols`] must permit. The embedding program continues.
 ///
 /// ```
 /// use beanpole::{Client, Server};
@@ -243,7 +242,7 @@ impl Server {
         host::settle(config.user.as_deref(), folder.as_deref())
             .map_err(|(code, message)| StartError { code, message })?;
         let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
-        // As that user, who must be able to read the file again later.
+        // After switching the user, who must be able to read the file again later.
         let gate = config.access.as_deref().map(Gate::open).transpose().map_err(StartError::access)?;
         #[cfg(feature = "tls")]
         let tls = config.tls.as_ref().map(tls::load).transpose().map_err(StartError::access)?;

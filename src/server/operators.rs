@@ -14,7 +14,7 @@ const REST: Duration = Duration::from_secs(60);
 /// A long reply gets an extra second for each of this many bytes.
 const LEAST_RATE: usize = 16 * 1024;
 
-/// How long a new connection without a request keeps its place when others have requests that never end.
+/// How long a new connection without a request is protected from eviction when other requests never end.
 const FRESH: Duration = Duration::from_secs(1);
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);

@@ -42,7 +42,7 @@ const VACANT: u32 = u32::MAX;
 /// Maximum number of readiness events per poll.
 pub(super) const EVENTS: usize = 256;
 
-/// Turns of connections with more work after which their changes are brought to the log, unless the thread was idle
+/// Turns of connections with more work after which their changes are written to the log, unless the thread was idle
 /// before.
 const TURNS: u32 = 8;
 
@@ -63,7 +63,7 @@ const RENEWALS: usize = 1024;
 /// Connections dropped at a time before others are served.
 const DROPPED: usize = 64;
 
-/// Connections with less than this are never dropped: there are always some that take more.
+/// Connections with less than this are never dropped: some always use more.
 const MIN_DROPPED: u64 = 4 * 1024;
 
 /// Time limit for sending replies when the server stops.
@@ -85,7 +85,7 @@ pub struct PoolThread {
     numbers: Vec<u32>,
     /// Connections with more work, in the order of their turns.
     pub(super) again: VecDeque<usize>,
-    /// Number of turns since changes were last brought to the log.
+    /// Number of turns since changes were last written to the log.
     turns: u32,
     scratch: ThreadScratch,
     /// When connections to drop were last searched.
@@ -158,13 +158,12 @@ impl PoolThread {
         self.arrivals.clone()
     }
 
-    /// Serves connections until told to stop, or until the spare thread has taken over. Between two polls only one
-    /// connection with more work has its turn: so a client with one command waits for one turn of others, however many
-    /// there are.
+    /// Serves connections until [`Message::Stop`], or until the spare thread has taken over. Between two polls, only
+    /// one connection with more work gets a turn, so a client with one command waits for at most one turn of others.
     pub fn run(mut self: Box<Self>, relief: &Relief<PoolThread>) {
         let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
-            // The changes of many turns are brought to the log at once, for all connections.
+            // One write to the log contains the changes of many turns of all connections.
             if self.again.is_empty() || self.turns >= TURNS {
                 self.turns = 0;
                 match self.commit(relief, &mut spare) {
@@ -192,7 +191,8 @@ impl PoolThread {
         }
     }
 
-    /// Brings the changes of some turns to the log. `None` if that took long and the spare thread has taken over.
+    /// Writes the changes of some turns to the log. Returns `None` if this took long and the spare thread has taken
+    /// over.
     fn commit(self: Box<Self>, relief: &Relief<PoolThread>, spare: &mut Output) -> Option<Box<Self>> {
         if !self.hub.log().is_some_and(Durability::is_due) {
             self.hub.commit(spare);
@@ -205,10 +205,10 @@ impl PoolThread {
     }
 
     /// Serves the connections with events, the messages of other threads, and the next connection with more work.
-    /// Breaks when told to stop. `has_messages`: there may be messages without an event of the waker, which others omit
-    /// while this thread is awake.
+    /// Breaks on [`Message::Stop`]. `has_messages`: there may be messages without an event of the waker, which others
+    /// omit while this thread is awake.
     pub(super) fn serve(&mut self, events: &Events, mut has_messages: bool) -> ControlFlow<()> {
-        // Very many connections with input share the time of a few, so that the last one does not wait for all requests
+        // The more connections have input, the shorter their turns, so that the last one does not wait for all requests
         // of the others.
         let count = events.iter().count();
         self.scratch.turn.sharers = (count / CROWD) as u64;
@@ -232,7 +232,7 @@ impl PoolThread {
                 self.on_ready(number, readiness, count > CROWD);
             }
         }
-        // Only as many as there are now: other connections must be served, and replies brought to the log.
+        // Only the messages that are there now: other connections must be served, and replies need a write to the log.
         let messages = if has_messages { self.inbox.len() } else { 0 };
         self.scratch.turn.sharers = (messages / CROWD) as u64;
         for _ in 0..messages.min(CROWD) {
@@ -257,9 +257,9 @@ impl PoolThread {
         ControlFlow::Continue(())
     }
 
-    /// While memory is short: drops connections of this thread, first unauthenticated ones, then those that take most.
-    /// They must have neither sent nor read for a while; if that has not been enough for long, and connections exceed
-    /// their share, activity no longer protects them. Returns when to check again.
+    /// While memory is short, drops connections of this thread: first unauthenticated ones, then those that use most.
+    /// Only inactive connections are dropped, unless the shortage lasts and connections exceed their share. Returns
+    /// when to check again.
     fn drop_heavy(&mut self) -> Option<Duration> {
         if !self.hub.memory.is_tight() {
             self.tight_since = None;
@@ -293,8 +293,8 @@ impl PoolThread {
         Some(if has_more { Duration::ZERO } else { DROP_INTERVAL })
     }
 
-    /// Returns the connections that take much and have neither sent nor read for this long, in the order in which they
-    /// are dropped: whether each is unauthenticated, its bytes, how long it was inactive, and its number.
+    /// Returns the connections that use much memory and have been inactive for this long, in the order in which they
+    /// are dropped: whether each is unauthenticated, its bytes, its time of inactivity, and its number.
     fn heavy(&self, now: Instant, patience: Duration) -> Vec<(bool, u64, Duration, usize)> {
         let mut heavy = Vec::new();
         for (number, connection) in &self.connections {
@@ -356,7 +356,7 @@ impl PoolThread {
             if let Some(number) = self.numbers.get(token.0).filter(|number| **number != VACANT) {
                 return Some(*number as usize);
             }
-            // Those that came before are taken first, which are reported as well.
+            // Earlier arrivals are taken first; the poller reports them as well.
             loop {
                 let (arrival, is_it) = self.arrivals.take(token)?;
                 self.adopt(arrival);
@@ -405,8 +405,8 @@ impl PoolThread {
         self.numbers[file] = number as u32;
     }
 
-    /// Handles readiness of a connection. In a crowd, a connection not known as light joins the queue of those with
-    /// more work, so that a light one waits for one of them and not for all.
+    /// Handles readiness of a connection. In a crowd, a connection that is not known as light joins the queue of those
+    /// with more work, so that a light connection waits for only one of them.
     fn on_ready(&mut self, number: usize, readiness: Readiness, in_crowd: bool) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.set_ready(readiness);
@@ -432,7 +432,7 @@ impl PoolThread {
         }
         match next {
             Next::Wait => {}
-            // Only once: a report may arrive while it is in the queue, and must not give it more turns than others.
+            // Only once: an event that arrives while the connection is in the queue must not give it additional turns.
             Next::Again => {
                 if !std::mem::replace(&mut connection.queued, true) {
                     self.again.push_back(number);

@@ -1,6 +1,6 @@
 //! Opening the log when the server starts.
 //!
-//! Owns what is reported to the operator. The recovery itself belongs to the log.
+//! Owns the reports to the operator. The recovery itself belongs to the log.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

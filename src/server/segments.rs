@@ -1,6 +1,6 @@
 //! The thread that creates and removes segments, retries a failed disk, and compacts.
 //!
-//! Owns what it does in a round. `space` decides what comes next, and the log does it.
+//! Owns the order of work in a round. `space` selects the next task, and the log executes it.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::hub::Hub;
 use super::space::{SpaceTask, CHECK, RETRY};
 use crate::protocol::Output;
 
-/// Minimum time between two rounds of work that is not urgent, so that others get their turn.
+/// Minimum time between two rounds of work that is not urgent, so that other threads get the locks.
 const PORTION: Duration = Duration::from_millis(1);
 
 /// The segment thread: creates and removes segments, retries a failed disk, and compacts until [`Durability::stop`].
@@ -50,8 +50,8 @@ pub fn run(hub: &Hub, log: &Durability) {
     }
 }
 
-/// Bytes of space created at once for several waiting commands. All of it must fit in one segment, so a larger amount
-/// would treat an almost empty segment as full.
+/// Bytes of space created at once for several waiting commands. All of it must fit into one segment; with a larger
+/// amount, an almost empty segment would count as full.
 pub fn portion(hub: &Hub) -> u64 {
     hub.config.log.segment_size / 4
 }

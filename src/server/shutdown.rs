@@ -4,7 +4,7 @@
 
 use crate::shared::lock_order::{Condvar, LeafMutex};
 
-/// Whether a shutdown was requested, and whether it is complete.
+/// The state of a shutdown: requested, complete.
 #[derive(Debug, Default)]
 pub struct Shutdown {
     state: LeafMutex<ShutdownState>,

@@ -23,8 +23,8 @@ pub enum SignalAction {
     Stop,
 }
 
-/// Catches the signals from now on, so that none sent during startup is lost. A server that `reopens` its log on a
-/// hang-up does so even if it was started with that signal ignored, as its default action does not apply.
+/// Starts to catch signals, so that none sent during startup is lost. A server that `reopens` its log on a hang-up does
+/// so even if it was started with that signal ignored, as its default action does not apply.
 pub fn catch(reopens: bool) -> io::Result<Signals> {
     // Exceeding a file size limit is an error of the write, and must not end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;

@@ -29,8 +29,8 @@ use crate::shared::system;
 /// Length of the accept queue, which the kernel reduces to its own limit.
 const BACKLOG: i32 = 1024;
 
-/// How often to retry while another process binds a socket in the same directory. Another beanpole takes almost no
-/// time; anybody else who holds the directory's lock for longer has other reasons.
+/// How often to retry while another process binds a socket in the same directory. Another server holds the lock only
+/// briefly; a lock held for longer has another purpose.
 const TURN_TRIES: u32 = 100;
 const TURN_STEP: Duration = Duration::from_millis(10);
 
@@ -62,8 +62,7 @@ impl Stream {
         }
     }
 
-    /// Bytes that the kernel still keeps for the peer: not acknowledged over TCP, not read from a Unix socket. 0 if
-    /// unknown.
+    /// Bytes in the kernel's send buffer: not acknowledged over TCP, not read from a Unix socket. 0 if unknown.
     #[allow(unsafe_code)]
     pub fn unsent(&self) -> usize {
         let mut count: nix::libc::c_int = 0;
@@ -353,8 +352,8 @@ fn call(socket: Socket, address: &SockAddr) -> io::Result<()> {
     }
 }
 
-/// Waits for the lock for binding sockets in this directory. `None` if it is not available: an unlimited wait would
-/// block the start, deaf to signals, in a script that has locked the directory itself.
+/// Waits for the lock for binding sockets in this directory. Returns `None` if it is not available: an unlimited wait
+/// would block startup in a script that has locked the directory itself.
 fn turn_in(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
     let mut file = place.open_folder().ok()?;
     for _ in 0..TURN_TRIES {

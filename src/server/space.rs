@@ -1,9 +1,8 @@
 //! Space in the log: commands that wait for it, and when it is created.
 //!
-//! Owns the list of connections whose next command needs more space than the log has on disk, first come first served,
-//! and the next task of the thread that creates segments. Such a connection is not read while its pool thread serves
-//! others, so a disk that takes long to create a file blocks nobody else. Must not know the commands, nor how space is
-//! calculated.
+//! Owns the queue of connections whose next command needs more space than the log has on disk, and the next task of the
+//! thread that creates segments. Such a connection is not read while its pool thread serves others, so a disk that is
+//! slow to create a file blocks no other client. Must not know commands or calculate space.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ pub const CHECK: Duration = Duration::from_millis(500);
 const RESERVED_FOR: Duration = Duration::from_millis(100);
 
 /// How often one command waits if its space is used up by work that cannot wait, such as compaction; then it is
-/// executed as it is, and refused if there is no space.
+/// executed, and refused if there is no space.
 const WAITS: u8 = 64;
 
 /// The space that a connection waits for, or has waited for and not used yet.
@@ -84,7 +83,7 @@ impl Space {
 
     /// Makes `outbox` wait for `bytes` of space. Call with the engine locked.
     pub fn wait(&self, request: &mut SpaceRequest, bytes: u64, outbox: &Arc<Outbox>) {
-        // The outbox comes first: it may continue as soon as it is in the queue.
+        // The outbox comes first, because it may continue as soon as it is in the queue.
         outbox.await_space();
         *request = SpaceRequest { bytes, waits: request.waits.max(1) };
         self.state.lock().waiting.push_back(SpaceWaiter { bytes, outbox: outbox.clone() });
@@ -145,7 +144,7 @@ impl Space {
     }
 
     /// Waits for the next task. `retry`: the disk must be retried soon. Space is created for as many waiting commands
-    /// as fit into a segment, so that nobody waits until there is space for all of them.
+    /// as fit into a segment, so that they need not wait for space for all.
     pub fn next(&self, retry: bool, portion: u64) -> SpaceTask {
         let mut state = self.state.lock();
         loop {

@@ -38,12 +38,12 @@ pub fn inherited() -> io::Result<Vec<Listener>> {
 #[allow(unsafe_code)]
 fn take(number: RawFd) -> io::Result<Listener> {
     let wrong = |what| io::Error::new(io::ErrorKind::InvalidInput, format!("inherited file {number} is no {what}"));
-    // SAFETY: only inspected, not taken; whatever it is stays open meanwhile, since this is the only thread.
+    // SAFETY: the file is only inspected, and stays open because this is the only thread.
     let look = unsafe { BorrowedFd::borrow_raw(number) };
     if !system::is_listener(look) || SockRef::from(&look).r#type()? != Type::STREAM {
         return Err(wrong("listening stream socket"));
     }
-    // SAFETY: it is open, and the environment says that it was opened for this very process; no other code takes it.
+    // SAFETY: the file is open, LISTEN_PID states that it was opened for this process, and no other code takes it.
     let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(number) });
     socket.set_cloexec(true)?;
     socket.set_nonblocking(false)?;
@@ -69,7 +69,7 @@ pub fn notify(state: &str) {
     };
     let sent = address.and_then(|address| {
         let socket = UnixDatagram::unbound()?;
-        // Signals are not handled meanwhile.
+        // Signals are not handled while this call blocks.
         socket.set_write_timeout(Some(PATIENCE))?;
         socket.send_to_addr(state.as_bytes(), &address)
     });

@@ -1,6 +1,6 @@
 //! The timer thread: sleeps until the engine's next deadline, then runs a tick.
 //!
-//! Owns how often it takes turns, and returns free memory to the system. Must not know what is due.
+//! Owns the frequency of its turns, and returns free memory to the system. Must not know what is due.
 
 use std::time::{Duration, Instant};
 
@@ -19,11 +19,11 @@ const SHARE: u32 = 20;
 pub fn run(hub: &Hub) {
     let mut scratch = TurnScratch::default();
     let (mut given_back, mut took) = (Instant::now(), Duration::ZERO);
-    // The tick sets the alarm to what is due next.
+    // Each turn sets the alarm to the next deadline.
     while hub.alarm.wait(&hub.clock) {
         let unfinished = hub.turn(&mut scratch, |core, _, _| core.engine().has_deferred());
         if let Some(log) = hub.log() {
-            // A sync may take long, and nobody relieves this thread.
+            // A sync may take long, and no spare thread takes over this one.
             log.commit(hub, false, &mut scratch.out);
         }
         hub.clear_discarded();

@@ -1,7 +1,7 @@
 //! The `--tubes` file: tube settings for installations that keep configuration in files.
 //!
-//! Owns its format, one line per tube, and how it is applied. Tubes that it does not name keep their settings. Must not
-//! decide what a setting does.
+//! Owns its format, one line per tube, and how it is applied. Tubes that are not in the file keep their settings. Must
+//! not define the meaning of a setting.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! Files outside of the binlog. The program creates log files, process ID files, port files, socket files, and the
 //! folder of the binlog; it reads files of settings, also while it serves.
 //!
-//! Owns one rule: what runs as root acts only on the entry that the administrator named. The folder of that entry may
-//! belong to another user, who can replace the entry at any time. Therefore each path is resolved once, to an open
+//! Owns one rule: what runs as root acts only on the entry that the administrator named. The directory of that entry
+//! may belong to another user, who can replace the entry at any time. Therefore each path is resolved once, to an open
 //! folder; links are followed only in folders that nobody but root can change; and owners, modes and contents are
 //! changed through open files. Must not know what the files contain.
 

@@ -1,7 +1,7 @@
-//! The time until which a server may reply, if another one may take its place.
+//! The time until which a server may reply, if another server can take over.
 //!
-//! Owns that time. Every thread checks it right before it writes a reply to a socket: a process that was stopped for a
-//! while, or a thread that is late, sends nothing any more. Must not know who grants the lease, or why.
+//! Owns that time. Every thread checks it immediately before it writes a reply to a socket, so that a process that was
+//! suspended, or a late thread, sends nothing. Must not know who grants the lease.
 //!
 //! Promises: P33.
 
@@ -48,7 +48,7 @@ pub struct Lease {
     until: AtomicU64,
 }
 
-/// A time that never comes: the lease of a single server.
+/// The lease of a single server, which never ends.
 const ENDLESS: u64 = u64::MAX;
 
 impl Default for Lease {

@@ -40,13 +40,13 @@ pub const SHIPPING: u8 = 10;
 /// A connection to etcd (`Etcd`).
 pub const GATEWAY: u8 = 11;
 
-/// The destination of log lines, which may be written under all locks above.
+/// The destination of log lines, which may be written under any lock except a leaf.
 pub const LOG_LINES: u8 = 12;
 
-/// A thread that holds a lock of this rank takes no other.
+/// The highest rank: a thread that holds such a lock acquires no other.
 const LEAF: u8 = 13;
 
-/// A lock under which no other lock is taken.
+/// A lock that is released before another one is acquired.
 pub type LeafMutex<T> = Mutex<T, LEAF>;
 
 /// A lock of the given rank.

@@ -1,6 +1,6 @@
-//! What a server reports about its log: its state and size.
+//! The state and size of the log, as a server reports them.
 //!
-//! Owns the terms, which the log fills in and protocols show. Plain data; must not do anything.
+//! Plain data, which the log fills in and protocols show. Must not do anything.
 
 /// The state of the log, as `stats` and the log of events show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,4 +1,4 @@
-//! What the machine allows this process: files, memory, CPUs.
+//! The machine's limits for this process: files, memory, CPUs.
 //!
 //! Owns the queries to the operating system on which the defaults of the limits depend.
 
@@ -6,8 +6,8 @@ use nix::sys::resource::{getrlimit, setrlimit, Resource, RLIM_INFINITY};
 
 use super::system;
 
-/// The usable part in bytes of a 32-bit address space of 4 GiB: the kernel keeps one or two of them, and the rest is
-/// never without gaps.
+/// The usable part of a 32-bit address space of 4 GiB, in bytes: the kernel reserves one or two GiB, and the rest has
+/// gaps.
 const ADDRESS_SPACE: Option<u64> = if usize::BITS < 64 { Some(2 << 30) } else { None };
 
 /// Raises the limit of open files as far as possible. If this is not allowed, the old limit bounds the number of

@@ -1,5 +1,4 @@
-//! What several modules share, and none of them owns: text formats, files, locks, the machine, and the role of one of
-//! several servers.
+//! Modules that several others use: text formats, files, locks, the machine, and the role of a server in a cluster.
 //!
 //! Owns its files. Imports no other module.
 

@@ -1,7 +1,7 @@
 //! What one of several servers reports about its role.
 //!
-//! Owns the role, and the last recorded figures of the shared log: the threads that use that log record them, those
-//! that serve clients read them, and neither waits for the other. Must not know who decides the role.
+//! Owns the role, and the last figures of the shared log. Threads that use the shared log record them, and threads that
+//! serve clients read them, without waiting for each other. Must not know how the role is determined.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

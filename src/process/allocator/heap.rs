@@ -1,9 +1,8 @@
-//! An allocator for static programs, in place of musl's own, which maps and unmaps memory so often that queues with
-//! bodies of some hundred bytes cost twice the processor time.
+//! An allocator for static programs, in place of musl's, with which queues with bodies of some hundred bytes take twice
+//! the CPU time, because it maps and unmaps memory so often.
 //!
-//! Owns the choice between the two kinds of pieces: large ones are mapped by themselves and go back to the system when
-//! they are freed; small ones come from dlmalloc, whose segments go back when nothing in them is used. Must not
-//! allocate through itself.
+//! Owns the choice between two kinds of pieces: large ones are mapped separately and return to the system when they are
+//! freed; small ones come from dlmalloc, whose segments return when they are unused. Must not allocate through itself.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -50,7 +49,7 @@ impl ProgramHeap {
     }
 
     fn small(&self) -> MutexGuard<'_, Dlmalloc<Segments>> {
-        // Nothing here panics; and the standard library's lock does not allocate, which this one must not do.
+        // No code under the lock panics. The standard library's lock does not allocate.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -59,9 +58,8 @@ fn is_large(layout: Layout) -> bool {
     layout.size() >= LARGE && layout.align() <= ALIGNED
 }
 
-// The functions are not inlined: there are hundreds of calls.
-// SAFETY: a piece is of one kind for life, which its layout tells: callers give the same layout back. Each kind is
-// handed to those who made it, dlmalloc under the lock. Inlined, the lock would be in the program in 700 places.
+// The functions are not inlined, because there are hundreds of calls. SAFETY: the layout determines the kind of a
+// piece, and callers pass the same layout when they free it. Each kind is freed by its source, dlmalloc under the lock.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for ProgramHeap {
     #[inline(never)]
@@ -113,7 +111,7 @@ pub struct Segments {
     mapped: Cell<usize>,
 }
 
-// SAFETY: memory that is handed out is mapped for it alone until it is freed.
+// SAFETY: returned memory is mapped exclusively until it is freed.
 #[allow(unsafe_code)]
 unsafe impl Allocator for Segments {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {

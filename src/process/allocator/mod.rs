@@ -1,10 +1,9 @@
-//! The memory allocator: that of the C library, told once how to behave, or with musl one of our own.
+//! The memory allocator: that of the C library, configured once, or with musl our own.
 //!
-//! Owns the settings of glibc's malloc for this program, and which allocator is used. With its own, glibc's malloc
-//! learns from each large piece that is freed to cut pieces of that size from its heaps, and a heap gives nothing back
-//! to the system that lies below a piece in use: a queue that was once long, or clients that once did not read, would
-//! take their memory for ever. musl's malloc gives everything back, and pays for that with every few bodies; `heap`
-//! takes its place. Other C libraries are left alone.
+//! Owns the settings of glibc's malloc for this program, and which allocator is used. By default, glibc's malloc raises
+//! its threshold with each large piece that is freed, so that such pieces come from its heaps. A heap returns no memory
+//! below a piece in use, so the memory of a queue that was once long would never return to the system. musl's malloc
+//! returns everything, which is slow; `heap` replaces it. Other C libraries are not configured.
 
 #[cfg(all(target_arch = "x86_64", any(target_env = "musl", all(target_env = "gnu", test))))]
 #[allow(unsafe_code)]
@@ -23,7 +22,7 @@ static HEAP: heap::ProgramHeap = heap::ProgramHeap::new();
 const MMAP_THRESHOLD: i32 = 64 * 1024;
 
 /// The number of bytes that may be free at the end of a heap before they return to the system. With less, memory would
-/// go back and forth with every few bodies.
+/// be returned and requested again with every few bodies.
 #[cfg(target_env = "gnu")]
 const TRIM_THRESHOLD: i32 = 2 * 1024 * 1024;
 
@@ -40,7 +39,7 @@ pub fn configure(is_limited: bool) {
     use nix::libc::{mallopt, M_ARENA_MAX, M_MMAP_THRESHOLD, M_MXFAST, M_TOP_PAD, M_TRIM_THRESHOLD};
     // SAFETY: the calls set numbers inside malloc, under its own lock. Unknown or invalid values are ignored.
     unsafe {
-        // Setting either of them also disables the dynamic adjustment.
+        // Setting either threshold also disables its adjustment.
         mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
         mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
         mallopt(M_TOP_PAD, TOP_PAD);
@@ -62,7 +61,7 @@ pub fn configure(_is_limited: bool) {}
 #[cfg(target_env = "gnu")]
 pub const GIVE_BACK: Option<fn()> = Some(trim);
 
-/// The same for the heap that replaces musl's malloc.
+/// Returns unused segments of the heap that replaces musl's malloc.
 #[cfg(target_env = "musl")]
 pub const GIVE_BACK: Option<fn()> = Some(|| HEAP.give_back());
 

@@ -42,7 +42,7 @@ impl Connection {
         self.access.as_mut().is_none_or(|access| access.renew(table))
     }
 
-    /// Returns the outbox if a reply is being held back there that [`Outbox::release`] must let through.
+    /// Returns the outbox if its last reply is delayed until [`Outbox::release`].
     pub fn take_delayed(&mut self) -> Option<Arc<Outbox>> {
         std::mem::take(&mut self.is_reply_delayed).then(|| self.outbox.clone())
     }

@@ -64,7 +64,7 @@ impl Connection {
         self.backlog.as_ref().is_some_and(|backlog| !backlog.rest.is_empty())
     }
 
-    /// Takes the command in progress that is completed although the client is gone, if there is one.
+    /// Takes the command in progress that is completed even after the client has disconnected, if there is one.
     pub fn take_operation(&mut self) -> Option<LongCommand> {
         self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
@@ -86,8 +86,8 @@ impl Connection {
     /// Ends the connection: deregisters it from the poller and returns its charges.
     pub fn free(self, hub: &Hub, registry: &mio::Registry) {
         self.outbox.close_tls();
-        // The client is gone, so nobody new can get hold of the outbox. If nobody else has it, the socket closes here,
-        // which also ends the poller's reports.
+        // The client is gone, so no other thread can get a new reference to the outbox. If this is the last reference,
+        // the socket closes here, which also deregisters it.
         let is_heavy = self.outbox.leave();
         if is_heavy || Arc::strong_count(&self.outbox) > 1 {
             let _ = self.outbox.stream().deregister(registry);
@@ -129,8 +129,7 @@ impl Connection {
         }
     }
 
-    /// Returns the memory that the connection takes above the base amount, and since when it has neither sent nor read
-    /// any of it.
+    /// Returns the memory that the connection uses above the base amount, and the time of its last activity.
     pub fn burden(&self) -> (u64, Option<Instant>) {
         let (unread, stuck) = self.outbox.burden();
         let Some(backlog) = &self.backlog else { return (unread, stuck) };

@@ -1,6 +1,6 @@
 //! Reading from a TLS peer.
 //!
-//! Owns the path of decrypted data to its destination, and what the end of the handshake says about the client.
+//! Owns the path of decrypted data to its destination, and the identity of the client after the handshake.
 
 use std::io::ErrorKind;
 

@@ -1,6 +1,6 @@
 //! The TLS settings shared by all connections: the server's certificate and key, and the trusted authorities.
 //!
-//! Owns the choice of versions; no sessions are stored. Reading the files is the task of `pem`.
+//! Owns the choice of versions and cipher suites, and the contents of certificates. Must not read files: `pem` does.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,7 +1,7 @@
 //! TLS between sockets and the rest of the server; only with the cargo feature `tls`.
 //!
-//! Owns the server's certificate files, and encryption and decryption of the data. Must not know protocols, nor who may
-//! do what: it reports the names in a client's certificate.
+//! Owns the server's certificate files, and encryption and decryption of the data. Must not know protocols or rights:
+//! it reports the names in a client's certificate.
 
 mod files;
 mod session;

@@ -1,8 +1,8 @@
 //! One TLS connection.
 //!
 //! Owns the encryption state, and records that are partly received or not sent yet. An idle session keeps no buffers:
-//! records are decoded and built in those of the thread. Between two calls no complete record is left undecoded, so a
-//! thread that only sends never receives input.
+//! records are decoded and built in those of the thread. Every call decodes all complete records, so a thread that only
+//! sends never receives input.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -41,7 +41,7 @@ thread_local! {
 #[derive(Default)]
 struct Buffers {
     sealed: Vec<u8>,
-    /// Plaintext, if it is not contiguous anyway.
+    /// Plaintext that is not contiguous in the output.
     open: Vec<u8>,
 }
 
@@ -92,24 +92,24 @@ impl TlsSession {
         Ok(TlsSession { connection, incoming, held, outgoing, unconfirmed, unit, left, lease, broken })
     }
 
-    /// Whether it is not known yet who is at the other end.
+    /// Returns `true` until the handshake has completed.
     pub fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }
 
-    /// Bytes of memory beside [`SESSION_COST`].
+    /// Bytes of memory in addition to [`SESSION_COST`].
     pub fn footprint(&self) -> u64 {
         let handshake = if self.is_handshaking() { HANDSHAKE_COST } else { 0 };
         (self.incoming.capacity() + self.outgoing.capacity()) as u64 + self.held + handshake
     }
 
-    /// The names that the peer's certificate has, if it has shown one.
+    /// Returns the names in the peer's certificate, if it has sent one.
     pub fn names(&self) -> Vec<String> {
         self.connection.peer_certificates().and_then(|chain| chain.first()).map_or(Vec::new(), |leaf| names(leaf))
     }
 
-    /// Reads once, at most `most` bytes or a little more, and hands what was in them to `take`. Answers to what the
-    /// peer's TLS wants are sent as far as the socket takes them.
+    /// Reads once, about `most` bytes, and passes the plaintext to `take`. Replies of the TLS layer are sent as far as
+    /// the socket accepts them.
     pub fn read(&mut self, stream: &Stream, most: usize, take: &mut dyn FnMut(&[u8])) -> io::Result<Arrived> {
         BUFFERS.with_borrow_mut(|buffers| {
             let buffer = &mut buffers.sealed;
@@ -168,7 +168,7 @@ impl TlsSession {
                 }
                 Ok(ConnectionState::EncodeTlsData(mut answer)) => {
                     encode(&mut self.outgoing, |out| answer.encode(out))?;
-                    // After the alert, the same bytes would fail again.
+                    // The same bytes would fail again after the alert.
                     more = failed.is_none();
                 }
                 Ok(ConnectionState::TransmitTlsData(transmit)) => transmit.done(),

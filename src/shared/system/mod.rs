@@ -1,8 +1,8 @@
 //! The differences between operating systems.
 //!
-//! Owns what only Linux has, including /proc, and its replacements on other Unix systems: `linux.rs` and `other.rs`
-//! have the same names. Syncs do not differ: `File::sync_all` and `File::sync_data` use F_FULLFSYNC on macOS. Must not
-//! know what its callers need it for.
+//! Owns Linux features, including /proc, and their replacements on other Unix systems: `linux.rs` and `other.rs` have
+//! the same names. Syncs do not differ: `File::sync_all` and `File::sync_data` use F_FULLFSYNC on macOS. Must not know
+//! its callers.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

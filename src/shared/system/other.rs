@@ -1,6 +1,7 @@
 //! Unix systems other than Linux. Type-checked for macOS and FreeBSD.
 //!
-//! Owns replacements for what only Linux has; where there is none, nothing is done or known.
+//! Owns replacements for Linux features; without a replacement, a function does nothing or returns that the value is
+//! unknown.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,6 +1,6 @@
-//! What Linux reports about this process and its machine in /proc.
+//! The information about this process and its machine in /proc.
 //!
-//! Owns the formats of those files. Where /proc is not mounted, most of it is unknown.
+//! Owns the formats of those files. Without /proc, most of it is unknown.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub fn open_files() -> u64 {
     if size > 0 {
         return size;
     }
-    // One is the folder itself.
+    // One of them is the directory itself.
     fs::read_dir(FOLDER).map_or(0, |files| files.count().saturating_sub(1) as u64)
 }
 
