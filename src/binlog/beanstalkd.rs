@@ -258,7 +258,7 @@ mod tests {
     use super::samples::*;
     use super::*;
 
-    /// What is read of a file: a line for each record or problem, and the last number. Up to 5, they were given before.
+    /// Reads a file: returns a line for each record or problem, and the last ID. IDs up to 5 were assigned before.
     fn told(bytes: &[u8]) -> (Vec<String>, u64) {
         let mut lines = Vec::new();
         let last_id = read(bytes, 5, |at, found| {
@@ -274,7 +274,7 @@ mod tests {
         told(bytes).0.into_iter().filter(|line| line.contains("problem: ")).collect()
     }
 
-    /// Where each record begins, and the end.
+    /// The offset of each record, and of the end.
     fn places(records: &[Vec<u8>]) -> Vec<usize> {
         let mut places = vec![4];
         places.extend(records.iter().scan(4, |at, record| {
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!((lines.len(), last_id), (3, 5));
     }
 
-    /// A machine whose clock was never set, the shortest and longest of everything.
+    /// A clock that was never set, and the minimum and maximum of each field.
     #[test]
     fn unlikely_fields_are_no_fault() {
         let good = said(1, DELAYED, b"");
@@ -379,7 +379,7 @@ mod tests {
                 assert_eq!(lines.len(), 3, "{lines:?}");
                 assert!(lines[1].starts_with(&format!("{at}: problem: job ")) && lines[1].contains(what), "{lines:?}");
                 assert!(lines[1].ends_with("; left out") && lines[2].contains("id: 7"), "{lines:?}");
-                // The number is passed over also if it is what is wrong.
+                // The ID is skipped even if it is the invalid field.
                 assert_eq!(last_id, if what.contains("tube") { 9 } else { 7 });
             }
         }
@@ -429,12 +429,12 @@ mod tests {
                 let count = places.iter().filter(|&&place| place <= end).count() - 1;
                 let (lines, last_id) = told(&bytes[..end]);
                 assert_eq!(lines[..count], whole[..count]);
-                // A few zeros are no sign of a record.
+                // A few zeros do not begin a record.
                 let torn = bytes[places[count]..end].iter().any(|&byte| byte != 0);
                 assert_eq!(lines.len(), count + usize::from(torn), "{end}: {lines:?}");
                 assert!(!torn || lines[count].contains("problem: a record that is cut short; "), "{end}: {lines:?}");
                 assert!((5..20).contains(&last_id));
-                // In the space behind it, a full record is never whole without its last bytes.
+                // A full record is never complete without its last bytes.
                 let (lines, _) = told(&[&bytes[..end], &[0; 300]].concat());
                 assert!(lines[..count] == whole[..count] && lines.len() <= count + 1, "{end}: {lines:?}");
                 let is_full = records[count][0] != 0;
@@ -479,8 +479,7 @@ mod tests {
         assert_eq!(problems(&file(V7, &[])), [""; 0]);
     }
 
-    /// The numbers of jobs that were put are one apart, so those in the bytes left out can be distinguished by their
-    /// number.
+    /// The IDs of jobs are consecutive, so each job in the skipped bytes is identified by its ID.
     #[test]
     fn numbers_that_were_not_read_are_passed_over() {
         let records: Vec<_> = (1..=1000).map(|id| full(V7, "t", &said(id, READY, b""), b"")).collect();
@@ -506,7 +505,7 @@ mod tests {
                 let before = places.iter().filter(|&&place| place <= bit / 8).count() - 1;
                 let lines = told(&bytes).0;
                 assert_eq!(lines[..before], whole[..before]);
-                // It is in a gap, or a record is reported that was never written.
+                // The byte is in a gap, or a record is reported that was never written.
                 let tube = records[before][0] as usize;
                 let job = places[before] + format.length_size + tube;
                 let in_gap = (bit / 8)

@@ -164,7 +164,7 @@ mod tests {
 
     const RESULT: &[u8] = &[7; SHARE * 2];
 
-    /// Where the bytes begin in their segment.
+    /// The offset of the bytes in their segment.
     const START: u64 = 1000;
 
     fn key(segment: u64) -> RecordKey {
@@ -176,7 +176,7 @@ mod tests {
         (head.record(&bytes[head.prefix..head.total()]).expect("a whole one"), head.total())
     }
 
-    /// An outcome whose result is the end of a body, with and without sharing it, between records that share nothing.
+    /// An outcome whose result is the end of a body, shared or copied, between records without shared bytes.
     fn samples(segment: u64) -> (Bytes, Bytes) {
         let body = Body::from([&[1; 100], RESULT].concat());
         let (mut plain, mut shared) = (Bytes::default(), Bytes::default());

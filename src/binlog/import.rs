@@ -205,14 +205,14 @@ mod tests {
         imported.jobs.iter().map(|job| job.rest.id.0).collect()
     }
 
-    /// Without a word of complaint.
+    /// Imports files without a problem.
     fn read_clean(files: &[&[u8]]) -> Imported {
         let imported = read_all(files);
         assert_eq!((imported.problems.as_slice(), imported.skipped), (&[][..], 0));
         imported
     }
 
-    /// With one complaint, which begins so.
+    /// Imports files with one problem, which begins with this text.
     fn read_with(problem: &str, files: &[&[u8]]) -> Imported {
         let imported = read_all(files);
         assert!(imported.problems.len() == 1 && imported.problems[0].starts_with(problem), "{:?}", imported.problems);
@@ -250,7 +250,7 @@ mod tests {
             records.push(short(version, &delayed));
             records.push(short(version, &said(3, BURIED, b"x")));
             records.extend([3, 1, 2, 0].map(|state| short(version, &said(90, state, b"never seen"))));
-            // Nothing brings a deleted job back; a reserved one lost its holder.
+            // A deleted job is not restored; a reserved one has lost its worker.
             records.push(short(version, &said(1, BURIED, b"x")));
             records.push(short(version, &said(4, 2, b"x")));
             let imported = read_clean(&[&file(version, &records)]);
@@ -279,7 +279,7 @@ mod tests {
         let first = file(V7, &(1..=5).map(|id| ready(id, b"")).collect::<Vec<_>>());
         let bury = |ids: &[u64]| ids.iter().map(|&id| later(id, BURIED, b"")).collect::<Vec<_>>();
         let second = file(V7, &bury(&[4, 2, 5, 1, 3]));
-        // 2 is kicked and buried again, 5 is taken by its number and buried again, 4 is only copied.
+        // Job 2 is kicked and buried again, job 5 is reserved by ID and buried again, job 4 is only copied.
         let copy = full(V7, "default", &said(4, BURIED, b""), b"");
         let third = file(V7, &[vec![later(2, READY, b""), copy], bury(&[2, 5])].concat());
         let mut jobs = read_clean(&[&first, &second, &third]).jobs;
@@ -296,7 +296,7 @@ mod tests {
             (ids(&imported), imported.jobs[1].rest.pri, imported.jobs[1].rest.state),
             (vec![1, 2], 99, State::Ready)
         );
-        // The first file may be gone.
+        // The first file may be missing.
         let imported = read_clean(&[&file(V7, &copies)]);
         assert_eq!((ids(&imported), imported.jobs[0].rest.state), (vec![2, 7], State::Buried));
         let imported = read_clean(&[&file(V7, &copies), &file(V7, &[later(2, DELETED, b"same")])]);
@@ -315,7 +315,7 @@ mod tests {
         let again = |id, state| Said { created: BORN + 77 * SECOND, ..said(id, state, b"new") };
         let first = file(V7, &(1..=5).map(|id| ready(id, b"old")).collect::<Vec<_>>());
         let mut records: Vec<_> = (3..=5).map(|id| full(V7, "default", &again(id, READY), b"new")).collect();
-        // Each of these is of one of the two.
+        // Each of these records belongs to one of the two jobs.
         records.push(short(V7, &again(3, BURIED)));
         records.push(later(5, DELETED, b"old"));
         records.push(later(4, DELAYED, b"old"));
@@ -333,7 +333,7 @@ mod tests {
         let good = file(V7, &records);
         let next = file(V7, &[ready(4, b"four"), later(2, DELETED, b"two")]);
         assert_eq!(ids(&read_clean(&[&good, &next])), [3, 4]);
-        // The delete of 1 is lost with job 3; that of 2 is not.
+        // The delete of job 1 is lost with job 3; the delete of job 2 is not.
         let at = 4 + records[0].len() + records[1].len();
         let torn = good[..at + 83].to_vec();
         let junk = [&good[..at], &[200; 300]].concat();
@@ -345,7 +345,7 @@ mod tests {
             assert!(imported.problems[0].ends_with(", so jobs may be missing, and deleted ones back"));
             assert_eq!(ids(&imported), [1, 4]);
         }
-        // Nor is a file of somebody else in the way.
+        // Files of other programs are ignored.
         for foreign in [&b"beanpole\x01\0\0\0"[..], &[0; 4096], b"", &file(6, &records)] {
             assert_eq!(ids(&read_with("binlog.2:0: ", &[&good, foreign, &next])), [3, 4]);
         }

@@ -55,20 +55,20 @@ fn size_of(slot: u32, engine: &Engine) -> u64 {
 }
 
 #[derive(Debug)]
-struct Segment {
+pub struct Segment {
     number: u64,
     key: RecordKey,
     /// The size for which the file was created.
     size: u64,
-    bytes: u64,
+    pub bytes: u64,
     /// The size of the live items when they are written again.
     live: u64,
     /// The live items by kind.
     lists: [SegmentJobs; 6],
     /// The segment must be emptied regardless of the disk usage.
-    evacuating: bool,
+    pub evacuating: bool,
     /// The segment is damaged, and is set aside once it is empty.
-    damaged: bool,
+    pub damaged: bool,
     /// The file of the segment was removed.
     missing: bool,
 }

@@ -156,7 +156,7 @@ mod tests {
         folder.create(name, 0).and_then(|file| file.write_at(0, bytes)).expect("a file");
     }
 
-    /// What a server finds, whose segments are small: its jobs' ids, and its report.
+    /// Starts a server with small segments. Returns the IDs of its jobs, and its report.
     fn start(folder: Folder) -> Result<(Vec<u64>, RecoveryReport), OpenError> {
         let mut engine = Engine::new(Limits::NONE);
         let settings = BinlogSettings::new(4096, SyncMode::Always);
@@ -177,7 +177,7 @@ mod tests {
         names
     }
 
-    /// More than a segment of them.
+    /// More jobs than one segment holds.
     fn jobs(ids: std::ops::RangeInclusive<u64>) -> Vec<u8> {
         file(V7, &ids.map(|id| ready(id, &[b'x'; 100])).collect::<Vec<_>>())
     }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn all_files_are_imported_in_order_and_moved_aside() {
         let deletes = file(V7, &[later(1, 0, &[b'x'; 100]), later(2, READY, &[b'x'; 100])]);
-        // In the order of their names, the tenth would come first.
+        // Sorted by name, the tenth file would be the first.
         let (first, temporary) = folder("import", &[("binlog.10", deletes), ("binlog.9", jobs(1..=200))]);
         let (ids, report) = start(first).expect("a log");
         assert_eq!((ids, report.imported), ((2..=200).collect(), Some(199)));
@@ -217,7 +217,7 @@ mod tests {
         let (ids, report) = start(first).expect("a log");
         assert_eq!((ids, report.imported, report.problems), (vec![1, 2, 3], Some(3), vec![]));
         assert_eq!(names(&again(&temporary)), [KEPT, "segment.0000000001"]);
-        // There was nothing to import any more.
+        // Nothing was left to import.
         let (alone, _temporary) = folder("begun", &[(BEGUN, vec![]), ("segment.0000000001", vec![7; 500])]);
         assert!(prepare(&alone).expect("a folder").is_none());
         assert_eq!(names(&alone), [""; 0]);

@@ -119,7 +119,9 @@ impl<'a> Reading<'a> {
                 }
             };
             // A damaged segment is kept as it was found.
-            if let Some(length) = link.length.filter(|_| self.journal.is_damaged(link.number)) {
+            if let Some(length) =
+                link.length.filter(|_| self.journal.segment(link.number).is_some_and(|segment| segment.damaged))
+            {
                 self.journal.found_length(length);
             }
             if !goes_on {

@@ -519,7 +519,7 @@ mod tests {
         ]
     }
 
-    /// The same of tubes, of failures, and with long payloads.
+    /// More records: of tubes, of failures, and with long payloads.
     fn samples_of_failures(job: StoredJob<'static>) -> Vec<Record<'static>> {
         let (delay, due, state) = (Span::from_secs(3), Time::from_nanos(9), State::Delayed);
         vec![
@@ -568,7 +568,7 @@ mod tests {
                 match record {
                     Record::Put(StoredJob { options: Some(_), .. })
                     | Record::Snapshot(StoredJob { options: Some(_), .. }) => length,
-                    // An id, a priority and a delay of a byte, a time to run of six, and one for the name's length.
+                    // ID, priority and delay take a byte each, the TTR six, and the length of the name one.
                     Record::Put(job) => prefix(job.body.len()) + 8 + 10 + job.tube.len() + job.body.len(),
                     Record::Snapshot(job) => {
                         let origin = job.dead_from.map_or(0, |origin| 2 + origin.len());

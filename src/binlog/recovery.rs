@@ -165,8 +165,8 @@ fn or_failure<T>(result: Result<T, OpenError>) -> Result<Result<T, io::Error>, O
 fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(), OpenError> {
     for (number, length) in reading.lengths() {
         let name = segment_name(number);
-        let is_damaged = reading.journal.is_damaged(number);
-        let end = reading.journal.length_of(number).unwrap_or(length);
+        let found = reading.journal.segment(number);
+        let (end, is_damaged) = found.map_or((length, false), |segment| (segment.bytes, segment.damaged));
         let file = in_file(&name, storage.open(&name))?;
         // Damaged segments are set aside as they were found.
         if !is_damaged && end < length {
@@ -203,7 +203,8 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
 
 /// Returns the segment in which the log continues, unless it continues in a new one.
 fn continues_in(journal: &Journal, end: Place, next: Option<u64>) -> Option<u64> {
-    (end.segment > 0 && next.is_none() && !journal.is_evacuating(end.segment)).then_some(end.segment)
+    let is_emptied = || journal.segment(end.segment).is_some_and(|segment| segment.evacuating);
+    (end.segment > 0 && next.is_none() && !is_emptied()).then_some(end.segment)
 }
 
 /// Fills a file with zero bytes from an offset on.

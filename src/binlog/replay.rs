@@ -256,7 +256,7 @@ mod tests {
         encode(record, key(), at, bytes);
     }
 
-    /// Bytes that come one at a time, each after a signal.
+    /// A source that returns one byte at a time, each after a signal.
     struct Interrupted<'a>(&'a [u8], Cell<bool>);
 
     impl Source for Interrupted<'_> {
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!((fill(&source, 5, &mut bytes).expect("bytes"), &bytes[..5]), (5, &b"56789"[..]));
     }
 
-    /// A segment with deletes of the jobs 0 to 9.
+    /// Returns a segment with deletes of the jobs 0 to 9.
     fn segment() -> Vec<u8> {
         let mut bytes = vec![1; HEADER];
         (0..10).for_each(|id| append(&Record::Delete(id), &mut bytes));
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(gaps, [(START + 17, START + 85)]);
     }
 
-    /// A head that the end of the window cuts is found by the next look: here one that takes as much as any.
+    /// A head at the end of the window is found in the next window: here one of the maximum size.
     #[test]
     fn behind_a_gap_at_the_end_of_the_window_no_record_is_lost() {
         let settings = TubeSettings { max: 1, ..TubeSettings::default() };
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!((end.expect("memory").at, count), (START + 3 * 17, 3));
     }
 
-    /// A body that is a good part of the window, and one that is longer than it.
+    /// A body that fills much of the window, and one that is longer.
     #[test]
     fn large_bodies_are_restored_unless_damaged() {
         use crate::engine::{History, JobId, Span, State, StoredJob, Time};
@@ -469,7 +469,7 @@ mod tests {
         }
     }
 
-    /// What a client sends may look like the beginnings of very many very long records.
+    /// A body may contain the beginnings of many long records.
     #[test]
     fn hostile_bytes_are_read_a_few_times_at_most() {
         let fake = [0x50, 0x50, 0x90, 0x00];

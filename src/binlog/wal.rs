@@ -488,7 +488,7 @@ pub fn is_no_space(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// What a test's operations take.
+    /// A clock that operations advance.
     struct Clock(LeafMutex<Instant>);
 
     impl Clock {

@@ -24,7 +24,7 @@ pub enum SyncMode {
     Never,
 }
 
-/// Bytes up to which pieces are joined.
+/// The maximum size of joined pieces.
 const JOINED: usize = 64 * 1024;
 
 struct Piece {
@@ -80,7 +80,7 @@ pub struct Writer {
     synced: Synced,
     /// The position up to which a sync is due in any mode.
     demanded: u64,
-    /// The position up to which the last sync that has begun reaches.
+    /// The position up to which a sync has begun.
     syncing: u64,
     spare: Vec<u8>,
 }
@@ -215,8 +215,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends the piece that was just written to the one before it, if one sync will make both safe: a copy of a few
-    /// bytes takes less time and memory than a buffer for each write. Returns `false` if it stays a piece of its own.
+    /// Appends the piece that was just written to the previous one if one sync makes both durable: copying a few bytes
+    /// takes less time and memory than a buffer for each write. Returns `false` if the piece stays separate.
     fn join(&mut self) -> bool {
         let Some(before) = self.written_pieces.checked_sub(1) else { return false };
         let (last, next) = (&self.pending[before], &self.pending[before + 1]);
@@ -394,7 +394,7 @@ mod tests {
     use super::super::types::Cut;
     use super::*;
 
-    /// A file whose bytes nobody reads.
+    /// A file that discards its bytes.
     struct Nowhere;
 
     impl LogFile for Nowhere {
@@ -417,7 +417,7 @@ mod tests {
         writer
     }
 
-    /// One record, and how many bytes it is; `before` stand before it in the log.
+    /// A batch with one record, and its size; `before`: the bytes before it in the log.
     fn batch(before: u64) -> (Batch, u64) {
         let mut bytes = Bytes::with(Vec::new());
         let length = bytes.append(&Record::Delete(7), RecordKey::new(9, 1), BEGIN.at + before, None) as u64;
@@ -489,7 +489,7 @@ mod tests {
         let mut writer = writer(SyncMode::Always);
         writer.add_prepared(2, Arc::new(Nowhere));
         let (mut first, length) = batch(0);
-        // It goes into the second segment whole.
+        // The record is completely in the second segment.
         first.cuts = vec![Cut { at: 0, segment: 2 }];
         writer.write(first).expect("a write");
         assert_eq!((writer.first_unsynced(), writer.sync_task().files.len()), (1, 2));

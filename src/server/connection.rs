@@ -81,15 +81,8 @@ pub struct Connection {
     dialogue: Dialogue,
     /// Unprocessed input; `None` while there is none and the connection is not being served.
     backlog: Option<Box<Backlog>>,
-    /// The poller reported unread bytes.
-    pub(super) readable: bool,
-    /// The peer has half-closed the connection; bytes sent before that may still be unread.
-    half_closed: bool,
-    /// The peer has sent urgent data: a short read may have stopped at the urgent mark and does not mean that the
-    /// socket is empty.
-    urgent: bool,
-    /// The peer has closed both directions or reset the connection; nobody will read a reply.
-    gone: bool,
+    /// What the poller has reported; `readable` until the input is read.
+    pub(super) ready: Readiness,
     /// End of stream has been read.
     ended: bool,
     /// The write state was [`WriteState::Clear`] and has not changed.
@@ -117,10 +110,12 @@ pub struct Readiness {
     pub readable: bool,
     /// The socket accepts data again.
     pub writable: bool,
+    /// The peer has sent urgent data: a short read may have stopped at the urgent mark and does not mean that the
+    /// socket is empty.
     pub urgent: bool,
-    /// The peer has closed at least its sending side.
+    /// The peer has closed at least its sending side; bytes sent before that may still be unread.
     pub half_closed: bool,
-    /// The peer has closed both directions.
+    /// The peer has closed both directions or reset the connection, and will not read a reply.
     pub gone: bool,
 }
 
@@ -159,10 +154,7 @@ impl Connection {
             client,
             dialogue: Dialogue::new(wire),
             backlog: None,
-            readable: false,
-            half_closed: false,
-            gone: false,
-            urgent: false,
+            ready: Readiness::default(),
             ended: false,
             clear: false,
             closing: false,
@@ -191,10 +183,10 @@ impl Connection {
     }
 
     pub fn set_ready(&mut self, readiness: Readiness) {
-        self.readable |= readiness.readable || readiness.urgent || readiness.half_closed;
-        self.urgent |= readiness.urgent;
-        self.half_closed |= readiness.half_closed;
-        self.gone |= readiness.gone;
+        self.ready.readable |= readiness.readable || readiness.urgent || readiness.half_closed;
+        self.ready.urgent |= readiness.urgent;
+        self.ready.half_closed |= readiness.half_closed;
+        self.ready.gone |= readiness.gone;
     }
 
     /// Returns `true` if the client was dropped because it did not read its events.
@@ -256,7 +248,9 @@ impl Connection {
         loop {
             match self.write_state(input, hub) {
                 WriteState::Open | WriteState::Clear => {}
-                WriteState::Waiting if self.half_closed || self.abortable && self.has_new_input(input, hub, thread) => {
+                WriteState::Waiting
+                    if self.ready.half_closed || self.abortable && self.has_new_input(input, hub, thread) =>
+                {
                     if !self.hang_up(hub, thread) {
                         // A pending event ends the wait.
                         return Next::Wait;
@@ -268,7 +262,7 @@ impl Connection {
                 }
                 WriteState::Drained | WriteState::Broken => return Next::Close,
             }
-            if self.gone && self.backlog().pending.front().is_some_and(Request::has_begun) {
+            if self.ready.gone && self.backlog().pending.front().is_some_and(Request::has_begun) {
                 // Nobody reads the reply of a long command any more; the engine completes it without the client.
                 return Next::Close;
             }
@@ -282,7 +276,7 @@ impl Connection {
             }
             if self.ended {
                 self.closing = true;
-            } else if !self.readable {
+            } else if !self.ready.readable {
                 return Next::Wait;
             } else if read >= READ_IN_A_ROW {
                 return Next::Again;
@@ -296,11 +290,11 @@ impl Connection {
     /// Returns `true` if the client has sent anything that was not executed yet, or has half-closed the connection.
     fn has_new_input(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let has_input = |it: &Connection, input: &Input| input.from < input.to || it.has_pending();
-        if self.readable && !has_input(self, input) {
+        if self.ready.readable && !has_input(self, input) {
             // The reported input may have been read before.
             self.read(input, hub, thread);
         }
-        has_input(self, input) || self.half_closed
+        has_input(self, input) || self.ready.half_closed
     }
 
     fn write_state(&mut self, input: &Input, hub: &Hub) -> WriteState {
@@ -315,7 +309,7 @@ impl Connection {
 
     /// Returns `true` if there is work before the peer sends more.
     fn has_more(&self, input: &Input) -> bool {
-        input.from < input.to || self.has_pending() || self.readable || self.half_closed
+        input.from < input.to || self.has_pending() || self.ready.readable || self.ready.half_closed
     }
 
     /// Copies the input saved last time into the thread's buffer.
@@ -372,7 +366,7 @@ impl Connection {
                 input.to += count.saturating_sub(gap_length);
                 if count < room {
                     // A short read has emptied the socket: further bytes or the end will be reported.
-                    self.readable = self.half_closed || self.urgent;
+                    self.ready.readable = self.ready.half_closed || self.ready.urgent;
                 } else if buffer.len() < LAST_BUFFER && !thread.others {
                     buffer.resize(buffer.len() * 2, 0);
                 }
@@ -384,7 +378,7 @@ impl Connection {
 
     fn fail_to_read(&mut self, error: &Error) {
         match error.kind() {
-            ErrorKind::WouldBlock => self.readable = false,
+            ErrorKind::WouldBlock => self.ready.readable = false,
             ErrorKind::Interrupted => {}
             _ => {
                 log::debug!("{}: {error}", self.client.0);
@@ -395,7 +389,7 @@ impl Connection {
 
     /// Marks the input as ended by the peer.
     fn end_input(&mut self) {
-        (self.ended, self.half_closed) = (true, true);
+        (self.ended, self.ready.half_closed) = (true, true);
     }
 
     /// Decodes the next request, and queues the others of the same batch behind it. Most requests come alone and skip
@@ -481,7 +475,7 @@ impl Connection {
                 self.backlog().pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, is_spent: false };
             }
-            let mut context = core.context(hub, self.client, now, self.half_closed);
+            let mut context = core.context(hub, self.client, now, self.ready.half_closed);
             (context.access, context.input) = (self.access.as_deref_mut(), input);
             turn_log.before(&request, &context, out);
             let flow = self.dialogue.execute(request, &mut context, out);

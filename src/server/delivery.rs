@@ -184,29 +184,20 @@ pub enum Flushed {
 
 impl Outbox {
     /// Creates the outbox of connection `token` of `owner`.
-    pub fn new(stream: Stream, peer: PeerAddress, owner: Arc<ThreadHandle>, token: usize) -> Arc<Outbox> {
-        Arc::new(Outbox {
-            stream,
-            peer,
-            owner,
-            token,
-            state: Mutex::default(),
-            #[cfg(feature = "tls")]
-            tls: None,
-        })
+    pub fn new(stream: Stream, peer: PeerAddress, owner: Arc<ThreadHandle>, token: usize) -> Outbox {
+        let state = Mutex::default();
+        #[cfg(feature = "tls")]
+        return Outbox { stream, peer, owner, token, state, tls: None };
+        #[cfg(not(feature = "tls"))]
+        return Outbox { stream, peer, owner, token, state };
     }
 
-    /// Creates the outbox of a connection whose peer speaks TLS.
+    /// Makes the connection use TLS.
     #[cfg(feature = "tls")]
-    pub fn with_tls(
-        stream: Stream,
-        peer: PeerAddress,
-        owner: Arc<ThreadHandle>,
-        token: usize,
-        session: TlsSession,
-    ) -> Arc<Outbox> {
-        owner.memory.charge(0, SESSION_COST);
-        Arc::new(Outbox { stream, peer, owner, token, state: Mutex::default(), tls: Some(LeafMutex::new(session)) })
+    pub fn with_tls(mut self, session: TlsSession) -> Outbox {
+        self.owner.memory.charge(0, SESSION_COST);
+        self.tls = Some(LeafMutex::new(session));
+        self
     }
 
     #[cfg(feature = "tls")]
@@ -563,12 +554,12 @@ mod tests {
         let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
         let (ours, theirs) = mio::net::UnixStream::pair().expect("two sockets");
         (
-            Outbox::new(
+            Arc::new(Outbox::new(
                 Stream::Unix(ours),
                 PeerAddress::Unix,
                 Arc::new(ThreadHandle::new(inbox, waker, Arc::new(Memory::new(1 << 30)), Arc::default())),
                 0,
-            ),
+            )),
             theirs,
         )
     }

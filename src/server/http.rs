@@ -21,12 +21,12 @@ pub fn prepare(config: &mut Config) -> Result<(), StartError> {
     let others = others.into_iter().filter(|(_, addresses)| !addresses.is_empty());
     config.protocols.http.spoken.extend(others.map(|(wire, _)| wire));
     if config.access.is_some() && config.http_token.is_some() {
-        let message = "--http-token cannot be used with --access, whose file has the tokens".to_owned();
-        return Err(StartError { code: 1, message });
+        let message = "--http-token cannot be used with --access, whose file has the tokens";
+        return Err(StartError::settings(message.to_owned()));
     }
     let Some(path) = &config.http_token else { return Ok(()) };
     files::check_secret(path);
-    let fail = |problem: String| StartError { code: 1, message: format!("{}: {problem}", path.display()) };
+    let fail = |problem: String| StartError::settings(format!("{}: {problem}", path.display()));
     let text = fs::read_to_string(path).map_err(|error| fail(format!("cannot read the token: {error}")))?;
     let token = text.lines().next().unwrap_or_default().trim();
     if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -42,7 +42,7 @@ pub fn check(wire: Wire, name: &str, address: Option<SocketAddr>, config: &Confi
     let is_guarded = config.protocols.http.token.is_some() || config.access.is_some();
     if wire == Wire::Http && is_open && !is_guarded {
         let message = format!("HTTP on {name} needs a token, since others can reach it: --http-token FILE");
-        return Err(StartError { code: 1, message });
+        return Err(StartError::settings(message));
     }
     Ok(())
 }

@@ -125,7 +125,8 @@ impl StartError {
         StartError { code, message: format!("cannot keep a binlog in {name} (-b): {error}") }
     }
 
-    fn access(message: String) -> StartError {
+    /// Creates an error about a setting or the contents of a file.
+    fn settings(message: String) -> StartError {
         StartError { code: 1, message }
     }
 
@@ -243,9 +244,9 @@ impl Server {
             .map_err(|(code, message)| StartError { code, message })?;
         let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
         // After switching the user, who must be able to read the file again later.
-        let gate = config.access.as_deref().map(Gate::open).transpose().map_err(StartError::access)?;
+        let gate = config.access.as_deref().map(Gate::open).transpose().map_err(StartError::settings)?;
         #[cfg(feature = "tls")]
-        let tls = config.tls.as_ref().map(tls::load).transpose().map_err(StartError::access)?;
+        let tls = config.tls.as_ref().map(tls::load).transpose().map_err(StartError::settings)?;
         let hub = Hub::new(config, clock, storage, gate, host::random())
             .map_err(|error| StartError::log(folder.as_deref(), &error))?;
         #[cfg(feature = "tls")]
@@ -254,7 +255,7 @@ impl Server {
         }
         let hub = Arc::new(hub);
         if let Some(tubes) = &hub.config.tubes {
-            tube_file::apply(tubes, &hub).map_err(StartError::access)?;
+            tube_file::apply(tubes, &hub).map_err(StartError::settings)?;
         }
         let is_inherited = !inherited.is_empty();
         for listener in &inherited {
@@ -293,10 +294,10 @@ impl Server {
         for (name, bound, wire) in bind_all(&config, true)? {
             http::check(wire, &name, bound.address(), &config)?;
         }
-        config.access.as_deref().map(Gate::open).transpose().map_err(StartError::access)?;
+        config.access.as_deref().map(Gate::open).transpose().map_err(StartError::settings)?;
         #[cfg(feature = "tls")]
-        config.tls.as_ref().map(tls::load).transpose().map_err(StartError::access)?;
-        config.tubes.as_deref().map(tube_file::read).transpose().map_err(StartError::access)?;
+        config.tls.as_ref().map(tls::load).transpose().map_err(StartError::settings)?;
+        config.tubes.as_deref().map(tube_file::read).transpose().map_err(StartError::settings)?;
         Ok(())
     }
 

@@ -111,12 +111,13 @@ fn outbox(
     owner: Arc<ThreadHandle>,
     number: usize,
 ) -> Option<Arc<Outbox>> {
+    let outbox = Outbox::new(stream, peer, owner, number);
     if !matches!(peer, PeerAddress::Tls(_)) {
-        return Some(Outbox::new(stream, peer, owner, number));
+        return Some(Arc::new(outbox));
     }
     #[cfg(feature = "tls")]
     match hub.tls.lock().clone().map(|config| TlsSession::new(config, hub.config.lease.clone(), wire.unit()))? {
-        Ok(session) => return Some(Outbox::with_tls(stream, peer, owner, number, session)),
+        Ok(session) => return Some(Arc::new(outbox.with_tls(session))),
         Err(error) => log::warn!("a connection with TLS cannot be begun: {error}"),
     }
     None
@@ -565,7 +566,7 @@ mod tests {
     use crate::protocol::Host;
     use crate::settings::config::Config;
 
-    /// More than the process of all unit tests uses: its size counts as well.
+    /// More than the process of all unit tests uses, since the size of the process counts as well.
     const MAX: u64 = 2 << 30;
     const CLIENTS: usize = 270;
 
@@ -612,7 +613,7 @@ mod tests {
         assert_eq!(heard(&mut bystander), 11);
         let served = clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count();
         assert_eq!(served, 1);
-        // Each of them has a turn.
+        // Each of them gets a turn.
         clients.iter().for_each(|_| assert!(thread.round()));
         assert!(clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count() >= 198);
     }
@@ -671,7 +672,7 @@ mod tests {
         assert!(!memory.is_tight(), "{} of {}", memory.waiting(), MAX / 4);
         thread.drop_heavy();
         assert_eq!(thread.connections.len(), CLIENTS, "there is memory enough");
-        // Others take the memory that the heaviest third of the clients would need.
+        // Other connections use the memory that the heaviest third of the clients would need.
         let third: u64 = before[CLIENTS / 3 * 2..].iter().sum();
         let others = MAX / 4 - memory.buffers() + third;
         memory.charge(0, others);
@@ -691,8 +692,8 @@ mod tests {
         drop(clients);
     }
 
-    /// A thread whose clients request more than their sockets accept and read none of it, while others take enough
-    /// memory that one of them is too many.
+    /// Creates a thread whose clients request more than their sockets accept and read nothing, while other connections
+    /// use so much memory that one client must be dropped.
     fn crowded_thread() -> (PoolThread, Vec<UnixStream>) {
         let (mut thread, mut clients) = thread_with_clients(10);
         clients.iter_mut().for_each(|client| say(client, &b"stats\r\n".repeat(200)));

@@ -73,7 +73,7 @@ fn output(bytes: &[u8]) -> Output {
 
 fn outbox(owner: &Owner, room: usize, look: Look) -> (Arc<Outbox>, Stream) {
     let stream = Stream::new(room, look);
-    (Outbox::new(stream.clone(), PeerAddress, owner.handle.clone(), 0), stream)
+    (Arc::new(Outbox::new(stream.clone(), PeerAddress, owner.handle.clone(), 0)), stream)
 }
 
 /// Two threads send messages while the owner goes to sleep and wakes up.

@@ -86,20 +86,8 @@ impl Journal {
         self.append(engine);
     }
 
-    pub fn is_damaged(&self, number: u64) -> bool {
-        self.segment(number).is_some_and(|segment| segment.damaged)
-    }
-
-    pub fn is_evacuating(&self, number: u64) -> bool {
-        self.segment(number).is_some_and(|segment| segment.evacuating)
-    }
-
-    /// The number of bytes of a segment that are in use.
-    pub fn length_of(&self, number: u64) -> Option<u64> {
-        self.segment(number).map(|segment| segment.bytes)
-    }
-
-    fn segment(&self, number: u64) -> Option<&Segment> {
+    /// Returns the segment with this number, if it was found.
+    pub fn segment(&self, number: u64) -> Option<&Segment> {
         self.segments.get(self.place_from(number as u32)).filter(|segment| segment.number == number)
     }
 

@@ -1,4 +1,4 @@
-//! The journal's arithmetic, at the bounds where chance seldom comes.
+//! The journal's arithmetic, at bounds that random tests rarely reach.
 
 use super::*;
 use crate::binlog::decode::RecordHead;
@@ -9,10 +9,10 @@ use crate::engine::{
 
 const SIZE: u64 = 1000;
 
-/// What a segment cannot use of its space at its end.
+/// The unusable space at the end of a segment.
 const END: u64 = (CHANGE + MARK) as u64;
 
-/// A journal that writes into its first segment, of this size, and may give ids.
+/// Creates a journal with a first segment of this size, and with reserved IDs.
 fn journal(size: u64) -> Journal {
     let mut journal = Journal::new(size, 9);
     let number = journal.claim_number();
@@ -22,13 +22,13 @@ fn journal(size: u64) -> Journal {
     journal
 }
 
-/// Makes another segment of this size ready.
+/// Prepares another segment of this size.
 fn prepare(journal: &mut Journal, size: u64) {
     let number = journal.claim_number();
     journal.prepared(number, size);
 }
 
-/// Lets the segment that is written to use this many bytes.
+/// Sets the number of used bytes of the current segment.
 fn use_bytes(journal: &mut Journal, bytes: u64) {
     journal.segments.back_mut().expect("a segment").bytes = bytes;
 }
@@ -46,7 +46,7 @@ fn put(engine: &mut Engine, client: ClientId, body: usize) -> JobId {
     engine.put(client, new, Time::default()).expect("room for a job")
 }
 
-/// All records that were appended to the segment that is written to, behind its header.
+/// Returns the records of the current segment.
 fn appended(journal: &mut Journal) -> Vec<u8> {
     let batch = journal.take(Vec::new(), journal.synced);
     let last = batch.cuts.last().map_or(0, |cut| cut.at + HEADER);
@@ -67,7 +67,7 @@ fn space_is_what_segments_have_behind_their_headers_and_before_their_last_record
     assert_eq!(journal.large, 0);
     let fresh = SIZE - HEADER as u64 - END;
     assert_eq!((journal.ahead(), journal.space(0)), (rest + fresh, fresh));
-    // A record stands in one segment; what is before it is lost, and what is kept comes behind it.
+    // A record is in one segment: space before it is lost, and the reserve follows it.
     assert_eq!(journal.space(100), fresh - 100);
     assert_eq!(journal.space(rest + fresh), 0);
     use_bytes(&mut journal, 100);
@@ -95,7 +95,7 @@ fn a_record_is_short_of_space_or_of_ids_by_one() {
     assert!(!journal.is_short(0));
     journal.last_id += 1;
     assert!(journal.is_short(0));
-    // Then there is nothing to wait for.
+    // Then no command waits.
     for health in [Health::Full, Health::Failing] {
         journal.health = health;
         assert!(!journal.is_short(free + 1), "{health:?}");
@@ -113,7 +113,7 @@ fn a_segment_is_wanted_while_half_a_segment_is_not_ready() {
     assert!(journal.wanted());
     journal.health = Health::Failing;
     assert!(!journal.wanted());
-    // A whole one, before a full disk counts as one with space again.
+    // A whole segment must be available before a full disk counts as recovered.
     journal.health = Health::Full;
     prepare(&mut journal, SIZE);
     let ahead = SIZE + journal.reserve();
@@ -158,12 +158,12 @@ fn the_next_segment_fits_the_requested_bytes() {
         journal.request_space(requested);
         assert_eq!(journal.wanted_size(), size, "{requested}");
     }
-    // One that is ready and large enough will do.
+    // A prepared segment that is large enough suffices.
     prepare(&mut journal, SIZE + beside - 1);
     assert_eq!(journal.wanted_size(), SIZE + beside);
     prepare(&mut journal, SIZE + beside);
     assert_eq!(journal.wanted_size(), SIZE);
-    // Nobody waits, in a log whose segments are tiny.
+    // No command waits, in a log with tiny segments.
     assert_eq!(Journal::new(0, 9).wanted_size(), Journal::new(0, 9).segment_size);
 }
 
@@ -208,7 +208,7 @@ fn the_excess_is_the_size_of_old_segments_above_1_5_times_the_need() {
         (journal.ready, journal.old) = (ready, old);
         assert_eq!(journal.debt(), debt, "{ready} bytes are ready, {old} old");
     }
-    // A segment that must go makes it at least one.
+    // A segment that must be emptied makes the excess at least one byte.
     journal.evacuating = 1;
     assert_eq!(journal.debt(), 1);
     journal.old = 700;
@@ -225,7 +225,7 @@ fn a_log_can_shrink_while_segments_go_or_it_is_in_debt() {
     assert!(journal.can_shrink());
     (journal.retiring, journal.old) = (0, 1);
     assert!(journal.can_shrink());
-    // It is behind only if it is above its bound as well.
+    // Compaction is behind only if the log also exceeds its bound.
     journal.old = SIZE;
     assert!(!journal.is_behind());
     journal.old = SIZE + 1;
@@ -259,7 +259,8 @@ fn segments_whose_files_are_missing_are_emptied() {
     journal.evacuate_missing(|_| true);
     assert_eq!(journal.evacuating, 0);
     journal.evacuate_missing(|number| number == 2);
-    assert_eq!((journal.is_evacuating(1), journal.is_evacuating(2), journal.evacuating), (true, false, 1));
+    let is_evacuating = |number| journal.segment(number).is_some_and(|segment| segment.evacuating);
+    assert_eq!((is_evacuating(1), is_evacuating(2), journal.evacuating), (true, false, 1));
 }
 
 #[test]
@@ -316,7 +317,7 @@ fn a_log_without_a_file_continues_in_memory() {
     assert_eq!((stats.written, engine.take_change().is_none()), (2, true), "the job, and its ids");
     let length = journal.buffer.len() as u64;
     assert_eq!(journal.disk(), 300 + length);
-    // No segment begins among the bytes, which have no header.
+    // No segment begins in these bytes, so they have no header.
     let batch = journal.take(Vec::new(), Synced::default());
     assert_eq!((batch.segment, batch.cuts.len(), batch.end), (5, 0, length));
 }
@@ -336,7 +337,7 @@ fn a_put_or_an_outcome_goes_into_the_next_segment_if_it_lacks_a_byte() {
         prepare(&mut journal, SIZE);
         let (mut engine, client) = engine();
         put(&mut engine, client, 100);
-        // Names and bodies count in full, and so does all that a put may need beside them.
+        // Names and bodies count in full, and so does everything else that a put may need.
         let logged = (b"default".len() + 100) as u64;
         use_bytes(&mut journal, SIZE - MARK as u64 - PUT as u64 - logged + lacks);
         journal.append(&mut engine);
@@ -368,7 +369,7 @@ fn a_move_goes_into_the_next_segment_if_it_lacks_a_byte() {
     }
 }
 
-/// Submits a job that is kept when it is over.
+/// Submits a job that is kept after it has finished.
 fn kept(engine: &mut Engine, body: usize) -> JobId {
     let leaser = engine.connect_as(ReservePolicy::Lease);
     let completion = CompletionPolicy::Keep;
@@ -448,7 +449,7 @@ fn a_log_records_at_intervals_how_far_it_is_synced() {
     let far = synced(start + 9 * SYNCED_EVERY);
     journal.take(Vec::new(), far);
     assert_eq!(journal.mark_due, start + 2 * SYNCED_EVERY, "it says nothing for the sake of it alone");
-    // And leaves the segment's last record its space.
+    // The space of the segment's last record is left.
     for (lacks, says) in [(1, false), (0, true)] {
         journal.push(&Record::Delete(1));
         use_bytes(&mut journal, (1 << 20) - (SYNCED + MARK) as u64 + lacks);

@@ -10,7 +10,7 @@ pub const READY: u8 = 1;
 
 pub const SECOND: i64 = 1_000_000_000;
 
-/// A moment of 2023, in nanoseconds since the epoch.
+/// A time in 2023, in nanoseconds since 1970.
 pub const BORN: i64 = 1_700_000_000_123_456_000;
 
 thread_local! {
@@ -21,14 +21,14 @@ pub fn look(count: usize) {
     LOOKED.set(LOOKED.get() + count);
 }
 
-/// How many bytes were looked at meanwhile.
+/// Returns how many bytes `work` reads.
 pub fn looked(work: impl FnOnce()) -> usize {
     let before = LOOKED.get();
     work();
     LOOKED.get() - before
 }
 
-/// What a record says, in nanoseconds.
+/// The fields of a record; times are in nanoseconds.
 #[derive(Clone)]
 pub struct Said {
     pub id: u64,
@@ -74,7 +74,7 @@ fn record(version: u32, tube: &[u8], said: &Said) -> Vec<u8> {
     out.extend((said.delay / unit).to_le_bytes());
     out.extend((said.ttr / unit).to_le_bytes());
     out.extend(said.size.to_le_bytes());
-    // What is between the fields does not matter: 1.4 writes what was in memory.
+    // The padding between the fields is arbitrary: 1.4 writes uninitialized memory.
     out.extend([0xA5; 4]);
     out.extend((said.created / unit).to_le_bytes());
     out.extend((said.deadline / unit).to_le_bytes());
@@ -84,7 +84,7 @@ fn record(version: u32, tube: &[u8], said: &Said) -> Vec<u8> {
     out
 }
 
-/// A job of version 7.
+/// Returns a full record of version 7.
 pub fn ready(id: u64, body: &[u8]) -> Vec<u8> {
     full(V7, "default", &said(id, READY, body), body)
 }
@@ -97,7 +97,7 @@ pub fn file(version: u32, records: &[Vec<u8>]) -> Vec<u8> {
     [&version.to_le_bytes()[..], &records.concat()].concat()
 }
 
-/// Numbers that are the same on every run.
+/// Pseudorandom numbers, the same on every run.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -109,7 +109,7 @@ impl Dice {
     }
 }
 
-/// Records of all kinds, each by itself.
+/// Returns records of all kinds.
 pub fn mixture(version: u32, jobs: u64, dice: &mut Dice) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     for id in 1..=jobs {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::*;
 
-/// A folder of a test's own, which goes with it.
+/// A directory of one test, removed at its end.
 pub struct Temporary(PathBuf);
 
 impl Temporary {
@@ -86,12 +86,12 @@ fn one_lock_suffices_where_the_other_is_unavailable() {
     let opened = folder.opened().expect("a folder");
     let file = || opened.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
     let fail = |error: Errno| move || Err(io::Error::from(error));
-    // No inode, no quota, and a disk that is only read: the folder is locked.
+    // Without inodes, without quota, and on a read-only disk, the directory is locked.
     for error in [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS] {
         let _locks = Locks::of(lock_folder(&opened.folder), fail(error)).expect("a lock");
         assert!(Folder::new(temporary.path()).lock().is_err(), "a second server");
     }
-    // A file system that locks no folders: the file is locked.
+    // On a file system that does not lock directories, the file is locked.
     for error in [Errno::ENOLCK, Errno::EOPNOTSUPP] {
         assert!(Locks::of(Err(error), file).is_ok(), "{error}");
         assert!(Locks::of(Err(error), fail(Errno::ENOSPC)).is_err(), "no lock at all");
@@ -131,7 +131,7 @@ fn files_stay_in_the_folder_that_was_opened_until_another_is_taken() {
     folder.create("first", 1).expect("a file");
     assert!(old.join("first").exists());
     assert!(folder.lock().is_err(), "there is none");
-    // Another server's, another log's, and an empty one.
+    // The directory of another server, that of another log, and an empty one.
     fs::create_dir(&new).expect("a folder");
     let other = Folder::new(&new);
     other.lock().expect("a lock");

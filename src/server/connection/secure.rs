@@ -40,7 +40,7 @@ impl Connection {
         match arrived {
             Ok(arrived) => {
                 self.backlog().received = true;
-                self.readable = arrived.more || self.half_closed || self.urgent;
+                self.ready.readable = arrived.more || self.ready.half_closed || self.ready.urgent;
                 if arrived.ended {
                     self.end_input();
                 }

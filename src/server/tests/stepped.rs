@@ -1,8 +1,7 @@
-//! A server without threads, whose clock stands still: each step is taken when the caller says so, and always in the
-//! same way.
+//! A server without threads and with a manual clock: the caller takes each step, so that runs are reproducible.
 //!
-//! Owns only the order in which the parts take turns: engine, connections, outputs, the pool thread's rounds and the
-//! log are the real ones. For simulations; no address is listened on.
+//! Owns only the order of the steps: engine, connections, outputs, the pool thread's rounds and the log are the real
+//! ones. Must not listen on an address.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -63,7 +62,7 @@ impl Stepped {
         Ok(Stepped { hub, pool, scratch: TurnScratch::default() })
     }
 
-    /// Creates a connection, which the server sees in its next round. Returns the non-blocking client end.
+    /// Creates a connection, which the server accepts in its next round. Returns the non-blocking client end.
     pub fn connect(&mut self, wire: Wire) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -82,18 +81,18 @@ impl Stepped {
         self.pool.round()
     }
 
-    /// Returns `true` if a client has sent commands after one that waits: the order of these and another client's
+    /// Returns `true` if a client has sent commands after one that waits; their order relative to another client's
     /// commands is undefined.
     pub fn has_commands_behind(&self) -> bool {
         let waits = |connection: &Connection| {
             let state = connection.outbox.write_state(usize::MAX, connection.closing, true);
             matches!(state, WriteState::Waiting | WriteState::AwaitingDurability | WriteState::AwaitingSpace)
         };
-        let sent = |one: &Connection| one.has_pending() || one.has_rest() || one.readable;
+        let sent = |one: &Connection| one.has_pending() || one.has_rest() || one.ready.readable;
         self.pool.connections.iter().any(|(_, connection)| sent(connection) && waits(connection))
     }
 
-    /// Runs the end of a round: changes are brought to the log if the disk is fast.
+    /// Runs the end of a round: writes changes to the log if the disk is fast.
     pub fn commit(&mut self) {
         self.hub.commit(&mut self.scratch.out);
     }
@@ -140,7 +139,7 @@ impl Stepped {
         }
     }
 
-    /// Creates all requested space, since nobody else uses reserved space, or maintains the segments.
+    /// Creates the requested space, or maintains the segments if no command waits.
     fn make_segments(&self, log: &Durability) {
         let (space, wal, hub) = (log.space(), log.wal(), &*self.hub);
         space.reserved.store(0, Ordering::Relaxed);
@@ -216,8 +215,8 @@ mod tests {
         while server.round() || server.timer() {}
     }
 
-    /// Returns how many jobs and connections are left when a client starts a flush and, after one turn, does `end` with
-    /// its connection.
+    /// Starts a flush and passes its connection to `end` after one turn. Returns how many jobs and connections are
+    /// left.
     fn left(end: impl FnOnce(UnixStream) -> Option<UnixStream>) -> (usize, usize) {
         let config = Config { turn_steps: 64, ..Config::default() };
         let mut server = Stepped::start(config, None, Time::from_nanos(1 << 60), false).expect("a server");
