@@ -1,7 +1,7 @@
 //! A small blocking client for the beanstalk protocol.
 //!
-//! Owns one connection. Knows only the protocol and not the server's modules, so it works with beanstalkd as well. For
-//! tests, tools, and programs that embed a queue. A method sends one command and reads its reply; to pipeline, call
+//! Owns one connection. Uses only the protocol and not the server's modules, so it works with beanstalkd as well. It is
+//! for tests, tools, and programs that embed a queue. A method sends one command and reads its reply; to pipeline, call
 //! [`Client::send`], and then [`Client::reply`] once for each command.
 
 mod channel;
@@ -32,14 +32,14 @@ pub use types::{ClientError, ClientTlsFiles, PutResult, PutTags, Reply, Reserved
 /// Maximum length of the first line of a reply; servers send less than 300 bytes.
 const MAX_REPLY_LINE: u64 = 4096;
 
-/// First words of the replies that have a body, whose length is their last number.
+/// First words of the replies with a body. Their last number is its length.
 const WITH_BODY: [&str; 3] = ["RESERVED", "FOUND", "OK"];
 
 /// A connection to a beanstalk server.
 ///
-/// Times are in whole seconds, as in the protocol. A method fails with [`ClientError::Refused`] if the server replies
-/// anything but what the method's description names, with [`ClientError::Invalid`] if a tube name or key cannot be
-/// sent, and with [`ClientError::Io`] if the connection fails; the connection is of no further use then.
+/// Times are in whole seconds, as in the protocol. A method fails with [`ClientError::Refused`] if the server sends an
+/// unexpected reply, with [`ClientError::Invalid`] if a tube name or key cannot be sent, and with [`ClientError::Io`]
+/// if the connection fails, which makes the connection unusable.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -105,9 +105,9 @@ impl Client {
         Client { stream: BufReader::new(transport) }
     }
 
-    /// Limits how long each read and write may block. A call that takes longer fails with `WouldBlock` or `TimedOut`,
-    /// and the connection is of no further use. `None`, the default, means no limit. The limit must exceed the longest
-    /// wait for a job.
+    /// Limits the time for which each read and write may block. A call that takes longer fails with `WouldBlock` or
+    /// `TimedOut`, and makes the connection unusable. `None`, the default, means no limit. The limit must exceed the
+    /// longest wait for a job.
     pub fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         self.stream.get_ref().set_timeout(limit)
     }
@@ -122,7 +122,7 @@ impl Client {
     pub fn authenticate(&mut self, token: &[u8]) -> Result<()> {
         one_line(token)?;
         self.send(&[b"auth ", token, b"\r\n"].concat())?;
-        self.expect_line("AUTHENTICATED")
+        self.expect_reply("AUTHENTICATED")
     }
 
     /// Puts a job into the used tube and returns its id. The lowest `pri` is the most urgent. The job is ready after
@@ -202,12 +202,12 @@ impl Client {
             return Ok(0);
         }
         let ids: String = ids.iter().map(|id| format!(" {id}")).collect();
-        self.ask_number(&format!("delete-batch{ids}"), "DELETED_BATCH")
+        self.request_number(&format!("delete-batch{ids}"), "DELETED_BATCH")
     }
 
     /// Restarts the time to run of all jobs that this client has reserved, and returns their number.
     pub fn touch_all(&mut self) -> Result<u64> {
-        self.ask_number("touch-all", "TOUCHED_ALL")
+        self.request_number("touch-all", "TOUCHED_ALL")
     }
 
     /// Waits for at most `seconds` until the job is deleted or buried. Refused with `NOT_FOUND` if the job does not
@@ -225,12 +225,12 @@ impl Client {
 
     /// Deletes all jobs of a tube, in every state, and returns their number.
     pub fn flush_tube(&mut self, tube: &str) -> Result<u64> {
-        self.ask_number(&format!("flush-tube {}", checked(tube)?), "FLUSHED")
+        self.request_number(&format!("flush-tube {}", checked(tube)?), "FLUSHED")
     }
 
     /// Deletes the buried jobs of a tube, and returns their number.
     pub fn flush_buried(&mut self, tube: &str) -> Result<u64> {
-        self.ask_number(&format!("flush-buried {}", checked(tube)?), "FLUSHED")
+        self.request_number(&format!("flush-buried {}", checked(tube)?), "FLUSHED")
     }
 
     /// Returns the ids of up to `count` jobs of a tube, at most 1,000, in ascending order, beginning after the id
@@ -243,55 +243,58 @@ impl Client {
     /// Moves a job to another tube, where it is ready after `delay` seconds. Refused with `NOT_FOUND` if the job does
     /// not exist or another client has reserved it.
     pub fn move_job(&mut self, id: u64, tube: &str, pri: u32, delay: u32) -> Result<()> {
-        self.expect(&format!("move-job {id} {} {pri} {delay}", checked(tube)?), "MOVED")
+        self.request(&format!("move-job {id} {} {pri} {delay}", checked(tube)?), "MOVED")
     }
 
     /// Moves up to `bound` jobs of a tube to another tube, and returns their number. `state` is `ready`, `delayed` or
     /// `buried`, which the jobs remain.
     pub fn move_tube(&mut self, from: &str, to: &str, state: &str, bound: u64) -> Result<u64> {
-        self.ask_number(&format!("move-tube {} {} {} {bound}", checked(from)?, checked(to)?, checked(state)?), "MOVED")
+        self.request_number(
+            &format!("move-tube {} {} {} {bound}", checked(from)?, checked(to)?, checked(state)?),
+            "MOVED",
+        )
     }
 
     /// Limits the number of jobs in a tube, not counting buried jobs. 0 removes the limit.
     pub fn limit_tube(&mut self, tube: &str, count: u32) -> Result<()> {
-        self.expect(&format!("limit-tube {} {count}", checked(tube)?), "LIMITED")
+        self.request(&format!("limit-tube {} {count}", checked(tube)?), "LIMITED")
     }
 
     /// Replaces the settings of a tube, which apply to the jobs of all clients, for example `try:5:10 dead:mail-dead`.
     /// beanpole-beanstalk(7) lists them.
     pub fn set_tube(&mut self, tube: &str, settings: &str) -> Result<()> {
-        self.expect(&format!("set-tube {} {settings}", checked(tube)?), "SET")
+        self.request(&format!("set-tube {} {settings}", checked(tube)?), "SET")
     }
 
     /// Makes the server refuse new jobs, or accept them again.
     pub fn drain(&mut self, drains: bool) -> Result<()> {
         match drains {
-            true => self.expect("drain", "DRAINING"),
-            false => self.expect("undrain", "NOT_DRAINING"),
+            true => self.request("drain", "DRAINING"),
+            false => self.request("undrain", "NOT_DRAINING"),
         }
     }
 
     /// Watches a tube with a weight, and makes this client reserve by weights: it receives jobs of the watched tubes in
     /// proportion to their weights. Returns the number of watched tubes.
     pub fn watch_weighted(&mut self, tube: &str, weight: u32) -> Result<u64> {
-        self.expect("reserve-mode weighted", "USING weighted")?;
-        self.ask_number(&format!("watch {} {weight}", checked(tube)?), "WATCHING")
+        self.request("reserve-mode weighted", "USING weighted")?;
+        self.request_number(&format!("watch {} {weight}", checked(tube)?), "WATCHING")
     }
 
     /// Reserves the job with this id if it is ready, delayed or buried, in any tube. Refused with `NOT_FOUND`.
     pub fn reserve_job(&mut self, id: u64) -> Result<ReservedJob> {
-        self.ask_for_job(&format!("reserve-job {id}"), "RESERVED")
+        self.request_job(&format!("reserve-job {id}"), "RESERVED")
     }
 
     /// Deletes a job that this client has reserved, or that nobody has reserved. Refused with `NOT_FOUND`.
     pub fn delete(&mut self, id: u64) -> Result<()> {
-        self.expect(&format!("delete {id}"), "DELETED")
+        self.request(&format!("delete {id}"), "DELETED")
     }
 
     /// Makes a reserved job ready again after `delay` seconds. Refused with `BURIED` if this was its last try, and with
     /// `NOT_FOUND` if this client has not reserved it.
     pub fn release(&mut self, id: u64, pri: u32, delay: u32) -> Result<()> {
-        self.expect(&format!("release {id} {pri} {delay}"), "RELEASED")
+        self.request(&format!("release {id} {pri} {delay}"), "RELEASED")
     }
 
     /// Reports that a reserved job has failed. Returns the seconds until the next try, or `None` if the job is buried
@@ -308,69 +311,69 @@ impl Client {
 
     /// Buries a job that this client has reserved. Refused with `NOT_FOUND`.
     pub fn bury(&mut self, id: u64, pri: u32) -> Result<()> {
-        self.expect(&format!("bury {id} {pri}"), "BURIED")
+        self.request(&format!("bury {id} {pri}"), "BURIED")
     }
 
     /// Restarts the time to run of a job that this client has reserved. Refused with `NOT_FOUND`.
     pub fn touch(&mut self, id: u64) -> Result<()> {
-        self.expect(&format!("touch {id}"), "TOUCHED")
+        self.request(&format!("touch {id}"), "TOUCHED")
     }
 
     /// Kicks up to `bound` jobs of the used tube: buried jobs, or delayed jobs if none is buried. Returns their number.
     pub fn kick(&mut self, bound: u32) -> Result<u64> {
-        self.ask_number(&format!("kick {bound}"), "KICKED")
+        self.request_number(&format!("kick {bound}"), "KICKED")
     }
 
     /// Kicks a buried or delayed job in any tube. Refused with `NOT_FOUND`.
     pub fn kick_job(&mut self, id: u64) -> Result<()> {
-        self.expect(&format!("kick-job {id}"), "KICKED")
+        self.request(&format!("kick-job {id}"), "KICKED")
     }
 
     /// Uses a tube: later jobs are put into it.
     pub fn use_tube(&mut self, tube: &str) -> Result<()> {
-        self.expect(&format!("use {}", checked(tube)?), &format!("USING {tube}"))
+        self.request(&format!("use {}", checked(tube)?), &format!("USING {tube}"))
     }
 
     /// Watches a tube: jobs are reserved from it. Returns the number of watched tubes.
     pub fn watch(&mut self, tube: &str) -> Result<u64> {
-        self.ask_number(&format!("watch {}", checked(tube)?), "WATCHING")
+        self.request_number(&format!("watch {}", checked(tube)?), "WATCHING")
     }
 
     /// Stops watching a tube, and returns the number of watched tubes. Refused with `NOT_IGNORED` if no other tube is
     /// watched.
     pub fn ignore(&mut self, tube: &str) -> Result<u64> {
-        self.ask_number(&format!("ignore {}", checked(tube)?), "WATCHING")
+        self.request_number(&format!("ignore {}", checked(tube)?), "WATCHING")
     }
 
     /// Returns a job in any state and tube without reserving it. Refused with `NOT_FOUND`.
     pub fn peek(&mut self, id: u64) -> Result<ReservedJob> {
-        self.ask_for_job(&format!("peek {id}"), "FOUND")
+        self.request_job(&format!("peek {id}"), "FOUND")
     }
 
     /// Returns the next ready job of the used tube. Refused with `NOT_FOUND`.
     pub fn peek_ready(&mut self) -> Result<ReservedJob> {
-        self.ask_for_job("peek-ready", "FOUND")
+        self.request_job("peek-ready", "FOUND")
     }
 
     /// Returns the delayed job of the used tube that is due next. Refused with `NOT_FOUND`.
     pub fn peek_delayed(&mut self) -> Result<ReservedJob> {
-        self.ask_for_job("peek-delayed", "FOUND")
+        self.request_job("peek-delayed", "FOUND")
     }
 
     /// Returns the job of the used tube that was buried first. Refused with `NOT_FOUND`.
     pub fn peek_buried(&mut self) -> Result<ReservedJob> {
-        self.ask_for_job("peek-buried", "FOUND")
+        self.request_job("peek-buried", "FOUND")
     }
 
     /// Returns the reserved job of the used tube whose time to run ends first. Refused with `NOT_FOUND`.
     pub fn peek_reserved(&mut self) -> Result<ReservedJob> {
-        self.ask_for_job("peek-reserved", "FOUND")
+        self.request_job("peek-reserved", "FOUND")
     }
 
     /// Stops reservations from a tube for `seconds`; 0 ends a pause. Refused with `NOT_FOUND` if the tube does not
     /// exist.
     pub fn pause_tube(&mut self, tube: &str, seconds: u32) -> Result<()> {
-        self.expect(&format!("pause-tube {} {seconds}", checked(tube)?), "PAUSED")
+        self.request(&format!("pause-tube {} {seconds}", checked(tube)?), "PAUSED")
     }
 
     /// Sends a command such as `stats`, `stats-job ID`, `stats-tube TUBE` or `list-tubes`, and returns the text of its
@@ -443,12 +446,12 @@ impl Client {
         self.send(format!("{command}\r\n").as_bytes())
     }
 
-    fn expect(&mut self, command: &str, reply: &str) -> Result<()> {
+    fn request(&mut self, command: &str, reply: &str) -> Result<()> {
         self.command(command)?;
-        self.expect_line(reply)
+        self.expect_reply(reply)
     }
 
-    fn expect_line(&mut self, line: &str) -> Result<()> {
+    fn expect_reply(&mut self, line: &str) -> Result<()> {
         let reply = self.reply()?;
         if reply.line == line {
             Ok(())
@@ -462,12 +465,12 @@ impl Client {
         reply.number(word).ok_or(ClientError::Refused(reply.line))
     }
 
-    fn ask_number(&mut self, command: &str, word: &str) -> Result<u64> {
+    fn request_number(&mut self, command: &str, word: &str) -> Result<u64> {
         self.command(command)?;
         self.number(word)
     }
 
-    fn ask_for_job(&mut self, command: &str, word: &str) -> Result<ReservedJob> {
+    fn request_job(&mut self, command: &str, word: &str) -> Result<ReservedJob> {
         self.command(command)?;
         self.job(word)
     }
@@ -481,7 +484,7 @@ impl Client {
     }
 }
 
-/// Connects to the first of these addresses that answers, each within this time.
+/// Connects to the first of these addresses that accepts a connection within `limit`.
 pub fn connect_tcp(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));

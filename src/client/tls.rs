@@ -1,6 +1,7 @@
 //! TLS of a client; only with the cargo feature `tls`.
 //!
-//! Owns whom a client trusts, its own certificate, and the messages about failed connections. Must not know commands.
+//! Owns the trusted authorities, the client's certificate, and the messages about failed connections. Must not know
+//! commands.
 
 use std::error::Error as _;
 use std::io;
@@ -15,7 +16,7 @@ use rustls::{crypto, AlertDescription, CertificateError, ClientConfig, ClientCon
 use super::ClientTlsFiles;
 use crate::shared::pem;
 
-/// Where systems store the trusted authorities: Debian and Alpine, Fedora, openSUSE, others.
+/// The paths of the trusted authorities: Debian and Alpine, Fedora, openSUSE, others.
 const SYSTEM: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -50,8 +51,8 @@ impl ClientTls {
         Ok(ClientTls(Arc::new(config.map_err(|error| pem::mismatch(certificate, key, &error))?)))
     }
 
-    /// Connects, and verifies that the server's certificate is for this name or address. Each step may take this time,
-    /// which remains the limit of the connection.
+    /// Performs the handshake, and verifies that the server's certificate is for this name or address. `limit` applies
+    /// to each step, and remains the connection's time limit.
     pub fn connect(&self, name: &str, mut stream: TcpStream, limit: Duration) -> io::Result<TlsStream> {
         stream.set_read_timeout(Some(limit)).and_then(|()| stream.set_write_timeout(Some(limit)))?;
         let fits = ServerName::try_from(name.to_owned());

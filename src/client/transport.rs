@@ -14,7 +14,7 @@ use super::tls::{explain, TlsStream};
 
 #[derive(Debug)]
 pub enum Transport {
-    /// A TCP or Unix socket: from here on, the system calls for both are the same.
+    /// A TCP or Unix socket: the system calls are the same for both.
     Plain(TcpStream),
     #[cfg(feature = "tls")]
     Tls(TlsStream),
@@ -75,7 +75,7 @@ impl Transport {
     }
 }
 
-/// Closes a connection from another thread, whatever its owner waits for.
+/// Closes a connection from another thread, even while its owner waits for data.
 #[derive(Debug)]
 pub struct Closer(TcpStream);
 

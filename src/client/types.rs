@@ -60,7 +60,7 @@ impl From<io::Error> for ClientError {
 pub struct ReservedJob {
     /// The id that `put` returned.
     pub id: u64,
-    /// The body, byte for byte, without the CR LF behind it.
+    /// The body, without the CR LF after it.
     pub body: Vec<u8>,
 }
 
@@ -101,13 +101,13 @@ pub struct PutTags {
 }
 
 impl PutTags {
-    /// Returns these tags after a change to some of them.
+    /// Returns these tags with some changes.
     pub fn with(mut self, change: impl FnOnce(&mut PutTags)) -> PutTags {
         change(&mut self);
         self
     }
 
-    /// Checks that no name or key would be read as another tag or command.
+    /// Checks that no name or key would be parsed as another tag or command.
     pub(super) fn check(&self) -> Result<()> {
         let keys = [&self.unique, &self.concurrency].into_iter().flatten().map(|(key, _)| key);
         let groups = self.groups.iter().chain(self.after.iter().map(|(group, _)| group));
@@ -209,8 +209,8 @@ pub enum WaitResult {
 
 type Result<T> = std::result::Result<T, ClientError>;
 
-/// Returns the name unless it is empty or has a control character, which would end the command, or a space, which would
-/// begin another argument. A name in quotes may have spaces, and ends with its first quote that is not escaped.
+/// Returns the name unless it is empty, or contains a control character, which would end the command, or a space, which
+/// would begin another argument. A name in quotes may contain spaces, and ends with its first unescaped quote.
 pub(super) fn checked(name: &str) -> Result<&str> {
     let mut rest = name.strip_prefix('"').map(str::bytes);
     let ends_with_quote = rest.as_mut().is_none_or(|rest| {
@@ -230,7 +230,7 @@ pub(super) fn checked(name: &str) -> Result<&str> {
     Ok(name)
 }
 
-/// Fails if the command has a line break, behind which another command would begin.
+/// Fails if the command contains a line break, after which another command would begin.
 pub(super) fn one_line(command: &[u8]) -> Result<()> {
     if command.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
         return Err(ClientError::Invalid(String::from_utf8_lossy(command).into_owned()));

@@ -10,19 +10,18 @@ use std::sync::Arc;
 use super::text::past;
 use crate::engine::{BodyRef, COPY_MAX};
 
-/// A buffer of this size is full. Sent bytes are freed one buffer at a time, so without this limit, a client that is
-/// always a little behind would make one buffer grow forever. The replies of one turn fit into one buffer even with the
-/// largest bodies that are copied, so that a thread reuses the same buffer.
+/// The maximum size of a buffer. Sent bytes are freed one buffer at a time: without this limit, the buffer of a client
+/// that always lags a little would grow forever. The replies of one turn fit into one buffer, which the thread reuses.
 const CHUNK: usize = 256 * 1024;
 
 /// The initial size of a buffer: enough for most replies, and for a reply that waits for the log.
 const REPLY: usize = 128;
 
-/// Most replies are shorter than this, so that a buffer rarely grows beyond [`CHUNK`].
+/// The space that a buffer must have for a reply. Most replies are shorter, so a buffer rarely exceeds [`CHUNK`].
 const SLACK: usize = 4 * 1024;
 
-/// A longer buffer is moved from one output to another, a shorter one copied.
-const MOVED: usize = 4 * 1024;
+/// The maximum size of a buffer that is copied instead of moved to another output.
+const MAX_COPIED: usize = 4 * 1024;
 
 #[derive(Debug)]
 pub enum Chunk {
@@ -33,7 +32,7 @@ pub enum Chunk {
 }
 
 impl Chunk {
-    #[expect(clippy::indexing_slicing, reason = "a part is one of the body that it came with")]
+    #[expect(clippy::indexing_slicing, reason = "the range is within the body")]
     fn bytes(&self) -> &[u8] {
         match self {
             Chunk::Bytes(bytes) => bytes,
@@ -47,19 +46,19 @@ impl Chunk {
 pub struct Output {
     chunks: VecDeque<Chunk>,
     /// The number of bytes of the first chunk that are already sent.
-    gone: usize,
-    /// Sums over all chunks except the last, which still grows: a client that does not read may have thousands, and the
-    /// amount of waiting bytes is queried for every reply.
+    sent: usize,
+    /// The sums of all chunks except the last one, which may still grow. A client that does not read may have thousands
+    /// of chunks, and the number of waiting bytes is queried for every reply.
     settled: Sums,
 }
 
-/// The sizes of some chunks, in bytes.
+/// The total sizes of several chunks, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     length: usize,
-    /// The capacity of their own buffers.
+    /// The capacity of the buffers that are not shared.
     capacity: usize,
-    /// The bytes that they share with jobs or other outputs.
+    /// The number of bytes shared with jobs or other outputs.
     shared: usize,
 }
 
@@ -87,12 +86,12 @@ impl Sums {
 impl Output {
     /// Returns an empty queue, which allocates nothing.
     pub const fn new() -> Output {
-        Output { chunks: VecDeque::new(), gone: 0, settled: Sums { length: 0, capacity: 0, shared: 0 } }
+        Output { chunks: VecDeque::new(), sent: 0, settled: Sums { length: 0, capacity: 0, shared: 0 } }
     }
 
     pub fn len(&self) -> usize {
         let last = self.chunks.back().map_or(0, |chunk| chunk.bytes().len());
-        self.settled.length + last - self.gone
+        self.settled.length + last - self.sent
     }
 
     fn sums(&self) -> Sums {
@@ -117,13 +116,13 @@ impl Output {
         }
         match self.chunks.back_mut() {
             Some(Chunk::Bytes(bytes)) => bytes,
-            _ => unreachable!("bytes were just put there"),
+            _ => unreachable!("the last chunk is a buffer"),
         }
     }
 
     #[cold]
     fn add_buffer(&mut self) {
-        // After a full buffer, more data will follow, and a doubled buffer would be half empty.
+        // After a full buffer, more data will follow; growing by doubling would leave half of the buffer empty.
         let size = if matches!(self.chunks.back(), Some(Chunk::Bytes(_))) { CHUNK } else { REPLY };
         self.push(Chunk::Bytes(Vec::with_capacity(size)));
     }
@@ -137,7 +136,7 @@ impl Output {
     }
 
     /// Appends a range of a job's body. The range must lie within the body.
-    #[expect(clippy::indexing_slicing, reason = "the caller's part is one of the body")]
+    #[expect(clippy::indexing_slicing, reason = "the range is within the body")]
     pub fn part(&mut self, body: BodyRef, part: Range<usize>) {
         match body {
             BodyRef::Large(bytes) if part.len() > COPY_MAX => self.push(Chunk::Shared(bytes.clone(), part)),
@@ -147,14 +146,14 @@ impl Output {
 
     /// Moves all bytes of `other` to the end of this queue.
     pub fn append(&mut self, other: &mut Output) {
-        if self.is_empty() && other.gone == 0 {
+        if self.is_empty() && other.sent == 0 {
             std::mem::swap(self, other);
             return;
         }
-        assert_eq!(other.gone, 0, "output that is half sent cannot be moved");
+        assert_eq!(other.sent, 0, "partially sent output cannot be moved");
         for chunk in other.chunks.drain(..) {
             match chunk {
-                Chunk::Bytes(bytes) if bytes.len() <= MOVED => self.text().extend_from_slice(&bytes),
+                Chunk::Bytes(bytes) if bytes.len() <= MAX_COPIED => self.text().extend_from_slice(&bytes),
                 large => self.push(large),
             }
         }
@@ -163,8 +162,8 @@ impl Output {
 
     /// Returns the waiting chunks, in order.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
-        let mut gone = self.gone;
-        self.chunks.iter().map(move |chunk| past(chunk.bytes(), std::mem::take(&mut gone)))
+        let mut sent = self.sent;
+        self.chunks.iter().map(move |chunk| past(chunk.bytes(), std::mem::take(&mut sent)))
     }
 
     /// Returns the waiting bytes if they are in one chunk.
@@ -172,20 +171,20 @@ impl Output {
         let mut chunks = self.chunks.iter();
         match (chunks.next(), chunks.next()) {
             (None, _) => Some(&[]),
-            (Some(only), None) => Some(past(only.bytes(), self.gone)),
+            (Some(only), None) => Some(past(only.bytes(), self.sent)),
             _ => None,
         }
     }
 
     /// Removes the first `count` waiting bytes.
     pub fn consume(&mut self, count: usize) {
-        self.gone += count;
+        self.sent += count;
         while let Some(first) = self.chunks.front() {
             let length = first.bytes().len();
-            if self.gone < length {
+            if self.sent < length {
                 return;
             }
-            self.gone -= length;
+            self.sent -= length;
             let last = self.chunks.len() == 1;
             match self.chunks.front_mut() {
                 // The last buffer is kept, cleared, for the next replies.
@@ -195,7 +194,7 @@ impl Output {
             }
             self.chunks.pop_front();
         }
-        assert_eq!(self.gone, 0, "more was sent than there was");
+        assert_eq!(self.sent, 0, "more was sent than was waiting");
     }
 
     /// The memory in use, in bytes, without bodies that are shared with jobs.
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_given_back_though_the_end_never_comes() {
+    fn sent_bytes_are_freed_while_output_never_ends() {
         let mut output = Output::new();
         for _ in 0..1000 {
             output.text().extend_from_slice(&[b'x'; 10_000]);
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_large_body_is_copied_up_to_a_bound_and_shared_above() {
+    fn long_parts_of_large_bodies_are_shared() {
         let large = Body::from(vec![b'x'; 2 * COPY_MAX]);
         for (length, shared) in [(COPY_MAX - 1, 0), (COPY_MAX, 0), (COPY_MAX + 1, COPY_MAX + 1)] {
             let mut output = Output::new();
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_takes_no_more_than_it_needs_once_it_shrinks() {
+    fn shrink_frees_unused_memory() {
         let large = Body::from(vec![b'x'; 5000]);
         let mut output = Output::new();
         for _ in 0..100 {
@@ -267,12 +266,12 @@ mod tests {
         output.consume(99 * 5004);
         let before = (output.footprint(), output.capacity());
         output.shrink();
-        assert_eq!((output.capacity(), output.shared(), output.len()), (4, 5000, 5004), "it was {before:?}");
+        assert_eq!((output.capacity(), output.shared(), output.len()), (4, 5000, 5004), "before: {before:?}");
         assert!(output.footprint() <= (4 + 4 * size_of::<Chunk>()) as u64, "{} bytes", output.footprint());
     }
 
     #[test]
-    fn its_sums_are_those_of_its_chunks_whatever_is_done_to_it() {
+    fn sums_are_those_of_the_chunks() {
         let large = Body::from(vec![b'x'; 5000]);
         let (mut output, mut more) = (Output::new(), Output::new());
         for round in 0..2000_usize {
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_leave_in_order_however_they_are_cut() {
+    fn bytes_are_sent_in_order() {
         let large = Body::from(vec![b'x'; 5000]);
         for step in [1, 7, 4999, 5001, 10_000] {
             let mut output = Output::new();

@@ -1,8 +1,7 @@
 //! The connected clients, as far as other clients may see them.
 //!
-//! Owns what a protocol must know about a client beyond its own connection: its name, its address, the events that it
-//! wants, and what it waits for. Only for the protocols that need it: an unnamed beanstalk client has no entry and
-//! costs nothing here. Must not know sockets.
+//! Owns the name, the address and the options of each client, and the job that it waits for. An unnamed beanstalk
+//! client has no entry and needs no memory here. Must not know sockets.
 
 use std::fmt::Display;
 
@@ -15,7 +14,7 @@ pub struct ClientInfo {
     /// The client's address, as text.
     pub address: Box<str>,
     pub name: Box<[u8]>,
-    /// The name in the access file, if it is known.
+    /// The name in the access file, if the client is authenticated.
     pub user: Option<Box<str>>,
     /// `true` if the client receives the reason why a job failed, and not only the failure (Gearman's option
     /// `exceptions`).
@@ -29,7 +28,7 @@ pub struct ClientInfo {
 /// All clients with a name, or with another protocol than beanstalk, by number.
 #[derive(Debug, Default)]
 pub struct ClientRegistry {
-    peers: Vec<Option<Box<ClientInfo>>>,
+    clients: Vec<Option<Box<ClientInfo>>>,
     counts: [usize; Wire::ALL.len()],
     /// The number of HTTP clients so far.
     operators: u64,
@@ -57,7 +56,7 @@ impl ClientRegistry {
         }
     }
 
-    /// Sets the name of a client in the access file; `None` if it is no longer known.
+    /// Sets the name of a client in the access file; `None` if the client is no longer authenticated.
     pub fn identify(&mut self, client: ClientId, user: Option<&str>) {
         if user.is_some() || self.get(client).is_some() {
             if let Some(info) = self.add(client, Wire::Beanstalk, Box::default()) {
@@ -68,46 +67,47 @@ impl ClientRegistry {
 
     /// Returns the entry of a client, which is created if necessary.
     fn add(&mut self, client: ClientId, wire: Wire, address: Box<str>) -> Option<&mut ClientInfo> {
-        let place = client.0 as usize;
-        if self.peers.len() <= place {
-            self.peers.resize(place + 1, None);
+        let index = client.0 as usize;
+        if self.clients.len() <= index {
+            self.clients.resize(index + 1, None);
         }
         let name = b"-".as_slice().into();
         let exceptions = self.exceptions;
         let info = ClientInfo { wire, address, name, user: None, exceptions, awaited: [0; 16], last_exception: None };
-        self.peers.get_mut(place).map(|entry| &mut **entry.get_or_insert(Box::new(info)))
+        self.clients.get_mut(index).map(|entry| &mut **entry.get_or_insert(Box::new(info)))
     }
 
     pub fn leave(&mut self, client: ClientId) {
-        let gone = self.peers.get_mut(client.0 as usize).and_then(Option::take);
-        *self.count_mut(gone.map_or(Wire::Beanstalk, |peer| peer.wire)) -= 1;
+        let info = self.clients.get_mut(client.0 as usize).and_then(Option::take);
+        *self.count_mut(info.map_or(Wire::Beanstalk, |info| info.wire)) -= 1;
     }
 
     /// Returns the entry of a client, if it has one.
     pub fn get(&self, client: ClientId) -> Option<&ClientInfo> {
-        self.peers.get(client.0 as usize)?.as_deref()
+        self.clients.get(client.0 as usize)?.as_deref()
     }
 
     pub fn get_mut(&mut self, client: ClientId) -> Option<&mut ClientInfo> {
-        self.peers.get_mut(client.0 as usize)?.as_deref_mut()
+        self.clients.get_mut(client.0 as usize)?.as_deref_mut()
     }
 
-    /// Returns the first client from the number `from` on that has an entry. Numbers are dense, so the search is cheap.
+    /// Returns the first client with an entry whose number is at least `from`. Numbers are dense, so the search is
+    /// short.
     pub fn next(&self, from: u32) -> Option<(ClientId, &ClientInfo)> {
-        let mut peers = self.peers.iter().enumerate().skip(from as usize);
-        peers.find_map(|(number, peer)| Some((ClientId(number as u32), peer.as_deref()?)))
+        let mut clients = self.clients.iter().enumerate().skip(from as usize);
+        clients.find_map(|(number, info)| Some((ClientId(number as u32), info.as_deref()?)))
     }
 
     pub fn operators(&self) -> u64 {
         self.operators
     }
 
-    #[expect(clippy::indexing_slicing, reason = "there are as many counts as protocols")]
+    #[expect(clippy::indexing_slicing, reason = "each protocol has a count")]
     pub fn count(&self, wire: Wire) -> usize {
         self.counts[wire as usize]
     }
 
-    #[expect(clippy::indexing_slicing, reason = "there are as many counts as protocols")]
+    #[expect(clippy::indexing_slicing, reason = "each protocol has a count")]
     fn count_mut(&mut self, wire: Wire) -> &mut usize {
         &mut self.counts[wire as usize]
     }

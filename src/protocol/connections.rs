@@ -1,6 +1,6 @@
 //! Connections, as other clients may see them.
 //!
-//! Owns the figures of a connection, their keys, and who may see them. Must not search for connections.
+//! Owns the figures of a connection, their keys, and the clients that may see them. Must not write replies.
 
 use super::beanstalk::FigureValue;
 use super::sorted::{Mark, Order, SortedPage};
@@ -22,15 +22,15 @@ pub const CONNECTION_FIGURES: [ConnectionFigure; 6] = [
     ("job-age", |it, now| it.job.map_or(0, |job| job.taken_for(now).secs())),
 ];
 
-/// The server's data about connections besides the queue.
+/// The data about connections that are not in the engine.
 pub struct Connections<'a> {
-    pub registry: &'a ClientRegistry,
-    pub peers: &'a dyn Peers,
-    pub access: Option<&'a ClientAccess>,
-    pub now: Time,
+    registry: &'a ClientRegistry,
+    peers: &'a dyn Peers,
+    access: Option<&'a ClientAccess>,
+    now: Time,
 }
 
-/// A page of connections sorted by number, and its text so far.
+/// A page of connections sorted by number, and the text written so far.
 #[derive(Debug)]
 pub struct ConnectionPage {
     pub page: SortedPage<ClientHandle>,
@@ -52,8 +52,8 @@ impl ConnectionPage {
     }
 }
 
-/// Offers some connections from the client number `from` on to a page: those that the client may see, and whose
-/// address, names or tubes match the filter.
+/// Offers connections with numbers from `from` on to a page, if the client may see them and `admits` accepts one of
+/// their texts.
 pub fn offer_connections(
     page: &mut SortedPage<ClientHandle>,
     from: &mut u32,
@@ -62,7 +62,7 @@ pub fn offer_connections(
 ) -> Progress {
     let Context { engine, registry, peers, access, now, .. } = context;
     let connections = Connections { registry, peers: *peers, access: access.as_deref(), now: *now };
-    let figure = page.order.figure.and_then(|place| CONNECTION_FIGURES.get(place));
+    let figure = page.order.figure.and_then(|index| CONNECTION_FIGURES.get(index));
     engine.walk_clients(from, *now, |engine, it| {
         if !connections.shows(engine, it) || !admits(b"") && !connections.has_text(engine, it, &admits) {
             return 64;
@@ -80,21 +80,21 @@ impl<'a> Connections<'a> {
         Connections { registry, peers: *peers, access: access.as_deref(), now: *now }
     }
 
-    /// Returns `true` if a text that is shown for the connection satisfies `is_meant`.
-    fn has_text(&self, engine: &Engine, it: &ClientStats, is_meant: impl Fn(&[u8]) -> bool) -> bool {
+    /// Returns `true` if `admits` accepts a text that is shown for the connection.
+    fn has_text(&self, engine: &Engine, it: &ClientStats, admits: impl Fn(&[u8]) -> bool) -> bool {
         let mut found = false;
-        self.show(engine, it, |_, mark| {
-            found |= match mark {
-                FigureValue::Word(text) | FigureValue::Name(text) | FigureValue::Text(text) => is_meant(text),
+        self.show(engine, it, |_, value| {
+            found |= match value {
+                FigureValue::Word(text) | FigureValue::Name(text) | FigureValue::Text(text) => admits(text),
                 _ => false,
             };
         });
         found
     }
 
-    /// Returns `true` if the client may see this connection: the connection uses, watches or holds a job of a tube that
-    /// the client may see. Connections of HTTP clients are not shown.
-    pub fn shows(&self, engine: &Engine, it: &ClientStats) -> bool {
+    /// Returns `true` if the client may see this connection: the connection uses or watches a tube that the client may
+    /// see, or holds a job of such a tube. Connections of HTTP clients are not shown.
+    fn shows(&self, engine: &Engine, it: &ClientStats) -> bool {
         let tubes = it.used.into_iter().chain(it.watched.iter().copied());
         let mut tubes = tubes.chain(it.job.map(|job| engine.tube_of(&job)));
         self.wire(it) != Wire::Http && tubes.any(|tube| self.sees(tube))
@@ -107,13 +107,13 @@ impl<'a> Connections<'a> {
     fn wire(&self, it: &ClientStats) -> Wire {
         match self.registry.get(it.client) {
             Some(info) => info.wire,
-            // Only leases of Workq have no connection.
+            // Only the leases of disconnected Workq clients have the number 0.
             None if it.number == 0 => Wire::Workq,
             None => Wire::Beanstalk,
         }
     }
 
-    /// Shows a connection, by keys. Omits tubes that the client may not see, and jobs in them.
+    /// Shows the figures of a connection with their keys. Omits tubes that the client may not see, and their jobs.
     pub fn show(&self, engine: &Engine, it: &ClientStats, mut show: impl FnMut(&'static str, FigureValue)) {
         use FigureValue::{Name, Number, Text, Word};
         let info = self.registry.get(it.client);

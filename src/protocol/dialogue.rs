@@ -14,7 +14,7 @@ use crate::engine::{ClientId, Engine, Event, LongCommand, NoJob, ReservePolicy};
 /// Upper bound of the size of a request's log records besides its memory, in bytes: a tube name, and numbers.
 const RECORD_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
 
-/// The protocol state of a connection. Most of it is boxed, so that idle beanstalk connections are small.
+/// The protocol state of a connection. Large states are boxed, so that idle beanstalk connections are small.
 #[derive(Debug)]
 pub enum Dialogue {
     Beanstalk(beanstalk::Decoder),
@@ -152,7 +152,7 @@ impl Dialogue {
         self.upload().is_some()
     }
 
-    /// For HTTP, returns the number of requests so far, and whether the body of one is arriving.
+    /// Returns the number of HTTP requests so far, and `true` if a body is arriving; `None` for other protocols.
     pub fn progress(&self) -> Option<(u64, bool)> {
         match self {
             Dialogue::Http(decoder) => Some(decoder.progress()),
@@ -169,7 +169,7 @@ impl Dialogue {
         }
     }
 
-    /// Executes one request, if the client has the permission, and appends the reply.
+    /// Executes one request if the client has the permission, and appends the reply.
     pub fn execute(&mut self, mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
         if context.access.is_some() && request.stage != Stage::Begun {
             match request.check(context) {
@@ -253,8 +253,8 @@ impl Request {
         }
     }
 
-    /// Returns the size of the log records for a job that the request finds and that is not in a log yet, in bytes; 0
-    /// if there is no such job.
+    /// Returns the size of the log records for an existing job that the request would add to the log, in bytes; 0 if
+    /// there is no such job.
     pub fn adoption_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
         if let Command::Gearman(gearman::Command::Submit(job)) = &self.command {
             return if job.background { engine.adoption_of(&job.function, &job.unique, job.body.len()) } else { 0 };

@@ -96,7 +96,7 @@ fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access:
     }
 }
 
-/// Checks a list of jobs, which is permitted as a whole or not at all.
+/// Checks a list of jobs, which is permitted completely or not at all.
 fn jobs(
     need: Need,
     ids: &[JobId],

@@ -1,30 +1,30 @@
 //! Jobs that have ended or were buried, as clients may see them.
 //!
-//! Owns what is shown of such a job, under which keys, and the way from the newest to the oldest.
+//! Owns the figures of such a job, their keys, and the walk from the newest job to the oldest. Must not write replies.
 
 use super::beanstalk::FigureValue;
 use crate::engine::{Past, PastJob, Progress, Steps};
 
-/// Steps of a job that is looked at, beside one for each 64 bytes.
-const LOOK: u64 = 2;
+/// The number of steps for each examined job, in addition to one step for each 64 bytes of output.
+const STEPS_PER_JOB: u64 = 2;
 
 /// A walk from the newest job of the history to the oldest.
 #[derive(Debug)]
 pub struct HistoryWalk {
-    /// The number of the last job that was seen.
+    /// The number of the last examined job.
     before: u64,
-    /// Jobs that are still to be found.
+    /// The number of jobs still to be found.
     left: usize,
     failed: bool,
 }
 
 impl HistoryWalk {
-    /// Finds at most `limit` jobs with numbers below `before`; if `failed`, only failures.
+    /// Returns a walk over at most `limit` jobs with numbers below `before`; if `failed`, only over failures.
     pub fn new(before: u64, limit: usize, failed: bool) -> HistoryWalk {
         HistoryWalk { before, left: limit, failed }
     }
 
-    /// Shows jobs that are `wanted`, as far as the steps go. What is done with each says how many bytes came of it.
+    /// Passes `wanted` jobs to `each`, which returns the number of bytes written, until the steps are used up.
     pub fn advance(
         &mut self,
         past: &Past,
@@ -43,18 +43,18 @@ impl HistoryWalk {
             let bytes = job.map_or(0, |job| each(number, job));
             self.left -= usize::from(job.is_some());
             self.before = number;
-            steps.take(LOOK + bytes as u64 / 64);
+            steps.take(STEPS_PER_JOB + bytes as u64 / 64);
         }
         Progress::Done
     }
 
-    /// The number below which the next page begins, if there may be one.
+    /// Returns the number below which the next page begins, if there may be more jobs.
     pub fn next(&self, past: &Past) -> Option<u64> {
         (self.left == 0 && self.before > past.numbers().0).then_some(self.before)
     }
 }
 
-/// Shows a job, by keys.
+/// Shows the figures of a job with their keys.
 pub fn show(number: u64, job: &PastJob, mut show: impl FnMut(&'static str, FigureValue)) {
     use FigureValue::{Micros, Name, Number, Text, Word};
     show("number", Number(number));

@@ -101,7 +101,7 @@ impl Default for ProtocolSettings {
     }
 }
 
-/// Data about the process for the protocols, which the engine does not know.
+/// Data about the process that never change.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub pid: u32,
@@ -125,7 +125,7 @@ pub struct Facts {
     pub max_files: usize,
 }
 
-/// Data that change while the process runs.
+/// Data about the process that change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     /// CPU time in user mode, in microseconds.
@@ -143,7 +143,7 @@ pub struct Usage {
     pub dropped_connections: u64,
 }
 
-/// Latencies that the engine does not measure; `None` if they are not measured.
+/// Latencies that the server measures, if it does.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Latencies {
     pub turns: Option<Histogram>,
@@ -152,15 +152,14 @@ pub struct Latencies {
 
 /// The process around the protocols.
 pub trait Host: Send + Sync {
-    /// Returns data that never change while the process runs.
     fn facts(&self) -> &Facts;
-    /// Returns data that change; called only on request.
+    /// Measures; called only if a reply needs the data.
     fn usage(&self) -> Usage;
-    /// Returns the latencies; also called only on request.
+    /// Like [`Host::usage`], called only if a reply needs the data.
     fn latencies(&self) -> Latencies {
         Latencies::default()
     }
-    /// Returns the server's role, if it is one of several.
+    /// Returns the server's role in its cluster, if it has one.
     fn role(&self) -> Option<RoleFigures> {
         None
     }
@@ -178,7 +177,7 @@ impl Peers for () {
     }
 }
 
-/// Everything that a command may use. The server creates it under its lock.
+/// The environment of a command. The server creates it with the engine locked.
 pub struct Context<'a> {
     pub engine: &'a mut Engine,
     /// The counter of each command.
@@ -326,7 +325,7 @@ pub fn sees(access: &Option<&mut ClientAccess>, tube: &[u8]) -> bool {
     access.as_ref().is_none_or(|access| access.sees(tube))
 }
 
-/// The next action after a command.
+/// The action of the server after a command.
 #[derive(Debug)]
 pub enum Flow {
     /// Execute the next command of the client.

@@ -1,24 +1,24 @@
 //! The description of a reply in the log of a verbose server.
 //!
-//! Owns its text, which never contains the body of a job: bodies concern only producers and workers.
+//! Owns its text, which never contains the body of a job, because bodies may be confidential. Must not write the log.
 
 use super::text::upto;
 use super::Output;
 use crate::engine::{Engine, JobId, Time};
 
 /// The maximum number of bytes of a reply's first line in the log.
-const MOST: usize = 200;
+const MAX_LENGTH: usize = 200;
 
-/// The first bytes of Gearman's replies, which are packets.
-const PACKET: &[u8] = b"\0RES";
+/// The first bytes of a packet from the server (Gearman).
+const MAGIC: &[u8] = b"\0RES";
 
-/// Replies whose line names a job.
+/// The beginnings of replies that contain the ID of a job.
 const WITH_JOB: [&str; 3] = ["INSERTED ", "RESERVED ", "FOUND "];
 
 /// Returns the first line of `out` after its first `before` bytes, or the kind of a packet.
 pub fn of_reply(out: &Output, before: usize) -> String {
-    let bytes: Vec<u8> = out.chunks().flatten().skip(before).take(MOST).copied().collect();
-    if let Some(rest) = bytes.strip_prefix(PACKET) {
+    let bytes: Vec<u8> = out.chunks().flatten().skip(before).take(MAX_LENGTH).copied().collect();
+    if let Some(rest) = bytes.strip_prefix(MAGIC) {
         let kind = rest.first_chunk().map_or(0, |kind| u32::from_be_bytes(*kind));
         return format!("packet {kind}");
     }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_reply_the_first_line_is_told() {
+    fn only_the_first_line_of_a_reply_is_logged() {
         let mut out = Output::new();
         out.text().extend_from_slice(b"INSERTED 1\r\nRESERVED 2 5\r\nhello\r\n");
         assert_eq!(
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_names_its_job() {
+    fn job_ids_are_parsed_from_replies() {
         assert_eq!(job_of("RESERVED 12 5"), Some(JobId(12)));
         assert_eq!(job_of("INSERTED 7"), Some(JobId(7)));
         assert_eq!(job_of("KICKED 7"), None);

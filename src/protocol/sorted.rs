@@ -3,8 +3,7 @@
 //! Owns the order, the marks between pages, and the search for the first items after a mark. A search takes as many
 //! turns as it needs; items that appear or disappear meanwhile may be listed or not. Must not know what the items are.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 
 use super::text::{hex_pair, whole_number};
 
@@ -26,16 +25,17 @@ impl Order {
         }
     }
 
-    fn compare(self, one: (u64, &[u8]), other: (u64, &[u8])) -> Ordering {
-        let values = one.0.cmp(&other.0);
-        let names = one.1.cmp(other.1);
-        match (self.descending, self.figure) {
-            (false, _) => values.then(names),
-            (true, None) => names.reverse(),
-            (true, Some(_)) => values.reverse().then(names),
-        }
+    /// Returns the key of an item. Keys are in the order of the list, or in the reverse order for descending names.
+    fn key(self, value: u64, name: &[u8]) -> Key {
+        (if self.descending { !value } else { value }, name.into())
+    }
+
+    fn is_reverse(self) -> bool {
+        self.descending && self.figure.is_none()
     }
 }
+
+type Key = (u64, Box<[u8]>);
 
 /// The last item of a page. The next page begins after it, even if the item has moved.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,118 +59,99 @@ impl Mark {
     }
 }
 
-/// An item of a page, and its stored value.
-#[derive(Debug)]
-struct Row<V> {
-    order: Order,
-    mark: Mark,
-    kept: V,
-}
-
-impl<V> Row<V> {
-    fn place(&self) -> (u64, &[u8]) {
-        (self.mark.value, &self.mark.name)
-    }
-
-    fn footprint(&self) -> u64 {
-        (size_of::<Row<V>>() + self.mark.name.len()) as u64
-    }
-}
-
-impl<V> Ord for Row<V> {
-    fn cmp(&self, other: &Row<V>) -> Ordering {
-        self.order.compare(self.place(), other.place())
-    }
-}
-
-impl<V> PartialOrd for Row<V> {
-    fn partial_cmp(&self, other: &Row<V>) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<V> PartialEq for Row<V> {
-    fn eq(&self, other: &Row<V>) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl<V> Eq for Row<V> {}
-
 /// A page of items in an order: the first ones after a mark.
 #[derive(Debug)]
 pub struct SortedPage<V> {
     pub order: Order,
-    after: Option<Mark>,
+    after: Option<Key>,
     limit: usize,
     /// The number of items offered, and how many of them are after the mark.
     pub found: u64,
     behind: u64,
-    /// The first items after the mark, the last one on top.
-    rows: BinaryHeap<Row<V>>,
-    /// After all items were offered: the rows still to be shown, the next one at the end.
-    sorted: Option<Vec<Row<V>>>,
-    /// The memory of the rows, in bytes.
-    held: u64,
+    /// The first items after the mark with their values for the order, and after the search those still to be shown.
+    rows: BTreeMap<Key, (u64, V)>,
+    is_open: bool,
+    /// The size of the names of the rows, in bytes.
+    names: u64,
     has_more: bool,
     last: Option<Mark>,
 }
 
 impl<V> SortedPage<V> {
     pub fn new(order: Order, after: Option<Mark>, limit: usize) -> SortedPage<V> {
-        let (rows, sorted) = (BinaryHeap::new(), None);
-        SortedPage { order, after, limit, found: 0, behind: 0, rows, sorted, held: 0, has_more: false, last: None }
+        let after = after.map(|mark| order.key(mark.value, &mark.name));
+        let rows = BTreeMap::new();
+        SortedPage {
+            order,
+            after,
+            limit,
+            found: 0,
+            behind: 0,
+            rows,
+            is_open: true,
+            names: 0,
+            has_more: false,
+            last: None,
+        }
     }
 
     /// Returns the memory in use besides the value itself, in bytes.
     pub fn footprint(&self) -> u64 {
-        let marks = [&self.after, &self.last].into_iter().flatten().map(|mark| mark.name.len() as u64);
-        marks.sum::<u64>() + self.held
+        let after = self.after.as_ref().map_or(0, |(_, name)| name.len());
+        let last = self.last.as_ref().map_or(0, |mark| mark.name.len());
+        (after + last) as u64 + self.names + (self.rows.len() * size_of::<(Key, u64, V)>()) as u64
     }
 
     /// Returns `true` until all items were offered.
     pub fn is_open(&self) -> bool {
-        self.sorted.is_none()
+        self.is_open
+    }
+
+    /// Removes the first row, or the last one.
+    fn remove(&mut self, is_first: bool) -> Option<(Key, (u64, V))> {
+        let row = if is_first != self.order.is_reverse() { self.rows.pop_first() } else { self.rows.pop_last() };
+        self.names -= row.as_ref().map_or(0, |((_, name), _)| name.len() as u64);
+        row
     }
 
     /// Offers an item for the page. Returns `true` if it is one of the first so far.
     pub fn offer(&mut self, value: u64, name: &[u8], keep: impl FnOnce() -> V) -> bool {
         self.found += 1;
-        let order = self.order;
-        let place = (value, name);
-        let is_behind = |mark: &Mark| order.compare(place, (mark.value, &mark.name)).is_gt();
-        if !self.after.as_ref().is_none_or(is_behind) {
+        let key = self.order.key(value, name);
+        let is_before = |key: &Key, other: &Key| if self.order.is_reverse() { key > other } else { key < other };
+        if self.after.as_ref().is_some_and(|after| !is_before(after, &key)) {
             return false;
         }
         self.behind += 1;
         if self.rows.len() >= self.limit {
-            if !self.rows.peek().is_some_and(|last| order.compare(place, last.place()).is_lt()) {
+            let last = if self.order.is_reverse() { self.rows.keys().next() } else { self.rows.keys().next_back() };
+            if !last.is_some_and(|last| is_before(&key, last)) {
                 return false;
             }
-            self.held -= self.rows.pop().map_or(0, |last| last.footprint());
+            self.remove(false);
         }
-        let row = Row { order, mark: Mark { value, name: name.into() }, kept: keep() };
-        self.held += row.footprint();
-        self.rows.push(row);
+        if self.rows.insert(key, (value, keep())).is_none() {
+            self.names += name.len() as u64;
+        } else {
+            // A tube was created again during the search.
+            (self.found, self.behind) = (self.found - 1, self.behind - 1);
+        }
         true
     }
 
     /// Ends the offers. Returns the number of items on the page.
     pub fn close(&mut self) -> u64 {
-        let mut rows = std::mem::take(&mut self.rows).into_sorted_vec();
-        rows.reverse();
-        let count = rows.len() as u64;
+        let count = self.rows.len() as u64;
         self.has_more = self.behind > count;
-        self.sorted = Some(rows);
+        self.is_open = false;
         count
     }
 
     /// Removes and returns the next item of the page: its name and its stored value.
     pub fn next(&mut self) -> Option<(&[u8], V)> {
-        let row = self.sorted.as_mut()?.pop()?;
-        self.held -= row.footprint();
-        let mark = self.last.insert(row.mark);
-        Some((&mark.name, row.kept))
+        let ((_, name), (value, kept)) = self.remove(true)?;
+        let mark = self.last.insert(Mark { value, name });
+        Some((&mark.name, kept))
     }
 
     /// Returns the mark after which the next page begins, if there is one.
@@ -184,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_read_as_they_are_written() {
+    fn marks_are_parsed_and_written() {
         for name in [b"".as_slice(), b"mail", b"a\"\n\xff\0"] {
             let mark = Mark { value: u64::MAX, name: name.into() };
             assert_eq!(Mark::read(mark.show().as_bytes()), Some(mark));
@@ -195,15 +176,18 @@ mod tests {
     }
 
     #[test]
-    fn an_order_has_a_direction() {
+    fn items_are_sorted_by_figure_or_name() {
         for wrong in ["", "DESC", "up"] {
             assert_eq!(Order::read(None, wrong.as_bytes()), None, "{wrong:?}");
         }
         let sorted = |figure: Option<usize>, direction: &str| {
             let order = Order::read(figure, direction.as_bytes()).expect("an order");
-            let mut all = [(2, "b"), (1, "c"), (1, "a"), (0, "d")];
-            all.sort_by(|one, other| order.compare((one.0, one.1.as_bytes()), (other.0, other.1.as_bytes())));
-            all.map(|(_, name)| name).concat()
+            let mut page = SortedPage::new(order, None, 10);
+            for (value, name) in [(2, "b"), (1, "c"), (1, "a"), (0, "d")] {
+                page.offer(figure.map_or(0, |_| value), name.as_bytes(), || name);
+            }
+            page.close();
+            std::iter::from_fn(|| page.next().map(|(_, name)| name)).collect::<String>()
         };
         assert_eq!(sorted(Some(0), "desc"), "bacd");
         assert_eq!(sorted(Some(0), "asc"), "dacb");
@@ -211,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_follow_each_other_without_gaps() {
+    fn pages_are_contiguous() {
         let mut after = None;
         let mut seen = Vec::new();
         loop {

@@ -9,7 +9,6 @@ use crate::engine::{JobCounts, Progress, Stats};
 #[derive(Debug, Default)]
 pub struct VisibleSums {
     next: u32,
-    /// Counts that concern no tube are added at the end.
     jobs: JobCounts,
     total_jobs: u64,
     tubes: usize,

@@ -2,8 +2,8 @@
 //!
 //! Owns the macro that declares both. Must not know any protocol.
 
-/// Declares an enum whose first variant has the given number, and the table of its rows. Each variant is followed by
-/// the arguments of the function that builds its row, whose first argument is the variant.
+/// Declares an enum, whose first variant has the given number, and a table with a row for each variant. A variant is
+/// followed by the arguments of the function that builds its row; the first argument, the variant itself, is omitted.
 macro_rules! table {
     (
         $(#[$about:meta])*

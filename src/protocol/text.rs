@@ -1,6 +1,6 @@
 //! Numbers, names and words of the text protocols.
 //!
-//! Owns their grammar. A parser takes bytes and returns the parsed value and the rest; none panics on any input.
+//! Owns their grammar. A parser returns the parsed value and the rest of the input, and does not panic on any input.
 
 use crate::engine::is_tube_name_byte;
 
@@ -21,8 +21,8 @@ pub fn push_number(out: &mut Vec<u8>, number: u64) {
 /// Parses an unsigned decimal number after optional spaces. No sign is allowed, and the number must fit into 64 bits.
 pub fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut rest = bytes;
-    while let [b' ', behind @ ..] = rest {
-        rest = behind;
+    while let [b' ', tail @ ..] = rest {
+        rest = tail;
     }
     digits(rest)
 }
@@ -91,7 +91,7 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     }
 }
 
-/// Parses a number with any number of digits.
+/// Parses a number of any length.
 #[cold]
 fn long_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let length = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -106,7 +106,7 @@ pub fn name_run(bytes: &[u8]) -> (&[u8], &[u8]) {
     bytes.split_at(length)
 }
 
-/// Returns `true` if the text contains this part; every text contains the empty one.
+/// Returns `true` if the text contains this part; every text contains an empty part.
 pub fn has_part(text: &[u8], part: &[u8]) -> bool {
     part.is_empty() || text.windows(part.len()).any(|found| found == part)
 }
@@ -184,8 +184,8 @@ pub fn next_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Returns a tube's name as the quoted value of a metric's label. A byte that is not UTF-8 becomes `\xff`, and a
-/// backslash is doubled, so that no two names have the same label. Each of these backslashes is escaped again, as the
-/// format requires.
+/// backslash is doubled, so that labels are unique. The format requires that each of these backslashes is escaped
+/// again.
 pub fn metric_label(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_as_strtoll_does() {
+    fn numbers_are_parsed_like_strtoll() {
         for (text, expected) in [
             ("3.5", Some(3)),
             (" -5x", Some(-5)),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn quoted_text_is_read_back() {
+    fn quoted_text_is_parsed() {
         let all: Vec<u8> = (0..=255).collect();
         for text in [&b""[..], b"My::Func", b"a b", b"\"\\", b"\\x41", "caf\u{e9}".as_bytes(), &all] {
             let mut quoted = Vec::new();

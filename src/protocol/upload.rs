@@ -73,8 +73,8 @@ impl Upload {
         }
     }
 
-    /// Returns the place of the next bytes, to read them there directly; report their number to [`Upload::filled`].
-    /// Returns `None` if all bytes have arrived, or if there is no memory for more.
+    /// Returns the memory for the next bytes, to be read in place; the caller reports their number to
+    /// [`Upload::filled`]. Returns `None` if all bytes have arrived, or if there is no memory for more.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         let filled = self.filled as usize;
         if self.filled < self.size && filled == self.bytes.len() {
@@ -83,7 +83,7 @@ impl Upload {
         if self.filled == self.size || self.is_dropped {
             return None;
         }
-        // Memory is touched one window at a time.
+        // Initializes the memory one window at a time, since most of it may never be used.
         if filled == self.bytes.len() {
             self.bytes.resize(self.bytes.capacity().min(filled + WINDOW).min(self.size as usize), 0);
         }
@@ -96,7 +96,7 @@ impl Upload {
             fingerprint.more(upto(past(&self.bytes, self.filled as usize), count));
         }
         self.filled += count as u64;
-        assert!(self.filled <= self.bytes.len() as u64, "more was read than there was room for");
+        assert!(self.filled <= self.bytes.len() as u64, "more bytes were read than fit into the gap");
     }
 
     /// Takes the available bytes of the body from the front of `input`. Returns `None` if more must arrive.
@@ -115,7 +115,7 @@ impl Upload {
 
     /// Returns the body, once it has arrived completely; `None` if it was dropped.
     pub fn finish(self) -> Option<Body> {
-        assert!(self.filled == self.size, "a part is missing");
+        assert!(self.filled == self.size, "the body is incomplete");
         (!self.is_dropped).then(|| Body::from(self.bytes))
     }
 }
@@ -134,7 +134,7 @@ impl<C> Arriving<C> {
         Arriving { command, body, end: [0; 2], end_filled: 0 }
     }
 
-    /// Takes the available bytes. Returns whether the body ends with CR LF, once that is known.
+    /// Takes the available bytes. When the data are complete, returns `true` if CR LF follows the body.
     pub fn take(&mut self, input: &mut &[u8], room: u64) -> Option<bool> {
         self.body.take(input, room)?;
         while let Some(end) = self.end.get_mut(self.end_filled) {
@@ -181,7 +181,7 @@ mod tests {
             let mut upload = Upload::begin(10_000, 10_000).expect("room").with_fingerprint(fingerprints);
             for (number, mut part) in body.chunks(step).enumerate() {
                 if number % 2 == 1 && part.len() <= upload.gap(10_000).map_or(0, |gap| gap.len()) {
-                    upload.gap(10_000).expect("a part is missing")[..part.len()].copy_from_slice(part);
+                    upload.gap(10_000).expect("the body is incomplete")[..part.len()].copy_from_slice(part);
                     upload.filled(part.len());
                 } else {
                     let _ = upload.take(&mut part, 10_000);

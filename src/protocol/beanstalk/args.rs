@@ -1,6 +1,6 @@
 //! The arguments of a line.
 //!
-//! Owns their grammar: each method takes one argument from the front, after any number of spaces unless it says
+//! Owns their grammar: each method takes one argument from the front, after any number of spaces unless documented
 //! otherwise, and returns `None` if the argument is missing or malformed. Must not know any command.
 
 use super::extensions::{Extension, Extensions};
@@ -96,7 +96,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Like [`Args::or`], for an argument directly after the command's word, from which one space separates it.
+    /// Like [`Args::or`], for the first argument of a command whose word does not contain the space after it.
     pub fn first_or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.or(absent, |args| {
             args.literal(b" ")?;

@@ -116,7 +116,7 @@ table! {
     Auth(Need::OPEN, None, "auth ", "<token>", |args| Some(Command::Auth(Digest::of(args.all())))),
 }
 
-/// The table at a fixed address, for references that never expire.
+/// The table at a fixed address, for static references.
 static ROWS: [CommandRow; COMMANDS.len()] = COMMANDS;
 
 impl CommandName {
@@ -129,8 +129,8 @@ impl CommandName {
 /// The end of a chain of rows.
 const NO_ROW: u8 = u8::MAX;
 
-/// For each lowercase letter, the first row whose word begins with it, and for each row the next one with the same
-/// first letter, so that a line is compared with a few words instead of all.
+/// For each lowercase letter, the first row whose word begins with the letter, and for each row the next row with the
+/// same first letter. A line is therefore compared with a few words only.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     let (mut first, mut next) = ([NO_ROW; 26], [NO_ROW; COMMANDS.len()]);

@@ -112,7 +112,7 @@ pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: T
     Some(yaml::job(&stats, options.as_ref(), now))
 }
 
-/// Lists connections. Continues in another turn if there are more and memory suffices.
+/// Lists connections. Continues in another turn if there are more connections and enough memory.
 pub fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mut Output) -> Progress {
     if it.page.is_open() && offer_connections(&mut it.page, &mut it.from, context, |_| true) == Progress::Done {
         context.engine.take_steps(it.page.close());
@@ -176,7 +176,7 @@ pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out:
     }
 }
 
-/// Lists keys that outlive their jobs. Continues in another turn if there are more and memory suffices.
+/// Lists keys that outlive their jobs. Continues in another turn if there are more keys and enough memory.
 pub fn list_keys(list: &mut PartialList, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     while list.count < MAX_KEYS {

@@ -19,12 +19,12 @@ pub struct QueueFigures<'a> {
     pub log: Option<LogFigures>,
     /// The time since the server started, in seconds.
     pub uptime: u64,
-    /// The number for each protocol, in the order of `Wire::ALL`.
+    /// The number of connections for each protocol, in the order of `Wire::ALL`.
     pub connections: [u64; Wire::ALL.len()],
 }
 
 impl<'a> QueueFigures<'a> {
-    /// Returns the server's figures with these figures of the engine, which are limited to what the client may see.
+    /// Returns all figures. `stats` are the engine's figures, limited to those that the client may see.
     pub fn of(stats: Stats, context: &'a Context) -> QueueFigures<'a> {
         let facts = context.host.facts();
         QueueFigures {
@@ -147,7 +147,7 @@ pub const SERVER_FIGURES: [Figure<OfServer>; 69] = [
     row("total-expired", |it| Number(it.stats.evicted)),
 ];
 
-/// The figures of one of several servers, which follow those of every server.
+/// The figures of a server of a cluster, which follow those of every server.
 pub const ROLE_FIGURES: [Figure<OfRole>; 8] = [
     row("role", |it| Word(it.role.word().as_bytes())),
     row("epoch", |it| Number(it.epoch)),
@@ -193,7 +193,7 @@ pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, 
     }
 }
 
-/// The percentiles that are shown of a tube's times.
+/// The percentiles of a tube's times that are shown.
 const PERCENTS: [u64; 3] = [50, 95, 99];
 
 /// Shows with their keys the times for which the jobs of a tube waited and ran, the ages of the oldest ready, delayed

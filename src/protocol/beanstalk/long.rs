@@ -30,7 +30,7 @@ pub enum Long {
     Report(JobId, Arc<Report>),
     DeleteBatch {
         ids: Box<[JobId]>,
-        /// The number of IDs processed so far, from the last one on.
+        /// The number of IDs processed so far, beginning with the last ID.
         at: usize,
         deleted: u64,
     },

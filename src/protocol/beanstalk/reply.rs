@@ -1,6 +1,6 @@
 //! The reply words, byte for byte.
 //!
-//! Owns their spelling. Must not decide when each is due.
+//! Owns their spelling. Must not decide which reply is sent.
 //!
 //! Promises: P36.
 
@@ -83,7 +83,7 @@ pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Opti
     text.extend_from_slice(b"\r\n");
 }
 
-/// Appends INSERTED with the ID of a schedule, and whether it is new.
+/// Appends INSERTED with the ID of a schedule, and REPLACED if it replaced another schedule.
 pub fn scheduled(out: &mut Output, id: JobId, replaced: bool) {
     let text = out.text();
     text.extend_from_slice(b"INSERTED ");
@@ -113,7 +113,7 @@ pub fn job(out: &mut Output, word: &[u8], job: Option<JobView>) {
     out.text().extend_from_slice(b"\r\n");
 }
 
-/// Appends the reason why there is no job; `batch`: the client has asked for several.
+/// Appends the reason why there is no job. `batch`: the client requested several jobs.
 pub fn no_job(out: &mut Output, why: NoJob, batch: bool) {
     match why {
         NoJob::TimedOut if batch => numbered(out, b"RESERVED_BATCH", 0),
@@ -122,7 +122,7 @@ pub fn no_job(out: &mut Output, why: NoJob, batch: bool) {
     }
 }
 
-/// Appends OK with a list, which is not copied if it is long.
+/// Appends OK with a list. A long list is moved, not copied.
 pub fn list(out: &mut Output, mut list: Output) {
     numbered(out, b"OK", list.len() as u64);
     out.append(&mut list);

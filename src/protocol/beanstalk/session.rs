@@ -113,7 +113,7 @@ fn ignore(tube: &[u8], context: &mut Context, out: &mut Output) {
     }
 }
 
-/// Without an access file there is no authentication, and the word is unknown, as in beanstalkd.
+/// Authenticates a client. Without an access file, the command is unknown, as in beanstalkd.
 fn auth(digest: Digest, context: &mut Context, out: &mut Output) -> Flow {
     let Some(access) = &mut context.access else {
         reply::words(out, reply::UNKNOWN_COMMAND);
@@ -207,8 +207,8 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
     }
 }
 
-/// Lists all tubes in beanstalkd's order if they fit into one turn. A turn that earlier commands have nearly used up
-/// leaves the list to the next turn, so that the order does not depend on the previous commands of the client.
+/// Lists all tubes, in beanstalkd's order if they fit into one turn. A turn that earlier commands have nearly used up
+/// leaves the list to the next turn, so that the order does not depend on the preceding commands of the client.
 fn list_tubes(list: &mut Option<PartialList>, context: &mut Context, out: &mut Output) -> Progress {
     if list.as_ref().is_none_or(|list| list.from == 0) && list_few_tubes(context, out) {
         return Progress::Done;
@@ -289,8 +289,8 @@ fn put_tagged(job: NewJob, tags: Tags, context: &mut Context, out: &mut Output) 
     }
 }
 
-/// Appends the reply to a release: `BURIED` after the last try allowed by the job's own tag. Clients that do not know
-/// the settings of a tube treat that reply as an error, so after the last try allowed by a setting, the reply is still
+/// Appends the reply to a release: `BURIED` after the last try allowed by the job's own tag. Clients treat this reply
+/// as an error unless they set the tag, so after the last try allowed by a setting of the tube, the reply is
 /// `RELEASED`.
 fn release(id: JobId, released: bool, engine: &Engine, out: &mut Output) {
     let is_bound = |job: &JobView| engine.extras(job).is_some_and(|extras| extras.max_attempts > 0);

@@ -1,8 +1,8 @@
 //! The bodies of OK replies: flat YAML that tools parse line by line.
 //!
 //! Owns the keys, their order and their quotes, which are those of beanstalkd (1.13): extensions follow the known keys.
-//! Clients compare whole dictionaries, so statistics of jobs have no other keys, nor do those of tubes unless the
-//! extension is used.
+//! Clients compare whole dictionaries, so the statistics of a job or tube have additional keys only if it uses an
+//! extension.
 
 use super::commands::CommandRow;
 use super::extensions::Extensions;
@@ -17,7 +17,7 @@ use crate::engine::{
 use crate::protocol::text::{push_number, push_quoted, push_tube_name, whole_number};
 use crate::protocol::Output;
 
-/// A body that is under construction.
+/// A body that is being written.
 struct Yaml(Vec<u8>);
 
 impl Yaml {
@@ -250,7 +250,7 @@ fn show_settings(yaml: &mut Yaml, tube: &TubeStats) {
     }
 }
 
-/// Returns the statistics of a tube with the times of its jobs, the ages of the oldest ones, and what happened to them.
+/// Returns the statistics of a tube with the figures of [`tube_times`].
 pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 3]) -> Vec<u8> {
     let mut yaml = plain_tube(tube);
     tube_times(tube, oldest, |key, value| yaml.figure(key, value));

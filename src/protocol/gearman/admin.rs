@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_found_in_any_case_and_with_any_spaces() {
+    fn case_and_additional_spaces_are_ignored() {
         assert_eq!(parse(b"StaTus").0, AdminCommand::List(ListKind::Status));
         assert_eq!(parse(b"  show   unique  JOBS ").0, AdminCommand::List(ListKind::UniqueJobs));
         assert_eq!(parse(b"show jobs").0, AdminCommand::List(ListKind::Jobs));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_numbers_above_zero() {
+    fn queue_sizes_are_positive() {
         let f: Box<[u8]> = b"f".as_slice().into();
         for (line, sizes) in [
             ("maxqueue f", [None; 3]),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_gearmand_s_words() {
+    fn errors_have_the_texts_of_gearmand() {
         let incomplete =
             |word| format!("ERR INVALID_ARGUMENTS An+incomplete+set+of+arguments+was+sent+to+this+command+{word}\r\n");
         assert_eq!(answer("foo"), "ERR UNKNOWN_COMMAND Unknown+server+commandfoo\r\n");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_never_told_back_with_an_end_of_its_own() {
+    fn errors_do_not_contain_line_ends() {
         assert_eq!(answer("a\rOK\t"), "ERR UNKNOWN_COMMAND Unknown+server+commanda%0DOK%09\r\n");
     }
 }

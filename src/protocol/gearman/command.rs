@@ -26,7 +26,7 @@ pub enum Command {
     ResetAbilities,
     PreSleep,
     Submit(Box<Submission>),
-    /// One of the three GRAB_JOB packets, identified by the reply to it.
+    /// A GRAB_JOB packet, identified by its reply.
     Grab(Kind),
     Work(Work),
     GetStatus(Box<[u8]>),

@@ -9,15 +9,15 @@ use crate::engine::{push_uuid, ClientHandle, ClientId, DedupKey, Engine, Job, Pr
 use crate::protocol::text::push_number;
 use crate::protocol::{sees, ClientInfo, Context, Output, Wire};
 
-/// Steps for a connection in the list of workers.
-const WORKER: u64 = 4;
+/// The number of steps for each connection in the list of workers.
+const STEPS_PER_WORKER: u64 = 4;
 
 /// The progress of a list that is sent in several turns.
 #[derive(Debug, Default)]
 pub struct Cursor {
     /// The number of the next connection, job or tube.
     next: u32,
-    /// The connection whose line has begun, and the number of its functions listed so far.
+    /// The connection whose line is incomplete, and the number of its functions listed so far.
     functions: Option<(ClientHandle, usize)>,
 }
 
@@ -146,8 +146,8 @@ fn workers(place: &mut Cursor, context: &mut Context, out: &mut Output) -> Progr
         }
         place.next = client.0;
         if place.functions.is_none() {
-            // Only once for each line: few steps must suffice to continue with the functions.
-            engine.take_steps(WORKER);
+            // Only once for each line, so that a turn with few steps can continue with the functions.
+            engine.take_steps(STEPS_PER_WORKER);
         }
         if peer.wire == Wire::Gearman {
             let (_, from) = place.functions.get_or_insert_with(|| {
@@ -195,19 +195,19 @@ mod tests {
     use crate::protocol::{ClientRegistry, Facts, Host, ProtocolSettings, Usage};
 
     #[derive(Default)]
-    struct Nowhere(Facts);
+    struct TestHost(Facts);
 
-    impl Host for Nowhere {
+    impl Host for TestHost {
         fn facts(&self) -> &Facts {
             &self.0
         }
         fn usage(&self) -> Usage {
-            unreachable!("nobody asks")
+            unreachable!("lists do not show it")
         }
     }
 
     #[test]
-    fn workers_who_can_do_much_are_listed_a_few_at_a_time() {
+    fn workers_with_many_functions_are_listed_in_several_turns() {
         let mut engine = Engine::new(Limits::NONE);
         let mut registry = ClientRegistry::new(false);
         let workers: Vec<_> = (0..50).map(|_| engine.connect_as(ReservePolicy::Notified)).collect();
@@ -219,7 +219,7 @@ mod tests {
             }
         }
         let (mut counters, settings, client) = (Default::default(), ProtocolSettings::default(), workers[0]);
-        let nowhere = Nowhere::default();
+        let host = TestHost::default();
         let (mut place, mut lines) = (Cursor::default(), 0);
         loop {
             let mut out = Output::new();
@@ -227,7 +227,7 @@ mod tests {
             let mut context = Context::plain(
                 &mut engine,
                 (&mut counters, &mut registry),
-                (&settings, &nowhere),
+                (&settings, &host),
                 client,
                 Time::default(),
             );
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_goes_in_the_middle_of_its_line_takes_nothing_from_the_next() {
+    fn disconnect_within_a_line_does_not_affect_the_next_line() {
         let mut engine = Engine::new(Limits::NONE);
         let mut registry = ClientRegistry::new(false);
         let workers = [0, 1].map(|_| engine.connect_as(ReservePolicy::Notified));
@@ -252,14 +252,14 @@ mod tests {
                 engine.watch(worker, format!("f{function}").as_bytes(), Time::default()).expect("few functions");
             }
         }
-        let (mut counters, settings, nowhere) = (Default::default(), ProtocolSettings::default(), Nowhere::default());
+        let (mut counters, settings, host) = (Default::default(), ProtocolSettings::default(), TestHost::default());
         let (mut place, mut out) = (Cursor::default(), Output::new());
-        for (steps, expected) in [(WORKER + 5, Progress::More), (1000, Progress::Done)] {
+        for (steps, expected) in [(STEPS_PER_WORKER + 5, Progress::More), (1000, Progress::Done)] {
             engine.grant_steps(steps);
             let mut context = Context::plain(
                 &mut engine,
                 (&mut counters, &mut registry),
-                (&settings, &nowhere),
+                (&settings, &host),
                 workers[1],
                 Time::default(),
             );
@@ -282,25 +282,25 @@ mod tests {
             engine.put(client, new, Time::default()).expect("room for a job");
         }
         let (mut counters, mut registry) = (Default::default(), ClientRegistry::new(false));
-        let (settings, nowhere) = (ProtocolSettings::default(), Nowhere::default());
+        let (settings, host) = (ProtocolSettings::default(), TestHost::default());
         let mut out = Output::new();
         out.text().resize(before, b'x');
         engine.grant_steps(1_000_000);
         let mut context =
-            Context::plain(&mut engine, (&mut counters, &mut registry), (&settings, &nowhere), client, Time::default());
+            Context::plain(&mut engine, (&mut counters, &mut registry), (&settings, &host), client, Time::default());
         assert_eq!(list(kind, &mut Cursor::default(), &mut context, &mut out), Progress::Done);
         engine.steps().used()
     }
 
     #[test]
-    fn a_line_takes_as_many_steps_whatever_stands_before_it() {
+    fn steps_do_not_depend_on_earlier_output() {
         for kind in [ListKind::Status, ListKind::PriorityStatus, ListKind::Jobs, ListKind::UniqueJobs] {
             assert_eq!(steps(kind, 0), steps(kind, 10_000), "{kind:?}");
         }
     }
 
     #[test]
-    fn the_port_of_an_address_is_not_told() {
+    fn port_of_an_address_is_omitted() {
         assert_eq!(host_of("127.0.0.1:4730"), b"127.0.0.1");
         assert_eq!(host_of("[::1]:4730"), b"::1");
         assert_eq!(host_of("127.0.0.1"), b"127.0.0.1");
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_sixteen_bytes_is_told_as_a_uuid() {
+    fn workq_ids_are_shown_as_uuids() {
         let id = [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0x4c, 0xde, 0x8f, 1, 2, 3, 4, 5, 6, 7];
         assert_eq!(unique(&DedupKey::Id(id)), b"01234567-89ab-4cde-8f01-020304050607");
         assert_eq!(unique(&DedupKey::Body(None)), b"-");

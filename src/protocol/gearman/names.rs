@@ -76,7 +76,7 @@ pub fn from_word(word: &[u8]) -> Box<[u8]> {
     name.into_boxed_slice()
 }
 
-/// Returns the prefix of handles, up to the last colon: the given one, or that of this host.
+/// Returns the prefix of handles, up to the last colon: the configured prefix, or the default for this host.
 pub fn handle_prefix(given: Option<&str>, host: &str) -> Box<[u8]> {
     match given {
         Some(prefix) => upto(prefix.as_bytes(), MAX_PREFIX).into(),

@@ -1,6 +1,6 @@
 //! The packets to send, byte for byte.
 //!
-//! Owns their framing, and the codes and texts of errors. Must not decide when each is due.
+//! Owns their framing, and the codes and texts of errors. Must not decide which packet is sent.
 
 use super::kind::Kind;
 use super::names::push_handle;
@@ -26,7 +26,7 @@ pub fn packet_length(bytes: &[u8]) -> usize {
 pub struct Fault {
     pub code: &'static str,
     pub text: &'static str,
-    /// The rest of the stream cannot be parsed, or is not worth waiting for: the connection closes.
+    /// The rest of the stream cannot be parsed, or must not be executed: the connection closes.
     pub closes: bool,
 }
 
@@ -71,7 +71,7 @@ pub fn packet(out: &mut Output, kind: Kind, parts: &[&[u8]], data: Option<BodyRe
     let text = out.text();
     text.extend_from_slice(MAGIC);
     text.extend_from_slice(&(kind as u32).to_be_bytes());
-    // No packet comes near 4 GiB: its content is short, or came in a packet of bounded size.
+    // A packet is always much smaller than 4 GiB: its contents are short, or arrived in a packet of limited size.
     text.extend_from_slice(&(length as u32).to_be_bytes());
     for part in parts {
         text.extend_from_slice(part);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_s_length_counts_all_its_parts() {
+    fn packet_length_includes_all_parts() {
         let large = Body::from(vec![b'x'; 70_000]);
         let bytes = sent(|out| packet(out, Kind::WorkData, &[b"H:h:1", b"\0"], Some(large.borrow())));
         assert_eq!(bytes[..12], *b"\0RES\0\0\0\x1c\0\x01\x11\x76");
@@ -137,17 +137,17 @@ mod tests {
     }
 
     #[test]
-    fn an_error_has_no_nul_at_its_end() {
+    fn error_does_not_end_with_nul() {
         let bytes = sent(|out| error(out, &QUEUE_FULL));
         assert_eq!(bytes, b"\0RES\0\0\0\x13\0\0\0\x1dQUEUE_ERROR\0Job queue is full");
     }
 
     #[test]
-    fn the_number_of_clients_is_told_only_by_unique() {
-        let told = Status { known: true, running: true, progress: (3, 10), waiting: 2 };
-        let bytes = sent(|out| status(out, Kind::StatusRes, b"H:h:1", &told));
+    fn only_unique_status_has_the_number_of_clients() {
+        let shown = Status { known: true, running: true, progress: (3, 10), waiting: 2 };
+        let bytes = sent(|out| status(out, Kind::StatusRes, b"H:h:1", &shown));
         assert_eq!(bytes[12..], *b"H:h:1\x001\x001\x003\x0010");
-        let bytes = sent(|out| status(out, Kind::StatusResUnique, b"u", &told));
+        let bytes = sent(|out| status(out, Kind::StatusResUnique, b"u", &shown));
         assert_eq!(bytes[12..], *b"u\x001\x001\x003\x0010\x002");
     }
 }

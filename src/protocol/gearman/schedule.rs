@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_out_of_its_range_is_none() {
+    fn fields_out_of_range_are_invalid() {
         for wrong in [
             ["60", "", "", "", ""],
             ["", "24", "", "", ""],

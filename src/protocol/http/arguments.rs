@@ -60,7 +60,7 @@ fn decode(text: &str, is_query: bool) -> Option<Box<[u8]>> {
     Some(bytes.into())
 }
 
-/// The input of a route's parser, and what it finds besides the command.
+/// The input of a route's parser, and its results besides the command.
 pub struct Arguments<'a> {
     /// The texts in place of the braces of the path.
     pub parts: Vec<&'a [u8]>,

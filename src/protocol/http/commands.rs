@@ -6,7 +6,7 @@
 use super::action::{once, turns, HttpAction, Parsed};
 use super::arguments::{new_tube, unreserved, wrong, Arguments};
 use super::failed::{FailedGroup, Remedy, Sweep};
-use super::objects::{figure, job_members, time_members, tube_members, tube_values, SHOWN};
+use super::objects::{figure, job_members, time_members, tube_members, tube_values, MAX_BODY};
 use super::reply::{bytes, not_found, object, HttpAnswer, Kind};
 use super::types::Failure;
 use crate::access::{ClientAccess, Right};
@@ -140,7 +140,7 @@ pub fn peek(it: &mut Arguments) -> Parsed {
     once(move |context| {
         context.engine.tube_stats(&tube, context.now).ok_or_else(|| not_found("tube"))?;
         let job = context.engine.peek_in(&tube, state).ok_or_else(|| not_found("job"))?;
-        Ok(object(|members| job_members(members, context.engine, &job, SHOWN, context.now)))
+        Ok(object(|members| job_members(members, context.engine, &job, MAX_BODY, context.now)))
     })
 }
 
@@ -148,7 +148,7 @@ pub fn job(it: &mut Arguments) -> Parsed {
     let id = it.id();
     once(move |context| {
         let job = context.engine.job(id).ok_or_else(|| not_found("job"))?;
-        Ok(object(|members| job_members(members, context.engine, &job, SHOWN, context.now)))
+        Ok(object(|members| job_members(members, context.engine, &job, MAX_BODY, context.now)))
     })
 }
 
@@ -175,8 +175,8 @@ fn claim_log_room(extra: usize, context: &mut Context) -> Result<(), Failure> {
     }
 }
 
-/// Returns a change of one job, which `what` describes if it is missing. The binlog must have room for a record, unless
-/// the change frees space.
+/// Returns a change of one job; `what` names the job if it is missing. Unless the change frees space, the binlog must
+/// have room for a record.
 fn change_job(it: &Arguments, frees: bool, what: &'static str, change: fn(JobId, &mut Context) -> bool) -> Parsed {
     let id = it.id();
     once(move |context| {
@@ -310,7 +310,7 @@ impl HttpAction for MoveJobs {
     }
 }
 
-/// Returns a parser of a change of failed jobs.
+/// Parses a change of failed jobs.
 pub fn sweep(it: &mut Arguments, remedy: Remedy) -> Parsed {
     let reason = it.bytes("reason", "reason-base64")?.map(Vec::into_boxed_slice);
     Ok(Box::new(Sweep::new(FailedGroup { tube: it.part(0), reason }, remedy)))

@@ -1,7 +1,7 @@
 //! Failed jobs: buried jobs, grouped by tube and reason, and changes of all jobs of a group.
 //!
 //! Owns the criterion for equal reasons, the groups, and the pages of a group. State kept between turns is bounded and
-//! counted as memory in use. Must not decide who may see or change what.
+//! counted as memory in use. Must not decide what a client may see or change.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -56,10 +56,10 @@ impl FailedGroup {
     }
 }
 
-/// The failures of one tube for one reason.
+/// The failed jobs of a tube with the same reason.
 struct Failures {
     count: u64,
-    /// The place and the ID of the most recently buried job.
+    /// The rank and the ID of the most recently buried job.
     newest: (u64, JobId),
 }
 
@@ -71,7 +71,7 @@ pub struct FailedGroups {
     groups: HashMap<Box<[u8]>, Failures>,
     /// The size of all keys in bytes.
     keys: u64,
-    /// The number of jobs whose groups did not fit.
+    /// The number of jobs in groups beyond `MOST_GROUPS`.
     others: u64,
     /// The key of the current job.
     key: Vec<u8>,
@@ -146,17 +146,17 @@ impl FailedGroups {
 /// A page of the failed jobs of a group, the most recently buried first.
 pub struct FailedJobs {
     group: FailedGroup,
-    /// The place of the last job of the previous page.
+    /// The rank of the last job of the previous page.
     before: u64,
     limit: usize,
     walk: BuriedWalk,
     newest: Smallest<Reverse<(u64, JobId)>>,
-    /// The jobs of the page, if they are known, and the start of the next page.
-    rows: Option<(JobRows, Option<u64>)>,
+    /// The jobs of the page, once they are found.
+    rows: Option<JobRows>,
 }
 
 impl FailedJobs {
-    /// Returns a search for at most `limit` jobs that were buried before the job at `before`.
+    /// Returns a page of at most `limit` jobs that were buried before the job with the rank `before`.
     pub fn new(group: FailedGroup, before: u64, limit: usize) -> FailedJobs {
         let (walk, newest) = (group.walk(), Smallest::new(0, limit + 1));
         FailedJobs { group, before, limit, walk, newest, rows: None }
@@ -165,7 +165,7 @@ impl FailedJobs {
 
 impl HttpAction for FailedJobs {
     fn footprint(&self) -> u64 {
-        let rows = self.rows.as_ref().map_or(0, |(rows, _)| rows.footprint());
+        let rows = self.rows.as_ref().map_or(0, JobRows::footprint);
         self.group.footprint() + self.walk.footprint() + 16 * (self.limit as u64 + 1) + rows
     }
 
@@ -174,23 +174,16 @@ impl HttpAction for FailedJobs {
             while let Some(id) = context.engine.next_buried(&mut self.walk) {
                 context.engine.take_steps(STEPS_PER_JOB);
                 let job = context.engine.job(id).filter(|job| self.group.has(context.engine, job));
-                let place = job.map(|job| job.due().nanos()).filter(|place| *place < self.before);
-                place.into_iter().for_each(|place| self.newest.offer(Reverse((place, id))));
+                let rank = job.map(|job| job.due().nanos()).filter(|rank| *rank < self.before);
+                rank.into_iter().for_each(|rank| self.newest.offer(Reverse((rank, id))));
             }
             if context.engine.walked_buried(&self.walk) == Progress::More {
                 return None;
             }
-            let mut found = self.newest.finish().unwrap_or_default();
-            let has_more = found.len() > self.limit;
-            found.truncate(self.limit);
-            let last = found.last().map(|Reverse((place, _))| *place).filter(|_| has_more);
-            let ids = found.into_iter().map(|Reverse((_, id))| id).collect();
-            self.rows = Some((JobRows::new(ids), last));
+            let found = self.newest.finish().unwrap_or_default();
+            self.rows = Some(JobRows::new(found.into_iter().map(|Reverse(job)| job).collect(), self.limit));
         }
-        let (rows, last) = self.rows.as_mut()?;
-        let list = rows.advance(context, |engine, job| self.group.has(engine, job))?;
-        let next = last.map_or("null".to_owned(), |place| place.to_string());
-        Some(list.finish("jobs", &format!("\"next\":{next}")))
+        self.rows.as_mut()?.advance(context, |engine, job| self.group.has(engine, job))
     }
 }
 

@@ -1,11 +1,13 @@
 //! Lists of tubes, connections and jobs, in pages.
 //!
-//! Owns the lists and their figures. A search for a page takes as many turns as it needs; items that appear or
-//! disappear meanwhile may be listed or not. State kept between turns is bounded by one page and counted as memory in
-//! use. Must not decide who may see what.
+//! Owns the lists and their figures. A search takes as many turns as it needs; items that appear or disappear during
+//! the search may be listed or not. State kept between turns is bounded by one page and counted as memory in use. Must
+//! not decide what a client may see.
+
+use std::fmt::Display;
 
 use super::action::HttpAction;
-use super::objects::{figure, job_members, tube_members, tube_values, TubeValues, GLIMPSE};
+use super::objects::{figure, job_members, tube_members, tube_values, TubeValues, MAX_LIST_BODY};
 use super::reply::{not_found, HttpAnswer, Kind};
 use crate::engine::{ClientHandle, Engine, IdPage, JobId, JobView, PastJob, Progress, State};
 use crate::protocol::beanstalk::TUBE_FIGURES;
@@ -16,7 +18,7 @@ use crate::protocol::text::has_part;
 use crate::protocol::{self, Context, Output};
 use crate::shared::json::Members;
 
-/// A list that is under construction.
+/// A list that is being written.
 #[derive(Default)]
 pub struct JsonList {
     text: Output,
@@ -36,6 +38,12 @@ impl JsonList {
         fill(&mut members);
         members.end();
         text.len() - before
+    }
+
+    /// Returns the complete reply, with the start of the next page, if there is one.
+    pub fn page(self, name: &str, next: Option<impl Display>) -> HttpAnswer {
+        let next = next.map_or("null".to_owned(), |next| next.to_string());
+        self.finish(name, &format!("\"next\":{next}"))
     }
 
     /// Returns the complete reply: `{"<name>":[...],<members>}`.
@@ -67,8 +75,8 @@ impl Filter {
         has_part(name, &self.0)
     }
 
-    /// The cost of matching this name, expressed in bytes of output: long names with many near matches of a long text
-    /// take longest.
+    /// Returns the cost of matching this name, expressed in bytes of output: a long name with many partial matches of a
+    /// long text takes longest.
     fn cost(&self, name: &[u8]) -> usize {
         (name.len() + 1).saturating_sub(self.0.len()) * self.0.len() / 32
     }
@@ -102,22 +110,20 @@ impl HttpAction for TubeList {
             }
             list.add(|members| tube_members(members, tube.name, &tube_values(tube)))
         });
-        let next = match progress {
-            Progress::More if list.count < *limit => return None,
-            Progress::More => next.to_string(),
-            Progress::Done => "null".to_owned(),
-        };
-        Some(std::mem::take(list).finish("tubes", &format!("\"next\":{next}")))
+        if progress == Progress::More && list.count < *limit {
+            return None;
+        }
+        Some(std::mem::take(list).page("tubes", Some(next).filter(|_| progress == Progress::More)))
     }
 }
 
 /// An item of a sorted list.
 pub trait Listed: Send + Sized {
-    /// The name of a list of such items in replies.
+    /// The key of a list of such items in replies.
     const NAME: &'static str;
 
-    /// Examines some items from the number `from` on, and offers those that match `filter` and that the client may see.
-    fn look(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress;
+    /// Examines items with numbers from `from` on, and offers those that match `filter` and that the client may see.
+    fn search(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress;
 
     /// Adds the item with this name to a list, unless it no longer exists. Returns the number of bytes added.
     fn show(self, name: &[u8], context: &Context, list: &mut JsonList) -> usize;
@@ -145,7 +151,7 @@ impl<T: Listed> HttpAction for SortedList<T> {
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         if self.page.is_open() {
-            if T::look(&mut self.page, &self.filter, &mut self.from, context) == Progress::More {
+            if T::search(&mut self.page, &self.filter, &mut self.from, context) == Progress::More {
                 return None;
             }
             context.engine.take_steps(self.page.close());
@@ -165,17 +171,17 @@ impl<T: Listed> HttpAction for SortedList<T> {
 
 /// Returns the order of tubes for a key of their figures, or `name`, and a direction.
 pub fn tube_order(key: &[u8], direction: &[u8]) -> Option<Order> {
-    let place = || TUBE_FIGURES.iter().position(|row| row.name.as_bytes() == key);
-    Order::read(if key == b"name" { None } else { Some(place()?) }, direction)
+    let index = || TUBE_FIGURES.iter().position(|row| row.name.as_bytes() == key);
+    Order::read(if key == b"name" { None } else { Some(index()?) }, direction)
 }
 
-/// Tubes, with their figures when they were found.
+/// The figures of a tube at the time of the search.
 impl Listed for TubeValues {
     const NAME: &'static str = "tubes";
 
-    fn look(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress {
+    fn search(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress {
         let Context { engine, access, now, .. } = context;
-        let figure = page.order.figure.and_then(|place| TUBE_FIGURES.get(place));
+        let figure = page.order.figure.and_then(|index| TUBE_FIGURES.get(index));
         engine.walk_tubes(from, *now, |tube| {
             let cost = filter.cost(tube.name);
             if !filter.admits(tube.name) || !protocol::sees(access, tube.name) {
@@ -193,14 +199,14 @@ impl Listed for TubeValues {
 
 /// Returns the order of connections for a key of their figures and a direction.
 pub fn connection_order(key: &[u8], direction: &[u8]) -> Option<Order> {
-    let place = CONNECTION_FIGURES.iter().position(|(name, _)| name.as_bytes() == key)?;
-    Order::read(Some(place), direction)
+    let index = CONNECTION_FIGURES.iter().position(|(name, _)| name.as_bytes() == key)?;
+    Order::read(Some(index), direction)
 }
 
 impl Listed for ClientHandle {
     const NAME: &'static str = "connections";
 
-    fn look(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress {
+    fn search(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress {
         offer_connections(page, from, context, |text| filter.admits(text))
     }
 
@@ -221,11 +227,11 @@ pub fn schedule_order(key: &[u8], direction: &[u8]) -> Option<Order> {
     Order::read(Some(SCHEDULE_FIGURES.iter().position(|name| name.as_bytes() == key)?), direction)
 }
 
-/// Schedules, by the IDs of their jobs.
+/// A schedule, by the ID of its job.
 impl Listed for JobId {
     const NAME: &'static str = "schedules";
 
-    fn look(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress {
+    fn search(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress {
         let Context { engine, access, now, .. } = context;
         let figure = page.order.figure;
         engine.walk_schedules(from, |engine, job| {
@@ -248,14 +254,14 @@ impl Listed for JobId {
 
     fn show(self, _: &[u8], context: &Context, list: &mut JsonList) -> usize {
         let job = context.engine.job(self).filter(|job| job.state() == State::Scheduled);
-        job.map_or(0, |job| list.add(|members| job_members(members, context.engine, &job, GLIMPSE, context.now)))
+        job.map_or(0, |job| list.add(|members| job_members(members, context.engine, &job, MAX_LIST_BODY, context.now)))
     }
 }
 
 /// A page of the history, the last job first.
 pub struct HistoryList {
     walk: HistoryWalk,
-    /// The name of the only tube, if one is meant.
+    /// The only tube to list, or `None` for all tubes.
     tube: Option<Box<[u8]>>,
     filter: Filter,
     list: JsonList,
@@ -277,8 +283,8 @@ impl HttpAction for HistoryList {
         let HistoryList { walk, tube, filter, list } = self;
         let Context { engine, access, .. } = context;
         let mut steps = engine.steps();
-        let is_meant = |job: &PastJob| tube.as_ref().is_none_or(|tube| **tube == *job.tube);
-        let wanted = |job: &PastJob| is_meant(job) && filter.admits(&job.tube) && protocol::sees(access, &job.tube);
+        let is_in_tube = |job: &PastJob| tube.as_ref().is_none_or(|tube| **tube == *job.tube);
+        let wanted = |job: &PastJob| is_in_tube(job) && filter.admits(&job.tube) && protocol::sees(access, &job.tube);
         let progress = walk.advance(engine.past(), &mut steps, wanted, |number, job| {
             list.add(|members| history::show(number, job, |key, mark| figure(members, key, mark)))
         });
@@ -286,8 +292,7 @@ impl HttpAction for HistoryList {
         if progress == Progress::More {
             return None;
         }
-        let next = walk.next(engine.past()).map_or("null".to_owned(), |number| number.to_string());
-        Some(std::mem::take(list).finish("history", &format!("\"next\":{next}")))
+        Some(std::mem::take(list).page("history", walk.next(engine.past())))
     }
 }
 
@@ -298,30 +303,35 @@ pub fn named_tube(name: &[u8], context: &Context) -> HttpAnswer {
     if let Some(tube) = tube {
         list.add(|members| tube_members(members, name, &tube_values(&tube)));
     }
-    list.finish("tubes", "\"next\":null")
+    list.page("tubes", None::<u32>)
 }
 
 /// Returns a list of the job with this ID, or an empty list.
 pub fn numbered_job(id: JobId, context: &Context) -> HttpAnswer {
     let mut list = JsonList::default();
     if let Some(job) = context.engine.job(id) {
-        list.add(|members| job_members(members, context.engine, &job, GLIMPSE, context.now));
+        list.add(|members| job_members(members, context.engine, &job, MAX_LIST_BODY, context.now));
     }
-    list.finish("jobs", "\"next\":null")
+    list.page("jobs", None::<u32>)
 }
 
-/// Jobs that are being written, with the beginnings of their bodies.
+/// The jobs of a page, with the beginnings of their bodies.
 pub struct JobRows {
     ids: Vec<JobId>,
     /// The index of the next job to write.
     at: usize,
     list: JsonList,
+    /// The start of the next page, if there is one.
+    next: Option<u64>,
 }
 
 impl JobRows {
-    /// Returns rows for the jobs with these IDs, in this order.
-    pub fn new(ids: Vec<JobId>) -> JobRows {
-        JobRows { ids, at: 0, list: JsonList::default() }
+    /// Returns the first `limit` of these jobs, each with the mark after which a page can begin.
+    pub fn new(mut jobs: Vec<(u64, JobId)>, limit: usize) -> JobRows {
+        let has_more = jobs.len() > limit;
+        jobs.truncate(limit);
+        let next = jobs.last().map(|(mark, _)| *mark).filter(|_| has_more);
+        JobRows { ids: jobs.into_iter().map(|(_, id)| id).collect(), at: 0, list: JsonList::default(), next }
     }
 
     /// Returns the memory in use besides the value itself, in bytes.
@@ -329,8 +339,8 @@ impl JobRows {
         (self.ids.capacity() * size_of::<JobId>()) as u64 + self.list.text.footprint()
     }
 
-    /// Continues, and returns the list when it is complete. Skips jobs that are no longer `wanted`.
-    pub fn advance(&mut self, context: &mut Context, wanted: impl Fn(&Engine, &JobView) -> bool) -> Option<JsonList> {
+    /// Continues, and returns the reply when it is complete. Skips jobs that are no longer `wanted`.
+    pub fn advance(&mut self, context: &mut Context, wanted: impl Fn(&Engine, &JobView) -> bool) -> Option<HttpAnswer> {
         let now = context.now;
         while let Some(id) = self.ids.get(self.at) {
             let engine = &*context.engine;
@@ -338,11 +348,12 @@ impl JobRows {
                 return None;
             }
             let job = engine.job(*id).filter(|job| wanted(engine, job));
-            let bytes = job.map_or(0, |job| self.list.add(|members| job_members(members, engine, &job, GLIMPSE, now)));
+            let bytes =
+                job.map_or(0, |job| self.list.add(|members| job_members(members, engine, &job, MAX_LIST_BODY, now)));
             context.engine.take_steps(4 + bytes as u64 / 64);
             self.at += 1;
         }
-        Some(std::mem::take(&mut self.list))
+        Some(std::mem::take(&mut self.list).page("jobs", self.next))
     }
 }
 
@@ -356,20 +367,20 @@ pub struct JobList {
     searched: usize,
     page: Option<IdPage>,
     ids: Vec<JobId>,
-    /// The jobs of the page, if they are known, and the last of them if another page follows.
-    rows: Option<(JobRows, Option<JobId>)>,
+    /// The jobs of the page, once they are found.
+    rows: Option<JobRows>,
 }
 
 impl JobList {
-    /// Returns a search for at most `limit` jobs with IDs above this one.
+    /// Returns a page of at most `limit` jobs with IDs above this one.
     pub fn new(tube: Box<[u8]>, state: Option<State>, above: u64, limit: usize) -> JobList {
         JobList { tube, state, above, limit, searched: 0, page: None, ids: Vec::new(), rows: None }
     }
 
     fn states(&self) -> &'static [State] {
         let all = &State::LISTED;
-        let place = self.state.and_then(|state| all.iter().position(|one| *one == state));
-        place.and_then(|place| all.get(place..=place)).unwrap_or(all)
+        let index = self.state.and_then(|state| all.iter().position(|listed| *listed == state));
+        index.and_then(|index| all.get(index..=index)).unwrap_or(all)
     }
 }
 
@@ -377,7 +388,7 @@ impl HttpAction for JobList {
     fn footprint(&self) -> u64 {
         let page = self.page.as_ref().map_or(0, IdPage::footprint);
         let ids = self.ids.capacity() * size_of::<JobId>();
-        let rows = self.rows.as_ref().map_or(0, |(rows, _)| rows.footprint());
+        let rows = self.rows.as_ref().map_or(0, JobRows::footprint);
         (self.tube.len() + ids) as u64 + page + rows
     }
 
@@ -393,22 +404,15 @@ impl HttpAction for JobList {
             self.page = None;
             self.searched += 1;
             if self.searched == states.len() {
-                // A job that changed its state meanwhile may have been found twice.
+                // A job whose state changed during the search may have been found twice.
                 self.ids.sort_unstable();
                 self.ids.dedup();
             }
         }
-        if self.rows.is_none() {
-            let has_more = self.ids.len() > self.limit;
-            self.ids.truncate(self.limit);
-            let last = self.ids.last().copied().filter(|_| has_more);
-            self.rows = Some((JobRows::new(std::mem::take(&mut self.ids)), last));
-        }
-        let (tube, (rows, last)) = (&self.tube, self.rows.as_mut()?);
-        let list =
-            rows.advance(context, |engine, job| states.contains(&job.state()) && engine.tube_of(job) == &**tube)?;
-        let next = last.map_or("null".to_owned(), |id| id.0.to_string());
-        Some(list.finish("jobs", &format!("\"next\":{next}")))
+        let (tube, ids) = (&self.tube, &mut self.ids);
+        let rows =
+            self.rows.get_or_insert_with(|| JobRows::new(ids.drain(..).map(|id| (id.0, id)).collect(), self.limit));
+        rows.advance(context, |engine, job| states.contains(&job.state()) && engine.tube_of(job) == &**tube)
     }
 }
 
@@ -417,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_has_a_key_and_a_direction() {
+    fn orders_are_parsed() {
         for wrong in [("", "asc"), ("name", ""), ("Name", "asc"), ("name", "DESC"), ("current-jobs", "asc")] {
             assert_eq!(tube_order(wrong.0.as_bytes(), wrong.1.as_bytes()), None, "{wrong:?}");
             assert_eq!(connection_order(wrong.0.as_bytes(), wrong.1.as_bytes()), None, "{wrong:?}");

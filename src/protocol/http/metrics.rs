@@ -111,7 +111,7 @@ const GEARMAN: [Metric<OfTube>; 4] = [
     metric("gearman_workers", "gauge", "Number of workers that can execute a function.", |of, it| it.number(of.watching.into())),
 ];
 
-/// The metric of tubes whose samples are found last.
+/// The metric of tubes whose samples are added after all others.
 const AGES: &str = "beanpole_tube_oldest_job_age_seconds";
 
 /// Returns all metrics in the order of a scrape, without their samples.
@@ -152,7 +152,7 @@ impl TubeChoice {
     }
 }
 
-/// Returns the pass in which a tube is shown: the most important tubes for an operator come first.
+/// Returns the pass in which a tube is shown: the tubes that matter most to an operator come first.
 fn rank(tube: &TubeStats) -> u8 {
     match (tube.jobs.buried, tube.jobs.all()) {
         (0, 0) => 2,
@@ -173,7 +173,7 @@ pub struct Scrape {
     is_ranked: bool,
     /// The number of requested tubes that the client may see.
     matching: usize,
-    /// The names of shown tubes whose ages have not been found.
+    /// The names of the shown tubes whose ages are still to be found.
     shown: BTreeSet<Box<[u8]>>,
     shown_count: usize,
     names_size: u64,
@@ -241,7 +241,7 @@ impl Scrape {
                 let labels = format!("tube=\"{}\",", metric_label(self.oldest.tube()));
                 Samples { text: out.text(), name: AGES, labels: &labels }.ages(ages);
             }
-            engine.take_steps(LINES);
+            engine.take_steps(STEPS_PER_AGES);
             let Some(name) = self.shown.pop_first() else { return Progress::Done };
             self.oldest = FindOldest::new(name);
         }
@@ -398,8 +398,8 @@ impl Samples<'_> {
     }
 }
 
-/// Steps for the age lines of a tube.
-const LINES: u64 = 4;
+/// The number of steps for the age lines of a tube.
+const STEPS_PER_AGES: u64 = 4;
 
 fn memory(stats: &Stats) -> [(&'static str, u64); 5] {
     let memory = &stats.memory;
@@ -451,7 +451,7 @@ mod tests {
     use crate::protocol::{ClientRegistry, ProtocolSettings};
 
     #[test]
-    fn counters_end_in_total_and_helps_in_a_period() {
+    fn names_and_descriptions_follow_conventions() {
         for Metric { name, kind, help, .. } in metrics() {
             assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
             assert!(help.ends_with('.'), "{name}");
@@ -460,16 +460,16 @@ mod tests {
     }
 
     #[test]
-    fn seconds_and_labels() {
+    fn seconds_and_labels_are_formatted() {
         let shown = [0, 1, 1_000_000, 1_500_000_000, 60_000_000_000].map(seconds);
         assert_eq!(shown, ["0", "0.000000001", "0.001", "1.5", "60"]);
         assert_eq!(metric_label(b"a\"\\\n\xffb"), "a\\\"\\\\\\\\\\n\\\\xffb");
         assert_ne!(metric_label(b"zz\xff"), metric_label(b"zz\\xff"));
     }
 
-    struct SomeHost(crate::protocol::Facts);
+    struct TestHost(crate::protocol::Facts);
 
-    impl crate::protocol::Host for SomeHost {
+    impl crate::protocol::Host for TestHost {
         fn facts(&self) -> &crate::protocol::Facts {
             &self.0
         }
@@ -491,7 +491,7 @@ mod tests {
             engine.put_into(client, format!("tube-{tube}").as_bytes(), job, Time::default()).expect("room for a job");
         }
         let (mut counters, mut registry) = (Default::default(), ClientRegistry::new(false));
-        let (mut settings, host) = (ProtocolSettings::default(), SomeHost(Default::default()));
+        let (mut settings, host) = (ProtocolSettings::default(), TestHost(Default::default()));
         settings.http.metrics_tubes = most;
         let mut scrape = Scrape::default();
         let (mut turns, mut before) = (0, scrape.footprint());
@@ -511,13 +511,13 @@ mod tests {
             before = footprint;
         };
         let bytes: Vec<u8> = text.chunks().flatten().copied().collect();
-        assert!(before >= bytes.len() as u64 * 9 / 10, "{before} bytes are on account of {}", bytes.len());
+        assert!(before >= bytes.len() as u64 * 9 / 10, "{before} of {} bytes are accounted", bytes.len());
         let lines = bytes.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"beanpole_tube_jobs_total{"));
         (turns, bytes.len(), lines.count())
     }
 
     #[test]
-    fn a_scrape_of_very_many_tubes_takes_many_turns_and_is_on_account() {
+    fn scrape_of_many_tubes_takes_many_turns_and_is_accounted() {
         let (turns, bytes, lines) = scrape_many(usize::MAX);
         assert_eq!(lines, 100_001);
         assert!(bytes > 40 << 20 && turns > bytes as u64 / 64 / 1024, "{bytes} bytes in {turns} turns");

@@ -9,10 +9,10 @@ use crate::protocol::text::upto;
 use crate::shared::json::Members;
 
 /// Maximum length of a body that is shown with its job, in bytes.
-pub const SHOWN: usize = 64 * 1024;
+pub const MAX_BODY: usize = 64 * 1024;
 
 /// Maximum length of a body in a list, in bytes.
-pub const GLIMPSE: usize = 120;
+pub const MAX_LIST_BODY: usize = 120;
 
 /// The figures of a tube, in the order of [`TUBE_FIGURES`].
 pub type TubeValues = [u64; TUBE_FIGURES.len()];

@@ -1,7 +1,6 @@
 //! The replies: status lines, headers, and the bodies of errors.
 //!
-//! Owns their spelling, and the headers that prevent a browser from doing more than show a reply. Must not decide what
-//! the reply is.
+//! Owns their spelling, and the headers that let a browser only show a reply. Must not decide which reply is sent.
 
 use super::page;
 use super::types::{Failure, RequestHead};

@@ -21,7 +21,7 @@ pub const MAX_HEAD: usize = 8 * 1024;
 /// Maximum size of a body, which is JSON, in bytes. Use the other protocols for larger jobs.
 pub const MAX_BODY: usize = 1 << 20;
 
-/// Maximum size of a body that is accepted when memory is low, in bytes: requests that free memory have short bodies.
+/// Maximum size of a body that is accepted when memory is low, in bytes. Requests that free memory are shorter.
 const SHORT_BODY: u64 = 4 * 1024;
 
 /// Maximum number of headers; requests with more are refused.
@@ -209,7 +209,7 @@ impl Decoder {
                 None
             }
             Stage::RequestHead => {
-                // Some clients send too many line ends after a request.
+                // Some clients send additional line ends after a request.
                 while let [b'\r' | b'\n', rest @ ..] = bytes {
                     *bytes = rest;
                 }
@@ -275,7 +275,7 @@ impl Decoder {
             let failure = Failure::new(413, "the body is too long: larger jobs come by the other protocols");
             return Some(self.close(head, failure));
         }
-        // A client that is refused before it sends its body may or may not send it, so the following bytes are
+        // A client that waits for permission may or may not send a refused body, so the bytes after the head are
         // ambiguous.
         let asked = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
         let request = Request { awaits_body: true, ..Request::new(asked, parse_head(&target), target.size()) };
@@ -295,7 +295,7 @@ fn with_short_body(limits: &DecodeLimits) -> DecodeLimits {
     DecodeLimits { room: limits.room.max(SHORT_BODY), ..*limits }
 }
 
-/// Reads a head. Returns `Ok(None)` if it has not arrived completely. After an error, the start of the next one is
+/// Reads a head. Returns `Ok(None)` if it has not arrived completely. After an error, the start of the next request is
 /// unknown.
 fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];

@@ -136,7 +136,7 @@ mod tests {
     use crate::engine::MAX_LEASE;
 
     #[test]
-    fn sizes_have_signs_and_other_numbers_have_none() {
+    fn only_sizes_may_have_a_sign() {
         for (text, expected) in [
             ("0", Some(0)),
             ("+1", Some(1)),
@@ -165,8 +165,8 @@ mod tests {
     }
 
     #[test]
-    fn bounds() {
-        assert_eq!(MAX_TTR, millis(MAX_LEASE));
+    fn ranges_of_fields() {
+        assert_eq!(MAX_TTR, millis(LONGEST_LEASE));
         assert!(ttr_range(1).is_ok() && ttr_range(MAX_TTR).is_ok());
         assert!(ttr_range(0).is_err() && ttr_range(MAX_TTR + 1).is_err());
         assert_eq!(time(b"18446744073709551615", OK).and_then(ttl_range), Ok(Span::from_millis(u64::MAX)));
@@ -184,12 +184,12 @@ mod tests {
     const OK: Words = b"";
 
     #[test]
-    fn larger_priorities_are_smaller_ones_of_the_engine() {
+    fn priorities_are_reversed_in_the_engine() {
         let numbers = [i32::MAX, 10, 1, 0, -1, -5, i32::MIN];
-        let turned = numbers.map(engine_priority);
-        assert!(turned.is_sorted());
-        assert_eq!(turned[0], 0);
-        assert_eq!(turned.map(shown_priority), numbers);
+        let converted = numbers.map(engine_priority);
+        assert!(converted.is_sorted());
+        assert_eq!(converted[0], 0);
+        assert_eq!(converted.map(shown_priority), numbers);
         assert_eq!(priority(Some(b"+5")), Ok(engine_priority(5)));
         assert_eq!(priority(Some(b"-2147483648")), Ok(u32::MAX));
         assert_eq!(priority(None), Ok(0x7fff_ffff));

@@ -1,6 +1,6 @@
 //! Jobs as Workq clients name and see them, regardless of the protocol that created them.
 //!
-//! Owns the ID of each job, and its time to run in milliseconds. Must not change anything.
+//! Owns the mapping between jobs and IDs, and the time to run in milliseconds. Must not change anything.
 
 use super::fields::{millis, MAX_TTR};
 use super::uuid::{derive, underive, Uuid};
@@ -22,8 +22,8 @@ fn own(engine: &Engine, job: &Job) -> Option<Uuid> {
     engine.extras(job).and_then(|extras| extras.id())
 }
 
-/// Returns a job's time to run in milliseconds. With other protocols, it may exceed Workq's maximum, or be unlimited:
-/// the reply shows when a lease of the job ends.
+/// Returns a job's time to run in milliseconds, which is the duration of a lease. With other protocols, it may exceed
+/// Workq's maximum, which is then returned.
 pub fn ttr_of(engine: &Engine, job: &Job) -> u64 {
     millis(engine.lease_of(job)).min(MAX_TTR)
 }

@@ -1,7 +1,7 @@
 //! The replies, byte for byte.
 //!
-//! Owns their spelling. Must not decide when each is due. The texts are those of the original, except for server
-//! errors, which no client has ever received from the original.
+//! Owns their spelling. Must not decide which reply is sent. The texts are those of the original, except for server
+//! errors, which the original never sends.
 
 use std::ops::Range;
 

@@ -84,7 +84,7 @@ fn add(job: &Submission, payload: Body, context: &mut Context, out: &mut Output)
 }
 
 /// Returns the scheduled time, or `None` if the job has already expired. A time beyond the range of the engine's clock
-/// becomes the last one but one, since the last one means never.
+/// becomes the second to last, since the last one means never.
 fn start(nanos: i128, ttl: Span, now: Time) -> Option<Time> {
     let last = i128::from(Time::NEVER.nanos() - 1);
     let is_expired = ttl != Span::MAX && nanos + i128::from(ttl.nanos()) <= i128::from(now.nanos());

@@ -23,9 +23,9 @@ pub fn parse(text: &[u8]) -> Option<i128> {
     let (year, month, day) = (number(0, 4), number(5, 7), number(8, 10));
     let (hour, minute, second) = (number(11, 13), number(14, 16), number(17, 19));
     let date = day_of(year, month, day);
-    let is_moment = date_of(date) == (year, month, day) && hour < 24 && minute < 60 && second < 60;
+    let is_valid = date_of(date) == (year, month, day) && hour < 24 && minute < 60 && second < 60;
     let seconds = date * DAY + hour * 3600 + minute * 60 + second;
-    is_moment.then_some(i128::from(seconds) * i128::from(NANOS) + i128::from(fraction(behind)?))
+    is_valid.then_some(i128::from(seconds) * i128::from(NANOS) + i128::from(fraction(behind)?))
 }
 
 /// Parses `Z` or `.digitsZ` as nanoseconds; finer digits are dropped.
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_read() {
+    fn times_are_parsed() {
         assert_eq!(seconds("1970-01-01T00:00:00Z"), Some(0));
         assert_eq!(seconds("2016-06-14T06:46:46Z"), Some(1_465_886_806));
         assert_eq!(seconds("2000-02-29T23:59:59Z"), Some(951_868_799));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_moment_is_refused() {
+    fn invalid_times_are_refused() {
         for text in [
             "",
             "Z",
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_comes_back_as_it_went_in() {
+    fn every_day_is_parsed_and_written() {
         // To the end of the engine's clock.
         for day in 0..213_503 {
             let second = day * 86_400 + day % 86_400;

@@ -11,7 +11,7 @@ pub type Uuid = [u8; 16];
 /// 4, which makes its letter a capital. Clients that check for a version 4 UUID accept it.
 const PREFIX: [u8; 7] = *b"beanpoL";
 
-/// The eighth byte of a derived UUID, whose last two bits are inverted where the top two bits of the number are set.
+/// The eighth byte of a derived UUID. Its last two bits are XORed with the top two bits of the job's number.
 const LETTER: u8 = b'e';
 
 /// The two high bits of the ninth byte, which indicate the layout of RFC 4122.
@@ -39,8 +39,8 @@ pub fn parse(text: &[u8]) -> Option<Uuid> {
     rest.is_empty().then_some(uuid)
 }
 
-/// Returns `true` if the UUID has the layout of RFC 4122 or its successor RFC 9562, and a known version. The nil UUID
-/// does not. The original accepted version 4 only, and so rejected the example of its own documents.
+/// Returns `true` if the UUID has the layout of RFC 4122 or its successor RFC 9562, and a known version; `false` for
+/// the nil UUID. The original accepts only version 4, and rejects the example in its own documents.
 pub fn is_rfc(uuid: &Uuid) -> bool {
     (1..=8).contains(&(uuid[6] >> 4)) && uuid[8] >> 6 == 0b10
 }
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_is_read_and_one_is_written() {
+    fn all_spellings_are_parsed() {
         let canonical = "6ba7b810-9dad-11d1-80b4-00c04fd430c4";
         for text in [
             canonical,
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_uuid_is_refused() {
+    fn invalid_uuids_are_refused() {
         for text in [
             "",
             "-",
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_versions_that_there_are() {
+    fn known_versions_are_accepted() {
         let with = |text: &str| is_rfc(&parse(text.as_bytes()).expect("a UUID"));
         for version in 1..=8 {
             assert!(with(&format!("6ba7b810-9dad-{version}1d1-80b4-00c04fd430c4")));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn derived_ids_can_be_turned_back() {
+    fn derived_ids_are_parsed() {
         assert_eq!(spelled(&derive(JobId(1))), "6265616e-706f-4c65-8000-000000000001");
         for id in [1, 2, 255, 1 << 32, (1 << 62) - 1, 1 << 62, 1 << 63, u64::MAX - 1, u64::MAX] {
             let uuid = derive(JobId(id));
