@@ -35,7 +35,7 @@ fn a_toolchain_that_does_not_do_is_told_in_one_line() {
     for (cargo, tools, path, words) in [
         ("no-such-cargo", &[][..], "/usr/bin:/bin", &["cargo is missing", "1.85 or later", "rustup"][..]),
         ("cargo", &[("cargo", old)], "/usr/bin:/bin", &["Rust 1.63 is too old", "1.85 or later", "rustup"]),
-        ("cargo", &[("cargo", "echo hello")], "/usr/bin:/bin", &["no cargo", "hello"]),
+        ("cargo", &[("cargo", "echo hello")], "/usr/bin:/bin", &["is not cargo", "hello"]),
         ("cargo", &no_linker, "/usr/bin:/bin", &["cc cannot link", "libc6-dev"]),
     ] {
         let (well, said) = toolchain(cargo, tools, path);
