@@ -6,7 +6,7 @@
 //! Promises: P33.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,13 +75,13 @@ pub struct Active {
     /// The directory of the binlog. Its changes go into the shared log.
     pub storage: Arc<dyn Storage>,
     pub lease: Arc<Lease>,
-    path: PathBuf,
     state: Arc<ActiveState>,
 }
 
 struct ActiveState {
-    epoch: Epoch,
-    journal: u64,
+    /// The journal that this server has claimed.
+    origin: Origin,
+    path: PathBuf,
     member: Arc<Member>,
     lease: Arc<Lease>,
     shipper: Arc<Shipper>,
@@ -102,11 +102,11 @@ impl Active {
         lease: Arc<Lease>,
         storage: Arc<dyn Storage>,
         path: PathBuf,
-        origin: &Origin,
+        origin: Origin,
     ) -> io::Result<Active> {
         let state = ActiveState {
-            epoch: origin.epoch,
-            journal: origin.journal,
+            origin,
+            path,
             member,
             lease: lease.clone(),
             shipper,
@@ -115,13 +115,13 @@ impl Active {
             reporting: Mutex::new(()),
             is_failing: AtomicBool::new(false),
         };
-        let active = Active { storage, lease, path, state: Arc::new(state) };
+        let active = Active { storage, lease, state: Arc::new(state) };
         active.keep_lease()?;
         Ok(active)
     }
 
     pub fn epoch(&self) -> Epoch {
-        self.state.epoch
+        self.state.origin.epoch
     }
 
     pub fn board(&self) -> &Arc<RoleBoard> {
@@ -161,21 +161,20 @@ impl Active {
                 std::thread::sleep(WATCH);
             }
         })?;
-        let (state, path) = (self.state.clone(), self.path.clone());
-        spawn("journal-purge", move || state.keep_small(&path))
+        let state = self.state.clone();
+        spawn("journal-purge", move || state.keep_small())
     }
 
     /// Releases the journal after the server has stopped, so that another server may take over immediately.
     pub fn release(&self) -> io::Result<()> {
-        let ActiveState { epoch, journal, member, shipper, ended, reporting, .. } = &*self.state;
+        let ActiveState { origin, path, member, shipper, ended, reporting, .. } = &*self.state;
         let released = shipper.release();
         ended.store(true, Ordering::Release);
         released?;
         let (done, last) = shipper.last();
-        let origin = Origin { journal: *journal, epoch: *epoch, last };
         let _reporting = reporting.lock();
         member.report("ended", done);
-        mirror::save_end(&self.path, done, origin, shipper.created())
+        mirror::save_end(path, done, Origin { last, ..*origin }, shipper.created())
     }
 }
 
@@ -192,10 +191,10 @@ impl ActiveState {
 
     /// Renews the lease periodically over one connection. The queue's time was `start` at the time `anchor`.
     fn renew_lease(&self, way: usize, start: u64, anchor: Instant) {
-        let ActiveState { epoch, member, lease, is_failing, .. } = self;
+        let ActiveState { origin, member, lease, is_failing, .. } = self;
         while !self.has_ended() && !lease.is_over() {
             let sent = Moment::now();
-            match member.log.renew(way, *epoch, start + anchor.elapsed().as_millis() as u64) {
+            match member.log.renew(way, origin.epoch, start + anchor.elapsed().as_millis() as u64) {
                 Ok(other) => {
                     lease.extend(sent + LEASE);
                     self.switch_requested
@@ -221,9 +220,8 @@ impl ActiveState {
     }
 
     /// Saves the position. After a crash, this server can then detect a journal that was restored from a backup.
-    fn save_progress(&self, path: &Path, end: Seq, last: Option<(u64, u64)>) {
-        let origin = Origin { journal: self.journal, epoch: self.epoch, last };
-        if let Err(error) = mirror::save_progress(path, end, origin) {
+    fn save_progress(&self, end: Seq, last: Option<(u64, u64)>) {
+        if let Err(error) = mirror::save_progress(&self.path, end, Origin { last, ..self.origin }) {
             if !is_no_space(&error) {
                 self.shipper.give_up(&error);
             }
@@ -244,8 +242,8 @@ impl ActiveState {
             let (mut entries, _) = self.member.log.read(merged.end + 1, RUN).map_err(Fail::Unknown)?;
             // The later entries may still be checked by their writers.
             entries.retain(|(seq, _)| *seq <= end);
-            for run in merge(&entries, self.epoch, writer) {
-                self.member.log.merge(self.epoch, &run)?;
+            for run in merge(&entries, self.origin.epoch, writer) {
+                self.member.log.merge(self.origin.epoch, &run)?;
             }
             *merged = Merging { end: entries.last().map_or(end, |(seq, _)| *seq), bytes };
         }
@@ -253,7 +251,7 @@ impl ActiveState {
     }
 
     /// The thread that reports the position, and keeps the shared log small.
-    fn keep_small(&self, path: &Path) {
+    fn keep_small(&self) {
         // The first entry that was not purged, and the entry in the saved position, with its time.
         let (mut purged, mut saved) = (0, (0, Instant::now()));
         let mut merged = Merging { end: self.shipper.last().0, bytes: 0 };
@@ -268,7 +266,7 @@ impl ActiveState {
                 }
                 self.member.report("active", end);
                 if saved.0 != end && saved.1.elapsed() >= SAVE {
-                    self.save_progress(path, end, last);
+                    self.save_progress(end, last);
                     saved = (end, Instant::now());
                 }
             }

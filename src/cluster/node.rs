@@ -441,7 +441,7 @@ impl Node {
         let shipper = Arc::new(Shipper::new(log, lease.clone(), head, after + 1, created, board));
         let storage = Arc::new(ShippedFolder::new(self.folder.clone(), shipper.clone()));
         let (member, path) = (self.member.clone(), self.path.clone());
-        let active = Active::begin(member, shipper, lease, storage.clone(), path, &origin)?;
+        let active = Active::begin(member, shipper, lease, storage.clone(), path, origin)?;
         if is_foreign {
             log::info!("journal: empty; importing the binlog of {}", self.path.display());
             storage.ship_all()?;

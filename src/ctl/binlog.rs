@@ -14,14 +14,10 @@ use crate::binlog::{back_up, inspect, Folder, Inspection};
 use crate::engine::{Engine, Limits, State};
 
 /// The states, and their names in the report.
+#[rustfmt::skip]
 const STATES: [(State, &str); 7] = [
-    (State::Ready, "ready"),
-    (State::Delayed, "delayed"),
-    (State::Reserved, "leased"),
-    (State::Buried, "buried"),
-    (State::Held, "held"),
-    (State::Scheduled, "scheduled"),
-    (State::Finished, "finished"),
+    (State::Ready, "ready"), (State::Delayed, "delayed"), (State::Reserved, "leased"), (State::Buried, "buried"),
+    (State::Held, "held"), (State::Scheduled, "scheduled"), (State::Finished, "finished"),
 ];
 
 /// Returns a function that adds the path to an error.

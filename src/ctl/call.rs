@@ -3,6 +3,7 @@
 //! Owns the distinction between options and operands, and the messages for errors in them.
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::ops::RangeInclusive;
 
 use getopts::{Fail, HasArg, Matches, Occur, Options};
 
@@ -33,10 +34,8 @@ pub struct Subcommand {
     pub help: &'static str,
     pub(super) options: &'static [&'static Flag],
     pub takes: OperandKind,
-    /// The minimum number of operands.
-    pub least: usize,
-    /// The maximum number of operands.
-    pub most: usize,
+    /// The number of operands.
+    pub count: RangeInclusive<usize>,
     pub(super) run: fn(&Call, &mut Out) -> Result<u8, Problem>,
 }
 
@@ -77,7 +76,7 @@ impl Call {
             return Ok(None);
         }
         let operands = matches.free.clone();
-        if !(row.least..=row.most).contains(&operands.len()) {
+        if !row.count.contains(&operands.len()) {
             return Err(Problem::usage(format!("usage: beanpole {name} {}", row.operands)));
         }
         Ok(Some(Call { matches, operands, command }))

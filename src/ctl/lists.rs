@@ -10,25 +10,11 @@ use super::scan::{Scan, Wanted};
 use super::tubes::report_refused;
 use crate::engine::{push_moment, State};
 
-/// The columns of jobs before those of [`COUNTS`], the reason and the body.
-const JOB_HEADS: [&str; 6] = ["id", "state", "pri", "delay", "ttr", "age"];
-
-const SCHEDULE_HEADS: [&str; 9] = ["id", "tube", "name", "schedule", "next run", "missed", "runs", "skipped", "body"];
-
-const HISTORY_HEADS: [&str; 9] = ["ended", "id", "tube", "verdict", "waited", "ran", "tries", "reason", "body"];
-
 /// The columns of connections, and the server's keys.
+#[rustfmt::skip]
 const CONNECTION_COLUMNS: [(&str, &str); 11] = [
-    ("number", "number"),
-    ("client", "client"),
-    ("address", "address"),
-    ("protocol", "protocol"),
-    ("state", "state"),
-    ("job", "job"),
-    ("tube", "job-tube"),
-    ("for", "job-age"),
-    ("left", "time-left"),
-    ("progress", "progress"),
+    ("number", "number"), ("client", "client"), ("address", "address"), ("protocol", "protocol"), ("state", "state"),
+    ("job", "job"), ("tube", "job-tube"), ("for", "job-age"), ("left", "time-left"), ("progress", "progress"),
     ("idle", "idle"),
 ];
 
@@ -54,7 +40,8 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     }
     let all = scan.jobs.len();
     scan.jobs.truncate(usize::try_from(most).unwrap_or(usize::MAX));
-    print(call, out, &mut link, &scan, &job_row)?.finish(&[&JOB_HEADS[..], &COUNTS, &["reason", "body"]].concat())?;
+    let heads = [&["id", "state", "pri", "delay", "ttr", "age"][..], &COUNTS, &["reason", "body"]].concat();
+    print(call, out, &mut link, &scan, &job_row)?.finish(&heads, true)?;
     if scan.jobs.len() < all {
         out.flush()?;
         print_stderr(&format!("showing {} of {all} jobs; use -n 0 to list all", scan.jobs.len()));
@@ -93,7 +80,8 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         row.push(excerpt(body));
         row
     })?;
-    list.finish_unless_empty(&SCHEDULE_HEADS)?;
+    let heads = ["id", "tube", "name", "schedule", "next run", "missed", "runs", "skipped", "body"];
+    list.finish(&heads, false)?;
     Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
 }
 
@@ -127,8 +115,8 @@ pub fn history(call: &Call, out: &mut Out) -> Result<u8, Problem> {
             list.add(&|| figures.object(), &|| history_row(&figures))?;
         }
     }
-    list.finish_unless_empty(&HISTORY_HEADS)?;
-    Ok(DONE)
+    let heads = ["ended", "id", "tube", "verdict", "waited", "ran", "tries", "reason", "body"];
+    list.finish(&heads, false).map(|()| DONE)
 }
 
 fn history_row(figures: &Figures) -> Vec<String> {
@@ -148,7 +136,7 @@ pub fn connections(call: &Call, out: &mut Out) -> Result<u8, Problem> {
             CONNECTION_COLUMNS.iter().map(|(_, key)| text(key)).collect()
         })
     })?;
-    list.finish(&CONNECTION_COLUMNS.map(|(head, _)| head)).map(|()| DONE)
+    list.finish(&CONNECTION_COLUMNS.map(|(head, _)| head), true).map(|()| DONE)
 }
 
 /// Passes on each connection that the server lists, sorted by number, up to about this many.

@@ -91,19 +91,11 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Writes the table, unless lines were written.
-    pub fn finish(self, heads: &[&str]) -> Result<(), Problem> {
-        match self.is_json {
+    /// Writes the table, unless lines were written. An empty table is written only if `always` is set.
+    pub fn finish(self, heads: &[&str], always: bool) -> Result<(), Problem> {
+        match self.is_json || (self.rows.is_empty() && !always) {
             true => Ok(()),
             false => self.out.table(heads, &self.rows),
-        }
-    }
-
-    /// Like [`Listing::finish`], but writes nothing if there are no rows.
-    pub fn finish_unless_empty(self, heads: &[&str]) -> Result<(), Problem> {
-        match self.rows.is_empty() {
-            true => Ok(()),
-            false => self.finish(heads),
         }
     }
 }

@@ -35,14 +35,9 @@ struct Results<'a> {
 }
 
 /// The options that are tags, and the server's names for them.
+#[rustfmt::skip]
 const TAGS: [(&Flag, &str); 8] = [
-    (&UNIQUE, "idp"),
-    (&CON, "con"),
-    (&TTL, "ttl"),
-    (&TRY, "try"),
-    (&GROUP, "grp"),
-    (&AFTER, "aft"),
-    (&CRON, "cron"),
+    (&UNIQUE, "idp"), (&CON, "con"), (&TTL, "ttl"), (&TRY, "try"), (&GROUP, "grp"), (&AFTER, "aft"), (&CRON, "cron"),
     (&EVERY, "every"),
 ];
 

@@ -2,6 +2,8 @@
 //!
 //! Owns their names, operands and options. Must not run them.
 
+use std::ops::RangeInclusive;
+
 use super::call::{Call, OperandKind, Subcommand};
 use super::opts::*;
 use super::out::Out;
@@ -17,7 +19,7 @@ const fn row(
     run: fn(&Call, &mut Out) -> Result<u8, Problem>,
     help: &'static str,
 ) -> Subcommand {
-    Subcommand { name, operands, help, options, takes, least, most, run }
+    Subcommand { name, operands, help, options, takes, count: RangeInclusive::new(least, most), run }
 }
 
 #[rustfmt::skip]

@@ -8,16 +8,11 @@ use super::prelude::*;
 use crate::protocol::beanstalk::read_settings;
 
 /// The columns of a table of tubes: the heading, and the server's key.
+#[rustfmt::skip]
 const COLUMNS: [(&str, &str); 9] = [
-    ("tube", "name"),
-    ("ready", "current-jobs-ready"),
-    ("reserved", "current-jobs-reserved"),
-    ("delayed", "current-jobs-delayed"),
-    ("buried", "current-jobs-buried"),
-    ("waiting", "current-waiting"),
-    ("total", "total-jobs"),
-    ("deleted", "cmd-delete"),
-    ("paused", "pause-time-left"),
+    ("tube", "name"), ("ready", "current-jobs-ready"), ("reserved", "current-jobs-reserved"),
+    ("delayed", "current-jobs-delayed"), ("buried", "current-jobs-buried"), ("waiting", "current-waiting"),
+    ("total", "total-jobs"), ("deleted", "cmd-delete"), ("paused", "pause-time-left"),
 ];
 
 pub fn stats(call: &Call, out: &mut Out) -> Result<u8, Problem> {
@@ -86,7 +81,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     if report_refused(&refused) {
         code = REFUSED;
     }
-    list.finish(&COLUMNS.map(|(head, _)| head)).map(|()| code)
+    list.finish(&COLUMNS.map(|(head, _)| head), true).map(|()| code)
 }
 
 type OnTube<'a> = &'a mut dyn FnMut(&str, Option<Figures>) -> Result<(), Problem>;
