@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn ranges_of_fields() {
-        assert_eq!(MAX_TTR, millis(LONGEST_LEASE));
+        assert_eq!(MAX_TTR, millis(MAX_LEASE));
         assert!(ttr_range(1).is_ok() && ttr_range(MAX_TTR).is_ok());
         assert!(ttr_range(0).is_err() && ttr_range(MAX_TTR + 1).is_err());
         assert_eq!(time(b"18446744073709551615", OK).and_then(ttl_range), Ok(Span::from_millis(u64::MAX)));
