@@ -34,7 +34,6 @@ pub struct Subcommand {
     pub help: &'static str,
     pub(super) options: &'static [&'static Flag],
     pub takes: OperandKind,
-    /// The number of operands.
     pub count: RangeInclusive<usize>,
     pub(super) run: fn(&Call, &mut Out) -> Result<u8, Problem>,
 }
