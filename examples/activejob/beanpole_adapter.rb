@@ -1,13 +1,14 @@
-# The queue as a backend of ActiveJob:
+# An ActiveJob queue adapter for beanpole, and its worker:
 #
 #   require "beanpole_adapter"
 #   config.active_job.queue_adapter = ActiveJob::QueueAdapters::BeanpoleAdapter.new
 #
-#   BeanpoleWorker.new("default", "mail").run     # in a process of its own, or several
+#   BeanpoleWorker.new("default", "mail").run     # in one or more separate processes
 #
-# A queue of ActiveJob is a tube. A job that raises an exception which neither retry_on nor discard_on handles becomes a
-# failed try with the exception as its reason, and the settings of the tube, such as try:5:10 dead:mail-dead, determine
-# its retries. While a job runs, it is touched, so it can take as long as it needs. A class can add tags to its jobs:
+# An ActiveJob queue is a tube. If a job raises an exception that neither retry_on nor discard_on handles, the worker reports
+# a failed try with the exception as the reason. The settings of the tube, such as try:5:10 dead:mail-dead, then determine
+# the retries. While a job runs, the worker touches it, so a job can take as long as it needs. A class can add tags to its
+# jobs:
 #
 #   def queue_tags
 #     "idp:welcome-#{arguments.first}:3600 con:smtp:2"

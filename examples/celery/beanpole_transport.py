@@ -1,4 +1,4 @@
-"""A kombu transport, which makes the queue a Celery broker:
+"""A kombu transport for using beanpole as a Celery broker:
 
     import beanpole_transport
     app = Celery("shop", broker="beanpole://127.0.0.1:11300")
@@ -8,15 +8,15 @@
     celery -A shop worker --without-gossip --without-mingle --without-heartbeat
 
 - A task belongs to its worker until it is acknowledged. With `task_acks_late`, a task whose worker crashes runs again.
-- While a task runs, its job is touched, however long the task takes. If the machine of the worker disappears, the task
-  runs elsewhere after `ttr` seconds, at least 3.
-- `eta` and `countdown` become the delay of the job: the server keeps the task, not a worker.
+- While a task runs, the worker touches its job, so a task can take as long as it needs. If the worker's machine fails, the
+  task runs on another worker after `ttr` seconds. The minimum of `ttr` is 3.
+- `eta` and `countdown` become the delay of the job: until then, the server keeps the task, not a worker.
 - With `task_acks_on_failure_or_timeout=False`, a task that raises an exception becomes a failed try. The settings of the
   tube, such as `try:5:10 dead:celery-dead`, then determine retries, and tasks need no `retry()`.
 - `send_mail.apply_async(..., headers={"tags": "idp:welcome-7:3600 con:smtp:2"})` adds tags to the job.
 
-Remote control, events and broadcasts need a broker with fan-out and do not work. Tested with Celery 5.7 and the prefork pool;
-the solo pool does not touch jobs. Needs: pip install celery greenstalk
+Remote control, events and broadcasts do not work, because they need a broker with fan-out. Tested with Celery 5.7 and the
+prefork pool; with the solo pool, jobs are not touched. Needs: pip install celery greenstalk
 """
 import json
 import math

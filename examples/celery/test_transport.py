@@ -1,4 +1,4 @@
-"""Runs real Celery workers with a real server, and kills them."""
+"""Tests the transport with a real server and real Celery workers, some of which are killed."""
 import os
 import signal
 import subprocess

@@ -3,16 +3,16 @@
 //
 //   Queue::extend('beanpole', fn () => new BeanpoleConnector());
 //
-// and in config/queue.php a connection with 'driver' => 'beanpole' and otherwise the keys of 'beanstalkd'. A job class adds
-// tags, which apply to every job of this class:
+// In config/queue.php, add a connection with 'driver' => 'beanpole' and the other keys of a 'beanstalkd' connection. A job
+// class can add tags, which apply to every job of this class:
 //
 //   public function queueTags(): string
 //   {
 //       return "idp:welcome-{$this->user}:3600 con:smtp:2";
 //   }
 //
-// `php artisan queue:work beanpole` runs the jobs. Retries are Laravel's ($tries, $backoff), or those of the tube: a release
-// counts as a failed try there, and so does a worker that crashes.
+// `php artisan queue:work beanpole` runs the jobs. Laravel controls retries ($tries, $backoff), unless the tube has the
+// setting `try`: then a release and a crashed worker both count as a failed try.
 //
 // Needs: pda/pheanstalk 4. Tested with Laravel 8.83.
 

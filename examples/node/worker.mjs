@@ -1,4 +1,4 @@
-// Sends mails. The server retries what fails: 5 tries, 10, 20, 40 and 80 seconds apart, then the tube mail-dead.
+// Sends mails. A job has 5 tries, 10, 20, 40 and 80 seconds apart. Then, the server moves it to the tube mail-dead.
 import { setTimeout } from 'node:timers/promises';
 import { Client } from './client.mjs';
 

@@ -1,12 +1,12 @@
 """Moves jobs from a PostgreSQL table to the queue, each exactly once: python3 relay.py 'dbname=shop'
 
-An application inserts a job into the table outbox (schema.sql) in the transaction that changes its data, so that both are
-committed or neither. The relay deletes rows, puts their jobs, and commits. If it crashes before the commit, the rows
-are still there, and the next relay puts the jobs again: the tag `idp` makes that a no-op for jobs that the queue has, or
-had within the last week. Several relays can run at a time.
+An application inserts a job into the table outbox (schema.sql) in the transaction that changes its data, so that either
+both are committed or neither. The relay deletes rows, puts their jobs, and commits. If the relay crashes before the commit,
+the rows still exist, and the next relay puts the jobs again. Because of the tag `idp`, the server ignores such a put if the
+job still exists, or ended within the last week. Several relays can run at a time.
 
-The server needs `-b DIRECTORY -f0`, so that it stores a job before it replies. A worker may still run a job twice, if it
-crashes after the work and before the delete.
+The server needs `-b DIRECTORY -f0`, so that it stores a job before it replies. A job can still run twice if a worker crashes
+after the work but before the delete.
 
 Needs: pip install greenstalk psycopg2-binary
 """
@@ -19,7 +19,7 @@ import psycopg2
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../python"))
 from client import Client  # noqa: E402
 
-# Longer than any outage after which a relay puts jobs again.
+# Must be longer than any outage after which a relay puts jobs again.
 KEEP_KEYS = 7 * 24 * 3600
 
 TAKE = """

@@ -1,7 +1,7 @@
--- Jobs that are committed together with the data they belong to. relay.py moves them to the queue.
+-- Jobs that are committed in the same transaction as the data they belong to. relay.py moves the jobs to the queue.
 CREATE TABLE outbox (
     place bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    -- Names the job for good: numbers of a sequence could be used again after a restore from a backup.
+    -- Identifies the job permanently. Numbers from a sequence could be reused after a restore from a backup.
     key uuid NOT NULL DEFAULT gen_random_uuid(),
     tube text NOT NULL,
     body text NOT NULL

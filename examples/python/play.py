@@ -3,8 +3,9 @@
     $ python3 play.py idp
     127.0.0.1:40123
 
-The library connects to this address and has to send exactly what the vector says; CLIENTS.md describes the format. Time passes
-at once. The exit status is 0 after the last step, and 1 at the first difference. Without an argument, the titles are printed.
+The library connects to this address and must send exactly the bytes of the vector. CLIENTS.md describes the format. Steps
+that let time pass take no time. The exit status is 0 after the last step, or 1 at the first difference. Without an argument,
+the program prints the titles of all vectors.
 """
 import os
 import re

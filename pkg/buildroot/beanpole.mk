@@ -5,7 +5,7 @@
 ################################################################################
 
 BEANPOLE_VERSION = @VERSION@
-# Made by `make dist`; its crates are inside. Put it into $(DL_DIR)/beanpole, or name the folder that has it.
+# The tarball of `make dist`, which contains all crates. Copy it to $(DL_DIR)/beanpole, or set its directory here.
 BEANPOLE_SOURCE = beanpole-$(BEANPOLE_VERSION).tar.gz
 BEANPOLE_SITE = $(BR2_EXTERNAL_BEANPOLE_PATH)
 BEANPOLE_SITE_METHOD = file
