@@ -97,8 +97,9 @@ cp pkg/beanpole.default '$(STAGE)/settings' && cp pkg/openrc/beanpole '$(STAGE)/
 cp pkg/nfpm/rpm-* pkg/alpine/beanpole.pre-install '$(STAGE)'
 STAGE='$(STAGE)' ARCH=$(ARCH) VERSION=$(VERSION) MAINTAINER='$(MAINTAINER)' HOMEPAGE='$(HOMEPAGE)' \
     envsubst '$$STAGE $$ARCH $$VERSION $$MAINTAINER $$HOMEPAGE' <pkg/nfpm.yaml >'$(STAGE)/nfpm.yaml'
-# All files and scripts get the time of the commit, so that builds are reproducible. Therefore, nfpm.yaml must name only
-# files in the staging directory.
+# All files and scripts get the time of the commit, and modes that do not depend on the umask, so that builds are
+# reproducible. Therefore, nfpm.yaml must name only files in the staging directory.
+chmod -R u=rwX,go=rX '$(STAGE)'
 date=$$(git log -1 --format=%ct) && find '$(STAGE)' -exec touch -h -d "@$$date" {} + && \
     SOURCE_DATE_EPOCH=$$date $(NFPM) package --config '$(STAGE)/nfpm.yaml' --packager $(1) --target '$(OUT)'
 endef

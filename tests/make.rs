@@ -125,7 +125,8 @@ fn a_debian_package_is_built_in_its_own_folder() {
 }
 
 /// The advice names the server's actual path.
-/// Files outside the stage have the time of the checkout, which differs between two builds of one commit.
+/// Files outside the stage have the time of the checkout and modes that depend on the umask, which differ between two
+/// builds of one commit.
 #[test]
 fn packages_contain_only_files_with_the_time_of_the_commit() {
     let settings = fs::read_to_string("pkg/nfpm.yaml").unwrap();
@@ -135,6 +136,8 @@ fn packages_contain_only_files_with_the_time_of_the_commit() {
     });
     let outside: Vec<_> = packed.filter(|path| !path.starts_with("${STAGE}/")).collect();
     assert!(outside.is_empty(), "{outside:?}");
+    let recipe = fs::read_to_string("pkg/packages.mk").unwrap();
+    assert!(recipe.contains("\nchmod -R u=rwX,go=rX '$(STAGE)'\n"), "packages depend on the umask");
 }
 
 #[test]
