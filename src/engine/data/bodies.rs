@@ -80,7 +80,7 @@ pub struct Bodies {
 struct InFlight {
     bytes: Weak<Box<[u8]>>,
     length: u64,
-    /// Set for a large body, so that the sender of the last reply does not have to free it.
+    /// A second owner of a large body, so that the sender of the last reply does not have to free it.
     kept: Option<Arc<Box<[u8]>>>,
 }
 
@@ -102,7 +102,7 @@ pub struct Class {
 /// A page. Without bodies, it may have released its memory.
 #[derive(Debug)]
 pub struct Page {
-    /// Extends to the last entry ever used.
+    /// The entries up to the last one ever used.
     bytes: Vec<u8>,
     /// The head of a linked list of vacated entries: each begins with the number of the next one, or [`NIL`].
     first_vacant: u32,

@@ -57,7 +57,7 @@ pub enum IdleState {
 /// A client that waits for a job, or for the outcome of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    /// When the wait times out; [`Time::NEVER`] without a timeout.
+    /// The end of the wait; [`Time::NEVER`] without a timeout.
     pub until: Time,
     /// The extras of the job whose outcome the client waits for; [`NIL`] if it waits for a job.
     pub outcome: u32,
@@ -80,13 +80,13 @@ impl Waiting {
 pub struct Search {
     /// The number of tubes that were searched, or whose queues the client was added to.
     pub(in crate::engine) seen: usize,
-    /// Nothing was found: the client is being added to the queue of each tube.
+    /// `true` while the client is added to the queue of each tube, because no job was found.
     pub(in crate::engine) enqueueing: bool,
     /// The tubes with a job found so far, each counted by its weight.
     pub(in crate::engine) found: u64,
     /// The best tube so far: the rank of its first job, the tube, and its position in the watch list.
     pub(in crate::engine) best: Option<((Priority, Time), TubeHandle, usize)>,
-    /// Another client took the job that a first search had found. This search ends at the first tubes with a job.
+    /// `true` for a second search, which ends at the first tubes with a job.
     pub(in crate::engine) again: bool,
 }
 
@@ -123,7 +123,7 @@ pub struct ClientState {
     pub(in crate::engine) since: u64,
     pub(in crate::engine) queued: bool,
     pub(in crate::engine) search: Option<Box<Search>>,
-    /// Set after a disconnect: the reservations still to be released, in the order of service.
+    /// After a disconnect, the reservations still to be released, in the order of service.
     pub(in crate::engine) leaving: Option<Box<Heap<(Priority, JobId)>>>,
     /// The client's attachments to jobs whose outcome it receives.
     pub(in crate::engine) attached: List,
@@ -132,7 +132,7 @@ pub struct ClientState {
     pub(in crate::engine) mode: ReserveMode,
     pub(in crate::engine) producer: bool,
     pub(in crate::engine) worker: bool,
-    /// When the client connected, and when it gave its last command, in units of [`ACTIVITY_UNIT`].
+    /// The times of the connection and of the last command, in units of [`ACTIVITY_UNIT`].
     pub(in crate::engine) connected: u32,
     pub(in crate::engine) last_active: u32,
 }
@@ -166,7 +166,7 @@ impl ClientState {
         self.held.get_or_insert_default()
     }
 
-    /// When the first of its reservations ends.
+    /// Returns the end of its first reservation.
     pub(in crate::engine) fn nearest_end(&self) -> Time {
         self.reserved().first().map_or(Time::NEVER, |((end, _), _)| end)
     }
@@ -320,7 +320,7 @@ impl IndexMut<ClientId> for Clients {
     }
 }
 
-/// One client watches one tube. While the client waits or is idle, the watch is in the tube's queue of such clients.
+/// A tube that a client watches. While the client waits or is idle, the watch is in the tube's queue of such clients.
 #[derive(Debug)]
 pub struct Watch {
     pub(in crate::engine) client: u32,

@@ -109,7 +109,7 @@ impl Details {
         }
     }
 
-    /// How often the job was reserved, at less cost than with all counts.
+    /// Returns the number of reservations, at less cost than all counts.
     pub fn reserves(&self) -> u32 {
         match &self.0 {
             Form::Packed { counts, .. } => counts[Count::Reserves as usize].into(),

@@ -48,7 +48,7 @@ impl Report {
     }
 }
 
-/// Why a client that requested a job gets none.
+/// The reason why a client that requested a job gets none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoJob {
     TimedOut,

@@ -39,7 +39,7 @@ pub struct Group {
     pub(in crate::engine) waits: List,
     /// The waits for a number of members, by that number and the job's ID.
     pub(in crate::engine) counted: Heap<(u32, u64)>,
-    /// Jobs whose waits have ended are released in several turns.
+    /// `true` while jobs whose waits have ended are released, in several turns.
     pub(in crate::engine) releasing: bool,
     pub(in crate::engine) logged: bool,
 }

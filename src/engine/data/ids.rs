@@ -18,7 +18,7 @@ pub struct Row {
     number: u64,
     /// [`NIL`] for IDs without a job.
     slots: [u32; ROW as usize],
-    /// One, plus one per ID in the row, plus one for the last row.
+    /// The number of IDs in the row, plus one, plus another one for the last row.
     pub claims: NonZeroU32,
     chain: u32,
 }

@@ -15,18 +15,18 @@ pub(in crate::engine) struct RareExtras {
     /// The attachments of the clients that wait for the outcome.
     pub attached: List,
     pub progress: (u32, u32),
-    /// If it was revoked: the number of the connection that held it, 0 for a lease, and its rank among buried jobs.
+    /// The connection that the job was revoked from, 0 for a lease, and its rank among buried jobs.
     pub revoked: Option<(u32, Time)>,
     pub reducer: Option<Box<[u8]>>,
     /// The requested start time; [`Time::NEVER`] if there was none.
     pub start: Time,
-    /// Its rank among jobs of its priority from its start on; 0 before.
+    /// The rank among jobs of the same priority from the start on; 0 before.
     pub order: u64,
     /// The only client that waited for its outcome has gone, and no one will query it.
     pub orphaned: bool,
-    /// It is removed as soon as its outcome is reported.
+    /// `true` if the job is removed as soon as its outcome is reported.
     pub ephemeral: bool,
-    /// Its waiting clients wait for the current worker only: if this try fails, they are notified.
+    /// `true` if the waiting clients wait for the current worker only, and are notified if this try fails.
     pub last_try: bool,
     /// The number of worker reports; see [`ExtrasStore::next_to_notify`].
     pub reports: u32,
@@ -77,9 +77,9 @@ pub struct JobExtras {
     /// The next extras in the same bucket of the index.
     chain: u32,
     pub(in crate::engine) hash: u32,
-    /// Its heap position in the order of ends, or [`NIL`].
+    /// The heap position in the order of ends, or [`NIL`].
     pub(in crate::engine) position: u32,
-    /// When its time to live ends; [`Time::NEVER`] without one.
+    /// The end of the time to live; [`Time::NEVER`] without one.
     pub expires: Time,
     pub ttl: Span,
     /// The key that no other job may share.

@@ -84,7 +84,7 @@ pub enum Tie {
     Member,
     /// The job is held until all members of the group have ended.
     After {
-        /// It is held even if the group does not exist yet.
+        /// `true` if the job is held even if the group does not exist yet.
         even_if_new: bool,
     },
     /// The job is held until this number of members have ended.
@@ -106,11 +106,11 @@ pub const MAX_TIES: usize = 16;
 pub struct JobOptions {
     pub completion: CompletionPolicy,
     pub dedup_key: DedupKey,
-    /// It must survive a restart if the server has a log.
+    /// `true` if the job must survive a restart, if the server has a log.
     pub durable: bool,
-    /// When it becomes ready, instead of its delay.
+    /// The time at which it becomes ready, instead of its delay.
     pub start: Option<Time>,
-    /// Its time to live, from its start; [`Span::MAX`]: unlimited.
+    /// The time to live, from the start; [`Span::MAX`]: unlimited.
     pub ttl: Span,
     pub max_attempts: u8,
     /// The number of failures after which it fails permanently; 0 means 1.

@@ -111,7 +111,7 @@ hashed!(Schedule, |schedule| {
 pub struct Schedules {
     /// The schedules, and their bytes of account without their jobs.
     pub table: Table<Schedule>,
-    /// When schedules are due, or are tried again; members are the slots of their jobs.
+    /// The order in which schedules are due or tried again; members are the slots of their jobs.
     pub order: Heap<(Time, JobId)>,
     /// The numbers of copies put and of runs skipped since the start.
     pub(in crate::engine) total: (u64, u64),

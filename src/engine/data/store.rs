@@ -49,7 +49,7 @@ pub struct Account {
     pub jobs: u64,
     pub tubes: u64,
     pub watches: u64,
-    /// What is remembered of jobs that have ended.
+    /// The history of ended jobs.
     pub history: u64,
     /// Connections outside the engine: unprocessed input and unsent output, as last reported by the server.
     pub buffers: u64,

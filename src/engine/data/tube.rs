@@ -120,24 +120,24 @@ pub struct Tube {
     pub(in crate::engine) leasing: List,
     /// The watches of the idle clients, the longest idle first.
     pub(in crate::engine) idle: List,
-    /// When the next idle client is notified if a job is still ready; [`Time::NEVER`] if none was notified.
+    /// The time of the next notification if a job is still ready; [`Time::NEVER`] if no client was notified.
     pub(in crate::engine) renotify_at: Time,
     pub(in crate::engine) priority_classes: [u32; 3],
     /// The settings and their counters; few tubes have any.
     pub(in crate::engine) rules: Option<Box<TubeRules>>,
-    /// No client that requests any job gets one of this tube: it is paused, or its settings allow no reservation.
+    /// `true` if the tube is paused or its settings allow no reservation, except of jobs by their IDs.
     pub(in crate::engine) closed: bool,
-    /// It stays even if nothing refers to it.
+    /// `true` if the tube stays even if nothing refers to it.
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
-    /// Its waiting clients are served in several turns; until then no other client gets a job.
+    /// `true` while its waiting clients are served in several turns. Until then, no other client gets a job.
     pub(in crate::engine) serving: bool,
     /// Boxed, because few tubes are paused at a time.
     pub(in crate::engine) pause: Option<Box<Pause>>,
-    /// Exists from the first reserved job on.
+    /// The measurements, from the first reserved job on.
     pub(in crate::engine) times: Option<Box<TubeTimes>>,
     pub(in crate::engine) oldest: OldestIds,
-    /// A ready job has had a rank other than its ID.
+    /// `true` if a ready job has had a rank other than its ID.
     pub(in crate::engine) displaced: bool,
     pub(in crate::engine) total_jobs: u64,
     pub(in crate::engine) deletes: u64,
@@ -150,7 +150,7 @@ pub struct Tube {
     pub(in crate::engine) opener: ClientHandle,
     /// Distinguishes it from earlier and later tubes with the same number.
     birth: u32,
-    /// Its position in the order of listing, see [`Tubes`].
+    /// The position in the order of listing, see [`Tubes`].
     order: u32,
     /// The hash of its name, by which the index finds it.
     hash: u32,

@@ -24,7 +24,7 @@ pub struct ClientStats<'a> {
     /// The number of watched tubes, and the first [`SHOWN_TUBES`] of them.
     pub watching: usize,
     pub watched: Vec<&'a [u8]>,
-    /// It waits for a job or for the end of one, or is idle until there is work.
+    /// `true` if it waits for a job or for the end of one, or is idle until there is work.
     pub waits: bool,
     /// The number of reserved jobs, and the one whose time to run ends first.
     pub held: usize,

@@ -22,7 +22,7 @@ pub struct Stats {
     pub workers: usize,
     pub waiting: usize,
     pub total_connections: u64,
-    /// No new jobs are accepted.
+    /// `true` if no new jobs are accepted.
     pub draining: bool,
     pub memory: Account,
     /// The limit on the sum of the four figures above.
@@ -35,7 +35,7 @@ pub struct Stats {
 pub struct TubeStats<'a> {
     pub name: &'a [u8],
     pub jobs: JobCounts,
-    /// It stays even if nothing refers to it.
+    /// `true` if the tube stays even if nothing refers to it.
     pub kept: bool,
     pub priority_classes: [u32; 3],
     /// Ready jobs that are too large to be leased.

@@ -34,15 +34,15 @@ pub struct MemberGone {
 pub enum Change {
     Put(u32),
     Reserve(u32),
-    /// It was released, ready or delayed.
+    /// A release of the job, which is ready or delayed now.
     Release(u32),
     Bury(u32),
     Kick(u32),
     /// A schedule was due, but its last copy still existed.
     Skip(u32),
-    /// Its time to run ended, or its holder was lost and that counts.
+    /// The end of the time to run, or a counted loss of the holder.
     Expire(u32),
-    /// It was leased: no client holds it.
+    /// A lease: no client holds the job.
     Lease(u32),
     /// The job was not in the log: it must be written in its current state.
     Adopt(u32),
@@ -72,7 +72,7 @@ pub enum Change {
     MemberGone(Box<MemberGone>),
     /// A group with a new name was created.
     Group(Box<LoggedGroup>),
-    /// No job is a member of this group or waits for it any more.
+    /// The end of a group, which no job is a member of or waits for.
     GroupGone {
         number: u32,
         name: usize,
@@ -99,13 +99,13 @@ pub enum Change {
         /// Its [`Engine::logged_size`] before and afterwards.
         sizes: (usize, usize),
     },
-    /// Its full record lost a part, without a record: the origin of a dead letter, or a group that it waited for.
+    /// A decrease of the full record, without a record: the origin of a dead letter, or a group it waited for.
     Shrunk {
         slot: u32,
         /// The decrease of its [`Engine::logged_size`] in bytes.
         bytes: usize,
     },
-    /// It was lost or released, and its producer limited the number of tries.
+    /// A loss or release of a job whose tries are limited.
     Retry(u32),
     Priority(u32),
     /// The key with this number outlives its job from now on.

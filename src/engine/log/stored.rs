@@ -31,7 +31,7 @@ pub struct StoredJob<'a> {
     pub fails: u8,
     /// Buried: the origin of a dead letter.
     pub dead_from: Option<&'a [u8]>,
-    /// Its bytes, followed by its result if it is finished.
+    /// The bytes, followed by the result of a finished job.
     pub body: &'a [u8],
     pub options: Option<StoredOptions<'a>>,
 }
@@ -54,7 +54,7 @@ pub enum StoredChange {
     },
     Bury {
         pri: Priority,
-        /// Its rank in the order of burying.
+        /// The rank in the order of burying.
         order: u64,
         count: u32,
         fails: u8,
@@ -76,7 +76,7 @@ pub enum StoredChange {
 /// The options of a job that a log stores, and their state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredOptions<'a> {
-    /// When a schedule recurs, and its counts; its other options are those of its copies.
+    /// The recurrence and the counts of a schedule; the other options are those of its copies.
     pub schedule: Option<StoredSchedule<'a>>,
     /// The handling of the job when it is completed or lost.
     pub completion: CompletionPolicy,
@@ -86,7 +86,7 @@ pub struct StoredOptions<'a> {
     pub expires: Time,
     /// The requested start time; [`Time::NEVER`] if there was none.
     pub start: Time,
-    /// Its rank among jobs of its priority from its start on; 0 before.
+    /// The rank among jobs of the same priority from the start on; 0 before.
     pub order: u64,
     /// The maximum number of reservations; 0: unlimited.
     pub max_attempts: u8,

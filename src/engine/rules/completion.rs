@@ -21,7 +21,7 @@ pub enum NotCompleted {
     NotFound,
     /// The job already had an outcome, which stays.
     Final,
-    /// There is no memory, or no space in the log, for the result.
+    /// No memory, or no space in the log, for the result.
     OutOfMemory,
 }
 

@@ -64,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// The job in `slot`, which is tied to groups, has entered its state.
+    /// Counts the job in `slot`, which may be tied to groups, in its new state.
     pub(in crate::engine) fn enter_groups(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if !job.is_tied() {
@@ -77,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// The job in `slot`, which is tied to groups, leaves this state. If it was held, it no longer waits for any group.
+    /// Stops counting the job in `slot` in its state. If it was held, it no longer waits for any group.
     #[inline(never)] // few jobs are tied to groups
     pub(in crate::engine) fn leave_groups(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
@@ -98,7 +98,7 @@ impl Engine {
         groups.into_iter().for_each(|number| self.close_group_if_idle(number));
     }
 
-    /// The job in `slot`, which had this logged size, no longer waits for a group: it may be tied to none.
+    /// Updates whether the job in `slot`, which had this logged size, is tied to groups.
     fn retie(&mut self, slot: u32, before: usize) {
         let is_tied = self.store.groups.of_member(slot).next().is_some() || self.store.groups.waits(slot);
         self.store.jobs.get_mut(slot).set(JobFlag::Tied, is_tied);

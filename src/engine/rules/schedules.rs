@@ -42,7 +42,7 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Schedules, next);
     }
 
-    /// The next schedule is due, or tries again.
+    /// Runs the next schedule, which is due or tried again.
     pub(in crate::engine) fn schedule_due(&mut self, now: Time) {
         let (_, slot) = self.store.schedules.first().expect("a schedule that is due");
         let schedule = self.store.schedules.get(self.store.jobs.get(slot).holder);

@@ -104,7 +104,7 @@ impl Engine {
         }
     }
 
-    /// The job in `slot`, which has extras or is tied to groups, has entered its state.
+    /// Updates the extras and groups of the job in `slot`, which has entered its state.
     #[inline(never)] // few jobs have either
     fn enter_more(&mut self, slot: u32) {
         self.enter_groups(slot);

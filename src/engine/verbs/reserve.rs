@@ -32,7 +32,7 @@ pub enum Grab<'a> {
 pub enum Awaited<'a> {
     /// The job is finished; see [`Engine::outcome`].
     Known(JobView<'a>),
-    /// There is no such job, or its outcome is not kept.
+    /// No such job, or its outcome is not kept.
     NotFound,
     /// The job is unfinished, and the client does not wait.
     TimedOut,

@@ -57,10 +57,10 @@ pub enum Tagged {
     Duplicate {
         id: JobId,
         state: State,
-        /// Its priority, if the duplicate was more urgent and raised it.
+        /// The new priority, if the duplicate was more urgent.
         raised: Option<Priority>,
     },
-    /// This job had the key and has ended.
+    /// The ended job that had the key.
     Ended(JobId),
     /// The schedule, which is new or has replaced one with the same name.
     Scheduled {
