@@ -39,8 +39,8 @@ pub use data::{
     UUID_HYPHENS, WAIT_COST, WATCH_COST,
 };
 pub use figures::ages::FindOldest;
-pub use figures::buried::BuriedWalk;
 pub use figures::connections::{ClientStats, SHOWN_TUBES};
+pub use figures::pages::BuriedWalk;
 pub use figures::pages::IdPage;
 pub use figures::pages::{JobPage, NamePage, Page};
 pub use figures::stats::{GroupStats, JobStats, Stats, TubeStats};

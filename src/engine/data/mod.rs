@@ -15,7 +15,6 @@ pub(super) mod event;
 pub(super) mod groups;
 pub(super) mod handle;
 pub(super) mod heap;
-pub(super) mod histogram;
 pub(super) mod ids;
 pub(super) mod job;
 pub(super) mod job_extras;
@@ -33,7 +32,6 @@ pub(super) mod recurrence;
 pub(super) mod schedules;
 pub(super) mod slots;
 pub(super) mod smallest;
-pub(super) mod steps;
 pub(super) mod store;
 pub(super) mod table;
 pub(super) mod time;
@@ -42,7 +40,7 @@ pub(super) mod tube_settings;
 
 pub use self::{
     agenda::*, bodies::*, body::*, calendar::*, client::*, deadlines::*, details::*, ended_keys::*, event::*,
-    groups::*, handle::*, heap::*, histogram::*, ids::*, job::*, job_extras::*, job_options::*, jobs::*, lanes::*,
-    latency::*, list::*, name::*, operations::*, origins::*, past::*, ready::*, recurrence::*, schedules::*, slots::*,
-    smallest::*, steps::*, store::*, table::*, time::*, tube::*, tube_settings::*,
+    groups::*, handle::*, heap::*, ids::*, job::*, job_extras::*, job_options::*, jobs::*, lanes::*, latency::*,
+    list::*, name::*, operations::*, origins::*, past::*, ready::*, recurrence::*, schedules::*, slots::*, smallest::*,
+    store::*, table::*, time::*, tube::*, tube_settings::*,
 };

@@ -3,7 +3,6 @@
 //! Owns its files. Changes nothing but the remaining steps.
 
 pub(super) mod ages;
-pub(super) mod buried;
 pub(super) mod connections;
 pub(super) mod pages;
 pub(super) mod stats;

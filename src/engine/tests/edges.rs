@@ -282,7 +282,7 @@ fn jobs_given_back_in_few_steps_are_looked_at_once_or_nearly() {
         }
     }
     assert!(turns > 4, "the work of {JOBS} jobs is not done in {turns} turns");
-    assert!(used <= 2 * JOBS * super::super::data::steps::MOVE, "{used} steps");
+    assert!(used <= 2 * JOBS * super::super::data::MOVE, "{used} steps");
     engine.grant_steps(u64::MAX);
     engine.check();
 }
@@ -313,11 +313,11 @@ fn all_who_wait_for_a_job_hear_that_it_is_set_aside_if_some_in_another_turn() {
         let client = engine.connect();
         assert!(matches!(engine.wait_end(client, id, Span::from_secs(9), NOW), JobEnd::Waiting));
     }
-    engine.grant_steps(2 * super::super::data::steps::NOTIFY);
+    engine.grant_steps(2 * super::super::data::NOTIFY);
     assert!(engine.bury(holder, id, 1, NOW) && engine.has_deferred());
     let mut told = 0;
     while engine.has_deferred() {
-        engine.grant_steps(2 * super::super::data::steps::NOTIFY);
+        engine.grant_steps(2 * super::super::data::NOTIFY);
         engine.go_on(NOW);
     }
     while let Some(event) = engine.take_event() {

@@ -4,7 +4,7 @@
 //! Owns the counting. A call may exceed its budget by one piece of work, whatever the size of the world; and between
 //! the turns of a smaller world every invariant holds.
 
-use super::super::data::steps::{MOVE, NOTIFY, TUBE};
+use super::super::data::{MOVE, NOTIFY, TUBE};
 use super::super::*;
 
 /// The steps granted to a turn.

@@ -6,7 +6,6 @@ pub(super) mod disconnect;
 pub(super) mod flush;
 pub(super) mod job_verbs;
 pub(super) mod moves;
-pub(super) mod operating;
 pub(super) mod recurring;
 pub(super) mod reserve;
 pub(super) mod submit;
