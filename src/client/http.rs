@@ -264,3 +264,93 @@ fn read_head(parsed: &httparse::Response) -> io::Result<Head> {
 fn malformed() -> io::Error {
     io::Error::new(ErrorKind::InvalidData, "malformed HTTP response")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Returns the result for a response that arrives in these pieces, before the end of the connection.
+    fn receive(pieces: &[&[u8]]) -> Result<(u16, Vec<u8>, bool), ErrorKind> {
+        let (ours, mut theirs) = UnixStream::pair().expect("sockets");
+        let stream = Transport::Plain(OwnedFd::from(ours).into());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for piece in pieces {
+                    theirs.write_all(piece).expect("a socket");
+                    std::thread::yield_now();
+                }
+                let _ = theirs.shutdown(std::net::Shutdown::Write);
+                // The request must not be refused.
+                let _ = std::io::copy(&mut theirs, &mut std::io::sink());
+            });
+            let mut exchange = Exchange::new(stream, Instant::now() + Duration::from_secs(20));
+            let done = exchange.run("POST / HTTP/1.1\r\n\r\n", b"", Keep::Start(20));
+            let done = done.map(|response| (response.status, response.body)).map_err(|error| error.kind());
+            let is_reusable = exchange.into_stream().is_some();
+            done.map(|(status, body)| (status, body, is_reusable))
+        })
+    }
+
+    #[test]
+    fn a_response_may_arrive_in_any_pieces() {
+        for (text, expected) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody", Ok((200, &b"body"[..], true))),
+            (
+                "HTTP/1.1 500 x\r\nTransfer-Encoding: chunked\r\n\r\n2;a\r\nbo\r\n2\r\ndy\r\n0\r\n\r\n",
+                Ok((500, b"body", true)),
+            ),
+            (
+                "HTTP/1.1 100 x\r\n\r\nHTTP/1.0 200 OK\r\n\r\nbody until the end",
+                Ok((200, b"body until the end", false)),
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n0123456789012345678901234567ab",
+                Ok((200, b"01234567890123456789", true)),
+            ),
+            ("HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 0\r\n\r\n", Ok((200, b"", false))),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbod", Err(ErrorKind::UnexpectedEof)),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nbo\r\n0\r\n", Err(ErrorKind::UnexpectedEof)),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", Err(ErrorKind::InvalidData)),
+        ] {
+            let expected = expected.map(|(status, body, is_reusable)| (status, body.to_vec(), is_reusable));
+            for cut in 0..text.len() {
+                let (start, rest) = text.as_bytes().split_at(cut);
+                assert_eq!(receive(&[start, rest]), expected, "{text:?} at {cut}");
+            }
+            let bytes: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
+            assert_eq!(receive(&bytes), expected, "{text:?} byte by byte");
+        }
+    }
+
+    /// Random changes to responses: each has a result, without a panic and without waiting.
+    #[test]
+    fn a_damaged_response_is_a_result_or_an_error() {
+        let texts = [
+            "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nRetry-After: 5\r\n\r\nbody",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\nX: y\r\n\r\n",
+        ];
+        let mut seed = 7_u64;
+        let mut random = move |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize % below
+        };
+        let begun = Instant::now();
+        for round in 0..3000 {
+            let mut bytes = texts[round % 2].as_bytes().to_vec();
+            for _ in 0..=random(3) {
+                let place = random(bytes.len());
+                match random(3) {
+                    0 => drop(bytes.remove(place)),
+                    1 => bytes[place] = b"\r\n :;0f9-\0\xff"[random(11)],
+                    _ => bytes.insert(place, b"\r\n :;0f9-\0\xff"[random(11)]),
+                }
+            }
+            let _ = receive(&[&bytes]);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
+}

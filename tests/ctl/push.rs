@@ -87,6 +87,28 @@ fn a_job_is_sent_with_its_headers_and_deleted() {
     });
 }
 
+/// No name becomes a header of its own, and no delay is too short or too long.
+#[test]
+fn names_and_delays_are_bounded() {
+    let server = Server::beanpole(&[]);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let url = endpoint(move |got, stream| {
+        let seconds = String::from_utf8(got.body).expect("text");
+        let is_sent = sender.send(got.head).is_ok();
+        answer(stream, &format!("HTTP/1.1 429 x\r\nRetry-After: {seconds}\r\nContent-Length: 0\r\n\r\n")) && is_sent
+    });
+    let name = "\"a\\x0d\\x0aX-Evil: \\xff\\x1b[2J\"";
+    for (seconds, expected) in [("0", "try 2 in 1 s"), ("99999999999999999999", "try 2 in 3600 s")] {
+        server.ok(&["put", "-t", name, seconds]);
+        let ended = server.run(&["work", name, "--once", "--url", &url]);
+        assert!(ended.code == 1 && ended.err.contains(expected), "{}", ended.err);
+        assert!(!ended.err.contains('\x1b'), "{}", ended.err);
+        let head = receiver.recv().expect("a request");
+        let tube = head.lines().find_map(|line| line.strip_prefix("Beanpole-Job-Tube: "));
+        assert_eq!((tube, head.contains("\nX-Evil")), (Some(name), false), "{head}");
+    }
+}
+
 /// Each body is a raw response. The job is deleted, or buried for a reason that begins as in the table.
 #[test]
 fn the_response_decides() {
@@ -235,11 +257,16 @@ fn an_endpoint_that_takes_too_long_is_given_up() {
         b"chunk" => drip(stream, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"),
         b"trailer" => drip(stream, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", "X: y\r\n"),
         b"continue" => drip(stream, "", "HTTP/1.1 100 x\r\n\r\n"),
+        b"flood" => {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+            while stream.write_all(&[b'x'; 1 << 16]).is_ok() {}
+            false
+        }
         _ => drip(stream, "", ""),
     });
-    let names = ["silence", "head", "body", "close", "chunk", "trailer", "continue"];
+    let names = ["silence", "head", "body", "close", "chunk", "trailer", "continue", "flood"];
     server.ok(&[&["put", "-r", "1", "--"][..], &names].concat());
-    let ended = server.run(&["work", "-j", "8", "-w", "2", "--retries", "0", "--url", &url]);
+    let ended = server.run(&["work", "-j", "9", "-w", "2", "--retries", "0", "--url", &url]);
     assert_eq!((ended.code, server.count("default", "buried")), (0, names.len() as u64), "{}", ended.err);
     assert_eq!(server.figure("stats", "job-timeouts"), "0");
     for id in 1..=names.len() {

@@ -269,7 +269,8 @@ fn workers_failures_and_schedules_have_lists() {
 fn a_list_that_the_server_refuses_is_empty() {
     let Some(server) = Server::beanstalkd(&[]) else { return };
     server.ok(&["put", "-t", "mail", "a"]);
-    server.ok(&["bury", "1"]);
+    server.ok(&["put", "-t", "sms", "b"]);
+    server.ok(&["bury", "1", "2"]);
     let mut screen = Screen::start(&server, &[], 80, 24);
     screen.shows(">default");
     screen.press("2");

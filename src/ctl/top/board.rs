@@ -91,23 +91,16 @@ impl Boards {
             self.rows.clear();
         }
         self.rows.retain(|tube, _| names.binary_search(tube).is_ok());
-        let state = if board == Board::Failed { State::Buried } else { State::Scheduled };
-        let key = format!("current-jobs-{}", state.word());
-        let mut left = ALL_JOBS;
         match board {
-            Board::Workers => {
-                let rows = workers(link)?;
-                self.rows.insert(String::new(), rows);
+            Board::Workers => drop(self.rows.insert(String::new(), workers(link)?)),
+            Board::Failed => {
+                for (tube, count, jobs) in jobs(link, State::Buried, tubes)? {
+                    self.rows.insert(tube.to_owned(), failures(tube, count, &jobs));
+                }
             }
-            _ => {
-                for (tube, figures) in tubes {
-                    let count = figures.number(&key);
-                    let jobs = if count > 0 && left > 0 { jobs(link, tube, state, &mut left)? } else { Vec::new() };
-                    let rows = match board {
-                        Board::Failed => failures(tube, count, &jobs),
-                        _ => jobs.iter().map(|job| schedule(tube, job)).collect(),
-                    };
-                    self.rows.insert(tube.clone(), rows);
+            Board::Schedules => {
+                for (tube, _, jobs) in jobs(link, State::Scheduled, tubes)? {
+                    self.rows.insert(tube.to_owned(), jobs.iter().map(|job| schedule(tube, job)).collect());
                 }
             }
         }
@@ -141,24 +134,38 @@ fn workers(link: &mut Link) -> Result<Vec<BoardRow>, Problem> {
     Ok(rows)
 }
 
-/// Returns the figures of a tube's jobs in this state, up to a limit.
-fn jobs(link: &mut Link, tube: &str, state: State, left: &mut usize) -> Result<Vec<Figures>, Problem> {
-    let command = format!("list-jobs {tube} {} 0 {}", state.word(), JOBS.min(*left));
-    let reply = link.ask(&command)?;
-    let ids = match first_word(&reply.line) {
-        "OK" => yaml::list(&reply.body),
-        "NOT_FOUND" => Vec::new(),
-        _ => return Err(refusal(&command, &reply.line)),
-    };
-    *left -= ids.len().min(*left);
-    let mut jobs = Vec::new();
-    ask_each(link, "stats-job", &mut ids.into_iter(), &mut |_, reply| {
-        // The job may have ended or been moved.
-        let figures = figures_of("stats-job", &reply).unwrap_or_default();
-        jobs.extend(figures.filter(|figures| figures.text("state") == state.word()));
+/// The name of a tube, the number of its jobs in a state, and the figures of some of them.
+type TubeJobs<'a> = (&'a str, u64, Vec<Figures>);
+
+/// Returns the jobs of each tube in this state, up to a limit for all tubes.
+fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, Figures)]) -> Result<Vec<TubeJobs<'a>>, Problem> {
+    let count = |figures: &Figures| figures.number(&format!("current-jobs-{}", state.word()));
+    let mut found: Vec<TubeJobs> =
+        tubes.iter().map(|(tube, figures)| (tube.as_str(), count(figures), Vec::new())).collect();
+    let with_jobs: Vec<usize> = (0..found.len()).filter(|place| found[*place].1 > 0).collect();
+    let share = JOBS.min(ALL_JOBS / with_jobs.len().max(1));
+    let (mut ids, mut refused) = (Vec::new(), None);
+    let mut lists = with_jobs.iter().map(|place| format!("{} {} 0 {share}", found[*place].0, state.word()));
+    ask_each(link, "list-jobs", &mut lists, &mut |number, reply| {
+        match first_word(&reply.line) {
+            "OK" => ids.extend(yaml::list(&reply.body).into_iter().map(|id| (with_jobs[number], id))),
+            "NOT_FOUND" => {}
+            _ => refused = Some(refusal("list-jobs", &reply.line)),
+        }
+        // The replies to all requests must be read.
         Ok(())
     })?;
-    Ok(jobs)
+    if let Some(problem) = refused {
+        return Err(problem);
+    }
+    ask_each(link, "stats-job", &mut ids.iter().map(|(_, id)| id.clone()), &mut |number, reply| {
+        // The job may have ended, or changed its tube or state.
+        let jobs = &mut found[ids[number].0];
+        let figures = figures_of("stats-job", &reply).unwrap_or_default();
+        jobs.2.extend(figures.filter(|it| it.text("tube") == jobs.0 && it.text("state") == state.word()));
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 /// Groups the buried jobs of a tube by the first lines of their reasons, as the page does.
