@@ -70,29 +70,29 @@ impl Location {
     /// Parses a URL. The error is one line.
     pub fn parse(text: &str) -> Result<Location, String> {
         let shown = without_login(text);
-        let wrong = || format!("invalid journal: {shown}; must be etcd://HOST[:PORT],.../NAME");
-        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let invalid = || format!("invalid journal: {shown}; must be etcd://HOST[:PORT],.../NAME");
+        let (scheme, rest) = text.split_once("://").ok_or_else(invalid)?;
         let mut files = match scheme {
             "etcd" => None,
             "etcds" if cfg!(feature = "tls") => Some(ClientTlsFiles::default()),
             "etcds" => return Err("this program was built without TLS; build it with make TLS=1".to_owned()),
-            _ => return Err(wrong()),
+            _ => return Err(invalid()),
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = match hosts.rsplit_once('@') {
-            Some((login, hosts)) => (Some(login.split_once(':').ok_or_else(wrong)?), hosts),
+            Some((login, hosts)) => (Some(login.split_once(':').ok_or_else(invalid)?), hosts),
             None => (None, hosts),
         };
         let mut quota = QUOTA;
         for word in query.split('&').filter(|word| !word.is_empty()) {
             match (word.split_once('='), &mut files) {
-                (Some(("quota", number)), _) => quota = number.parse().map_err(|_| wrong())?,
+                (Some(("quota", number)), _) => quota = number.parse().map_err(|_| invalid())?,
                 (Some(("ca", path)), Some(files)) => files.authority = Some(path.into()),
                 (Some(("cert", path)), Some(files)) => files.certificate = Some(path.into()),
                 (Some(("key", path)), Some(files)) => files.key = Some(path.into()),
                 // The question mark belongs to the password.
-                _ if query.contains('@') => return Err(wrong()),
+                _ if query.contains('@') => return Err(invalid()),
                 _ => return Err(format!("invalid journal: {shown}; unknown parameter {word}")),
             }
         }
@@ -101,7 +101,7 @@ impl Location {
         }
         let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
         if hosts.split(',').any(str::is_empty) || !is_plain(name) {
-            return Err(wrong());
+            return Err(invalid());
         }
         let with_port = |host: &str| match host.rsplit_once(':') {
             Some((_, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host.to_owned(),

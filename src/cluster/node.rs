@@ -29,7 +29,7 @@ use crate::shared::role::{Role, RoleBoard};
 /// different speeds, and for a thread that is delayed between checking the lease and writing to a socket.
 const SILENCE: Duration = LEASE.saturating_add(Duration::from_millis(200));
 
-/// The maximum random addition to [`SILENCE`] in milliseconds, so that standbys do not all claim at once.
+/// The maximum random addition to [`SILENCE`] in milliseconds, so that standbys do not claim simultaneously.
 const SPREAD: u64 = 200;
 
 /// The time for which other standbys wait for the one that an operator has requested.

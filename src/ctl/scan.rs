@@ -1,7 +1,7 @@
 //! The search for the jobs of a server: with `list-jobs` if the server supports it, otherwise by trying all IDs.
 //!
 //! Owns the search. It takes and changes no job, with one exception: without `list-jobs`, it puts an empty job into a
-//! tube of its own, out of every worker's reach, and deletes the job at once, because its ID is the highest.
+//! tube of its own, out of every worker's reach, and deletes the job immediately, because its ID is the highest.
 
 use std::collections::HashSet;
 use std::rc::Rc;

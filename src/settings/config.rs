@@ -182,7 +182,7 @@ pub struct Config {
     /// Seconds after which a client that neither sends nor reads is disconnected. `None` means never. Clients that wait
     /// for jobs or have reserved some are exempt, and so are all clients of a server with a manual clock.
     pub idle_timeout: Option<u32>,
-    /// The settings of TCP keepalive, which detects peers that are gone.
+    /// The settings of TCP keepalive, which detects lost peers.
     pub keepalive: Keepalive,
     /// The memory limit in bytes, for jobs, tubes, watches, received commands and unread replies. At the limit, the
     /// server refuses commands that need more memory, does not read from clients with large buffers, and disconnects
