@@ -71,7 +71,7 @@ impl RecordHead {
     }
 }
 
-/// Decodes a payload, of which the last `tail` bytes are missing.
+/// Decodes a payload whose last `tail` bytes are missing.
 fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
     let mut fields = Fields(payload);
     let record = match kind {

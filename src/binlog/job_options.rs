@@ -119,7 +119,7 @@ fn read_ties(bytes: &[u8]) -> Option<StoredTies<'_>> {
 }
 
 /// Decodes options from the beginning of `bytes`. Returns them with the number of failures and the remaining bytes: the
-/// body, of which the last `tail` bytes are missing.
+/// body without its last `tail` bytes.
 pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, u8, &[u8])> {
     let mut fields = Fields(bytes);
     let (completion, kind, outcome, max_attempts, max_fails, fails) = fields.read()?;

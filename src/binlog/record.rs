@@ -127,7 +127,7 @@ pub enum Record<'a> {
         due: Time,
         /// Ready, delayed or buried; jobs in other states are not moved.
         state: State,
-        /// Buried: the tube of which it is a dead letter.
+        /// Buried: the tube from which the dead letter comes.
         dead_from: Option<&'a [u8]>,
         tube: &'a [u8],
     },

@@ -37,7 +37,7 @@ pub trait Storage: Send + Sync {
     /// Locks the directory for this process; the error names the process that has it. If the locked directory was
     /// replaced, locks the new one, which must be empty.
     fn lock(&self) -> io::Result<()>;
-    /// Returns `false` if the locked folder was removed, renamed or replaced.
+    /// Returns `false` if the locked directory was removed, renamed or replaced.
     fn is_in_place(&self) -> io::Result<bool> {
         Ok(true)
     }

@@ -70,7 +70,7 @@ pub struct Wal {
     sync_times: Arc<LeafMutex<Histogram>>,
 }
 
-/// The duration of one kind of operation, of which at most one is under way at a time.
+/// The duration of one kind of operation. At most one operation of each kind is under way at a time.
 struct Latency {
     /// A moving average, in nanoseconds.
     average: AtomicU64,

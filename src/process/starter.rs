@@ -31,8 +31,8 @@ const STACK: usize = 64 * 1024;
 pub struct ReadyFile(RawFd);
 
 impl ReadyFile {
-    /// Checks that a file with this number is open. Call this before this process opens files, one of which might get
-    /// the number.
+    /// Checks that a file with this number is open. Call this before this process opens files, since one of them might
+    /// get the number.
     #[allow(unsafe_code)]
     pub fn claim(number: RawFd) -> io::Result<ReadyFile> {
         // SAFETY: the file is inspected, not taken; if it is not open, the call returns an error.

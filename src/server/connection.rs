@@ -470,7 +470,7 @@ impl Connection {
         loop {
             let client = self.client;
             if !core.admits(hub, &mut self.backlog().space_request, &request, client, is_first) {
-                // Not the sum with the later requests, most of which need far less than their maximum.
+                // Not the sum with the later requests, which usually need far less than their maximum.
                 let lacking = core.log_size(&request, self.client);
                 self.backlog().pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, is_spent: false };

@@ -1,10 +1,10 @@
 //! Files outside of the binlog. The program creates log files, process ID files, port files, socket files, and the
-//! folder of the binlog; it reads files of settings, also while it serves.
+//! directory of the binlog; it reads files of settings, also while it serves.
 //!
 //! Owns one rule: what runs as root acts only on the entry that the administrator named. The directory of that entry
 //! may belong to another user, who can replace the entry at any time. Therefore each path is resolved once, to an open
-//! folder; links are followed only in folders that nobody but root can change; and owners, modes and contents are
-//! changed through open files. Must not know what the files contain.
+//! directory; links are followed only in directories that nobody but root can change; and owners, modes and contents
+//! are changed through open files. Must not know what the files contain.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -25,12 +25,12 @@ use super::system::{is_proc, O_PATH};
 /// Links that are followed on the way to one entry, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// An entry of an open folder, whether the entry exists or not.
+/// An entry of an open directory, whether the entry exists or not.
 #[derive(Debug)]
 pub struct FilePlace {
     folder: OwnedFd,
     name: OsString,
-    /// Following a link here gains this process nothing: it is not root, or only root can change the folder.
+    /// Following a link here gains this process nothing: it is not root, or only root can change the directory.
     is_safe: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct FileEntry {
 }
 
 impl FilePlace {
-    /// Opens the folder of `path`. If the entry is a link, it is not followed.
+    /// Opens the directory of `path`. If the entry is a link, it is not followed.
     pub fn find(path: &Path) -> io::Result<FilePlace> {
         FilePlace::resolve(path, false)
     }
@@ -89,12 +89,12 @@ impl FilePlace {
         }
     }
 
-    /// Removes the entry, which is not a folder.
+    /// Removes the entry, which is not a directory.
     pub fn remove(&self) -> io::Result<()> {
         Ok(unlinkat(&self.folder, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// Opens the folder itself, for locking or syncing.
+    /// Opens the directory itself, for locking or syncing.
     pub fn open_folder(&self) -> io::Result<File> {
         Ok(File::from(openat(&self.folder, ".", OFlag::O_RDONLY | FOLDER, Mode::empty())?))
     }
@@ -154,7 +154,7 @@ impl FilePlace {
         written.map(|()| self.entry_of(&status))
     }
 
-    /// Creates a folder for its owner alone, who is this user or `owner`, and syncs its entry. Returns `false` if
+    /// Creates a directory for its owner alone, who is this user or `owner`, and syncs its entry. Returns `false` if
     /// something exists already.
     pub fn make_folder(&self, owner: Option<(u32, u32)>) -> io::Result<bool> {
         match mkdirat(&self.folder, self.name.as_os_str(), Mode::S_IRWXU) {
@@ -164,7 +164,7 @@ impl FilePlace {
         }
         if let Some((user, group)) = owner {
             let made = openat(&self.folder, self.name.as_os_str(), FOLDER | OFlag::O_RDONLY, Mode::empty())?;
-            // Another folder may have replaced it; one that does not belong to root needs no new owner.
+            // Another directory may have replaced it; one that does not belong to root needs no new owner.
             if Uid::from_raw(fstat(&made)?.st_uid) == geteuid() {
                 fchown(&made, Some(user.into()), Some(group.into()))?;
             }
@@ -247,10 +247,10 @@ pub fn check_secret(path: &Path) {
     }
 }
 
-/// Flags for a folder that is not a link.
+/// Flags for a directory that is not a link.
 const FOLDER: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// Returns `true` if only root can change the contents of this folder.
+/// Returns `true` if only root can change the contents of this directory.
 fn is_only_root_s(folder: &FileStat) -> bool {
     folder.st_uid == 0 && !Mode::from_bits_truncate(folder.st_mode).intersects(Mode::S_IWGRP | Mode::S_IWOTH)
 }

@@ -9,7 +9,7 @@ use crate::binlog::record::{
 };
 use crate::engine::{Engine, JobExtras, LoggedGroup, MemberGone, OpenOperation, State, ORIGIN_SIZE};
 
-/// The kinds of items of which the log keeps the current state, each item in one segment at a time.
+/// The kinds of items in the log. The current state of an item is in one segment at a time.
 #[derive(Clone, Copy, Debug)]
 pub enum Live {
     /// A job, by its slot in the engine.

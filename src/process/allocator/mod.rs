@@ -31,8 +31,8 @@ const TRIM_THRESHOLD: i32 = 2 * 1024 * 1024;
 #[cfg(target_env = "gnu")]
 const TOP_PAD: i32 = 768 * 1024;
 
-/// Call this before there are threads. `is_limited`: the address space is limited, of which each heap but the first
-/// reserves 64 MiB; then there is only the first heap.
+/// Call this before there are threads. `is_limited`: the address space is limited. Then only the first heap is used,
+/// because each other heap reserves 64 MiB of address space.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 pub fn configure(is_limited: bool) {

@@ -24,7 +24,7 @@ mod proc;
 
 pub use proc::*;
 
-/// Opens a folder only to access its entries.
+/// Opens a directory only to access its entries.
 pub const O_PATH: OFlag = OFlag::O_PATH;
 /// Allows files of more than 2 GiB where a pointer has 32 bits.
 pub const O_LARGEFILE: OFlag = OFlag::O_LARGEFILE;
@@ -43,7 +43,7 @@ pub fn boot_time() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Returns `true` if this is a folder of /proc.
+/// Returns `true` if this is a directory of /proc.
 pub fn is_proc(folder: impl AsFd) -> nix::Result<bool> {
     Ok(fstatfs(folder)?.filesystem_type() == PROC_SUPER_MAGIC)
 }

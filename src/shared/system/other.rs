@@ -38,7 +38,7 @@ pub fn is_proc(_folder: impl AsFd) -> nix::Result<bool> {
     Ok(false)
 }
 
-/// Creates a file in the temporary folder and removes its name.
+/// Creates a file in the temporary directory and removes its name.
 pub fn nameless_file() -> io::Result<File> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);

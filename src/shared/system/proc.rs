@@ -14,7 +14,7 @@ pub fn own_program() -> PathBuf {
 }
 
 /// Returns the number of open files of this process; zero if it is unknown. Since Linux 6.2, it is the size of the
-/// folder; with older kernels, the folder is read.
+/// directory; with older kernels, the directory is read.
 pub fn open_files() -> u64 {
     const FOLDER: &str = "/proc/self/fd";
     let size = fs::metadata(FOLDER).map_or(0, |folder| folder.len());
@@ -75,9 +75,9 @@ fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
 
 /// A line of `/proc/self/mountinfo`; see proc_pid_mountinfo(5).
 struct Mount<'a> {
-    /// The folder of the file system that is mounted.
+    /// The directory of the file system that is mounted.
     root: &'a str,
-    /// The folder where it is mounted.
+    /// The directory where it is mounted.
     point: &'a str,
     kind: &'a str,
     /// Options of the file system; in version 1 of control groups, they name the controllers.
