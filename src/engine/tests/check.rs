@@ -219,7 +219,7 @@ impl Engine {
         // Neither the engine's own client nor an operator, who names a tube each time, uses a tube.
         let must_watch =
             client.reserve_policy == ReservePolicy::PerConnection && client.used != NIL && client.leaving.is_none();
-        assert!(!must_watch || client.watched.len() > 0, "{number:?} watches nothing");
+        assert!(!must_watch || !client.watched.is_empty(), "{number:?} watches nothing");
         for watch in client.watched.iter().copied() {
             let watched = self.clients.watches.get(watch);
             assert_eq!(watched.client, number.0);
