@@ -84,7 +84,6 @@ impl Sums {
 }
 
 impl Output {
-    /// Returns an empty queue, which allocates nothing.
     pub const fn new() -> Output {
         Output { chunks: VecDeque::new(), sent: 0, settled: Sums { length: 0, capacity: 0, shared: 0 } }
     }
@@ -160,7 +159,6 @@ impl Output {
         other.settled = Sums::default();
     }
 
-    /// Returns the waiting chunks, in order.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let mut sent = self.sent;
         self.chunks.iter().map(move |chunk| past(chunk.bytes(), std::mem::take(&mut sent)))
@@ -176,7 +174,6 @@ impl Output {
         }
     }
 
-    /// Removes the first `count` waiting bytes.
     pub fn consume(&mut self, count: usize) {
         self.sent += count;
         while let Some(first) = self.chunks.front() {

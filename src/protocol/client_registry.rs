@@ -11,7 +11,6 @@ use crate::engine::{ClientId, JobId};
 #[derive(Clone, Debug)]
 pub struct ClientInfo {
     pub wire: Wire,
-    /// The client's address, as text.
     pub address: Box<str>,
     pub name: Box<[u8]>,
     /// The name in the access file, if the client is authenticated.
@@ -82,7 +81,6 @@ impl ClientRegistry {
         *self.count_mut(info.map_or(Wire::Beanstalk, |info| info.wire)) -= 1;
     }
 
-    /// Returns the entry of a client, if it has one.
     pub fn get(&self, client: ClientId) -> Option<&ClientInfo> {
         self.clients.get(client.0 as usize)?.as_deref()
     }

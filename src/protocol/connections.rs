@@ -74,7 +74,6 @@ pub fn offer_connections(
 }
 
 impl<'a> Connections<'a> {
-    /// Takes the necessary data from a context.
     pub fn of(context: &'a Context) -> Connections<'a> {
         let Context { registry, peers, access, now, .. } = context;
         Connections { registry, peers: *peers, access: access.as_deref(), now: *now }

@@ -31,7 +31,6 @@ pub(super) enum Command {
     Http(Box<http::Request>),
 }
 
-/// A request of any protocol, and its progress.
 #[derive(Debug)]
 pub struct Request {
     /// The ID under which the request is still to be counted, if any.
@@ -40,7 +39,6 @@ pub struct Request {
     pub(super) command: Command,
 }
 
-/// The progress of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
     New,
@@ -63,7 +61,6 @@ macro_rules! for_each_protocol {
 }
 
 impl Wire {
-    /// Returns how the protocol's clients reserve jobs.
     pub fn reserve_policy(self) -> ReservePolicy {
         match self {
             Wire::Beanstalk | Wire::Http => ReservePolicy::PerConnection,
@@ -213,7 +210,6 @@ impl Request {
         Request { id, stage: Stage::New, command: wrap(command) }
     }
 
-    /// Checks whether the client may execute the request.
     fn check(&mut self, context: &mut Context) -> Decision {
         if let Command::Http(request) = &self.command {
             http::authenticate(request, context);

@@ -25,7 +25,6 @@ pub enum Subject<'a> {
     JobAndTube(JobId, &'a [u8]),
 }
 
-/// The progress of a permission check.
 pub enum Decision {
     Made(Result<(), Denied>),
     /// The check continues in another turn.

@@ -112,16 +112,12 @@ pub struct Facts {
     pub hostname: String,
     /// The prefix of Gearman's job handles, up to the last colon.
     pub handle_prefix: Box<[u8]>,
-    /// The version of the operating system.
     pub os: String,
     pub platform: String,
-    /// The time when the server started.
     pub started: Time,
     /// The maximum size of a body, in bytes.
     pub max_job_size: u32,
-    /// The maximum number of simultaneous connections.
     pub max_connections: usize,
-    /// The maximum number of open files of the process.
     pub max_files: usize,
 }
 
@@ -180,10 +176,8 @@ impl Peers for () {
 /// The environment of a command. The server creates it with the engine locked.
 pub struct Context<'a> {
     pub engine: &'a mut Engine,
-    /// The counter of each command.
     pub counters: &'a mut CommandCounters,
     pub registry: &'a mut ClientRegistry,
-    /// The settings of the protocols.
     pub settings: &'a ProtocolSettings,
     pub host: &'a dyn Host,
     pub peers: &'a dyn Peers,
@@ -193,7 +187,6 @@ pub struct Context<'a> {
     pub access: Option<&'a mut ClientAccess>,
     /// The time of the command, which never decreases.
     pub now: Time,
-    /// The client that sent the command.
     pub client: ClientId,
     /// The client has half-closed its connection, so it must not wait any longer.
     pub half_closed: bool,
@@ -241,9 +234,7 @@ impl<'a> Context<'a> {
 /// The parts of a command that appear in the log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LogSubject {
-    /// The ID of a job.
     pub id: Option<u64>,
-    /// The name of a tube.
     pub tube: Option<Vec<u8>>,
     /// `true` if the command concerns the tube that the client uses, unless `tube` is set.
     pub uses_tube: bool,
@@ -269,7 +260,6 @@ impl LogSubject {
 /// A decoded command, and the ID under which it is counted; `None` if it is invalid.
 type Decoded<C> = (Option<CommandId>, C);
 
-/// A parsed command of one protocol.
 trait ProtocolCommand {
     /// Returns the tubes and jobs that the command concerns.
     fn subject(&self, context: &Context) -> guard::Subject<'_>;
@@ -306,7 +296,6 @@ trait ProtocolCommand {
         None
     }
 
-    /// Returns `true` if unauthenticated clients may send the command.
     fn allows_anonymous(&self) -> bool {
         false
     }
@@ -359,7 +348,6 @@ pub struct DecodeLimits {
     pub fingerprints: Fingerprints,
     /// The maximum size of a body, in bytes.
     pub max_job_size: u32,
-    /// The extensions offered to beanstalk clients.
     pub extensions: beanstalk::Extensions,
     /// The memory available for arriving bodies, in bytes.
     pub room: u64,

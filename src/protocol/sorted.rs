@@ -102,7 +102,6 @@ impl<V> SortedPage<V> {
         (after + last) as u64 + self.names + (self.rows.len() * size_of::<(Key, u64, V)>()) as u64
     }
 
-    /// Returns `true` until all items were offered.
     pub fn is_open(&self) -> bool {
         self.is_open
     }

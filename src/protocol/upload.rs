@@ -32,12 +32,10 @@ impl Upload {
         (size as u64 <= room).then(|| Upload { is_dropped: false, ..Upload::skip(size as u64) })
     }
 
-    /// Starts to skip `size` bytes.
     pub fn skip(size: u64) -> Upload {
         Upload { bytes: Vec::new(), size, filled: 0, is_dropped: true, fingerprint: None }
     }
 
-    /// Enables the fingerprint of this body.
     pub fn with_fingerprint(mut self, fingerprints: Fingerprints) -> Upload {
         self.fingerprint = Some(fingerprints.begin().into());
         self

@@ -28,13 +28,11 @@ pub struct InPlace {
 }
 
 impl InPlace {
-    /// Returns the bytes of the body in its input.
     pub fn bytes(self, input: &[u8]) -> &[u8] {
         upto(past(input, input.len() - self.before_end), self.length)
     }
 }
 
-/// A parsed request with its arguments.
 #[derive(Debug)]
 pub enum Command {
     Put {

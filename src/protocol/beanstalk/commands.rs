@@ -38,7 +38,6 @@ type Parse = fn(&mut Args) -> Option<Command>;
 
 pub struct CommandRow {
     pub name: CommandName,
-    /// The rights that the command requires.
     pub need: Need,
     /// The required extension; `None` for beanstalkd's own commands.
     pub extension: Option<Extension>,
@@ -269,7 +268,6 @@ fn touch(args: &mut Args) -> Option<Command> {
     Some(Command::Touch(id, progress))
 }
 
-/// Parses the maximum number of items of a list.
 fn limit(args: &mut Args) -> Option<usize> {
     let limit = args.or(MAX_BATCH, Args::number32)?;
     (1..=MAX_BATCH).contains(&limit).then_some(limit as usize)

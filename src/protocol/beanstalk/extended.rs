@@ -19,7 +19,6 @@ pub const SETTINGS_OVERHEAD: usize = 16;
 /// The maximum number of keys of a reply to `list-keys`.
 const MAX_KEYS: usize = 1000;
 
-/// Stops or resumes accepting jobs.
 pub fn drain(drains: bool, context: &mut Context, out: &mut Output) {
     if drains {
         context.engine.drain();
@@ -148,7 +147,6 @@ pub fn reserve_mode(mode: ReserveMode, context: &mut Context, out: &mut Output) 
     reply::using(out, word);
 }
 
-/// Sets the settings of a tube.
 pub fn set_tube(tube: &[u8], settings: TubeSettings, context: &mut Context, out: &mut Output) {
     let room = context.engine.claim_log_room(SETTINGS_OVERHEAD + tube.len() + settings.dead_length());
     let answer = match room.then(|| context.engine.set_tube(context.client, tube, settings, context.now)) {

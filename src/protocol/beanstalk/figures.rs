@@ -8,7 +8,6 @@ use crate::protocol::{CommandCounters, CommandId, Context, Facts, Usage, Wire};
 use crate::shared::log_figures::LogFigures;
 use crate::shared::role::RoleFigures;
 
-/// All figures of the server.
 pub struct QueueFigures<'a> {
     /// The engine's figures, without HTTP clients.
     pub stats: Stats,

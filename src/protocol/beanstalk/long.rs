@@ -47,7 +47,6 @@ pub enum Long {
 pub struct PartialList {
     /// The number of the next item to examine.
     pub from: u32,
-    /// The number of items written.
     pub count: usize,
     pub text: Output,
 }

@@ -91,7 +91,6 @@ pub fn scheduled(out: &mut Output, id: JobId, replaced: bool) {
     text.extend_from_slice(if replaced { b" REPLACED\r\n" } else { b" SCHEDULED\r\n" });
 }
 
-/// Appends USING with the tube's name.
 pub fn using(out: &mut Output, name: &[u8]) {
     let text = out.text();
     text.extend_from_slice(b"USING ");

@@ -31,7 +31,6 @@ enum Reading {
     Body(Box<Arriving<Line>>),
 }
 
-/// The parsed line of a command with a body.
 #[derive(Debug)]
 enum Line {
     /// The numbers of a put except the last, and its tags.
@@ -189,7 +188,6 @@ impl Decoder {
         None
     }
 
-    /// Returns the body that is arriving, if any.
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.state {
             Reading::Body(arriving) => arriving.body.kept(),
@@ -199,7 +197,6 @@ impl Decoder {
 }
 
 impl Line {
-    /// Refuses the command with this reply.
     fn refuse(self, reply: &'static [u8]) -> Line {
         match self {
             Line::Put(..) => Line::Refused { name: CommandName::Put, reply, is_producer: true },
@@ -246,7 +243,6 @@ fn fail_args(args: &[u8]) -> Option<(JobId, Priority, u32)> {
     rest.is_empty().then_some((JobId(id), pri, size))
 }
 
-/// Returns the position of the first CR LF.
 fn find_crlf(bytes: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {

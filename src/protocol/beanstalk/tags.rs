@@ -12,7 +12,6 @@ use crate::protocol::text::{is_tube_name, number32, past, tube_name, unquote, up
 pub enum Tagging {
     /// No tags: the line ends there.
     Plain,
-    /// Tags, all of them valid.
     Tagged(Box<Tags>),
     /// Tags, at least one of which is invalid: the body that follows is not a command.
     Malformed,
@@ -23,7 +22,6 @@ pub enum Tagging {
 /// Maximum size of the body of a schedule, in bytes. It is copied for each run, while all other clients wait.
 pub const MAX_SCHEDULE: u32 = 1 << 20;
 
-/// The tags and their extensions.
 pub const TAGS: [(&[u8], Extension); 10] = [
     (b"con:", Extension::Con),
     (b"idp:", Extension::Idp),

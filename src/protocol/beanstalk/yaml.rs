@@ -124,7 +124,6 @@ pub fn job_figures(
     optional_figures(job, options, now, &mut show);
 }
 
-/// Shows the figures that only some jobs have.
 fn optional_figures(
     job: &JobStats,
     options: Option<&StoredOptions>,
@@ -224,7 +223,6 @@ pub fn group(name: &[u8], group: &GroupStats) -> Vec<u8> {
     yaml.0
 }
 
-/// Adds a key to the reply to `list-keys`.
 pub fn ended_key(list: &mut Output, number: u32, ended: &EndedKey, now: Time) {
     let text = list.text();
     let left = ended.until.since(now).nanos().div_ceil(1_000_000_000);
@@ -281,7 +279,6 @@ fn plain_tube(tube: &TubeStats) -> Yaml {
     yaml
 }
 
-/// Returns the statistics of a server with these extensions.
 pub fn stats(figures: &QueueFigures, extensions: Extensions) -> Vec<u8> {
     let mut yaml = Yaml::new(2048);
     server_figures(figures, |key, value| yaml.figure(key, value));

@@ -10,7 +10,6 @@ use crate::protocol::text::strtoll;
 /// The maximum number of words of a line: `maxqueue` with three sizes (like gearmand).
 const MAX_WORDS: usize = 5;
 
-/// A parsed line of text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // each is the command of its name; the table says what each does
 pub enum AdminCommand {

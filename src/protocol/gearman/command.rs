@@ -15,7 +15,6 @@ use crate::engine::{Body, DedupKey, Fingerprint, GiveBack, JobId, Minutes, Prior
 use crate::protocol::guard::Subject;
 use crate::protocol::{Context, Flow, Output, ProtocolCommand};
 
-/// A parsed packet or line of text.
 #[derive(Debug)]
 pub enum Command {
     CanDo {
@@ -34,13 +33,11 @@ pub enum Command {
     Echo(Body),
     Option(Box<[u8]>),
     SetClientId(Box<[u8]>),
-    /// A line of the text protocol.
     Text(AdminCommand),
     /// An invalid packet: the reply is an ERROR.
     Refused(Fault),
     /// Not the Gearman protocol: the connection closes without a reply.
     OutOfSync,
-    /// A list, and its progress.
     List(ListKind, Cursor),
     /// Returns the jobs of this function, or of all functions, that the worker was assigned but has not requested; and
     /// the progress.
@@ -49,7 +46,6 @@ pub enum Command {
     Report(JobId, Arc<Report>),
 }
 
-/// The arguments and data of a SUBMIT packet.
 #[derive(Debug)]
 pub struct Submission {
     pub function: Box<[u8]>,
@@ -72,7 +68,6 @@ pub enum When {
     On(Minutes),
 }
 
-/// The arguments and data of a WORK packet.
 #[derive(Debug)]
 pub struct Work {
     pub kind: Kind,

@@ -22,13 +22,13 @@ pub struct Cursor {
 }
 
 /// Sends the next part of a list.
-pub fn list(kind: ListKind, place: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
+pub fn list(kind: ListKind, cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
     let progress = match kind {
-        ListKind::Status => tubes(place, context, out, status_line),
-        ListKind::PriorityStatus => tubes(place, context, out, priority_line),
-        ListKind::Workers => workers(place, context, out),
-        ListKind::Jobs => jobs(place, context, out, job_line),
-        ListKind::UniqueJobs => jobs(place, context, out, |engine, job, _, text| {
+        ListKind::Status => tubes(cursor, context, out, status_line),
+        ListKind::PriorityStatus => tubes(cursor, context, out, priority_line),
+        ListKind::Workers => workers(cursor, context, out),
+        ListKind::Jobs => jobs(cursor, context, out, job_line),
+        ListKind::UniqueJobs => jobs(cursor, context, out, |engine, job, _, text| {
             let unique = engine.extras(job).map_or(Vec::new(), |extras| unique(&extras.dedup_key));
             push_line(text, &unique);
             text.push(b'\n');
@@ -62,7 +62,6 @@ fn columns(text: &mut Vec<u8>, numbers: &[u64]) {
     text.push(b'\n');
 }
 
-/// The figures of a tube for the lists.
 struct Figures {
     total: u64,
     running: u64,
@@ -81,9 +80,9 @@ fn priority_line(figures: &Figures, text: &mut Vec<u8>) {
 
 /// Lists some tubes. A tube is a function if it was created as one, has a Gearman worker, or has jobs available to
 /// workers.
-fn tubes(place: &mut Cursor, context: &mut Context, out: &mut Output, line: fn(&Figures, &mut Vec<u8>)) -> Progress {
+fn tubes(cursor: &mut Cursor, context: &mut Context, out: &mut Output, line: fn(&Figures, &mut Vec<u8>)) -> Progress {
     let Context { engine, access, now, .. } = context;
-    engine.walk_tubes(&mut place.next, *now, |tube| {
+    engine.walk_tubes(&mut cursor.next, *now, |tube| {
         let figures = Figures {
             total: tube.jobs.ready + tube.jobs.delayed + tube.jobs.reserved,
             running: tube.jobs.reserved,
@@ -103,14 +102,14 @@ fn tubes(place: &mut Cursor, context: &mut Context, out: &mut Output, line: fn(&
 
 /// Lists some jobs, each written by `line`.
 fn jobs(
-    place: &mut Cursor,
+    cursor: &mut Cursor,
     context: &mut Context,
     out: &mut Output,
     line: fn(&Engine, &Job, &[u8], &mut Vec<u8>),
 ) -> Progress {
     let prefix = &context.host.facts().handle_prefix;
     let access = &context.access;
-    context.engine.walk_jobs(&mut place.next, |engine, job| {
+    context.engine.walk_jobs(&mut cursor.next, |engine, job| {
         if job.state() == State::Finished || !sees(access, engine.tube_of(job)) {
             return 0;
         }
@@ -130,27 +129,27 @@ fn job_line(_: &Engine, job: &Job, prefix: &[u8], text: &mut Vec<u8>) {
 }
 
 /// Lists some connections: number, address, ID, and functions, of which there may be many.
-fn workers(place: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
+fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, registry, .. } = context;
     loop {
-        let next = registry.next(place.next);
-        let begun = place.functions.map(|(worker, _)| worker);
+        let next = registry.next(cursor.next);
+        let begun = cursor.functions.map(|(worker, _)| worker);
         if begun.is_some() && begun != next.map(|(client, _)| engine.handle(client)) {
             // The connection closed in the middle of its line.
             out.text().push(b'\n');
-            place.functions = None;
+            cursor.functions = None;
         }
         let Some((client, peer)) = next else { return Progress::Done };
         if engine.steps().are_used_up() {
             return Progress::More;
         }
-        place.next = client.0;
-        if place.functions.is_none() {
+        cursor.next = client.0;
+        if cursor.functions.is_none() {
             // Only once for each line, so that a turn with few steps can continue with the functions.
             engine.take_steps(STEPS_PER_WORKER);
         }
         if peer.wire == Wire::Gearman {
-            let (_, from) = place.functions.get_or_insert_with(|| {
+            let (_, from) = cursor.functions.get_or_insert_with(|| {
                 worker(client, peer, out.text());
                 (engine.handle(client), 0)
             });
@@ -165,7 +164,7 @@ fn workers(place: &mut Cursor, context: &mut Context, out: &mut Output) -> Progr
             }
             out.text().push(b'\n');
         }
-        *place = Cursor { next: client.0 + 1, functions: None };
+        *cursor = Cursor { next: client.0 + 1, functions: None };
     }
 }
 
@@ -220,7 +219,7 @@ mod tests {
         }
         let (mut counters, settings, client) = (Default::default(), ProtocolSettings::default(), workers[0]);
         let host = TestHost::default();
-        let (mut place, mut lines) = (Cursor::default(), 0);
+        let (mut cursor, mut lines) = (Cursor::default(), 0);
         loop {
             let mut out = Output::new();
             engine.grant_steps(50);
@@ -231,7 +230,7 @@ mod tests {
                 client,
                 Time::default(),
             );
-            let progress = super::workers(&mut place, &mut context, &mut out);
+            let progress = super::workers(&mut cursor, &mut context, &mut out);
             assert!(out.len() < 6000, "{} bytes at once", out.len());
             lines += out.chunks().flatten().filter(|byte| **byte == b'\n').count();
             if progress == Progress::Done {
@@ -253,7 +252,7 @@ mod tests {
             }
         }
         let (mut counters, settings, host) = (Default::default(), ProtocolSettings::default(), TestHost::default());
-        let (mut place, mut out) = (Cursor::default(), Output::new());
+        let (mut cursor, mut out) = (Cursor::default(), Output::new());
         for (steps, expected) in [(STEPS_PER_WORKER + 5, Progress::More), (1000, Progress::Done)] {
             engine.grant_steps(steps);
             let mut context = Context::plain(
@@ -263,7 +262,7 @@ mod tests {
                 workers[1],
                 Time::default(),
             );
-            assert_eq!(super::workers(&mut place, &mut context, &mut out), expected);
+            assert_eq!(super::workers(&mut cursor, &mut context, &mut out), expected);
             if expected == Progress::More {
                 registry.leave(workers[0]);
             }

@@ -84,7 +84,6 @@ pub fn handle_prefix(given: Option<&str>, host: &str) -> Box<[u8]> {
     }
 }
 
-/// Appends the handle of a job, `prefix:number`.
 pub fn push_handle(text: &mut Vec<u8>, prefix: &[u8], id: JobId) {
     text.extend_from_slice(prefix);
     text.push(b':');

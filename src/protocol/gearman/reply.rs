@@ -8,7 +8,6 @@ use crate::engine::{BodyRef, JobId};
 use crate::protocol::text::push_number;
 use crate::protocol::Output;
 
-/// The first bytes of a packet from the server.
 const MAGIC: &[u8; 4] = b"\0RES";
 
 /// Returns the length of the packet that begins these bytes; the length of all bytes if they are text.
@@ -95,7 +94,6 @@ pub fn handle(prefix: &[u8], id: JobId) -> Vec<u8> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
     pub known: bool,
-    /// A worker has reserved the job.
     pub running: bool,
     /// Numerator and denominator of the last WORK_STATUS.
     pub progress: (u32, u32),

@@ -20,7 +20,6 @@ pub const MAX_HEAD: usize = 8192;
 /// The size of a packet's header: magic, number and length, four bytes each.
 const HEADER: usize = 12;
 
-/// The maximum number of arguments of a packet.
 const MAX_ARGUMENTS: usize = 7;
 
 /// The state of the decoder of one connection. It stores only data: the caller passes an unfinished line, or unfinished
@@ -186,7 +185,6 @@ impl Decoder {
         }
     }
 
-    /// Returns the data that are arriving, if any.
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.state {
             Reading::Data(arriving) => arriving.1.kept(),

@@ -314,7 +314,6 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
     Flow::Next
 }
 
-/// Sends an event to the client.
 pub fn notify(event: &Event, client: &ClientInfo, host: &dyn Host, out: &mut Output) {
     match event {
         Event::Work { .. } => reply::packet(out, Kind::Noop, &[], None),

@@ -48,7 +48,6 @@ impl fmt::Debug for dyn HttpAction {
     }
 }
 
-/// The result of parsing the arguments of a command.
 pub type Parsed = Result<Box<dyn HttpAction>, Failure>;
 
 struct Turns<F>(F);
@@ -70,7 +69,6 @@ pub fn once(execute: impl FnOnce(&mut Context) -> HttpAnswer + Send + 'static) -
     turns(move |context| execute.take().map(|execute| execute(context)))
 }
 
-/// The tubes or the job that a command concerns.
 #[derive(Debug, Default)]
 pub struct HttpTarget {
     pub id: Option<JobId>,

@@ -10,10 +10,8 @@ use crate::protocol::text::{hex_pair, is_any_name, past, whole_number, MAX_QUOTE
 use crate::protocol::DecodeLimits;
 use crate::shared::json::Object;
 
-/// A key of a query and its value.
 type Pair = (Box<[u8]>, Box<[u8]>);
 
-/// The parsed target of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestTarget {
     pub method: Method,
@@ -68,7 +66,6 @@ pub struct Arguments<'a> {
     pub object: Object<'a>,
     pub limits: &'a DecodeLimits,
     pub target: HttpTarget,
-    /// The rights that the request requires.
     pub need: Need,
 }
 
@@ -76,7 +73,6 @@ pub fn wrong(what: &str) -> Failure {
     Failure::new(400, format!("wrong or missing: {what}"))
 }
 
-/// Parses the name of a state.
 pub fn state(text: &[u8]) -> Result<State, Failure> {
     State::named(text).ok_or_else(|| wrong("state"))
 }

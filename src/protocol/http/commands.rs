@@ -162,7 +162,6 @@ pub fn body(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// Returns a reply that confirms a change.
 fn done() -> HttpAnswer {
     Ok(object(|members| members.truth("done", true)))
 }
@@ -321,7 +320,6 @@ pub fn move_failed(it: &mut Arguments) -> Parsed {
     sweep(it, Remedy::Move(to))
 }
 
-/// A new job for a tube.
 struct Put {
     tube: Box<[u8]>,
     job: Option<NewJob>,

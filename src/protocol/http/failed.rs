@@ -73,7 +73,6 @@ pub struct FailedGroups {
     keys: u64,
     /// The number of jobs in groups beyond `MOST_GROUPS`.
     others: u64,
-    /// The key of the current job.
     key: Vec<u8>,
 }
 
@@ -187,7 +186,6 @@ impl HttpAction for FailedJobs {
     }
 }
 
-/// A change of failed jobs.
 pub enum Remedy {
     Kick,
     Delete,

@@ -18,7 +18,6 @@ use crate::protocol::text::has_part;
 use crate::protocol::{self, Context, Output};
 use crate::shared::json::Members;
 
-/// A list that is being written.
 #[derive(Default)]
 pub struct JsonList {
     text: Output,
@@ -57,7 +56,6 @@ impl JsonList {
     }
 }
 
-/// A filter for the tubes of a list.
 pub struct Filter(Box<[u8]>);
 
 impl Filter {
@@ -219,7 +217,6 @@ impl Listed for ClientHandle {
     }
 }
 
-/// The figures by which schedules are sorted.
 const SCHEDULE_FIGURES: [&str; 4] = ["time-left", "runs", "skipped", "missed"];
 
 /// Returns the sort order of schedules for this column and direction.
@@ -318,7 +315,6 @@ pub fn numbered_job(id: JobId, context: &Context) -> HttpAnswer {
 /// The jobs of a page, with the beginnings of their bodies.
 pub struct JobRows {
     ids: Vec<JobId>,
-    /// The index of the next job to write.
     at: usize,
     list: JsonList,
     /// The start of the next page, if there is one.

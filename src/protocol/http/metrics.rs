@@ -161,7 +161,6 @@ fn rank(tube: &TubeStats) -> u8 {
     }
 }
 
-/// The progress of a scrape.
 #[derive(Debug, Default)]
 pub struct Scrape {
     choice: TubeChoice,

@@ -24,7 +24,6 @@ pub const MAX_BODY: usize = 1 << 20;
 /// Maximum size of a body that is accepted when memory is low, in bytes. Requests that free memory are shorter.
 const SHORT_BODY: u64 = 4 * 1024;
 
-/// Maximum number of headers; requests with more are refused.
 const MAX_HEADERS: usize = 64;
 
 /// A request as received from the client, and its progress.
@@ -110,7 +109,6 @@ impl ProtocolCommand for Request {
     }
 }
 
-/// The progress of the current request.
 #[derive(Debug, Default)]
 enum Stage {
     /// In the head, of which nothing is stored here.
@@ -140,11 +138,9 @@ struct BeforeBody {
 #[derive(Debug, Default)]
 pub struct Decoder {
     stage: Stage,
-    /// The number of parsed requests.
     count: u64,
 }
 
-/// A parsed head of a request.
 struct Found {
     length: usize,
     head: RequestHead,
@@ -159,7 +155,6 @@ impl Decoder {
         self.upload()?.gap(room.max(SHORT_BODY))
     }
 
-    /// Returns the body that is arriving.
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.stage {
             Stage::Body(parts) => parts.2.kept(),

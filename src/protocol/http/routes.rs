@@ -216,7 +216,6 @@ fn find_row(request: &RequestTarget) -> Result<Found<'_>, Failure> {
 }
 
 pub struct Routed {
-    /// The index of its row.
     pub route: usize,
     pub target: HttpTarget,
     pub need: Need,

@@ -26,7 +26,6 @@ pub struct RequestHead {
     /// The request has the header `X-Beanpole`, which other sites cannot send.
     pub is_marked: bool,
     pub is_json: bool,
-    /// The token presented by the client.
     pub token: Option<Digest>,
 }
 

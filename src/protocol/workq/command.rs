@@ -10,7 +10,6 @@ use crate::engine::{Body, JobPage, NamePage, Priority, Span, WantedTubes};
 use crate::protocol::guard::Subject;
 use crate::protocol::{Context, Flow, Output, ProtocolCommand};
 
-/// A parsed request, without its data.
 #[derive(Debug)]
 pub enum Command {
     Add(Box<Submission>),
@@ -53,7 +52,6 @@ pub enum Command {
 pub struct Submission {
     /// The UUID, which must be unique among jobs.
     pub id: Uuid,
-    /// The name of its queue.
     pub name: Box<[u8]>,
     /// The maximum duration of a lease.
     pub ttr: Span,
@@ -69,7 +67,6 @@ pub struct Submission {
     pub max_fails: u8,
 }
 
-/// A command as received from the client.
 #[derive(Debug)]
 pub struct Request {
     pub command: Command,

@@ -24,7 +24,6 @@ pub struct CommandRow {
     flags: usize,
     /// For a command with data, whose size is its last argument: the error for an invalid size or a missing CR LF.
     pub data: Option<Words>,
-    /// Checks and parses arguments and flags.
     parse: fn(&Line) -> Result<Command, Words>,
 }
 
@@ -35,7 +34,6 @@ const STORED_ARGUMENTS: usize = 7;
 /// The maximum number of flags of a line, known or unknown.
 const MAX_FLAGS: usize = 64;
 
-/// The words of a line after the command's name.
 #[derive(Debug, Default)]
 pub struct Line<'a> {
     /// The arguments, at most `STORED_ARGUMENTS` of them.

@@ -20,7 +20,6 @@ pub const MAX_WAIT: u64 = 86_400_000;
 /// Maximum length of a name, in bytes (protocol document).
 pub const MAX_NAME: usize = 255;
 
-/// Maximum number of blocks of one inspection.
 pub const MAX_LIMIT: u64 = 100;
 
 pub fn is_name(name: &[u8]) -> bool {
@@ -65,7 +64,6 @@ pub fn new_id_version(id: Uuid) -> Result<(), Words> {
     uuid::underive(&id).is_none().then_some(()).ok_or(reply::INVALID_ID)
 }
 
-/// Parses an ID and checks its version.
 pub fn whole_id(text: &[u8]) -> Result<Uuid, Words> {
     let id = id(text)?;
     id_version(id)?;

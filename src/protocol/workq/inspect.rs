@@ -13,7 +13,6 @@ use crate::engine::{
 use crate::protocol::text::push_number;
 use crate::protocol::{sees, Context, Output};
 
-/// Appends `key value` in one line.
 fn line(text: &mut Vec<u8>, key: &str, value: u64) {
     text.extend_from_slice(key.as_bytes());
     text.push(b' ');

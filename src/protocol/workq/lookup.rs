@@ -13,7 +13,6 @@ pub fn find(engine: &Engine, id: &Uuid) -> Option<JobId> {
         .or_else(|| underive(id).filter(|job| engine.any_job(*job).is_some_and(|job| own(engine, &job).is_none())))
 }
 
-/// Returns the ID of a job for Workq clients.
 pub fn name_of(engine: &Engine, job: &Job) -> Uuid {
     own(engine, job).unwrap_or_else(|| derive(job.id()))
 }

@@ -18,7 +18,6 @@ pub const MAX_LINE: usize = 1_058_576;
 /// A longer line, which only `lease` needs, is stored here, to avoid scanning it repeatedly.
 const MAX_REPEATED: usize = 4 * 1024;
 
-/// The state of the decoder of one connection.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
@@ -36,7 +35,6 @@ enum Reading {
     Closing,
 }
 
-/// The line of a command with data.
 #[derive(Debug)]
 struct WithData {
     name: CommandName,
@@ -170,7 +168,6 @@ impl Decoder {
         None
     }
 
-    /// Returns the data that are arriving, if any.
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.state {
             Reading::Data(arriving) => arriving.body.kept(),
