@@ -168,7 +168,7 @@ fn more_connections_than_files() {
     let script = "ulimit -n 100; exec \"$0\" \"$@\"";
     let daemon = Daemon::spawn(shell(script, &["-p", "0", "--max-connections", "1000"]));
     let warning = daemon.wait_log("--max-connections 1000");
-    assert!(warning.contains("room for 50"), "{warning}");
+    assert!(warning.contains("using 50,"), "{warning}");
     let mut clients: Vec<Wire> = (0..50 + 6).map(|_| let_in(&daemon)).collect();
     let mut refused = Wire::to(&daemon);
     assert_eq!(refused.line(), "OUT_OF_MEMORY");
