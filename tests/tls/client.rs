@@ -121,7 +121,7 @@ fn each_thing_that_is_wrong_has_its_line() {
         ([&named[..], &["--cert", &worker, "--key", &foreign]].concat(), 1, "is not that of"),
         ([&named[..], &["--key", &foreign]].concat(), 5, "--key requires --cert"),
         (named.to_vec(), 1, "the server requires authentication; use --token-file or --cert"),
-        ([&named[..], &["--token-file", &guess]].concat(), 1, "the server refused the token"),
+        ([&named[..], &["--token-file", &guess]].concat(), 1, "the server rejected the token"),
         ([&named[..], &["--token-file", &missing]].concat(), 1, "missing: No such file"),
         (vec![&*plain, "--token-file", &token], 5, "--token-file requires TLS"),
         (vec![&*plain, "--cacert", &ca], 5, "--cacert requires a server with TLS: -s beanstalks://HOST:PORT"),
@@ -226,5 +226,5 @@ fn jobs_are_sent_over_tls() {
     let ended = word(&server, &["work", "--once", "--url", &url, "--cacert", &other]);
     assert!(ended.code == 3 && ended.err.contains("no authority that is trusted"), "{ended:?}");
     let ended = word(&server, &["work", "--once", "--url", "http://localhost/", "--cacert", &authority]);
-    assert!(ended.code == 5 && ended.err.contains("--cacert needs a server with TLS"), "{ended:?}");
+    assert!(ended.code == 5 && ended.err.contains("--cacert requires a server with TLS"), "{ended:?}");
 }

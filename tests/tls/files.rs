@@ -32,8 +32,8 @@ fn each_thing_that_is_wrong_has_its_line() {
             1,
             format!("{empty} has no certificate in PEM"),
         ),
-        (vec![], 5, "a tls: address needs --tls-cert FILE".to_owned()),
-        (vec!["--tls-key", &key], 5, "need --tls-cert".to_owned()),
+        (vec![], 5, "a tls: address requires --tls-cert".to_owned()),
+        (vec!["--tls-key", &key], 5, "require --tls-cert".to_owned()),
     ] {
         let ended = run(&[&tls[..], &options].concat());
         assert_eq!((ended.code, ended.err.lines().count()), (code, 1), "{ended:?}");
