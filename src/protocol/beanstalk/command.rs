@@ -107,7 +107,7 @@ pub enum Command {
     ReserveMode(ReserveMode),
     /// Stores only the SHA-256 of the token.
     Auth(Digest),
-    /// Becomes a [`Long::Stats`] in its turn, which needs more memory: a client can send thousands in one packet.
+    /// Becomes a `Long::Stats` in its turn, which needs more memory: a client can send thousands in one packet.
     Stats,
     /// A command that may take several turns.
     Long(Box<Long>),
