@@ -78,7 +78,7 @@ pub fn ended_size(groups: usize, names: usize) -> usize {
     LONG_PREFIX + 8 + groups * (3 * LONG + 1) + names
 }
 
-/// The size of the record of a start.
+/// The size of a server-start record.
 pub const START: usize = PREFIX + 40;
 
 /// The maximum length of a payload: the largest body with the largest result and the longest names.
@@ -127,7 +127,7 @@ pub enum Record<'a> {
         due: Time,
         /// Ready, delayed or buried; jobs in other states are not moved.
         state: State,
-        /// Buried: the tube from which the dead letter comes.
+        /// For buried jobs: the tube in which the dead letter originated.
         dead_from: Option<&'a [u8]>,
         tube: &'a [u8],
     },

@@ -71,7 +71,7 @@ pub struct Header {
     pub before_epoch: u64,
 }
 
-/// The meaning of the first bytes of a file.
+/// The result of decoding the first bytes of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beginning {
     /// A header of this version. `whole`: both copies are intact.

@@ -58,7 +58,7 @@ pub trait Storage: Send + Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file so that it stays away after a power failure.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// How many syncs may be under way at a time. If more than one, each returns after those that began before it, and
+    /// The maximum number of concurrent syncs. If more than one, each returns after those that began before it, and
     /// the server stops after a failure.
     fn syncs_at_once(&self) -> usize {
         1

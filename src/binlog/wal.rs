@@ -170,7 +170,7 @@ impl Wal {
         self.full.load(Ordering::Acquire)
     }
 
-    /// How many syncs may be under way at a time.
+    /// The maximum number of concurrent syncs.
     pub fn syncs_at_once(&self) -> usize {
         self.storage.syncs_at_once()
     }

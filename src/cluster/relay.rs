@@ -22,7 +22,7 @@ const CONNECT: Duration = Duration::from_secs(1);
 /// The time limit of the first line of an HTTP request.
 const FIRST_LINE: Duration = Duration::from_secs(10);
 
-/// The stack size in bytes of a thread that only copies.
+/// The stack size in bytes of a thread that only forwards bytes.
 const STACK: usize = 64 * 1024;
 
 /// The protocol whose first request is inspected.

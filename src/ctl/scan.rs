@@ -133,7 +133,7 @@ impl Scan {
         let id = |place: usize| scan.jobs[place].job.id;
         let order = in_order(scan.jobs.len(), &|left, right| id(left).cmp(&id(right)));
         scan.jobs = order.into_iter().map(|place| scan.jobs[place].clone()).collect();
-        // A job that changed its state meanwhile may have been listed twice.
+        // A job whose state changed during the scan may be listed twice.
         scan.jobs.dedup_by_key(|found| found.job.id);
         Ok(scan)
     }

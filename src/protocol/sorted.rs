@@ -138,7 +138,7 @@ impl<V> SortedPage<V> {
         true
     }
 
-    /// Ends the offers. Returns the number of items on the page.
+    /// Completes the page; no more items can be offered. Returns the number of items on the page.
     pub fn close(&mut self) -> u64 {
         let count = self.rows.len() as u64;
         self.has_more = self.behind > count;

@@ -33,7 +33,7 @@ const STACK: usize = 256 * 1024;
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
-/// An idle connection, and since when it is idle.
+/// An idle connection and the time at which it became idle.
 pub type Spare = (Transport, Instant);
 
 pub struct Endpoint {

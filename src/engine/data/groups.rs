@@ -279,7 +279,7 @@ impl Groups {
         Some((ended, self.waits.0.get(ended).slot))
     }
 
-    /// Ends a wait, which [`Groups::next_ended`] has returned.
+    /// Ends a wait that [`Groups::next_ended`] returned.
     pub fn end_wait(&mut self, ended: u32) {
         self.unqueue(ended);
         let Wait { slot, next, .. } = self.waits.0.remove(ended);

@@ -81,7 +81,7 @@ pub const RANGES: usize = 32;
 /// The first range ends at two to the power of this many nanoseconds, which is 33 µs.
 const FIRST_POWER: u32 = 15;
 
-/// The share of each time in the moving average, as a divisor.
+/// Each new sample contributes 1/`WEIGHT` to the moving average.
 const WEIGHT: u64 = 10;
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -12,7 +12,7 @@ pub enum Verdict {
     Done,
     Failed,
     Buried,
-    /// Nobody did it: it was deleted, or its time to live ended.
+    /// The job was not completed: it was deleted or expired.
     #[default]
     Deleted,
 }

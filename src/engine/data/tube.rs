@@ -19,7 +19,7 @@ pub const DEFAULT: &[u8] = b"default";
 /// The number of the default tube, which is opened first and never closed.
 pub const DEFAULT_TUBE: u32 = 0;
 
-/// Bytes of account of a tube without its name.
+/// Bytes charged for a tube, excluding its name.
 pub const TUBE_COST: u64 = 400;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

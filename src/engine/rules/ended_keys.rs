@@ -64,7 +64,7 @@ impl Engine {
         gone.is_logged.then_some((number, gone.names()))
     }
 
-    /// Removes the key whose time ends next.
+    /// Removes the key that expires next.
     pub(in crate::engine) fn key_due(&mut self) {
         if let Some((_, number)) = self.store.ended_keys.ends.first() {
             self.forget_key(number);

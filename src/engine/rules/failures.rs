@@ -76,7 +76,7 @@ impl Engine {
         self.try_limits(slot).is_some()
     }
 
-    /// Counts a failed try of the job in `slot`. Returns `true` if it was the last one.
+    /// Counts a failed try of the job in `slot`. Returns `true` if no tries are left.
     pub(in crate::engine) fn count_try(&mut self, slot: u32) -> bool {
         let Some(bounds) = self.try_limits(slot) else { return false };
         let job = self.store.jobs.get_mut(slot);
