@@ -1,7 +1,7 @@
-//! The active server: its lease, the size of the shared log, and its end.
+//! The background threads of the active server.
 //!
-//! Owns the threads that renew the lease and keep the shared log small. Must not decide to become active, nor serve
-//! clients.
+//! Owns lease renewal, status reports, and the removal of old entries from the shared log. Must not decide when a
+//! server becomes active, and must not serve clients.
 //!
 //! Promises: P33.
 
@@ -20,41 +20,40 @@ use crate::shared::lease::{Lease, Moment};
 use crate::shared::lock_order::{Mutex, REPORTING};
 use crate::shared::role::RoleBoard;
 
-/// The interval at which a server saves its position, and at which a nearly full etcd is compacted.
+/// The interval for saving the position in the shared log, and for compacting etcd while more than half of its quota is
+/// used.
 pub const SAVE: Duration = Duration::from_secs(2);
 
-/// The interval between two renewals of the lease over one connection.
 const RENEWAL: Duration = Duration::from_millis(300);
 
-/// The interval between two checks of the lease.
+/// The interval between two checks whether the lease has expired.
 const WATCH: Duration = Duration::from_millis(20);
 
-/// The interval at which etcd is compacted otherwise.
+/// The interval for compacting etcd while at most half of its quota is used.
 const COMPACTION: Duration = Duration::from_secs(300);
 
-/// This server as other servers and operators know it.
+/// The local server's identity and connection to the cluster.
 pub struct Member {
     pub log: Arc<dyn SharedLog>,
     pub board: Arc<RoleBoard>,
     pub name: String,
-    /// The address of this server for clients when it is active.
+    /// The address at which clients can reach the local server.
     pub address: String,
-    /// The address for each protocol, as words that begin with a space.
+    /// The client addresses by protocol: words like `http=HOST:PORT`, each preceded by a space.
     pub services: String,
-    /// A random number that identifies this process.
+    /// A random number that identifies the local process.
     pub id: u64,
-    /// `true` after the first report.
     pub has_reported: AtomicBool,
 }
 
 impl Member {
-    /// Reports this server's role and its last entry to operators. A failure of the report has no effect.
+    /// Publishes the role and the last entry of the local server in the shared log. Ignores errors.
     pub fn report(&self, role: &str, entry: Seq) {
         let Member { name, address, id, board, .. } = self;
         let (time, lag, ahead) = (board.queue_time(), board.figures().lag().as_millis(), board.ahead());
         let state = format!("{role} {entry} {address} {id:016x} {time} {lag} {ahead}");
         let Ok(before) = self.log.publish(name, &state) else { return };
-        // Between two reports of this server, only another server with the same name changes the state.
+        // Only another server with the same name can have changed the state after the first report of the local server.
         let is_own = before.split(' ').nth(3).is_none_or(|word| u64::from_str_radix(word, 16) == Ok(*id));
         if self.has_reported.swap(true, Ordering::Relaxed) && !is_own {
             let other = before.split(' ').nth(2).unwrap_or_default();
@@ -62,7 +61,7 @@ impl Member {
         }
     }
 
-    /// Queries the space in the shared log, and publishes it on the board.
+    /// Queries the space in the shared log and records the result on the role board.
     pub fn query_space(&self) -> io::Result<SharedSpace> {
         let space = self.log.space()?;
         self.board.note(|figures| (figures.used, figures.quota) = (space.used, space.quota));
@@ -70,32 +69,30 @@ impl Member {
     }
 }
 
-/// A server that has become active.
 pub struct Active {
-    /// The directory of the binlog. Its changes go into the shared log.
+    /// The binlog directory, with every change copied to the shared log.
     pub storage: Arc<dyn Storage>,
     pub lease: Arc<Lease>,
     state: Arc<ActiveState>,
 }
 
 struct ActiveState {
-    /// The journal that this server has claimed.
     origin: Origin,
     path: PathBuf,
     member: Arc<Member>,
     lease: Arc<Lease>,
     shipper: Arc<Shipper>,
     ended: AtomicBool,
-    /// An operator has requested a switch to another server.
+    /// `true` while an operator requests that another server become active.
     switch_requested: AtomicBool,
-    /// Held during each report, so that the report of the end is the last one.
+    /// Locked during each status report, to ensure that "ended" is the last published status.
     reporting: Mutex<(), REPORTING>,
-    /// The last renewal of the lease failed.
+    /// `true` if the most recent lease renewal failed.
     is_failing: AtomicBool,
 }
 
 impl Active {
-    /// Starts to renew the lease. This server has claimed the journal `origin`, and its binlog is in `path`.
+    /// Starts lease renewal for a server that has claimed the journal `origin`. `path` is the binlog directory.
     pub fn begin(
         member: Arc<Member>,
         shipper: Arc<Shipper>,
@@ -128,19 +125,19 @@ impl Active {
         &self.state.member.board
     }
 
-    /// Starts the threads that renew the lease, one for each connection, because a connection may hang.
+    /// Starts one lease renewal thread per connection. A hanging connection therefore does not block renewal.
     fn keep_lease(&self) -> io::Result<()> {
-        // A later change of the wall clock has no effect.
+        // Heartbeats are derived from a monotonic clock, because the wall clock can be changed.
         let (start, anchor) = (self.board().queue_time(), Instant::now());
-        for way in 0..self.state.member.log.ways() {
+        for connection in 0..self.state.member.log.renewal_connections() {
             let state = self.state.clone();
-            spawn("journal-lease", move || state.renew_lease(way, start, anchor))?;
+            spawn("journal-lease", move || state.renew_lease(connection, start, anchor))?;
         }
         Ok(())
     }
 
-    /// Starts the other threads. They call `lost` when this server must not reply any more, without any delay, and
-    /// `requested` when another server should take over.
+    /// Starts the monitoring threads. They call `lost` when the lease ends, after which the server must not send any
+    /// reply. They call `requested` when an operator requests that another server become active.
     pub fn watch(&self, lost: impl Fn() + Send + 'static, requested: impl Fn() + Send + 'static) -> io::Result<()> {
         let state = self.state.clone();
         spawn("journal-watch", move || {
@@ -165,7 +162,7 @@ impl Active {
         spawn("journal-purge", move || state.keep_small())
     }
 
-    /// Releases the journal after the server has stopped, so that another server may take over immediately.
+    /// Publishes the end of a stopped server. Any standby can then take over immediately.
     pub fn release(&self) -> io::Result<()> {
         let ActiveState { origin, path, member, shipper, ended, reporting, .. } = &*self.state;
         let released = shipper.release();
@@ -178,7 +175,7 @@ impl Active {
     }
 }
 
-/// The entry up to which entries were merged, and the number of bytes written by then.
+/// The last merged entry, and the total number of bytes that had been appended at that time.
 struct Merging {
     end: Seq,
     bytes: u64,
@@ -189,12 +186,13 @@ impl ActiveState {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Renews the lease periodically over one connection. The queue's time was `start` at the time `anchor`.
-    fn renew_lease(&self, way: usize, start: u64, anchor: Instant) {
+    /// Renews the lease periodically over one connection. `start` is the queue's time in milliseconds at the instant
+    /// `anchor`.
+    fn renew_lease(&self, connection: usize, start: u64, anchor: Instant) {
         let ActiveState { origin, member, lease, is_failing, .. } = self;
         while !self.has_ended() && !lease.is_over() {
             let sent = Moment::now();
-            match member.log.renew(way, origin.epoch, start + anchor.elapsed().as_millis() as u64) {
+            match member.log.renew(connection, origin.epoch, start + anchor.elapsed().as_millis() as u64) {
                 Ok(other) => {
                     lease.extend(sent + LEASE);
                     self.switch_requested
@@ -219,7 +217,8 @@ impl ActiveState {
         }
     }
 
-    /// Saves the position. After a crash, this server can then detect a journal that was restored from a backup.
+    /// Saves the position in the shared log. After a crash, the saved position reveals a journal that was restored from
+    /// a backup.
     fn save_progress(&self, end: Seq, last: Option<(u64, u64)>) {
         if let Err(error) = mirror::save_progress(&self.path, end, Origin { last, ..self.origin }) {
             if !is_no_space(&error) {
@@ -228,7 +227,7 @@ impl ActiveState {
         }
     }
 
-    /// Merges the small entries after `merged`, if there are enough of them.
+    /// Merges small entries after the last merged entry. Does nothing until `RUN` entries are available.
     fn merge(&self, merged: &mut Merging) -> Result<(), Fail> {
         let (end, Some((writer, _))) = self.shipper.last() else { return Ok(()) };
         let (count, bytes) = (end.saturating_sub(merged.end), self.member.board.figures().bytes);
@@ -240,7 +239,7 @@ impl ActiveState {
         }
         while merged.end + RUN as u64 <= end {
             let (mut entries, _) = self.member.log.read(merged.end + 1, RUN).map_err(Fail::Unknown)?;
-            // The later entries may still be checked by their writers.
+            // Appending threads compare entries after `end` with the log, so later entries must not be merged yet.
             entries.retain(|(seq, _)| *seq <= end);
             for run in merge(&entries, self.origin.epoch, writer) {
                 self.member.log.merge(self.origin.epoch, &run)?;
@@ -250,9 +249,9 @@ impl ActiveState {
         Ok(())
     }
 
-    /// The thread that reports the position, and keeps the shared log small.
+    /// Runs the thread that reports the status, merges and purges entries, and compacts the shared log.
     fn keep_small(&self) {
-        // The first entry that was not purged, and the entry in the saved position, with its time.
+        // `purged` is the first entry that still exists. `saved` is the last saved position and the time of saving.
         let (mut purged, mut saved) = (0, (0, Instant::now()));
         let mut merged = Merging { end: self.shipper.last().0, bytes: 0 };
         let (mut compacted, mut is_failing) = (Instant::now(), false);
@@ -274,7 +273,7 @@ impl ActiveState {
             if oldest > purged && self.member.log.purge(oldest).is_ok() {
                 purged = oldest;
             }
-            // A failed merge is tried again later.
+            // The next iteration repeats a failed merge.
             let _ = self.merge(&mut merged);
             let Ok(space) = self.member.query_space() else { continue };
             let is_tight = space.used > space.quota / 2;

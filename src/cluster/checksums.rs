@@ -1,6 +1,6 @@
-//! Checksums of the files of a standby's copy, which detect damage on the disk.
+//! CRC-32 checksums of a standby's binlog files, to detect disk errors.
 //!
-//! Owns a CRC-32 for each file, which is updated when the file grows. Must not write to the files.
+//! Owns the checksum of each file, and updates it when the file grows. Must not modify files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,10 +12,10 @@ use crc32fast::Hasher;
 
 use super::entry::Operation;
 
-/// The number of bytes read or hashed at a time.
+/// The maximum number of bytes to read or hash in one step.
 const CHUNK: usize = 64 * 1024;
 
-/// The checksum of the first `length` bytes of a file. All later bytes are zero.
+/// The CRC-32 of the first `length` bytes of a file. All later bytes of the file are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Checksum {
     pub length: u64,
@@ -23,31 +23,31 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// Adds bytes that were written at offset `place`, which must not be inside the part that has a checksum.
-    fn extend(&mut self, place: u64, bytes: &[u8]) {
+    /// Adds `bytes`, written at offset `offset`. The offset must not be less than the current checksum length.
+    fn extend(&mut self, offset: u64, bytes: &[u8]) {
         let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else { return };
         let mut hasher = Hasher::new_with_initial(self.crc);
-        let mut gap = place.saturating_sub(self.length);
+        let mut gap = offset.saturating_sub(self.length);
         while gap > 0 {
             let count = gap.min(CHUNK as u64);
             hasher.update(&[0; CHUNK][..count as usize]);
             gap -= count;
         }
         hasher.update(&bytes[..=last]);
-        *self = Checksum { length: place + last as u64 + 1, crc: hasher.finalize() };
+        *self = Checksum { length: offset + last as u64 + 1, crc: hasher.finalize() };
     }
 
-    /// Returns the checksum of a file up to `length`, or up to its end if that comes first.
+    /// Computes the checksum of the first `length` bytes of a file, or of the whole file if the file is shorter.
     fn of(path: &Path, length: u64) -> io::Result<Checksum> {
-        let (file, mut sum, mut place) = (File::open(path)?, Checksum::default(), 0);
+        let (file, mut sum, mut offset) = (File::open(path)?, Checksum::default(), 0);
         let mut bytes = vec![0; CHUNK];
-        while place < length {
-            let most = (length - place).min(CHUNK as u64) as usize;
-            match file.read_at(&mut bytes[..most], place)? {
+        while offset < length {
+            let most = (length - offset).min(CHUNK as u64) as usize;
+            match file.read_at(&mut bytes[..most], offset)? {
                 0 => break,
                 count => {
-                    sum.extend(place, &bytes[..count]);
-                    place += count as u64;
+                    sum.extend(offset, &bytes[..count]);
+                    offset += count as u64;
                 }
             }
         }
@@ -55,15 +55,15 @@ impl Checksum {
     }
 }
 
-/// The checksums of all files of a copy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Checksums {
-    /// `None` if a file was changed in the middle. Its checksum is then computed when it is needed.
+    /// The checksum of each file, by name. `None` marks a checksum that must be recomputed because earlier bytes were
+    /// overwritten.
     files: BTreeMap<String, Option<Checksum>>,
 }
 
 impl Checksums {
-    /// Returns the checksums of these files on disk, without files that cannot be read.
+    /// Computes the checksums of the named files. Skips unreadable files.
     pub fn of<'a>(folder: &Path, names: impl Iterator<Item = &'a String>) -> Checksums {
         let sum = |name: &String| Some((name.clone(), Some(Checksum::of(&folder.join(name), u64::MAX).ok()?)));
         Checksums { files: names.filter_map(sum).collect() }
@@ -77,25 +77,25 @@ impl Checksums {
         self.files.get(name).copied().flatten()
     }
 
-    /// Returns the number of bytes that the checksums cover.
+    /// Returns the total length of the files in bytes, without trailing zeros.
     pub fn size(&self) -> u64 {
         self.files.values().flatten().map(|sum| sum.length).sum()
     }
 
-    /// Updates the checksums for an operation on a file.
+    /// Updates the checksums after a file operation.
     pub fn note(&mut self, operation: &Operation) {
         match *operation {
             Operation::Create(name, _) => self.insert(name, Checksum::default()),
-            Operation::Write(name, place, bytes) => self.change(name, |sum| {
-                let follows = place >= sum.length;
+            Operation::Write(name, offset, bytes) => self.change(name, |sum| {
+                let follows = offset >= sum.length;
                 if follows {
-                    sum.extend(place, bytes);
+                    sum.extend(offset, bytes);
                 }
                 follows
             }),
             Operation::Truncate(name, length) => self.change(name, |sum| length >= sum.length),
             Operation::Rename(name, to) => {
-                // Files in subdirectories are not part of the copy.
+                // Files in subdirectories do not belong to the copy.
                 if let (Some(sum), false) = (self.files.remove(name), to.contains('/')) {
                     self.files.insert(to.to_owned(), sum);
                 }
@@ -104,21 +104,21 @@ impl Checksums {
         }
     }
 
-    /// Changes the checksum of a file. If `change` returns `false`, the checksum is unknown from then on.
+    /// Updates the checksum of a file with `change`, which returns `false` if the checksum must be recomputed.
     fn change(&mut self, name: &str, change: impl FnOnce(&mut Checksum) -> bool) {
         if let Some(slot) = self.files.get_mut(name) {
             *slot = slot.take().and_then(|mut sum| change(&mut sum).then_some(sum));
         }
     }
 
-    /// Computes the unknown checksums, except those of files that cannot be read.
+    /// Computes the missing checksums. Skips unreadable files.
     pub fn complete(&mut self, folder: &Path) {
         for (name, slot) in self.files.iter_mut().filter(|(_, slot)| slot.is_none()) {
             *slot = Checksum::of(&folder.join(name), u64::MAX).ok();
         }
     }
 
-    /// Returns the first file that cannot be read, or that does not match its checksum.
+    /// Returns the name of a file that is unreadable or does not match its checksum.
     pub fn damaged(&mut self, folder: &Path) -> Option<String> {
         self.complete(folder);
         let is_intact = |name: &str, sum: &Option<Checksum>| {
@@ -143,15 +143,16 @@ mod tests {
         file.set_len(300_000).expect("a file");
         let mut sums = Checksums::default();
         sums.note(&Operation::Create("segment.1", 300_000));
-        // In order, with a gap, with zeros at the end, and only zeros; then in the middle, and after that again.
+        // Covers appends, a gap, trailing zeros, a write of zeros only, an overwrite, and an append after the
+        // overwrite.
         let pieces: [(u64, &[u8]); 6] =
             [(0, b"head"), (4, b"more"), (200_000, b"gap\0\0"), (200_005, &[0; 9]), (2, b"middle"), (200_020, b"end")];
-        for (place, bytes) in pieces {
-            file.write_all_at(bytes, place).expect("a write");
-            sums.note(&Operation::Write("segment.1", place, bytes));
-            assert_eq!(sums.get("segment.1").is_none(), place == 2, "{place}");
+        for (offset, bytes) in pieces {
+            file.write_all_at(bytes, offset).expect("a write");
+            sums.note(&Operation::Write("segment.1", offset, bytes));
+            assert_eq!(sums.get("segment.1").is_none(), offset == 2, "{offset}");
             sums.complete(&folder);
-            assert_eq!(sums, Checksums::of(&folder, ["segment.1".to_owned()].iter()), "{place}");
+            assert_eq!(sums, Checksums::of(&folder, ["segment.1".to_owned()].iter()), "{offset}");
         }
         assert_eq!(sums.damaged(&folder), None);
         let good = fs::read(&path).expect("a file");
@@ -163,12 +164,12 @@ mod tests {
             fs::write(&path, bytes).expect("a file");
             assert_eq!(sums.damaged(&folder).as_deref(), Some("segment.1"), "{number}");
         }
-        // Unused space at the end does not matter.
+        // Trailing zeros are not checked.
         fs::write(&path, &good[..200_023]).expect("a file");
         assert_eq!(sums.damaged(&folder), None);
         fs::remove_file(&path).expect("a file");
         assert_eq!(sums.damaged(&folder).as_deref(), Some("segment.1"));
-        // A file that was renamed or removed by the queue is not missed.
+        // A file that the queue has renamed or removed is not reported as missing.
         sums.note(&Operation::Rename("segment.1", "old/segment.1"));
         assert_eq!(sums.damaged(&folder), None);
         fs::remove_dir_all(folder).expect("a folder");

@@ -1,7 +1,10 @@
-//! The format of an entry of the shared log: pure.
+//! The binary format of an entry in the shared log.
 //!
-//! Owns the bytes. An entry has a head (format, kind, epoch, the writer's random number, and the entry's number,
-//! counted by the writer), operations on the files of a binlog, and a CRC-32 of both. Numbers are little-endian.
+//! Owns encoding and decoding. Must not perform I/O.
+//!
+//! An entry consists of a head, file operations, and a CRC-32 of the preceding bytes. The head contains the format
+//! version, the kind, the epoch, a random number that identifies the writer, and the writer's entry counter. All
+//! numbers are little-endian.
 
 use std::collections::BTreeMap;
 
@@ -18,23 +21,23 @@ pub enum EntryKind {
     Operations = 1,
     /// A server has become the writer.
     Claim = 2,
-    /// The writer has shut down cleanly, so that any server may claim immediately.
+    /// The writer has shut down cleanly. Any server can claim the log immediately.
     Release = 3,
-    /// Operations of a binlog that is being imported, or the claim of the importing server. If this is the last entry,
-    /// the import is incomplete, and only the importing server may claim.
+    /// File operations of a binlog import, or the claim of the importing server. While the last entry has this kind,
+    /// the import is incomplete, and only the importing server may claim the log.
     Import = 4,
-    /// Replaces consecutive entries of one writer, the last of which had the same position and head. The number of
-    /// entries, in 8 bytes, precedes their operations.
+    /// A replacement for consecutive entries of one writer, at the position of the last replaced entry. The operations
+    /// are preceded by the number of replaced entries, in 8 bytes.
     Merged = 5,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
     pub kind: EntryKind,
-    /// The epoch of the writer, or for a claim, the previous epoch.
+    /// The epoch of the writer. A claim contains the previous epoch.
     pub epoch: u64,
     pub writer: u64,
-    /// The number of the entry among those of the writer.
+    /// The number of entries that the writer had appended before, plus 1. A claim contains the previous epoch instead.
     pub number: u64,
 }
 
@@ -49,7 +52,7 @@ impl Head {
         bytes
     }
 
-    /// Returns the head and the operations of an entry, or `None` if it is damaged or has another format.
+    /// Returns the head and the operations of an entry, or `None` if the entry is damaged or has an unknown format.
     pub fn open(entry: &[u8]) -> Option<(Head, &[u8])> {
         let (bytes, sum) = entry.split_at_checked(entry.len().checked_sub(SUM)?)?;
         if crc32fast::hash(bytes).to_le_bytes() != sum {
@@ -69,36 +72,38 @@ impl Head {
     }
 }
 
-/// Returns the operations of an intact entry.
+/// Returns the operations of an entry that is known to be valid.
 pub fn operations(entry: &[u8]) -> &[u8] {
     &entry[HEAD..entry.len() - SUM]
 }
 
-/// Returns the number of entries that an entry with this head replaces, and their operations.
+/// Returns the number of original entries in an entry, which is 1 unless the entry is merged, and the encoded
+/// operations.
 pub fn unfold<'a>(head: &Head, operations: &'a [u8]) -> (u64, &'a [u8]) {
     let count = operations.first_chunk().filter(|_| head.kind == EntryKind::Merged);
     count.map_or((1, operations), |count| (u64::from_le_bytes(*count), &operations[8..]))
 }
 
-/// An operation on a file of the binlog's directory.
+/// A change of a file in the binlog directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation<'a> {
-    /// Creates a file with this many zero bytes, which replaces a file with the same name.
+    /// Creates or replaces a file. The number is the file size in bytes. The new file consists of zeros.
     Create(&'a str, u64),
-    /// Writes bytes at this offset.
+    /// Writes bytes at an offset.
     Write(&'a str, u64, &'a [u8]),
-    /// Truncates the file to this length.
+    /// Truncates a file to a length in bytes.
     Truncate(&'a str, u64),
     Rename(&'a str, &'a str),
     Remove(&'a str),
 }
 
 impl<'a> Operation<'a> {
-    /// Encodes the operation: a letter, the length of the name, the name, a number, the length of the bytes, the bytes.
+    /// Appends the encoded operation to `out`: a letter, the length of the name, the name, a number, the length of the
+    /// data, and the data.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (letter, name, number, bytes): (u8, &str, u64, &[u8]) = match *self {
             Operation::Create(name, size) => (b'C', name, size, b""),
-            Operation::Write(name, place, bytes) => (b'W', name, place, bytes),
+            Operation::Write(name, offset, bytes) => (b'W', name, offset, bytes),
             Operation::Truncate(name, length) => (b'T', name, length, b""),
             Operation::Rename(name, to) => (b'N', name, 0, to.as_bytes()),
             Operation::Remove(name) => (b'R', name, 0, b""),
@@ -111,7 +116,7 @@ impl<'a> Operation<'a> {
         out.extend(bytes);
     }
 
-    /// Decodes the first operation and removes it from these bytes.
+    /// Decodes the first operation and removes it from `bytes`.
     pub fn decode(bytes: &mut &'a [u8]) -> Option<Operation<'a>> {
         let letter = *take(bytes, 1)?.first()?;
         let length = u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?);
@@ -119,7 +124,8 @@ impl<'a> Operation<'a> {
         let number = u64::from_le_bytes(take(bytes, 8)?.try_into().ok()?);
         let length = u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?);
         let data = take(bytes, length as usize)?;
-        // A file is in the directory, or in a subdirectory for files that are set aside, but never outside.
+        // Rejects paths outside the binlog directory, which could overwrite unrelated files. Subdirectories are
+        // allowed.
         let is_inside = |name: &str| !name.is_empty() && !name.starts_with('/') && !name.contains("..");
         if !is_inside(name) {
             return None;
@@ -141,12 +147,13 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// Returns `true` if a file with this name is in the shared log.
+/// Returns `true` if files with the given name are copied to the shared log.
 pub fn is_segment(name: &str) -> bool {
     name.starts_with("segment.") || name.starts_with("binlog.")
 }
 
-/// Updates `created`, which has the entry that created each existing file, for the operations of the entry `seq`.
+/// Applies the operations of the entry `seq` to `created`, a map from each existing file to the entry that created the
+/// file.
 pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], seq: Seq) {
     while let Some(operation) = Operation::decode(&mut operations) {
         match operation {
@@ -157,7 +164,7 @@ pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], 
                 created.remove(name);
             }
             Operation::Rename(name, to) => {
-                // Files that are set aside are not copied.
+                // Files in subdirectories do not belong to the copy.
                 if let (Some(seq), false) = (created.remove(name), to.contains('/')) {
                     created.insert(to.to_owned(), seq);
                 }

@@ -1,11 +1,15 @@
-//! The shared log in etcd, through the HTTP gateways of its servers.
+//! A shared log in etcd, accessed through etcd's HTTP gateway.
 //!
-//! Owns the keys and the transactions: each entry has a key, which is created only if it does not exist and the epoch
-//! is that of the writer. Reads need etcd's quorum. Must not know what entries mean.
+//! Owns the etcd keys and transactions. An append succeeds only if the entry's key does not exist and the writer's
+//! epoch is current. Reads are linearizable. Must not interpret entries.
 //!
-//! The keys below `beanpole/NAME/` are: `log/` and 16 hexadecimal digits for each entry; `epoch`, whose version is the
-//! number of the last claim and whose value is its note; `beat`, the writer's heartbeat; `wanted`, the request for a
-//! switch; `nodes/` and a name, the report of each server.
+//! All keys start with `beanpole/NAME/`:
+//!
+//! - `log/` and 16 hexadecimal digits: an entry.
+//! - `epoch`: the note of the last claim. The key's version is the number of claims.
+//! - `beat`: the heartbeat of the writer.
+//! - `wanted`: the name of the server that an operator wants to become active.
+//! - `nodes/` and a server name: the status of the server.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,52 +26,56 @@ use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, GATEWAY};
 
 const TIMEOUT: Duration = Duration::from_millis(700);
 
-/// The maximum number of servers over which the lease is renewed at a time. They are seldom slow together.
-const WAYS: usize = 3;
+/// The maximum number of etcd servers through which the lease is renewed concurrently. Simultaneous slowness of all of
+/// them is unlikely.
+const MAX_RENEWALS: usize = 3;
 
 const MAINTENANCE: Duration = Duration::from_secs(60);
 
-/// The maximum number of entries deleted by one request. Large requests delay all others in etcd, including renewals.
+/// The maximum number of entries per delete request. A larger request would delay lease renewals in etcd.
 const BATCH: u64 = 1000;
 
 /// etcd's default quota in bytes.
 pub const QUOTA: u64 = 2 << 30;
 
 pub struct Etcd {
-    /// For appends, several of which may be in progress, and for reads. All start with the same server, so that appends
-    /// mostly arrive in order.
+    /// Connections for appends and reads, one per concurrent request. All prefer the same etcd server, because requests
+    /// through different servers often arrive out of order.
     gateways: Vec<Mutex<Gateway, GATEWAY>>,
-    /// For other requests, so that they never delay appends.
+    /// The connection for all other requests, which must not delay appends.
     spare: Mutex<Gateway, GATEWAY>,
     maintenance: Mutex<Gateway, GATEWAY>,
-    /// For renewals of the lease, which neither a slow append nor an unreachable server must delay.
+    /// Connections for lease renewal, each preferring a different etcd server. A slow append or an unreachable server
+    /// must not delay a renewal.
     renewals: Vec<Mutex<Gateway, GATEWAY>>,
     prefix: String,
     quota: u64,
-    /// The number of positions in which the next read searches for entries, or 0 if the last read reached the end.
+    /// The length of the key range of the next read, in positions. 0 means no upper bound, because the last read
+    /// reached the end of the log.
     span: LeafMutex<u64>,
-    /// The servers were not checked to belong to one cluster yet.
+    /// `true` until the servers have been checked to belong to one etcd cluster.
     is_new: AtomicBool,
 }
 
-/// The location of the log: `etcd://HOST[:PORT],...[/NAME]`, optionally with `USER:PASSWORD@` before the hosts, and
-/// with parameters after `?`, separated by `&`: `quota=BYTES`, and with `etcds://`, which means TLS, `ca=FILE`,
-/// `cert=FILE` and `key=FILE`.
+/// The parsed URL of a shared log: `etcd://[USER:PASSWORD@]HOST[:PORT],...[/NAME][?PARAMETER&...]`.
+///
+/// The parameter `quota=BYTES` is always allowed. With the scheme `etcds`, connections use TLS, and the parameters
+/// `ca=FILE`, `cert=FILE` and `key=FILE` are allowed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Location {
-    /// The host and port of each server.
+    /// The address of each etcd server, as `HOST:PORT`.
     pub endpoints: Vec<String>,
-    /// The name of the queue. Several queues can share an etcd.
+    /// The name of the queue. Several queues can share one etcd cluster.
     pub name: String,
     pub login: Option<(String, String)>,
-    /// The quota of etcd in bytes (`--quota-backend-bytes`).
+    /// etcd's quota in bytes (`--quota-backend-bytes`).
     pub quota: u64,
-    /// The files for TLS, if it is used.
+    /// TLS files, or `None` without TLS.
     pub files: Option<ClientTlsFiles>,
 }
 
 impl Location {
-    /// Parses a URL. The error is one line.
+    /// Parses a URL. An error is a message of one line.
     pub fn parse(text: &str) -> Result<Location, String> {
         let shown = without_login(text);
         let invalid = || format!("invalid journal: {shown}; must be etcd://HOST[:PORT],.../NAME");
@@ -91,7 +99,7 @@ impl Location {
                 (Some(("ca", path)), Some(files)) => files.authority = Some(path.into()),
                 (Some(("cert", path)), Some(files)) => files.certificate = Some(path.into()),
                 (Some(("key", path)), Some(files)) => files.key = Some(path.into()),
-                // The question mark belongs to the password.
+                // The password contains a question mark.
                 _ if query.contains('@') => return Err(invalid()),
                 _ => return Err(format!("invalid journal: {shown}; unknown parameter {word}")),
             }
@@ -117,7 +125,7 @@ impl Location {
     }
 }
 
-/// Returns the URL, which may be malformed, without anything that could be a password.
+/// Replaces the user name and password in a URL with `...`. The URL can be malformed.
 fn without_login(text: &str) -> String {
     match text.rsplit_once('@') {
         Some((login, rest)) => {
@@ -129,8 +137,7 @@ fn without_login(text: &str) -> String {
 }
 
 impl Etcd {
-    /// Creates the log at this location, without sending a request. Fails, with a message of one line, if a file for
-    /// TLS cannot be read.
+    /// Creates a log without connecting to etcd. Returns a one-line message if a TLS file cannot be read.
     pub fn new(location: &Location) -> Result<Etcd, String> {
         let security = Security::load(location.files.as_ref())?;
         let cluster = Arc::<ClusterId>::default();
@@ -145,7 +152,9 @@ impl Etcd {
             gateways: (0..WINDOW).map(|_| gateway(TIMEOUT)).collect(),
             spare: gateway(TIMEOUT),
             maintenance: gateway(MAINTENANCE),
-            renewals: (0..location.endpoints.len().min(WAYS)).map(|first| starting_at(first, TIMEOUT)).collect(),
+            renewals: (0..location.endpoints.len().min(MAX_RENEWALS))
+                .map(|first| starting_at(first, TIMEOUT))
+                .collect(),
             prefix: format!("beanpole/{}/", location.name),
             quota: location.quota,
             span: LeafMutex::new(1),
@@ -161,8 +170,8 @@ impl Etcd {
         self.key(&format!("log/{seq:016x}"))
     }
 
-    // A comparison holds if the version of a key, which is the number of puts since its creation, equals the given
-    // value, which is 0 by default. A key that does not exist has version 0.
+    // The following functions return comparisons for etcd transactions. A key's version is the number of writes since
+    // the key was created, or 0 if the key does not exist. A comparison with default values requires version 0.
 
     fn is_epoch(&self, epoch: Epoch) -> String {
         format!(r#"{{"key":"{}","version":"{epoch}"}}"#, self.key("epoch"))
@@ -180,12 +189,12 @@ impl Etcd {
         format!(r#"{{"request_put":{{"key":"{key}","value":"{}"}}}}"#, encode(value))
     }
 
-    /// Returns a gateway that is not in use, or else waits for the first one.
+    /// Locks a free connection. If all are locked, waits for the first connection.
     fn any(&self) -> MutexGuard<'_, Gateway> {
         self.gateways.iter().find_map(Mutex::try_lock).unwrap_or_else(|| self.gateways[0].lock())
     }
 
-    /// Executes the operations if all comparisons hold. Otherwise, returns `None`.
+    /// Executes the operations `then` and returns the response body, or returns `None` if a comparison does not hold.
     fn transact(
         &self,
         mut gateway: MutexGuard<Gateway>,
@@ -193,50 +202,51 @@ impl Etcd {
         then: &[String],
     ) -> Result<Option<Vec<u8>>, Fail> {
         let body = format!(r#"{{"compare":[{}],"success":[{}]}}"#, compare.join(","), then.join(","));
-        let answer = gateway.ask("/v3/kv/txn", &body).map_err(Fail::Unknown)?;
-        if answer.status != 200 {
-            return Err(refusal(&answer.body));
+        let response = gateway.request("/v3/kv/txn", &body).map_err(Fail::Unknown)?;
+        if response.status != 200 {
+            return Err(refusal(&response.body));
         }
-        // The gateway omits false values.
-        let succeeded = Document::read(&answer.body).get("succeeded").is_true();
-        Ok(succeeded.then_some(answer.body))
+        // The gateway omits fields with the value `false`.
+        let succeeded = Document::read(&response.body).get("succeeded").is_true();
+        Ok(succeeded.then_some(response.body))
     }
 
-    /// Executes the operations unconditionally. Returns the response.
+    /// Executes the operations `then` without comparisons, and returns the response body.
     fn execute(&self, gateway: MutexGuard<Gateway>, then: &[String]) -> io::Result<Vec<u8>> {
-        let answer = self.transact(gateway, &[], then).map_err(|fail| match fail {
-            // Some releases of a full etcd, such as 3.5.1, also refuse transactions that only read.
+        let response = self.transact(gateway, &[], then).map_err(|fail| match fail {
+            // When the quota is exceeded, some etcd releases (such as 3.5.1) reject even read-only transactions.
             Fail::Full => io::Error::new(io::ErrorKind::StorageFull, fail.to_string()),
             fail => io::Error::other(fail.to_string()),
         })?;
-        Ok(answer.unwrap_or_default())
+        Ok(response.unwrap_or_default())
     }
 
     fn get(&self, name: &str) -> String {
         format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key(name))
     }
 
-    /// Sends a request to every server, so that a server of another cluster is found before this server becomes active.
+    /// Sends a request to each etcd server, to detect a server of another etcd cluster before the local server becomes
+    /// active.
     fn check_servers(&self) {
         let mut spare = self.spare.lock();
         let body = format!(r#"{{"key":"{}"}}"#, self.key("epoch"));
         for _ in 0..spare.servers() {
-            // An unreachable server is checked when it responds.
-            let _ = spare.ask("/v3/kv/range", &body);
+            // Unreachable servers are checked at their first response.
+            let _ = spare.request("/v3/kv/range", &body);
             spare.leave();
         }
     }
 
-    /// Reads up to `most` entries in the positions `from` to `end`, and the last writer's state.
-    fn read_range(&self, from: Seq, end: Seq, most: usize) -> io::Result<(Entries, Tail)> {
+    /// Reads at most `limit` entries from `from` up to but not including `end`, and the state of the last writer.
+    fn read_range(&self, from: Seq, end: Seq, limit: usize) -> io::Result<(Entries, Tail)> {
         let range = format!(
-            r#"{{"request_range":{{"key":"{}","range_end":"{}","limit":"{most}"}}}}"#,
+            r#"{{"request_range":{{"key":"{}","range_end":"{}","limit":"{limit}"}}}}"#,
             self.entry_key(from),
             self.entry_key(end)
         );
         let then = [range, self.get("epoch"), self.get("beat"), self.get("wanted")];
-        let answer = self.execute(self.any(), &then)?;
-        let document = Document::read(&answer);
+        let response = self.execute(self.any(), &then)?;
+        let document = Document::read(&response);
         let entries = pairs(&document, 0).elements().map(|pair| Ok((seq_of(&pair)?, pair.get("value").bytes())));
         let entries = entries.collect::<io::Result<_>>()?;
         let value = |place| pairs(&document, place).at(0).get("value").bytes();
@@ -247,24 +257,24 @@ impl Etcd {
         Ok((entries, tail))
     }
 
-    /// Returns the position of the first entry in etcd, up to `end`.
+    /// Returns the position of the first existing entry before `end`, or `end` if no such entry exists.
     fn first(&self, end: Seq) -> io::Result<Seq> {
         let (key, end_key) = (self.entry_key(0), self.entry_key(end));
         let body = format!(r#"{{"key":"{key}","range_end":"{end_key}","limit":"1","keys_only":true}}"#);
-        let answer = self.spare.lock().ask("/v3/kv/range", &body)?;
-        let document = Document::read(&answer.body);
+        let response = self.spare.lock().request("/v3/kv/range", &body)?;
+        let document = Document::read(&response.body);
         let first = document.get("kvs").elements().next();
         first.map_or(Ok(end), |pair| seq_of(&pair))
     }
 
     fn delete(&self, range: &str) -> io::Result<()> {
-        self.spare.lock().ask("/v3/kv/deleterange", range).and_then(done)
+        self.spare.lock().request("/v3/kv/deleterange", range).and_then(done)
     }
 }
 
-/// Returns the keys and values that one of the operations of a transaction has read.
-fn pairs<'d>(answer: &'d Document, operation: usize) -> Part<'d> {
-    answer.get("responses").at(operation).get("response_range").get("kvs")
+/// Returns the key-value pairs in the response to one operation of a transaction. `operation` is an index.
+fn pairs<'d>(response: &'d Document, operation: usize) -> Part<'d> {
+    response.get("responses").at(operation).get("response_range").get("kvs")
 }
 
 fn seq_of(pair: &Part) -> io::Result<Seq> {
@@ -274,7 +284,7 @@ fn seq_of(pair: &Part) -> io::Result<Seq> {
     seq.ok_or_else(|| io::Error::other("invalid response from etcd"))
 }
 
-/// Converts an error response. Only for lack of space is it certain that the request was not executed.
+/// Converts an error response. Except for `Full`, the request might have been executed.
 fn refusal(body: &[u8]) -> Fail {
     let text = String::from_utf8_lossy(body);
     if text.contains("database space exceeded") {
@@ -283,10 +293,10 @@ fn refusal(body: &[u8]) -> Fail {
     Fail::Unknown(io::Error::other(format!("etcd refused the request: {}", text.trim_end())))
 }
 
-fn done(answer: Response) -> io::Result<()> {
-    match answer.status {
+fn done(response: Response) -> io::Result<()> {
+    match response.status {
         200 => Ok(()),
-        _ => Err(io::Error::other(refusal(&answer.body).to_string())),
+        _ => Err(io::Error::other(refusal(&response.body).to_string())),
     }
 }
 
@@ -307,39 +317,40 @@ impl SharedLog for Etcd {
         self.transact(self.any(), &compare, &then)?.map(drop).ok_or(Fail::Conflict)
     }
 
-    fn read(&self, from: Seq, most: usize) -> io::Result<(Entries, Tail)> {
+    fn read(&self, from: Seq, limit: usize) -> io::Result<(Entries, Tail)> {
         if self.is_new.swap(false, Ordering::Relaxed) {
             self.check_servers();
         }
-        // etcd visits all keys of a range, even with a limit, so reading a long log in ranges without an end would take
-        // quadratic time. Merging entries leaves positions without a key.
+        // etcd visits all keys in the range, even with a limit. Reading a long log in ranges without an upper bound
+        // would take quadratic time. A bounded range can contain too few entries, because merging leaves unused
+        // positions.
         let (mut entries, mut span) = (Entries::new(), *self.span.lock());
         loop {
-            let (next, left) = (entries.last().map_or(from, |(seq, _)| seq + 1), most - entries.len());
+            let (next, left) = (entries.last().map_or(from, |(seq, _)| seq + 1), limit - entries.len());
             let end = if span == 0 { Seq::MAX } else { next.saturating_add(span.max(left as u64)) };
             let (found, tail) = self.read_range(next, end, left)?;
             let is_end = end == Seq::MAX && found.len() < left;
             span = match (found.last(), found.len() as u64) {
-                (Some((last, _)), count) if !is_end => (last + 1 - next).div_ceil(count).saturating_mul(most as u64),
+                (Some((last, _)), count) if !is_end => (last + 1 - next).div_ceil(count).saturating_mul(limit as u64),
                 _ => 0,
             };
             entries.extend(found);
-            if is_end || entries.len() == most {
+            if is_end || entries.len() == limit {
                 *self.span.lock() = span;
                 return Ok((entries, tail));
             }
         }
     }
 
-    fn ways(&self) -> usize {
+    fn renewal_connections(&self) -> usize {
         self.renewals.len()
     }
 
-    fn renew(&self, way: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail> {
+    fn renew(&self, connection: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail> {
         let compare = [self.is_epoch(epoch)];
         let then = [self.put(&self.key("beat"), clock.to_string().as_bytes()), self.get("wanted")];
-        let answer = self.transact(self.renewals[way].lock(), &compare, &then)?.ok_or(Fail::Fenced)?;
-        Ok(pairs(&Document::read(&answer), 1).at(0).get("value").bytes())
+        let response = self.transact(self.renewals[connection].lock(), &compare, &then)?.ok_or(Fail::Fenced)?;
+        Ok(pairs(&Document::read(&response), 1).at(0).get("value").bytes())
     }
 
     fn request_switch(&self, node: &[u8]) -> io::Result<()> {
@@ -349,16 +360,16 @@ impl SharedLog for Etcd {
     fn publish(&self, node: &str, state: &str) -> io::Result<String> {
         let name = format!("nodes/{node}");
         let then = [self.get(&name), self.put(&self.key(&name), state.as_bytes())];
-        let answer = self.execute(self.spare.lock(), &then)?;
-        let before = pairs(&Document::read(&answer), 0).at(0).get("value").bytes();
+        let response = self.execute(self.spare.lock(), &then)?;
+        let before = pairs(&Document::read(&response), 0).at(0).get("value").bytes();
         Ok(String::from_utf8_lossy(&before).into_owned())
     }
 
     fn nodes(&self) -> io::Result<Vec<(String, String)>> {
-        // 0 is the byte after the slash, so this range contains all keys below `nodes/`.
+        // `0` is the byte after `/`. The range therefore contains all keys that start with `nodes/`.
         let body = format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.key("nodes/"), self.key("nodes0"));
-        let answer = self.spare.lock().ask("/v3/kv/range", &body)?;
-        let document = Document::read(&answer.body);
+        let response = self.spare.lock().request("/v3/kv/range", &body)?;
+        let document = Document::read(&response.body);
         let text = |pair: Part, name| String::from_utf8_lossy(&pair.get(name).bytes()).into_owned();
         let folder = format!("{}nodes/", self.prefix).len();
         let pairs = document.get("kvs").elements();
@@ -388,28 +399,28 @@ impl SharedLog for Etcd {
     }
 
     fn space(&self) -> io::Result<SharedSpace> {
-        let answer = self.spare.lock().ask("/v3/maintenance/status", "{}")?;
-        let document = Document::read(&answer.body);
+        let response = self.spare.lock().request("/v3/maintenance/status", "{}")?;
+        let document = Document::read(&response.body);
         let number = |name| document.get(name).number();
         let used = number("dbSizeInUse").or(number("dbSize"));
         let used = used.ok_or_else(|| io::Error::other("invalid response from etcd"))?;
         Ok(SharedSpace { used, quota: self.quota })
     }
 
-    /// Compaction drops old revisions. Defragmentation frees their space, one server after the other. It is skipped
-    /// where it would free little, because the server does not respond meanwhile. Then alarms can be cleared.
+    /// Discards old key revisions, then defragments one etcd server at a time, then clears the out-of-space alarms.
+    /// Skips defragmentation if little space would be freed, because etcd does not respond while defragmenting.
     fn compact(&self) -> io::Result<()> {
         let mut gateway = self.maintenance.lock();
-        let answer = gateway.ask("/v3/maintenance/alarm", r#"{"action":"GET","alarm":"NOSPACE"}"#)?;
-        let alarms = Document::read(&answer.body);
+        let response = gateway.request("/v3/maintenance/alarm", r#"{"action":"GET","alarm":"NOSPACE"}"#)?;
+        let alarms = Document::read(&response.body);
         let alarms = alarms.get("alarms");
-        let answer = gateway.ask("/v3/maintenance/status", "{}")?;
-        if let Some(revision) = Document::read(&answer.body).get("header").get("revision").number() {
-            let answer =
-                gateway.ask("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
-            // A full etcd has no new revisions, so this revision may be compacted already.
-            if !String::from_utf8_lossy(&answer.body).contains("has been compacted") {
-                done(answer)?;
+        let response = gateway.request("/v3/maintenance/status", "{}")?;
+        if let Some(revision) = Document::read(&response.body).get("header").get("revision").number() {
+            let response =
+                gateway.request("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
+            // A full etcd accepts no new revision. An earlier call can have compacted the current revision already.
+            if !String::from_utf8_lossy(&response.body).contains("has been compacted") {
+                done(response)?;
             }
         }
         let is_full = alarms.elements().len() > 0;
@@ -417,13 +428,14 @@ impl SharedLog for Etcd {
         for _ in 0..gateway.servers() {
             match self.defragment(&mut gateway, is_full) {
                 Ok(()) => gateway.leave(),
-                // The gateway has left the unreachable server, which is defragmented another time.
+                // The error has already advanced the gateway to the next server. A later call defragments the failed
+                // server.
                 Err(error) => defragmented = Err(error),
             }
         }
         for member in alarms.elements().filter_map(|alarm| alarm.get("memberID").number()) {
             let body = format!(r#"{{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":"{member}"}}"#);
-            gateway.ask("/v3/maintenance/alarm", &body).and_then(done)?;
+            gateway.request("/v3/maintenance/alarm", &body).and_then(done)?;
         }
         if is_full {
             log::warn!("journal: etcd had reached its quota; compacted and defragmented it, and cleared its alarm");
@@ -433,14 +445,15 @@ impl SharedLog for Etcd {
 }
 
 impl Etcd {
-    /// Makes the current server free unused space, if there is much. A full server has no up-to-date figures.
+    /// Defragments the current etcd server if much space is unused. A full server does not report current sizes and is
+    /// always defragmented.
     fn defragment(&self, gateway: &mut Gateway, is_full: bool) -> io::Result<()> {
-        let answer = gateway.ask("/v3/maintenance/status", "{}")?;
-        let document = Document::read(&answer.body);
+        let response = gateway.request("/v3/maintenance/status", "{}")?;
+        let document = Document::read(&response.body);
         let number = |name| document.get(name).number().unwrap_or(0);
         let (size, used) = (number("dbSize"), number("dbSizeInUse"));
         if is_full || (size > self.quota / 2 && used < size - size / 4) {
-            gateway.ask("/v3/maintenance/defragment", "{}").and_then(done)?;
+            gateway.request("/v3/maintenance/defragment", "{}").and_then(done)?;
         }
         Ok(())
     }

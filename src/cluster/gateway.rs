@@ -1,8 +1,8 @@
-//! Requests to the HTTP gateway of one of several etcd servers.
+//! A client for the HTTP gateways of several etcd servers.
 //!
-//! Owns the connection, which is kept for the next request. After an incomplete response, it is closed, so that no late
-//! response is mistaken for that of another request, and the next request goes to the next server. Also owns the check
-//! that all servers of a URL belong to one etcd cluster: with two clusters, there would be two queues.
+//! Owns one keep-alive connection to the current server, and moves to the next server after an error. Also verifies
+//! that all servers belong to the same etcd cluster, because two clusters would mean two queues. Must not interpret
+//! keys.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::client::{Exchange, Keep, Response, Security, Transport};
 use crate::shared::json::{self, Document};
 use crate::shared::lock_order::LeafMutex;
 
-/// The maximum size of a response in bytes. It may contain many entries of half a megabyte, in base64.
-const LARGEST: usize = 64 << 20;
+/// The maximum size of a response in bytes. A response can contain many entries of 512 KiB in base64.
+const MAX_RESPONSE: usize = 64 << 20;
 
-const CONNECT: Duration = Duration::from_millis(300);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// The time limit of a login, which is rare, and which etcd makes slow on purpose.
-const LOGIN: Duration = Duration::from_secs(3);
+/// The time limit for a login. etcd uses a deliberately slow password hash.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The time limit of a socket cannot be zero.
-const LEAST: Duration = Duration::from_millis(1);
+/// The minimum socket timeout. The operating system rejects a timeout of zero.
+const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 
 pub struct Gateway {
     endpoints: Vec<String>,
@@ -32,13 +32,13 @@ pub struct Gateway {
     current: usize,
     connection: Option<Transport>,
     cluster: Arc<ClusterId>,
-    /// The server of this connection was found to belong to the cluster.
+    /// `true` if the server at the other end of the connection is known to belong to the cluster.
     is_checked: bool,
 }
 
 impl Gateway {
-    /// Creates a gateway to these servers, each with host and port, without sending a request. `timeout` applies to a
-    /// whole request.
+    /// Creates a gateway without connecting. Each endpoint has the form `HOST:PORT`. `timeout` limits each request,
+    /// including the response.
     pub fn new(
         endpoints: Vec<String>,
         security: Security,
@@ -50,16 +50,16 @@ impl Gateway {
         Gateway { endpoints, security, login, token, timeout, current: 0, connection, cluster, is_checked: false }
     }
 
-    /// Sends a request and reads the response. After an error, it is unknown whether the request was executed.
-    pub fn ask(&mut self, path: &str, body: &str) -> io::Result<Response> {
+    /// Sends a request and reads the response. After an error, the request might have been executed.
+    pub fn request(&mut self, path: &str, body: &str) -> io::Result<Response> {
         self.cluster.check()?;
-        self.log_in(Instant::now() + self.timeout.max(LOGIN))?;
+        self.log_in(Instant::now() + self.timeout.max(LOGIN_TIMEOUT))?;
         let end = Instant::now() + self.timeout;
-        let response = self.ask_by(path, body, end)?;
+        let response = self.request_until(path, body, end)?;
         match response.status {
-            // The token has expired.
+            // 401 means that the token has expired.
             401 => self.token = None,
-            // The server has no leader, or is shutting down.
+            // The server has no leader or is shutting down.
             500.. => self.leave(),
             _ => {}
         }
@@ -76,7 +76,7 @@ impl Gateway {
             members.text("name", user.as_bytes());
             members.text("password", password.as_bytes());
         });
-        let response = self.ask_by("/v3/auth/authenticate", &body, end)?;
+        let response = self.request_until("/v3/auth/authenticate", &body, end)?;
         let document = Document::read(&response.body);
         let token = document.get("token").text();
         let refused = || io::Error::new(ErrorKind::PermissionDenied, "etcd refuses user and password");
@@ -84,8 +84,8 @@ impl Gateway {
         Ok(())
     }
 
-    fn ask_by(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Response> {
-        let response = self.try_ask(path, body, end).map_err(|error| {
+    fn request_until(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Response> {
+        let response = self.try_request(path, body, end).map_err(|error| {
             let endpoint = self.endpoints[self.current].clone();
             self.leave();
             let text = match error.kind() {
@@ -105,30 +105,30 @@ impl Gateway {
         self.current = (self.current + 1) % self.endpoints.len();
     }
 
-    /// Returns the connection, or a new one to the first server that accepts it.
+    /// Takes the open connection, or connects to the first reachable server.
     fn connected(&mut self, end: Instant) -> io::Result<Transport> {
         if let Some(stream) = self.connection.take() {
             return Ok(stream);
         }
         self.is_checked = false;
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
-            let left = end.saturating_duration_since(Instant::now()).max(LEAST);
-            match self.security.connect(&self.endpoints[self.current], CONNECT, left) {
-                Err(_) if tries < self.endpoints.len() && Instant::now() < end => self.leave(),
+            let left = end.saturating_duration_since(Instant::now()).max(MIN_TIMEOUT);
+            match self.security.connect(&self.endpoints[self.current], CONNECT_TIMEOUT, left) {
+                Err(_) if attempts < self.endpoints.len() && Instant::now() < end => self.leave(),
                 connected => return connected,
             }
-            tries += 1;
+            attempts += 1;
         }
     }
 
-    fn try_ask(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Response> {
+    fn try_request(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Response> {
         let stream = self.connected(end)?;
         let endpoint = &self.endpoints[self.current];
         let token = self.token.as_ref().map_or(String::new(), |token| format!("Authorization: {token}\r\n"));
         let head = format!("POST {path} HTTP/1.1\r\nHost: {endpoint}\r\n{token}Content-Length: {}\r\n\r\n", body.len());
         let mut exchange = Exchange::new(stream, end);
-        let response = exchange.run(&head, body.as_bytes(), Keep::All(LARGEST))?;
+        let response = exchange.run(&head, body.as_bytes(), Keep::All(MAX_RESPONSE))?;
         self.connection = exchange.into_stream();
         Ok(response)
     }
@@ -141,23 +141,24 @@ pub struct ClusterId {
 
 #[derive(Default)]
 struct State {
-    /// The first identifier, and the server that sent it.
+    /// The first received cluster ID, and the address of the server that sent the ID.
     first: Option<(String, String)>,
-    /// The error after two servers have sent different identifiers. It is permanent, because it is unknown which
-    /// identifier is right.
+    /// The error message after two servers have sent different cluster IDs. The error is permanent, because the right
+    /// cluster is unknown.
     problem: Option<String>,
 }
 
 impl ClusterId {
-    /// Fails if two servers belong to different clusters.
+    /// Returns an error if two servers belong to different etcd clusters.
     pub fn check(&self) -> io::Result<()> {
         let problem = self.state.lock().problem.clone();
         problem.map_or(Ok(()), |problem| Err(io::Error::new(io::ErrorKind::InvalidInput, problem)))
     }
 
-    /// Checks the identifier in the response of a server. Returns `false` if it contains none, as error responses do.
-    pub fn check_response(&self, endpoint: &str, answer: &[u8]) -> io::Result<bool> {
-        let Some(id) = find(answer) else { return Ok(false) };
+    /// Checks the cluster ID in a response. Returns `false` if the response contains no cluster ID, like most error
+    /// responses.
+    pub fn check_response(&self, endpoint: &str, response: &[u8]) -> io::Result<bool> {
+        let Some(id) = find(response) else { return Ok(false) };
         let mut state = self.state.lock();
         let (first, other) = state.first.get_or_insert_with(|| (id.to_owned(), endpoint.to_owned())).clone();
         if first != id && state.problem.is_none() {
@@ -171,9 +172,9 @@ impl ClusterId {
     }
 }
 
-/// Returns the identifier in the header of a response, which precedes everything that clients have stored.
-fn find(answer: &[u8]) -> Option<&str> {
-    let text = answer.get(..answer.len().min(200))?;
+/// Returns the cluster ID from the response header. The header precedes all client data, which could imitate a header.
+fn find(response: &[u8]) -> Option<&str> {
+    let text = response.get(..response.len().min(200))?;
     let text = text.utf8_chunks().next()?.valid();
     let (_, rest) = text.split_once(r#""cluster_id":"#)?;
     rest.trim_start().strip_prefix('"')?.split('"').next()
@@ -185,13 +186,14 @@ mod tests {
 
     #[test]
     fn servers_of_two_clusters_are_told_apart() {
-        let answer = |id: u64| format!(r#"{{"header":{{"cluster_id":"{id}","member_id":"1"}},"kvs":[]}}"#).into_bytes();
+        let response =
+            |id: u64| format!(r#"{{"header":{{"cluster_id":"{id}","member_id":"1"}},"kvs":[]}}"#).into_bytes();
         let cluster = ClusterId::default();
         assert!(!cluster.check_response("a:2379", br#"{"error":"no leader"}"#).expect("no problem"));
-        assert!(cluster.check_response("a:2379", &answer(7)).expect("no problem"));
-        assert!(cluster.check_response("b:2379", &answer(7)).expect("no problem"));
-        let problem = cluster.check_response("c:2379", &answer(8)).expect_err("another cluster").to_string();
+        assert!(cluster.check_response("a:2379", &response(7)).expect("no problem"));
+        assert!(cluster.check_response("b:2379", &response(7)).expect("no problem"));
+        let problem = cluster.check_response("c:2379", &response(8)).expect_err("another cluster").to_string();
         assert!(problem.starts_with("etcd at a:2379 and etcd at c:2379 are different clusters (7 and 8)"), "{problem}");
-        assert!(cluster.check_response("a:2379", &answer(7)).is_err() && cluster.check().is_err());
+        assert!(cluster.check_response("a:2379", &response(7)).is_err() && cluster.check().is_err());
     }
 }

@@ -1,18 +1,18 @@
-//! Merging small entries of the shared log: pure.
+//! Merging of small shared log entries.
 //!
-//! Owns the selection of entries, and the bytes of the result. Fewer and larger entries are read faster: in etcd, the
-//! fixed cost of an entry equals that of about a hundred kilobytes. Must not access the shared log.
+//! Owns the selection of entries and the contents of merged entries. Must not access the shared log. Readers benefit
+//! from fewer, larger entries: in etcd, the fixed cost of one entry equals the cost of about 100 KB.
 
 use super::entry::{EntryKind, Head, Operation};
 use super::shared_log::{Entries, Merged, Seq};
 
-/// The maximum number of entries that are merged into one.
+/// The maximum number of entries merged into one.
 pub const RUN: usize = 256;
 
-/// The average size of an entry in bytes above which entries are not merged.
+/// The average entry size, in bytes, above which entries are not merged.
 pub const SMALL: u64 = 2048;
 
-/// Merges the entries of one writer in this epoch. Merged entries, and entries of other kinds, stay unchanged.
+/// Merges consecutive `Operations` entries of the given epoch and writer. Returns no result for other entries.
 pub fn merge(entries: &Entries, epoch: u64, writer: u64) -> Vec<Merged> {
     let mut runs: Vec<Merged> = Vec::new();
     let mut run: Option<Run> = None;
@@ -38,7 +38,7 @@ struct Run {
     last: Seq,
     head: Head,
     operations: Vec<u8>,
-    /// The last write to a file, with its offset and bytes, which the next write may continue.
+    /// The file name, offset and bytes of the last write, to which adjacent writes are added.
     open: Option<(String, u64, Vec<u8>)>,
 }
 
@@ -47,8 +47,8 @@ impl Run {
         (self.last, self.head) = (seq, head);
         while let Some(operation) = Operation::decode(&mut operations) {
             match (&mut self.open, operation) {
-                (Some((name, place, bytes)), Operation::Write(other, at, more))
-                    if name == other && *place + bytes.len() as u64 == at =>
+                (Some((name, offset, bytes)), Operation::Write(other, at, more))
+                    if name == other && *offset + bytes.len() as u64 == at =>
                 {
                     bytes.extend(more);
                 }
@@ -65,8 +65,8 @@ impl Run {
     }
 
     fn close(&mut self) {
-        if let Some((name, place, bytes)) = self.open.take() {
-            Operation::Write(&name, place, &bytes).encode(&mut self.operations);
+        if let Some((name, offset, bytes)) = self.open.take() {
+            Operation::Write(&name, offset, &bytes).encode(&mut self.operations);
         }
     }
 
@@ -105,7 +105,7 @@ mod tests {
         entries.extend(
             all.iter().zip(10..).map(|(operations, seq)| (seq, entry(EntryKind::Operations, seq + 30, operations))),
         );
-        // An import, entries after a gap, a single entry.
+        // Adds import entries, entries after a gap, and a single entry.
         entries.extend(of(14..=15, EntryKind::Import));
         entries.extend(of(20..=21, EntryKind::Operations));
         entries.extend(of(30..=30, EntryKind::Operations));

@@ -1,11 +1,12 @@
 //! A standby's copy of the active server's binlog, in an ordinary directory.
 //!
-//! Owns the directory's files while this server is a standby, and the record of their position. The position is written
-//! after the files, so that they are never behind it; operations may be repeated. A server that was active and did not
-//! shut down cleanly may have written data that the shared log does not have. Then a new copy is made.
+//! Owns the files in the directory while the local server is a standby, and the position file. Must not claim the
+//! shared log.
 //!
-//! No file is deleted before the shared log has been read to its end, because the log may be lost, or belong to another
-//! queue. Until then, the files of the old copy are kept in a subdirectory.
+//! The position is saved after the binlog files are synced, so a crash can only cause operations to be repeated. After
+//! an unclean shutdown, a formerly active server can have data that the shared log lacks, and therefore makes a new
+//! copy. The old copy is kept in a subdirectory until the new copy is complete, because the shared log might be lost or
+//! belong to another queue.
 //!
 //! Promises: P35.
 
@@ -20,36 +21,36 @@ use super::entry::{is_segment, note_created, EntryKind, Head, Operation};
 use super::shared_log::{Epoch, Seq};
 use crate::binlog::{Folder, Storage};
 
-/// The file with the position: the last applied entry, the [`Origin`], then a line for each file with the entry that
-/// created it, its name, and its [`Checksum`] if that is known.
+/// The position file: the last applied entry, the [`Origin`], and a line for each binlog file. The line contains the
+/// entry that created the file, the file name, and optionally the [`Checksum`].
 const POSITION: &str = "journal.position";
 
-/// This file exists while this server is active.
+/// A file that exists while the local server is active.
 const ACTIVE: &str = "journal.active";
 
-/// The subdirectory for the files of the old copy. While it exists, the new copy may be incomplete.
+/// The subdirectory with the old copy. While this subdirectory exists, the new copy can be incomplete.
 const ASIDE: &str = "journal.aside";
 
-/// The name of that subdirectory while files are being moved there.
+/// The name of the subdirectory while files are still being moved into it.
 const MOVING: &str = "journal.moving";
 
-/// The journal that a copy belongs to, and the last entry in the copy.
+/// Identifies the journal of a copy, and the last entry in the copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Origin {
-    /// The random identifier of the journal, or 0 if it is unknown.
+    /// The random ID of the journal, or 0 if the ID is unknown.
     pub journal: u64,
     /// The epoch of the last applied entry.
     pub epoch: Epoch,
-    /// The writer and the number of the last applied entry, which are unique.
+    /// The writer and the number of the last applied entry. The pair is unique.
     pub last: Option<(u64, u64)>,
 }
 
-/// The contents of the file with the position.
+/// The contents of the position file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Position {
     pub done: Seq,
     pub origin: Origin,
-    /// The entry that created each file.
+    /// The entry that created each file, by file name.
     pub created: BTreeMap<String, Seq>,
     pub checksums: Checksums,
 }
@@ -57,19 +58,19 @@ pub struct Position {
 pub struct Mirror {
     folder: PathBuf,
     pub position: Position,
-    /// The files may have changes that the journal does not have, so a new copy must be made.
+    /// `true` if the files can contain changes that the journal lacks. A new copy is then required.
     pub is_stale: bool,
-    /// The old copy is kept until the new one is complete.
+    /// `true` while the old copy exists in a subdirectory.
     pub has_aside: bool,
-    /// The directory has a binlog that was never in a shared log.
+    /// `true` if the directory contains a binlog that was never in a shared log.
     pub is_foreign: bool,
-    /// The last applied entry when the files matched their checksums.
+    /// The last applied entry at the time of the last successful verification.
     verified: Option<Seq>,
     dirty: BTreeMap<String, File>,
 }
 
 impl Mirror {
-    /// Opens the copy in this directory, which must be locked.
+    /// Opens the copy in a directory that the caller has locked.
     pub fn open(folder: &Path) -> io::Result<Mirror> {
         if folder.join(MOVING).exists() {
             move_back(folder, MOVING)?;
@@ -85,7 +86,7 @@ impl Mirror {
         };
         match fs::read_to_string(folder.join(POSITION)).ok() {
             Some(text) => match Position::read(&text) {
-                // At position 0, files are at most the beginning of a copy.
+                // The copy was interrupted before the first position was saved.
                 Some(position) => {
                     mirror.is_stale |= position.done == 0 && !mirror.segments()?.is_empty();
                     mirror.position = position;
@@ -103,13 +104,13 @@ impl Mirror {
         Ok(files(&self.folder)?.into_iter().filter(|name| is_segment(name)).collect())
     }
 
-    /// Returns the size of the segments in bytes, without unused space at their ends.
+    /// Returns the total size of the binlog files in bytes, without trailing zeros.
     pub fn size(&self) -> io::Result<u64> {
         Ok(Checksums::of(&self.folder, self.segments()?.iter()).size())
     }
 
-    /// Starts a new copy, whose first entry follows `done`. Sets the files aside, unless an old copy was set aside
-    /// before: then they belong to an incomplete copy, and are deleted.
+    /// Starts a new copy, whose first entry follows the entry `done`. Moves the current files to a subdirectory. If the
+    /// subdirectory exists already, the current files belong to an incomplete copy and are deleted.
     pub fn start_over(&mut self, done: Seq) -> io::Result<()> {
         self.dirty.clear();
         let segments = self.segments()?;
@@ -134,7 +135,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Deletes the old copy, because the new one is complete.
+    /// Deletes the old copy after the new copy has been completed.
     pub fn drop_aside(&mut self) -> io::Result<()> {
         self.save()?;
         fs::remove_dir_all(self.folder.join(ASIDE))?;
@@ -142,8 +143,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Executes the operations of the entry `seq`. Operations on a missing file are skipped: the entry that created it
-    /// was purged, because a later entry removes it.
+    /// Executes the operations of the entry `seq`. Skips operations on a missing file: the entry that created the file
+    /// was purged, which implies that a later entry removes the file.
     pub fn apply(&mut self, seq: Seq, head: &Head, operations: &[u8]) -> io::Result<()> {
         let mut rest = operations;
         while let Some(operation) = Operation::decode(&mut rest) {
@@ -159,8 +160,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Compares the files with their checksums, if there were changes since the last comparison. Returns the name of a
-    /// damaged or missing file.
+    /// Compares the files with their checksums, and returns the name of a damaged or missing file. Does nothing if no
+    /// entry was applied since the last successful comparison.
     pub fn verify(&mut self) -> Option<String> {
         if self.verified == Some(self.position.done) {
             return None;
@@ -179,9 +180,9 @@ impl Mirror {
                 file.set_len(size)?;
                 self.dirty.insert(name.to_owned(), file);
             }
-            Operation::Write(name, place, bytes) => {
+            Operation::Write(name, offset, bytes) => {
                 if let Some(file) = self.file(name)? {
-                    file.write_all_at(bytes, place)?;
+                    file.write_all_at(bytes, offset)?;
                 }
             }
             Operation::Truncate(name, length) => {
@@ -205,7 +206,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Opens a file, or returns `None` if it does not exist. [`Mirror::verify`] detects missing files of the copy.
+    /// Opens a file, or returns `None` if the file does not exist. [`Mirror::verify`] reports missing files.
     fn file(&mut self, name: &str) -> io::Result<Option<&File>> {
         if !self.dirty.contains_key(name) {
             match OpenOptions::new().write(true).open(self.folder.join(name)) {
@@ -226,7 +227,7 @@ impl Mirror {
         self.position.write(&self.folder)
     }
 
-    /// Records that this server is active, since its claim in the entry `seq` of the journal `origin`.
+    /// Marks the local server as active. `seq` is the position of its claim in the journal `origin`.
     pub fn save_active(&mut self, seq: Seq, origin: Origin) -> io::Result<()> {
         (self.position.done, self.position.origin) = (seq, origin);
         self.save()?;
@@ -235,10 +236,11 @@ impl Mirror {
     }
 }
 
-/// Restores an old copy that was set aside, before a server without a shared log opens the directory.
+/// Restores an old copy from a subdirectory. A server without a shared log calls this function before opening the
+/// binlog.
 pub fn restore_aside(folder: &Path) -> io::Result<()> {
     let Some(name) = [MOVING, ASIDE].into_iter().find(|name| folder.join(name).exists()) else { return Ok(()) };
-    // A standby may be using the directory.
+    // Prevents a conflict with a standby that is using the directory.
     let lock = Folder::new(folder);
     lock.lock()?;
     if name == ASIDE {
@@ -264,7 +266,7 @@ fn files(folder: &Path) -> io::Result<Vec<String>> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// Records that a server without a shared log uses the directory, which is therefore no copy any more.
+/// Removes the cluster files from a directory, for a server that uses the binlog without a shared log.
 pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     let known = [POSITION, ACTIVE].map(|name| folder.join(name));
     if known.iter().any(|path| path.exists()) {
@@ -277,12 +279,13 @@ pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Saves the position of an active server. The files may be ahead of the journal, but not behind it.
+/// Saves the position of the active server. The binlog files can contain more changes than the saved position implies.
 pub fn save_progress(folder: &Path, done: Seq, origin: Origin) -> io::Result<()> {
     Position { done, origin, ..Position::default() }.write(folder)
 }
 
-/// Records that this server has shut down cleanly, and that the shared log has all changes up to the entry `done`.
+/// Saves the position of a server that has shut down cleanly. The shared log contains all changes, up to the entry
+/// `done`.
 pub fn save_end(folder: &Path, done: Seq, origin: Origin, created: BTreeMap<String, Seq>) -> io::Result<()> {
     for name in created.keys() {
         allow_missing(File::open(folder.join(name)).and_then(|file| file.sync_all()))?;
@@ -388,7 +391,7 @@ mod tests {
         mirror.save().expect("a position");
         mirror.start_over(0).expect("a new copy");
         assert!(read("segment.1").is_none() && mirror.has_aside);
-        // It has to start twice, and does not mistake its own beginning for a complete copy.
+        // The incomplete copy must not replace the complete copy in the subdirectory.
         write("segment.1", "partial");
         mirror.start_over(0).expect("a new copy");
         write("segment.2", "partial");
@@ -396,7 +399,7 @@ mod tests {
         assert_eq!((read("segment.1").as_deref(), read("segment.2")), (Some("complete"), None));
         let mut mirror = Mirror::open(&folder).expect("a copy");
         assert_eq!((mirror.position.done, mirror.has_aside), (7, false));
-        // Once the journal has been read to its end, the older files are removed.
+        // A completed copy replaces the old copy.
         mirror.start_over(0).expect("a new copy");
         mirror.drop_aside().expect("a complete copy");
         restore_aside(&folder).expect("nothing to do");

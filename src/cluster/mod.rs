@@ -1,9 +1,11 @@
-//! A cluster: several servers with one queue, whose binlog is in a shared log that survives the loss of a machine.
+//! A cluster of servers that share one queue through a log on several machines.
 //!
-//! Owns the roles. One server is active: it runs the queue, and each change of its binlog is in the shared log before
-//! clients receive a confirmation ([`shipping`]). The others are standbys: they apply the same changes to their own
-//! directories ([`mirror`]). If the active server is silent for longer than its lease, a standby claims the log
-//! ([`node`]), reads the rest, and starts from its directory. Must not know jobs, nor protocols except etcd's.
+//! Owns the roles: one active server runs the queue, and every standby keeps a copy of the queue's binlog. Must not
+//! depend on jobs or client protocols.
+//!
+//! The active server appends every binlog change to the shared log before confirming the change to clients
+//! ([`shipping`]). Standbys apply the changes to their own directories ([`mirror`]). If the active server's lease
+//! expires, a standby claims the log, reads the remaining entries and becomes active ([`node`]).
 
 mod active;
 mod checksums;

@@ -1,8 +1,10 @@
-//! A standby: how it follows the active server and takes over.
+//! A standby: follows the active server and takes over from it.
 //!
-//! Owns the decision to claim the journal, and the rejection of a journal that the copy does not belong to. Time limits
-//! only prevent two servers from handing out the same jobs. Acknowledged changes are safe because of the order of the
-//! shared log. Must not serve clients.
+//! Owns the decision to claim the journal, and rejects a journal to which the local copy does not belong. Must not
+//! serve clients.
+//!
+//! The order of the shared log protects acknowledged changes. Time limits only prevent two servers from reserving the
+//! same job at the same time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,17 +24,20 @@ use crate::binlog::{Folder, Storage};
 use crate::shared::lease::{Lease, Moment};
 use crate::shared::role::{Role, RoleBoard};
 
-/// The silence of the active server after which a standby may replace it. Silence is measured up to the time when a
-/// read was sent that found nothing new, so the standby knows every renewal that was confirmed until then. A renewal
-/// extends the lease only if it is confirmed during the lease, which ends at most one lease after the standby saw the
-/// previous renewal. After one lease of silence, the lease has therefore ended. The margin allows for clocks of
-/// different speeds, and for a thread that is delayed between checking the lease and writing to a socket.
+/// The silence of the active server after which a standby can replace it.
+///
+/// Silence ends at the time the last read that returned nothing new was sent. The standby therefore knows all renewals
+/// that the log had confirmed by then. A renewal extends the lease only if the log confirms it before the lease ends.
+/// The lease thus ends at most one lease duration after the standby saw the previous renewal. The extra 200 ms
+/// compensate for clocks of different speeds, and for a thread that is delayed between checking the lease and writing
+/// to a socket.
 const SILENCE: Duration = LEASE.saturating_add(Duration::from_millis(200));
 
-/// The maximum random addition to [`SILENCE`] in milliseconds, so that standbys do not claim simultaneously.
+/// The upper bound of the random addition to [`SILENCE`], in milliseconds. The addition keeps standbys from claiming
+/// simultaneously.
 const SPREAD: u64 = 200;
 
-/// The time for which other standbys wait for the one that an operator has requested.
+/// How much longer the other standbys wait while an operator wants a certain server to become active.
 const PRECEDENCE: Duration = Duration::from_secs(1);
 
 /// The interval between two polls of the shared log.
@@ -42,26 +47,26 @@ const POLL: Duration = Duration::from_millis(100);
 const FIRST_READ: usize = 32;
 const MAX_READ: usize = 1024;
 
-/// The size of a response in bytes, and its maximum duration, to which a standby adapts the number of entries per read.
-/// A large response over a slow network would not arrive in time.
+/// The desired size of a response in bytes, and the maximum response time. A standby adapts the number of entries per
+/// read to keep responses within the client's time limit, even over a slow network.
 const RESPONSE_SIZE: Range<usize> = 256 * 1024..1024 * 1024;
 const RESPONSE_TIME: Duration = Duration::from_millis(350);
 
-/// The difference between two clocks, in milliseconds, above which a warning is logged. Heartbeats are seen some tenths
-/// of a second late.
+/// The difference between two clocks, in milliseconds, that triggers a warning. Heartbeats arrive up to some tenths of
+/// a second late.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 
-/// The number of heartbeats of which at least one is seen soon after it was written.
+/// The number of consecutive heartbeats that are compared. At least one of them is assumed to arrive without delay.
 const BEATS: usize = 10;
 
-/// The silence of the active server after which a standby verifies its copy, before it may claim.
+/// The silence of the active server after which a standby verifies the local copy, in preparation for a claim.
 const VERIFY: Duration = Duration::from_secs(1);
 
 /// The interval between two attempts to free space in a full shared log.
 const COMPACTION: Duration = Duration::from_secs(10);
 
 pub enum Step {
-    /// This server is a standby. `true` if there are more entries to read.
+    /// The server is a standby. The value is `true` if more entries can be read immediately.
     Standby(bool),
     Active(Active),
 }
@@ -73,31 +78,31 @@ pub struct Node {
     mirror: Mirror,
     writer: u64,
     tail: Tail,
-    /// The time of the last activity of the active server.
+    /// The time of the last sign of life of the active server.
     last_activity: Instant,
     /// The time at which the last read was sent.
     last_read: Instant,
-    /// The last writer has shut down cleanly.
+    /// `true` if the last writer has shut down cleanly.
     is_released: bool,
-    /// The origin of the copy was not compared with the journal yet.
+    /// `true` until the origin of the local copy has been compared with the journal.
     is_new: bool,
-    /// The last entry belongs to an incomplete import.
+    /// `true` if the last entry belongs to an incomplete import.
     is_importing: bool,
-    /// The last entry that was read but not applied, because the directory has a binlog of its own.
+    /// The last entry that was read without being applied, because the directory contains a binlog of its own.
     skipped: Seq,
     /// The number of entries per read.
-    most: usize,
+    limit: usize,
     saved: Instant,
     max_silence: Duration,
-    /// The last attempt to free space in a full shared log.
+    /// The time of the last attempt to free space in a full shared log.
     compacted: Option<Instant>,
-    /// The times in the last heartbeats, minus the time since this machine was started, in milliseconds.
+    /// The queue time in each recent heartbeat minus the local monotonic time at its arrival, in milliseconds.
     differences: VecDeque<i64>,
     clocks_differ: bool,
 }
 
 impl Node {
-    /// Creates a standby with this name and a copy in this directory, which it locks.
+    /// Creates a standby and locks `path`, the directory of the local copy.
     pub fn new(
         log: Arc<dyn SharedLog>,
         path: &Path,
@@ -132,7 +137,7 @@ impl Node {
             is_new: true,
             is_importing: false,
             skipped: 0,
-            most: FIRST_READ,
+            limit: FIRST_READ,
             saved: Instant::now(),
             max_silence: SILENCE + Duration::from_millis(random % SPREAD),
             compacted: None,
@@ -148,7 +153,7 @@ impl Node {
         words.next().zip(words.next()).unwrap_or_default()
     }
 
-    /// Returns the addresses of the active server for each protocol.
+    /// Returns the addresses of the active server by protocol.
     pub fn services(&self) -> Services {
         let note = String::from_utf8_lossy(&self.tail.note);
         let pairs = note.split(' ').skip(3).filter_map(|word| word.split_once('='));
@@ -159,7 +164,7 @@ impl Node {
         &self.member.name
     }
 
-    /// Returns the current epoch, or 0 if no server was active yet.
+    /// Returns the current epoch, or 0 if no server has ever been active.
     pub fn epoch(&self) -> Epoch {
         self.tail.epoch
     }
@@ -168,12 +173,12 @@ impl Node {
         &self.member.board
     }
 
-    /// Returns the last entry in the copy.
+    /// Returns the position of the last entry in the copy.
     pub fn position(&self) -> Seq {
         self.mirror.position.done
     }
 
-    /// Saves the position of the copy, before this server stops.
+    /// Syncs the copy and saves its position. Does nothing if the directory contains no valid copy.
     pub fn save(&mut self) -> io::Result<()> {
         match self.mirror.is_foreign || self.mirror.is_stale {
             true => Ok(()),
@@ -181,18 +186,18 @@ impl Node {
         }
     }
 
-    /// Reads the shared log once, and claims it if possible. An error may be temporary.
+    /// Reads the shared log once, applies new entries, and claims the log if possible. Errors can be temporary.
     pub fn poll(&mut self) -> io::Result<Step> {
-        // The first time, the last entry of the copy is read as well, to check whether this is the journal of the copy.
+        // The first read includes the last entry of the copy, to check that the copy belongs to this journal.
         let from = self.end() + u64::from(!self.is_new);
-        let most = self.most;
+        let limit = self.limit;
         let (entries, tail) = match self.read(from.max(1)) {
             Err(error) if error.kind() == io::ErrorKind::StorageFull && self.may_claim() => return self.free_space(),
             read => read?,
         };
         if !self.mirror.is_foreign && (self.is_new || tail.epoch != self.tail.epoch) {
             if !std::mem::replace(&mut self.is_new, true) {
-                // Another server has claimed the journal, or this is a different journal: checks the origin again.
+                // Rereads the last entry of the copy, because the journal may have been replaced by another journal.
                 return self.poll();
             }
             self.check_origin(&entries, &tail)?;
@@ -202,11 +207,11 @@ impl Node {
             }
             self.mirror.position.origin.journal = journal_of(&tail);
         }
-        // Replaces the report that it has ended, with which it cannot be promoted.
+        // Overwrites the status "ended" from the previous run, because an ended server cannot be promoted.
         if std::mem::replace(&mut self.is_new, false) && !self.mirror.is_foreign {
             self.member.report("standby", self.mirror.position.done);
         }
-        let more = entries.len() == most;
+        let more = entries.len() == limit;
         self.note_tail(tail, !entries.is_empty());
         for (seq, entry) in entries {
             self.apply(seq, &entry)?;
@@ -240,21 +245,21 @@ impl Node {
         self.claim()
     }
 
-    /// Reads the next entries, and adapts the number to request.
+    /// Reads the next entries, and adapts the number of entries in the next read.
     fn read(&mut self, from: Seq) -> io::Result<(Entries, Tail)> {
-        let (sent, most) = (Instant::now(), self.most);
+        let (sent, limit) = (Instant::now(), self.limit);
         self.last_read = sent;
-        let (entries, tail) = self.member.log.read(from, most).inspect_err(|_| self.most = (most / 8).max(1))?;
+        let (entries, tail) = self.member.log.read(from, limit).inspect_err(|_| self.limit = (limit / 8).max(1))?;
         let bytes: usize = entries.iter().map(|(_, entry)| entry.len()).sum();
         if bytes > RESPONSE_SIZE.end || sent.elapsed() > RESPONSE_TIME {
-            self.most = (most / 2).max(1);
-        } else if entries.len() == most && bytes < RESPONSE_SIZE.start {
-            self.most = (most * 2).min(MAX_READ);
+            self.limit = (limit / 2).max(1);
+        } else if entries.len() == limit && bytes < RESPONSE_SIZE.start {
+            self.limit = (limit * 2).min(MAX_READ);
         }
         Ok((entries, tail))
     }
 
-    /// Processes the active server's state. `has_entries` is `true` if there are new entries as well.
+    /// Updates the state of the active server. `has_entries` is `true` if the same read returned new entries.
     fn note_tail(&mut self, tail: Tail, has_entries: bool) {
         let is_same = tail.epoch == self.tail.epoch;
         if has_entries || !is_same || tail.beat != self.tail.beat {
@@ -268,7 +273,7 @@ impl Node {
         self.tail = tail;
     }
 
-    /// Publishes the position, and saves it every few seconds.
+    /// Publishes and saves the position, at most once per `SAVE` interval.
     fn report(&mut self) -> io::Result<()> {
         let done = self.mirror.position.done;
         self.member.board.note(|figures| (figures.epoch, figures.entry) = (self.tail.epoch, done));
@@ -281,8 +286,9 @@ impl Node {
         Ok(())
     }
 
-    /// Rejects a journal that the copy does not belong to, or that lacks entries of the copy because etcd was wiped or
-    /// restored from a backup. `entries` start with the last entry of the copy, unless it was purged.
+    /// Returns an error if the copy belongs to another journal, or if the journal lacks entries of the copy because
+    /// etcd was wiped or restored from a backup. `entries` start with the last entry of the copy, unless that entry was
+    /// purged.
     fn check_origin(&self, entries: &Entries, tail: &Tail) -> io::Result<()> {
         let Mirror { position, is_stale, .. } = &self.mirror;
         let (origin, done, journal) = (&position.origin, position.done, journal_of(tail));
@@ -290,7 +296,7 @@ impl Node {
         let is_behind = tail.epoch < origin.epoch || (*is_stale && tail.epoch == 0) || (done > 0 && entries.is_empty());
         let found = entries.first().and_then(|(seq, entry)| {
             let (head, operations) = Head::open(entry)?;
-            // The last entry of the copy may have been merged with later ones.
+            // The last entry of the copy may have been merged with later entries.
             let behind = seq.checked_sub(done).filter(|behind| *behind < unfold(&head, operations).0)?;
             Some((head.writer, head.number.wrapping_sub(behind)))
         });
@@ -310,9 +316,9 @@ impl Node {
         ))
     }
 
-    /// Derives the queue's time from a heartbeat. A heartbeat is seen after it was written, so the largest of several
-    /// differences is the most accurate. The wall clock of this server, which may be set at any time, only serves to
-    /// warn about clocks that differ.
+    /// Estimates the queue's time from a heartbeat. Heartbeats arrive late by varying amounts. The largest difference
+    /// from the local clock is therefore the limit accurate. The wall clock is used only to warn about clocks that
+    /// differ.
     fn compare_clocks(&mut self, theirs: u64) {
         if self.differences.len() == BEATS {
             self.differences.pop_front();
@@ -322,7 +328,7 @@ impl Node {
         self.member.board.note(|figures| figures.clock = clock);
         let ahead = self.member.board.ahead();
         let apart = ahead.unsigned_abs() > MAX_CLOCK_DIFFERENCE;
-        // A single late heartbeat is not logged.
+        // A single late heartbeat must not cause a warning.
         if self.differences.len() < BEATS || apart == std::mem::replace(&mut self.clocks_differ, apart) {
             return;
         }
@@ -335,7 +341,7 @@ impl Node {
         }
     }
 
-    /// Returns the time to wait before the next poll, which is shorter if this server may claim soon.
+    /// Returns the delay before the next poll. The delay is shorter when a claim may soon be possible.
     pub fn pause(&self) -> Duration {
         if self.last_activity.elapsed() >= LEASE && self.tail.epoch > 0 {
             POLL / 5
@@ -344,19 +350,19 @@ impl Node {
         }
     }
 
-    /// Returns the last known entry.
+    /// Returns the position of the last known entry.
     fn end(&self) -> Seq {
         self.mirror.position.done.max(self.skipped)
     }
 
-    /// Returns `true` if the log ends within an import from this server's directory.
+    /// Returns `true` if the log ends with an incomplete import from the local directory.
     fn is_own_import(&self) -> bool {
         self.is_importing && self.mirror.is_foreign && self.active().0 == self.member.name
     }
 
     fn apply(&mut self, seq: Seq, entry: &[u8]) -> io::Result<()> {
         if self.mirror.is_foreign {
-            // The directory stays unchanged.
+            // Entries of another binlog must not be applied to the directory.
             self.is_importing = Head::open(entry).is_some_and(|(head, _)| head.kind == EntryKind::Import);
             self.skipped = seq;
             return Ok(());
@@ -370,9 +376,9 @@ impl Node {
             return Ok(());
         }
         let (count, operations) = unfold(&head, operations);
-        // Some of the merged entries may have been applied. Repeating operations has no effect.
+        // The copy can contain some of the merged entries already. Repeating their operations has no effect.
         if seq > self.mirror.position.done + count {
-            // Earlier entries were purged. No existing file needs them.
+            // The missing entries were purged, because no existing file needs them.
             if self.mirror.position.done > 0 {
                 log::warn!("journal: this copy is too old; it is made again from entry {seq}");
             }
@@ -388,14 +394,13 @@ impl Node {
         let is_wanted = self.tail.requested == self.member.name.as_bytes();
         let precedence = if self.tail.requested.is_empty() || is_wanted { Duration::ZERO } else { PRECEDENCE };
         let silence = self.last_read.saturating_duration_since(self.last_activity);
-        // No server is active.
         if self.is_released || self.tail.epoch == 0 {
             return silence >= precedence;
         }
         silence >= self.max_silence + precedence
     }
 
-    /// Becomes the active server, unless there is more to read, or another server was faster.
+    /// Tries to become the active server. Fails if the log has unread entries or another server was faster.
     fn claim(&mut self) -> io::Result<Step> {
         let (after, is_foreign) = (self.end(), self.mirror.is_foreign);
         if after == 0 && self.tail.epoch > 0 {
@@ -423,7 +428,7 @@ impl Node {
             },
             Err(Fail::Full) => return self.free_space(),
             Err(_) => {
-                // Another server was faster, or the journal lacks entries of the copy, which the next poll detects.
+                // The log has another claim, or lacks entries of the copy. The next poll determines the reason.
                 self.is_new = !is_foreign;
                 return Ok(Step::Standby(false));
             }
@@ -445,15 +450,15 @@ impl Node {
         if is_foreign {
             log::info!("journal: empty; importing the binlog of {}", self.path.display());
             storage.ship_all()?;
-            // Until now, only the directory had the whole queue.
+            // The import is complete, so the directory is a valid copy from now on.
             self.mirror.save_active(after + 1, origin)?;
         }
         Ok(Step::Active(active))
     }
 
-    /// Returns an error if the binlog to import does not fit into the shared log.
+    /// Returns an error if the shared log lacks space for the binlog to import.
     fn check_space(&self) -> io::Result<()> {
-        // Without permission to query the space, the import is tried.
+        // Without permission to query the space, the import is attempted anyway.
         let Ok(space) = self.member.query_space() else { return Ok(()) };
         let (needed, free) = (self.mirror.size()?, space.for_segments().saturating_sub(space.used));
         if needed <= free {
@@ -467,7 +472,7 @@ impl Node {
         Err(io::Error::new(io::ErrorKind::StorageFull, problem))
     }
 
-    /// Frees space in a full shared log, in which no server can become active.
+    /// Frees space in a full shared log, which rejects claims.
     fn free_space(&mut self) -> io::Result<Step> {
         if self.compacted.is_some_and(|compacted| compacted.elapsed() < COMPACTION) {
             return Ok(Step::Standby(false));
@@ -478,7 +483,7 @@ impl Node {
         Ok(Step::Standby(true))
     }
 
-    /// Returns `Some(true)` if the entry at this position is this server's claim, or `None` if this is unknown.
+    /// Returns `true` if the entry at `seq` is the local server's claim, or `None` if the entry cannot be read.
     fn is_own_claim(&self, seq: Seq, head: &Head) -> Option<bool> {
         let (entries, _) = self.member.log.read(seq, 1).ok()?;
         let (found, entry) = entries.first()?;
@@ -486,7 +491,7 @@ impl Node {
     }
 }
 
-/// Returns the identifier of the journal, which is the third word in the note of the last claim, or 0 if it is missing.
+/// Returns the journal ID: the third word in the note of the last claim, or 0 if the word is missing.
 fn journal_of(tail: &Tail) -> u64 {
     let number = std::str::from_utf8(&tail.note).ok().and_then(|note| note.split(' ').nth(2));
     number.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)

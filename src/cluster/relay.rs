@@ -1,7 +1,7 @@
-//! A standby's listeners for clients that know only one host, which forward all bytes to the active server.
+//! A standby's TCP proxy, for clients that are configured with a single host.
 //!
-//! Owns the listeners and two threads for each connection. Must not interpret the bytes, except for the path of the
-//! first HTTP request, because a standby itself serves requests about its own state.
+//! Owns the listeners, and two threads for each forwarded connection. Must not interpret the forwarded bytes, except
+//! for the path of the first HTTP request: a standby answers requests about its own health.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -14,24 +14,25 @@ use std::time::Duration;
 use crate::shared::lock_order::LeafMutex;
 use socket2::{SockRef, TcpKeepalive};
 
-/// The maximum number of forwarded clients. Further connections are closed. Each client needs two threads.
+/// The maximum number of forwarded connections. Excess connections are closed, because each connection uses two
+/// threads.
 const MAX_CLIENTS: usize = 1000;
 
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// The time limit of the first line of an HTTP request.
+/// The time limit for receiving the first line of an HTTP request.
 const FIRST_LINE: Duration = Duration::from_secs(10);
 
-/// The stack size in bytes of a thread that only forwards bytes.
+/// The stack size, in bytes, of a thread that only forwards bytes.
 const STACK: usize = 64 * 1024;
 
 /// The protocol whose first request is inspected.
 pub const HTTP: &str = "http";
 
-/// HTTP paths that a standby serves itself.
+/// The HTTP paths that a standby serves itself.
 const OWN: [&[u8]; 3] = [b"/healthz", b"/metrics", b"/readyz"];
 
-/// The addresses of one server, by protocol.
+/// The addresses of a server, by protocol.
 pub type Services = BTreeMap<String, String>;
 
 pub struct Relay {
@@ -42,28 +43,28 @@ pub struct Relay {
 #[derive(Default)]
 struct Shared {
     closed: AtomicBool,
-    most: usize,
-    /// The address at which this server itself serves HTTP.
+    max_clients: usize,
+    /// The HTTP address of the local server.
     own: Option<SocketAddr>,
     state: LeafMutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The addresses of the active server; empty if no other server is active.
+    /// The addresses of the active server, or empty if no other server is active.
     targets: Services,
-    /// The connections to clients and to servers, by number.
+    /// The client and server sockets of each connection, by connection ID.
     open: HashMap<u64, Vec<Arc<TcpStream>>>,
     next: u64,
 }
 
 impl Relay {
-    /// Listens for each protocol at its address. Forwards at most `most` clients, and HTTP requests about the state of
-    /// this server to `own`. The error contains the address.
-    pub fn start(doors: &[(String, String)], most: usize, own: Option<SocketAddr>) -> io::Result<Relay> {
-        let shared = Arc::new(Shared { most: most.min(MAX_CLIENTS), own, ..Shared::default() });
+    /// Starts a listener for each pair of protocol and address, and forwards at max_clients `max_clients` connections.
+    /// Forwards HTTP requests about the state of the local server to `own`. An error contains the address.
+    pub fn start(addresses: &[(String, String)], max_clients: usize, own: Option<SocketAddr>) -> io::Result<Relay> {
+        let shared = Arc::new(Shared { max_clients: max_clients.min(MAX_CLIENTS), own, ..Shared::default() });
         let mut relay = Relay { shared: shared.clone(), listening: Vec::new() };
-        for (protocol, address) in doors {
+        for (protocol, address) in addresses {
             let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
             let listener = TcpListener::bind(address).map_err(named)?;
             let (address, shared, protocol) = (listener.local_addr()?, shared.clone(), protocol.clone());
@@ -73,8 +74,8 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Forwards new clients to these addresses. Closes all connections if the addresses have changed, because the other
-    /// machine may be lost. Without addresses, this server was the last active one, and must not forward to itself.
+    /// Sets the addresses of the active server. Closes all connections if the addresses have changed, because the old
+    /// server may be unreachable. With no addresses, new connections are rejected.
     pub fn point_to(&self, targets: Services) {
         let mut state = self.shared.state.lock();
         if state.targets != targets {
@@ -88,7 +89,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Release);
         for (address, thread) in self.listening.drain(..) {
-            // A connection wakes the thread.
+            // Wakes the blocked `accept` call.
             let _ = TcpStream::connect_timeout(&address, CONNECT);
             let _ = thread.join();
         }
@@ -106,7 +107,7 @@ fn close(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// Enables small packets and keepalive.
+/// Disables packet delays and enables keepalive.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
@@ -126,12 +127,12 @@ impl Shared {
         }
     }
 
-    /// Forwards a client in a separate thread, if there is an active server, and not too many clients.
+    /// Forwards a connection in a new thread. Closes the connection if no server is active or the limit is reached.
     fn accept(self: &Arc<Self>, client: Arc<TcpStream>, protocol: &str) {
         let mut state = self.state.lock();
         let target = state.targets.get(protocol).cloned();
         let is_http = protocol == HTTP && self.own.is_some();
-        if (target.is_none() && !is_http) || state.open.len() >= self.most {
+        if (target.is_none() && !is_http) || state.open.len() >= self.max_clients {
             return;
         }
         let (number, shared) = (state.next, self.clone());
@@ -139,7 +140,7 @@ impl Shared {
         state.open.insert(number, vec![client.clone()]);
         drop(state);
         let pass = move || {
-            let _ = shared.forward(number, &client, target.filter(|_| !is_http || !asks_for_state(&client)));
+            let _ = shared.forward(number, &client, target.filter(|_| !is_http || !is_state_request(&client)));
             shared.state.lock().open.remove(&number);
             close(&client);
         };
@@ -148,7 +149,7 @@ impl Shared {
         }
     }
 
-    /// Forwards a client to an address of the active server, or to this server's own address.
+    /// Forwards a connection to `target`, or to the HTTP address of the local server if `target` is `None`.
     fn forward(&self, number: u64, client: &Arc<TcpStream>, target: Option<String>) -> io::Result<()> {
         let address = match &target {
             Some(target) => target.to_socket_addrs()?.next(),
@@ -177,8 +178,9 @@ impl Shared {
     }
 }
 
-/// Returns `true` if the first request of an HTTP client is about the state of this server. Leaves the bytes unread.
-fn asks_for_state(client: &TcpStream) -> bool {
+/// Returns `true` if the first HTTP request asks for the state of the local server. Leaves the bytes in the socket
+/// buffer.
+fn is_state_request(client: &TcpStream) -> bool {
     let mut bytes = [0; 64];
     let _ = client.set_read_timeout(Some(FIRST_LINE));
     let mut seen = 0;
@@ -187,12 +189,12 @@ fn asks_for_state(client: &TcpStream) -> bool {
         let line = &bytes[..count];
         let mut words = line.split(|byte| *byte == b' ');
         let path = words.by_ref().nth(1).unwrap_or_default();
-        // The path is complete, or longer than those of this server.
+        // The path is complete, or longer than any of the `OWN` paths, or the client has stopped sending.
         if words.next().is_some() || count == bytes.len() || count == seen {
             break OWN.iter().any(|own| path.strip_prefix(*own).is_some_and(|rest| matches!(rest, [] | [b'?', ..])));
         }
         seen = count;
-        // Peeking does not wait for more bytes.
+        // `peek` returns immediately while old bytes are unread.
         std::thread::sleep(Duration::from_millis(5));
     };
     let _ = client.set_read_timeout(None);
@@ -210,8 +212,9 @@ mod tests {
         Services::from([(protocol.to_owned(), address)])
     }
 
-    fn relay(protocol: &str, most: usize, own: Option<SocketAddr>) -> (Relay, SocketAddr) {
-        let relay = Relay::start(&[(protocol.to_owned(), "127.0.0.1:0".to_owned())], most, own).expect("a relay");
+    fn relay(protocol: &str, max_clients: usize, own: Option<SocketAddr>) -> (Relay, SocketAddr) {
+        let relay =
+            Relay::start(&[(protocol.to_owned(), "127.0.0.1:0".to_owned())], max_clients, own).expect("a relay");
         let address = relay.listening[0].0;
         (relay, address)
     }
@@ -231,7 +234,7 @@ mod tests {
         let client = || TcpStream::connect(address).expect("a relay");
         relay.point_to(services("beanstalk", &servers[0]));
         let first = client();
-        // Neither side ends by itself.
+        // Keeps the server side open.
         let _held = servers[0].accept().expect("a client");
         relay.point_to(services("beanstalk", &servers[0]));
         relay.point_to(services("beanstalk", &servers[1]));

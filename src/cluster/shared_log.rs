@@ -1,27 +1,27 @@
-//! The interface between a queue on several machines and its storage.
+//! The interface to the shared log, in which a cluster stores the binlog of its queue.
 //!
-//! Owns the contract of a shared log: entries in one order, and one writer at a time. Must not know what the entries
-//! mean.
+//! Owns the contract: entries have a total order, and the log has one writer at a time. Must not depend on the contents
+//! of entries.
 
 use std::fmt;
 use std::io;
 
-/// The position of an entry in the shared log, counted from 1 without gaps. 0 is before the first entry.
+/// The position of an entry in the shared log. The first entry has position 1. 0 means the start of the log.
 pub type Seq = u64;
 
-/// The term of a writer, which grows with each successful claim.
+/// The term of a writer. Each successful claim increments the epoch.
 pub type Epoch = u64;
 
 /// The reason for a failed append or claim.
 #[derive(Debug)]
 pub enum Fail {
-    /// Another writer has claimed the log, so this writer has ended permanently.
+    /// Another writer has claimed the log. The caller can never append again in its epoch.
     Fenced,
-    /// The position has an entry already, or the writer has changed.
+    /// An entry exists at the requested position, the preceding entry is missing, or the writer has changed.
     Conflict,
-    /// The log has no space. It does not have the entry.
+    /// The log has no free space. The entry was not appended.
     Full,
-    /// The log may have the entry, or may still receive it.
+    /// The entry may have been appended, or may still be appended later.
     Unknown(io::Error),
 }
 
@@ -36,33 +36,33 @@ impl fmt::Display for Fail {
     }
 }
 
-/// The published state of the last writer, and its last heartbeat.
+/// The published state of the last writer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tail {
-    /// The epoch of the last claim, or 0 if there was none.
+    /// The epoch of the last claim, or 0 if the log was never claimed.
     pub epoch: Epoch,
-    /// The note of that claim: the name and addresses of the server.
+    /// The note of the last claim: name, address, journal ID and services of the server.
     pub note: Vec<u8>,
-    /// Changes whenever the writer renews its lease.
+    /// A heartbeat ID that changes with each lease renewal.
     pub beat: u64,
-    /// The queue's time of the last heartbeat, in milliseconds since 1970.
+    /// The queue's time at the last heartbeat, in milliseconds since 1970.
     pub clock: Option<u64>,
-    /// The name of the server that should take over.
+    /// The name of the server that an operator wants to become active, or empty.
     pub requested: Vec<u8>,
 }
 
-/// The space of the shared log in bytes.
+/// Size and quota of the shared log, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedSpace {
     pub used: u64,
     pub quota: u64,
 }
 
-/// The divisor for the part of the quota that is reserved for deletes.
+/// The quota divided by this number is reserved for deletes.
 const RESERVE: u64 = 5;
 
 impl SharedSpace {
-    /// Returns the number of bytes that may be in use when a segment is added.
+    /// Returns the maximum size in bytes up to which new segments may be added.
     pub fn for_segments(&self) -> u64 {
         self.quota - self.quota / RESERVE
     }
@@ -70,7 +70,7 @@ impl SharedSpace {
 
 pub type Entries = Vec<(Seq, Vec<u8>)>;
 
-/// An entry that replaces all entries from `first` to `last`.
+/// An entry that replaces all entries from position `first` to `last`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Merged {
     pub first: Seq,
@@ -78,37 +78,40 @@ pub struct Merged {
     pub entry: Vec<u8>,
 }
 
-/// Entries that survive the loss of a machine. Every call may block, within a time limit.
+/// A log that survives the loss of a machine. Each method can block, but has a time limit.
 pub trait SharedLog: Send + Sync {
-    /// Becomes the writer with this entry, if `after` is the end of the log and `known` is the epoch of the last
-    /// writer. Only a claim proves where the end is, because reads may return an older state.
+    /// Becomes the writer by appending `entry` after position `after`. Fails unless `after` is the end of the log and
+    /// `known` is the epoch of the last writer. Only a claim proves where the log ends, because a read can return an
+    /// older state.
     fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail>;
-    /// Appends the entry that follows `after`, as the writer of this epoch. Fails if `after` does not exist yet, as
-    /// entries of several threads may arrive out of order.
+    /// Appends `entry` after position `after`, as the writer of `epoch`. Fails if the entry at `after` does not exist
+    /// yet, because concurrent appends can arrive out of order.
     fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail>;
-    /// Reads up to `most` entries from `from` on, in order, and the last writer's state. Purged entries are missing. A
-    /// full log may fail with `StorageFull`.
-    fn read(&self, from: Seq, most: usize) -> io::Result<(Entries, Tail)>;
-    /// Returns the number of connections over which the lease is renewed, so that one that hangs does not end it.
-    fn ways(&self) -> usize {
+    /// Reads at most `limit` entries in order, starting at position `from`, and the state of the last writer. Omits
+    /// purged entries. Can fail with `StorageFull` if the log is full.
+    fn read(&self, from: Seq, limit: usize) -> io::Result<(Entries, Tail)>;
+    /// Returns the number of connections for lease renewal. With several connections, a hanging connection does not end
+    /// the lease.
+    fn renewal_connections(&self) -> usize {
         1
     }
-    /// Sends a heartbeat of the writer of this epoch over one of the connections, with the queue's time. Returns the
-    /// name of the server that should take over.
-    fn renew(&self, way: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail>;
-    /// Requests that the server of this name takes over.
+    /// Sends a heartbeat for the writer of `epoch`. `connection` is the index of the connection. `clock` is the queue's
+    /// time in milliseconds since 1970. Returns the name of the server that an operator wants to become active, or an
+    /// empty name.
+    fn renew(&self, connection: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail>;
+    /// Requests that the server named `node` become active.
     fn request_switch(&self, node: &[u8]) -> io::Result<()>;
-    /// Publishes the state of the server with this name, in words, and returns its previous state.
+    /// Publishes the status of the server named `node`, as words, and returns the previous status.
     fn publish(&self, node: &str, state: &str) -> io::Result<String>;
-    /// Returns the published states of the servers, by name.
+    /// Returns the name and the published status of each server.
     fn nodes(&self) -> io::Result<Vec<(String, String)>>;
-    /// Removes the state of a server that no longer exists.
+    /// Removes the status of a server that no longer exists.
     fn retire(&self, node: &str) -> io::Result<()>;
     fn purge(&self, below: Seq) -> io::Result<()>;
-    /// Replaces entries with a merged one, as the writer of this epoch.
+    /// Replaces entries by a merged entry, as the writer of `epoch`.
     fn merge(&self, epoch: Epoch, merged: &Merged) -> Result<(), Fail>;
     fn space(&self) -> io::Result<SharedSpace>;
-    /// Frees the space of purged entries, and clears the alarm of a log that was full.
+    /// Releases the disk space of purged entries, and clears the alarm of a log that was full.
     fn compact(&self) -> io::Result<()> {
         Ok(())
     }

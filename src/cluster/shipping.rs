@@ -1,8 +1,8 @@
-//! A directory whose changes also go into the shared log.
+//! A binlog directory that copies each change to the shared log.
 //!
-//! Owns the order of changes: each is applied to the local directory, queued, and appended to the shared log when the
-//! binlog syncs. Because the binlog confirms nothing before a sync has returned, a confirmed change is in the shared
-//! log. Must not decide who may write.
+//! Owns the order of changes. Each change is made in the local directory, queued, and appended to the shared log when
+//! the binlog syncs. The binlog confirms changes only after a sync, so each confirmed change is in the shared log. Must
+//! not decide which server is the writer.
 //!
 //! Promises: P34.
 
@@ -18,34 +18,33 @@ use crate::shared::lease::{Lease, Moment};
 use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, SHIPPING};
 use crate::shared::role::{RoleBoard, RoleFigures};
 
-/// The maximum size in bytes of the operations in an entry, unless it has only one. In etcd, much larger entries cost
-/// more per byte.
+/// The maximum size in bytes of the operations in an entry with several operations. In etcd, larger entries cost more
+/// per byte.
 const ENTRY: usize = 32 * 1024;
 
-/// The maximum number of bytes of a file in one operation. In base64, they stay below etcd's limit of 1.5 MiB for a
-/// request.
+/// The maximum number of file bytes in one operation. Keeps the request, in base64, below etcd's limit of 1.5 MiB.
 const PIECE: usize = 512 * 1024;
 
-/// The time for which an active server may reply after it sent the last request that the shared log has confirmed.
+/// How long the active server may send replies after sending the last request that the shared log has confirmed.
 pub const LEASE: Duration = Duration::from_secs(1);
 
 const RETRY: Duration = Duration::from_millis(20);
 
-/// The maximum number of entries in flight. More would only wait for each other in the shared log.
+/// The maximum number of concurrent appends. The shared log serializes appends, so a larger number has no advantage.
 pub const WINDOW: usize = 4;
 
 /// Appends the active server's entries to the shared log.
 ///
-/// Several entries may be in flight, each with its position. The shared log accepts an entry only directly after the
-/// previous one, and only during this server's epoch. An accepted entry therefore implies that all earlier ones were
-/// accepted. After another server has claimed the log, this server cannot append, even with requests in flight.
+/// Several appends can be in flight at the same time, each with a fixed position. The shared log accepts an entry only
+/// directly after the previous entry, and only during the writer's epoch. An accepted entry therefore implies that all
+/// earlier entries were accepted. After another server has claimed the log, all appends in flight fail.
 pub struct Shipper {
     log: Arc<dyn SharedLog>,
     lease: Arc<Lease>,
-    /// Encoded operations that are not in an entry yet.
+    /// Encoded operations that do not belong to an entry yet.
     queue: LeafMutex<Vec<Vec<u8>>>,
-    place: Mutex<Position, SHIPPING>,
-    /// Notified when an entry was accepted, or when this server must not reply any more.
+    position: Mutex<Position, SHIPPING>,
+    /// Notified when an entry has been accepted or the lease has ended.
     changed: Condvar,
     board: Arc<RoleBoard>,
 }
@@ -60,13 +59,13 @@ struct Entry {
 /// The end of the shared log, and the entries to append.
 struct Position {
     head: Head,
-    /// The last entry that is known to be in the shared log.
+    /// The last entry that the shared log has confirmed.
     end: Seq,
-    /// The writer and the number of that entry, unless it is the claim.
+    /// The writer and number of the entry at `end`, or `None` if that entry is the claim.
     last: Option<(u64, u64)>,
     created: BTreeMap<String, Seq>,
     kind: EntryKind,
-    /// The entries after the end, in order. The first `sent` of them are in flight, or wait for earlier ones.
+    /// The unconfirmed entries, in order. The first `sent` entries have been passed to a sending thread.
     ahead: VecDeque<Entry>,
     sent: usize,
 }
@@ -84,8 +83,8 @@ impl Position {
 }
 
 impl Shipper {
-    /// Creates the shipper of a server that has claimed the log with the entry `end`. `created` has the entry that
-    /// created each file.
+    /// Creates the shipper of a server whose claim is the entry `end`. `created` maps each file to the entry that
+    /// created it.
     pub fn new(
         log: Arc<dyn SharedLog>,
         lease: Arc<Lease>,
@@ -95,27 +94,28 @@ impl Shipper {
         board: Arc<RoleBoard>,
     ) -> Shipper {
         let (kind, ahead) = (EntryKind::Operations, VecDeque::new());
-        let place = Mutex::new(Position { head, end, last: None, created, kind, ahead, sent: 0 });
-        Shipper { log, lease, queue: LeafMutex::default(), place, changed: Condvar::default(), board }
+        let position = Mutex::new(Position { head, end, last: None, created, kind, ahead, sent: 0 });
+        Shipper { log, lease, queue: LeafMutex::default(), position, changed: Condvar::default(), board }
     }
 
-    /// Returns the last entry that is known to be in the log, with its writer and number if this server appended it.
+    /// Returns the last confirmed entry, with its writer and number if the local server appended the entry after its
+    /// claim.
     pub fn last(&self) -> (Seq, Option<(u64, u64)>) {
-        let place = self.place.lock();
-        (place.end, place.last)
+        let position = self.position.lock();
+        (position.end, position.last)
     }
 
     pub fn created(&self) -> BTreeMap<String, Seq> {
-        self.place.lock().created.clone()
+        self.position.lock().created.clone()
     }
 
-    /// Returns the first entry that a server without a copy needs.
+    /// Returns the first entry that a new standby needs to build a copy.
     pub fn oldest_needed(&self) -> Seq {
-        let place = self.place.lock();
-        place.created.values().min().copied().unwrap_or(place.end)
+        let position = self.position.lock();
+        position.created.values().min().copied().unwrap_or(position.end)
     }
 
-    /// Returns `true` if there is no space for a new file of this size, apart from the reserve for deletes.
+    /// Returns `true` if a new file of `size` bytes would exceed the quota, excluding the reserve for deletes.
     fn lacks_space(&self, size: u64) -> bool {
         let RoleFigures { used, quota, .. } = self.board.figures();
         quota > 0 && used.saturating_add(size) > SharedSpace { used, quota }.for_segments()
@@ -127,62 +127,62 @@ impl Shipper {
         self.queue.lock().push(bytes);
     }
 
-    /// Waits until all operations that were queued before the call are in the shared log. After an error, the lease has
-    /// ended, and this server must not reply any more.
+    /// Waits until all operations queued before the call are in the shared log. An error means that the lease has
+    /// ended, and that the server must not send any reply.
     pub fn flush(&self) -> io::Result<()> {
-        let mut place = self.place.lock();
-        let (operations, kind) = (std::mem::take(&mut *self.queue.lock()), place.kind);
+        let mut position = self.position.lock();
+        let (operations, kind) = (std::mem::take(&mut *self.queue.lock()), position.kind);
         let mut entry = Vec::new();
         for operation in operations {
             if !entry.is_empty() && entry.len() + operation.len() > ENTRY {
-                place.push(kind, &std::mem::take(&mut entry));
+                position.push(kind, &std::mem::take(&mut entry));
             }
             entry.extend(operation);
         }
         if !entry.is_empty() {
-            place.push(kind, &entry);
+            position.push(kind, &entry);
         }
-        let goal = place.newest();
-        drop(place);
+        let goal = position.newest();
+        drop(position);
         self.ship(goal)
     }
 
-    /// Releases the journal, so that another server may claim it immediately.
+    /// Appends a `Release` entry. Any server can then claim the journal immediately.
     pub fn release(&self) -> io::Result<()> {
         self.flush()?;
         self.append(EntryKind::Release)
     }
 
     fn append(&self, kind: EntryKind) -> io::Result<()> {
-        let mut place = self.place.lock();
-        place.push(kind, b"");
-        let goal = place.newest();
-        drop(place);
+        let mut position = self.position.lock();
+        position.push(kind, b"");
+        let goal = position.newest();
+        drop(position);
         self.ship(goal)
     }
 
-    /// Waits until all entries up to `goal` are in the shared log. Every waiting thread sends unsent entries.
+    /// Waits until the shared log has confirmed the entry `goal`. While waiting, the thread also sends unsent entries.
     fn ship(&self, goal: Seq) -> io::Result<()> {
         loop {
-            let mut place = self.place.lock();
-            if place.end >= goal {
+            let mut position = self.position.lock();
+            if position.end >= goal {
                 return Ok(());
             }
             if self.lease.is_over() {
                 self.changed.notify_all();
                 return Err(over());
             }
-            if let Some(entry) = place.ahead.get(place.sent).filter(|_| place.sent < WINDOW).cloned() {
-                place.sent += 1;
-                drop(place);
+            if let Some(entry) = position.ahead.get(position.sent).filter(|_| position.sent < WINDOW).cloned() {
+                position.sent += 1;
+                drop(position);
                 self.send(&entry)?;
             } else {
-                self.changed.wait_until(&mut place, Instant::now() + RETRY);
+                self.changed.wait_until(&mut position, Instant::now() + RETRY);
             }
         }
     }
 
-    /// Appends an entry, and tries again until it is certain that the shared log has it.
+    /// Appends an entry, and retries until the shared log is known to contain the entry.
     fn send(&self, entry: &Entry) -> io::Result<()> {
         let Entry { seq, head, bytes } = entry;
         loop {
@@ -197,9 +197,9 @@ impl Shipper {
                     return Ok(());
                 }
                 Err(Fail::Fenced) => return Err(self.stop()),
-                // The entry may have arrived before an earlier one.
+                // The shared log may have received the entry before an earlier entry.
                 Err(Fail::Conflict) if !is_next => {}
-                // The response to an earlier attempt may have been lost.
+                // An earlier attempt may have succeeded although its response was lost.
                 Err(Fail::Conflict | Fail::Unknown(_)) => {
                     self.board.note(|figures| figures.retries += 1);
                     match self.find(*seq) {
@@ -207,58 +207,57 @@ impl Shipper {
                             self.confirm(*seq);
                             return Ok(());
                         }
-                        // If a later entry was accepted, both may have been merged already.
+                        // At or before `end`, a merged entry can have replaced the entry.
                         Some(_) if self.end() < *seq => return Err(self.stop()),
                         _ => {}
                     }
                 }
                 Err(Fail::Full) => {}
             }
-            let mut place = self.place.lock();
-            // An entry that arrived too early is sent again as soon as the earlier ones were accepted.
-            if place.end < *seq && (is_next || place.end + 1 < *seq) {
-                self.changed.wait_until(&mut place, Instant::now() + RETRY);
+            let mut position = self.position.lock();
+            // Waits for the preceding entry, or for the retry interval after an error.
+            if position.end < *seq && (is_next || position.end + 1 < *seq) {
+                self.changed.wait_until(&mut position, Instant::now() + RETRY);
             }
-            if place.end >= *seq {
+            if position.end >= *seq {
                 return Ok(());
             }
         }
     }
 
-    /// Returns the last entry that is known to be in the shared log.
     fn end(&self) -> Seq {
-        self.place.lock().end
+        self.position.lock().end
     }
 
-    /// Records that the shared log has this entry and all earlier ones.
+    /// Records that the shared log contains all entries up to `seq`.
     fn confirm(&self, seq: Seq) {
-        let mut place = self.place.lock();
-        let place = &mut *place;
+        let mut position = self.position.lock();
+        let position = &mut *position;
         let (mut written, mut bytes) = (0, 0);
-        while place.end < seq {
-            let Some(entry) = place.ahead.pop_front() else { break };
-            place.sent = place.sent.saturating_sub(1);
-            place.end = entry.seq;
-            place.last = Some((entry.head.writer, entry.head.number));
-            note_created(&mut place.created, operations(&entry.bytes), entry.seq);
+        while position.end < seq {
+            let Some(entry) = position.ahead.pop_front() else { break };
+            position.sent = position.sent.saturating_sub(1);
+            position.end = entry.seq;
+            position.last = Some((entry.head.writer, entry.head.number));
+            note_created(&mut position.created, operations(&entry.bytes), entry.seq);
             (written, bytes) = (written + 1, bytes + entry.bytes.len() as u64);
         }
         self.board.note(|figures| {
-            (figures.entry, figures.written) = (place.end, figures.written + written);
+            (figures.entry, figures.written) = (position.end, figures.written + written);
             figures.bytes += bytes;
         });
         self.changed.notify_all();
     }
 
-    /// Returns the head of the entry at this position, if the entry exists and is intact.
+    /// Returns the head of the entry at `seq`, or `None` if the entry is missing or damaged.
     fn find(&self, seq: Seq) -> Option<Head> {
         let (entries, _) = self.log.read(seq, 1).ok()?;
         let (found, entry) = entries.first()?;
         (*found == seq).then(|| Head::open(entry).map(|(head, _)| head)).flatten()
     }
 
-    /// Ends the lease because the local copy has failed. A server without a shared log keeps serving when its disk
-    /// fails. This one must not, because the shared log would lack changes.
+    /// Ends the lease after an error of the local disk. A server without a shared log keeps serving after a disk error.
+    /// In a cluster, that would leave changes out of the shared log.
     pub fn give_up(&self, error: &io::Error) {
         if !self.lease.is_over() {
             log::error!("journal: cannot write the local copy: {error}; this server stops being active");
@@ -266,7 +265,7 @@ impl Shipper {
         self.lease.end();
     }
 
-    /// Returns the result of an operation on the local copy. An error ends the lease.
+    /// Ends the lease if `result` is an error.
     fn local<T>(&self, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|error| self.give_up(error))
     }
@@ -287,17 +286,16 @@ pub struct ShippedFolder {
 }
 
 impl ShippedFolder {
-    /// Wraps a directory that this process has locked.
     pub fn new(folder: Arc<dyn Storage>, shipper: Arc<Shipper>) -> ShippedFolder {
         ShippedFolder { folder, shipper }
     }
 
-    /// Appends all files of the directory to a shared log that is empty, or has a part of them after an earlier
-    /// attempt. No other server may claim the log before this returns.
+    /// Appends all files in the directory to the shared log. The shared log must be empty, or contain only part of
+    /// these files from an interrupted attempt. Other servers cannot claim the log until the function returns.
     pub fn ship_all(&self) -> io::Result<()> {
-        self.shipper.place.lock().kind = EntryKind::Import;
+        self.shipper.position.lock().kind = EntryKind::Import;
         self.ship_files()?;
-        self.shipper.place.lock().kind = EntryKind::Operations;
+        self.shipper.position.lock().kind = EntryKind::Operations;
         self.shipper.append(EntryKind::Operations)
     }
 
@@ -308,19 +306,19 @@ impl ShippedFolder {
         for name in names {
             let length = self.folder.length(&name)?;
             self.shipper.push(&Operation::Create(&name, length));
-            let mut place = 0;
+            let mut offset = 0;
             let mut bytes = vec![0; PIECE];
             loop {
-                let count = self.folder.read_at(&name, place, &mut bytes)?;
+                let count = self.folder.read_at(&name, offset, &mut bytes)?;
                 if count == 0 {
                     break;
                 }
-                // New files consist of zeros.
+                // Newly created files consist of zeros.
                 if bytes[..count].iter().any(|byte| *byte != 0) {
-                    self.shipper.push(&Operation::Write(&name, place, &bytes[..count]));
+                    self.shipper.push(&Operation::Write(&name, offset, &bytes[..count]));
                     self.shipper.flush()?;
                 }
-                place += count as u64;
+                offset += count as u64;
             }
         }
         self.shipper.flush()
@@ -352,8 +350,8 @@ impl Storage for ShippedFolder {
         self.shipper.local(self.folder.length(name))
     }
 
-    fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        self.shipper.local(self.folder.read_at(name, place, bytes))
+    fn read_at(&self, name: &str, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.shipper.local(self.folder.read_at(name, offset, bytes))
     }
 
     /// A full disk does not end the lease, because deletes still fit into the existing segments.
@@ -404,10 +402,10 @@ struct ShippedFile {
 }
 
 impl LogFile for ShippedFile {
-    fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
-        self.shipper.local(self.file.write_at(place, bytes))?;
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.shipper.local(self.file.write_at(offset, bytes))?;
         for (number, piece) in bytes.chunks(PIECE).enumerate() {
-            self.shipper.push(&Operation::Write(&self.name, place + (number * PIECE) as u64, piece));
+            self.shipper.push(&Operation::Write(&self.name, offset + (number * PIECE) as u64, piece));
         }
         Ok(())
     }
@@ -431,7 +429,7 @@ mod tests {
     use super::*;
     use crate::shared::lock_order::REPORTING;
 
-    /// A disk on which every operation fails with an error of this kind.
+    /// A disk on which each operation fails with the given kind of error.
     struct Broken(ErrorKind);
 
     impl Broken {
@@ -492,7 +490,7 @@ mod tests {
         }
     }
 
-    /// Returns an active server's shipper, its lease, and the log that it has claimed.
+    /// Returns the shipper and the lease of an active server, and the shared log.
     fn active() -> (Arc<Shipper>, Arc<Lease>, Arc<MemoryLog>) {
         active_with(Faults::default(), 1)
     }
@@ -535,7 +533,7 @@ mod tests {
                 let folder = ShippedFolder::new(Arc::new(Broken(kind)), shipper.clone());
                 let file = ShippedFile { name: "segment.1".to_owned(), file: Arc::new(Broken(kind)), shipper };
                 assert!(operate(&folder, &file).is_err(), "{name}");
-                // A missing file that should be removed is as good as removed.
+                // Removing a missing file and running out of space are not fatal.
                 let goes_on =
                     matches!((name, kind), ("create", ErrorKind::StorageFull) | ("remove", ErrorKind::NotFound));
                 assert_eq!(lease.is_over(), !goes_on, "{name} failed: {kind}");
@@ -554,9 +552,9 @@ mod tests {
                     scope.spawn(|| {
                         for _ in 0..10 {
                             {
-                                let mut place = next.lock();
-                                shipper.push(&Operation::Write("segment.1", *place, &[7; ENTRY / 2]));
-                                *place += 1;
+                                let mut offset = next.lock();
+                                shipper.push(&Operation::Write("segment.1", *offset, &[7; ENTRY / 2]));
+                                *offset += 1;
                             }
                             shipper.flush().expect("it is active");
                         }
@@ -564,16 +562,16 @@ mod tests {
                 }
             });
             let entries = log.entries();
-            let mut place = 0;
+            let mut offset = 0;
             for (at, (seq, entry)) in entries.iter().enumerate().skip(1) {
                 let (head, mut operations) = Head::open(entry).expect("an entry");
                 assert_eq!((*seq, head.number), (at as u64 + 1, at as u64));
                 while let Some(Operation::Write(_, at, _)) = Operation::decode(&mut operations) {
-                    assert_eq!(at, place);
-                    place += 1;
+                    assert_eq!(at, offset);
+                    offset += 1;
                 }
             }
-            assert_eq!((place, shipper.last().0), (*next.lock(), entries.len() as u64));
+            assert_eq!((offset, shipper.last().0), (*next.lock(), entries.len() as u64));
             assert!(!lease.is_over());
         }
     }

@@ -1,7 +1,7 @@
-//! The commands `status`, `promote` and `retire`, with which an operator inspects and controls a cluster.
+//! The commands `status`, `promote` and `retire`, with which an operator manages a cluster.
 //!
-//! Owns the format of their output. They query etcd, so they work from any machine that can connect to it. Must not
-//! connect to a server.
+//! Owns the output format. Must not connect to the servers of the cluster: the commands only query etcd, and therefore
+//! work on any machine that can reach etcd.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -9,27 +9,27 @@ use std::time::{Duration, Instant};
 use super::etcd::{Etcd, Location};
 use super::shared_log::{Seq, SharedLog, Tail};
 
-/// The age in milliseconds above which a copy counts as old, and a server as silent.
+/// The age in milliseconds above which a copy or a status report is considered old.
 const LATE: u64 = 10_000;
 
-/// The maximum difference in milliseconds between a clock and the queue's time.
+/// The maximum tolerated difference between a clock and the queue's time, in milliseconds.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 
 const BEAT: Duration = Duration::from_secs(2);
 
-/// The number of entries read to estimate the size of later ones.
+/// The number of entries that are read to estimate the average entry size.
 const SAMPLE: usize = 16;
 
-/// The time limit for a promoted server to catch up, which reports its position every two seconds.
+/// The time limit for a server to catch up before a switch. Servers report their positions every two seconds.
 const CATCH_UP: Duration = Duration::from_secs(10);
 
 /// The interval between two queries.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Executes `status URL`, `promote URL NAME` or `retire URL NAME`. Returns the output; the error is one line.
+/// Executes `status URL`, `promote URL NAME` or `retire URL NAME`. Returns the output, or an error message of one line.
 pub fn command(arguments: &[String]) -> Result<String, String> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    // The time limit of all attempts together.
+    // All attempts share one deadline.
     let until = Instant::now() + CATCH_UP;
     let task: &dyn Fn(&Etcd) -> io::Result<String> = match words.as_slice() {
         ["status", _] => &|log| status(log, BEAT),
@@ -39,7 +39,7 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     };
     let location = Location::parse(words[1])?;
     let log = Etcd::new(&location)?;
-    // One unreachable server must not prevent the command, which can be repeated.
+    // Retries with the next etcd server. Repeating a command has no effect.
     let mut done = task(&log);
     for _ in 1..location.endpoints.len() {
         if done.is_err() {
@@ -54,8 +54,8 @@ struct Report<'a> {
     role: &'a str,
     entry: Seq,
     address: &'a str,
-    /// The queue's time of the report, the age of a standby's copy, and the lead of the queue's time over the server's
-    /// clock, in milliseconds.
+    /// The queue's time of the report; the age of a standby's copy; how far the server's clock is behind the queue's
+    /// time. All in milliseconds.
     time: u64,
     lag: u64,
     ahead: i64,
@@ -66,17 +66,18 @@ impl Report<'_> {
         let mut words = state.split(' ');
         let mut word = || words.next().unwrap_or_default();
         let (role, entry, address) = (word(), word().parse().unwrap_or_default(), word());
-        // The random number of the process.
+        // Skips the process ID.
         word();
         let (time, lag) = (word().parse().unwrap_or_default(), word().parse().unwrap_or_default());
         Report { role, entry, address, time, lag, ahead: word().parse().unwrap_or_default() }
     }
 }
 
-/// Formats a line for the queue, a line for each server, and lines with advice. The line of a server has its name,
-/// role, last entry and address, the delay of a standby, the difference between its clock and the queue's time, and the
-/// age of its report, separated by tabs. A server that reported the role active, but is not the last claimant, is
-/// `lost`.
+/// Formats the status: a summary line, a line for each server, and lines with advice.
+///
+/// A server line contains, separated by tabs: name, role, last entry, address, the lag of a standby, the offset of the
+/// server's clock from the queue's time, and the age of the report. The role is `lost` if an active server has been
+/// replaced by another server.
 fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
     let (is_alive, tail) = wait_for_heartbeat(log, patience)?;
     let space = log.space()?;
@@ -128,7 +129,7 @@ fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
     Ok(out)
 }
 
-/// Returns `true` if the active server renews its lease, and the last state of the log.
+/// Returns the state of the log, and `true` if a heartbeat arrived within `patience`.
 fn wait_for_heartbeat(log: &dyn SharedLog, patience: Duration) -> io::Result<(bool, Tail)> {
     let begun = Instant::now();
     let (_, first) = log.read(Seq::MAX, 1)?;
@@ -140,7 +141,7 @@ fn wait_for_heartbeat(log: &dyn SharedLog, patience: Duration) -> io::Result<(bo
     Ok((tail.beat != first.beat, tail))
 }
 
-/// Estimates the size of the entries after `entry` up to `end`, from the first ones.
+/// Estimates the total size in bytes of the entries after `entry` up to `end`, by extrapolation from the first entries.
 fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     if entry >= end {
         return Ok(0);
@@ -148,12 +149,13 @@ fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     let (entries, _) = log.read(entry + 1, SAMPLE)?;
     let Some((last, _)) = entries.last() else { return Ok(0) };
     let bytes: usize = entries.iter().map(|(_, entry)| entry.len()).sum();
-    // A merged entry has the position of the last one that it replaces.
+    // A merged entry has the position of the last entry that it replaces.
     Ok((bytes as u64).saturating_mul(end - entry) / (last - entry))
 }
 
-/// Requests a switch to this server as soon as its copy has all entries that existed at the time of the call.
-/// Otherwise, no server would serve while it catches up. Fails if the server does not catch up in time, or has ended.
+/// Waits until the copy of the server `node` contains all entries that existed at the time of the call, then requests
+/// the switch. The wait shortens the interruption of service. Returns an error if the server has ended, or does not
+/// catch up before `until`.
 fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     let (_, tail) = log.read(Seq::MAX, 1)?;
     let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
@@ -195,7 +197,7 @@ mod tests {
     use super::super::fake_log::{Faults, MemoryLog};
     use super::*;
 
-    /// Returns the status while the active server renews its lease.
+    /// Returns the status of a cluster whose active server renews its lease.
     fn alive_status(log: &MemoryLog) -> String {
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| status(log, Duration::from_secs(3600)).expect("memory"));
@@ -233,7 +235,7 @@ mod tests {
         promote("a").expect("it is active");
         assert!(log.read(1, 1).expect("memory").1.requested.is_empty());
         log.publish("b", "standby 12 10.0.0.2:11300").expect("memory");
-        // It was active, and it is unknown whether it has later entries.
+        // A lost server may have entries that are not in the log.
         assert!(promote("z").is_err());
         promote("b").expect("a server");
         assert_eq!(log.read(1, 1).expect("memory").1.requested, b"b");
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!(refusal("b"), "b is 10 entries behind; ask again when it has caught up");
         assert_eq!(refusal("c"), "c has ended; start it first");
         assert!(log.read(1, 1).expect("memory").1.requested.is_empty());
-        // Later entries do not count: otherwise, it might never catch up.
+        // Entries appended after the call are not required, because a busy queue would never become idle.
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| promote(&log, "b", Instant::now() + Duration::from_secs(3600)));
             while !asked.is_finished() {

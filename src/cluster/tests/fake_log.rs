@@ -1,6 +1,7 @@
-//! A shared log in memory, for tests: it loses responses, delays requests, and shows an old state to readers.
+//! A shared log in memory, for tests.
 //!
-//! Owns the faults, drawn from a seed. Must not be used for a queue that matters: it is gone with the process.
+//! Owns the fault injection: lost requests, lost responses, delayed requests and stale reads, determined by a seed.
+//! Must not be used outside tests, because the log is lost when the process exits.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,31 +10,31 @@ use std::time::Duration;
 use super::shared_log::{Entries, Epoch, Fail, Merged, Seq, SharedLog, SharedSpace, Tail};
 use crate::shared::lock_order::LeafMutex;
 
-/// Its capacity in bytes; more than any test writes.
+/// The capacity in bytes. No test writes this much.
 const QUOTA: u64 = 1 << 40;
 
-/// The probability of each fault, in parts of 256.
+/// The probability of each fault, in units of 1/255.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// A request is lost, and its outcome unknown.
+    /// A request is lost. The sender gets an `Unknown` error.
     pub lost_requests: u8,
-    /// A request is executed, and its response lost.
+    /// A request is executed, but its response is lost.
     pub lost_answers: u8,
-    /// A request is executed at some later call, and its outcome unknown.
+    /// A request is executed during a later call. The sender gets an `Unknown` error.
     pub late_requests: u8,
-    /// A reader sees an older end.
+    /// A read does not return the last entry.
     pub stale_reads: u8,
-    /// Larger responses to readers do not arrive in time, if this is not 0.
+    /// The maximum size of a read in bytes. Larger reads time out. 0 means no limit.
     pub largest_answer: usize,
 }
 
 #[derive(Debug)]
 struct Request {
-    /// The epoch of the last writer, as far as the sender knows.
+    /// The epoch of the last writer, according to the sender.
     epoch: Epoch,
     after: Seq,
     entry: Vec<u8>,
-    /// The note of a claim; `None` for an append.
+    /// The note of a claim, or `None` for an append.
     claim: Option<Vec<u8>>,
 }
 
@@ -43,7 +44,7 @@ struct State {
     end: Seq,
     tail: Tail,
     late: Vec<Request>,
-    /// The delay of a response to a reader.
+    /// The delay of each read.
     delay: Duration,
     nodes: BTreeMap<String, String>,
     random: u64,
@@ -56,17 +57,17 @@ pub struct MemoryLog {
 }
 
 impl MemoryLog {
-    /// Creates an empty log whose faults follow from the seed.
+    /// Creates an empty log. The seed determines the faults.
     pub fn new(faults: Faults, seed: u64) -> MemoryLog {
         MemoryLog { state: LeafMutex::new(State { random: seed | 1, ..State::default() }), faults }
     }
 
-    /// From now on, responses to readers take this long.
+    /// Sets the duration of each subsequent read.
     pub fn delay_answers(&self, delay: Duration) {
         self.state.lock().delay = delay;
     }
 
-    /// Returns all remaining entries, without faults.
+    /// Returns all entries that have not been purged. Not subject to faults.
     pub fn entries(&self) -> Vec<(Seq, Vec<u8>)> {
         self.state.lock().entries.iter().map(|(seq, entry)| (*seq, entry.clone())).collect()
     }
@@ -76,9 +77,9 @@ impl MemoryLog {
         let Faults { lost_requests, lost_answers, late_requests, .. } = self.faults;
         if state.once_in(late_requests) {
             state.late.push(request);
-            return Err(unknown("it is on its way"));
+            return Err(unknown("it is on its connection"));
         }
-        // Delayed requests arrive in any order, before or after this one.
+        // Executes delayed requests in random order.
         if !state.late.is_empty() && state.once_in(128) {
             let place = state.next() as usize % state.late.len();
             let late = state.late.swap_remove(place);
@@ -135,11 +136,11 @@ impl SharedLog for MemoryLog {
         self.send(Request { epoch, after, entry: entry.to_vec(), claim: None }).map(drop)
     }
 
-    fn read(&self, from: Seq, most: usize) -> io::Result<(Entries, Tail)> {
+    fn read(&self, from: Seq, limit: usize) -> io::Result<(Entries, Tail)> {
         let mut state = self.state.lock();
         let stale = state.once_in(self.faults.stale_reads);
         let end = if stale { state.end.saturating_sub(1) } else { state.end };
-        let entries = state.entries.range(from..).take_while(|(seq, _)| **seq <= end).take(most);
+        let entries = state.entries.range(from..).take_while(|(seq, _)| **seq <= end).take(limit);
         let entries: Entries = entries.map(|(seq, entry)| (*seq, entry.clone())).collect();
         let size: usize = entries.iter().map(|(_, entry)| entry.len()).sum();
         if self.faults.largest_answer > 0 && size > self.faults.largest_answer {
