@@ -1,6 +1,7 @@
-//! The settings of a server, and the reason for each limit.
+//! The settings of a server.
 //!
-//! Owns the defaults. Must not parse a command line; `options` does.
+//! Owns the defaults and the limits, with the reason for each limit. Must not parse a command line, which `options`
+//! does.
 
 use std::path::PathBuf;
 
@@ -8,8 +9,8 @@ use crate::binlog::{BinlogSettings, SyncMode};
 pub use crate::protocol::beanstalk::Extensions;
 use crate::shared::machine;
 
-/// The default address to listen on. Unlike in beanstalkd, it is loopback: because the protocol has no passwords,
-/// remote access must be enabled explicitly.
+/// The default address to listen on. Unlike the default of beanstalkd, it is a loopback address: the protocol has no
+/// passwords, so remote access must be enabled explicitly.
 pub const DEFAULT_HOST: &str = "127.0.0.1";
 
 /// The default port of the beanstalk protocol.
@@ -39,72 +40,72 @@ pub const DEFAULT_SEGMENT_SIZE: u64 = 10_485_760;
 /// The default maximum delay of a sync after a write, in milliseconds, as in beanstalkd.
 pub const DEFAULT_SYNC_MILLIS: u64 = 50;
 
-/// The number of open files reserved for other purposes than connections: listeners, pollers, the binlog, and
-/// [`LOCAL_CONNECTIONS`]. If this exceeds half of the limit of open files, only half of that limit is reserved.
+/// The number of open files reserved for purposes other than ordinary connections: listeners, pollers, the binlog, and
+/// [`LOCAL_CONNECTIONS`]. At most half of the limit of open files is reserved.
 pub const SPARE_FILES: usize = 64;
 
-/// The number of connections beyond `max_connections` that are reserved for Unix sockets and loopback peers, so that an
-/// operator can connect when all others are in use.
+/// The number of connections beyond `max_connections` that are reserved for Unix sockets and loopback addresses, so
+/// that an operator can always connect.
 pub const LOCAL_CONNECTIONS: usize = 8;
 
-/// The minimum value of `max_memory`, in bytes. A queue cannot work with less, so a smaller value is a mistake.
+/// The minimum value of `max_memory`, in bytes. A queue cannot work with less memory.
 pub const LEAST_MEMORY: u64 = 1 << 20;
 
-/// The upper limit of the default of `max_connections`, because each connection uses memory in the kernel.
+/// The maximum default of `max_connections`, because each connection uses kernel memory.
 pub const MAX_DEFAULT_CONNECTIONS: usize = 1_000_000;
 
-/// The default of `max_memory`, as a fraction of the available memory. The rest is for connections, allocator overhead
-/// and other processes. If memory ran out, the kernel would kill the server.
+/// The default of `max_memory` as a fraction of the available memory (numerator and denominator). The rest is left for
+/// connections, allocator overhead and other processes.
 pub const MEMORY_SHARE: (u64, u64) = (3, 4);
 
-/// The memory accounted for each connection, in bytes, which includes that many bytes of unread replies.
+/// The memory charged for each connection, in bytes. Unread replies are charged only beyond this size.
 pub const CONNECTION_COST: u64 = 1024;
 
 /// An address to listen on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Address {
-    /// A host name or IP address, and a port. `None` means the default host, and the port setting of the protocol.
+    /// A host name or IP address, and a port. `None` means the default host, or the port setting of the protocol.
     Tcp(Option<String>, Option<u16>),
-    /// As `Tcp`, but clients must use TLS.
+    /// Like `Tcp`, but clients must use TLS.
     Tls(Option<String>, Option<u16>),
     /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// The PEM files that TLS needs.
+/// The PEM files for TLS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TlsFiles {
-    /// The certificate of the server, followed by its chain.
+    /// The server's certificate, followed by the intermediate certificates.
     pub certificate: PathBuf,
     /// The private key of the certificate.
     pub key: PathBuf,
-    /// Authorities that sign certificates of clients. If set, clients must present one.
+    /// Certificates of the authorities that sign client certificates. If set, clients must present a certificate.
     pub client_authority: Option<PathBuf>,
 }
 
 impl TlsFiles {
-    /// Returns the files of a server whose clients need no certificate.
+    /// Returns the settings of a server that does not require client certificates.
     pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> TlsFiles {
         TlsFiles { certificate: certificate.into(), key: key.into(), client_authority: None }
     }
 }
 
-/// The settings of TCP keepalive. A connection is closed after `idle + interval * count` seconds without an
-/// acknowledgment of probes or replies.
+/// The settings of TCP keepalive. A connection is closed if the peer acknowledges nothing for `idle + interval * count`
+/// seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keepalive {
     /// Seconds of silence before the first probe, at most 32767. 0 disables probes.
     pub idle: u32,
-    /// Seconds between probes, 1 to 32767.
+    /// Seconds between two probes, from 1 to 32767.
     pub interval: u32,
-    /// Unanswered probes before the connection is closed, 1 to 127.
+    /// The number of unanswered probes after which the connection is closed, from 1 to 127.
     pub count: u32,
 }
 
-/// The settings of a server. [`Config::default`] returns the defaults of the program, [`Config::embedded`] those for
-/// tests, and [`Config::with`] changes some settings.
+/// The settings of a server. [`Config::default`] returns the defaults of the program, [`Config::embedded`] returns the
+/// defaults for tests, and [`Config::with`] changes individual settings.
 ///
 /// ```
 /// use beanpole::{Config, Server};
@@ -126,90 +127,92 @@ pub struct Config {
     pub gearman: Vec<Address>,
     /// Addresses to listen on for Workq clients.
     pub workq: Vec<Address>,
-    /// The port of addresses in `gearman` that have none; 0 means any free port.
+    /// The port of addresses in `gearman` without a port. 0 means any free port.
     pub gearman_port: u16,
-    /// The port of addresses in `workq` that have none; 0 means any free port.
+    /// The port of addresses in `workq` without a port. 0 means any free port.
     pub workq_port: u16,
     /// Addresses to listen on for HTTP.
     pub http: Vec<Address>,
-    /// The port of addresses in `http` that have none; 0 means any free port.
+    /// The port of addresses in `http` without a port. 0 means any free port.
     pub http_port: u16,
-    /// A file whose first line is the token required from HTTP clients.
+    /// A file whose first line is the token that HTTP clients must send. `None` means that no token is required.
     pub http_token: Option<PathBuf>,
-    /// Settings of the individual protocols.
+    /// The settings of individual protocols.
     pub protocols: crate::protocol::ProtocolSettings,
-    /// Stops the server after [`crate::Server::drain`] as soon as it has no jobs.
+    /// Stops the server when no jobs are left after a call of [`crate::Server::drain`].
     pub ends_when_drained: bool,
-    /// The prefix of Gearman job handles; `None` means `H:` and the host name.
+    /// The prefix of Gearman job handles. `None` means `H:` and the host name.
     pub handle_prefix: Option<String>,
     /// The maximum number of tries of a Gearman job whose workers disconnect, at least 1. `None` means no limit.
     pub job_retries: Option<u32>,
-    /// The lease of Workq jobs without a time to run, in seconds. After it, a job of a crashed worker is ready again.
+    /// The maximum lease, in seconds, of a Workq job without a time to run. When the lease ends, the job is ready
+    /// again.
     pub lease_limit: u32,
-    /// The number of sleeping Gearman workers woken for each job; 0 means all.
+    /// The number of sleeping Gearman workers that a new job wakes. 0 means all.
     pub worker_wakeup: u32,
-    /// The port of addresses in `listen` that have none; 0 means any free port.
+    /// The port of addresses in `listen` without a port. 0 means any free port.
     pub port: u16,
     /// The mode of Unix socket files, such as `0o666`.
     pub socket_mode: u32,
-    /// The access file, see beanpole-access(7). Without one, anyone who can connect may do everything.
+    /// The access file, described in beanpole-access(7). `None` means that every client has all rights.
     pub access: Option<PathBuf>,
-    /// A file with settings of tubes. [`Server::reload`](crate::Server::reload) reads it again.
+    /// A file with the settings of tubes, which is read at startup and by [`Server::reload`](crate::Server::reload).
     pub tubes: Option<PathBuf>,
-    /// The certificate, which addresses with TLS require.
+    /// The certificate and the key for addresses with TLS.
     pub tls: Option<TlsFiles>,
     /// The user to switch to after the addresses are bound: a name, a number, or `UID:GID`.
     pub user: Option<String>,
-    /// Threads that serve connections, at least 1.
+    /// The number of threads that serve connections, at least 1.
     pub threads: usize,
-    /// The directory of the binlog. Without one, jobs exist only in memory.
+    /// The directory of the binlog. `None` means that jobs exist only in memory.
     pub log_folder: Option<PathBuf>,
-    /// Segment size and syncs of the binlog.
+    /// The segment size and the sync mode of the binlog.
     pub log: BinlogSettings,
     #[doc(hidden)]
-    /// The lease during which clients may receive replies, in a cluster.
+    /// In a cluster, the lease that permits the server to reply to clients.
     pub lease: std::sync::Arc<crate::shared::lease::Lease>,
     #[doc(hidden)]
-    /// The role of the server, in a cluster.
+    /// In a cluster, the role of the server.
     pub role: Option<std::sync::Arc<crate::shared::role::RoleBoard>>,
     /// The maximum size of a body, in bytes.
     pub max_job_size: u32,
-    /// The maximum number of connections. Further clients receive `OUT_OF_MEMORY` and are disconnected.
+    /// The maximum number of connections. Additional clients receive `OUT_OF_MEMORY` and are disconnected.
     pub max_connections: usize,
-    /// The maximum number of TCP connections from one IP address, at least 1. `None` means no limit. Further clients
+    /// The maximum number of TCP connections from one IP address, at least 1. `None` means no limit. Additional clients
     /// receive `OUT_OF_MEMORY` and are disconnected.
     pub max_connections_per_address: Option<usize>,
-    /// Seconds after which a client that neither sends nor reads is disconnected. `None` means never. Clients that wait
-    /// for jobs or have reserved some are exempt, and so are all clients of a server with a manual clock.
+    /// The number of seconds after which a client is disconnected if it neither sends nor reads anything. `None` means
+    /// never. Clients that wait for jobs or have reserved jobs are exempt. With a manual clock, all clients are exempt.
     pub idle_timeout: Option<u32>,
-    /// The settings of TCP keepalive, which detects lost peers.
+    /// The settings of TCP keepalive, for the detection of lost peers.
     pub keepalive: Keepalive,
-    /// The memory limit in bytes, for jobs, tubes, watches, received commands and unread replies. At the limit, the
-    /// server refuses commands that need more memory, does not read from clients with large buffers, and disconnects
-    /// clients that do not read.
+    /// The limit, in bytes, for the memory of jobs, tubes, watches, received commands and unread replies. At the limit,
+    /// the server refuses commands that need more memory, does not read from clients with large buffers, and
+    /// disconnects clients that do not read.
     pub max_memory: u64,
-    /// The maximum size of one client's unread replies, in bytes. The server does not read from a client with more.
+    /// The maximum size of a client's unread replies, in bytes. The server does not read from a client above the limit.
     pub max_output: usize,
     #[doc(hidden)]
-    /// A function that returns unused memory of the allocator to the system. It is called at most once a second, after
-    /// clients have freed much memory.
+    /// A function that returns unused memory of the allocator to the system. The server calls the function after
+    /// clients have freed much memory, at most once a second.
     pub give_back: Option<fn()>,
     #[doc(hidden)]
-    /// A function that returns the resident memory of the process in bytes. While that exceeds `max_memory` plus a
-    /// margin, requests for more memory are refused. `None` if the process has other data than the server's.
+    /// A function that returns the resident memory of the process in bytes. While the result exceeds `max_memory` plus
+    /// a margin, the server refuses commands that need memory. `None` if the process also holds data that does not
+    /// belong to the server.
     pub resident: Option<fn() -> u64>,
     #[doc(hidden)]
-    /// The number of engine steps in one turn, about 0.1 µs each, before other connections get their turns. Tests use
-    /// a small number, so that long commands take several turns.
+    /// The number of engine steps in one turn, about 0.1 µs each. Then other connections get their turns. Tests use a
+    /// small number to split long commands into several turns.
     pub turn_steps: u64,
-    /// The duration in milliseconds from which a command, or its wait for the binlog, is logged. `None` means never.
+    /// The minimum duration, in milliseconds, of a command or a wait for the binlog that is logged. `None` means never.
     pub slow: Option<u32>,
-    /// The maximum number of tubes, so that a program that creates names cannot use up the memory.
+    /// The maximum number of tubes. The limit prevents a program that creates tubes from exhausting the memory.
     pub max_tubes: usize,
-    /// The maximum number of tubes that a client may watch. Each one costs time when the client waits for a job.
+    /// The maximum number of tubes that a client can watch. Each watched tube makes waiting for a job more expensive.
     pub max_watched: usize,
-    /// The number of ended and buried jobs to remember, for operators. 1000 jobs use about 150 kB. The history never
-    /// uses more than a sixteenth of `max_memory`.
+    /// The number of ended and buried jobs in the history. 1000 jobs use about 150 kB. The history never uses more than
+    /// a sixteenth of `max_memory`.
     pub history: usize,
 }
 
@@ -265,25 +268,25 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns settings for a server inside a program or test: on a free port of this machine.
+    /// Returns the settings of a server inside a program or test, which listens on a free loopback port.
     pub fn embedded() -> Config {
         Config { port: 0, gearman_port: 0, workq_port: 0, http_port: 0, ..Config::default() }
     }
 
-    /// Returns these settings after a change to some of them.
+    /// Applies `change` to the settings, and returns the settings.
     pub fn with(mut self, change: impl FnOnce(&mut Config)) -> Config {
         change(&mut self);
         self
     }
 }
 
-/// Returns the maximum number of connections for a limit of open files. With more, the server could not open files of
-/// the binlog.
+/// Returns the maximum number of connections that the limit of open files allows, without the files reserved for other
+/// purposes.
 pub fn most_connections(files: usize) -> usize {
     files.saturating_sub(SPARE_FILES.min(files / 2)).max(1)
 }
 
-/// Returns the number of [`LOCAL_CONNECTIONS`] that the limit of open files allows.
+/// Returns [`LOCAL_CONNECTIONS`], or fewer if the limit of open files is low.
 pub fn local_connections() -> usize {
     local_connections_of(machine::file_limit())
 }

@@ -1,6 +1,6 @@
-//! The settings of a server, and the options of beanpole and gearmand that set them.
+//! The settings of a server, and the command-line options of beanpole and gearmand.
 //!
-//! Owns their parsers and defaults. Must not start anything.
+//! Owns the defaults and the parsers. Must not start a server.
 
 pub mod config;
 #[allow(missing_docs)]

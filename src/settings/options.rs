@@ -1,7 +1,7 @@
-//! The table of the server's options, used by the parser, the usage and the man page's test.
+//! The table of the server's options, for the parser, the usage, and the test of the man page.
 //!
-//! Owns their names, meanings and error messages. beanstalkd's flags keep their meaning and can be bundled; each has a
-//! long name as well. Must not act on the options.
+//! Owns the names, the parsers and the help texts of options. The options of beanstalkd keep their meaning, and have
+//! long names as well. Must not act on the options.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::settings::config::{
 use crate::settings::words::{self, flag, Flag};
 use crate::shared::machine;
 
-/// The exit code for bad usage, as in beanstalkd.
+/// The exit code for invalid options, as in beanstalkd.
 pub const BAD_USAGE: u8 = 5;
 
 #[derive(Debug)]
@@ -26,16 +26,16 @@ pub enum Action {
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub config: Config,
-    /// The verbosity of the log, 0 to 2.
+    /// The verbosity of the log, from 0 to 2.
     pub verbosity: u32,
     pub json_log: bool,
-    /// Warnings about the options, to be logged.
+    /// Warnings about options, for the log.
     pub notices: Vec<String>,
     pub starter: Starter,
-    /// The options for addresses and ports, which inherited sockets override.
+    /// The options for addresses and ports, which have no effect if the server inherits sockets.
     pub listen_options: Vec<String>,
     has_listen: bool,
-    /// The settings of a server of a cluster.
+    /// The settings of a server in a cluster.
     pub cluster: Option<Cluster>,
 }
 
@@ -43,18 +43,18 @@ pub struct Settings {
 pub struct Cluster {
     pub location: Location,
     pub node: String,
-    /// The address for clients and relays, unless it is the first TCP address of `listen`.
+    /// The address for clients and relays, or `None` for the first TCP address in `listen`.
     pub advertise: Option<String>,
-    /// A standby relays clients to the active server.
+    /// Makes a standby forward clients to the active server.
     pub relay: bool,
 }
 
-/// How the program interacts with its parent process, such as a test suite or a supervisor.
+/// The interaction with a parent process, such as a test suite or a supervisor.
 #[derive(Clone, Debug, Default)]
 pub struct Starter {
-    /// A file that contains the TCP port, and exists while the server listens.
+    /// A file with the TCP port, which exists while the server listens.
     pub port_file: Option<PathBuf>,
-    /// The file descriptor to which a line with the addresses is written when the server listens.
+    /// The file descriptor that receives the addresses, as one line, when the server listens.
     pub ready_fd: Option<i32>,
     pub exit_with_parent: bool,
 }
@@ -123,7 +123,7 @@ pub const OPTIONS: [Flag<Apply>; 58] = [
     flag("h,help", "", "print this help and exit", |_, _| Ok(())),
 ];
 
-/// The headings of the usage, each with the option before which it is printed.
+/// The headings of the usage, each with the long name of the option that follows.
 const HEADINGS: [(&str, &str); 6] = [
     ("listen", "Network options"),
     ("max-job-size", "Limits"),
@@ -134,7 +134,7 @@ const HEADINGS: [(&str, &str); 6] = [
 ];
 
 impl Settings {
-    /// Applies the option with this long name. An error begins with the option's first name.
+    /// Applies the option with this long name. Errors begin with the name of the option.
     pub fn set(&mut self, long: &str, value: &str) -> Result<(), String> {
         let Some(opt) = OPTIONS.iter().find(|opt| opt.long == long) else {
             return Err(format!("unknown flag: --{long}"));
@@ -144,10 +144,10 @@ impl Settings {
     }
 }
 
-/// Parses a command line without the program's name. The error is one line.
+/// Parses the arguments of a command line, without the program name. Returns a one-line error for an invalid argument.
 pub fn parse(arguments: &[String]) -> Result<Action, String> {
     let (given, free) = words::read(arguments.to_vec(), &|name, is_letter, _| Flag::find(&OPTIONS, name, is_letter))?;
-    // As in beanstalkd, the first of the two options counts, also in a bundle.
+    // As in beanstalkd, the first of these two options takes precedence, even in a bundle.
     match given.iter().find(|given| given.long == "help" || given.long == "version") {
         Some(given) => return Ok(if given.long == "help" { Action::Help } else { Action::Version }),
         None if !free.is_empty() => return Err(stray_argument(&free[0], arguments)),
@@ -161,8 +161,8 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
     Ok(Action::Run(Box::new(settings)))
 }
 
-/// Returns the error for an argument that is no option. After an option with an optional value, the argument was
-/// probably meant as its value.
+/// Returns the error for an argument that is not an option. If the argument follows an option with an optional value,
+/// the error explains how to set the value.
 fn stray_argument(stray: &str, arguments: &[String]) -> String {
     let place = arguments.iter().position(|argument| argument == stray);
     let before = place.and_then(|place| arguments.get(place.checked_sub(1)?));
@@ -184,7 +184,7 @@ pub fn usage() -> String {
     text + "\nSIZE may end in K, M or G. SIGUSR1 starts to drain the server, SIGTERM stops it. See beanpole(8).\n"
 }
 
-/// Returns the settings that a preceding `--journal` has created.
+/// Returns the settings that `--journal` has created, or an error if `--journal` does not precede the option.
 fn cluster(settings: &mut Settings) -> Result<&mut Cluster, String> {
     settings.cluster.as_mut().ok_or_else(|| "requires --journal before it".to_owned())
 }
@@ -197,12 +197,12 @@ fn journal(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns `true` if the text consists of letters, digits, `-`, `.` and `_`.
+/// Returns `true` if the text is not empty and contains only letters, digits, `-`, `.` and `_`.
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
-/// Checks the name of a server. It must not contain spaces, which separate the words of reports in etcd.
+/// Checks the name of a server. Spaces are invalid, because etcd entries contain names separated by spaces.
 fn node_name(text: &str) -> Result<String, String> {
     match text.len() <= 64 && is_plain(text) {
         true => Ok(text.to_owned()),
@@ -210,7 +210,7 @@ fn node_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Checks the address of a server, which must not contain spaces either.
+/// Checks that the address of a server is `HOST:PORT`, without spaces or control characters.
 fn advertised(text: &str) -> Result<String, String> {
     let has_port = text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     match has_port && text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -219,7 +219,7 @@ fn advertised(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses a number from `least` to `most`, which consists only of digits.
+/// Parses a number from `least` to `most`. Only digits are valid.
 pub fn number<T: TryFrom<u64>>(text: &str, least: u64, most: u64) -> Result<T, String> {
     let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|number| is_digits && (least..=most).contains(number));
@@ -249,7 +249,7 @@ fn listen(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Parses the address of another protocol. An empty text means the protocol's default.
+/// Parses an address. An empty text means the default address of the protocol.
 fn optional_address(text: &str) -> Result<Address, String> {
     match text {
         "" => Ok(Address::Tcp(None, None)),
@@ -270,7 +270,7 @@ fn tls(settings: &mut Settings) -> Result<&mut TlsFiles, String> {
     Ok(settings.config.tls.get_or_insert_with(|| TlsFiles::new("", "")))
 }
 
-/// Checks the options that depend on each other.
+/// Checks the options that depend on each other, and sets the default TLS key.
 fn finish(settings: &mut Settings) -> Result<(), String> {
     let Starter { port_file, ready_fd, exit_with_parent } = &settings.starter;
     if settings.cluster.is_some() && (port_file.is_some() || ready_fd.is_some() || *exit_with_parent) {
@@ -293,8 +293,7 @@ fn finish(settings: &mut Settings) -> Result<(), String> {
     Err(problem.to_owned())
 }
 
-/// Parses `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `unix:PATH`, or the URLs of client libraries. `tls:` before them enables
-/// TLS.
+/// Parses `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `unix:PATH`, or a URL of a client library. The prefix `tls:` enables TLS.
 fn address(text: &str) -> Result<Address, String> {
     let wrong = |reason: &str| format!("invalid address: {text}; {reason}");
     let secure = ["tls:", "beanstalks://"].iter().find_map(|scheme| text.strip_prefix(scheme));
@@ -321,8 +320,8 @@ fn address(text: &str) -> Result<Address, String> {
 
 const FORMS: &str = "must be ADDR, ADDR:PORT, [ADDR]:PORT, tls: and one of these, or unix:PATH";
 
-/// Splits `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT`, or a URL, into the host, without brackets, and the port. `forms`
-/// is the error for anything else.
+/// Splits `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT` or a URL into the host, without brackets, and the port. Returns
+/// the error `forms` for any other text.
 pub fn host_port(text: &str, forms: &str) -> Result<(String, Option<u16>), String> {
     let schemes = ["beanstalk://", "beanstalkd://", "tcp://"];
     let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim_end_matches('/');
@@ -333,7 +332,7 @@ pub fn host_port(text: &str, forms: &str) -> Result<(String, Option<u16>), Strin
     if without_brackets(rest).parse::<std::net::IpAddr>().is_ok() {
         return Ok((without_brackets(rest), None));
     }
-    // The resolver would read a number as an IPv4 address. Only 0 is used in this way.
+    // The resolver would accept a number as an IPv4 address, but only 0 is commonly used as an address.
     if rest.parse::<u16>().is_ok_and(|port| port > 0) {
         return Err(format!("a port follows an address, as in 127.0.0.1:{rest}"));
     }
@@ -361,7 +360,7 @@ pub fn host_and_port(host: &str, port: u16) -> String {
     }
 }
 
-/// Adds a name of this machine, as browsers send it.
+/// Adds a host name under which browsers can reach this server.
 fn http_host(settings: &mut Settings, text: &str) -> Result<(), String> {
     if !is_plain(text) {
         return Err(format!("invalid name: {text}; must be a host name without a port"));
@@ -378,7 +377,7 @@ fn handle_prefix(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Parses one of two words. Returns `true` for the first.
+/// Returns `true` for the word `first` and `false` for the word `second`. `what` describes the words in the error.
 fn choice(what: &str, [first, second]: [&str; 2], text: &str) -> Result<bool, String> {
     if text != first && text != second {
         return Err(format!("invalid {what}: {text}; must be {first} or {second}"));
@@ -450,7 +449,7 @@ fn sync_interval(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn segment_size(settings: &mut Settings, text: &str) -> Result<(), String> {
-    // Smaller segments would consist mostly of headers, larger ones would need too much memory during recovery.
+    // Smaller segments would consist mostly of headers. Larger segments would need too much memory during recovery.
     settings.config.log.segment_size = size(text)?.clamp(4096, 1 << 30);
     Ok(())
 }
@@ -544,7 +543,7 @@ mod tests {
     fn sizes_have_suffixes_and_a_maximum() {
         assert_eq!(size("64K"), Ok(65_536));
         assert_eq!(size("2g"), Ok(2 << 30));
-        // A size is never truncated to a small one on machines with smaller numbers.
+        // On a 32-bit machine, a size that is too large becomes the maximum instead of being truncated.
         let most = usize::try_from(u64::MAX >> 30 << 30).unwrap_or(usize::MAX);
         assert_eq!(settings("--max-output 17179869183G").config.max_output, most);
         let clamped = settings("-z 2G -c");

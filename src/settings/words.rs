@@ -1,11 +1,11 @@
-//! The parser of command lines: options with their values, and the remaining arguments.
+//! The parser of command lines.
 //!
-//! Owns the row of an option, the lines of the usage, and the syntax: bundled letters, `--long value` and
-//! `--long=value`. Must not know what an option does.
+//! Owns the definition of an option, the format of the usage, and the syntax of options: bundled letters, `--long
+//! value` and `--long=value`. Must not depend on the meaning of an option.
 
 use std::collections::VecDeque;
 
-/// A row in a table of options.
+/// An option in a table of options.
 #[derive(Debug)]
 pub struct Flag<A = ()> {
     pub short: Option<char>,
@@ -13,12 +13,12 @@ pub struct Flag<A = ()> {
     /// The name of the value in the usage, or `None` if the option takes no value.
     pub value: Option<&'static str>,
     pub help: &'static str,
-    /// `true` if the value may be omitted. If present, it must be joined with an equals sign.
+    /// `true` if the value can be omitted. Such a value is accepted only after an equals sign.
     pub optional: bool,
     pub apply: A,
 }
 
-/// Converts a part of a text that was split after an ASCII character.
+/// Converts a part of a string literal.
 const fn text(bytes: &'static [u8]) -> &'static str {
     match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -26,8 +26,8 @@ const fn text(bytes: &'static [u8]) -> &'static str {
     }
 }
 
-/// Creates a row. `name` is the long name, preceded by the letter and a comma if there is one, as in `p,port`. `value`
-/// is empty if there is none, and begins with an equals sign if it is optional.
+/// Creates an option. `name` is the long name, optionally after a letter and a comma, as in `p,port`. `value` is empty
+/// if the option takes no value, and begins with an equals sign if the value can be omitted.
 pub const fn flag<A: Copy>(name: &'static str, value: &'static str, help: &'static str, apply: A) -> Flag<A> {
     let (short, long) = match name.as_bytes() {
         [letter, b',', long @ ..] => (Some(*letter as char), text(long)),
@@ -42,13 +42,13 @@ pub const fn flag<A: Copy>(name: &'static str, value: &'static str, help: &'stat
 }
 
 impl<A> Flag<A> {
-    /// Returns the names with their hyphens, the letter first.
+    /// Returns the names with their hyphens. The letter precedes the long name.
     pub fn names(&self) -> impl Iterator<Item = String> {
         let short = self.short.map(|letter| format!("-{letter}"));
         short.into_iter().chain([format!("--{}", self.long)])
     }
 
-    /// Returns the lines of the usage for this option, with the help in column `width`.
+    /// Returns the usage of the option, with the help in column `width`.
     pub fn usage(&self, width: usize) -> String {
         let short = self.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
         let shown = |value| if self.optional { format!("[={value}]") } else { format!(" {value}") };
@@ -65,8 +65,8 @@ impl<A> Flag<A> {
     }
 }
 
-/// Returns a line of the usage: an indented name, and its help in column `width`. The help of a longer name is on the
-/// next line.
+/// Returns an indented line of the usage, with the help in column `width`. If the name is too long, the help is on a
+/// second line.
 pub fn usage_line(name: &str, width: usize, help: &str) -> String {
     match name.len() + 3 < width {
         true => format!("  {name:0$}{help}\n", width - 2),
@@ -74,20 +74,20 @@ pub fn usage_line(name: &str, width: usize, help: &str) -> String {
     }
 }
 
-/// An option of a command line, with its value.
+/// An option on a command line, with its value.
 #[derive(Debug)]
 pub struct Given {
     pub long: &'static str,
     pub value: String,
-    /// The name as the user wrote it.
+    /// The name of the option, as the user wrote it.
     pub shown: String,
 }
 
-/// Finds the option with a name, which is a letter if the second argument is `true`. The third argument is the text
-/// after the name.
+/// Finds an option by its name. The second argument is `true` if the name is a letter, and the third argument is the
+/// text after the name.
 pub type Find<'a> = &'a dyn Fn(&str, bool, &str) -> Option<Flag>;
 
-/// Parses a command line. Returns its options, in order, and its other arguments.
+/// Parses a command line. Returns the options in their order, and all other arguments.
 pub fn read(words: Vec<String>, find: Find) -> Result<(Vec<Given>, Vec<String>), String> {
     let mut words = VecDeque::from(words);
     let (mut given, mut free) = (Vec::new(), Vec::new());

@@ -1,37 +1,36 @@
-//! The table of text commands, and the parser of their lines.
+//! The table of text commands, and their parser.
 //!
-//! Owns their words, and the short replies. Words are case-insensitive and separated by spaces. Must not execute
-//! commands: `session` does that, and `listing` sends lists.
+//! Owns the names of text commands, and the errors for invalid lines. Names are case-insensitive, and spaces separate
+//! words. Must not execute commands.
 
 use super::names::{from_word, push_word};
 use crate::access::Need;
 use crate::protocol::text::strtoll;
 
-/// The maximum number of words of a line: `maxqueue` with three sizes (like gearmand).
+/// Maximum number of words in a line, as in gearmand. The longest command is `maxqueue` with three sizes.
 const MAX_WORDS: usize = 5;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // each is the command of its name; the table says what each does
+#[allow(missing_docs)] // The summaries in TEXT_COMMANDS describe the commands.
 pub enum AdminCommand {
     Version,
     Getpid,
     Verbose,
-    /// A list, sent in several turns if it is long.
     List(ListKind),
     CancelJob(Box<[u8]>),
     CreateFunction(Box<[u8]>),
     DropFunction(Box<[u8]>),
-    /// The maximum numbers of jobs of high, normal and low priority.
+    /// The function, and the maximum numbers of jobs with high, normal and low priority.
     Maxqueue(Box<[u8]>, [Option<u32>; 3]),
     Shutdown {
         graceful: bool,
     },
-    /// An invalid line, with its reply.
+    /// The error reply to an invalid line.
     Wrong(Box<[u8]>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // each is the command of its name
+#[allow(missing_docs)] // The summaries in TEXT_COMMANDS describe the lists.
 pub enum ListKind {
     Status,
     PriorityStatus,
@@ -44,7 +43,7 @@ pub struct TextCommand {
     pub words: &'static str,
     pub need: Need,
     pub arguments: &'static str,
-    /// Parses the arguments. Returns `None` if there are too few.
+    /// Parses the arguments. Returns `None` if they are invalid.
     parse: fn(&[&[u8]]) -> Option<AdminCommand>,
     pub summary: &'static str,
 }
@@ -76,7 +75,7 @@ pub const TEXT_COMMANDS: [TextCommand; 13] = [
     row("shutdown", Need::ADMIN_ALL, "[graceful]", shutdown, "stop the server, if an option allows it"),
 ];
 
-/// Returns the command on a line, which has no line end, and its index in the table, or `None` if the line is invalid.
+/// Parses a line without its line end. Returns the command, and its index in the table if the line is valid.
 pub fn parse(line: &[u8]) -> (AdminCommand, Option<usize>) {
     let words: Vec<&[u8]> =
         line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).take(MAX_WORDS + 1).collect();
@@ -97,7 +96,7 @@ pub fn parse(line: &[u8]) -> (AdminCommand, Option<usize>) {
     (wrong(first, words.len()), None)
 }
 
-/// Returns the error for an invalid line, with gearmand's text.
+/// Returns gearmand's error for an invalid line. `first` is the first word, and `words` is the number of words.
 fn wrong(first: &[u8], words: usize) -> AdminCommand {
     let is = |word: &str| first.eq_ignore_ascii_case(word.as_bytes());
     if is("show") && words > 1 {
@@ -116,7 +115,7 @@ fn incomplete(word: &[u8], text: &[u8]) -> AdminCommand {
     line_about(b"ERR INVALID_ARGUMENTS ", text, word)
 }
 
-/// Returns the reply to an unknown or disabled command.
+/// Returns the error for an unknown or disabled command.
 pub fn unknown(word: &[u8]) -> AdminCommand {
     line_about(b"ERR UNKNOWN_COMMAND ", b"Unknown+server+command", word)
 }
@@ -128,7 +127,8 @@ fn line_about(code: &[u8], text: &[u8], word: &[u8]) -> AdminCommand {
     AdminCommand::Wrong(line.into())
 }
 
-/// A single size applies to each of the three priorities. No size, zero and negative sizes mean no limit.
+/// Parses `maxqueue`. A single size applies to all three priorities. A missing size, 0 or a negative size means no
+/// limit.
 fn maxqueue(args: &[&[u8]]) -> Option<AdminCommand> {
     let (name, sizes) = args.split_first()?;
     let size =

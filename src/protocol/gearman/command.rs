@@ -1,6 +1,7 @@
-//! Parsed packets and lines of text.
+//! Parsed Gearman packets and text commands.
 //!
-//! Owns the parsed form, the tubes and jobs that it concerns, and its memory costs. Must not know the framing.
+//! Owns the parsed form of a command, the tubes and jobs that permission checks use, and the memory footprint. Must not
+//! decode bytes.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ pub enum Command {
     ResetAbilities,
     PreSleep,
     Submit(Box<Submission>),
-    /// A GRAB_JOB packet, identified by its reply.
+    /// GRAB_JOB, GRAB_JOB_UNIQ or GRAB_JOB_ALL. The kind is the reply that assigns a job.
     Grab(Kind),
     Work(Work),
     GetStatus(Box<[u8]>),
@@ -34,15 +35,14 @@ pub enum Command {
     Option(Box<[u8]>),
     SetClientId(Box<[u8]>),
     Text(AdminCommand),
-    /// An invalid packet: the reply is an ERROR.
+    /// An invalid packet, which is answered with an ERROR packet.
     Refused(Fault),
-    /// Not the Gearman protocol: the connection closes without a reply.
+    /// Input that does not follow the protocol. The connection closes without a reply.
     OutOfSync,
     List(ListKind, Cursor),
-    /// Returns the jobs of this function, or of all functions, that the worker was assigned but has not requested; and
-    /// the progress.
+    /// Ends the worker's reservations of one function, or of all functions if `None`. The second field is the progress.
     GiveBack(Option<Box<[u8]>>, Option<GiveBack>),
-    /// Sends a worker's report on a job to the clients that wait for the job.
+    /// Forwards a worker's report on a job to the clients that wait for the job.
     Report(JobId, Arc<Report>),
 }
 
@@ -57,33 +57,32 @@ pub struct Submission {
     pub body: Body,
 }
 
-/// The time at which a job may start.
+/// The earliest time at which a job can start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
-    /// As soon as a worker is available.
     Now,
-    /// At this time, or at once if it has passed.
+    /// At a fixed time. A time in the past means immediately.
     At(Time),
-    /// At the next minute that matches.
+    /// In the next minute that matches the schedule.
     On(Minutes),
 }
 
 #[derive(Debug)]
 pub struct Work {
     pub kind: Kind,
-    /// The handle, as sent by the worker.
+    /// The job handle, as sent by the worker.
     pub handle: Box<[u8]>,
-    /// The data; for WORK_STATUS, the two numbers separated by a NUL.
+    /// The data. For WORK_STATUS, the numerator and the denominator, separated by a NUL byte.
     pub body: Body,
 }
 
 impl Command {
-    /// Returns `true` if the data are the unique ID of the job.
+    /// Returns `true` if the data of the packet serve as the unique ID of the job.
     pub fn is_unique_by_body(&self) -> bool {
         matches!(self, Command::Submit(submission) if submission.unique == DedupKey::Body(None))
     }
 
-    /// Sets the data of the packet; `fingerprint` is the fingerprint of the data, if they are the unique ID.
+    /// Sets the data of the packet. `fingerprint` is required if the data serve as the unique ID of the job.
     pub fn set_body(&mut self, body: Body, fingerprint: Option<Fingerprint>) {
         match self {
             Command::Submit(submission) => {
@@ -147,14 +146,14 @@ impl ProtocolCommand for Command {
             | Command::SetClientId(text)
             | Command::GiveBack(Some(text), _) => text.len(),
             Command::Text(_) => MAX_LINE,
-            // The engine counts the memory of a worker's reports.
+            // The engine accounts for the memory of a worker's reports.
             _ => 0,
         };
         bytes as u64
     }
 }
 
-/// Returns the oldest job with this unique ID that the client may query.
+/// Returns the oldest job with this unique ID that the client has permission to query.
 pub fn find_unique(unique: &[u8], context: &Context) -> Option<JobId> {
     let sees = |tube: &[u8]| context.access.as_ref().is_none_or(|it| it.check(Need::FOLLOW_JOB, Some(tube)).is_ok());
     context.engine.find_name(unique, sees)

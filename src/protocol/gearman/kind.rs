@@ -1,8 +1,8 @@
-//! The packets' numbers.
+//! The types of Gearman packets.
 //!
-//! Owns the numbers on the wire. The table of `packets.rs` contains the names and arguments.
+//! Owns the number of each packet type. `packets.rs` contains the names and arguments. Must not parse packets.
 
-/// A packet, identified by its number on the wire.
+/// A packet type. The discriminant is the number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Kind {

@@ -1,7 +1,7 @@
 //! The lists of the text protocol.
 //!
-//! Owns their columns, and their division into pages, so that no list blocks other clients. A job or function that
-//! appears or disappears between two pages may be listed or not; every other is listed once.
+//! Owns the columns of the lists. A long list is sent in several turns, so that it does not block other clients. Jobs
+//! and functions that appear or disappear between two turns may be omitted. Must not change the queue.
 
 use super::admin::ListKind;
 use super::names::{push_handle, push_line, push_name, push_word};
@@ -9,7 +9,7 @@ use crate::engine::{push_uuid, ClientHandle, ClientId, DedupKey, Engine, Job, Pr
 use crate::protocol::text::push_number;
 use crate::protocol::{sees, ClientInfo, Context, Output, Wire};
 
-/// The number of steps for each connection in the list of workers.
+/// Engine steps charged for each connection in the list of workers.
 const STEPS_PER_WORKER: u64 = 4;
 
 /// The progress of a list that is sent in several turns.
@@ -17,11 +17,11 @@ const STEPS_PER_WORKER: u64 = 4;
 pub struct Cursor {
     /// The number of the next connection, job or tube.
     next: u32,
-    /// The connection whose line is incomplete, and the number of its functions listed so far.
+    /// The connection whose line is incomplete, and the number of its functions that were sent.
     functions: Option<(ClientHandle, usize)>,
 }
 
-/// Sends the next part of a list.
+/// Appends the next part of a list to `out`.
 pub fn list(kind: ListKind, cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
     let progress = match kind {
         ListKind::Status => tubes(cursor, context, out, status_line),
@@ -40,7 +40,7 @@ pub fn list(kind: ListKind, cursor: &mut Cursor, context: &mut Context, out: &mu
     progress
 }
 
-/// Returns a unique ID as Gearman has it. IDs of other protocols are shown as their text in that protocol.
+/// Returns the unique ID as text: `-` for a job identified by its body, and the UUID for a Workq job.
 pub fn unique(unique: &DedupKey) -> Vec<u8> {
     match unique {
         DedupKey::None => Vec::new(),
@@ -78,8 +78,8 @@ fn priority_line(figures: &Figures, text: &mut Vec<u8>) {
     columns(text, &[high, normal, low, figures.workers.into()]);
 }
 
-/// Lists some tubes. A tube is a function if it was created as one, has a Gearman worker, or has jobs available to
-/// workers.
+/// Lists the next functions. A tube is a function if an administrator or a client created it as one, a Gearman worker
+/// can execute it, or it has ready, delayed or reserved jobs.
 fn tubes(cursor: &mut Cursor, context: &mut Context, out: &mut Output, line: fn(&Figures, &mut Vec<u8>)) -> Progress {
     let Context { engine, access, now, .. } = context;
     engine.walk_tubes(&mut cursor.next, *now, |tube| {
@@ -100,7 +100,7 @@ fn tubes(cursor: &mut Cursor, context: &mut Context, out: &mut Output, line: fn(
     })
 }
 
-/// Lists some jobs, each written by `line`.
+/// Lists the next jobs that the client may see. `line` writes the line of a job.
 fn jobs(
     cursor: &mut Cursor,
     context: &mut Context,
@@ -120,22 +120,23 @@ fn jobs(
     })
 }
 
-/// Writes the handle, the number of losses, a column that gearmand calls "to be ignored", and whether the job is in the
-/// background.
+/// Writes a line of `show jobs`: the handle, the number of times a worker lost the job, an unused 0 as in gearmand, and
+/// 1 for a background job.
 fn job_line(_: &Engine, job: &Job, prefix: &[u8], text: &mut Vec<u8>) {
     let losses = job.history().timeouts;
     push_handle(text, prefix, job.id());
     columns(text, &[losses.into(), 0, (!job.is_volatile()).into()]);
 }
 
-/// Lists some connections: number, address, ID, and functions, of which there may be many.
+/// Lists the next connections: number, address, ID and functions. A line with many functions is continued in a later
+/// turn.
 fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, registry, .. } = context;
     loop {
         let next = registry.next(cursor.next);
         let begun = cursor.functions.map(|(worker, _)| worker);
         if begun.is_some() && begun != next.map(|(client, _)| engine.handle(client)) {
-            // The connection closed in the middle of its line.
+            // The connection closed before its line was complete.
             out.text().push(b'\n');
             cursor.functions = None;
         }
@@ -145,7 +146,7 @@ fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Prog
         }
         cursor.next = client.0;
         if cursor.functions.is_none() {
-            // Only once for each line, so that a turn with few steps can continue with the functions.
+            // Charged once for each line, so that a turn with few steps can still send functions.
             engine.take_steps(STEPS_PER_WORKER);
         }
         if peer.wire == Wire::Gearman {
@@ -168,7 +169,7 @@ fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Prog
     }
 }
 
-/// Writes the part of a connection's line before the functions.
+/// Writes the start of a worker's line: the number, address and ID, but not the functions.
 fn worker(client: ClientId, peer: &ClientInfo, text: &mut Vec<u8>) {
     push_number(text, client.0.into());
     text.push(b' ');
@@ -178,7 +179,6 @@ fn worker(client: ClientId, peer: &ClientInfo, text: &mut Vec<u8>) {
     text.extend_from_slice(b" :");
 }
 
-/// Returns an address without its port, which the list of workers does not show.
 fn host_of(address: &str) -> &[u8] {
     let host = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, _)) => host,
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(lines, [4 + 5, 4 + 10], "{text}");
     }
 
-    /// Returns the number of steps that a list takes after this many bytes of other replies.
+    /// Returns the number of engine steps of a list if `before` bytes of other replies precede it.
     fn steps(kind: ListKind, before: usize) -> u64 {
         let mut engine = Engine::new(Limits::NONE);
         let client = engine.connect();

@@ -1,8 +1,8 @@
 //! The Gearman protocol, compatible with gearmand.
 //!
-//! Owns its packets, its text commands, their framing and the replies. [`Decoder`] turns bytes into [`Command`]s,
-//! [`execute`] executes one, and [`notify`] reports an event to a sleeping worker or a client that waits for a result.
-//! Must not store anything about the queue. `man/beanpole-gearman.7` lists the intended differences from gearmand.
+//! Owns the packets and text commands, their framing, and the replies. [`Decoder`] converts bytes into [`Command`]s,
+//! [`execute`] executes a command, and [`notify`] sends an event to a sleeping worker or a waiting client. Must not
+//! store any state of the queue. `man/beanpole-gearman.7` lists the intended differences from gearmand.
 
 mod admin;
 mod command;
@@ -26,5 +26,5 @@ pub use reply::Fault;
 pub use request::{Decoder, MAX_HEAD};
 pub use session::{execute, notify};
 
-/// The reply to a client that connects when the server is full: an ERROR `QUEUE_ERROR`, `Too many connections`.
+/// The reply to a client that exceeds the connection limit: an ERROR packet with the code `QUEUE_ERROR`.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"\0RES\0\0\0\x13\0\0\0\x20QUEUE_ERROR\0Too many connections";

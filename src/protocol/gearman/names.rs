@@ -1,32 +1,32 @@
-//! Names and handles in text, and their limits.
+//! Function names, unique IDs and job handles in Gearman texts.
 //!
-//! Owns the maximum lengths, the escape that prevents a name from forging a line of text, and the form of a job's
-//! handle. Must not know the replies that contain them.
+//! Owns the maximum lengths, the escaping of names in lines of text, and the format of job handles. Must not format
+//! whole replies.
 
 use crate::engine::JobId;
 use crate::protocol::text::{hex_pair, past, push_number, upto, whole_number};
 
-/// Maximum length of a function name: libgearman's limit (`GEARMAN_FUNCTION_MAX_SIZE`). A reducer is a function too.
+/// Maximum length of the name of a function or reducer, in bytes. Same as libgearman's `GEARMAN_FUNCTION_MAX_SIZE`.
 pub const MAX_FUNCTION: usize = 512;
 
-/// Maximum length of a unique ID (gearmand: `GEARMAN_MAX_UNIQUE_SIZE`, of which it stores one byte less; here all bytes
-/// are stored).
+/// Maximum length of a unique ID, in bytes. Same as `GEARMAN_MAX_UNIQUE_SIZE` in gearmand, which stores one byte less.
 pub const MAX_UNIQUE: usize = 64;
 
-/// Maximum stored length of a client's ID (gearmand: `GEARMAND_SERVER_CON_ID_SIZE`, less its NUL).
+/// Maximum stored length of a client ID, in bytes. Same as gearmand's `GEARMAND_SERVER_CON_ID_SIZE`, without the
+/// terminating NUL byte.
 pub const MAX_CLIENT_ID: usize = 127;
 
-/// Maximum length of the host name in a handle: with `H:`, `:` and twenty digits, the handle has at most 63 bytes,
-/// which fit into the clients' buffers (protocol document, "Binary Packet").
+/// Maximum length of the host name in a job handle, in bytes. With `H:`, a colon and a number of 20 digits, a handle
+/// has at most 63 bytes, which is the limit in the protocol document.
 const MAX_HOST: usize = 40;
 
-/// Maximum length of the prefix of handles, for the same reason.
+/// Maximum length of the prefix of a job handle, in bytes. The default prefix is `H:` and the host name.
 pub const MAX_PREFIX: usize = MAX_HOST + 2;
 
-/// Maximum length of a line of text with its end (gearmand: its receive buffer).
+/// Maximum length of a line of text including the line end, in bytes. Same as gearmand's receive buffer.
 pub const MAX_LINE: usize = 8192;
 
-/// Returns `true` for bytes that must be escaped: control bytes, and the escape character itself.
+/// Returns `true` for control characters and `%`, which must be escaped in names.
 fn is_special(byte: u8) -> bool {
     byte < b' ' || byte == 0x7f || byte == b'%'
 }
@@ -35,13 +35,12 @@ fn push_escape(text: &mut Vec<u8>, byte: u8) {
     text.extend_from_slice(format!("%{byte:02X}").as_bytes());
 }
 
-/// Appends a name that ends at the end of its line or column: a byte that would break the line or column becomes `%`
-/// and two digits.
+/// Appends a name. Control characters and `%` are escaped as `%` and two hexadecimal digits.
 pub fn push_name(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, is_special);
 }
 
-/// Appends a name that is alone on its line; a period alone on a line would end the list.
+/// Appends a name that is alone on its line. The name `.` is escaped, because a line with a single period ends a list.
 pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
     match name {
         b"." => push_escape(text, b'.'),
@@ -49,7 +48,8 @@ pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// Appends a name that ends at the next space, and is not a colon, which separates IDs from functions.
+/// Appends a name that ends at the next space. Spaces are escaped, and so is the name `:`, which ends the ID of a
+/// worker in a list.
 pub fn push_word(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, |byte| is_special(byte) || byte == b' ' || name == b":");
 }
@@ -64,7 +64,7 @@ fn push_escaped(text: &mut Vec<u8>, name: &[u8], must_escape: impl Fn(u8) -> boo
     }
 }
 
-/// Returns the name that an administrator wrote, with or without escapes.
+/// Decodes a name in an administrator's command. Invalid escapes are copied unchanged.
 pub fn from_word(word: &[u8]) -> Box<[u8]> {
     let mut name = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -76,7 +76,7 @@ pub fn from_word(word: &[u8]) -> Box<[u8]> {
     name.into_boxed_slice()
 }
 
-/// Returns the prefix of handles, up to the last colon: the configured prefix, or the default for this host.
+/// Returns the part of job handles before the last colon: `given`, or `H:` and the host name.
 pub fn handle_prefix(given: Option<&str>, host: &str) -> Box<[u8]> {
     match given {
         Some(prefix) => upto(prefix.as_bytes(), MAX_PREFIX).into(),
@@ -90,7 +90,7 @@ pub fn push_handle(text: &mut Vec<u8>, prefix: &[u8], id: JobId) {
     push_number(text, id.0);
 }
 
-/// Returns the job of a handle of this server, or `None` if any byte differs.
+/// Returns the job ID in `handle`, or `None` if this server cannot have created the handle.
 pub fn job_of(handle: &[u8], prefix: &[u8]) -> Option<JobId> {
     let number = handle.strip_prefix(prefix)?.strip_prefix(b":")?;
     whole_number(number).filter(|_| !number.starts_with(b"0")).map(JobId)

@@ -1,7 +1,7 @@
-//! The table of Gearman packets: their numbers on the wire, names, arguments, and parsers.
+//! The table of Gearman packets: numbers, names, arguments and parsers.
 //!
-//! Owns the words. The decoder, the man page and the tests use it. Numbers and arguments follow the protocol document,
-//! and from 37 on gearmand's `libgearman/command.hpp`.
+//! Owns the names and arguments of packets. Packets up to number 36 follow the protocol document, and later packets
+//! follow gearmand's `libgearman/command.hpp`. Must not execute packets.
 
 use std::num::NonZeroU64;
 
@@ -21,13 +21,11 @@ pub struct Packet {
     pub need: Need,
     /// The packet's name in the protocol document.
     pub name: &'static str,
-    /// The arguments of a request. Each ends with a NUL, except the last one, which ends with the body, unless data
-    /// follow.
+    /// The arguments of a request, separated by NUL bytes. If data follow, the last argument also ends with a NUL byte.
     pub arguments: &'static [&'static str],
-    /// The rest of the body, after the arguments, is opaque data.
+    /// `true` if opaque data follow the arguments.
     pub data: bool,
-    /// Parses the arguments, whose number was checked; the data are added later. `None` if only the server sends the
-    /// packet.
+    /// Parses the arguments, after the decoder has checked their number. `None` for packets that only the server sends.
     pub parse: Option<Parse>,
     pub summary: &'static str,
 }
@@ -36,7 +34,8 @@ const HIGH: Priority = PRIORITY_CLASSES[0];
 const NORMAL: Priority = PRIORITY_CLASSES[1];
 const LOW: Priority = PRIORITY_CLASSES[2];
 
-/// The properties of a packet that the server accepts: the required rights, the presence of data, and the parser.
+/// The required rights, `true` if data follow the arguments, and the parser. The parser is `None` if clients cannot
+/// send the packet.
 type Accepted = (Need, bool, Option<Parse>);
 
 const fn accepted(need: Need, parse: Parse) -> Accepted {
@@ -111,17 +110,16 @@ pub const PACKETS: [Packet; 42] = [
     row(Kind::StatusResUnique, "STATUS_RES_UNIQUE", SENT, &[], "unique ID, known, running, numerator, denominator and number of waiting clients"),
 ];
 
-/// Returns the row of a number on the wire.
+/// Returns the table row for a packet number.
 pub fn packet(number: u32) -> Option<&'static Packet> {
     PACKETS.get((number as usize).wrapping_sub(1))
 }
 
-/// Returns an argument; the row defines how many there are.
 fn arg<'a>(args: &[&'a [u8]], index: usize) -> &'a [u8] {
     args.get(index).copied().unwrap_or_default()
 }
 
-/// Returns the last argument, which some clients end with a NUL although the body's length determines its end.
+/// Returns the last argument without a trailing NUL byte, which some clients add.
 fn last<'a>(args: &[&'a [u8]]) -> &'a [u8] {
     let last = args.last().copied().unwrap_or_default();
     last.strip_suffix(b"\0").unwrap_or(last)
@@ -140,7 +138,7 @@ fn can_do(name: &[u8], limit: Option<NonZeroU64>) -> Result<Command, Fault> {
     Ok(Command::CanDo { function: function(name)?, limit })
 }
 
-/// Parses a time limit. Invalid numbers, zero and negative numbers mean no limit.
+/// Parses a time limit. Returns `None`, which means no limit, unless the number is positive.
 fn limit(text: &[u8]) -> Option<NonZeroU64> {
     strtoll(text).filter(|number| *number > 0).and_then(|number| NonZeroU64::new(number as u64))
 }
@@ -160,7 +158,7 @@ fn submit(args: &[&[u8]], pri: Priority, background: bool) -> Result<Command, Fa
     Ok(Command::Submit(Box::new(submission(args, pri, background)?)))
 }
 
-/// Parses a SUBMIT_JOB_EPOCH. A time that has passed, or is invalid, means now.
+/// Parses SUBMIT_JOB_EPOCH. A job with an invalid time starts immediately.
 fn epoch(args: &[&[u8]]) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, true)?;
     if let Some(secs) = strtoll(arg(args, 2)).filter(|secs| *secs > 0) {
@@ -176,7 +174,7 @@ fn scheduled(args: &[&[u8]]) -> Result<Command, Fault> {
     Ok(Command::Submit(Box::new(submission)))
 }
 
-/// Parses a SUBMIT_REDUCE_JOB. Like other servers, ignores the aggregator.
+/// Parses SUBMIT_REDUCE_JOB and SUBMIT_REDUCE_JOB_BACKGROUND. The aggregator is ignored, as in other servers.
 fn reduce(args: &[&[u8]], background: bool) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, background)?;
     if arg(args, 2).len() > MAX_FUNCTION {
@@ -190,7 +188,7 @@ fn work(args: &[&[u8]], kind: Kind) -> Result<Command, Fault> {
     Ok(Command::Work(Work { kind, handle: last(args).into(), body: Body::default() }))
 }
 
-/// Parses a WORK_STATUS, whose two numbers are forwarded unchanged, with the NUL between them.
+/// Parses WORK_STATUS. The body keeps the two numbers as sent, separated by a NUL byte.
 fn work_status(args: &[&[u8]]) -> Result<Command, Fault> {
     let text = [arg(args, 1), last(args)].join(&0);
     Ok(Command::Work(Work { kind: Kind::WorkStatus, handle: arg(args, 0).into(), body: Body::from(text) }))

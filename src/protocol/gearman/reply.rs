@@ -1,6 +1,6 @@
-//! The packets to send, byte for byte.
+//! Encoding of the packets that the server sends.
 //!
-//! Owns their framing, and the codes and texts of errors. Must not decide which packet is sent.
+//! Owns the framing of packets, and the codes and texts of errors. Must not decide which packet to send.
 
 use super::kind::Kind;
 use super::names::push_handle;
@@ -10,7 +10,7 @@ use crate::protocol::Output;
 
 const MAGIC: &[u8; 4] = b"\0RES";
 
-/// Returns the length of the packet that begins these bytes; the length of all bytes if they are text.
+/// Returns the length of the packet at the start of `bytes`. If `bytes` are a text reply, returns their length.
 #[cfg(feature = "tls")]
 pub fn packet_length(bytes: &[u8]) -> usize {
     match bytes.first_chunk::<12>() {
@@ -19,13 +19,12 @@ pub fn packet_length(bytes: &[u8]) -> usize {
     }
 }
 
-/// The reason to refuse a request. The codes are libgearman's names of errors without `GEARMAN_`, which its clients
-/// know.
+/// An error that is reported to a client. The codes are libgearman's error names without the prefix `GEARMAN_`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     pub code: &'static str,
     pub text: &'static str,
-    /// The rest of the stream cannot be parsed, or must not be executed: the connection closes.
+    /// `true` if the connection must close, because the rest of the stream cannot be parsed or must not be executed.
     pub closes: bool,
 }
 
@@ -37,7 +36,7 @@ const fn fatal(code: &'static str, text: &'static str) -> Fault {
     Fault { code, text, closes: true }
 }
 
-// The same texts as in gearmand.
+// Errors with the same code and text as in gearmand.
 pub const RESPONSE_MAGIC: Fault = fault("INVALID_MAGIC", "Request magic expected");
 pub const NOT_A_REQUEST: Fault = fault("INVALID_COMMAND", "Command not expected");
 pub const LARGE_UNIQUE: Fault = fault("ARGUMENT_TOO_LARGE", "Unique value too large");
@@ -47,7 +46,7 @@ pub const NO_RESULT_JOB: Fault = fault("JOB_NOT_FOUND", "Job given in work resul
 pub const NO_DATA_JOB: Fault = fault("JOB_NOT_FOUND", "Job does not exist on server");
 pub const NO_EXCEPTION_JOB: Fault = fault("JOB_NOT_FOUND", "An exception was received for a job that does not exist");
 
-// Cases in which gearmand closes without a reply, hangs, or accepts invalid input.
+// Errors for input on which gearmand closes the connection without a reply, hangs, or continues silently.
 pub const UNKNOWN_KIND: Fault = fatal("INVALID_COMMAND", "Unknown packet type");
 pub const FEW_ARGUMENTS: Fault = fatal("INVALID_PACKET", "Not enough arguments");
 pub const LARGE_PACKET: Fault = fatal("ARGUMENT_TOO_LARGE", "Packet is larger than the server takes");
@@ -59,18 +58,18 @@ pub const WRONG_FUNCTION: Fault = fault("INVALID_FUNCTION_NAME", "Function name 
 pub const WRONG_SCHEDULE: Fault = fault("INVALID_ARGUMENT", "Schedule never comes");
 pub const QUEUE_MEMORY: Fault = fault("QUEUE_ERROR", "Server is out of memory");
 pub const DRAINING: Fault = fault("QUEUE_ERROR", "Server is draining");
-// Errors for which libgearman has no name.
+// Errors that gearmand does not have.
 pub const UNAUTHORIZED: Fault = fatal("UNAUTHORIZED", "Client is not known");
 pub const FORBIDDEN: Fault = fault("FORBIDDEN", "Client may not do this");
 pub const MANY_FUNCTIONS: Fault = fault("QUEUE_ERROR", "Too many functions");
 
-/// Appends a packet whose body is the concatenation of `parts`, and then `data`.
+/// Appends a packet whose body consists of all `parts`, followed by `data`.
 pub fn packet(out: &mut Output, kind: Kind, parts: &[&[u8]], data: Option<BodyRef>) {
     let length = parts.iter().map(|part| part.len()).sum::<usize>() + data.map_or(0, BodyRef::len);
     let text = out.text();
     text.extend_from_slice(MAGIC);
     text.extend_from_slice(&(kind as u32).to_be_bytes());
-    // A packet is always much smaller than 4 GiB: its contents are short, or arrived in a packet of limited size.
+    // The cast cannot truncate: data are at most 1 GiB, and the other parts are short.
     text.extend_from_slice(&(length as u32).to_be_bytes());
     for part in parts {
         text.extend_from_slice(part);
@@ -90,17 +89,17 @@ pub fn handle(prefix: &[u8], id: JobId) -> Vec<u8> {
     handle
 }
 
-/// The status of a job for GET_STATUS and GET_STATUS_UNIQUE.
+/// The status of a job, as reported in STATUS_RES and STATUS_RES_UNIQUE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
     pub known: bool,
     pub running: bool,
-    /// Numerator and denominator of the last WORK_STATUS.
+    /// The numerator and the denominator of the last WORK_STATUS.
     pub progress: (u32, u32),
     pub waiting: usize,
 }
 
-/// Appends STATUS_RES, or STATUS_RES_UNIQUE with the number of waiting clients.
+/// Appends a STATUS_RES packet, or a STATUS_RES_UNIQUE packet with the number of waiting clients.
 pub fn status(out: &mut Output, kind: Kind, name: &[u8], status: &Status) {
     let mut figures = Vec::with_capacity(32);
     let (done, total) = status.progress;

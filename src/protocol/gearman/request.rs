@@ -1,8 +1,7 @@
-//! The decoder from bytes to commands.
+//! Decoder for packets and text commands.
 //!
-//! Owns the framing of packets and of lines of text, which the first byte of each distinguishes, as in gearmand.
-//! Arguments are searched only within the packet's own body, so a wrong length cannot make the decoder read the
-//! following packets. Must not access the queue: `session` finds the jobs of a command.
+//! Owns the framing. The first byte distinguishes packets from lines of text, as in gearmand. Arguments are searched
+//! only in the packet's own body, so a wrong length cannot affect the following packets. Must not access the queue.
 
 use super::admin;
 use super::command::Command;
@@ -14,43 +13,43 @@ use crate::protocol::text::{past, upto};
 use crate::protocol::upload::Upload;
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
-/// Maximum size of a packet's arguments, without its data (gearmand: its receive buffer).
+/// Maximum size of a packet's arguments, in bytes. Same as gearmand's receive buffer.
 pub const MAX_HEAD: usize = 8192;
 
-/// The size of a packet's header: magic, number and length, four bytes each.
+/// Size of a packet header in bytes: magic, type and length, with 4 bytes each.
 const HEADER: usize = 12;
 
 const MAX_ARGUMENTS: usize = 7;
 
-/// The state of the decoder of one connection. It stores only data: the caller passes an unfinished line, or unfinished
-/// arguments, again with more bytes.
+/// The decoder of one connection. Stores packet data, but not incomplete lines or arguments: the caller must pass them
+/// again, with more bytes.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
-    /// The ID of the packet or line that is being read, if it is known.
+    /// The command ID of the packet or line being decoded, if known.
     id: Option<CommandId>,
 }
 
 #[derive(Debug, Default)]
 enum Reading {
-    /// At the first byte of a packet or a line.
+    /// Before the first byte of a packet or a line.
     #[default]
     Start,
-    /// In the data of a packet, or in the rest of a refused packet, which is skipped.
+    /// In the data of a packet, or in the rest of a refused packet, which is discarded.
     Data(Box<(Command, Upload)>),
-    /// The rest of the stream cannot be parsed: input is dropped until the connection closes.
+    /// The rest of the stream cannot be parsed. All input is discarded until the connection closes.
     OutOfSync,
 }
 
-/// The arguments of a packet, and the start of its data.
+/// The arguments of a packet, and the number of bytes that they occupy.
 struct Head<'a> {
     args: [&'a [u8]; MAX_ARGUMENTS],
     used: usize,
 }
 
 impl Decoder {
-    /// Takes the next complete request from the front of `input`. Returns `None` if it has not arrived completely: then
-    /// the rest of `input`, if any, is the beginning of a packet or a line.
+    /// Decodes the next request and removes it from `input`. Returns `None` if the request is incomplete. The caller
+    /// must then pass the remaining `input` again, with more bytes.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         loop {
             match &mut self.state {
@@ -83,7 +82,7 @@ impl Decoder {
         (self.id.filter(|_| !matches!(command, Command::Refused(_) | Command::OutOfSync)), command)
     }
 
-    /// Returns the last command of the stream, whose rest cannot be parsed.
+    /// Returns `command`, and discards all later input because it cannot be parsed.
     fn last(&mut self, command: Command) -> Option<Option<Command>> {
         self.state = Reading::OutOfSync;
         Some(Some(command))
@@ -105,8 +104,8 @@ impl Decoder {
         Some(Command::Text(command))
     }
 
-    /// Reads one packet up to its data. Returns `None` if it has not arrived completely, and `Some(None)` if the state
-    /// describes what follows.
+    /// Decodes a packet up to its data. Returns `None` if more input is needed, and `Some(None)` if decoding continues
+    /// in the new `state`.
     fn packet(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Command>> {
         let magic = upto(input, 4);
         if !b"\0REQ".starts_with(magic) && !b"\0RES".starts_with(magic) {
@@ -164,12 +163,12 @@ impl Decoder {
         }
         match command {
             Command::Submit(_) => self.skip(size as u64, reply::QUEUE_MEMORY),
-            // Dropping the result would lose it. The worker is disconnected instead, so that its job can run again.
+            // The result is lost, so the worker is disconnected to make its job available again.
             _ => self.last(Command::Refused(reply::NO_MEMORY)),
         }
     }
 
-    /// Returns the complete command; `data` is `None` if memory was exhausted or the command is refused.
+    /// Adds the data to `command`. `data` is `None` if the packet was refused or memory was exhausted.
     fn with_data(&mut self, mut command: Command, data: Option<Body>, fingerprint: Option<Fingerprint>) -> Command {
         match (data, &command) {
             (Some(data), _) => {
@@ -193,8 +192,8 @@ impl Decoder {
     }
 }
 
-/// Splits off the arguments of a body of `length` bytes at the beginning of `bytes`. Returns `None` if they have not
-/// arrived completely.
+/// Splits the arguments off a packet body of `length` bytes. `bytes` contains the received part of the body, and
+/// possibly later packets. Returns `None` if more input is needed.
 fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<'a>, Fault>> {
     let here = upto(bytes, length);
     let mut args: [&[u8]; MAX_ARGUMENTS] = [b""; MAX_ARGUMENTS];
@@ -252,7 +251,7 @@ mod tests {
         format!("{:?}", Command::Refused(*fault))
     }
 
-    /// Returns one packet of every kind with valid arguments.
+    /// Returns a stream with a valid packet of every type, each followed by two text commands.
     fn all_kinds() -> Vec<u8> {
         let mut stream = Vec::new();
         for row in &PACKETS {
@@ -373,7 +372,7 @@ mod tests {
         assert!(matches!(command, Command::Refused(fault) if fault == reply::NO_MEMORY));
     }
 
-    /// Computing the fingerprint of a large body with the engine locked would delay other clients.
+    /// The decoder computes the fingerprint, because doing so with the engine locked would delay other clients.
     #[test]
     fn data_that_are_the_unique_id_have_a_fingerprint() {
         for (unique, kept) in [("-", "Body(Some("), ("u", "Name("), ("", "None")] {

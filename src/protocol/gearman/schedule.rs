@@ -1,12 +1,13 @@
-//! The due times of scheduled jobs.
+//! The schedule in SUBMIT_JOB_SCHED.
 //!
-//! Owns the fields of SUBMIT_JOB_SCHED, which are single values: all of them must match. Must not know about jobs.
+//! Owns the syntax and ranges of the fields. A job starts in the first minute in which all fields match. Must not
+//! access jobs.
 
 use crate::engine::Minutes;
 use crate::protocol::text::whole_number;
 
-/// Parses the five fields; `None` if one is not a number in its range. An empty field, or `*`, matches everything. Days
-/// of the week are 0 to 6 from Monday.
+/// Parses minute, hour, day of the month, month, and day of the week, which is 0 for Monday. An empty field or `*`
+/// matches any value. Returns `None` if a field is invalid or out of range.
 pub fn parse(fields: [&[u8]; 5]) -> Option<Minutes> {
     let [minute, hour, day, month, weekday] = fields;
     Some(Minutes::at([
@@ -31,7 +32,7 @@ mod tests {
     use super::*;
     use crate::engine::Time;
 
-    /// Tuesday, 14 November 2023, 22:13:20.
+    /// Tuesday, 14 November 2023, 22:13:20 UTC.
     const NOW: u64 = 1_700_000_000;
 
     #[test]

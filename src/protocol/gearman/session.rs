@@ -1,7 +1,7 @@
-//! The execution of packets, and the events sent to clients.
+//! Execution of Gearman commands, and events for clients.
 //!
-//! Owns the mapping of packets to verbs of the engine, and of results to packets. Must not know how bytes arrive or
-//! leave.
+//! Owns the mapping from commands to engine calls, and from results and events to packets. Must not depend on how bytes
+//! are received or sent.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::text::strtoll;
 use crate::protocol::{ClientInfo, Context, Flow, Host, Output, ProtocolSettings};
 
-/// The number of steps that the search for a unique ID in all functions takes, of which there may be thousands.
+/// Engine steps charged for finding a unique ID, which may have to be searched in thousands of functions.
 const SEARCH_STEPS: u64 = 64;
 
-/// Executes one command and appends its reply.
+/// Executes a command and appends its reply to `out`.
 pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flow {
     match command {
         Command::Text(command) => return text(command, context, out),
@@ -77,7 +77,7 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
     Flow::Next
 }
 
-/// Continues with a command in another turn, unless it is done.
+/// Returns a flow that resumes `command` in a later turn if `progress` is `More`.
 fn unless_done(progress: Progress, command: impl FnOnce() -> Command) -> Flow {
     match progress {
         Progress::Done => Flow::Next,
@@ -118,8 +118,8 @@ fn set_option(option: &[u8], context: &mut Context, out: &mut Output) {
     reply::packet(out, Kind::OptionRes, &[option], None);
 }
 
-/// Returns the time limit that a worker requests: a number of seconds, or of milliseconds with gearmand's minimum of
-/// 1,000.
+/// Converts the number in CAN_DO_TIMEOUT to a duration. Depending on the settings, the unit is seconds, or milliseconds
+/// with gearmand's minimum of 1,000.
 fn limit_of(number: u64, settings: &ProtocolSettings) -> Span {
     if settings.timeouts_in_seconds {
         Span::from_secs(number)
@@ -128,8 +128,8 @@ fn limit_of(number: u64, settings: &ProtocolSettings) -> Span {
     }
 }
 
-/// Keeps a function in the lists until it is dropped. Beyond the maximum number of such functions, it is listed only
-/// while it is used.
+/// Keeps an unused function in the lists until an administrator drops the function. Has no effect if too many functions
+/// are kept.
 fn keep_listed(engine: &mut Engine, client: ClientId, function: &[u8]) {
     let _ = engine.keep_tube(client, function);
 }
@@ -179,7 +179,7 @@ fn grab(kind: Kind, context: &mut Context, out: &mut Output) -> Flow {
     Flow::Next
 }
 
-/// Sends a worker the job that it was just assigned.
+/// Appends the packet that assigns the job `id` to the worker. `kind` is the reply to the worker's request.
 fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
     let engine = &*context.engine;
     let Some(job) = engine.job(id) else { return };
@@ -201,7 +201,7 @@ fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
     reply::packet(out, kind, &parts, Some(job.body()));
 }
 
-/// Handles a worker's report on a job, which only the holder of the job may send.
+/// Handles a WORK_* packet. Only the worker that holds the job may send the packet.
 fn work(work: Work, context: &mut Context, out: &mut Output) -> Flow {
     let Context { engine, registry, client, now, host, .. } = context;
     let handle = job_of(&work.handle, &host.facts().handle_prefix);
@@ -233,11 +233,11 @@ fn work(work: Work, context: &mut Context, out: &mut Output) -> Flow {
     match engine.finish(*client, id, outcome, *now) {
         Ok(()) => *last_exception = Some(id).filter(|_| work.kind == Kind::WorkException),
         Err(NotCompleted::OutOfMemory) => {
-            // As after a result that could not be received, the worker is disconnected: its job can run again.
+            // The result is lost, so the worker is disconnected to make its job available again.
             reply::error(out, &reply::NO_MEMORY);
             return Flow::Close;
         }
-        // Workers that follow the document's old meaning of WORK_EXCEPTION send a WORK_FAIL after it.
+        // Some workers still send WORK_FAIL after a WORK_EXCEPTION, which has already ended the job.
         Err(_) if work.kind == Kind::WorkFail && *last_exception == Some(id) => *last_exception = None,
         Err(_) => reply::error(out, &unknown_job(work.kind)),
     }
@@ -252,7 +252,7 @@ fn unknown_job(kind: Kind) -> Fault {
     }
 }
 
-/// Returns a progress report: its text for the waiting clients, and its numbers for GET_STATUS, clamped to 32 bits.
+/// Parses WORK_STATUS. Waiting clients receive the text unchanged. GET_STATUS reports the numbers, limited to 32 bits.
 fn progress(text: Body) -> Report {
     let mut numbers = text.bytes().split(|&byte| byte == 0).map(|text| strtoll(text).unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0).clamp(0, u32::MAX.into()) as u32;
@@ -262,7 +262,8 @@ fn progress(text: Body) -> Report {
 }
 
 fn status(engine: &Engine, job: Option<JobView>) -> Status {
-    // Clients that poll until the job is unknown treat a buried job as finished; once kicked, it is known again.
+    // Clients poll until the job is unknown, so a buried job must look finished. If the job is kicked, it is known
+    // again.
     let Some(job) = job.filter(|job| job.state() != State::Buried) else { return Status::default() };
     let extras = engine.extras(&job);
     Status {
@@ -279,7 +280,7 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
     match command {
         AdminCommand::Version => line(out, format!("OK {}\n", host.version).as_bytes()),
         AdminCommand::Getpid => line(out, format!("OK {}\n", host.pid).as_bytes()),
-        // Of gearmand's levels, the closest to beanpole's default.
+        // The log level of gearmand that is closest to beanpole's default.
         AdminCommand::Verbose => line(out, b"OK NOTICE\n"),
         AdminCommand::Wrong(answer) => line(out, &answer),
         AdminCommand::CancelJob(handle) => {
@@ -340,7 +341,7 @@ pub fn notify(event: &Event, client: &ClientInfo, host: &dyn Host, out: &mut Out
             let handle = reply::handle(&host.facts().handle_prefix, *job);
             reply::packet(out, kind, &[&handle, b"\0"], Some(data.borrow()));
         }
-        // Gearman clients do not wait for these events.
+        // Events for clients of other protocols.
         Event::Reserved { .. } | Event::NoJob { .. } | Event::DeadLetterStays { .. } => {}
     }
 }

@@ -1,7 +1,7 @@
-//! The execution of a request, in one turn or in several.
+//! Execution of an HTTP request in one or several turns.
 //!
-//! Owns the interface between the table of routes and the execution. A command carries its own progress. Must not know
-//! any command.
+//! Owns the interface between routes and commands. A command stores its own progress. Must not depend on individual
+//! commands.
 
 use std::fmt;
 
@@ -11,32 +11,32 @@ use crate::engine::{JobId, LongCommand, Tags};
 use crate::protocol::guard::Subject;
 use crate::protocol::Context;
 
-/// A command, and its progress.
+/// A command with its arguments and its progress.
 pub trait HttpAction: Send {
-    /// Continues, and returns the reply when the command is complete.
+    /// Continues the command for one turn. Returns the reply when the command is complete.
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer>;
 
-    /// Returns the memory in use besides the value itself and the arguments of the request, in bytes.
+    /// Returns the size of the heap memory in bytes, without the arguments of the request.
     fn footprint(&self) -> u64 {
         0
     }
 
-    /// Returns the size of the body of the job to put, if there is one.
+    /// Returns the body size of the job to put, in bytes, or `None` if the command puts no job.
     fn job_size(&self) -> Option<usize> {
         None
     }
 
-    /// Returns the tags of the job to put, if it has any.
+    /// Returns the tags of the job to put, if any.
     fn tags(&self) -> Option<&Tags> {
         None
     }
 
-    /// Returns the command to complete even if the client has disconnected, if there is one.
+    /// Returns the operation that must be completed even if the client disconnects, if any.
     fn into_operation(self: Box<Self>) -> Option<LongCommand> {
         None
     }
 
-    /// Returns the name of the type, for debug output.
+    /// Returns the type name, for debug output.
     fn name(&self) -> &'static str {
         std::any::type_name::<Self>()
     }
@@ -58,12 +58,12 @@ impl<F: FnMut(&mut Context) -> Option<HttpAnswer> + Send> HttpAction for Turns<F
     }
 }
 
-/// Returns a command that may take several turns.
+/// Returns a command that calls `advance` once per turn, until `advance` returns the reply.
 pub fn turns(advance: impl FnMut(&mut Context) -> Option<HttpAnswer> + Send + 'static) -> Parsed {
     Ok(Box::new(Turns(advance)))
 }
 
-/// Returns a command that takes one turn.
+/// Returns a command that completes in one turn.
 pub fn once(execute: impl FnOnce(&mut Context) -> HttpAnswer + Send + 'static) -> Parsed {
     let mut execute = Some(execute);
     turns(move |context| execute.take().map(|execute| execute(context)))
@@ -73,7 +73,7 @@ pub fn once(execute: impl FnOnce(&mut Context) -> HttpAnswer + Send + 'static) -
 pub struct HttpTarget {
     pub id: Option<JobId>,
     pub tube: Option<Box<[u8]>>,
-    /// The tube to which jobs are moved.
+    /// The destination of moved jobs or dead letters.
     pub to: Option<Box<[u8]>>,
 }
 

@@ -1,6 +1,6 @@
-//! The arguments of a request: the parts of its path, its query, and the object in its body.
+//! The arguments of an HTTP request: the path, the query, and the JSON object in the body.
 //!
-//! Owns their syntax. Must not know any route.
+//! Owns the syntax of arguments. Must not depend on individual routes.
 
 use super::action::HttpTarget;
 use super::types::{Failure, Method};
@@ -20,7 +20,7 @@ pub struct RequestTarget {
 }
 
 impl RequestTarget {
-    /// Parses a path with its query. Returns `None` if it is invalid.
+    /// Parses a path with an optional query. Returns `None` for an invalid text.
     pub fn parse(method: Method, text: &str) -> Option<RequestTarget> {
         let text = text.split('#').next()?;
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
@@ -33,14 +33,14 @@ impl RequestTarget {
         Some(RequestTarget { method, parts: parts.collect::<Option<_>>()?, query: query.collect::<Option<_>>()? })
     }
 
-    /// Returns the size of the texts in bytes.
+    /// Returns the total length of the path and the query, in bytes.
     pub fn size(&self) -> usize {
         let texts = self.query.iter().flat_map(|(key, value)| [key, value]).chain(&self.parts);
         texts.map(|text| text.len()).sum()
     }
 }
 
-/// Decodes percent-encoding; in a query, a plus is a space.
+/// Decodes percent-encoding. In a query, `+` means a space.
 fn decode(text: &str, is_query: bool) -> Option<Box<[u8]>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -58,9 +58,9 @@ fn decode(text: &str, is_query: bool) -> Option<Box<[u8]>> {
     Some(bytes.into())
 }
 
-/// The input of a route's parser, and its results besides the command.
+/// The input of a route's parser, which can also change `target` and `need`.
 pub struct Arguments<'a> {
-    /// The texts in place of the braces of the path.
+    /// The parts of the path that match braces in the route.
     pub parts: Vec<&'a [u8]>,
     pub query: &'a [Pair],
     pub object: Object<'a>,
@@ -77,12 +77,12 @@ pub fn state(text: &[u8]) -> Result<State, Failure> {
     State::named(text).ok_or_else(|| wrong("state"))
 }
 
-/// Parses the name of a state of jobs that are not reserved.
+/// Parses any job state except reserved.
 pub fn unreserved(text: &[u8]) -> Result<State, Failure> {
     state(text).and_then(|state| if state == State::Reserved { Err(wrong("state")) } else { Ok(state) })
 }
 
-/// Checks the name of a tube that may have to be created.
+/// Checks a tube name before the tube is created.
 pub fn new_tube(name: &[u8]) -> Result<Box<[u8]>, Failure> {
     if is_any_name(name) {
         Ok(name.into())
@@ -92,12 +92,12 @@ pub fn new_tube(name: &[u8]) -> Result<Box<[u8]>, Failure> {
 }
 
 impl Arguments<'_> {
-    /// Returns the text in place of the n-th pair of braces.
+    /// Returns the part of the path that matches the braces with this index.
     pub fn part(&self, index: usize) -> Box<[u8]> {
         self.parts.get(index).copied().unwrap_or_default().into()
     }
 
-    /// Returns the job ID in the path.
+    /// Returns the job ID in the path, or 0 if the path has none.
     pub fn id(&self) -> JobId {
         self.target.id.unwrap_or(JobId(0))
     }
@@ -111,7 +111,7 @@ impl Arguments<'_> {
         whole_number(text).ok_or_else(|| wrong(key))
     }
 
-    /// Returns the maximum number of items on a page.
+    /// Parses `limit` in the query, which is the maximum number of items on a page.
     pub fn limit(&self, default: u64, most: u64) -> Result<usize, Failure> {
         self.query_number("limit", default).map(|limit| limit.clamp(1, most) as usize)
     }
@@ -124,7 +124,7 @@ impl Arguments<'_> {
         self.object.text(key).map_err(|()| wrong(key))
     }
 
-    /// Returns bytes: the text of `key`, or the decoded base64 text of `encoded`.
+    /// Returns the text of `key`, or the base64-decoded text of `encoded`. Using both keys is an error.
     pub fn bytes(&mut self, key: &'static str, encoded: &'static str) -> Result<Option<Vec<u8>>, Failure> {
         let mut text = |key| self.object.take_text(key).map_err(|()| wrong(key));
         match (text(key)?, text(encoded)?) {
@@ -138,13 +138,13 @@ impl Arguments<'_> {
         }
     }
 
-    /// Returns a duration in seconds, within the range of the beanstalk protocol.
+    /// Parses a duration in seconds, which must fit into 32 bits.
     pub fn seconds(&self, key: &str, default: u64) -> Result<Span, Failure> {
         let seconds = self.number(key, default)?;
         u32::try_from(seconds).map(|seconds| Span::from_secs(seconds.into())).map_err(|_| wrong(key))
     }
 
-    /// Returns the name of the tube to which jobs are moved, which becomes a part of the target.
+    /// Parses `to`, the tube to which jobs are moved. Adds the tube to the target, for the permission check.
     pub fn destination(&mut self) -> Result<Box<[u8]>, Failure> {
         let to = new_tube(self.text("to")?.ok_or_else(|| wrong("to"))?.as_bytes())?;
         if self.target.tube.as_ref() == Some(&to) {

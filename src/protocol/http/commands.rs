@@ -1,7 +1,7 @@
-//! The commands of the routes, except lists and metrics.
+//! The HTTP commands, except lists and metrics.
 //!
-//! Owns the parsers of their arguments, the mapping to verbs of the engine, and the content of replies. Must not know
-//! how bytes arrive or leave.
+//! Owns the parsers of arguments, the mapping to engine calls, and the content of replies. Must not depend on how bytes
+//! are received or sent.
 
 use super::action::{once, turns, HttpAction, Parsed};
 use super::arguments::{new_tube, unreserved, wrong, Arguments};
@@ -22,14 +22,16 @@ use crate::protocol::{Context, Output, Wire};
 use crate::shared::log_figures::Health;
 use crate::shared::role::Role;
 
-/// The default priority and time to run of a job.
+/// Default priority of a job.
 const DEFAULT_PRIORITY: Priority = 1024;
+
+/// Default time to run of a job, in seconds.
 const DEFAULT_TTR: u64 = 60;
 
-/// The reason why a standby shows nothing of the queue, and accepts no jobs.
+/// The error for requests about the queue to a standby.
 pub const STANDING_BY: &str = "this server stands by; another one is active";
 
-/// The name of the missing object when a job cannot be changed.
+/// The description of the job in the error for a job that cannot be changed.
 const FREE_JOB: &str = "job that nobody has reserved";
 
 pub fn health(_: &mut Arguments) -> Parsed {
@@ -47,12 +49,12 @@ fn report(problem: Option<&str>) -> HttpAnswer {
     }
 }
 
-/// Returns the reason why the server is unhealthy.
+/// Returns the reason why the server is unhealthy, or `None` if the server is healthy.
 fn unhealthy(context: &Context) -> Option<&'static str> {
     (context.log?.health == Health::Failing).then_some("the disk of the binlog fails")
 }
 
-/// Returns the reason why the server accepts no jobs.
+/// Returns the reason why the server accepts no jobs, or `None` if the server accepts jobs.
 fn unready(context: &Context) -> Option<&'static str> {
     match context.host.role().map(|figures| figures.role) {
         Some(Role::Standby) => return Some(STANDING_BY),
@@ -80,7 +82,7 @@ pub fn server(_: &mut Arguments) -> Parsed {
 
 fn server_object(stats: Stats, context: &Context) -> HttpAnswer {
     let figures = QueueFigures::of(stats, context);
-    // `true` if the client may change something in any tube.
+    // Returns `true` if the client has permission to change any tube.
     let may_change =
         |access: &ClientAccess| access.rights().is_some_and(|it| it.allow_somewhere(&[Right::Put, Right::Admin]));
     Ok(object(|members| {
@@ -118,7 +120,7 @@ pub fn overview(_: &mut Arguments) -> Parsed {
     })
 }
 
-/// Returns the ages of the oldest jobs, and the history of the last hour: the points of each figure, the oldest first.
+/// Returns the ages of the oldest jobs, and three figures for each period of the last hour, oldest period first.
 fn overview_object(find: &FindOldest, context: &Context) -> HttpAnswer {
     type Figure = (&'static str, fn(&Point) -> u64);
     const FIGURES: [Figure; 3] = [("ready", |it| it.ready), ("done", |it| it.done), ("failed", |it| it.failed)];
@@ -166,7 +168,7 @@ fn done() -> HttpAnswer {
     Ok(object(|members| members.truth("done", true)))
 }
 
-/// Checks that the binlog has room for a record with this number of additional bytes.
+/// Returns an error if the binlog has no space for a change to a job, or to a tube with a name of `extra` bytes.
 fn claim_log_room(extra: usize, context: &mut Context) -> Result<(), Failure> {
     match context.engine.claim_log_room(extra) {
         true => Ok(()),
@@ -174,8 +176,8 @@ fn claim_log_room(extra: usize, context: &mut Context) -> Result<(), Failure> {
     }
 }
 
-/// Returns a change of one job; `what` names the job if it is missing. Unless the change frees space, the binlog must
-/// have room for a record.
+/// Returns a command that changes a job. `frees` is `true` if the change needs no space in the binlog. `what` describes
+/// the job in the error if `change` returns `false`.
 fn change_job(it: &Arguments, frees: bool, what: &'static str, change: fn(JobId, &mut Context) -> bool) -> Parsed {
     let id = it.id();
     once(move |context| {
@@ -198,7 +200,7 @@ pub fn delete_job(it: &mut Arguments) -> Parsed {
     change_job(it, true, FREE_JOB, |id, it| it.engine.delete(it.client, id, it.now))
 }
 
-/// Parses a bury. Only the holder of a job may bury it, so the job is reserved first.
+/// Only the holder of a job can bury the job, so the job is reserved first.
 pub fn bury_job(it: &mut Arguments) -> Parsed {
     change_job(it, false, FREE_JOB, |id, it| {
         let Some(pri) = it.engine.job(id).map(|job| job.priority()) else { return false };
@@ -207,7 +209,7 @@ pub fn bury_job(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// Parses a revocation, after which the job is buried with its own priority.
+/// The job keeps its priority and is buried.
 pub fn revoke_job(it: &mut Arguments) -> Parsed {
     change_job(it, false, "reserved job", |id, it| {
         let pri = it.engine.job(id).map_or(0, |job| job.priority());
@@ -254,7 +256,7 @@ pub fn kick(it: &mut Arguments) -> Parsed {
     let (tube, mut kick) = (it.part(0), Kick::new(it.number("count", u64::MAX)?));
     turns(move |context| match context.engine.kick_in(&tube, &mut kick, context.now) {
         Some(Progress::More) => None,
-        // A tube that existed disappeared with its last job.
+        // The command determines `of` when it first sees the tube, so `None` means that the tube never existed.
         None if kick.of.is_none() => Some(Err(not_found("tube"))),
         None | Some(Progress::Done) => Some(Ok(object(|members| members.number("kicked", kick.done)))),
     })
@@ -266,7 +268,7 @@ pub fn clear(it: &mut Arguments) -> Parsed {
         Some(State::Ready) => &[State::Ready],
         Some(State::Delayed) => &[State::Delayed],
         Some(_) => &[State::Buried],
-        // Reserved jobs are kept.
+        // All states except reserved.
         None => &[State::Held, State::Buried, State::Delayed, State::Ready],
     };
     Ok(Box::new(Flush::new(it.part(0), states)))
@@ -309,7 +311,7 @@ impl HttpAction for MoveJobs {
     }
 }
 
-/// Parses a change of failed jobs.
+/// Parses a change of all failed jobs in a group.
 pub fn sweep(it: &mut Arguments, remedy: Remedy) -> Parsed {
     let reason = it.bytes("reason", "reason-base64")?.map(Vec::into_boxed_slice);
     Ok(Box::new(Sweep::new(FailedGroup { tube: it.part(0), reason }, remedy)))
@@ -323,7 +325,7 @@ pub fn move_failed(it: &mut Arguments) -> Parsed {
 struct Put {
     tube: Box<[u8]>,
     job: Option<NewJob>,
-    /// The tags, which contain the tube.
+    /// The tags of the job, including its tube.
     tags: Option<Box<Tags>>,
 }
 

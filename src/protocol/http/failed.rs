@@ -1,7 +1,7 @@
-//! Failed jobs: buried jobs, grouped by tube and reason, and changes of all jobs of a group.
+//! Failed jobs, which are buried jobs grouped by tube and reason, and changes of a group.
 //!
-//! Owns the criterion for equal reasons, the groups, and the pages of a group. State kept between turns is bounded and
-//! counted as memory in use. Must not decide what a client may see or change.
+//! Owns the definition of equal reasons, the list of groups, and the pages of a group. The data kept between turns are
+//! bounded, and charged to the memory account. Must not decide what a client may see or change.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,16 +13,16 @@ use super::reply::{object, HttpAnswer};
 use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, Progress, Smallest, State};
 use crate::protocol::{self, Context};
 
-/// The length of the part of a reason that defines a group, in bytes: the beginning of its first line.
+/// Maximum length of the summary of a reason, in bytes.
 const SUMMARY: usize = 120;
 
-/// Maximum number of groups in one reply. The jobs of further groups are only counted.
+/// Maximum number of groups in a reply. Jobs of other groups are only counted.
 const MOST_GROUPS: usize = 500;
 
-/// The number of steps for each job that is examined, besides those of the walk.
+/// Engine steps charged for each examined job, in addition to the steps of the walk.
 const STEPS_PER_JOB: u64 = 3;
 
-/// Returns the common part of the reasons of a group: the first line, truncated to 120 bytes.
+/// Returns the first line of a reason, cut off after `SUMMARY` bytes. Jobs with the same summary form a group.
 pub fn summary(reason: &[u8]) -> &[u8] {
     let line = reason.split(|&byte| byte == b'\n' || byte == b'\r').next().unwrap_or_default();
     beginning(line, SUMMARY)
@@ -32,10 +32,10 @@ fn summary_of<'a>(engine: &'a Engine, job: &JobView) -> &'a [u8] {
     summary(engine.extras(job).map_or(&[], JobExtras::reason))
 }
 
-/// The buried jobs of a tube, or only those whose reasons have this summary.
+/// A group of failed jobs: the buried jobs of a tube whose reasons have the same summary.
 pub struct FailedGroup {
     pub tube: Box<[u8]>,
-    /// The summary; `None` for any reason.
+    /// The summary, or `None` for all buried jobs of the tube.
     pub reason: Option<Box<[u8]>>,
 }
 
@@ -50,34 +50,34 @@ impl FailedGroup {
             && self.reason.as_ref().is_none_or(|reason| summary_of(engine, job) == &**reason)
     }
 
-    /// Returns the memory in use besides the value itself, in bytes.
+    /// Returns the size of the heap memory, in bytes.
     pub fn footprint(&self) -> u64 {
         (self.tube.len() + self.reason.as_ref().map_or(0, |reason| reason.len())) as u64
     }
 }
 
-/// The failed jobs of a tube with the same reason.
 struct Failures {
     count: u64,
-    /// The rank and the ID of the most recently buried job.
+    /// The burial rank and the ID of the most recently buried job.
     newest: (u64, JobId),
 }
 
-/// All groups of failed jobs, the one with the newest failure first.
+/// A search for all groups of failed jobs. The reply starts with the group that has the newest failure.
 pub struct FailedGroups {
     filter: Filter,
     walk: BuriedWalk,
-    /// Keyed by the length of a tube's name, the name, and the summary of a reason.
+    /// Groups by tube and summary. A key contains the length of the tube name as 2 bytes, the tube name, and the
+    /// summary.
     groups: HashMap<Box<[u8]>, Failures>,
-    /// The size of all keys in bytes.
+    /// The total size of the keys in `groups`, in bytes.
     keys: u64,
-    /// The number of jobs in groups beyond `MOST_GROUPS`.
+    /// The number of jobs that do not belong to any of the first `MOST_GROUPS` groups.
     others: u64,
     key: Vec<u8>,
 }
 
 impl FailedGroups {
-    /// Returns a search for groups of the tubes that match the filter.
+    /// Returns a search for groups in the tubes that match `filter`.
     pub fn new(filter: Filter) -> FailedGroups {
         let (groups, key) = Default::default();
         FailedGroups { filter, walk: BuriedWalk::new(None), groups, keys: 0, others: 0, key }
@@ -142,20 +142,20 @@ impl FailedGroups {
     }
 }
 
-/// A page of the failed jobs of a group, the most recently buried first.
+/// A page of the jobs in a group, most recently buried job first.
 pub struct FailedJobs {
     group: FailedGroup,
-    /// The rank of the last job of the previous page.
+    /// The burial rank of the last job on the previous page.
     before: u64,
     limit: usize,
     walk: BuriedWalk,
     newest: Smallest<Reverse<(u64, JobId)>>,
-    /// The jobs of the page, once they are found.
+    /// The jobs of the page, after the search.
     rows: Option<JobRows>,
 }
 
 impl FailedJobs {
-    /// Returns a page of at most `limit` jobs that were buried before the job with the rank `before`.
+    /// Returns a page with at most `limit` jobs that were buried before the job with the burial rank `before`.
     pub fn new(group: FailedGroup, before: u64, limit: usize) -> FailedJobs {
         let (walk, newest) = (group.walk(), Smallest::new(0, limit + 1));
         FailedJobs { group, before, limit, walk, newest, rows: None }
@@ -193,7 +193,7 @@ pub enum Remedy {
     Move(Box<[u8]>),
 }
 
-/// A change of all failed jobs that were in a group at its start.
+/// A change of all jobs that belonged to a group when the change started.
 pub struct Sweep {
     group: FailedGroup,
     remedy: Remedy,
@@ -206,7 +206,7 @@ impl Sweep {
         Sweep { walk: group.walk(), group, remedy, done: 0 }
     }
 
-    /// Applies the remedy to a job. Returns `false` if that is not possible, or the reason to stop.
+    /// Changes a job. Returns `Ok(false)` if the job cannot be changed, or the reason why the whole change must stop.
     fn apply(&self, id: JobId, context: &mut Context) -> Result<bool, &'static str> {
         const FULL: &str = "there is no memory, or no space in the binlog, for this";
         let Context { engine, client, now, .. } = context;

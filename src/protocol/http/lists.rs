@@ -1,8 +1,8 @@
-//! Lists of tubes, connections and jobs, in pages.
+//! Pages of tubes, connections, schedules, jobs and the history.
 //!
-//! Owns the lists and their figures. A search takes as many turns as it needs; items that appear or disappear during
-//! the search may be listed or not. State kept between turns is bounded by one page and counted as memory in use. Must
-//! not decide what a client may see.
+//! Owns the sort orders and the search for items. A search can take several turns. The data kept between turns, at most
+//! one page, are charged to the memory account. Items that appear or disappear during a search may be omitted. Must not
+//! decide what a client may see.
 
 use std::fmt::Display;
 
@@ -25,7 +25,7 @@ pub struct JsonList {
 }
 
 impl JsonList {
-    /// Adds an object that `fill` writes. Returns its length in bytes.
+    /// Appends an object whose members `fill` writes. Returns the length of the object in bytes.
     pub fn add(&mut self, fill: impl FnOnce(&mut Members)) -> usize {
         let text = self.text.text();
         if self.count > 0 {
@@ -39,7 +39,7 @@ impl JsonList {
         text.len() - before
     }
 
-    /// Returns the complete reply, with the start of the next page, if there is one.
+    /// Returns the complete reply. `next` is the start of the next page, or `None` on the last page.
     pub fn page(self, name: &str, next: Option<impl Display>) -> HttpAnswer {
         let next = next.map_or("null".to_owned(), |next| next.to_string());
         self.finish(name, &format!("\"next\":{next}"))
@@ -59,12 +59,12 @@ impl JsonList {
 pub struct Filter(Box<[u8]>);
 
 impl Filter {
-    /// Returns a filter for tubes whose names contain `text`.
+    /// Returns a filter for names that contain `text`.
     pub fn new(text: &[u8]) -> Filter {
         Filter(text.into())
     }
 
-    /// Returns the memory in use besides the value itself, in bytes.
+    /// Returns the size of the heap memory, in bytes.
     pub fn footprint(&self) -> u64 {
         self.0.len() as u64
     }
@@ -73,14 +73,14 @@ impl Filter {
         has_part(name, &self.0)
     }
 
-    /// Returns the cost of matching this name, expressed in bytes of output: a long name with many partial matches of a
-    /// long text takes longest.
+    /// Returns the cost of matching `name` in the worst case, which is a long name with many partial matches. The unit
+    /// is the cost of a byte of output.
     fn cost(&self, name: &[u8]) -> usize {
         (name.len() + 1).saturating_sub(self.0.len()) * self.0.len() / 32
     }
 }
 
-/// All tubes from a number on, in no defined order: the cheapest way to read a large number of tubes.
+/// A page of tubes in no defined order, which is the cheapest way to read many tubes.
 pub struct TubeList {
     next: u32,
     filter: Filter,
@@ -115,19 +115,18 @@ impl HttpAction for TubeList {
     }
 }
 
-/// An item of a sorted list.
 pub trait Listed: Send + Sized {
-    /// The key of a list of such items in replies.
+    /// The key of the list in a reply.
     const NAME: &'static str;
 
-    /// Examines items with numbers from `from` on, and offers those that match `filter` and that the client may see.
+    /// Offers `page` the items from number `from` on that match `filter` and that the client may see.
     fn search(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress;
 
-    /// Adds the item with this name to a list, unless it no longer exists. Returns the number of bytes added.
+    /// Appends the item to `list` if the item still exists. Returns the number of bytes added.
     fn show(self, name: &[u8], context: &Context, list: &mut JsonList) -> usize;
 }
 
-/// A page of items in an order: the first ones after a mark.
+/// A page of items in sorted order.
 pub struct SortedList<T> {
     page: SortedPage<T>,
     filter: Filter,
@@ -167,13 +166,12 @@ impl<T: Listed> HttpAction for SortedList<T> {
     }
 }
 
-/// Returns the order of tubes for a key of their figures, or `name`, and a direction.
 pub fn tube_order(key: &[u8], direction: &[u8]) -> Option<Order> {
     let index = || TUBE_FIGURES.iter().position(|row| row.name.as_bytes() == key);
     Order::read(if key == b"name" { None } else { Some(index()?) }, direction)
 }
 
-/// The figures of a tube at the time of the search.
+/// A tube, with its figures at the time of the search.
 impl Listed for TubeValues {
     const NAME: &'static str = "tubes";
 
@@ -195,7 +193,6 @@ impl Listed for TubeValues {
     }
 }
 
-/// Returns the order of connections for a key of their figures and a direction.
 pub fn connection_order(key: &[u8], direction: &[u8]) -> Option<Order> {
     let index = CONNECTION_FIGURES.iter().position(|(name, _)| name.as_bytes() == key)?;
     Order::read(Some(index), direction)
@@ -219,12 +216,11 @@ impl Listed for ClientHandle {
 
 const SCHEDULE_FIGURES: [&str; 4] = ["time-left", "runs", "skipped", "missed"];
 
-/// Returns the sort order of schedules for this column and direction.
 pub fn schedule_order(key: &[u8], direction: &[u8]) -> Option<Order> {
     Order::read(Some(SCHEDULE_FIGURES.iter().position(|name| name.as_bytes() == key)?), direction)
 }
 
-/// A schedule, by the ID of its job.
+/// A schedule, identified by its job.
 impl Listed for JobId {
     const NAME: &'static str = "schedules";
 
@@ -255,10 +251,10 @@ impl Listed for JobId {
     }
 }
 
-/// A page of the history, the last job first.
+/// A page of the history, newest job first.
 pub struct HistoryList {
     walk: HistoryWalk,
-    /// The only tube to list, or `None` for all tubes.
+    /// The tube to list, or `None` for all tubes.
     tube: Option<Box<[u8]>>,
     filter: Filter,
     list: JsonList,
@@ -293,7 +289,7 @@ impl HttpAction for HistoryList {
     }
 }
 
-/// Returns a list of the tube with this name, or an empty list.
+/// Returns a list with the tube of this name, or an empty list if the client cannot see the tube.
 pub fn named_tube(name: &[u8], context: &Context) -> HttpAnswer {
     let mut list = JsonList::default();
     let tube = context.engine.tube_stats(name, context.now).filter(|_| protocol::sees(&context.access, name));
@@ -303,7 +299,7 @@ pub fn named_tube(name: &[u8], context: &Context) -> HttpAnswer {
     list.page("tubes", None::<u32>)
 }
 
-/// Returns a list of the job with this ID, or an empty list.
+/// Returns a list with the job of this ID, or an empty list if the job does not exist.
 pub fn numbered_job(id: JobId, context: &Context) -> HttpAnswer {
     let mut list = JsonList::default();
     if let Some(job) = context.engine.job(id) {
@@ -312,17 +308,17 @@ pub fn numbered_job(id: JobId, context: &Context) -> HttpAnswer {
     list.page("jobs", None::<u32>)
 }
 
-/// The jobs of a page, with the beginnings of their bodies.
+/// A page of jobs, with the beginning of each body.
 pub struct JobRows {
     ids: Vec<JobId>,
     at: usize,
     list: JsonList,
-    /// The start of the next page, if there is one.
+    /// The mark of the last job on this page, if another page follows.
     next: Option<u64>,
 }
 
 impl JobRows {
-    /// Returns the first `limit` of these jobs, each with the mark after which a page can begin.
+    /// Returns a page with the first `limit` jobs. The next page can start after the mark of any job.
     pub fn new(mut jobs: Vec<(u64, JobId)>, limit: usize) -> JobRows {
         let has_more = jobs.len() > limit;
         jobs.truncate(limit);
@@ -330,12 +326,13 @@ impl JobRows {
         JobRows { ids: jobs.into_iter().map(|(_, id)| id).collect(), at: 0, list: JsonList::default(), next }
     }
 
-    /// Returns the memory in use besides the value itself, in bytes.
+    /// Returns the size of the heap memory, in bytes.
     pub fn footprint(&self) -> u64 {
         (self.ids.capacity() * size_of::<JobId>()) as u64 + self.list.text.footprint()
     }
 
-    /// Continues, and returns the reply when it is complete. Skips jobs that are no longer `wanted`.
+    /// Adds jobs until the turn ends. Returns the reply when the page is complete. Omits jobs for which `wanted` is
+    /// `false`.
     pub fn advance(&mut self, context: &mut Context, wanted: impl Fn(&Engine, &JobView) -> bool) -> Option<HttpAnswer> {
         let now = context.now;
         while let Some(id) = self.ids.get(self.at) {
@@ -353,22 +350,22 @@ impl JobRows {
     }
 }
 
-/// A page of the jobs of a tube, sorted by ID.
+/// A page of the jobs in a tube, in the order of their IDs.
 pub struct JobList {
     tube: Box<[u8]>,
     state: Option<State>,
     above: u64,
     limit: usize,
-    /// The number of states that have been searched, one after the other.
+    /// The number of states whose jobs were searched.
     searched: usize,
     page: Option<IdPage>,
     ids: Vec<JobId>,
-    /// The jobs of the page, once they are found.
+    /// The jobs of the page, after the search.
     rows: Option<JobRows>,
 }
 
 impl JobList {
-    /// Returns a page of at most `limit` jobs with IDs above this one.
+    /// Returns a page with at most `limit` jobs whose IDs are greater than `above`.
     pub fn new(tube: Box<[u8]>, state: Option<State>, above: u64, limit: usize) -> JobList {
         JobList { tube, state, above, limit, searched: 0, page: None, ids: Vec::new(), rows: None }
     }

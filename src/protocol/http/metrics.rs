@@ -1,7 +1,7 @@
-//! Metrics for Prometheus, in its text format 0.0.4.
+//! Metrics in the text format of Prometheus, version 0.0.4.
 //!
-//! Owns the table of metrics. Tubes are written in several turns, each metric separately, because the format requires
-//! all samples of a metric together. Must not measure anything.
+//! Owns the table of metrics. Tubes are read in several turns. The samples of each metric are collected separately,
+//! because the format requires all samples of a metric together. Must not measure anything.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,13 @@ use crate::protocol::{sees, CommandId, CommandInfo, Context, Latencies, Output, 
 use crate::shared::log_figures::{Health, LogFigures};
 use crate::shared::role::{Role, RoleFigures};
 
-/// A metric: its name, its type, its description, and its samples.
+/// A metric, with the function that writes the samples.
 #[derive(Clone, Copy)]
 pub struct Metric<W> {
     pub name: &'static str,
     pub kind: &'static str,
     pub help: &'static str,
-    /// `true` if only one of several servers has the metric.
+    /// `true` if only a server in a cluster has the metric.
     pub shared: bool,
     write: W,
 }
@@ -102,7 +102,7 @@ const TUBES: [Metric<OfTube>; 12] = [
     metric("beanpole_tube_job_run_seconds", "histogram", "Like beanpole_job_run_seconds, for one tube.", |of, it| it.latency(of.times.map(|times| &times.run))),
 ];
 
-/// The names of Gearman's tools for the figures of tubes.
+/// Tube metrics under the names that Gearman's monitoring tools use.
 #[rustfmt::skip]
 const GEARMAN: [Metric<OfTube>; 4] = [
     metric("gearman_jobs", "gauge", "Number of jobs of a function, queued or running.", |of, it| it.number(of.jobs.ready + of.jobs.delayed + of.jobs.reserved)),
@@ -111,10 +111,10 @@ const GEARMAN: [Metric<OfTube>; 4] = [
     metric("gearman_workers", "gauge", "Number of workers that can execute a function.", |of, it| it.number(of.watching.into())),
 ];
 
-/// The metric of tubes whose samples are added after all others.
+/// A tube metric whose samples are added last, because the search for the oldest jobs takes several turns.
 const AGES: &str = "beanpole_tube_oldest_job_age_seconds";
 
-/// Returns all metrics in the order of a scrape, without their samples.
+/// Returns all metrics in the order of the output, without samples.
 pub fn metrics() -> impl Iterator<Item = Metric<()>> {
     let [server, tubes, gearman] = [SERVER.map(plain).to_vec(), TUBES.map(plain).to_vec(), GEARMAN.map(plain).to_vec()];
     server.into_iter().chain(tubes).chain(gearman)
@@ -124,19 +124,19 @@ fn plain<W>(Metric { name, kind, help, shared, .. }: Metric<W>) -> Metric<()> {
     Metric { name, kind, help, shared, write: () }
 }
 
-/// The number of passes over the tubes, if not all can be shown.
+/// The number of passes over the tubes if there are too many tubes to show.
 const RANKS: u8 = 3;
 
-/// The memory accounted for each shown name, besides the name itself, in bytes.
+/// Memory charged for each name in `shown` without the length of the name, in bytes.
 const SHOWN_COST: u64 = 48;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TubeChoice {
-    /// Only the tube with this name.
+    /// The only tube to show, or `None` for several tubes.
     pub only: Option<Box<[u8]>>,
-    /// Only tubes whose names contain this text.
+    /// A text that the names of shown tubes contain.
     pub filter: Box<[u8]>,
-    /// Only tubes with a job in this state.
+    /// A state in which shown tubes have at least one job.
     pub state: Option<State>,
 }
 
@@ -152,7 +152,7 @@ impl TubeChoice {
     }
 }
 
-/// Returns the pass in which a tube is shown: the tubes that matter most to an operator come first.
+/// Returns the number of the pass that shows the tube: 0 for buried jobs, 1 for other jobs, 2 for no jobs.
 fn rank(tube: &TubeStats) -> u8 {
     match (tube.jobs.buried, tube.jobs.all()) {
         (0, 0) => 2,
@@ -165,21 +165,22 @@ fn rank(tube: &TubeStats) -> u8 {
 pub struct Scrape {
     choice: TubeChoice,
     sums: VisibleSums,
-    /// The server's figures, limited to what the client may see, once they are known.
+    /// The sum over the tubes that the client may see. `None` before the sum is known, or if the client may see all
+    /// tubes.
     stats: Option<Stats>,
     next: u32,
     pass: u8,
     is_ranked: bool,
-    /// The number of requested tubes that the client may see.
+    /// The number of selected tubes that the client may see.
     matching: usize,
-    /// The names of the shown tubes whose ages are still to be found.
+    /// The names of shown tubes whose ages are not known yet.
     shown: BTreeSet<Box<[u8]>>,
     shown_count: usize,
     names_size: u64,
-    /// The search for the oldest jobs of the queue, and then of each tube.
+    /// The search for the oldest jobs, first in the whole queue, and then in each shown tube.
     oldest: FindOldest,
     ages: Option<[Span; 3]>,
-    /// The samples of each metric of tubes.
+    /// The samples of each tube metric, in the order of `TUBES` and `GEARMAN`.
     samples: [Output; TUBES.len() + GEARMAN.len()],
 }
 
@@ -188,7 +189,7 @@ impl Scrape {
         Scrape { choice, ..Scrape::default() }
     }
 
-    /// Shows a tube, unless its name was shown before. Returns the number of bytes written.
+    /// Adds the samples of a tube that was not shown before. Returns the number of bytes added.
     fn show(&mut self, tube: &TubeStats, gearman: bool) -> usize {
         if !self.shown.insert(tube.name.into()) {
             return 0;
@@ -315,7 +316,7 @@ impl HttpAction for Scrape {
 struct Server<'a> {
     figures: QueueFigures<'a>,
     context: &'a Context<'a>,
-    /// The ages of the oldest jobs, if the client may see all tubes.
+    /// The ages of the oldest ready, delayed and buried jobs, or `None` if the client may not see all tubes.
     ages: Option<[Span; 3]>,
     latencies: Latencies,
     omitted: usize,
@@ -330,7 +331,7 @@ impl Server<'_> {
         self.figures.role.unwrap_or_default()
     }
 
-    /// Returns the times of all jobs, which cannot be separated by tube.
+    /// Returns the times of all jobs, or `None` if the client may not see all tubes.
     fn job_times(&self) -> Option<&JobTimes> {
         self.context.sees_all().then(|| self.context.engine.job_times())
     }
@@ -339,7 +340,7 @@ impl Server<'_> {
 struct Samples<'a> {
     text: &'a mut Vec<u8>,
     name: &'static str,
-    /// The labels of all samples, each followed by a comma.
+    /// Labels of every sample. Each label ends with a comma.
     labels: &'a str,
 }
 
@@ -365,7 +366,7 @@ impl Samples<'_> {
         value.into_iter().for_each(|value| self.number(value));
     }
 
-    /// Writes one sample for each value of a label.
+    /// Writes a sample for each value of the label `key`.
     fn one<'l>(&mut self, key: &str, samples: impl IntoIterator<Item = (&'l str, u64)>) {
         for (value, number) in samples {
             self.line("", &format!("{key}=\"{value}\""), &number.to_string());
@@ -386,7 +387,7 @@ impl Samples<'_> {
         times.into_iter().for_each(|it| self.buckets(it.buckets(), it.samples(), it.sum_nanos()));
     }
 
-    /// Writes how many times were shorter than each bound, the number of times, and their sum.
+    /// Writes a histogram. Each bucket consists of a bound in nanoseconds and the number of shorter times.
     fn buckets(&mut self, buckets: impl Iterator<Item = (u64, u64)>, count: u64, sum: u128) {
         for (bound, shorter) in buckets {
             self.line("_bucket", &format!("le=\"{}\"", seconds(bound.into())), &shorter.to_string());
@@ -397,7 +398,7 @@ impl Samples<'_> {
     }
 }
 
-/// The number of steps for the age lines of a tube.
+/// Engine steps charged for the ages of a tube.
 const STEPS_PER_AGES: u64 = 4;
 
 fn memory(stats: &Stats) -> [(&'static str, u64); 5] {
@@ -477,8 +478,8 @@ mod tests {
         }
     }
 
-    /// Returns the cost of scrapes of a server with 100,000 tubes that show at most `most`: the number of turns of
-    /// each, and the numbers of bytes and lines of tubes.
+    /// Scrapes the metrics of 100,000 tubes, of which at most `most` are shown. Returns the number of turns, the size
+    /// of the reply in bytes, and the number of shown tubes.
     fn scrape_many(most: usize) -> (u64, usize, usize) {
         const STEPS: u64 = 1024;
         let limits = Limits { max_memory: u64::MAX, max_tubes: 1 << 20, hash_secret: 7, ..Limits::NONE };
@@ -500,7 +501,7 @@ mod tests {
             let mut context = Context::plain(&mut engine, books, (&settings, &host), client, Time::default());
             let answer = scrape.advance(&mut context);
             turns += 1;
-            // One tube more than the steps allowed.
+            // A turn can exceed its steps by the cost of one tube.
             assert!(engine.steps().used() <= STEPS + 160, "{} steps in one turn", engine.steps().used());
             if let Some(answer) = answer {
                 break answer.expect("figures").1;

@@ -1,7 +1,8 @@
-//! HTTP: health, metrics, an API for operators, and the page that uses the API.
+//! HTTP: health checks, metrics, an API for operators, and a web page.
 //!
-//! Owns its framing, guards and replies. [`Decoder`] turns bytes into [`Request`]s and [`execute`] executes one. HTTP
-//! clients never wait for jobs, hold jobs, or receive unsolicited messages. Must not store anything about the queue.
+//! Owns the framing, the protection against other sites, and the replies. [`Decoder`] converts bytes into [`Request`]s,
+//! and [`execute`] executes a request. HTTP clients do not wait for jobs and receive no events. Must not store any
+//! state of the queue.
 
 mod action;
 mod arguments;
@@ -28,19 +29,19 @@ pub use session::execute;
 use super::Wire;
 use crate::access::Digest;
 
-/// The permissions of HTTP clients.
+/// The settings of the HTTP protocol.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HttpSettings {
-    /// Clients may change the queue.
+    /// Allows clients to change the queue.
     pub admin: bool,
-    /// Accepted `Host` names, besides the server's addresses and `localhost`.
+    /// Accepted names in the `Host` header, in addition to IP addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// The token that clients must present, if any.
+    /// The digest of the token that clients must send, or `None` if no token is required.
     pub token: Option<Digest>,
     /// The maximum number of tubes in the metrics.
     pub metrics_tubes: usize,
-    /// The server's protocols; with Gearman, the metrics have its names too.
+    /// The protocols that the server offers. If Gearman is one of them, some metrics also have Gearman's names.
     pub spoken: Vec<Wire>,
 }
 
@@ -50,6 +51,6 @@ impl Default for HttpSettings {
     }
 }
 
-/// The reply to a client that connects when the server is full.
+/// The reply to a client that exceeds the connection limit.
 pub const TOO_MANY_CONNECTIONS: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\nRetry-After: 1\r\n\r\n";

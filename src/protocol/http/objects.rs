@@ -1,6 +1,6 @@
 //! Tubes and jobs as JSON objects.
 //!
-//! Owns their members, and the maximum length of a shown body. Must not search for tubes or jobs.
+//! Owns the members of the objects, and the maximum displayed length of a body. Must not search for tubes or jobs.
 
 use super::metrics;
 use crate::engine::{Engine, JobView, Span, State, Time, TubeStats};
@@ -8,10 +8,10 @@ use crate::protocol::beanstalk::{job_figures, tube_settings, tube_times, FigureV
 use crate::protocol::text::upto;
 use crate::shared::json::Members;
 
-/// Maximum length of a body that is shown with its job, in bytes.
+/// Maximum displayed length of a body in a reply about one job, in bytes.
 pub const MAX_BODY: usize = 64 * 1024;
 
-/// Maximum length of a body in a list, in bytes.
+/// Maximum displayed length of a body in a list, in bytes.
 pub const MAX_LIST_BODY: usize = 120;
 
 /// The figures of a tube, in the order of [`TUBE_FIGURES`].
@@ -26,8 +26,8 @@ pub fn tube_members(members: &mut Members, name: &[u8], values: &TubeValues) {
     TUBE_FIGURES.iter().zip(values).for_each(|(row, value)| members.number(row.name, *value));
 }
 
-/// Writes the times of a tube's jobs, the ages of the oldest ready, delayed and buried ones, and the settings of the
-/// tube.
+/// Writes members that only a reply about one tube contains. `oldest` contains the ages of the oldest ready, delayed
+/// and buried jobs.
 pub fn time_members(members: &mut Members, tube: &TubeStats, oldest: [Span; 3]) {
     if tube.jobs.held > 0 {
         members.number("current-jobs-held", tube.jobs.held);
@@ -41,7 +41,7 @@ pub fn time_members(members: &mut Members, tube: &TubeStats, oldest: [Span; 3]) 
     }
 }
 
-/// Writes one figure. Durations are in seconds.
+/// Writes a figure as a member. Durations are in seconds.
 pub fn figure(members: &mut Members, key: &str, value: FigureValue) {
     match value {
         FigureValue::Number(number) => members.number(key, number),
@@ -68,7 +68,7 @@ pub fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown:
     members.truth("truncated", part.len() < body.len());
 }
 
-/// Returns at most `most` bytes of a text, without a partial character at the end.
+/// Returns at most `most` bytes of a text, without an incomplete character at the end.
 pub fn beginning(bytes: &[u8], most: usize) -> &[u8] {
     if bytes.len() <= most {
         return bytes;

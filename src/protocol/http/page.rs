@@ -1,9 +1,9 @@
-//! The page for browsers: one file that contacts only this server.
+//! The web page for operators.
 //!
-//! Owns its policy: a browser runs only the built-in script and style, identified by their hashes, and nothing in the
-//! name of a tube or the body of a job.
+//! Owns the page and its Content-Security-Policy. A browser runs only the built-in style and script, identified by
+//! their hashes, and never code in a tube name or a job body. Must not refer to other servers.
 
-/// The page as browsers receive it: without the indentation and the comments of its source.
+/// The page without the indentation and comments of the source file.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 pub const PAGE: &[u8] = &{
     let (mut page, mut whole) = ([0; strip(SOURCE, &mut [0; SOURCE.len()])], [0; SOURCE.len()]);
@@ -18,8 +18,7 @@ pub const PAGE: &[u8] = &{
 
 const SOURCE: &[u8] = include_bytes!("page.html");
 
-/// Copies a page without the tabs at the beginning of its lines, and without lines that are comments. Returns the
-/// length of the copy.
+/// Copies `source` to `page`, without leading tabs and comment lines. Returns the length of the copy in bytes.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     let (mut from, mut to) = (0, 0);
@@ -43,13 +42,13 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     to
 }
 
-/// The SHA-256 of the style, in base64.
+/// The SHA-256 hash of the style, in base64.
 pub const STYLE_HASH: &str = "MBgm6hGFgQKVoSM9jaduuZRY7zZZZq5EZ1q/Iaby0Hc=";
 
-/// The SHA-256 of the script, in base64.
+/// The SHA-256 hash of the script, in base64.
 pub const SCRIPT_HASH: &str = "+G5LHfpKKMNvdMXcqfzKmUg0T2xry0ureC7onpeLOtM=";
 
-/// Returns the permissions of the page: its style, its script, and requests to this server.
+/// Returns the Content-Security-Policy of the page, which permits its style, its script, and requests to this server.
 pub fn policy() -> String {
     format!(
         "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \

@@ -1,6 +1,6 @@
-//! The replies: status lines, headers, and the bodies of errors.
+//! Encoding of HTTP replies: status lines, headers, and error bodies.
 //!
-//! Owns their spelling, and the headers that let a browser only show a reply. Must not decide which reply is sent.
+//! Owns the exact text of replies, and the headers that protect browsers. Must not decide which reply to send.
 
 use super::page;
 use super::types::{Failure, RequestHead};
@@ -18,10 +18,10 @@ pub enum Kind {
     Bytes,
 }
 
-/// The policy for browsers: show the reply, and nothing else.
+/// The Content-Security-Policy of all replies except the page. Browsers must not load or run anything.
 const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
-/// Headers of every reply: no type guessing, no caching, no frames, no referrer for other sites.
+/// Headers of every reply that prevent type guessing, framing, caching, and use by other sites.
 const GUARDS: &str = "X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\nCross-Origin-Opener-Policy: same-origin\r\nCache-Control: no-store\r\n";
 
@@ -46,7 +46,7 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Appends the head of a reply with a body of this length, which must follow unless the client requested only the head.
+/// Appends the head of a reply. The caller must append a body of `length` bytes, unless the method is HEAD.
 fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &RequestHead) {
     let kind_name = match kind {
         Kind::Json => "application/json",
@@ -70,7 +70,7 @@ fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Requ
     out.text().extend_from_slice(text.as_bytes());
 }
 
-/// Appends a complete reply with this body. The returned flow says whether the connection stays open.
+/// Appends a complete reply. Returns `Flow::Close` if the connection must close.
 pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, request: &RequestHead) -> Flow {
     head(out, status, kind, body.len(), request);
     if !request.is_head {
@@ -83,14 +83,13 @@ pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, reques
     }
 }
 
-/// Like [`whole`], for the reason why a request failed.
+/// Appends an error reply with a JSON object as its body.
 pub fn failure(out: &mut Output, failure: &Failure, request: &RequestHead) -> Flow {
     let (_, body) = object(|members| members.text("error", failure.text.as_bytes()));
     whole(out, failure.status, Kind::Json, body, request)
 }
 
-/// Appends the refusal of a request for which the client does not have the rights. `awaits_body`: its body has not been
-/// read.
+/// Appends the reply to a request without the required rights. `awaits_body` is `true` if the body has not been read.
 pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, request: &RequestHead) -> Flow {
     let (status, text) = match denied {
         Denied::Forbidden => {
@@ -100,7 +99,7 @@ pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, r
         Denied::Unknown if request.token.is_none() => (401, "a token is needed: Authorization: Bearer".to_owned()),
         Denied::Unknown => (401, "the token is wrong, or came where others can read it".to_owned()),
     };
-    // A wrong token closes its connection, to prevent guessing, and the body of an unknown client is not read.
+    // Closing the connection makes it slower to guess tokens. The body of an unauthenticated request is not read.
     let closes = denied == Denied::Unknown && (request.token.is_some() || awaits_body);
     let head = RequestHead { close: request.close || closes, ..request.clone() };
     failure(out, &Failure::new(status, text), &head)
@@ -110,10 +109,8 @@ pub fn go_ahead(out: &mut Output) {
     out.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
 }
 
-/// The body of a reply, and its type.
 pub type HttpBody = (Kind, Output);
 
-/// The result of a request: the body of a reply, or the reason why it failed.
 pub type HttpAnswer = Result<HttpBody, Failure>;
 
 pub fn bytes(kind: Kind, bytes: &[u8]) -> HttpBody {
@@ -122,7 +119,7 @@ pub fn bytes(kind: Kind, bytes: &[u8]) -> HttpBody {
     (kind, body)
 }
 
-/// Returns the object that `fill` writes.
+/// Returns a JSON object whose members `fill` writes.
 pub fn object(fill: impl FnOnce(&mut Members)) -> HttpBody {
     let mut body = Output::new();
     let text = body.text();

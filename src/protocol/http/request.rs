@@ -1,7 +1,7 @@
-//! The decoder from bytes to requests: heads, and the bodies after them.
+//! Decoder for HTTP requests.
 //!
-//! Owns the framing. Ambiguous input is refused and the connection closed, to prevent request smuggling. Must not know
-//! the queue.
+//! Owns the framing of heads and bodies. Ambiguous input is refused and closes the connection, which prevents request
+//! smuggling. Must not access the queue.
 
 use super::action::{HttpAction, HttpTarget};
 use super::arguments::RequestTarget;
@@ -15,32 +15,32 @@ use crate::protocol::text::{past, upto};
 use crate::protocol::upload::Upload;
 use crate::protocol::{CommandId, Context, DecodeLimits, Decoded, Flow, LogSubject, Output, ProtocolCommand};
 
-/// Maximum size of a head: request line and headers, in bytes.
+/// Maximum size of the request line and the headers, in bytes.
 pub const MAX_HEAD: usize = 8 * 1024;
 
-/// Maximum size of a body, which is JSON, in bytes. Use the other protocols for larger jobs.
+/// Maximum size of a JSON body, in bytes. Larger jobs require another protocol.
 pub const MAX_BODY: usize = 1 << 20;
 
-/// Maximum size of a body that is accepted when memory is low, in bytes. Requests that free memory are shorter.
+/// Maximum size of a body that is accepted even without free memory, in bytes. Requests that free memory are smaller.
 const SHORT_BODY: u64 = 4 * 1024;
 
 const MAX_HEADERS: usize = 64;
 
-/// A request as received from the client, and its progress.
+/// A decoded request, and the progress of its command.
 #[derive(Debug)]
 pub struct Request {
     pub head: Box<RequestHead>,
-    /// The command, or the reason why it is invalid; `None` if the body has not been read.
+    /// The command or the reason why the request is invalid, or `None` if the body has not been read.
     pub action: Result<Option<Box<dyn HttpAction>>, Failure>,
-    /// The index of its row in the table of routes, if it has a row.
+    /// The index of the route in `ROUTES`, if the path matches a route.
     route: Option<usize>,
     target: HttpTarget,
     need: Need,
-    /// The size of the arguments, in bytes.
+    /// The total size of the path, the query and the body, in bytes.
     size: usize,
-    /// The body has not been read: [`Decoder::accept_body`] decides whether it will be.
+    /// `true` if the body has not been read. The server must then call [`Decoder::accept_body`].
     pub awaits_body: bool,
-    /// The end of the request is unknown: the connection must close.
+    /// `true` if the end of the request is unknown, so that the connection must close.
     pub is_last: bool,
 }
 
@@ -49,7 +49,6 @@ impl Request {
         self.route.and_then(|index| ROUTES.get(index))
     }
 
-    /// Returns `true` if the request changes the queue.
     pub fn changes(&self) -> bool {
         self.route().is_some_and(|route| route.method == Method::Post)
     }
@@ -99,7 +98,7 @@ impl ProtocolCommand for Request {
         self.action()?.tags()
     }
 
-    /// Returns `true` for a public path, and for a request that cannot be framed.
+    /// Returns `true` for a public path, and for a request that is only answered with an error.
     fn allows_anonymous(&self) -> bool {
         self.is_last || self.route().is_some_and(|route| route.need == Need::OPEN)
     }
@@ -111,30 +110,30 @@ impl ProtocolCommand for Request {
 
 #[derive(Debug, Default)]
 enum Stage {
-    /// In the head, of which nothing is stored here.
+    /// Before the end of a head. The received part stays in the caller's buffer.
     #[default]
     RequestHead,
     Body(Box<(RequestHead, RequestTarget, Upload)>),
-    /// Before a body, while the permission of the client is checked.
+    /// Before a body, which the server must accept or refuse.
     BeforeBody(Box<BeforeBody>),
-    /// In the body of a refused request, which is skipped.
+    /// In a refused body, which is discarded.
     Refused(Upload),
-    /// The connection is to be closed; further input is ignored.
+    /// The connection is about to close. All input is discarded.
     Closing,
 }
 
-/// A request whose head was read, and the size of its body.
+/// A request without its body, and the size of the body in bytes.
 #[derive(Debug)]
 struct BeforeBody {
     head: RequestHead,
     target: RequestTarget,
     size: usize,
-    /// The body is read next.
+    /// `true` if the server has accepted the body.
     is_accepted: bool,
 }
 
-/// Decodes bytes to requests. After the head of a request with a body, it reads nothing until the body is accepted or
-/// refused.
+/// The decoder of one connection. After the head of a request with a body, decoding stops until the server accepts or
+/// refuses the body.
 #[derive(Debug, Default)]
 pub struct Decoder {
     stage: Stage,
@@ -145,12 +144,12 @@ struct Found {
     length: usize,
     head: RequestHead,
     target: Result<RequestTarget, Failure>,
-    /// The size of the body, if it is known.
+    /// The size of the body in bytes, if known.
     body: Option<usize>,
 }
 
 impl Decoder {
-    /// Returns the missing part of an arriving body.
+    /// Returns the memory for the missing part of a body, so that the server can read into it directly.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         self.upload()?.gap(room.max(SHORT_BODY))
     }
@@ -170,13 +169,13 @@ impl Decoder {
         }
     }
 
-    /// Returns the number of parsed requests, and whether the body of a request is arriving.
+    /// Returns the number of decoded requests, and `true` if the body of a request is incomplete.
     pub fn progress(&self) -> (u64, bool) {
         (self.count, matches!(self.stage, Stage::Body(_) | Stage::BeforeBody(_) | Stage::Refused(_)))
     }
 
-    /// Accepts or refuses the body after a head. A refused body is skipped, or nothing more is read if the client may
-    /// not send it at all.
+    /// Accepts or refuses the body of a request. A refused body is discarded. If the client has not sent a refused body
+    /// yet, all later input is discarded.
     pub fn accept_body(&mut self, is_accepted: bool) {
         let Stage::BeforeBody(parts) = &mut self.stage else { return };
         if is_accepted {
@@ -188,11 +187,11 @@ impl Decoder {
         }
     }
 
-    /// Takes the next request from the front of `bytes`. Returns `None` if it has not arrived completely.
+    /// Decodes the next request and removes it from `bytes`. Returns `None` if the request is incomplete.
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         let request = self.read(bytes, limits)?;
         self.count += 1;
-        // A request whose body follows is counted with its body.
+        // A request with a body is counted when the body is complete.
         let id = request.route.filter(|_| !request.awaits_body).map(CommandId::http);
         Some((id, request))
     }
@@ -204,7 +203,7 @@ impl Decoder {
                 None
             }
             Stage::RequestHead => {
-                // Some clients send additional line ends after a request.
+                // Some clients send extra line ends after a request.
                 while let [b'\r' | b'\n', rest @ ..] = bytes {
                     *bytes = rest;
                 }
@@ -248,7 +247,7 @@ impl Decoder {
     fn begin(&mut self, found: Found, limits: &DecodeLimits) -> Option<Request> {
         let Found { head, target, body, .. } = found;
         let target = match (target, body) {
-            // The body, if there is one, is not read.
+            // The connection closes, because the body is not read.
             (Err(failure), Some(_)) => return Some(self.close(head, failure)),
             (Err(failure), None) => return Some(Request::new(head, Err(failure), 0)),
             (Ok(target), _) => target,
@@ -270,8 +269,7 @@ impl Decoder {
             let failure = Failure::new(413, "the body is too long: larger jobs come by the other protocols");
             return Some(self.close(head, failure));
         }
-        // A client that waits for permission may or may not send a refused body, so the bytes after the head are
-        // ambiguous.
+        // A client that expects `100 Continue` may send a refused body or not, so the connection must close.
         let asked = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
         let request = Request { awaits_body: true, ..Request::new(asked, parse_head(&target), target.size()) };
         self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, is_accepted: false }));
@@ -285,13 +283,13 @@ impl Decoder {
     }
 }
 
-/// Returns these limits, with room for a short body.
+/// Returns `limits` with memory for at least a short body.
 fn with_short_body(limits: &DecodeLimits) -> DecodeLimits {
     DecodeLimits { room: limits.room.max(SHORT_BODY), ..*limits }
 }
 
-/// Reads a head. Returns `Ok(None)` if it has not arrived completely. After an error, the start of the next request is
-/// unknown.
+/// Decodes a head. Returns `Ok(None)` if the head is incomplete. After an error, the connection must close, because the
+/// start of the next request is unknown.
 fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -319,7 +317,7 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
     Ok(Some(Found { length, head: RequestHead { is_head, ..head }, target, body }))
 }
 
-/// Parses the headers. Returns the length of the body if it is known.
+/// Parses the headers. `old` is `true` for HTTP/1.0. Also returns the size of the body in bytes, if known.
 fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead, Option<usize>), Failure> {
     let wrong = |text: &str| Failure::new(400, text);
     let mut head = RequestHead::default();
@@ -361,7 +359,7 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead,
             }
         }
     }
-    // Regardless of the number and the order of the headers.
+    // If the client sends both options, `close` takes precedence.
     head.close = closes || old && !keeps;
     if coded {
         return Err(match length {
@@ -370,7 +368,8 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead,
         });
     }
     if hosts != 1 {
-        // HTTP/1.0 has no Host header; some load balancers use it for health checks. Browsers always send one.
+        // HTTP/1.0 has no Host header, and some load balancers use that version for health checks. Browsers always send
+        // a Host header.
         head.host = (hosts == 0 && old).then(|| "localhost".into());
     }
     Ok((head, length))

@@ -1,7 +1,7 @@
-//! The table of routes: paths, the rights that they require, and the parsers of their arguments.
+//! The table of HTTP routes: paths, required rights, and parsers.
 //!
-//! Owns the paths, and the parsers of lists and metrics; `commands` has those of the other routes. The manual page's
-//! test reads the table. Must not execute anything.
+//! Owns the paths, and the parsers of lists and metrics. The other parsers are in `commands`. Must not execute
+//! commands.
 
 use super::action::{once, HttpAction, HttpTarget, Parsed};
 use super::arguments::{state, wrong, Arguments, RequestTarget};
@@ -26,19 +26,19 @@ use crate::protocol::DecodeLimits;
 use crate::shared::json::{Object, Strays};
 
 pub struct Route {
-    /// The name in the log and in metrics.
+    /// The name of the route in the log and in metrics.
     pub word: &'static str,
     pub method: Method,
-    /// The path; a part in braces matches any text.
+    /// The path. A part in braces matches any text that is not empty.
     pub path: &'static str,
-    /// The keys allowed in the query, or in the body's object.
+    /// The allowed keys in the query of a GET, or in the JSON object of a POST.
     pub arguments: &'static [&'static str],
     pub need: Need,
     parse: Parse,
 }
 
 impl Route {
-    /// Returns the method and the path, as in `GET /metrics`.
+    /// Returns the method and the path, such as `GET /metrics`.
     pub fn name(&self) -> String {
         let method = if self.method == Get { "GET" } else { "POST" };
         format!("{method} {}", self.path)
@@ -90,7 +90,7 @@ pub const ROUTES: [Route; 33] = [
     row(("delete", Post, "/api/jobs/{id}/delete"), &[], Need::ADMIN_JOB, commands::delete_job),
     row(("revoke", Post, "/api/jobs/{id}/revoke"), &[], Need::ADMIN_JOB, commands::revoke_job),
     row(("bury", Post, "/api/jobs/{id}/bury"), &[], Need::ADMIN_JOB, commands::bury_job),
-    // Browsers request it on their own.
+    // Browsers request the icon automatically.
     row(("favicon", Get, "/favicon.ico"), &[], Need::OPEN, |_| Err(Failure::new(404, "there is no icon"))),
 ];
 
@@ -99,7 +99,7 @@ impl Arguments<'_> {
         Filter::new(self.query("filter").unwrap_or_default())
     }
 
-    /// Returns a key and a direction to sort by.
+    /// Returns the sort key and the direction from the query.
     fn order(&self, default: &'static str) -> (&[u8], &[u8]) {
         (self.query("sort").unwrap_or(default.as_bytes()), self.query("order").unwrap_or(b"asc"))
     }
@@ -108,7 +108,7 @@ impl Arguments<'_> {
 fn metrics(it: &mut Arguments) -> Parsed {
     let only: Option<Box<[u8]>> = it.query("tube").map(Into::into);
     if let Some(tube) = &only {
-        // The metrics of one tube require rights to that tube only.
+        // The metrics of one tube require rights only for that tube.
         (it.target.tube, it.need) = (Some(tube.clone()), Need::LOOK_NAMED);
     }
     let filter = it.query("filter").unwrap_or_default().into();
@@ -130,7 +130,7 @@ fn tubes(it: &mut Arguments) -> Parsed {
     Ok(Box::new(TubeList::new(after, it.filter(), limit)))
 }
 
-/// Returns a page in this order, or an error if the order is invalid.
+/// Parses the query of a sorted list. A missing `order` is an error.
 fn sorted<T: Listed + 'static>(it: &Arguments, order: Option<Order>) -> Parsed {
     let order = order.ok_or_else(|| wrong("sort, or order"))?;
     let after = it.query("after").map(|text| Mark::read(text).ok_or_else(|| wrong("after"))).transpose()?;
@@ -176,7 +176,7 @@ fn find_job(it: &mut Arguments) -> Parsed {
     once(move |context| numbered_job(id, context))
 }
 
-/// Returns the texts in place of the braces of a path, or `None` for other paths.
+/// Returns the parts of the request's path that match braces in `path`, or `None` if the paths do not match.
 fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> {
     let mut parts = Vec::new();
     let mut given = target.parts.iter();
@@ -192,7 +192,7 @@ fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> 
     given.next().is_none().then_some(parts)
 }
 
-/// The row of a request with its index in the table, the texts in place of its braces, and the tube or job in its path.
+/// The index of a route, the route, the parts of the path that match braces, and the tube or job in the path.
 type Found<'a> = (usize, &'static Route, Vec<&'a [u8]>, HttpTarget);
 
 fn find_row(request: &RequestTarget) -> Result<Found<'_>, Failure> {
@@ -219,11 +219,11 @@ pub struct Routed {
     pub route: usize,
     pub target: HttpTarget,
     pub need: Need,
-    /// The command; `None` if the body has not been read.
+    /// The command, or `None` if the body has not been read.
     pub action: Option<Box<dyn HttpAction>>,
 }
 
-/// Parses a request with its body. The texts of the body are copied at most once.
+/// Parses a request that has no body or whose body was read.
 pub fn parse(request: &RequestTarget, body: &[u8], limits: &DecodeLimits) -> Result<Routed, Failure> {
     let (index, route, parts, target) = find_row(request)?;
     let known = |key: &[u8]| route.method == Get && route.arguments.iter().any(|name| name.as_bytes() == key);

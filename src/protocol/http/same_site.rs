@@ -1,8 +1,8 @@
-//! The protection against other sites in an operator's browser, and the token of a request.
+//! Protection against requests from other sites in an operator's browser, and authentication by token.
 //!
-//! Owns the order of the checks and what each refuses. A page of another site can make a browser send requests to this
-//! server. It cannot read the replies, nor set its own headers without a preflight request, which the server never
-//! grants. A site whose own name resolves to this machine uses that name in requests. Must not execute anything.
+//! Owns the checks and their order. A page of another site can make a browser send requests, but cannot set the
+//! `X-Beanpole` header. If the name of another site resolves to this machine, the `Host` check refuses the name. Must
+//! not execute requests.
 
 use core::net::IpAddr;
 
@@ -11,8 +11,8 @@ use super::types::Failure;
 use super::HttpSettings;
 use crate::protocol::{Context, ProtocolCommand};
 
-/// With an access file, authenticates the client for this request only, because a proxy may forward requests of several
-/// people over one connection.
+/// Authenticates the client for this request only, because a proxy may share a connection between users. Does nothing
+/// without an access file.
 pub fn authenticate(request: &Request, context: &mut Context) {
     let Some(access) = &mut context.access else { return };
     match request.head.token {
@@ -22,7 +22,7 @@ pub fn authenticate(request: &Request, context: &mut Context) {
     }
 }
 
-/// Checks a request. Returns an error if it must not be executed.
+/// Returns an error if the request must not be executed.
 pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> {
     let head = &request.head;
     let refuse = |status, text: &str| Err(Failure::new(status, text));
@@ -51,10 +51,10 @@ pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Returns `true` if a `Host` is an address, `localhost` or one of these names, with any port.
+/// Returns `true` if `host` is an IP address, `localhost`, or one of `names`. The port is ignored.
 fn is_known_host(host: &str, names: &[String]) -> bool {
     let (name, port) = match host.rsplit_once(':') {
-        // An IPv6 address is in brackets.
+        // The last colon is part of an IPv6 address if a bracket follows.
         Some((name, port)) if !port.ends_with(']') => (name, port),
         _ => (host, ""),
     };
@@ -66,7 +66,7 @@ fn is_known_host(host: &str, names: &[String]) -> bool {
     bare.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost") || names.iter().any(known)
 }
 
-/// Returns `true` if an `Origin` is this host, directly or behind a TLS proxy.
+/// Returns `true` if `origin` is `host` after the scheme `http` or `https`.
 fn is_same(origin: &str, host: &str) -> bool {
     let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
     rest.is_some_and(|rest| rest.eq_ignore_ascii_case(host))

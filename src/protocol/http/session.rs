@@ -1,7 +1,7 @@
-//! The execution of requests.
+//! Execution of HTTP requests.
 //!
-//! Owns the checks before a command, and the delivery of its reply. Long commands continue in other turns, and growing
-//! lists are counted as memory in use. Must not know how bytes arrive or leave.
+//! Owns the checks before a command, and the delivery of the reply. Long commands continue in later turns. The memory
+//! of lists under construction is charged to the memory account. Must not depend on how bytes are received or sent.
 
 use super::commands::STANDING_BY;
 use super::reply;
@@ -12,9 +12,9 @@ use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::{Context, Flow, Output};
 use crate::shared::role::Role;
 
-/// Executes one request and appends its reply, or leaves the rest of the work to another turn.
+/// Executes a request for one turn. Appends the reply, or returns a flow that resumes the request.
 pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Context, out: &mut Output) -> Flow {
-    // A request that cannot be framed is not checked, because its content is unknown.
+    // A request that cannot be decoded already has an error, and contains nothing to check.
     let allowed = if request.is_last { Ok(()) } else { same_site::check(&request, &context.settings.http) };
     let action = match allowed.and(std::mem::replace(&mut request.action, Ok(None))) {
         Ok(_) if is_standby(&request, context) => Err(Failure::new(503, STANDING_BY)),
@@ -46,7 +46,7 @@ pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Contex
     }
 }
 
-/// Returns `true` if the request is about the queue, and this server is a standby, which answers only about itself.
+/// Returns `true` if this server is a standby and the request concerns the queue.
 fn is_standby(request: &Request, context: &Context) -> bool {
     let is_own = request.route().is_some_and(|route| matches!(route.word, "healthz" | "readyz" | "metrics"));
     !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby)

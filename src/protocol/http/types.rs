@@ -1,6 +1,6 @@
-//! Types shared by the files of this directory: methods, heads and failures.
+//! Types that several HTTP modules share: methods, heads of requests, and failures.
 //!
-//! Owns only the types. Must not read or write them.
+//! Owns only data. Must not parse or format requests.
 
 use crate::access::Digest;
 
@@ -10,20 +10,20 @@ pub enum Method {
     Post,
 }
 
-/// The head of a request, without its target.
+/// The headers of a request that affect its execution or reply.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RequestHead {
-    /// The client requests only the head of the reply.
+    /// `true` for the method HEAD, whose reply has no body.
     pub is_head: bool,
-    /// The connection closes after the reply.
+    /// `true` if the connection closes after the reply.
     pub close: bool,
-    /// The client waits for permission to send the body.
+    /// `true` if the client sends the body only after a `100 Continue` reply.
     pub expects_continue: bool,
-    /// The `Host` header, or `None` if it is missing or duplicate.
+    /// The `Host` header, or `None` if the header is missing or duplicated.
     pub host: Option<Box<str>>,
-    /// The `Origin` header: the site from which the request comes.
+    /// The `Origin` header, which names the site that caused the request.
     pub origin: Option<Box<str>>,
-    /// The request has the header `X-Beanpole`, which other sites cannot send.
+    /// `true` if the request has the header `X-Beanpole`, which other sites cannot send.
     pub is_marked: bool,
     pub is_json: bool,
     pub token: Option<Digest>,
@@ -32,7 +32,7 @@ pub struct RequestHead {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     pub status: u16,
-    /// The error text, for people.
+    /// The error text for users.
     pub text: Box<str>,
 }
 

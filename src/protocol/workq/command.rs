@@ -1,6 +1,7 @@
 //! Parsed Workq requests.
 //!
-//! Owns the parsed form, the tubes and jobs that it concerns, and its memory costs. Must not know the framing.
+//! Owns the parsed form of a request, the tubes and jobs that permission checks use, and the memory footprint. Must not
+//! decode bytes.
 
 use super::lookup::find;
 use super::reply::{self, Words};
@@ -41,36 +42,35 @@ pub enum Command {
         page: Box<JobPage>,
     },
     InspectJob(Uuid),
-    /// The command is invalid; this is the reply.
+    /// An invalid command, with the error reply.
     Refused(Words),
-    /// The start of the next command cannot be determined: the connection closes after this reply, if any.
+    /// Closes the connection after this reply, if any, because the start of the next command is unknown.
     Close(Option<Words>),
 }
 
-/// A job as described by `add` or `schedule`.
+/// The job in an `add` or `schedule` command.
 #[derive(Debug)]
 pub struct Submission {
-    /// The UUID, which must be unique among jobs.
     pub id: Uuid,
     pub name: Box<[u8]>,
-    /// The maximum duration of a lease.
+    /// The time to run, which is the maximum duration of a lease.
     pub ttr: Span,
-    /// The time after which the job, or its outcome, is removed.
+    /// The time to live, after which the job or its outcome is deleted.
     pub ttl: Span,
-    /// The scheduled time, in nanoseconds since the Unix epoch.
+    /// The scheduled time in nanoseconds since the Unix epoch, or `None` for `add`.
     pub time: Option<i128>,
-    /// The priority as the engine defines it: the smallest is served first.
+    /// The priority in the engine's order: small numbers are served first.
     pub pri: Priority,
-    /// The maximum number of leases; 0 means no limit.
+    /// The maximum number of leases. 0 means no limit.
     pub max_attempts: u8,
-    /// The number of failures after which the job has failed permanently; 0 means one.
+    /// The number of failures after which the job has failed permanently. 0 means 1.
     pub max_fails: u8,
 }
 
 #[derive(Debug)]
 pub struct Request {
     pub command: Command,
-    /// The payload or result; empty if there is none.
+    /// The payload or result, which may be empty.
     pub data: Body,
 }
 

@@ -1,8 +1,7 @@
-//! The table of Workq commands: names, arguments, and parsers.
+//! The table of Workq commands: names, arguments and parsers.
 //!
-//! Owns the words, and the order of checks, since a client sees only the first error. As in the original, the decoder
-//! checks the number of arguments, the size, the data, the number of flags, and then the fields in the order of each
-//! row's function.
+//! Owns the names, and the order of checks, which determines the error that a client receives. The order is that of the
+//! original server: number of arguments, size, data, number of flags, and each field. Must not execute commands.
 
 use super::command::{Command, Submission};
 use super::fields;
@@ -15,33 +14,33 @@ pub struct CommandRow {
     pub name: CommandName,
     pub need: Need,
     pub word: &'static str,
-    /// The second word of the name, if there is one, which does not count as an argument.
+    /// The second word of the name, or an empty text. Does not count as an argument.
     pub object: &'static str,
     pub arguments: &'static str,
-    /// The minimum and the maximum number of arguments, and the maximum number of flags.
+    /// Minimum and maximum number of arguments, and maximum number of flags.
     fewest: usize,
     most: usize,
     flags: usize,
-    /// For a command with data, whose size is its last argument: the error for an invalid size or a missing CR LF.
+    /// For a command with data, the error for an invalid size or a missing CR LF. The size is the last argument.
     pub data: Option<Words>,
     parse: fn(&Line) -> Result<Command, Words>,
 }
 
-/// The number of arguments that are stored separately: one more than any command except `lease` has. A line may contain
-/// half a million words, and a list of them would need sixteen times the memory of the line.
+/// Maximum number of arguments in `Line::arguments`. Only `lease` can have more. A list of all its names, up to half a
+/// million, would need 16 times the memory of the line.
 const STORED_ARGUMENTS: usize = 7;
 
-/// The maximum number of flags of a line, known or unknown.
+/// Maximum number of flags in a line, valid or not.
 const MAX_FLAGS: usize = 64;
 
 #[derive(Debug, Default)]
 pub struct Line<'a> {
-    /// The arguments, at most `STORED_ARGUMENTS` of them.
+    /// The first arguments, at most `STORED_ARGUMENTS`.
     pub arguments: Vec<&'a [u8]>,
     count: usize,
     /// The text after the first word.
     text: &'a [u8],
-    /// Pairs of a key, without its hyphen, and a value.
+    /// The flags as pairs of key and value. The key does not include the hyphen.
     pub flags: Vec<(&'a [u8], &'a [u8])>,
 }
 
@@ -63,9 +62,9 @@ const PAYLOAD: Option<Words> = Some(reply::INVALID_PAYLOAD);
 const RESULT: Option<Words> = Some(reply::INVALID_RESULT);
 
 table! {
-    /// A command, identified by its index in the table.
+    /// A Workq command. The discriminant is the index in the table of commands.
     enum CommandName = 0;
-    /// See the documentation of the module. Like the original, `complete` reports an invalid size as that of a payload.
+    /// The table of commands. As in the original server, `complete` reports an invalid size as an invalid payload size.
     const COMMANDS: [CommandRow] = row;
     Add(Need::PUT_NAMED, ("add", ""), "<id> <name> <ttr> <ttl> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (5, 5, 3), PAYLOAD, |line| add(line, false)),
     Schedule(Need::PUT_NAMED, ("schedule", ""), "<id> <name> <ttr> <ttl> <time> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (6, 6, 3), PAYLOAD, |line| add(line, true)),
@@ -84,7 +83,7 @@ table! {
 }
 
 impl CommandRow {
-    /// Parses the fields of a line, after the number of its flags.
+    /// Checks the number of flags, and parses the fields of a line.
     pub fn parse(&self, line: &Line) -> Result<Command, Words> {
         if line.flags.len() > self.flags {
             return Err(reply::INVALID_ARGS);
@@ -93,9 +92,9 @@ impl CommandRow {
     }
 }
 
-/// Splits a line without its CR LF, and finds its row. Checks the number of arguments, but not of flags.
+/// Splits a line without its CR LF, and finds the command. Checks the number of arguments, but not of flags.
 pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
-    // Only spaces, in any number, separate words; the first word starts the line.
+    // A line must not begin with a space. Later words are separated by one or more spaces.
     let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
     let (word, text) = line.split_at(end);
     let mut taken = Line { text, ..Line::default() };
@@ -111,7 +110,7 @@ pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
             Some(flag) => taken.flags.push(flag),
         }
     }
-    // The syntax of a flag is checked even if it is the first word, which makes the command unknown.
+    // The original server also reports an invalid flag that replaces the name of the command.
     let is_incomplete = |(key, value): (&[u8], &[u8])| key.is_empty() || value.is_empty();
     if flag(word).is_some_and(is_incomplete)
         || taken.flags.iter().copied().any(is_incomplete)
@@ -136,27 +135,25 @@ pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
     }
 }
 
-/// Splits a text at spaces, without empty words.
 fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
 }
 
-/// Splits a word that begins with a hyphen and contains an equals sign: the text before the first equals sign, and the
-/// text between the first and the second.
+/// Splits `-key=value` into key and value. A second equals sign ends the value. Returns `None` for any other word.
 fn flag(word: &[u8]) -> Option<(&[u8], &[u8])> {
     let inside = word.strip_prefix(b"-")?;
     let mut parts = inside.split(|byte| *byte == b'=');
     Some((parts.next()?, parts.next()?))
 }
 
-/// Returns `true` if two flags have the same key. Their number is at most `MAX_FLAGS`.
+/// Returns `true` if two flags have the same key. Quadratic time is acceptable for at most `MAX_FLAGS` flags.
 fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
     let repeats = |(index, (key, _)): (usize, &(&[u8], &[u8]))| flags.iter().take(index).any(|(other, _)| other == key);
     flags.iter().enumerate().any(repeats)
 }
 
 impl<'a> Line<'a> {
-    /// Returns the arguments, whose number was checked.
+    /// Returns the first `N` arguments. Missing arguments are empty.
     fn take<const N: usize>(&self) -> [&'a [u8]; N] {
         std::array::from_fn(|index| self.arguments.get(index).copied().unwrap_or_default())
     }
@@ -167,7 +164,7 @@ impl<'a> Line<'a> {
 }
 
 fn add(line: &Line, scheduled: bool) -> Result<Command, Words> {
-    // A scheduled job has a time before its size.
+    // The fifth argument is the time for `schedule`, but the size for `add`.
     let [id, name, ttr, ttl, time] = line.take();
     let (id, ttr, ttl) =
         (fields::id(id)?, fields::time(ttr, reply::INVALID_TTR)?, fields::time(ttl, reply::INVALID_TTL)?);
@@ -199,7 +196,7 @@ fn result(line: &Line) -> Result<Command, Words> {
 fn lease(line: &Line) -> Result<Command, Words> {
     let arguments = || words(line.text).filter(|word| flag(word).is_none());
     let wait = fields::wait(arguments().last().unwrap_or_default())?;
-    // The names are stored as one text, no longer than the line, since there may be half a million of them.
+    // A line can contain half a million names, so the names are stored as one text.
     let mut names = Vec::new();
     names.try_reserve_exact(line.text.len()).map_err(|_| reply::OUT_OF_MEMORY)?;
     for word in arguments().take(line.count - 1) {
@@ -239,7 +236,7 @@ fn inspect_jobs(line: &Line, state: State) -> Result<Command, Words> {
     Ok(Command::InspectJobs { name, page: page.into() })
 }
 
-/// Parses an inspection of a job. Unlike for other commands, an ID that no job can have is not an error.
+/// Parses `inspect job`. Unlike other commands, accepts UUIDs of any version.
 fn inspect_job(line: &Line) -> Result<Command, Words> {
     let [id] = line.take();
     Ok(Command::InspectJob(fields::id(id)?))

@@ -1,23 +1,23 @@
-//! The fields of commands: numbers, names, and their limits.
+//! The fields of Workq commands: numbers, names, and their limits.
 //!
-//! Owns the syntax of fields and the error for each invalid field. Must not know the order of checks, which the table
-//! defines.
+//! Owns the syntax of each field, and the error for an invalid field. Must not decide the order of checks, which
+//! `commands` defines.
 
 use super::reply::{self, Words};
 use super::uuid::{self, Uuid};
 use crate::engine::{Priority, Span};
 use crate::protocol::text::whole_number;
 
-/// Maximum size of a payload or result, in bytes (protocol document).
+/// Maximum size of a payload or result, in bytes. Defined by the protocol document.
 pub const MAX_DATA: u64 = 1 << 20;
 
-/// Maximum time to run, in milliseconds: 24 hours (protocol document).
+/// Maximum time to run, in milliseconds (24 hours). Defined by the protocol document.
 pub const MAX_TTR: u64 = 86_400_000;
 
-/// Maximum wait, in milliseconds: 24 hours, like the original.
+/// Maximum wait, in milliseconds (24 hours). Same as in the original server.
 pub const MAX_WAIT: u64 = 86_400_000;
 
-/// Maximum length of a name, in bytes (protocol document).
+/// Maximum length of a name, in bytes. Defined by the protocol document.
 pub const MAX_NAME: usize = 255;
 
 pub const MAX_LIMIT: u64 = 100;
@@ -31,7 +31,7 @@ pub fn name(text: &[u8]) -> Result<&[u8], Words> {
     is_name(text).then_some(text).ok_or(reply::INVALID_NAME)
 }
 
-/// Parses digits with at most one sign, which must fit into 64 bits.
+/// Parses a 64-bit integer with an optional sign.
 fn signed(text: &[u8]) -> Option<i64> {
     let (negative, digits_only) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -42,23 +42,23 @@ fn signed(text: &[u8]) -> Option<i64> {
     i64::try_from(if negative { -number } else { number }).ok()
 }
 
-/// Parses a size, which is valid even if data of that size would be too large; the original parses sizes as signed
-/// numbers.
+/// Parses the size of a payload or result, in bytes. Accepts a sign, as the original server does, and sizes above
+/// `MAX_DATA`.
 pub fn size(text: &[u8]) -> Option<u64> {
     signed(text).and_then(|size| u64::try_from(size).ok())
 }
 
-/// Parses a UUID of any version; see [`id_version`].
+/// Parses a UUID without checking its version.
 pub fn id(text: &[u8]) -> Result<Uuid, Words> {
     uuid::parse(text).ok_or(reply::INVALID_ID)
 }
 
-/// Checks the version of a parsed ID.
+/// Checks that a UUID has a known version.
 pub fn id_version(id: Uuid) -> Result<(), Words> {
     uuid::is_rfc(&id).then_some(()).ok_or(reply::INVALID_ID)
 }
 
-/// Like [`id_version`], but for the ID of a new job, which must not look like the derived ID of another protocol's job.
+/// Checks the UUID of a new job, which must not look like a UUID derived from a job ID.
 pub fn new_id_version(id: Uuid) -> Result<(), Words> {
     id_version(id)?;
     uuid::underive(&id).is_none().then_some(()).ok_or(reply::INVALID_ID)
@@ -70,59 +70,60 @@ pub fn whole_id(text: &[u8]) -> Result<Uuid, Words> {
     Ok(id)
 }
 
-/// Parses a time to run or to live in milliseconds, of any length; see [`ttr_range`] and [`ttl_range`].
+/// Parses a time in milliseconds without checking its range.
 pub fn time(text: &[u8], error: Words) -> Result<u64, Words> {
     whole_number(text).ok_or(error)
 }
 
-/// Checks the range of a parsed time to run.
+/// Checks the range of a time to run in milliseconds, and converts the time.
 pub fn ttr_range(millis: u64) -> Result<Span, Words> {
     (1..=MAX_TTR).contains(&millis).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTR)
 }
 
-/// Checks the range of a parsed time to live. Times beyond the range of the engine's clock never expire.
+/// Checks a time to live in milliseconds, and converts the time. A time beyond the range of the engine's clock never
+/// ends.
 pub fn ttl_range(millis: u64) -> Result<Span, Words> {
     (millis > 0).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTL)
 }
 
-/// Parses a wait in milliseconds, at most [`MAX_WAIT`].
+/// Parses a wait in milliseconds, at most `MAX_WAIT`.
 pub fn wait(text: &[u8]) -> Result<Span, Words> {
     let millis = whole_number(text).filter(|millis| *millis <= MAX_WAIT);
     millis.map(Span::from_millis).ok_or(reply::INVALID_WAIT)
 }
 
-/// Converts to whole milliseconds, the unit of all times in Workq.
 pub fn millis(span: Span) -> u64 {
     span.nanos() / 1_000_000
 }
 
-/// Parses a number of attempts or failures; a missing one is 0.
+/// Parses a maximum number of attempts or failures. A missing number means 0.
 pub fn count(text: Option<&[u8]>, error: Words) -> Result<u8, Words> {
     text.map_or(Some(0), |text| u8::try_from(whole_number(text)?).ok()).ok_or(error)
 }
 
-/// Parses a priority, which is 0 if missing. The engine serves the smallest first, Workq the largest.
+/// Parses a Workq priority and converts it to an engine priority. A missing priority means 0.
 pub fn priority(text: Option<&[u8]>) -> Result<Priority, Words> {
     let number = text.map_or(Some(0), |text| i32::try_from(signed(text)?).ok());
     number.map(engine_priority).ok_or(reply::INVALID_PRIORITY)
 }
 
-/// Converts a priority of Workq to the engine's.
+/// Converts a Workq priority, of which the largest is served first, to an engine priority, of which the smallest is
+/// served first.
 pub fn engine_priority(priority: i32) -> Priority {
     priority as u32 ^ 0x7fff_ffff
 }
 
-/// Converts a priority of the engine to Workq's.
+/// Converts an engine priority to a Workq priority.
 pub fn shown_priority(pri: Priority) -> i32 {
     (pri ^ 0x7fff_ffff) as i32
 }
 
-/// Parses the offset of a page, of at most 32 bits.
+/// Parses the offset of a page, which must fit into 32 bits.
 pub fn offset(text: &[u8]) -> Result<u32, Words> {
     whole_number(text).and_then(|offset| u32::try_from(offset).ok()).ok_or(reply::INVALID_OFFSET)
 }
 
-/// Parses the maximum number of blocks of an inspection.
+/// Parses the maximum number of blocks in a reply to `inspect`.
 pub fn limit(text: &[u8]) -> Result<usize, Words> {
     let limit = whole_number(text).filter(|limit| (1..=MAX_LIMIT).contains(limit));
     limit.map(|limit| limit as usize).ok_or(reply::INVALID_LIMIT)

@@ -1,7 +1,7 @@
-//! The replies to `inspect`.
+//! The replies to the `inspect` commands.
 //!
-//! Owns the keys and their order. Clients read as many lines as the count at the beginning says, so it must be right;
-//! in the original, the count for the server was wrong. Must not change anything.
+//! Owns the keys and their order. Each block states its number of lines, which must be correct because clients read
+//! that many lines. Must not change the queue.
 
 use super::fields::{is_name, millis, shown_priority};
 use super::lookup::{find, name_of, ttr_of};
@@ -55,12 +55,11 @@ pub fn queue(context: &Context, name: &[u8], out: &mut Output) {
     }
 }
 
-/// `inspect queues`. Tubes whose names are invalid in Workq are omitted: no Workq client could inspect them, and some
-/// would break the reply.
+/// Executes `inspect queues`. Omits tubes whose names are not valid in Workq, because they could break the reply.
 pub fn queues(context: &mut Context, page: &mut NamePage, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     let shown = |tube: &TubeStats| {
-        // The default tube, which every client uses initially, is no queue until it has had a job.
+        // Every client uses the default tube initially. The tube is listed only after it has had a job.
         is_name(tube.name) && !(tube.name == DEFAULT && tube.total_jobs == 0) && sees(access, tube.name)
     };
     let Some(names) = engine.tubes_of(page, *now, shown) else { return Progress::More };
@@ -74,7 +73,7 @@ pub fn queues(context: &mut Context, page: &mut NamePage, out: &mut Output) -> P
     Progress::Done
 }
 
-/// `inspect jobs` and `inspect scheduled-jobs`.
+/// Executes `inspect jobs` and `inspect scheduled-jobs`.
 pub fn jobs(context: &mut Context, name: &[u8], page: &mut JobPage, out: &mut Output) -> Progress {
     let found: Vec<JobId> = match context.engine.jobs_of(name, page) {
         Page::More => return Progress::More,
@@ -106,12 +105,12 @@ pub fn job(context: &Context, id: &Uuid, out: &mut Output) {
 fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     let extras = engine.extras(job);
     let start = extras.and_then(|extras| extras.start());
-    // A delayed job of another protocol is shown as scheduled while it waits.
+    // A delayed job of another protocol has no scheduled time, so the end of its delay is shown.
     let time = start.or((job.state() == State::Delayed).then(|| job.due()));
     let text = out.text();
     push_uuid(text, &name_of(engine, job));
     text.extend_from_slice(if time.is_some() { b" 13\r\nname " } else { b" 12\r\nname " });
-    // A name of another protocol may contain any byte, and must not end the line.
+    // A tube name from another protocol can contain any byte, including line ends.
     text.extend(engine.tube_of(job).iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b'?' }));
     text.extend_from_slice(b"\r\n");
     line(text, "ttr", ttr_of(engine, job));
@@ -134,8 +133,8 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     }
 }
 
-/// Returns the time to live as the client specified it; 0 for a job that lives until it is done. Times beyond the range
-/// of the engine's clock were truncated, and are shown as the longest valid time.
+/// Returns the time to live in milliseconds, as the client specified it, or 0 for a job without a time to live. A time
+/// beyond the range of the engine's clock is shown as the maximum.
 fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
     match engine.extras(job) {
         Some(extras) if extras.ttl != Span::MAX => millis(extras.ttl),
@@ -144,8 +143,8 @@ fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
     }
 }
 
-/// Returns the state as a number of the protocol: 0 new, 1 completed, 2 failed, 3 pending again, 4 leased. A buried job
-/// waits to be kicked, so it is pending.
+/// Returns the job's state in the protocol: 0 new, 1 completed, 2 failed, 3 pending again, 4 leased. A buried job is
+/// reported as pending.
 fn state(engine: &Engine, job: &JobView) -> u64 {
     match job.state() {
         State::Finished => match engine.outcome(job) {

@@ -1,12 +1,12 @@
-//! Jobs as Workq clients name and see them, regardless of the protocol that created them.
+//! Jobs as Workq clients see them, including jobs of other protocols.
 //!
-//! Owns the mapping between jobs and IDs, and the time to run in milliseconds. Must not change anything.
+//! Owns the mapping between jobs and UUIDs, and the time to run in milliseconds. Must not change jobs.
 
 use super::fields::{millis, MAX_TTR};
 use super::uuid::{derive, underive, Uuid};
 use crate::engine::{Engine, Job, JobId};
 
-/// Returns the job with this ID: its own, or the ID derived from its number.
+/// Returns the job with this UUID, which the client has chosen or the server has derived from the job ID.
 pub fn find(engine: &Engine, id: &Uuid) -> Option<JobId> {
     engine
         .find_id(id)
@@ -21,8 +21,7 @@ fn own(engine: &Engine, job: &Job) -> Option<Uuid> {
     engine.extras(job).and_then(|extras| extras.id())
 }
 
-/// Returns a job's time to run in milliseconds, which is the duration of a lease. With other protocols, it may exceed
-/// Workq's maximum, which is then returned.
+/// Returns the job's time to run in milliseconds, at most `MAX_TTR`. Jobs of other protocols can have longer times.
 pub fn ttr_of(engine: &Engine, job: &Job) -> u64 {
     millis(engine.lease_of(job)).min(MAX_TTR)
 }

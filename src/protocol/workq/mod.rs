@@ -1,7 +1,7 @@
-//! The Workq protocol, according to its document and the original server, without the bugs of the original.
+//! The Workq protocol, as documented and as implemented by the original server, but without that server's bugs.
 //!
-//! Owns its words, framing and replies. [`Decoder`] turns bytes into [`Request`]s, [`execute`] executes one, and
-//! [`notify`] reports an event to a client that waited. Must not store anything about the queue.
+//! Owns the commands, their framing, and the replies. [`Decoder`] converts bytes into [`Request`]s, [`execute`]
+//! executes a request, and [`notify`] sends an event to a waiting client. Must not store any state of the queue.
 
 mod command;
 mod commands;
@@ -21,5 +21,5 @@ pub use request::{Decoder, MAX_LINE};
 pub use session::{execute, notify};
 pub use uuid::{derive, underive, Uuid};
 
-/// The reply to a client that connects when the server is full.
+/// The reply to a client that exceeds the connection limit.
 pub const TOO_MANY_CONNECTIONS: &[u8] = reply::TOO_MANY_CONNECTIONS;

@@ -1,7 +1,7 @@
-//! The replies, byte for byte.
+//! Encoding of Workq replies.
 //!
-//! Owns their spelling. Must not decide which reply is sent. The texts are those of the original, except for server
-//! errors, which the original never sends.
+//! Owns the exact text of each reply. The texts are those of the original server, which does not send server errors.
+//! Must not decide which reply to send.
 
 use std::ops::Range;
 
@@ -70,7 +70,7 @@ pub fn leased(out: &mut Output, id: &Uuid, name: &[u8], ttr: u64, payload: BodyR
     body(out, payload);
 }
 
-/// Appends the outcome of a job, the reply to `run` and `result`; the result must follow.
+/// Appends the start of the reply to `run` or `result`. The caller must append the result, of `length` bytes.
 pub fn outcome(out: &mut Output, id: &Uuid, done: bool, length: usize) {
     count(out, 1);
     let text = out.text();
@@ -79,20 +79,20 @@ pub fn outcome(out: &mut Output, id: &Uuid, done: bool, length: usize) {
     size(text, length);
 }
 
-/// Appends the size of the data that follow, and the end of the line.
+/// Ends a line with the size in bytes of the data that follow.
 fn size(text: &mut Vec<u8>, size: usize) {
     text.push(b' ');
     push_number(text, size as u64);
     text.extend_from_slice(b"\r\n");
 }
 
-/// Appends data, by reference if they are large.
+/// Appends data and CR LF. Large data are not copied.
 pub fn body(out: &mut Output, data: BodyRef) {
     out.body(data);
     out.text().extend_from_slice(b"\r\n");
 }
 
-/// Appends part of a job's body, by reference if it is large.
+/// Appends part of a job's body and CR LF. Large bodies are not copied.
 pub fn part(out: &mut Output, body: BodyRef, part: Range<usize>) {
     out.part(body, part);
     out.text().extend_from_slice(b"\r\n");

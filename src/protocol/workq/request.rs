@@ -1,7 +1,7 @@
-//! The decoder from bytes to requests.
+//! Decoder for Workq requests.
 //!
-//! Owns the framing: lines, data after some of them, and resynchronization after errors. Must not access the queue:
-//! `session` finds the jobs of a request.
+//! Owns the framing: lines, the data after some lines, and the search for the next line after an error. Must not access
+//! the queue.
 
 use super::command::{Command, Request};
 use super::commands::{read, CommandName, CommandRow, Line};
@@ -11,11 +11,11 @@ use crate::engine::Body;
 use crate::protocol::upload::{Arriving, Upload};
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
-/// Maximum length of a line with its CR LF: that of the original's whole command.
+/// Maximum length of a line including CR LF, in bytes. In the original server, the limit applies to the whole command.
 pub const MAX_LINE: usize = 1_058_576;
 
-/// An unfinished line of up to this size remains in the caller's buffer, and the caller passes it again with more data.
-/// A longer line, which only `lease` needs, is stored here, to avoid scanning it repeatedly.
+/// Maximum size in bytes of an incomplete line that stays in the caller's buffer and is scanned again when more bytes
+/// arrive. The decoder stores longer lines, which only `lease` needs.
 const MAX_REPEATED: usize = 4 * 1024;
 
 #[derive(Debug, Default)]
@@ -27,11 +27,11 @@ pub struct Decoder {
 enum Reading {
     #[default]
     Line,
-    /// The beginning of a long line.
+    /// The received part of a line that exceeds `MAX_REPEATED`.
     LongLine(Vec<u8>),
-    /// Data that are arriving, and their command. They are skipped if the line is invalid or memory is exhausted.
+    /// In the data of a command. If the line is invalid or memory is exhausted, the data are discarded.
     Data(Box<Arriving<WithData>>),
-    /// The connection is to be closed; further input is ignored.
+    /// The connection is about to close. All input is discarded.
     Closing,
 }
 
@@ -39,18 +39,19 @@ enum Reading {
 struct WithData {
     name: CommandName,
     command: Command,
-    /// The reply if the data do not end with CR LF.
+    /// The reply if CR LF does not follow the data.
     error: Words,
 }
 
-/// Returns a request that is counted under this name, unless it is invalid.
+/// Returns a decoded request. Valid requests are counted under `name`.
 fn request(name: CommandName, command: Command, data: Body) -> Decoded<Request> {
     let is_valid = !matches!(command, Command::Refused(_));
     (is_valid.then(|| CommandId::workq(name)), Request { command, data })
 }
 
 impl WithData {
-    /// Returns the complete request; `data` is `None` if memory was exhausted.
+    /// Returns the complete request. `is_whole` is `false` if CR LF did not follow the data. `data` is `None` if memory
+    /// was exhausted.
     fn with_data(self, is_whole: bool, data: Option<Body>) -> Decoded<Request> {
         let command = match (self.command, &data) {
             _ if !is_whole => Command::Refused(self.error),
@@ -63,8 +64,8 @@ impl WithData {
 }
 
 impl Decoder {
-    /// Takes the next complete request from the front of `input`. Returns `None` if it has not arrived completely: then
-    /// the rest of `input`, if any, is the beginning of a line.
+    /// Decodes the next request and removes it from `input`. Returns `None` if the request is incomplete. The caller
+    /// must then pass the remaining `input` again, with more bytes.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         loop {
             match &mut self.state {
@@ -117,13 +118,13 @@ impl Decoder {
         (None, Request { command: Command::Close(answer), data: Body::default() })
     }
 
-    /// Reads one line, which ends in LF. Returns `None` if data follow, which the state describes.
+    /// Decodes a line that ends in LF. Returns `None` if decoding continues in the new `state`.
     fn line(&mut self, line: &[u8], input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         if line.len() > MAX_LINE {
             return Some(self.close(Some(reply::LINE_TOO_LONG)));
         }
-        // Like the original, closes the connection if a line ends with LF alone: such a client uses another protocol,
-        // and the limits of its data are unknown.
+        // As in the original server, a line that ends in LF alone closes the connection: the client uses another
+        // protocol, so the end of its data is unknown.
         let Some(line) = line.strip_suffix(b"\r\n") else { return Some(self.close(None)) };
         let (row, line) = match read(line) {
             Ok(found) => found,
@@ -135,8 +136,7 @@ impl Decoder {
         }
     }
 
-    /// Prepares for the data after a line. An invalid field is known before the data arrive, but the error is sent
-    /// after them.
+    /// Prepares to receive the data after a line. If a field is invalid, the error is sent after the data.
     fn data(
         &mut self,
         row: &CommandRow,
@@ -175,7 +175,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the memory in use for incomplete data or a long line, in bytes.
+    /// Returns the memory allocated for incomplete data or an incomplete line, in bytes.
     pub fn uploading(&self) -> u64 {
         match &self.state {
             Reading::Data(arriving) => arriving.body.footprint(),

@@ -1,7 +1,7 @@
-//! The execution of requests.
+//! Execution of Workq requests.
 //!
-//! Owns the mapping of commands to verbs of the engine, and of results to replies; `inspect` owns inspections. Must not
-//! know how bytes arrive or leave.
+//! Owns the mapping from commands to engine calls, and from results and events to replies. The replies to inspections
+//! are in `inspect`. Must not depend on how bytes are received or sent.
 
 use super::command::{Command, Request, Submission};
 use super::lookup::{find, name_of, ttr_of};
@@ -14,7 +14,7 @@ use crate::engine::{
 use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::{ClientInfo, Context, Flow, Output};
 
-/// Executes one request and appends its reply, unless the client starts to wait for it.
+/// Executes a request. Appends the reply, unless the client must wait for it.
 pub fn execute(mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
     match &mut request.command {
         Command::Add(job) => add(job, request.data, context, out),
@@ -83,8 +83,8 @@ fn add(job: &Submission, payload: Body, context: &mut Context, out: &mut Output)
     reply::words(out, submitted.map_or_else(refusal, |_| reply::OK));
 }
 
-/// Returns the scheduled time, or `None` if the job has already expired. A time beyond the range of the engine's clock
-/// becomes the second to last, since the last one means never.
+/// Returns the start time of a job scheduled for `nanos`, or `None` if the job has already expired. Limits the time to
+/// the range of the engine's clock, without its last value, which means never.
 fn start(nanos: i128, ttl: Span, now: Time) -> Option<Time> {
     let last = i128::from(Time::NEVER.nanos() - 1);
     let is_expired = ttl != Span::MAX && nanos + i128::from(ttl.nanos()) <= i128::from(now.nanos());
@@ -118,7 +118,8 @@ fn run(id: Uuid, name: &[u8], job: NewJob, wait: Span, context: &mut Context, ou
     await_outcome(id, context)
 }
 
-/// Waits for the outcome of a job. Stores its ID for the reply, since the job may no longer exist by then.
+/// Makes the client wait for the outcome of a job. Stores the UUID for the reply, because the job may have been deleted
+/// when the outcome is reported.
 fn await_outcome(id: Uuid, context: &mut Context) -> Flow {
     if let Some(client) = context.registry.get_mut(context.client) {
         client.awaited = id;
@@ -179,7 +180,7 @@ fn complete_job(id: Uuid, done: bool, result: Body, context: &mut Context, out: 
             let is_gearman = context.engine.any_job(job).is_some_and(|job| job.completion() == CompletionPolicy::Tell);
             let outcome = match done {
                 true => Outcome::Done(result),
-                // Gearman clients receive a text only with an exception.
+                // Gearman clients receive the text of a failure only with an exception.
                 false if is_gearman && !result.is_empty() => Outcome::Fault(result),
                 false => Outcome::Failed(result),
             };
@@ -195,7 +196,7 @@ fn complete_job(id: Uuid, done: bool, result: Body, context: &mut Context, out: 
     reply::words(out, answer);
 }
 
-/// Reports an event to the client that waited for it.
+/// Appends the reply to a client that has waited for `event`.
 pub fn notify(event: &Event, engine: &Engine, client: &ClientInfo, out: &mut Output) {
     match event {
         Event::Reserved { job, .. } => send_leased(engine, *job, out),
@@ -205,7 +206,7 @@ pub fn notify(event: &Event, engine: &Engine, client: &ClientInfo, out: &mut Out
             Outcome::Failed(result) | Outcome::Fault(result) => outcome_event(&client.awaited, false, result, out),
             Outcome::Gone => reply::words(out, reply::NOT_FOUND),
         },
-        // Workq clients do not wait for these events.
+        // Events for clients of other protocols.
         Event::Report { .. } | Event::Work { .. } | Event::DeadLetterStays { .. } => {}
     }
 }

@@ -1,6 +1,6 @@
-//! Times as Workq writes them: UTC, RFC 3339, ending in Z.
+//! Times in Workq: RFC 3339 in UTC, ending in `Z`.
 //!
-//! Owns their spelling, and the conversion to the engine's nanoseconds. Must not read a clock.
+//! Owns the parser and the format, and the conversion to nanoseconds. Must not read a clock.
 
 use crate::engine::Time;
 use crate::engine::{date_of, day_of, push_moment};
@@ -8,8 +8,8 @@ use crate::engine::{date_of, day_of, push_moment};
 const NANOS: u64 = 1_000_000_000;
 const DAY: i64 = 86_400;
 
-/// Parses `YYYY-MM-DDTHH:MM:SSZ`, with an optional fraction of a second, as nanoseconds since the Unix epoch, negative
-/// before it. Rejects everything else: offsets, leap seconds, invalid days.
+/// Parses `YYYY-MM-DDTHH:MM:SSZ`, with an optional fraction of a second. Returns nanoseconds since the Unix epoch,
+/// which are negative for earlier times. Returns `None` for other offsets, leap seconds and invalid dates.
 pub fn parse(text: &[u8]) -> Option<i128> {
     let (seconds, behind) = text.split_at_checked(19)?;
     let shape = b"dddd-dd-ddTdd:dd:dd";
@@ -28,7 +28,7 @@ pub fn parse(text: &[u8]) -> Option<i128> {
     is_valid.then_some(i128::from(seconds) * i128::from(NANOS) + i128::from(fraction(behind)?))
 }
 
-/// Parses `Z` or `.digitsZ` as nanoseconds; finer digits are dropped.
+/// Parses `Z` or `.digitsZ` as nanoseconds. Digits after the ninth are dropped.
 fn fraction(text: &[u8]) -> Option<u64> {
     if text == b"Z" {
         return Some(0);
@@ -41,7 +41,7 @@ fn fraction(text: &[u8]) -> Option<u64> {
     Some(nine.fold(0, |sum, byte| sum * 10 + u64::from(byte - b'0')))
 }
 
-/// Appends a time in whole seconds, as Workq shows all times. Fractions are dropped.
+/// Appends a time in whole seconds, like all times in Workq replies. Fractions are dropped.
 pub fn push(out: &mut Vec<u8>, time: Time) {
     push_moment(out, time.nanos() / NANOS);
     out.push(b'Z');
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn every_day_is_parsed_and_written() {
-        // To the end of the engine's clock.
+        // Every day in the range of the engine's clock.
         for day in 0..213_503 {
             let second = day * 86_400 + day % 86_400;
             assert_eq!(seconds(&shown(second)), Some(second.into()));

@@ -1,24 +1,25 @@
-//! Job IDs of Workq: UUIDs, and UUIDs derived for jobs without one.
+//! Job IDs in Workq: UUIDs chosen by clients, and UUIDs derived from the engine's job IDs.
 //!
-//! Owns their spelling and the form of derived IDs. Must not know which of them exist.
+//! Owns the syntax of UUIDs and the layout of derived UUIDs. Must not look up jobs.
 
 use crate::engine::{JobId, UUID_HYPHENS};
 use crate::protocol::text::{hex_pair, past};
 
 pub type Uuid = [u8; 16];
 
-/// The prefix of every derived UUID: "beanpol" in ASCII, except that the high half of the seventh byte is the version
-/// 4, which makes its letter a capital. Clients that check for a version 4 UUID accept it.
+/// The first seven bytes of a derived UUID: `beanpol` in ASCII, but with the high half of the last byte set to 4, the
+/// UUID version. Clients that accept only version 4 can use derived UUIDs.
 const PREFIX: [u8; 7] = *b"beanpoL";
 
-/// The eighth byte of a derived UUID. Its last two bits are XORed with the top two bits of the job's number.
+/// The eighth byte of a derived UUID. The low two bits are XORed with the top two bits of the job ID.
 const LETTER: u8 = b'e';
 
-/// The two high bits of the ninth byte, which indicate the layout of RFC 4122.
+/// The layout of RFC 4122, in the two high bits of the ninth byte of a UUID.
 const VARIANT: u64 = 0b10 << 62;
 
-/// Parses a UUID in any spelling that the original accepts, in either case: 8-4-4-4-12 digits or 32 digits, plain, in
-/// braces or after `urn:uuid:`. Rejects truncated UUIDs and trailing text, which crashed the original.
+/// Parses a UUID in any form that the original server accepts: with or without hyphens, plain, in braces, or after
+/// `urn:uuid:`. Case is ignored. Returns `None` for truncated UUIDs and trailing text, which crashed the original
+/// server.
 pub fn parse(text: &[u8]) -> Option<Uuid> {
     let bare = match text {
         [b'{', inside @ .., b'}'] => inside,
@@ -39,13 +40,13 @@ pub fn parse(text: &[u8]) -> Option<Uuid> {
     rest.is_empty().then_some(uuid)
 }
 
-/// Returns `true` if the UUID has the layout of RFC 4122 or its successor RFC 9562, and a known version; `false` for
-/// the nil UUID. The original accepts only version 4, and rejects the example in its own documents.
+/// Returns `true` if the UUID has the layout of RFC 4122 and a version from 1 to 8. The original server accepts only
+/// version 4, and therefore rejects the example in its own documentation.
 pub fn is_rfc(uuid: &Uuid) -> bool {
     (1..=8).contains(&(uuid[6] >> 4)) && uuid[8] >> 6 == 0b10
 }
 
-/// Returns the UUID of a job without one, which does not change during the job's life, even across restarts.
+/// Returns the derived UUID of a job for which no client has chosen a UUID. The UUID is the same after a restart.
 pub fn derive(id: JobId) -> Uuid {
     let mut uuid = [0; 16];
     uuid[..7].copy_from_slice(&PREFIX);
@@ -54,7 +55,7 @@ pub fn derive(id: JobId) -> Uuid {
     uuid
 }
 
-/// Returns the job with this derived UUID, or `None` if it is not a derived one.
+/// Returns the job ID from which a UUID was derived, or `None` for any other UUID.
 pub fn underive(uuid: &Uuid) -> Option<JobId> {
     let [prefix @ .., _, _, _, _, _, _, _, _, _] = uuid;
     let [_, _, _, _, _, _, _, letter, low @ ..] = uuid;

@@ -1,7 +1,7 @@
-//! The syntax of gearmand's options on its command line and in its configuration file.
+//! The syntax of gearmand's command line and configuration file.
 //!
-//! Owns what differs from beanpole's: `-v` with or without a level, and files in which `long=value` and `long value`
-//! also mean `--long=value`. Must not know what an option does.
+//! Owns the differences from beanpole's syntax: `-v` with or without a level, and lines `long=value` and `long value`
+//! in a file. Must not depend on the meaning of an option.
 
 use log::LevelFilter;
 
@@ -9,11 +9,11 @@ use super::{CONFIG_FILE, OPTIONS};
 use crate::settings::options;
 use crate::settings::words::{self, Flag, Given};
 
-/// Parses a command line, or the words of a file.
+/// Parses the words of a command line or a configuration file.
 pub fn read(words: Vec<String>) -> Result<Vec<Given>, String> {
     let (given, free) = words::read(words, &|name, is_letter, next| {
         let mut flag = Flag::find(&OPTIONS, name, is_letter);
-        // In older versions, `-v` had no value: a word after it that is not a level is a separate argument.
+        // In old versions of gearmand, `-v` had no value. A following word that is not a level is a separate argument.
         if is_letter && name == "v" && level(next).is_none() {
             flag.iter_mut().for_each(|flag| flag.value = None);
         }
@@ -25,7 +25,7 @@ pub fn read(words: Vec<String>) -> Result<Vec<Given>, String> {
     }
 }
 
-/// Returns the log level that gearmand calls by this name.
+/// Converts the name of a log level in gearmand.
 pub fn level(word: &str) -> Option<LevelFilter> {
     match word.to_ascii_uppercase().as_str() {
         "FATAL" | "ALERT" | "CRITICAL" | "ERROR" => Some(LevelFilter::Error),
@@ -36,7 +36,7 @@ pub fn level(word: &str) -> Option<LevelFilter> {
     }
 }
 
-/// Reads the options in the file `named`, or in the default file if that exists.
+/// Reads the options in a configuration file. Without a name, reads the default file if it exists.
 pub fn read_file(named: Option<&str>) -> Result<Vec<Given>, String> {
     let path = named.unwrap_or(CONFIG_FILE);
     match std::fs::read_to_string(path) {
@@ -46,8 +46,8 @@ pub fn read_file(named: Option<&str>) -> Result<Vec<Given>, String> {
     }
 }
 
-/// Splits a file into words. A line that begins with a hyphen is parsed like a command line; any other line contains
-/// one option. `#` begins a comment.
+/// Splits a configuration file into words. A line that begins with a hyphen has the syntax of a command line. Any other
+/// line contains one option. `#` begins a comment.
 fn words_of(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     for line in text.lines() {

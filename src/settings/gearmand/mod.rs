@@ -1,7 +1,6 @@
-//! The command line of a program that is started under the name gearmand, so that init scripts continue to work.
+//! The command line of gearmand, for a program that is started under the name gearmand by existing scripts.
 //!
-//! Owns gearmand's options and their effects. Any other long name is one of beanpole's options. Must not act on the
-//! options.
+//! Owns gearmand's options and their effects. The long options of beanpole are also valid. Must not act on the options.
 
 mod file;
 
@@ -17,16 +16,17 @@ use crate::shared::machine;
 
 pub const BAD_USAGE: u8 = 1;
 
-/// The default configuration file. As in gearmand, it is read before the command line if it exists.
+/// The default configuration file. Like gearmand, the program reads the file before the command line, if the file
+/// exists.
 pub const CONFIG_FILE: &str = "/etc/gearmand.conf";
 
-/// The default log file of gearmand in the background.
+/// The default log file of a server in the background.
 const LOG_FILE: &str = "/var/log/gearmand.log";
 
 #[derive(Debug)]
 pub enum GearmandAction {
     Run(Box<Gearmand>),
-    /// The options are valid, and `--check-args` requested nothing else.
+    /// `--check-args` was given and the options are valid.
     Checked,
     Version,
     Help,
@@ -50,7 +50,7 @@ pub struct Gearmand {
     port: u16,
     hosts: Vec<String>,
     log_given: bool,
-    /// The options of the command line that have no effect.
+    /// The options that were given but have no effect.
     ignored: Vec<&'static str>,
 }
 
@@ -93,16 +93,16 @@ pub const OPTIONS: [Flag<Apply>; 33] = [
     flag("ssl-key", "ARG", "rejected", |_, _| Err(NO_TLS.to_owned())),
 ];
 
-/// Ignoring these options would send data unencrypted.
+/// The error for TLS options. Ignoring such options would leave the connections unencrypted.
 const NO_TLS: &str = "not supported; for TLS, use --gearman=tls:ADDR with --tls-cert and --tls-key";
 
-/// Returns `true` if this name of the program selects gearmand's options.
+/// Returns `true` if a program with this name uses gearmand's options.
 pub fn is_gearmand(name: &std::ffi::OsStr) -> bool {
     std::path::Path::new(name).file_name().is_some_and(|name| name == "gearmand")
 }
 
-/// Parses a command line without the program's name, and the configuration file. `port` is the value of the environment
-/// variable `GEARMAND_PORT`. The error is one line.
+/// Parses the arguments of a command line, without the program name, and the configuration file. `port` is the
+/// environment variable `GEARMAND_PORT`. Returns a one-line error for an invalid argument.
 pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction, String> {
     let given = file::read(arguments.to_vec())?;
     let has = |long: &str| given.iter().any(|it| it.long == long);
@@ -117,7 +117,7 @@ pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction,
     for option in file::read_file(named)? {
         gearmand.apply(&option).map_err(|problem| format!("{}: {problem}", named.unwrap_or(CONFIG_FILE)))?;
     }
-    // Options of the command line override those of the file.
+    // Addresses on the command line replace the addresses in the file.
     if has("listen") {
         gearmand.hosts.clear();
     }
@@ -159,7 +159,8 @@ impl Gearmand {
         Ok(())
     }
 
-    /// For gearmand, -1 means the system's default, which detects crashed workers too late. beanpole's default is used.
+    /// Sets a keepalive option. For gearmand, -1 means the system's default, which detects crashed workers too late, so
+    /// beanpole's default remains in effect.
     fn keepalive(&mut self, long: &str, text: &str) -> Result<(), String> {
         match text {
             "-1" => Ok(()),
@@ -192,7 +193,8 @@ impl Gearmand {
     }
 }
 
-/// Returns those addresses of a host name that this machine has. `localhost` has two, and clients may use either.
+/// Resolves a host name to the addresses of this machine, or to all addresses if none is local. For example,
+/// `localhost` usually has an IPv4 and an IPv6 address.
 fn addresses(host: &str, port: u16) -> Result<Vec<Address>, String> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     let found = (bare, port).to_socket_addrs().map_err(|error| format!("cannot resolve -L {host}: {error}"))?;
@@ -236,7 +238,7 @@ fn queue_type(_: &mut Gearmand, text: &str) -> Result<(), String> {
     Err(format!("queue type {text} is not supported; to store background jobs, use --binlog=DIR"))
 }
 
-/// For gearmand, 0 means the default.
+/// Sets the number of threads. As in gearmand, 0 means the default.
 fn threads(it: &mut Gearmand, text: &str) -> Result<(), String> {
     match text {
         "0" => Ok(()),
@@ -244,7 +246,7 @@ fn threads(it: &mut Gearmand, text: &str) -> Result<(), String> {
     }
 }
 
-/// Parses the name of a level, or `-v` and `-vv` of older versions, which have an empty value.
+/// Sets the log level by name. An empty text, for `-v` without a level, increases the level.
 fn verbose(it: &mut Gearmand, text: &str) -> Result<(), String> {
     let wrong =
         || format!("invalid level: {text}; must be FATAL, ALERT, CRITICAL, ERROR, WARNING, NOTICE, INFO or DEBUG");
