@@ -58,7 +58,7 @@ pub const MAX_DEFAULT_CONNECTIONS: usize = 1_000_000;
 /// connections, allocator overhead and other processes.
 pub const MEMORY_SHARE: (u64, u64) = (3, 4);
 
-/// The memory charged for each connection, in bytes. Unread replies are charged only beyond this size.
+/// The memory charged for each connection, in bytes. The charge covers up to 1024 bytes of unread replies.
 pub const CONNECTION_COST: u64 = 1024;
 
 /// An address to listen on.
@@ -202,8 +202,8 @@ pub struct Config {
     /// belong to the server.
     pub resident: Option<fn() -> u64>,
     #[doc(hidden)]
-    /// The number of engine steps in one turn, about 0.1 µs each. Then other connections get their turns. Tests use a
-    /// small number to split long commands into several turns.
+    /// The number of engine steps, about 0.1 µs each, after which other connections get their turns. Tests use a small
+    /// number to split long commands into several turns.
     pub turn_steps: u64,
     /// The minimum duration, in milliseconds, of a command or a wait for the binlog that is logged. `None` means never.
     pub slow: Option<u32>,

@@ -52,7 +52,7 @@ pub struct Cluster {
 /// The interaction with a parent process, such as a test suite or a supervisor.
 #[derive(Clone, Debug, Default)]
 pub struct Starter {
-    /// A file with the TCP port, which exists while the server listens.
+    /// The file that contains the TCP port while the server listens.
     pub port_file: Option<PathBuf>,
     /// The file descriptor that receives the addresses, as one line, when the server listens.
     pub ready_fd: Option<i32>,

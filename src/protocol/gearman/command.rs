@@ -26,7 +26,7 @@ pub enum Command {
     ResetAbilities,
     PreSleep,
     Submit(Box<Submission>),
-    /// GRAB_JOB, GRAB_JOB_UNIQ or GRAB_JOB_ALL. The kind is the reply that assigns a job.
+    /// GRAB_JOB, GRAB_JOB_UNIQ or GRAB_JOB_ALL, identified by the kind of the reply that assigns a job.
     Grab(Kind),
     Work(Work),
     GetStatus(Box<[u8]>),
@@ -82,7 +82,7 @@ impl Command {
         matches!(self, Command::Submit(submission) if submission.unique == DedupKey::Body(None))
     }
 
-    /// Sets the data of the packet. `fingerprint` is required if the data serve as the unique ID of the job.
+    /// Sets the data of the packet. `fingerprint` is `Some` if the data serve as the unique ID of the job.
     pub fn set_body(&mut self, body: Body, fingerprint: Option<Fingerprint>) {
         match self {
             Command::Submit(submission) => {

@@ -78,8 +78,8 @@ fn priority_line(figures: &Figures, text: &mut Vec<u8>) {
     columns(text, &[high, normal, low, figures.workers.into()]);
 }
 
-/// Lists the next functions. A tube is a function if an administrator or a client created it as one, a Gearman worker
-/// can execute it, or it has ready, delayed or reserved jobs.
+/// Lists the next functions: tubes that a Gearman command has created, that have a Gearman worker, or that have ready,
+/// delayed or reserved jobs.
 fn tubes(cursor: &mut Cursor, context: &mut Context, out: &mut Output, line: fn(&Figures, &mut Vec<u8>)) -> Progress {
     let Context { engine, access, now, .. } = context;
     engine.walk_tubes(&mut cursor.next, *now, |tube| {

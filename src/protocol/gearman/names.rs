@@ -48,8 +48,8 @@ pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// Appends a name that ends at the next space. Spaces are escaped, and so is the name `:`, which ends the ID of a
-/// worker in a list.
+/// Appends a name that ends at the next space. Spaces are escaped. The name `:` is also escaped, because a colon
+/// separates IDs from functions in the list of workers.
 pub fn push_word(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, |byte| is_special(byte) || byte == b' ' || name == b":");
 }

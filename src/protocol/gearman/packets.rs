@@ -174,7 +174,7 @@ fn scheduled(args: &[&[u8]]) -> Result<Command, Fault> {
     Ok(Command::Submit(Box::new(submission)))
 }
 
-/// Parses SUBMIT_REDUCE_JOB and SUBMIT_REDUCE_JOB_BACKGROUND. The aggregator is ignored, as in other servers.
+/// Parses SUBMIT_REDUCE_JOB and SUBMIT_REDUCE_JOB_BACKGROUND. The aggregator is ignored.
 fn reduce(args: &[&[u8]], background: bool) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, background)?;
     if arg(args, 2).len() > MAX_FUNCTION {

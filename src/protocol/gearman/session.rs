@@ -201,7 +201,7 @@ fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
     reply::packet(out, kind, &parts, Some(job.body()));
 }
 
-/// Handles a WORK_* packet. Only the worker that holds the job may send the packet.
+/// Handles a WORK_* packet, which only the worker that has reserved the job may send.
 fn work(work: Work, context: &mut Context, out: &mut Output) -> Flow {
     let Context { engine, registry, client, now, host, .. } = context;
     let handle = job_of(&work.handle, &host.facts().handle_prefix);

@@ -28,10 +28,10 @@ const DEFAULT_PRIORITY: Priority = 1024;
 /// Default time to run of a job, in seconds.
 const DEFAULT_TTR: u64 = 60;
 
-/// The error for requests about the queue to a standby.
+/// The error that a standby returns for requests about the queue.
 pub const STANDING_BY: &str = "this server stands by; another one is active";
 
-/// The description of the job in the error for a job that cannot be changed.
+/// The object in the 404 error for a job that is missing or reserved.
 const FREE_JOB: &str = "job that nobody has reserved";
 
 pub fn health(_: &mut Arguments) -> Parsed {
@@ -82,7 +82,7 @@ pub fn server(_: &mut Arguments) -> Parsed {
 
 fn server_object(stats: Stats, context: &Context) -> HttpAnswer {
     let figures = QueueFigures::of(stats, context);
-    // Returns `true` if the client has permission to change any tube.
+    // Returns `true` if the client has permission to change at least one tube.
     let may_change =
         |access: &ClientAccess| access.rights().is_some_and(|it| it.allow_somewhere(&[Right::Put, Right::Admin]));
     Ok(object(|members| {
@@ -120,7 +120,7 @@ pub fn overview(_: &mut Arguments) -> Parsed {
     })
 }
 
-/// Returns the ages of the oldest jobs, and three figures for each period of the last hour, oldest period first.
+/// Returns the ages of the oldest jobs, and the history of the last hour, oldest point first.
 fn overview_object(find: &FindOldest, context: &Context) -> HttpAnswer {
     type Figure = (&'static str, fn(&Point) -> u64);
     const FIGURES: [Figure; 3] = [("ready", |it| it.ready), ("done", |it| it.done), ("failed", |it| it.failed)];
@@ -200,7 +200,7 @@ pub fn delete_job(it: &mut Arguments) -> Parsed {
     change_job(it, true, FREE_JOB, |id, it| it.engine.delete(it.client, id, it.now))
 }
 
-/// Only the holder of a job can bury the job, so the job is reserved first.
+/// Parses `bury`. Only the holder of a job can bury the job, so the command reserves the job first.
 pub fn bury_job(it: &mut Arguments) -> Parsed {
     change_job(it, false, FREE_JOB, |id, it| {
         let Some(pri) = it.engine.job(id).map(|job| job.priority()) else { return false };
@@ -209,7 +209,7 @@ pub fn bury_job(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// The job keeps its priority and is buried.
+/// Parses `revoke`, which takes a job from its worker and buries the job without changing its priority.
 pub fn revoke_job(it: &mut Arguments) -> Parsed {
     change_job(it, false, "reserved job", |id, it| {
         let pri = it.engine.job(id).map_or(0, |job| job.priority());

@@ -58,7 +58,7 @@ impl FailedGroup {
 
 struct Failures {
     count: u64,
-    /// The burial rank and the ID of the most recently buried job.
+    /// The most recently buried job: its rank in the order of burial, and its ID.
     newest: (u64, JobId),
 }
 
@@ -145,7 +145,7 @@ impl FailedGroups {
 /// A page of the jobs in a group, most recently buried job first.
 pub struct FailedJobs {
     group: FailedGroup,
-    /// The burial rank of the last job on the previous page.
+    /// The rank of the last job on the previous page, in the order of burial.
     before: u64,
     limit: usize,
     walk: BuriedWalk,
@@ -155,7 +155,7 @@ pub struct FailedJobs {
 }
 
 impl FailedJobs {
-    /// Returns a page with at most `limit` jobs that were buried before the job with the burial rank `before`.
+    /// Returns a page with at most `limit` jobs. `before` is the rank of the last job on the previous page.
     pub fn new(group: FailedGroup, before: u64, limit: usize) -> FailedJobs {
         let (walk, newest) = (group.walk(), Smallest::new(0, limit + 1));
         FailedJobs { group, before, limit, walk, newest, rows: None }

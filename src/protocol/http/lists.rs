@@ -73,8 +73,7 @@ impl Filter {
         has_part(name, &self.0)
     }
 
-    /// Returns the cost of matching `name` in the worst case, which is a long name with many partial matches. The unit
-    /// is the cost of a byte of output.
+    /// Returns the cost of matching `name` in the worst case. The unit is the cost of one byte of output.
     fn cost(&self, name: &[u8]) -> usize {
         (name.len() + 1).saturating_sub(self.0.len()) * self.0.len() / 32
     }
@@ -318,7 +317,7 @@ pub struct JobRows {
 }
 
 impl JobRows {
-    /// Returns a page with the first `limit` jobs. The next page can start after the mark of any job.
+    /// Returns a page with the first `limit` jobs. Each job has a mark, after which another page can start.
     pub fn new(mut jobs: Vec<(u64, JobId)>, limit: usize) -> JobRows {
         let has_more = jobs.len() > limit;
         jobs.truncate(limit);

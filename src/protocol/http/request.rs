@@ -174,8 +174,8 @@ impl Decoder {
         (self.count, matches!(self.stage, Stage::Body(_) | Stage::BeforeBody(_) | Stage::Refused(_)))
     }
 
-    /// Accepts or refuses the body of a request. A refused body is discarded. If the client has not sent a refused body
-    /// yet, all later input is discarded.
+    /// Accepts or refuses the body of a request. A refused body is discarded. If the client waits for `100 Continue`,
+    /// all later input is discarded instead.
     pub fn accept_body(&mut self, is_accepted: bool) {
         let Stage::BeforeBody(parts) = &mut self.stage else { return };
         if is_accepted {

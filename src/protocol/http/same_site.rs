@@ -51,7 +51,7 @@ pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Returns `true` if `host` is an IP address, `localhost`, or one of `names`. The port is ignored.
+/// Returns `true` if `host` is an IP address, `localhost`, or one of `names`, with or without a port.
 fn is_known_host(host: &str, names: &[String]) -> bool {
     let (name, port) = match host.rsplit_once(':') {
         // The last colon is part of an IPv6 address if a bracket follows.

@@ -107,8 +107,8 @@ pub fn priority(text: Option<&[u8]>) -> Result<Priority, Words> {
     number.map(engine_priority).ok_or(reply::INVALID_PRIORITY)
 }
 
-/// Converts a Workq priority, of which the largest is served first, to an engine priority, of which the smallest is
-/// served first.
+/// Converts a Workq priority to an engine priority. Workq serves the largest priority first, and the engine the
+/// smallest.
 pub fn engine_priority(priority: i32) -> Priority {
     priority as u32 ^ 0x7fff_ffff
 }

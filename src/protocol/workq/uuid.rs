@@ -14,7 +14,7 @@ const PREFIX: [u8; 7] = *b"beanpoL";
 /// The eighth byte of a derived UUID. The low two bits are XORed with the top two bits of the job ID.
 const LETTER: u8 = b'e';
 
-/// The layout of RFC 4122, in the two high bits of the ninth byte of a UUID.
+/// The two high bits of the ninth byte of a UUID, which indicate the layout of RFC 4122.
 const VARIANT: u64 = 0b10 << 62;
 
 /// Parses a UUID in any form that the original server accepts: with or without hyphens, plain, in braces, or after

@@ -159,8 +159,8 @@ impl Gearmand {
         Ok(())
     }
 
-    /// Sets a keepalive option. For gearmand, -1 means the system's default, which detects crashed workers too late, so
-    /// beanpole's default remains in effect.
+    /// Sets a keepalive option. In gearmand, -1 means the system's default, which detects crashed workers too late.
+    /// Here, -1 means beanpole's default.
     fn keepalive(&mut self, long: &str, text: &str) -> Result<(), String> {
         match text {
             "-1" => Ok(()),
