@@ -1,6 +1,7 @@
-//! `check` and `backup`: a binlog in a directory, even while a server writes it.
+//! The subcommands `check` and `backup`, which read a binlog directory.
 //!
-//! Owns the text of the report, and the directory of the copy. Must not change or lock the binlog.
+//! Owns the format of the report and the directory of the copy. Must not modify or lock the binlog, because a server
+//! can be using the binlog at the same time.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,14 +14,14 @@ use super::prelude::*;
 use crate::binlog::{back_up, inspect, Folder, Inspection};
 use crate::engine::{Engine, Limits, State};
 
-/// The states, and their names in the report.
+/// The job states and their names in the report.
 #[rustfmt::skip]
 const STATES: [(State, &str); 7] = [
     (State::Ready, "ready"), (State::Delayed, "delayed"), (State::Reserved, "leased"), (State::Buried, "buried"),
     (State::Held, "held"), (State::Scheduled, "scheduled"), (State::Finished, "finished"),
 ];
 
-/// Returns a function that adds the path to an error.
+/// Returns a function that converts an error into a problem and prepends the path.
 fn at<E: Display>(path: &Path) -> impl Fn(E) -> Problem + '_ {
     move |error| Problem::empty(format!("{}: {error}", path.display()))
 }
@@ -29,7 +30,7 @@ pub fn check(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let path = Path::new(&call.operands[0]);
     let mut engine = Engine::new(Limits::NONE);
     let found = inspect(&Folder::new(path), &mut engine).map_err(at(path))?;
-    // The reader of the output may be gone.
+    // A closed stdout must not hide the result of the check.
     let _ = report(&found, &engine, out);
     Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
 }
@@ -80,12 +81,12 @@ pub fn backup(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     }
     let copy = Folder::new(to);
     back_up(&Folder::new(from), &copy).map_err(at(from))?;
-    // Makes the entry of the new directory durable.
+    // Makes the creation of the directory durable.
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(at(to))?;
     let found = inspect(&copy, &mut Engine::new(Limits::NONE)).map_err(at(to))?;
     let progress = found.report.progress;
-    // The reader of the output may be gone.
+    // A closed stdout must not hide the result of the check.
     let _ = out.line(&format!("{} jobs in {} segments, {} bytes", progress.jobs, progress.segments, progress.bytes));
     for problem in &found.report.problems {
         let _ = out.line(&format!("damaged: {problem}"));

@@ -1,9 +1,11 @@
-//! `move` and `clear`: many jobs of a tube at once.
+//! The subcommands `move` and `clear`, which affect many jobs of a tube.
 //!
-//! Owns the fallbacks for servers without `move-tube` and `flush-tube`. To move a job, it is reserved, put again, and
-//! then deleted. A failure in between loses no job, but may leave two copies. The copy has a new ID, and its age and
-//! counts start again. To clear a tube, jobs are peeked and deleted, or, if they are ready, reserved in batches. Only
-//! `flush-tube` deletes jobs that other clients have reserved.
+//! Owns the fallbacks for servers that lack `move-tube` or `flush-tube`. Must not delete reserved jobs, except through
+//! `flush-tube`.
+//!
+//! The fallback for `move` reserves a job, puts a copy, and deletes the original. The copy has a new ID, age and
+//! counts. A failure loses no job, but can leave two copies. The fallback for `clear` reserves ready jobs in batches,
+//! and peeks at other jobs, to delete them.
 
 use super::jobs::{free_state, state_of};
 use super::link::put;
@@ -11,10 +13,10 @@ use super::prelude::*;
 use super::record::JobLine;
 use crate::engine::State;
 
-/// The delay of jobs that are to be buried, so that no worker reserves them meanwhile.
+/// A delay in seconds that prevents workers from reserving a job, for example until the job is buried.
 pub const OUT_OF_REACH: u32 = u32::MAX;
 
-/// The number of jobs reserved at a time.
+/// The number of jobs to reserve in one batch.
 const BATCH: usize = 100;
 
 pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8, Problem> {
@@ -28,7 +30,7 @@ pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     confirm(&format!("Move {some}{state} jobs from {from} to {to}?"), call.has(&YES))?;
     let mut link = Link::open(call)?;
     let most = most.unwrap_or(u64::MAX);
-    // This also detects a server that does not respond, because a move has no time limit.
+    // Moving jobs has no time limit, so the statistics are queried first, to detect a server that does not respond.
     let figures = link.visible_tube(&from)?.ok_or_else(|| refusal(&format!("stats-tube {from}"), "NOT_FOUND"))?;
     let command = format!("move-tube {from} {to} {state} {}", most.min(u32::MAX.into()));
     let reply = link.ask_within(&command, None)?;
@@ -36,7 +38,8 @@ pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         (_, Some(moved)) => moved,
         ("UNKNOWN_COMMAND", _) => {
             print_stderr("the server does not support move-tube: jobs are put again, with new IDs, ages and counts");
-            // Jobs that are put meanwhile are not moved, because a producer could make this endless.
+            // Limits the loop to the jobs that existed initially. Otherwise, an active producer could prevent the loop
+            // from ending.
             let most = most.min(figures.number(&format!("current-jobs-{state}")));
             move_one_by_one(&mut link, &from, &to, &state, most)?
         }
@@ -56,7 +59,7 @@ fn move_one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64
         let record = figures.as_ref().and_then(JobLine::of);
         let Some(record) = record.filter(|record| record.state.word() == state) else { continue };
         let reply = link.ask(&format!("reserve-job {id}"))?;
-        // Otherwise, another client has reserved the job.
+        // Another client has reserved the job.
         let Some((_, body)) = job_of("reserve-job", reply)? else { continue };
         if let Err(problem) = put_copy(link, to, &record, &body) {
             give_back(link, &record);
@@ -86,7 +89,8 @@ fn put_copy(link: &mut Link, to: &str, record: &JobLine, body: &[u8]) -> Result<
     Ok(())
 }
 
-/// Returns a job that could not be moved. If this fails as well, the end of the connection makes the job ready.
+/// Restores the state of a job that could not be moved. If the command fails, the job becomes ready when the connection
+/// closes.
 fn give_back(link: &mut Link, record: &JobLine) {
     let JobLine { id, pri, delay, .. } = record;
     let _ = match record.state {
@@ -105,7 +109,8 @@ pub fn clear(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     confirm(&format!("Delete the {} jobs of {}?", states.join(" and "), names.join(", ")), call.has(&YES))?;
     let mut link = Link::open(call)?;
     for name in &names {
-        // This also detects a server that does not respond, because the commands below have no time limit.
+        // Deleting jobs has no time limit, so the statistics are queried first, to detect a server that does not
+        // respond.
         let figures = link.visible_tube(name)?.unwrap_or_default();
         let flushed = if all { flush(&mut link, name)? } else { None };
         let deleted = match flushed {
@@ -121,7 +126,7 @@ pub fn clear(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(DONE)
 }
 
-/// Deletes the jobs with `flush-tube`. Returns `None` if the server does not know the command.
+/// Deletes all jobs of a tube with `flush-tube`. Returns `None` if the server does not support the command.
 fn flush(link: &mut Link, name: &str) -> Result<Option<u64>, Problem> {
     let command = format!("flush-tube {name}");
     let reply = link.ask_within(&command, None)?;
@@ -135,7 +140,8 @@ fn flush(link: &mut Link, name: &str) -> Result<Option<u64>, Problem> {
 fn delete_jobs(link: &mut Link, name: &str, states: &[String], figures: &Figures) -> Result<u64, Problem> {
     let mut progress = ProgressBar::new("jobs deleted");
     let mut deleted = 0;
-    // Jobs that are put meanwhile may remain, because a producer could make this endless.
+    // Limits the loop to the jobs that existed initially. Otherwise, an active producer could prevent the loop from
+    // ending.
     let most = states.iter().map(|state| figures.number(&format!("current-jobs-{state}"))).sum();
     link.use_tube(name)?;
     if states.iter().any(|state| state == "ready") {
@@ -149,12 +155,12 @@ fn delete_jobs(link: &mut Link, name: &str, states: &[String], figures: &Figures
             progress.update(deleted, None);
         }
     }
-    // This includes the ready jobs of a paused tube, which cannot be reserved.
+    // Deletes the remaining jobs, including ready jobs of a paused tube, which cannot be reserved.
     for state in states {
         while deleted < most {
             let Some((id, _)) = link.peek_next(state)? else { break };
             let reply = link.ask(&format!("delete {id}"))?;
-            // Another client may have reserved the job meanwhile.
+            // The deletion fails if another client has reserved the job.
             deleted += u64::from(reply.line == "DELETED");
             progress.update(deleted, None);
         }
@@ -162,7 +168,7 @@ fn delete_jobs(link: &mut Link, name: &str, states: &[String], figures: &Figures
     Ok(deleted)
 }
 
-/// Reserves some jobs and deletes them. Returns their number.
+/// Reserves up to `BATCH` jobs and deletes them. Returns the number of deleted jobs.
 fn delete_batch(link: &mut Link) -> Result<u64, Problem> {
     link.send("reserve-with-timeout 0\r\n".repeat(BATCH).as_bytes())?;
     let mut deletes = String::new();

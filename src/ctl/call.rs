@@ -1,6 +1,7 @@
-//! The rows of the table of subcommands, and the command lines parsed with them.
+//! The definition of a subcommand, and the parser for its command line.
 //!
-//! Owns the distinction between options and operands, and the messages for errors in them.
+//! Owns the distinction between options and operands, and the messages for invalid command lines. Must not connect to a
+//! server.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::ops::RangeInclusive;
@@ -13,16 +14,16 @@ use super::out::Out;
 use super::problem::Problem;
 use crate::settings::options;
 
-/// The kind of a subcommand's operands, for completion.
+/// The kind of operand that a subcommand takes, for shell completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperandKind {
     Tube,
-    /// The name of a tube, followed by settings.
+    /// A tube name, followed by settings.
     Settings,
     Job,
     File,
     Folder,
-    /// Tubes, then `--` and the command line of another program.
+    /// Tube names, then `--` and the command line of another program.
     Command,
     Shell,
     Text,
@@ -39,7 +40,7 @@ pub struct Subcommand {
 }
 
 impl Subcommand {
-    /// Returns all options of the subcommand, except [`HELP`].
+    /// Returns all options of the subcommand except [`HELP`].
     pub fn options(&self) -> Vec<&'static Flag> {
         let reach: &[&Flag] = if self.options.iter().any(|opt| opt.long == SERVER.long) { &REACH } else { &[] };
         self.options.iter().chain(reach).copied().collect()
@@ -49,12 +50,12 @@ impl Subcommand {
 pub struct Call {
     matches: Matches,
     pub operands: Vec<String>,
-    /// The command line of another program, after `--`.
+    /// The command line after `--`.
     pub command: Vec<String>,
 }
 
 impl Call {
-    /// Parses a command line. Returns `None` if it requests help.
+    /// Parses the arguments of a subcommand. Returns `None` if the user has requested help.
     pub fn parse(row: &Subcommand, arguments: &[String]) -> Result<Option<Call>, Problem> {
         let mut parser = Options::new();
         for opt in row.options().into_iter().chain([&HELP]) {
@@ -90,7 +91,7 @@ impl Call {
     }
 
     pub fn values(&self, opt: &Flag) -> Vec<String> {
-        // Some functions are shared with subcommands that do not have the option.
+        // `opt_strs` panics for an option that the subcommand does not define.
         match self.matches.opt_defined(opt.long) {
             true => self.matches.opt_strs(opt.long),
             false => Vec::new(),
@@ -101,7 +102,7 @@ impl Call {
         self.value(opt).map(|text| number(&format!("--{}", opt.long), &text, least, most)).transpose()
     }
 
-    /// Returns the value of an option as a 32-bit number, such as a priority or a number of seconds.
+    /// Parses the value of an option as a 32-bit number, such as a priority or a number of seconds.
     pub fn short_number(&self, opt: &Flag) -> Result<Option<u32>, Problem> {
         Ok(self.number(opt, 0, u32::MAX.into())?.map(|number| number as u32))
     }
@@ -129,7 +130,7 @@ pub fn number(what: &str, text: &str, least: u64, most: u64) -> Result<u64, Prob
     options::number(text, least, most).map_err(|problem| Problem::usage(format!("{what}: {problem}")))
 }
 
-/// Returns the written form of a tube's name, which the user may have quoted.
+/// Returns the quoted form of a tube name. The input can be quoted or unquoted.
 pub fn tube(name: &str) -> Result<String, Problem> {
     let written = name::read(name.as_bytes());
     match name::is_legal(&written) {
@@ -138,7 +139,8 @@ pub fn tube(name: &str) -> Result<String, Problem> {
     }
 }
 
-/// Asks the user to confirm an operation that cannot be undone. Without a terminal, an option must confirm it.
+/// Asks the user to confirm an irreversible operation. Returns an error without a terminal, unless `is_confirmed` is
+/// set.
 pub fn confirm(question: &str, is_confirmed: bool) -> Result<(), Problem> {
     if is_confirmed {
         return Ok(());

@@ -1,6 +1,7 @@
-//! `beanpole check-access FILE [NAME COMMAND TUBE]`: verifies an access file, and shows what it allows.
+//! The subcommand `check-access`, which verifies an access file and explains its rules.
 //!
-//! Owns the text of the results. The decision is the server's own, for a client that has authenticated.
+//! Owns the format of the results. Must not decide about access: the decisions are made by the code that the server
+//! uses.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(code)
 }
 
-/// Returns `true` if the command is allowed, and the reason as text.
+/// Returns `true` if an authenticated client may execute the command, and the reason.
 fn decide(table: &AccessTable, name: &str, need: Need, tube: &str) -> Result<(bool, String), String> {
     let entry = table.name(name).or_else(|| table.name("*"));
     let entry = entry.ok_or_else(|| format!("the file has no line for {} or *", name.escape_debug()))?;

@@ -1,7 +1,7 @@
-//! `completion`: the completion of command lines in shells.
+//! The subcommand `completion`, which prints shell completion scripts.
 //!
-//! Owns the three scripts in `completion/`, and the lists in them, which are generated from the tables of options and
-//! subcommands. Only the scripts may query a server, for the names of tubes.
+//! Owns the script templates in `completion/`, and fills in options and subcommands from the tables. Must not query a
+//! server: only the generated scripts do, to complete tube names.
 
 use super::call::{OperandKind, Subcommand};
 use super::prelude::*;
@@ -20,7 +20,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         }
     };
     let script = script.replace("@OPTIONS@", &options).replace("@NAMES@", &names);
-    // The last part of a subcommand may contain settings, each up to its value.
+    // The list of subcommands can contain `@SETTINGS@`, so settings are substituted last.
     let script = script.replace("@SUBCOMMANDS@", &subcommands);
     let script = script.replace("@SETTINGS@", &SETTINGS.map(|row| format!("{}:", row.word)).join(" "));
     out.line(script.trim_end()).map(|()| DONE)
@@ -30,7 +30,7 @@ fn options_of(row: &Subcommand) -> impl Iterator<Item = &'static Flag> {
     row.options().into_iter().chain([&HELP])
 }
 
-/// Returns the completion of the operands in bash, zsh and fish.
+/// Returns the completion code for the operands of a subcommand, in bash, zsh and fish.
 fn operands(row: &Subcommand) -> [&'static str; 3] {
     match row.takes {
         OperandKind::Tube => ["tubes", "'*:tube:_beanpole_tubes'", "-a '(__beanpole_tubes)'"],
@@ -47,7 +47,7 @@ fn operands(row: &Subcommand) -> [&'static str; 3] {
     }
 }
 
-/// Returns the completion of an option's value in zsh and fish.
+/// Returns the completion code for the value of an option, in zsh and fish.
 fn value(opt: &Flag) -> [&'static str; 2] {
     match opt.long {
         "tube" => ["_beanpole_tubes", "-x -a '(__beanpole_tubes)'"],
@@ -60,7 +60,7 @@ fn value(opt: &Flag) -> [&'static str; 2] {
     }
 }
 
-/// Returns the lists of options, names and subcommands, and the script.
+/// Returns the options, the subcommand names, the code for the subcommands, and the script template.
 fn bash() -> [String; 4] {
     let mut subcommands = String::new();
     for row in &SUBCOMMANDS {
@@ -78,7 +78,7 @@ fn bash() -> [String; 4] {
     ]
 }
 
-/// Escapes a help text for single quotes and brackets in zsh, where colons and brackets have a meaning.
+/// Escapes quotes, brackets and colons, which have a special meaning in zsh completions.
 fn zsh_help(text: &str) -> String {
     text.replace('\'', "'\\''").replace('[', "\\[").replace(']', "\\]").replace(':', "\\:")
 }

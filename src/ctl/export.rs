@@ -1,8 +1,10 @@
-//! `export`: all jobs as lines of JSON, from a server or from a binlog that no server uses.
+//! The subcommand `export`, which prints all jobs of a server or of an unused binlog as JSON lines.
 //!
-//! Owns the order of the lines, and the comparison of the number of jobs with the server's counts. Pauses come first,
-//! so that an import pauses the tubes first. Held jobs come before others, so that none is imported after the last job
-//! that it waits for has ended. Settings, and keys that outlive their jobs, come last. It takes and changes no job.
+//! Owns the order of the lines, and the check that no job is missing. Must not reserve or modify jobs.
+//!
+//! Pauses come first, which makes an import pause the tubes before adding jobs. Held jobs come before all other jobs: a
+//! held job must be imported before the last job in its group is deleted. Settings and retained idempotency keys come
+//! last.
 //!
 //! Promises: P32.
 
@@ -46,7 +48,7 @@ impl Export<'_> {
         self.out.line(&tube_line(tube, |json| json.text("settings", settings.as_bytes())))
     }
 
-    /// Writes a key that outlives its job for this many seconds.
+    /// Writes an idempotency key without a job. `left` is the remaining lifetime of the key in seconds.
     fn key(&mut self, tube: &str, key: &[u8], left: u64) -> Result<(), Problem> {
         self.others.keys += 1;
         self.out.line(&tube_line(tube, |json| {
@@ -55,7 +57,7 @@ impl Export<'_> {
         }))
     }
 
-    /// Reports the numbers, as in `exported 5 jobs: 2 ready, 3 buried`. Returns the number of jobs.
+    /// Prints the totals, such as `exported 5 jobs: 2 ready, 3 buried`. Returns the number of jobs.
     fn report(&mut self) -> Result<u64, Problem> {
         self.out.flush()?;
         let parts = self.counts.iter().zip(State::LISTED).filter(|(count, _)| **count > 0);
@@ -103,7 +105,8 @@ impl Export<'_> {
             return Ok(DONE);
         }
         print_stderr(&format!("the server counted {before} jobs before the export, and {after} after it"));
-        // In a server that is in use, the number of jobs is between the two counts. With fewer, some are missing.
+        // If other clients add or delete jobs, the number of exported jobs is between the two counts. A lower number
+        // means that jobs are missing.
         Ok(if written >= before.min(after) { DONE } else { REFUSED })
     }
 
@@ -148,7 +151,7 @@ impl Export<'_> {
         Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
     }
 
-    /// Writes the lines of a binlog. Returns the number of omitted jobs, which have expired.
+    /// Writes the lines of a binlog. Returns the number of expired jobs, which are omitted.
     fn objects_of_binlog(&mut self, engine: &Engine, now: Time) -> Result<u64, Problem> {
         for (name, pause) in engine.pauses().filter(|(_, pause)| pause.until > now) {
             let name = written(name);
@@ -160,7 +163,8 @@ impl Export<'_> {
         let is_wanted =
             |job: &JobView| job.state() != State::Finished && wanted.has_tube(&written(engine.tube_of(job)));
         let jobs: Vec<JobView> = engine.jobs().filter(is_wanted).collect();
-        // Buried jobs are kicked in the order of burial, others are served by ID.
+        // Buried jobs are sorted by time of burial, which is the order in which `kick` takes them. Other jobs are
+        // sorted by ID.
         let key = |place: usize| match jobs[place].state() {
             State::Buried => (2, jobs[place].due().nanos(), jobs[place].id().0),
             state => (u8::from(state != State::Held), jobs[place].id().0, 0),
@@ -198,7 +202,7 @@ fn seconds_until(time: Time, now: Time) -> u64 {
     time.nanos().saturating_sub(now.nanos()).div_ceil(1_000_000_000)
 }
 
-/// Returns a job of a binlog. A reservation in a binlog is a lease, which outlives the server.
+/// Converts a job of a binlog. A reserved job in a binlog has a lease, which survives a server restart.
 fn job_line(job: &JobView, engine: &Engine, now: Time) -> JobLine {
     let left = seconds_until(job.due(), now);
     let state = match job.state() {
@@ -206,7 +210,7 @@ fn job_line(job: &JobView, engine: &Engine, now: Time) -> JobLine {
         state => state,
     };
     let history = job.history();
-    // The time of such a schedule is a number of seconds.
+    // A periodic schedule stores its interval as a delay.
     let is_periodic = engine.schedule_of(job).is_some_and(|schedule| schedule.is_counted());
     JobLine {
         id: job.id().0,

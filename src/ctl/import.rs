@@ -1,9 +1,11 @@
-//! `import`: puts the jobs of an `export`.
+//! The subcommand `import`, which puts the jobs in the output of `export`.
 //!
-//! Owns the way in which a job gets its state. A job that is to be buried is put out of every worker's reach, reserved
-//! by its ID and buried, so that no worker gets it meanwhile. Reserved jobs become ready, because their workers are not
-//! connected. A key that outlives its job is created with an empty job, which is put out of reach and deleted. Owns the
-//! counts of data that the server cannot store.
+//! Owns the steps that restore the state of each job, and the counts of data that the server cannot store. Must not
+//! reserve existing jobs.
+//!
+//! To import a buried job, the job is put with the maximum delay, which keeps workers away, then reserved by its ID and
+//! buried. A retained idempotency key is imported by putting and deleting an empty job. Reserved jobs are imported as
+//! ready, because their workers are not connected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,33 +19,33 @@ use super::scan::Wanted;
 use super::tags::{Abilities, JobTags, Written};
 use crate::engine::State;
 
-/// The number of refused lines that are reported individually.
+/// The maximum number of rejected lines that are reported individually.
 const MAX_REPORTS: u64 = 10;
 
-/// The maximum size of a line: a body of 1 GiB in base64, or escaped.
+/// The maximum length of a line in bytes: a job body of 1 GiB, in base64 or escaped.
 const MAX_LINE: u64 = 6 << 30;
 
-/// The minimum lifetime of a job that is put out of reach, in seconds, so that it does not expire there.
+/// The minimum lifetime, in seconds, of a job that waits to be buried. A shorter lifetime could expire first.
 const LEAST_TTL: u64 = 60;
 
-/// The key of a `lost` count.
+/// The name of an unsupported idempotency key in the final report.
 const KEPT_KEY: &str = "a key that outlives its job";
 
 enum Note {
     Use,
-    /// A `put` for this line, and the action after it.
+    /// A `put`: the line number, and the action that follows.
     Put(u64, After),
     Reserve,
-    /// The last command for this job, which was put out of reach.
+    /// The final command for a job with the maximum delay: the job ID, and the action.
     Settle(u64, After),
 }
 
 #[derive(Clone, Copy)]
 enum After {
     Nothing,
-    /// Bury the job with this priority. A dead letter has the index of its original tube.
+    /// Bury the job: the priority, and for a dead letter, the index of its original tube in `origins`.
     Bury(u32, Option<u32>),
-    /// Delete the job, so that only its key remains.
+    /// Delete the job. Its idempotency key is retained.
     Delete,
 }
 
@@ -54,13 +56,13 @@ struct Import<'a> {
     skip: u64,
     used: String,
     line: u64,
-    /// `true` if the server can reserve a job by its ID; `None` if that is not known yet.
+    /// `true` if the server supports `reserve-job`, or `None` if support has not been tested.
     can_bury: Option<bool>,
-    /// What the server can store, if that is known.
+    /// The data that the server can store, or `None` if support has not been tested.
     abilities: Option<Abilities>,
-    /// The tubes and keys of the dead letters that are not settled.
+    /// The tube and the key of each dead letter that waits to be buried.
     unsettled_keys: BTreeSet<(String, String)>,
-    /// The original tubes of dead letters.
+    /// The names of the tubes in which dead letters originated.
     origins: Vec<String>,
     results: Results,
 }
@@ -68,20 +70,20 @@ struct Import<'a> {
 #[derive(Default)]
 struct Results {
     done: u64,
-    /// All lines up to this one have been put.
+    /// The number of the last line with a confirmed `put`.
     safe: u64,
     buried: u64,
     refused: u64,
     others: Others,
-    /// Jobs that were not put because the server has jobs with their keys.
+    /// The number of jobs that were not put because an existing job has the same key.
     known: u64,
-    /// Schedules that replaced others with the same names.
+    /// The number of schedules that replaced existing schedules with the same name.
     replaced: u64,
-    /// Jobs whose time to live has ended.
+    /// The number of jobs that had already expired.
     expired: u64,
-    /// How often the server could not store the data with this key.
+    /// The number of values that the server could not store, by key.
     lost: BTreeMap<&'static str, u64>,
-    /// Jobs that were put but not settled, with their lines.
+    /// Jobs that wait to be buried or deleted: the job ID, the action, and the line number.
     unsettled: Vec<(u64, After, u64)>,
 }
 
@@ -89,7 +91,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let into = call.value(&INTO_TUBE).map(|name| tube(&name)).transpose()?;
     let skip = call.number(&SKIP, 0, u64::MAX)?.unwrap_or(0);
     let mut link = Link::open(call)?;
-    // A client that may put jobs but not see them compares no counts.
+    // A client without the right to see statistics can import jobs, but cannot compare the counts.
     let count = |link: &mut Link| match Wanted::default().count(link) {
         Err(problem) if problem.code == REFUSED => Ok(None),
         counts => counts.map(|counts| Some(counts.iter().sum::<u64>())),
@@ -141,13 +143,13 @@ impl Results {
         }
     }
 
-    /// Returns the message for a failure, which says how to continue.
+    /// Returns the message for an aborted import. The message contains the `--skip` option that resumes the import.
     fn after_failure(&self, problem: &str, skip: u64) -> String {
         let unsettled = match self.unsettled.len() {
             0 => String::new(),
             count => format!("; {count} more are delayed, not buried"),
         };
-        // A job that is not buried yet is put again.
+        // A job that waits to be buried must be imported again.
         let settled = self.unsettled.iter().map(|(.., line)| line - 1).min().unwrap_or(u64::MAX);
         let skip = self.safe.min(settled).max(skip);
         format!("{problem}; {} jobs were imported{unsettled}; to continue, use --skip {skip}", self.done)
@@ -219,7 +221,7 @@ impl Import<'_> {
         self.results.refuse(self.line, problem);
     }
 
-    /// Sends the pending commands if there are many.
+    /// Sends the pending commands if a batch is full.
     fn flow(&mut self) -> Result<(), Problem> {
         let Import { link, feed, results, .. } = self;
         feed.flow(link, &mut |note, reply| results.on_reply(note, &reply.line))
@@ -235,11 +237,11 @@ impl Import<'_> {
         match line.content {
             Content::Job(job) => self.add_job(&tube, job),
             Content::Key(tags) => self.add_key(&tube, &tags),
-            // These belong to the tube in the line.
+            // With `--tube`, jobs go to another tube, to which the pause and the settings do not apply.
             Content::Pause(_) | Content::Settings(_) if self.into.is_some() => Ok(()),
             Content::Pause(seconds) => {
                 self.results.others.pauses += 1;
-                // A watched tube does not disappear before its first job is put.
+                // Watching prevents the empty tube from being deleted, which would discard the pause.
                 let pause = format!("pause-tube {tube} {seconds}");
                 self.control(&[(format!("watch {tube}"), "WATCHING"), (pause, "PAUSED")]).map(drop)
             }
@@ -260,7 +262,7 @@ impl Import<'_> {
         }
     }
 
-    /// Sends commands one by one. Returns `false` if the server refuses one of them.
+    /// Sends commands one after the other. Returns `false` if the server rejects a command.
     fn control(&mut self, commands: &[(String, &str)]) -> Result<bool, Problem> {
         self.finish()?;
         for (command, expected) in commands {
@@ -275,14 +277,14 @@ impl Import<'_> {
         Ok(true)
     }
 
-    /// Uses a tube from now on. Returns `false` if the server refuses its name.
+    /// Selects the tube for subsequent puts. Returns `false` if the server rejects the tube name.
     fn use_tube(&mut self, tube: &str) -> Result<bool, Problem> {
         if tube == self.used {
             return Ok(true);
         }
         let command = format!("use {tube}");
         if name::is_foreign(tube) {
-            // The server may refuse such a name, and then the job must not go into another tube.
+            // Waits for the reply, because a rejected `use` would send the job to the previous tube.
             if !self.control(&[(command, "USING")])? {
                 return Ok(false);
             }
@@ -313,7 +315,8 @@ impl Import<'_> {
         let has_origin = job.tags.dead_from().is_some() && self.abilities()?.has("export");
         let origin = job.tags.dead_from().filter(|_| has_origin).map(|name| self.origin(name));
         if origin.is_some() && !job.tags.key().is_empty() {
-            // A dead letter with the same key uses it until it is buried.
+            // A dead letter holds its key until it is buried. A second dead letter with the same key would be a
+            // duplicate.
             let key = (tube.to_owned(), job.tags.key().to_owned());
             if self.unsettled_keys.contains(&key) {
                 self.settle()?;
@@ -335,7 +338,7 @@ impl Import<'_> {
         self.settle_if_many()
     }
 
-    /// Creates a key that outlives its job.
+    /// Imports a retained idempotency key.
     fn add_key(&mut self, tube: &str, tags: &JobTags) -> Result<(), Problem> {
         let (tags, lost) = tags.write_for(&self.abilities()?, LEAST_TTL);
         if !lost.is_empty() {
@@ -349,7 +352,7 @@ impl Import<'_> {
         self.settle_if_many()
     }
 
-    /// Returns the index of this tube among the original tubes of dead letters.
+    /// Returns the index of a tube in `origins`. Adds the tube if necessary.
     fn origin(&mut self, name: &str) -> u32 {
         let known = self.origins.iter().position(|other| other == name);
         known.unwrap_or_else(|| {
@@ -366,11 +369,11 @@ impl Import<'_> {
         Ok(self.abilities.unwrap_or_default())
     }
 
-    /// Returns `true` if the server knows `reserve-job`, which beanstalkd 1.12 introduced.
+    /// Returns `true` if the server supports `reserve-job`, which requires beanstalkd 1.12 or later.
     fn can_bury(&mut self) -> Result<bool, Problem> {
         if self.can_bury.is_none() {
             self.finish()?;
-            // No job has this ID.
+            // The ID is the maximum, and belongs to no job.
             self.can_bury = Some(self.link.ask("reserve-job 18446744073709551615")?.line == "NOT_FOUND");
         }
         Ok(self.can_bury == Some(true))
@@ -383,7 +386,7 @@ impl Import<'_> {
         }
     }
 
-    /// Buries or deletes the jobs that were put out of reach.
+    /// Buries or deletes the jobs that were put with the maximum delay.
     fn settle(&mut self) -> Result<(), Problem> {
         self.finish()?;
         self.unsettled_keys.clear();

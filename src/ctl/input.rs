@@ -1,7 +1,7 @@
-//! The input of subcommands, which is files or stdin, and the progress bar of long operations.
+//! The input files of subcommands, and a progress bar.
 //!
-//! Owns the open file, and the last line of stderr while the bar is shown. Writes nothing if stderr is not a terminal.
-//! Must not interpret the contents.
+//! Owns the open input file, and the last line of stderr while the progress bar is visible. Must not interpret the
+//! input.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -13,13 +13,13 @@ use super::problem::Problem;
 pub struct Input<'a> {
     name: &'a str,
     reader: BufReader<File>,
-    /// The size in bytes, if this is a regular file.
+    /// The size in bytes, or `None` unless the input is a regular file.
     size: Option<u64>,
     read: u64,
     progress: ProgressBar,
 }
 
-/// Calls `each` with each of these files, or with stdin if there are none.
+/// Calls `each` for each named file, or for stdin if `names` is empty.
 pub fn each_input(names: &[String], each: &mut dyn FnMut(Input) -> Result<(), Problem>) -> Result<(), Problem> {
     if names.is_empty() {
         return each(Input::of("stdin", io::stdin().as_fd().try_clone_to_owned().map(File::from))?);
@@ -41,8 +41,8 @@ impl Input<'_> {
         Ok(bytes)
     }
 
-    /// Reads the next line with its line feed, up to `most` bytes. Returns `false` at the end. The progress bar shows
-    /// `done` jobs.
+    /// Reads the next line, including the line feed, up to `limit` bytes. Returns `false` at the end of the file.
+    /// `done` is the number of jobs for the progress bar.
     pub fn line(&mut self, line: &mut Vec<u8>, most: u64, done: u64) -> Result<bool, Problem> {
         self.progress.update(done, self.size.map(|size| (self.read, size)));
         line.clear();
@@ -67,10 +67,10 @@ pub struct ProgressBar {
 }
 
 impl ProgressBar {
-    /// Creates a progress bar that counts objects with this plural name.
+    /// Creates a progress bar. `what` is the plural noun for the counted objects.
     pub fn new(what: &'static str) -> ProgressBar {
         let now = Instant::now();
-        // A short operation does not show one.
+        // A short operation ends before the first update and shows no progress bar.
         ProgressBar {
             what,
             begun: now,
@@ -80,7 +80,7 @@ impl ProgressBar {
         }
     }
 
-    /// Shows the count, and the bar if the completed part and the whole are known.
+    /// Updates the count. `part` contains the completed amount and the total, if known, for the bar.
     pub fn update(&mut self, count: u64, part: Option<(u64, u64)>) {
         let now = Instant::now();
         if !self.is_shown || now < self.next {

@@ -1,7 +1,7 @@
 //! Subcommands for single jobs: `peek`, `reserve`, `delete`, `kick`, `bury`, `release`, `revoke` and `wait`.
 //!
-//! Owns the additional step that the protocol requires: only the client that has reserved a job may bury or release it,
-//! so these two reserve it first. A failure for one job does not stop the others.
+//! Owns the handling of failures: a rejected job does not prevent the processing of the next job. Must not change the
+//! priority of a job unless requested. `bury` and `release` first reserve the job, as the protocol requires.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::prelude::*;
 use crate::protocol::text::is_tube_name;
 
-/// The longest wait in the protocol, in seconds: more than a century.
+/// The longest timeout that the protocol supports, in seconds.
 const LONGEST: u64 = u32::MAX as u64;
 
 const POLL: Duration = Duration::from_millis(500);
@@ -20,7 +20,7 @@ fn for_each_job(call: &Call, act: Act<u64>) -> Result<u8, Problem> {
     for_each(call, call.ids()?, act)
 }
 
-/// Calls `act` for each of these objects. Reports refusals and continues.
+/// Calls `act` for each object. If the server rejects a command, prints the reason and continues with the next object.
 pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8, Problem> {
     let mut link = Link::open(call)?;
     let mut code = DONE;
@@ -36,7 +36,7 @@ pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8, Problem>
     Ok(code)
 }
 
-/// Returns the tube of `--tube`, which replaces IDs.
+/// Returns the value of `--tube`, or `None` if job IDs were given. Returns an error for both or none.
 fn tube_or_ids(call: &Call) -> Result<Option<String>, Problem> {
     match (call.value(&OF_TUBE), call.operands.is_empty()) {
         (Some(name), true) => Ok(Some(tube(&name)?)),
@@ -72,7 +72,7 @@ pub fn free_state(name: String) -> Result<String, Problem> {
     }
 }
 
-/// Prints a job: its body, or with `--json` all its figures.
+/// Prints the body of a job, or with `--json`, all statistics and the body.
 fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> Result<(), Problem> {
     if !call.has(&JSON) {
         return out.body(body);
@@ -87,8 +87,7 @@ fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> R
     }))
 }
 
-/// Reserves the next job of some tubes. The job is printed before it is deleted or buried, so that no job is lost if it
-/// cannot be printed.
+/// Reserves and prints a job, then releases, deletes or buries the job. Releases the job after a failure to print.
 pub fn reserve(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     if call.has(&DELETE) && call.has(&BURY) {
         return Err(Problem::usage("--delete cannot be used with --bury"));
@@ -137,8 +136,8 @@ fn priority(link: &mut Link, id: u64) -> Result<u64, Problem> {
     Ok(link.figures(&format!("stats-job {id}"))?.unwrap_or_default().number("pri"))
 }
 
-/// Reserves a job in any state, to bury or release it. Returns its priority, which a client with the right `take` may
-/// query only while it holds the job.
+/// Reserves a job in any state, to bury or release the job. Returns the priority, which is queried after reserving: a
+/// client with only the `take` right may not see other jobs.
 fn reserve_by_id(link: &mut Link, id: u64) -> Result<u64, Problem> {
     let command = format!("reserve-job {id}");
     let reply = link.ask(&command)?;
@@ -177,7 +176,7 @@ pub fn release(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     })
 }
 
-/// Releases a job that this connection has reserved, and reports if that buries it.
+/// Releases a reserved job. Prints a message if the server buries the job instead.
 fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result<(), Problem> {
     if !link.release(id, pri, delay)? {
         print_stderr(&format!("job {id} was buried, because that was its last try"));
@@ -185,7 +184,7 @@ fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result<(), Probl
     Ok(())
 }
 
-/// Waits until jobs, or all jobs of a group, have ended or are buried.
+/// Waits until the given jobs, or all jobs in the given groups, have ended or are buried.
 pub fn wait(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let ids = call.ids()?;
     let groups = call.values(&OF_GROUP);
@@ -223,7 +222,7 @@ fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out)
     }
 }
 
-/// Waits for a group. A group without members is complete. Buried members do not end without an operator.
+/// Waits until a group has no members, or only buried members.
 fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mut Out) -> Result<u8, Problem> {
     let command = format!("stats-group {group}");
     let mut progress = ProgressBar::new("jobs done");

@@ -1,7 +1,9 @@
-//! A subcommand's connection to its server.
+//! The connection of a subcommand to its server.
 //!
-//! Owns the timeout, the messages for errors and refusals, and pipelined commands: while the replies to one batch are
-//! read, the next batch is already sent, so that the server never waits for its client. Must not know the subcommand.
+//! Owns the timeout, the messages for rejected commands, and command pipelining. Must not depend on any subcommand.
+//!
+//! With pipelining, the client sends a batch of commands before reading the replies to the previous batch. The server
+//! therefore always has commands to execute.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -32,7 +34,7 @@ pub struct Link {
 }
 
 impl Reach {
-    /// Returns the server in the command line or the environment.
+    /// Reads the server address and the identity from the options and the environment.
     pub fn of(call: &Call) -> Result<Reach, Problem> {
         let server = ServerName::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
         let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
@@ -78,7 +80,7 @@ impl Link {
         Reach::of(call)?.connect()
     }
 
-    /// Sends complete commands, whose replies are read later.
+    /// Sends complete commands without reading the replies.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Problem> {
         self.client.send(bytes).map_err(|error| match error {
             ClientError::Io(error) => self.reach.failed(&error),
@@ -90,13 +92,13 @@ impl Link {
         self.client.reply().map_err(|error| self.reach.failed(&error))
     }
 
-    /// Sends one command, without its CR LF, and returns its reply.
+    /// Sends one command, without a trailing CR LF, and returns the reply.
     pub fn ask(&mut self, command: &str) -> Result<Reply, Problem> {
         self.send(format!("{command}\r\n").as_bytes())?;
         self.reply()
     }
 
-    /// Like [`Link::ask`], but extends the timeout by this many seconds, or with `None` indefinitely.
+    /// Like [`Link::ask`], but adds `seconds` to the timeout. With `None`, waits indefinitely.
     pub fn ask_within(&mut self, command: &str, seconds: Option<u64>) -> Result<Reply, Problem> {
         let limit = self.reach.limit().zip(seconds).map(|(limit, seconds)| limit + Duration::from_secs(seconds));
         self.client.set_timeout(limit).map_err(|error| self.reach.failed(&error))?;
@@ -105,7 +107,7 @@ impl Link {
         Ok(reply)
     }
 
-    /// Sends one command. Returns an error unless the reply begins with `word`.
+    /// Sends one command. Returns an error unless the first word of the reply is `word`.
     pub fn expect(&mut self, command: &str, word: &str) -> Result<Reply, Problem> {
         let reply = self.ask(command)?;
         match first_word(&reply.line) == word {
@@ -118,7 +120,7 @@ impl Link {
         self.expect(&format!("use {name}"), "USING").map(drop)
     }
 
-    /// Watches only these tubes, or `default` if there are none.
+    /// Watches only the given tubes, or `default` if `tubes` is empty.
     pub fn watch(&mut self, tubes: &[String]) -> Result<(), Problem> {
         for name in tubes {
             self.expect(&format!("watch {name}"), "WATCHING")?;
@@ -129,21 +131,20 @@ impl Link {
         Ok(())
     }
 
-    /// Reserves a job of the watched tubes, waiting at most this many seconds. Returns `None` if the time expires.
+    /// Reserves a job from the watched tubes, waiting at most `wait` seconds. Returns `None` after a timeout.
     pub fn reserve(&mut self, wait: Option<u64>) -> Result<Option<IdAndBody>, Problem> {
         let command = wait.map_or("reserve".to_owned(), |seconds| format!("reserve-with-timeout {seconds}"));
         let reply = self.ask_within(&command, wait)?;
         job_of(&command, reply)
     }
 
-    /// Peeks at the next job of the used tube in this state, if there is one.
+    /// Peeks at the next job in a state, in the used tube.
     pub fn peek_next(&mut self, state: &str) -> Result<Option<IdAndBody>, Problem> {
         let command = format!("peek-{state}");
         job_of(&command, self.ask(&command)?)
     }
 
-    /// Releases a job that this connection has reserved. Returns `false` if the server buried the job because that was
-    /// its last try.
+    /// Releases a reserved job. Returns `false` if the server has buried the job because no tries were left.
     pub fn release(&mut self, id: u64, pri: u64, delay: u64) -> Result<bool, Problem> {
         let command = format!("release {id} {pri} {delay}");
         let reply = self.ask(&command)?;
@@ -154,19 +155,20 @@ impl Link {
         }
     }
 
-    /// Returns the figures in the reply to this command, or `None` if the object does not exist.
+    /// Queries statistics. Returns `None` if the object does not exist.
     pub fn figures(&mut self, command: &str) -> Result<Option<Figures>, Problem> {
         let reply = self.ask(command)?;
         figures_of(command, &reply)
     }
 
-    /// Returns the figures of a tube, which must exist.
+    /// Queries the statistics of a tube. Returns an error if the tube does not exist.
     pub fn tube(&mut self, name: &str) -> Result<Figures, Problem> {
         let command = format!("stats-tube {name}");
         self.figures(&command)?.ok_or_else(|| refusal(&command, "NOT_FOUND"))
     }
 
-    /// Returns the figures of a tube, or empty figures if the client may not see them.
+    /// Queries the statistics of a tube. Returns empty statistics without permission, and `None` if the tube does not
+    /// exist.
     pub fn visible_tube(&mut self, name: &str) -> Result<Option<Figures>, Problem> {
         let command = format!("stats-tube {name}");
         let reply = self.ask(&command)?;
@@ -187,13 +189,13 @@ impl Link {
         Ok(order.into_iter().map(|place| std::mem::take(&mut tubes[place])).collect())
     }
 
-    /// Returns a handle that closes this connection from another thread.
+    /// Returns a handle that can close the connection from another thread.
     pub fn closer(&self) -> Result<Closer, Problem> {
         self.client.closer().map_err(|error| self.reach.failed(&error))
     }
 }
 
-/// Returns the figures in the reply to this command, or `None` if the object does not exist.
+/// Parses the reply to a statistics command. Returns `None` if the object does not exist.
 pub fn figures_of(command: &str, reply: &Reply) -> Result<Option<Figures>, Problem> {
     match first_word(&reply.line) {
         "OK" => Ok(Some(Figures::parse(&String::from_utf8_lossy(&reply.body)))),
@@ -202,7 +204,7 @@ pub fn figures_of(command: &str, reply: &Reply) -> Result<Option<Figures>, Probl
     }
 }
 
-/// Returns the job in the reply to this command, or `None` if there is no job.
+/// Extracts the job from a reply. Returns `None` if no job was found.
 pub fn job_of(command: &str, reply: Reply) -> Result<Option<IdAndBody>, Problem> {
     match (reply.line.as_str(), reply.number("FOUND").or(reply.number("RESERVED"))) {
         (_, Some(id)) => Ok(Some((id, reply.body))),
@@ -243,17 +245,17 @@ pub fn refusal(command: &str, line: &str) -> Problem {
     })
 }
 
-/// The maximum number of commands in a batch. Two batches may be in progress. Their commands must fit into the system's
-/// buffers, because the server stops reading if there are too many unread replies.
+/// The maximum number of commands in a batch. Two batches must fit into the socket buffers, because a server with too
+/// many unread replies stops reading.
 pub const AHEAD: usize = 512;
 
-/// The maximum size of a batch in bytes, unless one command is larger.
+/// The size in bytes at which a batch is sent.
 const BYTES: usize = 64 * 1024;
 
-/// The handler of each reply, and of the note about its command.
+/// A function that is called with each reply, and with the note for the command.
 pub type OnReply<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result<(), Problem>;
 
-/// The commands in progress, each with a note for the handler of its reply.
+/// The commands in flight. The caller stores a note with each command, to interpret the reply.
 #[derive(Debug)]
 pub struct Feed<T> {
     bytes: Vec<u8>,
@@ -266,13 +268,13 @@ impl<T> Feed<T> {
         Feed { bytes: Vec::new(), unsent: VecDeque::new(), sent: VecDeque::new() }
     }
 
-    /// Adds a command. The caller appends it to the returned buffer.
+    /// Adds a command, which the caller must append to the returned buffer.
     pub fn add(&mut self, note: T) -> &mut Vec<u8> {
         self.unsent.push_back(note);
         &mut self.bytes
     }
 
-    /// Sends a batch if it is full, and reads the replies to the previous one.
+    /// If the batch is full, sends the batch and reads the replies to the previous batch.
     pub fn flow(&mut self, link: &mut Link, each: OnReply<T>) -> Result<(), Problem> {
         if self.bytes.len() < BYTES && self.unsent.len() < AHEAD {
             return Ok(());
@@ -280,7 +282,7 @@ impl<T> Feed<T> {
         self.push(link, each)
     }
 
-    /// Sends the remaining commands, and reads all replies.
+    /// Sends the remaining commands and reads all replies.
     pub fn finish(&mut self, link: &mut Link, each: OnReply<T>) -> Result<(), Problem> {
         self.push(link, each)?;
         self.push(link, each)
@@ -300,7 +302,7 @@ impl<T> Feed<T> {
     }
 }
 
-/// Sends this command for each of these objects. Calls `on_reply` with the index of each object and the reply.
+/// Sends the command `verb OBJECT` for each object. Calls `on_reply` with the index of the object and the reply.
 pub fn ask_each(
     link: &mut Link,
     verb: &str,
@@ -315,7 +317,7 @@ pub fn ask_each(
     feed.finish(link, on_reply)
 }
 
-/// Appends a `put`. Each of its tags begins with a space.
+/// Appends a `put` command. Each tag in `tags` starts with a space.
 pub fn put(bytes: &mut Vec<u8>, (pri, delay, ttr): (u32, u32, u32), tags: &str, body: &[u8]) {
     bytes.extend_from_slice(format!("put {pri} {delay} {ttr} {}{tags}\r\n", body.len()).as_bytes());
     bytes.extend_from_slice(body);

@@ -1,6 +1,6 @@
-//! `list`, `schedules`, `history` and `connections`: lists of jobs and connections.
+//! The subcommands `list`, `schedules`, `history` and `connections`.
 //!
-//! Owns the columns, and the iteration over the pages of long lists. Times are in UTC, like those of cron's fields.
+//! Owns the columns, and the requests for long lists in pages. Must not modify jobs. All times are in UTC.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use super::scan::{Scan, Wanted};
 use super::tubes::report_refused;
 use crate::engine::{push_moment, State};
 
-/// The columns of connections, and the server's keys.
+/// The columns of `connections`: the heading, and the key in the server's reply.
 #[rustfmt::skip]
 const CONNECTION_COLUMNS: [(&str, &str); 11] = [
     ("number", "number"), ("client", "client"), ("address", "address"), ("protocol", "protocol"), ("state", "state"),
@@ -51,7 +51,7 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 
 type Row<'a> = &'a dyn Fn(&JobLine, &str, &[u8]) -> Vec<String>;
 
-/// Adds all jobs of a scan to a list.
+/// Lists the jobs in `scan`. `row` returns the table row for a job and its tube and body.
 fn print<'a>(call: &Call, out: &'a mut Out, link: &mut Link, scan: &Scan, row: Row) -> Result<Listing<'a>, Problem> {
     let mut list = Listing::new(out, call.has(&JSON));
     scan.peek(link, &mut |job, tube, body| list.add(&|| job.line(tube, body), &|| row(job, tube, body)))?;
@@ -85,7 +85,7 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
 }
 
-/// Formats a time in seconds since 1970 for people.
+/// Formats a Unix timestamp in seconds, such as `2025-01-31 12:00:00Z`.
 fn date(seconds: u64) -> String {
     let mut text = Vec::new();
     push_moment(&mut text, seconds);
@@ -139,7 +139,8 @@ pub fn connections(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     list.finish(&CONNECTION_COLUMNS.map(|(head, _)| head), true).map(|()| DONE)
 }
 
-/// Passes on each connection that the server lists, sorted by number, up to about this many.
+/// Calls `act` for each connection of the server, sorted by number. Stops after the page that reaches `limit`
+/// connections.
 pub fn each_connection(
     link: &mut Link,
     most: usize,

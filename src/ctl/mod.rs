@@ -1,8 +1,9 @@
-//! The subcommands of the command line: everything but running a server.
+//! The client subcommands, such as `put`, `stats` and `export`.
 //!
-//! `table` lists all of them, `opts` their options, and `call` parses a command line with these. They connect to a
-//! server through a `link`, like any other client, so that most of them work with beanstalkd as well; `scan` finds the
-//! jobs of a server that cannot list them. Owns the output and the exit codes (`problem`). Must not start a server.
+//! Owns the output and the exit codes of subcommands. Must not start a server.
+//!
+//! `table` lists the subcommands, `opts` defines their options, and `call` parses their command lines. Subcommands
+//! connect to a server through `link` and use the beanstalk protocol, so most of them also work with beanstalkd.
 
 mod binlog;
 mod bulk;
@@ -31,7 +32,7 @@ mod tubes;
 mod work;
 mod yaml;
 
-/// The names that most subcommands use.
+/// Imports shared by most subcommands.
 mod prelude {
     pub use super::call::{confirm, number, tube, Call};
     pub use super::input::ProgressBar;
@@ -80,7 +81,8 @@ impl Subcommand {
     }
 }
 
-/// Runs the subcommand in the first argument, if it is one. Returns the exit code.
+/// Runs the subcommand named by the first argument, and returns the exit code. Returns `None` if there is no such
+/// subcommand.
 pub fn run(arguments: &[String]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
     let row = Subcommand::find(first)?;
@@ -89,7 +91,7 @@ pub fn run(arguments: &[String]) -> Option<u8> {
         None => out.line(row.usage().trim_end()).map(|()| DONE),
         Some(call) => (row.run)(&call, &mut out),
     });
-    // The output before a failure is valid.
+    // Prints the output that was produced before a failure.
     let flushed = out.flush();
     let code = done.unwrap_or_else(|problem| report(&problem));
     Some(match flushed {
@@ -98,7 +100,7 @@ pub fn run(arguments: &[String]) -> Option<u8> {
     })
 }
 
-/// Reports the problem, if it has a text. Returns the exit code.
+/// Prints the message of a problem, unless the message is empty. Returns the exit code.
 fn report(problem: &Problem) -> u8 {
     if !problem.text.is_empty() {
         print_stderr(&problem.text);
@@ -106,12 +108,11 @@ fn report(problem: &Problem) -> u8 {
     problem.code
 }
 
-/// Writes a line to stderr. A failed write is no reason to panic: the reader may be gone.
+/// Writes a line to stderr. Ignores a write error, because `eprintln!` would panic if stderr is closed.
 fn print_stderr(text: &str) {
     let _ = writeln!(std::io::stderr(), "beanpole: {}", out::shown(text.as_bytes()));
 }
 
-/// Prints the completions, which are generated from the table.
 fn complete(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     completion::run(call, out)
 }

@@ -1,7 +1,7 @@
-//! Names of tubes in subcommands: plain, or quoted as in `list-tubes`.
+//! Tube names in subcommands.
 //!
-//! Owns the conversion between a name's bytes and this written form, which is printable ASCII and unambiguous. Commands
-//! and tables contain it. Must not query a server.
+//! Owns the conversion between raw bytes and the quoted form, which consists of printable ASCII characters. Names
+//! without special characters are not quoted. Must not query a server.
 
 use crate::protocol::text::{is_any_name, push_tube_name, unquote};
 
@@ -15,23 +15,22 @@ pub fn bytes(written: &str) -> Vec<u8> {
     quoted(written.as_bytes()).unwrap_or_else(|| written.into())
 }
 
-/// Returns the text between quotes, if the whole text is quoted.
+/// Returns the unquoted bytes, or `None` unless the whole text is quoted.
 pub fn quoted(text: &[u8]) -> Option<Vec<u8>> {
     unquote(text).filter(|(_, rest)| rest.is_empty()).map(|(name, _)| name)
 }
 
-/// Returns the written form of a name from a server or a user, with or without quotes. Malformed quoting is part of the
-/// name.
+/// Converts a name, quoted or unquoted, to the quoted form. Malformed quotes become part of the name.
 pub fn read(text: &[u8]) -> String {
     written(&quoted(text).unwrap_or_else(|| text.to_vec()))
 }
 
-/// Returns `true` if only a server with the extension `quote` understands this written name.
+/// Returns `true` for a quoted name, which requires a server with the extension `quote`.
 pub fn is_foreign(written: &str) -> bool {
     written.starts_with('"')
 }
 
-/// Returns `true` if a tube can have this name in some protocol.
+/// Returns `true` if some protocol of the server allows the name.
 pub fn is_legal(written: &str) -> bool {
     is_any_name(&bytes(written))
 }

@@ -1,6 +1,6 @@
-//! The options of subcommands, each defined once for all subcommands that accept it.
+//! The options of all subcommands.
 //!
-//! Owns their names and help texts. Must not know the subcommands.
+//! Owns the names and the help texts. Must not parse command lines.
 
 use crate::settings::words::flag;
 pub use crate::settings::words::Flag;
@@ -14,7 +14,7 @@ pub static AUTHORITY: Flag = flag("cacert", "FILE", "certificate authorities for
 pub static CERTIFICATE: Flag = flag("cert", "FILE", "client certificate for TLS", ());
 pub static KEY: Flag = flag("key", "FILE", "private key of the certificate (default: in the same file)", ());
 pub static TOKEN: Flag = flag("token-file", "FILE", "authenticate with the token in FILE", ());
-/// The options that every subcommand with [`SERVER`] accepts as well.
+/// Options that belong to every subcommand with the option [`SERVER`].
 pub static REACH: [&Flag; 4] = [&AUTHORITY, &CERTIFICATE, &KEY, &TOKEN];
 pub static JSON: Flag = flag("json", "", "print one JSON object per line", ());
 pub static YES: Flag = flag("y,yes", "", "do not ask for confirmation", ());

@@ -1,7 +1,7 @@
-//! The output of a subcommand: lines, bytes and tables.
+//! The standard output of a subcommand.
 //!
-//! Owns stdout while the subcommand runs. A table is aligned on a terminal, and tab-separated for programs. Job data is
-//! always escaped before it reaches a terminal.
+//! Owns stdout, and formats lines and tables. Must escape job data before writing to a terminal. Tables are aligned on
+//! a terminal, and otherwise tab-separated.
 
 use std::cmp::Ordering;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use super::problem::Problem;
 use crate::shared::json::is_hostile;
 
-/// The maximum number of characters of a body in a table.
+/// The maximum length of a job body in a table, in characters.
 const EXCERPT: usize = 60;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Out {
         done.map_err(|error| Problem::output(&error))
     }
 
-    /// Writes a body unchanged, or on a terminal escaped and with a line end.
+    /// Writes a job body. On a terminal, escapes special characters and adds a line feed.
     pub fn body(&mut self, body: &[u8]) -> Result<(), Problem> {
         if self.is_terminal {
             return self.line(&shown(body));
@@ -43,7 +43,7 @@ impl Out {
         self.file.flush().map_err(|error| Problem::output(&error))
     }
 
-    /// Writes a table. On a terminal its columns are aligned, numeric ones to the right.
+    /// Writes a table. On a terminal, aligns the columns, and right-aligns numbers.
     pub fn table(&mut self, heads: &[&str], rows: &[Vec<String>]) -> Result<(), Problem> {
         let escaped = |row: &Vec<String>| row.iter().map(|cell| on_one_line(cell.as_bytes())).collect();
         let rows = &rows.iter().map(escaped).collect::<Vec<Vec<String>>>();
@@ -70,7 +70,7 @@ impl Out {
     }
 }
 
-/// A list of objects: with `--json` a line for each, otherwise a table.
+/// A list of objects, printed as JSON lines with `--json`, and otherwise as a table.
 pub struct Listing<'a> {
     out: &'a mut Out,
     is_json: bool,
@@ -82,7 +82,7 @@ impl Listing<'_> {
         Listing { out, is_json, rows: Vec::new() }
     }
 
-    /// Writes the line of an object, or adds its row to the table.
+    /// Adds an object. `line` returns the JSON line, and `row` the table row.
     pub fn add(&mut self, line: &dyn Fn() -> String, row: &dyn Fn() -> Vec<String>) -> Result<(), Problem> {
         if self.is_json {
             return self.out.line(&line());
@@ -91,7 +91,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Writes the table, unless lines were written. An empty table is written only if `always` is set.
+    /// Prints the table. An empty table is printed only if `always` is set. Does nothing with `--json`.
     pub fn finish(self, heads: &[&str], always: bool) -> Result<(), Problem> {
         match self.is_json || (self.rows.is_empty() && !always) {
             true => Ok(()),
@@ -100,16 +100,16 @@ impl Listing<'_> {
     }
 }
 
-/// Sorts the indexes 0 to `count`. All lists share this function, because each instance of a sort adds 8 KB to the
-/// program.
+/// Returns the indexes from 0 to `count`, sorted with `compare`. The function is not generic, because each instance of
+/// a sort adds 8 KB to the program.
 pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut places: Vec<usize> = (0..count).collect();
     places.sort_unstable_by(|left, right| compare(*left, *right));
     places
 }
 
-/// Formats bytes for people. Control characters and bytes that are not UTF-8 are escaped, except for line feeds and
-/// tabs. Escaped text stays unchanged, and the escapes are valid in JSON.
+/// Converts bytes to text. Escapes control characters (except tabs and line feeds) and invalid UTF-8. Does not escape
+/// backslashes, so applying the function twice has no effect.
 pub fn shown(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -126,14 +126,14 @@ pub fn shown(bytes: &[u8]) -> String {
     text
 }
 
-/// Like [`shown`], but also escapes line feeds and tabs.
+/// Like [`shown`], but also escapes tabs and line feeds.
 pub fn on_one_line(bytes: &[u8]) -> String {
     shown(bytes).replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// Returns the beginning of a body on one line.
+/// Returns the start of a job body as a single line.
 pub fn excerpt(body: &[u8]) -> String {
-    // A character has at most four bytes.
+    // A UTF-8 character has at most four bytes.
     let text = on_one_line(&body[..body.len().min(EXCERPT * 4)]);
     match text.char_indices().nth(EXCERPT) {
         Some((end, _)) => format!("{}...", &text[..end]),

@@ -1,6 +1,6 @@
-//! The failure of a subcommand: an exit code and a line of text.
+//! The error type of subcommands: an exit code and a message.
 //!
-//! Owns the exit codes, and the messages for lost connections. Must not print them.
+//! Owns the exit codes, and the messages for I/O errors. Must not print messages.
 
 use std::io;
 use std::ops::Deref;
@@ -9,23 +9,23 @@ use crate::settings::options::BAD_USAGE;
 
 pub const DONE: u8 = 0;
 
-/// The exit code if the server refuses a command or an object does not exist, and for a damaged binlog.
+/// The exit code for a rejected command, a missing object, or a damaged binlog.
 pub const REFUSED: u8 = 1;
 
-/// The exit code if there is no job or a time limit expires, and if a binlog cannot be read or written.
+/// The exit code for a missing job, an expired time limit, or an unreadable binlog.
 pub const EMPTY: u8 = 2;
 
-/// The exit code if the connection to the server fails.
+/// The exit code for a failed connection.
 pub const NO_CONNECTION: u8 = 3;
 
-/// The failure of a subcommand. Boxed, because nearly every function returns it.
+/// An error. Boxed, to keep the return values of functions small.
 #[derive(Debug)]
 pub struct Problem(Box<Reason>);
 
 #[derive(Debug)]
 pub struct Reason {
     pub code: u8,
-    /// One line, or empty if there is nothing to report.
+    /// A message of one line, or an empty string to print nothing.
     pub text: String,
 }
 
@@ -53,7 +53,7 @@ impl Problem {
         Problem::new(EMPTY, text.into())
     }
 
-    /// Returns the problem for an output error. It has no text if the reader is gone.
+    /// Converts an error of stdout. A closed pipe is not reported.
     pub fn output(error: &io::Error) -> Problem {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Problem::new(DONE, String::new()),
@@ -65,7 +65,7 @@ impl Problem {
         Problem::refused(format!("{name}: {}", plain(error)))
     }
 
-    /// Returns the problem for a failed connection to the server with this name.
+    /// Converts an error of a connection. `server` is the server name, and `seconds` the timeout.
     pub fn connection(server: &str, error: &io::Error, seconds: Option<u64>) -> Problem {
         let text = match (error.kind(), seconds) {
             (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, Some(seconds)) => {
@@ -79,7 +79,7 @@ impl Problem {
     }
 }
 
-/// Returns the system's error message without the error number.
+/// Returns the error message without the system error number.
 pub fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

@@ -1,6 +1,7 @@
-//! `put`: jobs from the command line, from stdin, or from files, one per file or one per line.
+//! The subcommand `put`, which puts jobs from arguments, files or stdin.
 //!
-//! Owns the definition of a job's body. Lines are sent at the server's speed, and their IDs are not printed.
+//! Owns the conversion of input to jobs: a file becomes one job, or with `--lines`, each line becomes a job. Must not
+//! print job IDs with `--lines`.
 
 use std::io::IsTerminal;
 
@@ -10,7 +11,7 @@ use super::prelude::*;
 use crate::engine::Recurrence;
 use crate::protocol::text::is_tube_name;
 
-/// The number of refusals that are reported individually.
+/// The maximum number of rejected jobs that are reported individually.
 const MAX_REPORTS: u64 = 10;
 
 struct Put<'a> {
@@ -25,23 +26,24 @@ struct Put<'a> {
 
 struct Results<'a> {
     out: &'a mut Out,
-    /// `None` if IDs are not printed. `Some(true)` prints them as objects.
+    /// `Some(true)` prints IDs as JSON, `Some(false)` as text, and `None` prints no IDs.
     ids: Option<bool>,
     what: &'static str,
     done: u64,
-    /// The number of jobs whose key another job already had.
+    /// The number of jobs that already existed under the same key.
     known: u64,
     refused: u64,
 }
 
-/// The options that are tags, and the server's names for them.
+/// The options that set tags, and the names of the tags.
 #[rustfmt::skip]
 const TAGS: [(&Flag, &str); 8] = [
     (&UNIQUE, "idp"), (&CON, "con"), (&TTL, "ttl"), (&TRY, "try"), (&GROUP, "grp"), (&AFTER, "aft"), (&CRON, "cron"),
     (&EVERY, "every"),
 ];
 
-/// Returns the tags of the command line. A value that is not a single word must not reach a server.
+/// Returns the name and the text of each tag. Rejects values that contain more than one word, because they would change
+/// the meaning of the command.
 fn tags(call: &Call) -> Result<Vec<(&'static str, String)>, Problem> {
     let mut tags = Vec::new();
     for (opt, word) in TAGS {
@@ -64,8 +66,8 @@ fn tags(call: &Call) -> Result<Vec<(&'static str, String)>, Problem> {
     Ok(tags)
 }
 
-/// Returns `true` if the server knows this tag. Sends a put whose tag is malformed and whose body is a harmless
-/// command, which only a server that does not know the tag executes. Unlike `stats`, this needs no right.
+/// Returns `true` if the server supports a tag. Requires no permissions. Sends a `put` with a malformed tag and a
+/// harmless command as the body. A server that does not support tags executes the body, and sends one more reply.
 pub fn knows(link: &mut Link, word: &str) -> Result<bool, Problem> {
     const BODY: &str = "list-tube-used";
     const END: &str = "no-such-command";
@@ -96,7 +98,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     }
     let mut link = Link::open(call)?;
     for (word, _) in &tags {
-        // A server that does not know a tag would execute the body as commands.
+        // A server that does not support a tag would execute the job body as commands.
         if !knows(&mut link, word)? {
             return Err(Problem::refused(format!("the server does not support the tag {word}, which this requires")));
         }
@@ -140,12 +142,12 @@ impl Put<'_> {
 }
 
 impl Results<'_> {
-    /// Counts a reply, and prints the ID in it.
+    /// Counts a reply and prints the job ID.
     fn add(&mut self, line: &str) -> Result<(), Problem> {
         let place = self.done + self.refused + 1;
         match first_word(line) {
             "INSERTED" => self.done += 1,
-            // The server has no room for this job, nor for the others.
+            // The error applies to all following jobs as well.
             "DRAINING" | "OUT_OF_MEMORY" | "TUBE_FULL" => {
                 let problem = refusal("put", line);
                 let text = format!("{} {place}: {}; {} were put", self.what, problem.text, self.done);

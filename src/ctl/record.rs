@@ -1,6 +1,6 @@
-//! Jobs, keys and tubes as lines of JSON: the format of `export` and `import`.
+//! The JSON lines of `export` and `import`.
 //!
-//! Owns the keys, which are those of the server, and the rules for lines.
+//! Owns the format of the lines for jobs, retained keys, pauses and settings. Must not query a server.
 
 use super::name;
 use super::prelude::*;
@@ -8,7 +8,7 @@ use super::tags::{self, bytes_of, number_of, text_of, JobTags};
 use crate::engine::State;
 use crate::shared::json::{Members, Object, Strays};
 
-/// The counts of events of a job, by the server's keys.
+/// The event counts of a job, by their names in `stats-job`.
 pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
 
 #[derive(Clone, Debug)]
@@ -16,11 +16,10 @@ pub struct JobLine {
     pub id: u64,
     pub state: State,
     pub pri: u32,
-    /// Seconds until a delayed job is ready or a periodic schedule is due. For a held job, or a schedule with cron's
-    /// fields, the rest of its delay.
+    /// The remaining delay in seconds. For a periodic schedule, the time until the next run.
     pub delay: u32,
     pub left: u32,
-    /// The number of runs that a schedule has skipped since the last one.
+    /// The number of runs that a schedule has missed since the last run.
     pub missed: u32,
     pub ttr: u32,
     pub age: u64,
@@ -28,13 +27,13 @@ pub struct JobLine {
     pub tags: JobTags,
 }
 
-/// Converts a number, which is truncated to the maximum of 32 bits.
+/// Converts a number to 32 bits. Larger numbers become the maximum.
 pub fn short(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 impl JobLine {
-    /// Returns a job from the reply to `stats-job`; `None` if it is invalid.
+    /// Converts the reply to `stats-job`. Returns `None` if the reply is invalid.
     pub fn of(figures: &Figures) -> Option<JobLine> {
         let state = State::named(figures.text("state").as_bytes())?;
         Some(JobLine {
@@ -56,7 +55,7 @@ impl JobLine {
         })
     }
 
-    /// Returns the line of the job, without a line feed.
+    /// Formats the job as a JSON line, without a line feed.
     pub fn line(&self, tube: &str, body: &[u8]) -> String {
         json::object(|json| {
             json.number("id", self.id);
@@ -75,17 +74,17 @@ impl JobLine {
     }
 }
 
-/// The numbers of exported or imported objects other than jobs.
+/// The numbers of pauses, settings and retained keys in an export or import.
 #[derive(Default)]
 pub struct Others {
     pub pauses: u64,
     pub settings: u64,
-    /// Keys that outlive their jobs.
+    /// The number of idempotency keys without a job.
     pub keys: u64,
 }
 
 impl Others {
-    /// Reports the numbers, unless all are 0.
+    /// Prints the numbers, unless all are 0.
     pub fn report(&self, verb: &str) {
         let Others { pauses, settings, keys } = self;
         if pauses + settings + keys > 0 {
@@ -96,7 +95,7 @@ impl Others {
     }
 }
 
-/// Returns the line of a tube, with the members that `write` adds.
+/// Formats a JSON line for a tube. `write` adds members after the tube name.
 pub fn tube_line(tube: &str, write: impl FnOnce(&mut Members)) -> String {
     json::object(|json| {
         json.bytes("tube", &name::bytes(tube));
@@ -114,7 +113,7 @@ pub struct ImportLine {
 pub enum Content {
     Job(ImportJob),
     Key(JobTags),
-    /// The tube is paused for this many seconds.
+    /// A pause of the tube, in seconds.
     Pause(u32),
     Settings(String),
 }
@@ -130,7 +129,7 @@ pub struct ImportJob {
 }
 
 impl ImportLine {
-    /// Parses a line. The error is the reason why the line is invalid.
+    /// Parses a line. Returns a message for an invalid line.
     pub fn parse(line: &[u8]) -> Result<ImportLine, String> {
         let known = ["tube", "tube-base64", "state", "pri", "delay", "ttr", "body", "body-base64", "pause", "settings"];
         let known = [&known[..], &tags::members()].concat();
@@ -156,7 +155,7 @@ impl ImportLine {
         let state =
             State::named(state.as_bytes()).ok_or_else(|| format!("state: unknown state {}", state.escape_debug()))?;
         let delay = number("delay", 0)?;
-        // A delay that has just ended means a ready job.
+        // The delay ended during the export.
         let state = if state == State::Delayed && delay == 0 { State::Ready } else { state };
         let (pri, ttr) = (number("pri", 1024)?, number("ttr", 60)?);
         Ok(ImportLine { tube, content: Content::Job(ImportJob { state, pri, delay, ttr, tags, body }) })

@@ -1,7 +1,8 @@
-//! The search for the jobs of a server: with `list-jobs` if the server supports it, otherwise by trying all IDs.
+//! The search for all jobs on a server.
 //!
-//! Owns the search. It takes and changes no job, with one exception: without `list-jobs`, it puts an empty job into a
-//! tube of its own, out of every worker's reach, and deletes the job immediately, because its ID is the highest.
+//! Owns the search with `list-jobs`, or by trying all IDs if the server lacks the command. Must not reserve or modify
+//! jobs. Without `list-jobs`, the search puts an empty job into a separate tube, and deletes the job, to learn the
+//! highest ID.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -14,13 +15,13 @@ use crate::engine::State;
 
 pub const STATE_COUNT: usize = State::LISTED.len();
 
-/// The tube of the job with the highest ID.
+/// The tube for the empty job that determines the highest ID.
 const PROBE: &str = "beanpole-probe";
 
-/// The number of IDs in a page of `list-jobs`. Without `list-jobs`, eight times as many are tried at a time.
+/// The number of IDs per `list-jobs` request. Without `list-jobs`, eight times as many IDs are tried per batch.
 const PAGE: u64 = 1000;
 
-/// The number of IDs tried above all known IDs if the server accepts no job to find the highest ID, as while draining.
+/// The number of additional IDs to try if the server rejects the job that would determine the highest ID.
 const BEYOND: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
@@ -31,11 +32,11 @@ pub struct Found {
 
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// The tubes, or none for all tubes.
+    /// The tubes to search, or empty for all tubes.
     pub tubes: Vec<String>,
-    /// The states, or none for all states.
+    /// The states to search for, or empty for all states.
     pub states: Vec<State>,
-    /// Jobs with larger IDs than this one.
+    /// The job ID after which the search starts.
     pub above: u64,
 }
 
@@ -43,26 +44,25 @@ pub type EachJob<'a> = &'a mut dyn FnMut(&JobLine, &str, &[u8]) -> Result<(), Pr
 
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// The jobs found, sorted by ID.
+    /// The jobs, sorted by ID.
     pub jobs: Vec<Found>,
     /// `true` if the server supports `list-jobs`.
     pub was_listed: bool,
-    /// Tubes that the server refused to list, with the reason.
+    /// A message for each tube that the server refused to list.
     pub refused: Vec<String>,
     tubes: HashSet<Rc<str>>,
 }
 
-/// The result of listing IDs.
 pub enum ListOutcome {
     All,
     Unknown,
-    /// The server refuses to list this tube, for this reason.
+    /// The server refused to list the tube. Contains the message.
     Refused(String),
 }
 
 type OnPage<'a> = &'a mut dyn FnMut(&mut Link, &[u64]) -> Result<(), Problem>;
 
-/// Lists the IDs above `above` of a tube's jobs in a state. Calls `act` with each page of them.
+/// Lists the IDs of a tube's jobs in one state, above the ID `above`. Calls `act` for each page of IDs.
 pub fn list_ids(
     link: &mut Link,
     (tube, state): (&str, State),
@@ -103,7 +103,7 @@ impl Wanted {
         }
     }
 
-    /// Returns the number of wanted jobs on the server, by state.
+    /// Returns the number of matching jobs on the server, by state.
     pub fn count(&self, link: &mut Link) -> Result<[u64; STATE_COUNT], Problem> {
         let mut counts = [0; STATE_COUNT];
         let mut add = |figures: &Figures| {
@@ -138,10 +138,10 @@ impl Scan {
         Ok(scan)
     }
 
-    /// Searches with `list-jobs`. Returns `false` if the server does not know the command.
+    /// Searches with `list-jobs`. Returns `false` if the server does not support the command.
     fn list(&mut self, link: &mut Link, wanted: &Wanted, counts: &[u64; STATE_COUNT]) -> Result<bool, Problem> {
         let (total, mut progress) = (counts.iter().sum(), ProgressBar::new("jobs found"));
-        // Servers without groups or schedules do not know the states of such jobs.
+        // A server without groups or schedules does not know the states `held` and `scheduled`.
         let is_known = |state: State| !matches!(state, State::Held | State::Scheduled) || counts[state as usize] > 0;
         let is_wanted = |state: &State| wanted.has_state(*state) && is_known(*state);
         'tubes: for tube in &wanted.tube_names(link)? {
@@ -165,7 +165,7 @@ impl Scan {
         Ok(true)
     }
 
-    /// Tries IDs from the highest one down, until as many jobs are found as the server counts.
+    /// Tries IDs in descending order, until the number of jobs that the server counts has been found.
     fn search(&mut self, link: &mut Link, wanted: &Wanted, total: u64) -> Result<(), Problem> {
         self.jobs.clear();
         let begin = highest_id(link)?;
@@ -176,17 +176,17 @@ impl Scan {
             self.query(link, wanted, &ids)?;
             next = least;
             let found = self.jobs.len() as u64;
-            // The search ends when all jobs are found, or all IDs are tried.
+            // The search ends when all jobs have been found or all IDs have been tried.
             let part = (found * 1000 / total.max(1)).max((begin - next) * 1000 / begin.max(1));
             progress.update(found, Some((part, 1000)));
         }
         Ok(())
     }
 
-    /// Queries the jobs with these IDs and keeps the wanted ones.
+    /// Queries the given job IDs and adds the matching jobs.
     pub fn query(&mut self, link: &mut Link, wanted: &Wanted, ids: &[u64]) -> Result<(), Problem> {
         ask_each(link, "stats-job", &mut ids.iter().map(u64::to_string), &mut |_, reply| {
-            // The job was moved meanwhile to a tube that the client may not see.
+            // The job has been moved to a tube that is invisible to the client.
             if reply.line == "FORBIDDEN" {
                 return Ok(());
             }
@@ -202,7 +202,7 @@ impl Scan {
         })
     }
 
-    /// Reads the bodies. Calls `each` with every job that still exists.
+    /// Calls `each` with every job that still exists, its tube and its body.
     pub fn peek(&self, link: &mut Link, each: EachJob) -> Result<(), Problem> {
         let mut ids = self.jobs.iter().map(|found| found.job.id.to_string());
         ask_each(link, "peek", &mut ids, &mut |place, reply| match reply.number("FOUND") {
@@ -212,7 +212,7 @@ impl Scan {
     }
 }
 
-/// Returns an ID that no existing job exceeds.
+/// Returns an upper bound for the IDs of existing jobs.
 pub fn highest_id(link: &mut Link) -> Result<u64, Problem> {
     link.use_tube(PROBE)?;
     let reply = link.ask(&format!("put {} {OUT_OF_REACH} 1 0\r\n", u32::MAX))?;
@@ -224,7 +224,7 @@ pub fn highest_id(link: &mut Link) -> Result<u64, Problem> {
     if !["DRAINING", "OUT_OF_MEMORY"].contains(&reply.line.as_str()) {
         return Err(refusal("put", &reply.line));
     }
-    // The next jobs of all tubes show how high IDs are.
+    // Estimates the highest ID from the total number of jobs and from the next job of each tube.
     let mut highest = link.stats()?.number("total-jobs");
     for name in link.tubes()? {
         link.use_tube(&name)?;

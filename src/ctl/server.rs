@@ -1,8 +1,7 @@
-//! The choice of the server, and the identity that the client proves to it: a token, or a TLS certificate.
+//! The server address of a subcommand, and the client's credentials.
 //!
-//! Owns the syntax of a server's name, the options for the identity, and the first command of a connection. The server
-//! is that of the option, otherwise of the environment, otherwise the default. A token is never sent over plain TCP,
-//! where others may eavesdrop.
+//! Owns the syntax of server addresses, the search order (option, environment, default), and authentication. Must not
+//! send a token over plain TCP, where the token could be intercepted.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,9 +21,9 @@ const TLS: &str = "beanstalks://";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServerName {
-    /// A host name or address, without brackets, and a port.
+    /// A host name or an address without brackets, and a port.
     Tcp(String, u16),
-    /// Like `Tcp`, but with TLS.
+    /// A host and a port, for TLS.
     Tls(String, u16),
     Unix(PathBuf),
 }
@@ -38,7 +37,7 @@ impl ServerName {
         }
     }
 
-    /// Parses `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT`, `unix:PATH`, or the URLs of client libraries.
+    /// Parses `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT`, `unix:PATH`, or a URL as used by client libraries.
     pub fn parse(text: &str) -> Result<ServerName, Problem> {
         let forms = format!("must be HOST, HOST:PORT, :PORT, unix:PATH or {TLS}HOST");
         let invalid = |reason: &str| Problem::usage(format!("invalid server: {text}; {reason}"));
@@ -59,7 +58,8 @@ impl ServerName {
         }
     }
 
-    /// Returns the server in the option's value, or else in the environment, whose variables `variable` returns.
+    /// Returns the server in the option, in the environment, or the default. `variable` returns the value of an
+    /// environment variable.
     pub fn find(option: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<ServerName, Problem> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let in_variable = |problem: Problem, name: &str| Problem::usage(format!("{name}: {}", problem.text));
@@ -74,7 +74,7 @@ impl ServerName {
         let host = variable("BEANSTALKD_HOST").unwrap_or_else(|| "127.0.0.1".to_owned());
         let host = if host.parse::<std::net::Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
         let text = match variable("BEANSTALKD_PORT") {
-            // A container manager may have set it to an address.
+            // Docker and Kubernetes set `BEANSTALKD_PORT` to a URL if a linked container has the name `beanstalkd`.
             Some(port) if port.contains("://") => port,
             Some(port) => format!("{host}:{port}"),
             None => host,
@@ -83,10 +83,10 @@ impl ServerName {
     }
 }
 
-/// The maximum length of a token in the `auth` command.
+/// The maximum token length that fits into an `auth` command, in bytes.
 const MAX_TOKEN: usize = 217;
 
-/// The default time limit for each step of a handshake.
+/// The default time limit for each step of a TLS handshake.
 #[cfg(feature = "tls")]
 const HANDSHAKE: Duration = Duration::from_secs(60);
 
@@ -99,13 +99,13 @@ pub struct Identity {
 
 impl fmt::Debug for Identity {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        // The token is secret.
+        // Omits the token, which is secret.
         out.debug_struct("Identity").field("token", &self.token.is_some()).finish_non_exhaustive()
     }
 }
 
 impl Identity {
-    /// Returns the identity that the command line specifies for this server.
+    /// Returns the credentials from the command line. Returns an error if the server's transport does not support them.
     pub fn of(call: &Call, server: &ServerName) -> Result<Identity, Problem> {
         let is_tls = matches!(server, ServerName::Tls(..));
         let has_https = call.value(&TO_URL).is_some_and(|url| url.starts_with("https://"));
@@ -142,7 +142,7 @@ impl Identity {
         Client::connect_tls(host, port, tls, limit.unwrap_or(HANDSHAKE))
     }
 
-    /// Never called: in a program without TLS, the name of such a server is an error.
+    /// Unreachable, because the parser rejects TLS addresses in a program without TLS.
     #[cfg(not(feature = "tls"))]
     pub fn connect(&self, _: &str, _: u16, _: Option<Duration>) -> std::io::Result<Client> {
         Err(std::io::ErrorKind::Unsupported.into())

@@ -1,6 +1,7 @@
-//! The table of subcommands, used by the parser, the usage, the completions and the man page's test.
+//! The table of subcommands.
 //!
-//! Owns their names, operands and options. Must not run them.
+//! Owns the name, operands and options of each subcommand, for the parser, the help texts, the shell completions and
+//! the test of the man page. Must not run subcommands.
 
 use std::ops::RangeInclusive;
 

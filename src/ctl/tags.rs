@@ -1,7 +1,6 @@
-//! The data of jobs besides beanstalkd's figures: as reported by the server, as members of a line of JSON, and as tags
-//! of a `put`.
+//! The job data that beanstalkd lacks, such as idempotency keys and retries.
 //!
-//! Owns the keys, and the knowledge of which data a server can store. Must not put jobs.
+//! Owns the conversion between the statistics of a job, JSON members, and the tags of a `put`. Must not put jobs.
 
 use super::name::{self, is_foreign};
 use super::prelude::*;
@@ -13,19 +12,19 @@ use crate::shared::base64;
 use crate::shared::json::{Members, Object};
 
 enum Value {
-    /// A name. The other member has the name in base64.
+    /// A tube name or a key. The string is the JSON member for the base64 form.
     Name(&'static str),
-    /// Any text. The other member has the text in base64.
+    /// Arbitrary text. The string is the JSON member for the base64 form.
     Text(&'static str),
     Number,
-    /// A word that no tag can express.
+    /// A word for which no tag exists.
     Word,
-    /// Names of groups, separated by commas, each with an optional number after a colon.
+    /// Group names, separated by commas. A colon and a number can follow each name.
     Groups,
     Cron,
 }
 
-/// The keys, in the order of exports.
+/// The keys in `stats-job` and in JSON lines, in the order of the output.
 const KEYS: [(&str, Value); 20] = [
     ("idempotency-key", Value::Name("idempotency-key-base64")),
     ("idempotency-ttl", Value::Number),
@@ -49,7 +48,7 @@ const KEYS: [(&str, Value); 20] = [
     ("after-group", Value::Groups),
 ];
 
-/// Returns the keys of all members of a line that [`JobTags::read`] reads.
+/// Returns the names of all JSON members that [`JobTags::read`] reads.
 pub fn members() -> Vec<&'static str> {
     let encoded = KEYS.iter().filter_map(|(_, value)| match value {
         Value::Name(encoded) | Value::Text(encoded) => Some(*encoded),
@@ -58,18 +57,18 @@ pub fn members() -> Vec<&'static str> {
     KEYS.iter().map(|(key, _)| *key).chain(encoded).collect()
 }
 
-/// The maximum length of a `put` line without its tags, in bytes.
+/// The maximum length of a `put` command without tags, in bytes.
 const PUT_LINE: usize = 64;
 
-/// The data of a job besides beanstalkd's figures, by the keys of `stats-job`.
+/// The job data, with the same keys as in `stats-job`.
 #[derive(Clone, Default, Debug)]
 pub struct JobTags(Figures);
 
-/// The tags of a `put`, each preceded by a space, and the keys of data that the server cannot store.
+/// The text of the tags, each preceded by a space, and the keys of unsupported data.
 pub type Written = (String, Vec<&'static str>);
 
 impl JobTags {
-    /// Selects the data from the reply to `stats-job`.
+    /// Extracts the data from the reply to `stats-job`.
     pub fn of(all: &Figures) -> JobTags {
         let mut figures = Figures::default();
         for (key, value) in all.iter().filter(|(key, _)| KEYS.iter().any(|(known, _)| known == key)) {
@@ -82,27 +81,27 @@ impl JobTags {
         self.0.iter().next().is_none()
     }
 
-    /// Returns the job's idempotency key; empty if it has none.
+    /// Returns the idempotency key, or an empty string.
     pub fn key(&self) -> &str {
         self.0.text("idempotency-key")
     }
 
-    /// Returns `true` if there is a key that outlives its job.
+    /// Returns `true` if the idempotency key is retained after the job ends.
     pub fn has_kept_key(&self) -> bool {
         !self.key().is_empty() && self.0.number("idempotency-ttl") > 0
     }
 
-    /// Returns the seconds until the job expires, or `None` if it does not.
+    /// Returns the seconds until the job expires, or `None` for a job that does not expire.
     pub fn ttl_left(&self) -> Option<u64> {
         (!self.0.text("expires-in").is_empty()).then(|| self.0.number("expires-in"))
     }
 
-    /// Returns the reason for the last failure; empty if there is none.
+    /// Returns the reason for the last failure, or an empty string.
     pub fn reason(&self) -> &str {
         self.0.text("last-error")
     }
 
-    /// Returns the name of a schedule, and when it recurs.
+    /// Returns the name and the recurrence of a schedule.
     pub fn schedule(&self) -> (String, String) {
         let when = match self.0.text("cron") {
             "" => format!("every {} s", self.0.number("every")),
@@ -111,7 +110,7 @@ impl JobTags {
         (self.key().to_owned(), when)
     }
 
-    /// Returns the number of runs of a schedule, and of those skipped because the previous copy still existed.
+    /// Returns the number of runs of a schedule, and the number of skipped runs.
     pub fn run_counts(&self) -> [u64; 2] {
         ["runs", "skipped"].map(|key| self.0.number(key))
     }
@@ -130,12 +129,12 @@ impl JobTags {
         Ok(JobTags(figures))
     }
 
-    /// Returns the original tube of a dead letter, or `None` for other jobs.
+    /// Returns the tube in which a dead letter originated, or `None` for other jobs.
     pub fn dead_from(&self) -> Option<&str> {
         Some(self.0.text("dead-from")).filter(|name| !name.is_empty())
     }
 
-    /// Returns the tags for a server with these abilities. A shorter lifetime than `least_ttl` seconds is extended.
+    /// Returns the tags that the server supports. Raises a remaining lifetime to at least `min_ttl` seconds.
     pub fn write_for(&self, can: &Abilities, least_ttl: u64) -> Written {
         let (mut tags, mut lost) = (String::new(), Vec::new());
         let mut add = |key: &'static str, tag: String, known: bool| match known {
@@ -181,7 +180,7 @@ impl JobTags {
             add("dead-from", String::new(), false);
         }
         for (key, tag) in [("group", "grp"), ("after-group", "aft")] {
-            // The job stays held even if the group has no members yet.
+            // With a count of 0, the server holds the job even if the group is still empty.
             let written = |group: &str| match (tag, group.contains(':')) {
                 ("aft", false) => format!(" aft:{group}:0"),
                 _ => format!(" {tag}:{group}"),
@@ -200,24 +199,24 @@ impl JobTags {
     }
 }
 
-/// Returns `true` for the name of a group, with an optional number after a colon.
+/// Returns `true` for a group name with an optional colon and number.
 fn is_group(text: &str) -> bool {
     let (name, count) = text.split_once(':').unwrap_or((text, "0"));
     is_tube_name(name.as_bytes()) && count.parse::<u32>().is_ok()
 }
 
-/// Returns the member `key`, which must be a string.
+/// Returns a member, or an error unless the member is a string.
 pub fn text_of<'a>(object: &'a Object, key: &str) -> Result<Option<&'a str>, String> {
     object.text(key).map_err(|()| format!("{key}: must be a string"))
 }
 
-/// Returns the member `key`, which must be a 32-bit number.
+/// Returns a member, or an error unless the member is a 32-bit number.
 pub fn number_of(object: &Object, key: &str) -> Result<Option<u32>, String> {
     let number = object.number(key).map_err(|()| format!("{key}: must be a whole number from 0 up"))?;
     number.map(|number| u32::try_from(number).map_err(|_| format!("{key}: {number} is too large"))).transpose()
 }
 
-/// Returns the bytes of the member `key`, or of the member `encoded`, which has them in base64.
+/// Returns the value of the member `key` as bytes, or decodes the base64 value of the member `encoded`.
 pub fn bytes_of(object: &Object, key: &str, encoded: &str) -> Result<Option<Vec<u8>>, String> {
     match (text_of(object, key)?, text_of(object, encoded)?) {
         (None, None) => Ok(None),
@@ -227,7 +226,7 @@ pub fn bytes_of(object: &Object, key: &str, encoded: &str) -> Result<Option<Vec<
     }
 }
 
-/// Returns a member of a line in the form in which the server reports it.
+/// Returns a JSON member, converted to the format of `stats-job`.
 fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String>, String> {
     let valid = |is_valid: fn(&str) -> bool| match text_of(object, key)? {
         Some(text) if !is_valid(text) => Err(format!("{key}: invalid value: {}", text.escape_debug())),
@@ -248,16 +247,16 @@ fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String
     }
 }
 
-/// Extensions that determine what a server can store.
+/// Extensions that determine which data a server can store.
 const ABILITIES: [&str; 11] =
     ["idp", "con", "try", "ttl", "grp", "aft", "cron", "every", "limit-tube", "export", "set-tube"];
 
-/// The data that a server can store, as a set of [`ABILITIES`].
+/// A set of [`ABILITIES`]. Bit N stands for the item with index N.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Abilities(u16);
 
 impl Abilities {
-    /// Queries the server's list of extensions. Without such a list, tries harmless commands.
+    /// Reads the list of extensions from `stats`. If the list is missing, tries harmless commands.
     pub fn of(link: &mut Link) -> Result<Abilities, Problem> {
         let listed = match link.stats() {
             Ok(figures) => figures.text("extensions").to_owned(),

@@ -1,8 +1,7 @@
-//! `tail`: jobs as they are put.
+//! The subcommand `tail`, which prints new jobs.
 //!
-//! Owns the search for new jobs. With `list-jobs`, it queries the IDs above the last ones of each tube. Otherwise, it
-//! tries the next IDs: the server counts jobs, and assigns IDs sequentially. It takes no job. A job that ends between
-//! two polls is not shown.
+//! Owns the detection of new jobs: with `list-jobs`, or by trying sequential IDs if the server lacks the command. Must
+//! not reserve jobs. A job that ends between two polls is not printed.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use super::prelude::*;
 use super::scan::{highest_id, list_ids, ListOutcome, Scan, Wanted};
 use crate::engine::State;
 
-/// The number of IDs tried beyond the count, because a server may skip IDs or assign them to jobs that it refuses.
+/// The number of additional IDs to try, because a server can skip IDs or assign them to rejected jobs.
 const SLACK: u64 = 64;
 
 const MOST: u64 = 100_000;
@@ -48,7 +47,7 @@ impl Tail<'_> {
         Ok(DONE)
     }
 
-    /// Shows jobs of a server without `list-jobs`, by trying the next IDs.
+    /// Prints new jobs on a server without `list-jobs`.
     fn follow_ids(&mut self) -> Result<u8, Problem> {
         let mut next = highest_id(&mut self.link)? + 1;
         let mut known = self.link.stats()?.number("total-jobs");
@@ -73,7 +72,7 @@ impl Tail<'_> {
         }
     }
 
-    /// Shows the jobs with these IDs that still exist. Returns the highest ID among them.
+    /// Prints the jobs with the given IDs. Returns the highest ID of an existing job.
     fn show(&mut self, ids: &[u64]) -> Result<Option<u64>, Problem> {
         let Tail { call, out, link, wanted, left, .. } = self;
         let mut scan = Scan::default();
@@ -93,26 +92,26 @@ impl Tail<'_> {
     }
 }
 
-/// The IDs seen so far of the jobs of some tubes.
+/// The highest known job IDs, by tube.
 #[derive(Default)]
 struct Tracks {
     first: u64,
     tubes: HashMap<String, Track>,
-    /// Tubes that the server refuses to list. Each was reported once.
+    /// Tubes that the server has refused to list. Prevents repeated messages.
     refused: HashSet<String>,
 }
 
-/// The progress in a tube. Its states are listed one after the other, so a job that is put meanwhile may have a smaller
-/// ID than one that was just listed. Therefore, each poll lists the IDs of the previous poll again.
+/// The progress in one tube. The states of a tube are listed one after the other, which allows a new job to have a
+/// smaller ID than a job that was already listed. Each poll therefore repeats the ID range of the previous poll.
 struct Track {
-    /// The highest ID of the poll before the last one.
+    /// The highest ID in the second last poll.
     above: u64,
-    /// The IDs above `above` in the last poll.
+    /// The IDs in the last poll that are greater than `above`.
     seen: Vec<u64>,
 }
 
 impl Tracks {
-    /// Starts after the existing jobs. Returns `None` if the server does not know `list-jobs`.
+    /// Skips the existing jobs. Returns `None` if the server does not support `list-jobs`.
     fn begin(link: &mut Link, wanted: &Wanted) -> Result<Option<Tracks>, Problem> {
         let mut tracks = Tracks::default();
         for tube in tracks.tubes(link, wanted)? {
@@ -131,7 +130,8 @@ impl Tracks {
         }
     }
 
-    /// Returns the IDs of a tube's jobs above this one, sorted, or `None` if the server does not know `list-jobs`.
+    /// Returns the sorted job IDs of a tube that are greater than `above`. Returns `None` if the server does not
+    /// support `list-jobs`.
     fn list(&mut self, link: &mut Link, tube: &str, above: u64) -> Result<Option<Vec<u64>>, Problem> {
         let mut all = BTreeSet::new();
         for state in State::UNFINISHED {
@@ -152,7 +152,7 @@ impl Tracks {
         Ok(Some(all.into_iter().collect()))
     }
 
-    /// Returns the IDs that no previous poll has listed, sorted.
+    /// Returns the sorted IDs that were not in any previous poll.
     fn new_ids(&mut self, link: &mut Link, wanted: &Wanted) -> Result<Vec<u64>, Problem> {
         let mut new = BTreeSet::new();
         let tubes = self.tubes(link, wanted)?;

@@ -1,13 +1,13 @@
-//! `stats`, `tubes`, `tube`, `pause` and `resume`: the server's figures, and the settings of tubes.
+//! The subcommands `stats`, `tubes`, `tube`, `pause` and `resume`.
 //!
-//! Owns the columns of tubes, and the queries for many tubes. A tube may disappear between two queries. Must not know
-//! the effects of settings.
+//! Owns the columns of the tube table, and pipelined queries for many tubes. Must tolerate tubes that disappear between
+//! two queries.
 
 use super::jobs::for_each;
 use super::prelude::*;
 use crate::protocol::beanstalk::read_settings;
 
-/// The columns of a table of tubes: the heading, and the server's key.
+/// The columns of the tube table: the heading, and the key in the server's reply.
 #[rustfmt::skip]
 const COLUMNS: [(&str, &str); 9] = [
     ("tube", "name"), ("ready", "current-jobs-ready"), ("reserved", "current-jobs-reserved"),
@@ -66,7 +66,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let names = if named.is_empty() { link.tubes()? } else { named };
     let (mut list, mut code) = (Listing::new(out, call.has(&JSON)), DONE);
     let refused = each_tube(&mut link, &names, &mut |name, figures| match figures {
-        // The tube existed a moment ago, unless it is an operand.
+        // An automatically listed tube can disappear before the query.
         None if call.operands.is_empty() => Ok(()),
         None => {
             print_stderr(&format!("there is no tube {name}"));
@@ -86,8 +86,8 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 
 type OnTube<'a> = &'a mut dyn FnMut(&str, Option<Figures>) -> Result<(), Problem>;
 
-/// Calls `each` with the figures of each of these tubes, or with `None` if the tube no longer exists. Returns a message
-/// for each tube that the client may not see or that the server cannot name.
+/// Queries the given tubes. Calls `each` with the tube name and the statistics, or with `None` if the tube does not
+/// exist. Returns a message for each rejected query.
 pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<String>, Problem> {
     let mut refused = Vec::new();
     ask_each(link, "stats-tube", &mut names.iter().cloned(), &mut |place, reply| {
@@ -101,7 +101,7 @@ pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<
     Ok(refused)
 }
 
-/// Reports refusals, one per line. Returns `true` if there are any.
+/// Prints each message. Returns `true` if there are any.
 pub fn report_refused(refused: &[String]) -> bool {
     refused.iter().for_each(|text| print_stderr(text));
     !refused.is_empty()

@@ -1,22 +1,22 @@
-//! The figures of servers: lines of `key: value`, and lists of `- name`.
+//! The parser for the server's statistics and lists, which are a subset of YAML.
 //!
-//! Owns the distinction between texts and numbers. Must not query a server.
+//! Owns the distinction between text and numbers. Must not query a server.
 
 use super::name;
 use crate::protocol::text;
 use crate::shared::json::{self, Members};
 
-/// Keys whose values are texts, even if they look like numbers.
+/// The keys of text values. Such values can look like numbers.
 #[rustfmt::skip]
 const TEXTS: [&str; 15] = [
     "version", "id", "hostname", "os", "platform", "settings", "last-error", "address", "client", "user", "watches",
     "progress", "reason", "body", "verdict",
 ];
 
-/// Keys whose values are names, which may be quoted.
+/// The keys of names, which can be quoted.
 const NAMES: [&str; 7] = ["name", "tube", "idempotency-key", "concurrency-key", "dead-from", "using", "job-tube"];
 
-/// Keys and values, in the server's order.
+/// Statistics as pairs of key and value, in the order of the server.
 #[derive(Clone, Default, Debug)]
 pub struct Figures(Vec<(String, String)>);
 
@@ -30,12 +30,12 @@ impl Figures {
         Figures(lines.map(|(key, text)| (key.to_owned(), value(key, text))).collect())
     }
 
-    /// Appends a key and its value; a name must be in its written form.
+    /// Appends a pair. A name must be in quoted form.
     pub fn push(&mut self, key: &str, value: String) {
         self.0.push((key.to_owned(), value));
     }
 
-    /// Returns all keys and values, in the server's order.
+    /// Returns the pairs, in the order of the server.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
@@ -44,7 +44,7 @@ impl Figures {
         self.0.iter().find(|(found, _)| found == key).map_or("", |(_, value)| value)
     }
 
-    /// Returns the value of a key as a number; 0 if it is not a number.
+    /// Returns a value as a number, or 0 if the value is not a number.
     pub fn number(&self, key: &str) -> u64 {
         self.text(key).parse().unwrap_or(0)
     }
@@ -55,7 +55,7 @@ impl Figures {
 
     pub fn write(&self, json: &mut Members) {
         for (key, value) in self.iter() {
-            // A server's ID is a text, and a job's ID is a number. Only a job has a tube.
+            // The ID of a server is text, and the ID of a job is a number. Only the statistics of jobs contain a tube.
             let is_text = TEXTS.contains(&key) && !(key == "id" && self.0.iter().any(|(other, _)| other == "tube"));
             match value {
                 _ if NAMES.contains(&key) => json.bytes(key, &name::bytes(value)),
@@ -68,26 +68,26 @@ impl Figures {
     }
 }
 
-/// Returns the items of a list: names of tubes in their written form, or IDs.
+/// Parses a list of tube names or IDs. Tube names are returned in quoted form.
 pub fn list(text: &[u8]) -> Vec<String> {
     text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"- ")).map(name::read).collect()
 }
 
-/// Returns the objects of a list.
+/// Parses a list of objects.
 pub fn objects(text: &[u8]) -> Vec<Figures> {
     let text = String::from_utf8_lossy(text);
     let items = text.split("\n- ").skip(1);
     items.map(|item| Figures::parse(&item.replace("\n  ", "\n"))).collect()
 }
 
-/// A key that outlives its job, in the reply to `list-keys`.
+/// A retained idempotency key, as listed by `list-keys`.
 #[derive(Debug)]
 pub struct KeyItem {
-    /// The number from which the next page continues.
+    /// The position at which the next page starts.
     pub number: u64,
-    /// Seconds until the server forgets the key.
+    /// The remaining lifetime of the key in seconds.
     pub left: u64,
-    /// The tube in its written form.
+    /// The tube name, quoted if necessary.
     pub tube: String,
     pub key: Vec<u8>,
 }
@@ -107,7 +107,7 @@ fn lossy(text: Vec<u8>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Returns `true` if the text is a valid number in JSON.
+/// Returns `true` if the text is a valid JSON number.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let (whole, part) = digits.split_once('.').unwrap_or((digits, "0"));

@@ -1,6 +1,6 @@
-//! The lists of `top` besides tubes: workers, failed jobs and schedules.
+//! The lists of workers, failed jobs and schedules in `top`.
 //!
-//! Owns their columns, their order, which puts trouble first, and the number of jobs that are examined. Must not draw.
+//! Owns the columns, the sort order and the limits on queries. Must not draw.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use crate::ctl::lists;
 use crate::ctl::prelude::*;
 use crate::engine::State;
 
-/// The maximum number of jobs of a tube that are examined in one poll.
+/// The maximum number of jobs per tube that are queried in one poll.
 const JOBS: usize = 1000;
 
-/// The maximum number of jobs of all tubes that are examined in one poll.
+/// The maximum number of jobs in all tubes together that are queried in one poll.
 const ALL_JOBS: usize = 2000;
 
-/// The maximum number of connections that are read in one poll.
+/// The maximum number of connections that are queried in one poll.
 const CONNECTIONS: usize = 5000;
 
-/// The time in seconds after which a worker is highlighted, as on the page.
+/// The time in seconds after which a working client is highlighted. The web page uses the same limit.
 const LONG: u64 = 300;
 
-/// The length of the part of a reason by which failures are grouped, as on the page.
+/// The length in characters of the failure reasons by which jobs are grouped. The web page uses the same length.
 const SUMMARY: usize = 120;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ pub enum Board {
 }
 
 impl Board {
-    /// Returns the list that a key selects; `None` means the tubes.
+    /// Returns the list for a key. `Some(None)` stands for the table of tubes.
     pub fn of_key(key: char) -> Option<Option<Board>> {
         match key {
             '1' => Some(None),
@@ -43,8 +43,8 @@ impl Board {
         }
     }
 
-    /// Returns the headings and widths of the columns. Numbers follow the first column. The last column, a text, takes
-    /// the rest of the line.
+    /// Returns the heading and the width of each column. The first and last columns are left-aligned text; the last
+    /// column takes the remaining width.
     pub fn heads(self) -> &'static [(&'static str, usize)] {
         match self {
             Board::Workers => {
@@ -58,20 +58,19 @@ impl Board {
     }
 }
 
-/// A line of a list.
 #[derive(Clone, Debug, Default)]
 pub struct BoardRow {
-    /// Identifies the line over several polls.
+    /// Identifies the row across polls.
     pub key: String,
-    /// The tube to which keys apply; empty if there is none.
+    /// The tube to which commands apply, or empty.
     pub tube: String,
     pub cells: Vec<String>,
     pub is_loud: bool,
-    /// Sorts the lines, the largest first.
+    /// The sort key, in descending order.
     pub rank: u64,
 }
 
-/// The lines of a list by tube. Each poll replaces those of the tubes that it has looked at.
+/// The rows of the current list, by tube. A poll replaces the rows of the tubes that it queries.
 #[derive(Debug, Default)]
 pub struct Boards {
     board: Option<Board>,
@@ -79,7 +78,8 @@ pub struct Boards {
 }
 
 impl Boards {
-    /// Polls a list, given the names of all tubes and the figures of some. Returns its lines.
+    /// Polls a list and returns all rows. `names` are the names of all tubes, and `tubes` the statistics of the tubes
+    /// to query.
     pub fn look(
         &mut self,
         link: &mut Link,
@@ -112,7 +112,7 @@ impl Boards {
     }
 }
 
-/// Returns the connections that have reserved a job or wait for one.
+/// Returns the connections that have reserved a job or are waiting for a job.
 fn workers(link: &mut Link) -> Result<Vec<BoardRow>, Problem> {
     let mut rows = Vec::new();
     lists::each_connection(link, CONNECTIONS, &mut |it: &Figures| {
@@ -134,10 +134,10 @@ fn workers(link: &mut Link) -> Result<Vec<BoardRow>, Problem> {
     Ok(rows)
 }
 
-/// The name of a tube, the number of its jobs in a state, and the figures of some of them.
+/// A tube name, the number of jobs in a state, and the statistics of some of these jobs.
 type TubeJobs<'a> = (&'a str, u64, Vec<Figures>);
 
-/// Returns the jobs of each tube in this state, up to a limit for all tubes.
+/// Queries the jobs of each tube in a state. `ALL_JOBS` limits the total number of jobs.
 fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, Figures)]) -> Result<Vec<TubeJobs<'a>>, Problem> {
     let count = |figures: &Figures| figures.number(&format!("current-jobs-{}", state.word()));
     let mut found: Vec<TubeJobs> =
@@ -152,14 +152,14 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, Figures)]) -> Re
             "NOT_FOUND" => {}
             _ => refused = Some(refusal("list-jobs", &reply.line)),
         }
-        // The replies to all requests must be read.
+        // The remaining replies must be read as well.
         Ok(())
     })?;
     if let Some(problem) = refused {
         return Err(problem);
     }
     ask_each(link, "stats-job", &mut ids.iter().map(|(_, id)| id.clone()), &mut |number, reply| {
-        // The job may have ended, or changed its tube or state.
+        // The job can end, move or change its state before the query.
         let jobs = &mut found[ids[number].0];
         let figures = figures_of("stats-job", &reply).unwrap_or_default();
         jobs.2.extend(figures.filter(|it| it.text("tube") == jobs.0 && it.text("state") == state.word()));
@@ -168,7 +168,7 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, Figures)]) -> Re
     Ok(found)
 }
 
-/// Groups the buried jobs of a tube by the first lines of their reasons, as the page does.
+/// Groups the buried jobs of a tube by the first line of the failure reason.
 fn failures(tube: &str, count: u64, jobs: &[Figures]) -> Vec<BoardRow> {
     let mut groups: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for job in jobs {
@@ -213,7 +213,7 @@ fn schedule(tube: &str, job: &Figures) -> BoardRow {
     BoardRow { key: id.to_owned(), tube: tube.to_owned(), cells, is_loud: missed > 0, rank: missed }
 }
 
-/// Formats a time in its two largest units.
+/// Formats a duration with the two largest units.
 pub fn span(seconds: u64) -> String {
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {
         (0, 0, 0) => format!("{seconds}s"),

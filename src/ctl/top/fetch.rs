@@ -1,6 +1,7 @@
-//! The thread of `top` that queries the server, so that a server that hangs does not delay keys.
+//! The background thread of `top` that queries the server.
 //!
-//! Owns the connection, and reconnects when it fails. If there are many tubes, each poll queries some of them in turn.
+//! Owns the connection, and reconnects after an error. Must not draw or read keys: the separate thread keeps `top`
+//! responsive while the server hangs. With many tubes, a poll queries only some of the tubes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,32 +16,32 @@ use crate::ctl::problem::{Problem, NO_CONNECTION, REFUSED};
 use crate::ctl::tubes::each_tube;
 use crate::ctl::yaml::Figures;
 
-/// The maximum number of tubes queried in one poll.
+/// The maximum number of tubes that one poll queries.
 pub const AT_ONCE: usize = 500;
 
 #[derive(Debug)]
 pub enum Ask {
-    /// Poll everything, with details of this tube, and with this list.
+    /// Polls the server, the named open tube, and a list.
     Look(Option<String>, Option<Board>),
-    /// Kick this many jobs of a tube.
+    /// Kicks the given number of jobs in a tube.
     Kick(String, u64),
-    /// Pause a tube for this many seconds; 0 ends a pause.
+    /// Pauses a tube for a number of seconds. 0 resumes the tube.
     Pause(String, u64),
 }
 
 #[derive(Debug)]
 pub struct Detail {
     pub name: String,
-    /// The server's figures; `None` if the tube no longer exists.
+    /// The statistics of the tube, or `None` if the tube no longer exists.
     pub figures: Option<Figures>,
-    /// For each state, the ID and body of the next job.
+    /// For each state, the ID and the body of the next job.
     pub next: Vec<(&'static str, Option<IdAndBody>)>,
 }
 
 #[derive(Debug)]
 pub enum Told {
     Look(Look, Option<Detail>, Option<(Board, Vec<BoardRow>)>),
-    /// The result of a command, or its refusal.
+    /// The result of a command, or an error message.
     Done(String),
     Lost(String),
 }
@@ -54,7 +55,7 @@ struct Fetcher {
     boards: Boards,
 }
 
-/// The data shared by the two threads.
+/// The queues between the two threads.
 #[derive(Debug, Default)]
 pub struct Desk {
     papers: Mutex<(VecDeque<Ask>, VecDeque<Told>)>,
@@ -82,8 +83,8 @@ impl Desk {
     }
 }
 
-/// Starts the thread with a connection; `only` are the tubes to show, or all if there are none. The thread ends with
-/// the program.
+/// Starts the thread, which runs until the program exits. `only` contains the tubes to query, or is empty for all
+/// tubes.
 pub fn start(reach: Reach, link: Link, only: Vec<String>) -> std::io::Result<Arc<Desk>> {
     let desk = Arc::new(Desk::default());
     let own = desk.clone();
@@ -113,7 +114,7 @@ impl Fetcher {
                 let detail = open.map(|name| detail(&mut link, name)).transpose()?;
                 let rows = board.map(|board| self.boards.look(&mut link, board, &look.names, &look.tubes));
                 let rows = match rows.transpose() {
-                    // The server does not know the command, or refuses it.
+                    // The server does not support or permit the command.
                     Err(problem) if problem.code == REFUSED => {
                         look.refused.insert(0, problem.text.clone());
                         None
@@ -140,7 +141,7 @@ impl Fetcher {
     }
 }
 
-/// Polls the server and its tubes; at most [`AT_ONCE`] of them, from index `next` on.
+/// Polls the server and at most [`AT_ONCE`] tubes, starting with the index `next`.
 pub fn look(link: &mut Link, only: &[String], next: &mut usize) -> Result<Look, Problem> {
     let server = link.stats()?;
     let mut names = link.tubes()?;
@@ -153,7 +154,7 @@ pub fn look(link: &mut Link, only: &[String], next: &mut usize) -> Result<Look, 
     let at = Instant::now();
     let mut tubes = Vec::new();
     let refused = each_tube(link, &names[from..to], &mut |name, figures| {
-        // The tube may have disappeared since it was listed.
+        // The tube can disappear between the two queries.
         tubes.extend(figures.map(|figures| (name.to_owned(), figures)));
         Ok(())
     })?;
@@ -163,7 +164,7 @@ pub fn look(link: &mut Link, only: &[String], next: &mut usize) -> Result<Look, 
 fn detail(link: &mut Link, name: String) -> Result<Detail, Problem> {
     let figures = link.figures(&format!("stats-tube {name}"))?;
     let mut next = Vec::new();
-    // `use` would create the tube again if it no longer exists.
+    // `use` would recreate a tube that no longer exists.
     if figures.is_some() {
         link.expect(&format!("use {name}"), "USING")?;
         for state in ["ready", "delayed", "buried"] {

@@ -1,6 +1,6 @@
-//! Keys, decoded from the bytes that a terminal sends.
+//! The decoder for keyboard input in a terminal.
 //!
-//! Owns the escape sequences of the keys that `top` uses. Must not know what a key does.
+//! Owns the escape sequences. Must not decide what a key does.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
@@ -19,7 +19,7 @@ pub enum Key {
     End,
 }
 
-/// The sequences after `ESC [` and `ESC O`.
+/// The bytes after `ESC [` or `ESC O`.
 const SEQUENCES: [(&[u8], Key); 10] = [
     (b"A", Key::Up),
     (b"B", Key::Down),
@@ -33,7 +33,7 @@ const SEQUENCES: [(&[u8], Key); 10] = [
     (b"8~", Key::End),
 ];
 
-/// Returns all keys in these bytes, which were read at once; ignores unknown sequences.
+/// Decodes all keys in `bytes`. Ignores unknown sequences. An ESC byte at the end is the Escape key.
 pub fn keys(mut bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     while let Some((&first, rest)) = bytes.split_first() {

@@ -1,8 +1,9 @@
-//! `top`: the server and its tubes, live.
+//! The subcommand `top`, which displays the server and its tubes, updated periodically.
 //!
-//! `model` contains the figures, `board` the lists besides tubes, `screen` renders them as frames, `terminal` shows the
-//! frames, `keys` decodes the input, and `fetch` queries the server in its own thread. Owns the effect of each key.
-//! Without a terminal, `-b` prints tables.
+//! Owns the effect of each key. Must not block while the server hangs.
+//!
+//! `fetch` queries the server in a background thread, `model` contains the data, `board` defines the additional lists,
+//! `screen` formats the display, and `terminal` and `keys` handle the terminal.
 
 mod board;
 mod fetch;
@@ -32,12 +33,12 @@ use model::{Model, COLUMNS};
 use screen::View;
 use terminal::Terminal;
 
-/// The maximum delay of data from the server while waiting for a key, in milliseconds.
+/// The time limit for a key, in milliseconds, after which new data is displayed.
 const GLANCE_MILLIS: u16 = 50;
 
 const MAX_INTERVAL: u64 = 3600;
 
-/// The purpose of a line that the user enters.
+/// The kind of input that the user is entering.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Question {
     Filter,
@@ -52,7 +53,7 @@ struct Top {
     question: Option<(Question, String)>,
     next: Instant,
     is_waiting: bool,
-    /// `true` once the user has moved or used the cursor: then it stays on its line, otherwise on the first one.
+    /// `true` if the selection stays on the same object when rows move. Otherwise, the first row is selected.
     has_chosen: bool,
 }
 
@@ -101,7 +102,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(DONE)
 }
 
-/// Returns a flag that becomes `true` when one of these signals arrives.
+/// Returns a flag that is set when one of the signals arrives.
 fn caught(signals: &[i32]) -> std::io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in signals {
@@ -120,7 +121,7 @@ impl Top {
             }
             if suspend.swap(false, Ordering::Relaxed) {
                 drop(terminal);
-                // The program is stopped here until it is continued.
+                // Execution continues here after SIGCONT.
                 raise(Signal::SIGSTOP)?;
                 terminal = Terminal::enter()?;
                 is_new = true;
@@ -149,8 +150,7 @@ impl Top {
         }
     }
 
-    /// Receives the data of the fetcher, and sends the next request when it is due. Returns `true` if there are new
-    /// data.
+    /// Receives new data, and requests the next poll at the end of the interval. Returns `true` if there is new data.
     fn hear(&mut self) -> bool {
         let mut is_new = false;
         while let Some(told) = self.desk.told() {
@@ -196,13 +196,13 @@ impl Top {
         }
     }
 
-    /// Returns the tube of the selected line.
+    /// Returns the tube in the selected row.
     fn marked(&self) -> Option<String> {
         let keys = self.model.keys();
         keys.get(self.view.selected).map(|(_, tube)| (*tube).to_owned()).filter(|tube| !tube.is_empty())
     }
 
-    /// Changes the model. The selected line stays selected, wherever it moves.
+    /// Changes the model, and keeps the same object selected.
     fn change(&mut self, change: impl FnOnce(&mut Model)) {
         let key = self.model.keys().get(self.view.selected).map(|(key, _)| (*key).to_owned());
         let key = key.filter(|_| self.has_chosen);
@@ -213,7 +213,7 @@ impl Top {
         self.view.selected = place.unwrap_or(self.view.selected).min(most);
     }
 
-    /// Shows another list, or the tubes, from the top.
+    /// Switches to a list, or to the table of tubes, and selects the first row.
     fn turn_to(&mut self, board: Option<Board>) {
         (self.model.board, self.view.detail) = (board, None);
         self.model.lines.clear();
@@ -279,7 +279,7 @@ impl Top {
         self.next = Instant::now();
     }
 
-    /// Asks a question about the opened or selected tube.
+    /// Prompts for input for the open tube or the selected tube.
     fn concerning(&mut self, question: fn(String) -> Question) {
         let opened = self.view.detail.as_ref().map(|detail| detail.name.clone());
         if let Some(name) = opened.or_else(|| self.marked()) {
@@ -307,7 +307,7 @@ impl Top {
         };
     }
 
-    /// Handles a key while a question is shown.
+    /// Handles a key while a prompt is visible.
     fn answer(&mut self, key: Key) {
         let Some((question, mut typed)) = self.question.take() else { return };
         match key {
@@ -345,7 +345,7 @@ impl Top {
     }
 }
 
-/// Prints tables, one after the other. Reports a lost connection, and tries to reconnect.
+/// Prints tables periodically. After a connection error, prints a message and reconnects.
 fn batch(
     out: &mut Out,
     mut model: Model,
@@ -374,7 +374,7 @@ fn batch(
             }
             Err(problem) => return Err(problem),
         }
-        // Rates need two polls.
+        // A rate requires two polls.
         if !std::mem::take(&mut is_first) && link.is_some() {
             print(out, &model, &reach.name())?;
             printed += 1;

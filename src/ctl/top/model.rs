@@ -1,7 +1,6 @@
-//! The data of `top`: the figures of the last polls, the rates between them, and the shown list.
+//! The data model of `top`.
 //!
-//! Owns the computation of rates, the columns of tubes, and the order and choice of lines. Must not access a terminal
-//! or a server.
+//! Owns the rates, the columns of the tube table, sorting and filtering. Must not access the terminal or the server.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,15 +9,15 @@ use super::board::{Board, BoardRow};
 use crate::ctl::out::in_order;
 use crate::ctl::yaml::Figures;
 
-/// The number of polls in the chart of rates.
+/// The number of polls in the rate chart.
 pub const HISTORY: usize = 60;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Column {
     pub head: &'static str,
-    /// The key that sorts by this column.
+    /// The key that selects the column for sorting.
     pub key: char,
-    /// The width of the column; the first column takes the remaining width.
+    /// The width of the column in characters. 0 means the remaining width.
     pub width: usize,
 }
 
@@ -45,17 +44,16 @@ pub struct TubeRow {
     totals: Option<Totals>,
 }
 
-/// The server as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     pub figures: Figures,
-    /// Jobs put per second, over the last polls; the newest last.
+    /// The number of puts per second in recent polls. The last item is the newest.
     pub puts: VecDeque<u64>,
     pub done: u64,
     totals: Option<Totals>,
 }
 
-/// The total numbers of jobs put and deleted, and the time of the poll.
+/// The total numbers of puts and deletes at the time `at`.
 #[derive(Clone, Copy, Debug)]
 struct Totals {
     puts: u64,
@@ -64,7 +62,7 @@ struct Totals {
 }
 
 impl Totals {
-    /// Returns the numbers of jobs put and deleted per second since then.
+    /// Returns the average numbers of puts and deletes per second after the time of `old`.
     fn rates_since(self, old: Totals) -> (u64, u64) {
         let time = self.at - old.at;
         (rate(old.puts, self.puts, time), rate(old.deletes, self.deletes, time))
@@ -78,20 +76,19 @@ pub struct Look {
     /// The names of all tubes, sorted.
     pub names: Vec<String>,
     pub tubes: Vec<(String, Figures)>,
-    /// The reasons why some tubes have no figures.
+    /// A message for each tube that the server refused to report.
     pub refused: Vec<String>,
 }
 
 #[derive(Debug, Default)]
 pub struct Model {
     pub summary: Summary,
-    /// All tubes, shown or not, sorted by name.
+    /// All tubes, sorted by name.
     pub(super) tubes: Vec<TubeRow>,
     pub filter: String,
     pub sort: usize,
-    /// `true` if the order is reversed.
     pub is_reversed: bool,
-    /// The shown list instead of the tubes, and its lines.
+    /// The visible list, or `None` for the table of tubes.
     pub board: Option<Board>,
     pub lines: Vec<BoardRow>,
 }
@@ -117,7 +114,7 @@ impl Model {
             self.summary.puts.pop_front();
         }
         self.summary.figures = look.server;
-        // Both lists are sorted: known data of tubes that still exist are kept.
+        // Both lists are sorted by name. Keeps the data of existing tubes.
         let mut known = std::mem::take(&mut self.tubes).into_iter().peekable();
         for name in look.names {
             while known.next_if(|tube| tube.name < name).is_some() {}
@@ -143,7 +140,7 @@ impl Model {
         }
     }
 
-    /// Returns the tubes to show, in order: names ascending, and numbers descending unless reversed.
+    /// Returns the matching tubes, in order. Names are sorted ascending and numbers descending, unless reversed.
     pub fn rows(&self) -> Vec<&TubeRow> {
         let mut rows: Vec<&TubeRow> = self.tubes.iter().filter(|tube| tube.name.contains(&self.filter)).collect();
         if let Some(cell) = self.sort.checked_sub(1) {
@@ -159,13 +156,13 @@ impl Model {
         rows
     }
 
-    /// Returns the shown lines of the list.
+    /// Returns the matching rows of the list.
     pub fn listed(&self) -> Vec<&BoardRow> {
         let is_meant = |row: &&BoardRow| row.cells.iter().any(|cell| cell.contains(&self.filter));
         self.lines.iter().filter(is_meant).collect()
     }
 
-    /// Returns the identity and the tube of each shown line.
+    /// Returns the key and the tube of each visible row.
     pub fn keys(&self) -> Vec<(&str, &str)> {
         match self.board {
             None => self.rows().into_iter().map(|tube| (tube.name.as_str(), tube.name.as_str())).collect(),
@@ -173,7 +170,7 @@ impl Model {
         }
     }
 
-    /// Sorts by a column. Reverses the order if that column is already selected.
+    /// Sorts by a column. Reverses the order if the column is already selected.
     pub fn sort_by(&mut self, column: usize) {
         self.is_reversed = self.sort == column && !self.is_reversed;
         self.sort = column;
@@ -212,7 +209,7 @@ mod tests {
         model.take(look(now + Duration::from_secs(2), &[("a", 7, 500), ("b", 6, 0)]));
         assert_eq!((model.rows()[0].cells[0], model.rows()[0].cells[5], model.rows()[1].cells[5]), (7, 200, 0));
         assert_eq!(model.summary.puts, [200]);
-        // A restarted server counts from 0: no rate is better than a wrong one.
+        // After a server restart, the total is less than before, and the rate is 0.
         model.take(look(now + Duration::from_secs(3), &[("a", 0, 1)]));
         assert_eq!((model.rows().len(), model.rows()[0].cells[5]), (1, 0));
     }

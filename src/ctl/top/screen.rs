@@ -1,38 +1,37 @@
-//! The frames of `top`, line by line.
+//! The screen layout of `top`.
 //!
-//! Owns the layout. It consists of plain text and a few control sequences for the terminal; all data of a server or a
-//! job are escaped, and no line is longer than the screen. Must not write anywhere.
+//! Owns the text and the control sequences of each frame. Must not write to the terminal. Data from the server is
+//! escaped, and every line fits into the width of the screen.
 
 use super::board::{span, Board};
 use super::fetch::Detail;
 use super::model::{Model, COLUMNS, HISTORY};
 use crate::ctl::out::{excerpt, on_one_line, shown};
 
-/// The minimum size of a readable screen.
+/// The minimum numbers of columns and lines.
 pub const LEAST: (usize, usize) = (80, 24);
 
-/// The number of lines above and below the list.
+/// The number of lines above and below the table.
 pub const AROUND: usize = 5;
 
-/// The state of the view, besides the model.
 #[derive(Debug, Default)]
 pub struct View {
     pub server: String,
     pub size: (usize, usize),
-    /// The index of the selected line.
+    /// The index of the selected row.
     pub selected: usize,
-    /// The index of the first line shown.
+    /// The index of the first visible row.
     pub first: usize,
-    /// The last line: a question, or a status message.
+    /// The text of the bottom line: a prompt, or a status message.
     pub status: String,
     pub asks: bool,
     pub is_frozen: bool,
     pub helps: bool,
     pub lost: Option<String>,
-    /// Seconds between two polls of the server.
+    /// The interval between polls, in seconds.
     pub interval: u64,
     pub colours: bool,
-    /// `true` if the terminal can show characters beyond ASCII.
+    /// `true` if the terminal supports Unicode.
     pub unicode: bool,
     pub detail: Option<Detail>,
 }
@@ -55,7 +54,7 @@ q                                 quit
 ready: to be given out    reserved: with a worker    delayed: ready later
 buried: set aside         wait: workers waiting      done: deleted";
 
-/// Truncates or pads a line to the width.
+/// Truncates or pads a text to `width` characters.
 fn fit(text: &str, width: usize) -> String {
     let text = on_one_line(text.as_bytes());
     let length = text.chars().count();
@@ -66,7 +65,7 @@ fn fit(text: &str, width: usize) -> String {
     cut + "~"
 }
 
-/// Formats a number in this many columns, in thousands if it does not fit.
+/// Formats a number right-aligned in `width` characters. Abbreviates large numbers, such as `1234k`.
 fn cell(number: u64, width: usize) -> String {
     let plain = number.to_string();
     if plain.len() < width {
@@ -78,7 +77,7 @@ fn cell(number: u64, width: usize) -> String {
     format!("{short:>width$}")
 }
 
-/// Draws a line of small bars.
+/// Returns a bar chart of one line.
 fn spark(values: impl Iterator<Item = u64> + Clone, unicode: bool) -> String {
     let bars: &[char] = if unicode {
         &['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
@@ -89,7 +88,7 @@ fn spark(values: impl Iterator<Item = u64> + Clone, unicode: bool) -> String {
     values.map(|value| bars[(u128::from(value) * 7 / u128::from(most)) as usize]).collect()
 }
 
-/// Returns the bytes that draw this frame over any previous content.
+/// Returns the terminal output for a frame. The output overwrites the previous frame.
 pub fn frame(model: &Model, view: &View) -> Vec<u8> {
     let (width, height) = view.size;
     let mut lines = match view.size {
@@ -101,8 +100,8 @@ pub fn frame(model: &Model, view: &View) -> Vec<u8> {
     lines.truncate(height);
     debug_assert!(width > 0 && height > 0);
     let rest = if lines.len() < height { "\r\n\x1b[J" } else { "" };
-    // The sequence that clears a line comes before the text: after a text that fills the screen, it would erase the
-    // last character.
+    // Each line is cleared before the text is written. Clearing after a text of full width would erase the last
+    // character.
     format!("\x1b[H\x1b[K{}\x1b[m{rest}", lines.join("\x1b[m\r\n\x1b[K")).into_bytes()
 }
 
@@ -159,7 +158,7 @@ fn table(model: &Model, view: &View, room: usize, lines: &mut Vec<String>) {
     let width = view.size.0;
     let numbers: usize = COLUMNS.iter().map(|column| column.width + usize::from(column.width > 0)).sum();
     let rows = model.rows();
-    // Not wider than the names, to keep numbers close to their names.
+    // Limits the width of the name column to the longest name, so the numbers stay close to the names.
     let widest = rows.iter().map(|tube| tube.name.chars().count() + 2).max().unwrap_or(0);
     let name = (width - numbers).min(widest.max(LEAST.0 - numbers));
     let mut heads = String::new();
@@ -171,7 +170,7 @@ fn table(model: &Model, view: &View, room: usize, lines: &mut Vec<String>) {
         };
         heads += &match place {
             0 => fit(&format!(" {}{mark}", column.head), name),
-            // The sort mark is in the gap between two columns.
+            // The sort mark uses the gap between two columns.
             _ => format!("{:>width$}", format!("{mark}{}", column.head), width = column.width + 1),
         };
     }
@@ -181,7 +180,7 @@ fn table(model: &Model, view: &View, room: usize, lines: &mut Vec<String>) {
         let mut line = fit(&format!("{}{}", if is_marked { '>' } else { ' ' }, tube.name), name);
         for (cell_place, (number, column)) in tube.cells.iter().zip(&COLUMNS[1..]).enumerate() {
             let text = cell(*number, column.width + 1);
-            // Buried jobs and pauses are highlighted.
+            // Highlights buried jobs and pauses.
             let is_loud = view.colours && *number > 0 && [3, 7].contains(&cell_place) && !is_marked;
             line += &if is_loud { format!("\x1b[33m{text}\x1b[39m") } else { text };
         }
@@ -225,7 +224,6 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
         return;
     };
     let shown: Vec<String> = figures.iter().map(|(key, value)| format!("{key:24}{value}")).collect();
-    // As many columns as fit.
     let columns = (width / 40).max(1);
     let rows = shown.len().div_ceil(columns);
     for row in 0..rows {
@@ -274,7 +272,7 @@ mod tests {
     use super::*;
     use crate::ctl::yaml::Figures;
 
-    /// Returns the frame as a terminal shows it.
+    /// Returns the visible text of a frame.
     fn picture(model: &Model, view: &View) -> Vec<String> {
         let text = String::from_utf8(frame(model, view)).expect("text");
         let mut plain = String::new();

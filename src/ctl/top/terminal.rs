@@ -1,7 +1,7 @@
-//! The terminal, for the exclusive use of `top`.
+//! Control of the terminal for `top`.
 //!
-//! Owns its settings: keys arrive one by one, without echo, on an alternate screen. They are restored at every end
-//! except SIGKILL: at exit, in a panic, and while the program is suspended.
+//! Owns the terminal settings: raw input without echo, and the alternate screen. Must restore the previous settings on
+//! exit, on panic, and before suspension.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,15 +11,15 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::termios::{tcgetattr, tcsetattr, LocalFlags, SetArg, SpecialCharacterIndices, Termios};
 use parking_lot::Mutex;
 
-/// Switches to the alternate screen, without a cursor or line wrapping.
+/// Switches to the alternate screen, hides the cursor, and disables line wrapping.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 
 const LEAVE: &[u8] = b"\x1b[m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// The previous settings of the terminal, while they are changed.
+/// The previous terminal settings, or `None` if the settings are unchanged.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// A terminal in `top`'s mode, until this value is dropped.
+/// Restores the terminal when dropped.
 #[derive(Debug)]
 pub struct Terminal(());
 
@@ -28,7 +28,7 @@ impl Terminal {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let old = std::panic::take_hook();
-            // The output of the hook must be visible.
+            // Restores the terminal first, to make the panic message visible.
             std::panic::set_hook(Box::new(move |about| {
                 restore();
                 old(about);
@@ -47,7 +47,7 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Returns the typed bytes, waiting at most this many milliseconds for the first one, or until a signal arrives.
+    /// Reads keyboard input. Waits at most `millis` milliseconds, or until a signal arrives.
     pub fn typed(&self, millis: u16) -> io::Result<Vec<u8>> {
         let stdin = io::stdin();
         let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -59,7 +59,7 @@ impl Terminal {
         let mut bytes = [0; 256];
         let length = stdin.lock().read(&mut bytes)?;
         if length == 0 {
-            // The terminal was ready, but has no data: it was closed.
+            // End of file on a readable terminal means that the terminal was closed.
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(bytes[..length].to_vec())
@@ -72,16 +72,16 @@ impl Drop for Terminal {
     }
 }
 
-/// Writes a frame in one call.
+/// Writes a frame and flushes stdout.
 pub fn show(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes)?;
     stdout.flush()
 }
 
-/// Restores the terminal, unless it is already restored.
+/// Restores the terminal. Does nothing if the terminal is already restored.
 fn restore() {
-    // If a panic occurred while the lock was held, its holder is restoring the terminal.
+    // The lock is held only if a panic occurred while restoring.
     let Some(mut before) = BEFORE.try_lock() else { return };
     if let Some(before) = before.take() {
         // The terminal may no longer exist.
@@ -94,11 +94,11 @@ pub fn is_here() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Returns the columns and lines of the terminal on stdout; 80 and 24 if they are unknown.
+/// Returns the numbers of columns and lines of the terminal on stdout, or 80 and 24 if they are unknown.
 #[allow(unsafe_code)]
 pub fn size() -> (usize, usize) {
     let mut size = nix::libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: TIOCGWINSZ writes one winsize, which `size` is.
+    // SAFETY: TIOCGWINSZ writes one winsize, and `size` is a valid winsize.
     let result = unsafe { nix::libc::ioctl(io::stdout().as_raw_fd(), nix::libc::TIOCGWINSZ, &mut size) };
     match (result, size.ws_col, size.ws_row) {
         (0, columns @ 1.., lines @ 1..) => (columns.into(), lines.into()),
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// Not a separate test: the next test runs it on a terminal.
+    /// A helper process for the next test.
     #[test]
     #[ignore = "it panics, which the test below wants to see"]
     fn panics() {
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// The hook alone restores the terminal: a program that aborts drops nothing.
+    /// The panic hook alone must restore the terminal, because an aborting program does not drop values.
     #[test]
     fn a_panic_gives_the_terminal_back() {
         let pair = openpty(None, None).expect("a terminal");
@@ -138,7 +138,7 @@ mod tests {
         let seen = Arc::new(Mutex::new(String::new()));
         let text = seen.clone();
         let mut master = File::from(pair.master);
-        // A thread must read continuously, and the terminal must stay open until its settings are checked.
+        // The output must be read continuously, and the terminal must stay open until the settings have been checked.
         std::thread::spawn(move || {
             let mut bytes = [0; 1024];
             while let Ok(length @ 1..) = master.read(&mut bytes) {

@@ -1,6 +1,6 @@
-//! An attempt to carry out a job: a running command, or a request.
+//! An attempt to process a job: a running command or an HTTP request.
 //!
-//! Owns their common interface. Must not decide what becomes of the job.
+//! Owns the common interface of commands and requests. Must not decide what happens to the job afterwards.
 
 use std::io;
 use std::process::Child;
@@ -9,14 +9,13 @@ use super::child::{failure, kill, Errors};
 use super::endpoint::Delivery;
 use super::task::Ending;
 
-/// An attempt to carry out a job.
 pub enum Attempt {
     Command(Child, Errors),
     Delivery(Delivery),
 }
 
 impl Attempt {
-    /// Returns how the attempt ended, if it has.
+    /// Returns the outcome, or `None` while the attempt is running.
     pub fn ending(&mut self) -> io::Result<Option<Ending>> {
         Ok(match self {
             Attempt::Command(child, _) => {
@@ -26,7 +25,7 @@ impl Attempt {
         })
     }
 
-    /// Aborts the attempt, which then ends soon.
+    /// Aborts the attempt. The outcome becomes available soon afterwards.
     pub fn abort(&mut self) {
         match self {
             Attempt::Command(child, _) => kill(child),
@@ -34,7 +33,7 @@ impl Attempt {
         }
     }
 
-    /// Returns the description of a failure that took this many seconds.
+    /// Returns the error message for an attempt that exceeded its time limit.
     pub fn too_long(&self, seconds: u64) -> String {
         match self {
             Attempt::Command(..) => format!("killed after {seconds} s"),
@@ -42,7 +41,7 @@ impl Attempt {
         }
     }
 
-    /// Returns the reason of a failure with this description.
+    /// Returns the failure reason: `message`, followed by output of the command or the endpoint.
     pub fn reason(&mut self, told: &str) -> Vec<u8> {
         match self {
             Attempt::Command(_, errors) => errors.reason(told),

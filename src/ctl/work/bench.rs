@@ -1,7 +1,9 @@
-//! The state shared by the threads of `work`: the stop request, pauses, and a notification of ended attempts.
+//! The state shared by the threads of `work`: stop requests, pauses and notifications.
 //!
-//! Owns the one important race: a thread that waits for a job is stopped by closing its connection, a thread with a job
-//! is not. A job that arrives at that moment is ready again when its connection has closed.
+//! Owns the synchronization between stopping and reserving. Must not connect to the server.
+//!
+//! To stop a thread that is waiting for a job, the connection of the thread is closed. A thread with a job keeps its
+//! connection. If a job arrives just before the connection is closed, the server makes the job ready again.
 
 use std::time::{Duration, Instant};
 
@@ -21,11 +23,11 @@ pub enum Stop {
 #[derive(Debug, Default)]
 struct State {
     stop: Stop,
-    /// No thread reserves a job before this time.
+    /// The time before which no thread may reserve a job.
     rest: Option<Instant>,
-    /// Counts the ended attempts of each thread.
+    /// The number of notifications for each thread.
     bells: Vec<u64>,
-    /// The connections of threads that wait for a job.
+    /// The thread index and the connection of each thread that is waiting for a job.
     idle: Vec<(usize, Closer)>,
     left: usize,
 }
@@ -33,33 +35,32 @@ struct State {
 #[derive(Debug)]
 pub struct Bench {
     state: Mutex<State>,
-    /// By the place of the thread.
+    /// A condition variable for each thread.
     bells: Vec<Condvar>,
 }
 
 impl Bench {
-    /// Returns the state for this many threads.
     pub fn new(threads: usize) -> Bench {
         let state = State { bells: vec![0; threads], ..State::default() };
         Bench { state: Mutex::new(state), bells: (0..threads).map(|_| Condvar::new()).collect() }
     }
 
-    /// Handles a stop signal; a second one is more urgent.
+    /// Handles a stop signal. The second signal aborts running attempts.
     pub fn stop(&self) {
         self.change(|state| state.stop = if state.stop == Stop::No { Stop::Soon } else { Stop::Now });
     }
 
-    /// Stops reserving jobs, and lets running attempts finish.
+    /// Stops reserving jobs. Running attempts continue.
     pub fn finish(&self) {
         self.change(|state| state.stop = state.stop.max(Stop::Soon));
     }
 
-    /// Stops reserving jobs until this time.
+    /// Stops reserving jobs until the given time.
     pub fn rest(&self, until: Instant) {
         self.change(|state| state.rest = state.rest.max(Some(until)));
     }
 
-    /// Makes a change that ends all waits for jobs.
+    /// Changes the state and interrupts all threads that are waiting for a job.
     fn change(&self, make: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         make(&mut state);
@@ -71,13 +72,13 @@ impl Bench {
         self.bells.iter().for_each(|bell| _ = bell.notify_one());
     }
 
-    /// Notifies a thread of the end of its attempt.
+    /// Notifies a thread that its attempt has ended.
     pub fn ring(&self, place: usize) {
         self.state.lock().bells[place] += 1;
         self.bells[place].notify_one();
     }
 
-    /// Notifies all threads: the attempt of one of them has ended.
+    /// Notifies all threads, because the thread whose attempt has ended is unknown.
     pub fn ring_all(&self) {
         self.state.lock().bells.iter_mut().for_each(|count| *count += 1);
         self.notify_all();
@@ -87,12 +88,13 @@ impl Bench {
         self.state.lock().stop
     }
 
-    /// Returns the number of notifications of a thread, for [`Bench::sleep`].
+    /// Returns the number of notifications for a thread, for [`Bench::sleep`].
     pub fn bells(&self, place: usize) -> u64 {
         self.state.lock().bells[place]
     }
 
-    /// Sleeps until this time, until a notification that is not counted in `bells`, or until the stop request changes.
+    /// Sleeps until `until`, until the number of notifications differs from `bells`, or until the stop request differs
+    /// from `wish`.
     pub fn sleep(&self, place: usize, until: Option<Instant>, bells: u64, wish: Stop) {
         let mut state = self.state.lock();
         while state.bells[place] == bells && state.stop == wish {
@@ -107,14 +109,14 @@ impl Bench {
         }
     }
 
-    /// Sleeps for this time, or until a stop request.
+    /// Sleeps for `length`, or until a stop request.
     pub fn pause(&self, place: usize, length: Duration) {
         let until = Instant::now() + length;
         let mut state = self.state.lock();
         while state.stop == Stop::No && !self.bells[place].wait_until(&mut state, until).timed_out() {}
     }
 
-    /// Sleeps while no jobs are reserved. Returns `false` if the thread must stop.
+    /// Waits until jobs may be reserved. Returns `false` after a stop request.
     pub fn await_rest(&self, place: usize) -> bool {
         let mut state = self.state.lock();
         while let Some(until) = state.rest.filter(|until| state.stop == Stop::No && *until > Instant::now()) {
@@ -123,7 +125,7 @@ impl Bench {
         state.stop == Stop::No
     }
 
-    /// Registers a thread that is about to wait for a job. Returns `false` if it must not wait.
+    /// Registers a thread before it reserves a job. Returns `false` if the thread must not reserve.
     pub fn begin_waiting(&self, place: usize, closer: Closer) -> bool {
         let mut state = self.state.lock();
         if state.stop != Stop::No || state.rest.is_some_and(|until| until > Instant::now()) {
@@ -133,14 +135,14 @@ impl Bench {
         true
     }
 
-    /// Unregisters a waiting thread. Returns `false` if its connection was closed.
+    /// Unregisters a thread after reserving. Returns `false` if the connection was closed to stop the thread.
     pub fn end_waiting(&self, place: usize) -> bool {
         let mut state = self.state.lock();
         let found = state.idle.iter().position(|(waiting, _)| *waiting == place);
         found.map(|index| state.idle.swap_remove(index)).is_some()
     }
 
-    /// Records the end of a thread. Returns the number of ended threads.
+    /// Records that a thread has ended. Returns the number of ended threads.
     pub fn leave(&self) -> usize {
         let mut state = self.state.lock();
         state.left += 1;

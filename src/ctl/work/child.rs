@@ -1,8 +1,8 @@
-//! A command that runs for one job.
+//! A child process that processes one job.
 //!
-//! Owns the environment of the command: the body on stdin, from an unnamed file, so that a command that does not read
-//! it blocks nothing; three variables; and its own process group, so that Ctrl-C reaches only the worker. Owns the end
-//! of the command's stderr, all of which is copied to the worker's stderr.
+//! Owns the process environment: the job body on stdin, environment variables with job data, and a separate process
+//! group, which protects the child from Ctrl-C. Must not decide what happens to the job. The body is passed in an
+//! unnamed file instead of a pipe, because a child that does not read a pipe would block the worker.
 
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -19,24 +19,24 @@ use parking_lot::Mutex;
 use super::task::{Task, KEPT};
 use crate::shared::system;
 
-/// The command of a worker, and its arguments.
+/// The command that processes jobs.
 #[derive(Debug)]
 pub struct Program {
     pub path: PathBuf,
     pub arguments: Vec<String>,
 }
 
-/// The maximum wait for the rest of stderr after a command has ended: a child process may keep it open.
+/// The time limit for reading stderr after the command has ended. A background process can keep stderr open.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// The stderr of a command.
+/// The last bytes that a command has written to stderr.
 pub struct Errors {
     end: Arc<Mutex<Vec<u8>>>,
     is_over: Receiver<()>,
 }
 
 impl Errors {
-    /// Copies stderr in a separate thread, and keeps its end.
+    /// Starts a thread that copies stderr to the worker's stderr and keeps the last `KEPT` bytes.
     fn of(mut stderr: ChildStderr) -> io::Result<Errors> {
         let end = Arc::new(Mutex::new(Vec::new()));
         let (over, is_over) = bounded(1);
@@ -55,14 +55,14 @@ impl Errors {
         Ok(Errors { end, is_over })
     }
 
-    /// Returns why a command failed: its exit status, and the end of its stderr.
+    /// Returns the failure reason: the exit status, followed by the last bytes of stderr.
     pub fn reason(&mut self, ended: &str) -> Vec<u8> {
         let _ = self.is_over.recv_timeout(PATIENCE);
         let kept = self.end.lock();
         let last = kept.trim_ascii();
         let room = KEPT - ended.len().min(KEPT) - 2;
         let from = last.len().saturating_sub(room);
-        // Not from the middle of a character.
+        // Skips the rest of a truncated UTF-8 character.
         let from = (from..last.len()).find(|at| last[*at] & 0xc0 != 0x80).unwrap_or(last.len());
         if from == last.len() {
             return ended.as_bytes().to_vec();
@@ -88,7 +88,7 @@ pub fn start(program: &Program, job: &Task, body: &[u8]) -> io::Result<(Child, E
     Ok((child, Errors::of(stderr)?))
 }
 
-/// Returns a description of the exit status; `None` for success.
+/// Describes an exit status. Returns `None` for success.
 pub fn failure(status: ExitStatus) -> Option<String> {
     match (status.code(), status.signal()) {
         (Some(0), _) => None,
@@ -98,9 +98,9 @@ pub fn failure(status: ExitStatus) -> Option<String> {
     }
 }
 
-/// Kills the command and its child processes.
+/// Kills the process group of the command.
 pub fn kill(child: &mut Child) {
-    // The command may have exited already; its process ID stays valid until it is waited for.
+    // The process ID of a command that has exited stays valid until `wait` is called.
     let group = Pid::from_raw(child.id() as i32);
     if killpg(group, Signal::SIGKILL).is_err() {
         let _ = child.kill();

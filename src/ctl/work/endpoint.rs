@@ -1,8 +1,8 @@
-//! An HTTP endpoint that receives jobs, and a request for one job.
+//! HTTP requests that send jobs to an endpoint.
 //!
-//! Owns the URL, the request's head, the connection that is kept for the next request, and the meaning of a status. A
-//! request runs in a thread of its own, because resolving a name and connecting cannot be interrupted. An aborted
-//! request sends nothing further.
+//! Owns the URL, the request format, the connection for the next request, and the interpretation of the status code.
+//! Must not decide what happens to the job. Each request has its own thread, because name resolution and connecting
+//! cannot be interrupted.
 
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
@@ -19,16 +19,16 @@ use crate::ctl::problem::{plain, Problem, NO_CONNECTION};
 use crate::engine::day_of;
 use crate::settings::options::needs_tls;
 
-/// The time limit of connecting, including a TLS handshake.
+/// The time limit for connecting, including the TLS handshake.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// The time for which an idle connection is kept. Servers close idle connections after 2 seconds or more.
+/// How long an idle connection is reused. Common servers close idle connections after 2 seconds or more.
 const KEEP: Duration = Duration::from_secs(1);
 
-/// How much longer than the job's time limit a request may take, so that the worker notices the limit first.
+/// The time by which a request may exceed the job's time limit. The worker should detect the limit first.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The stack of a request's thread.
+/// The stack size of a request thread, in bytes.
 const STACK: usize = 256 * 1024;
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
@@ -38,17 +38,17 @@ pub type Spare = (Transport, Instant);
 
 pub struct Endpoint {
     url: String,
-    /// The host and port of the URL, for the request.
+    /// The host and port as written in the URL, for the `Host` header.
     authority: String,
-    /// The host, and the port or its default.
+    /// The host and port to connect to. The port can be the default port.
     address: String,
     path: String,
     security: Security,
 }
 
 impl Endpoint {
-    /// Parses `http://HOST[:PORT][/PATH]`, or `https://` if the program supports TLS; then `authority` is the file of
-    /// trusted certificates, by default that of the system.
+    /// Parses `http://HOST[:PORT][/PATH]` or, with TLS support, `https://HOST[:PORT][/PATH]`. `authority` is a file
+    /// with trusted certificates. The default is the system's certificates.
     pub fn parse(url: &str, authority: Option<PathBuf>) -> Result<Endpoint, Problem> {
         let wrong = |why: &str| Problem::usage(format!("--url: {url}: {why}"));
         let (rest, port, files) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
@@ -91,14 +91,13 @@ impl Endpoint {
         self.security.connect(&self.address, limit, limit)
     }
 
-    /// Checks that the endpoint accepts connections. Keeps none, because a server with one thread would wait for a
-    /// request on it.
+    /// Connects to the endpoint and closes the connection. Reusing the connection for a later request could block a
+    /// single-threaded server.
     pub fn probe(&self) -> Result<(), Problem> {
         let connected = self.connect(Instant::now() + CONNECT);
         connected.map(drop).map_err(|error| Problem::new(NO_CONNECTION, format!("{}: {}", self.url, plain(&error))))
     }
 
-    /// Returns the head of the request for a job.
     fn head(&self, job: &Task, length: usize) -> String {
         let Endpoint { path, authority, .. } = self;
         let Task { id, tube, reserves, .. } = job;
@@ -111,29 +110,29 @@ impl Endpoint {
     }
 }
 
-/// The connection of a request.
+/// The connection of a running request, for aborting.
 #[derive(Default)]
 struct Line {
     closer: Option<Closer>,
     is_aborted: bool,
 }
 
-/// The result of a request: how it ended, the beginning of the response's body, and the connection if it can be used
-/// again.
+/// The outcome, the start of the response body, and the connection if it can be reused.
 type Answer = (Ending, Vec<u8>, Option<Transport>);
 
-/// A job that is being sent.
+/// A running request for one job.
 pub struct Delivery {
     answers: Receiver<Answer>,
     line: Arc<Mutex<Line>>,
-    /// The beginning of the response's body.
+    /// The start of the response body.
     body: Vec<u8>,
-    /// The connection for the next request.
+    /// The connection that the next request can reuse.
     pub spare: Option<Spare>,
 }
 
 impl Delivery {
-    /// Sends a job, over the idle connection if it is still open. `ended` is called when a result is available.
+    /// Starts a request. Reuses the connection `spare` if the connection is still open. Calls `ended` when the outcome
+    /// is available.
     pub fn start(
         endpoint: Arc<Endpoint>,
         job: &Task,
@@ -152,7 +151,7 @@ impl Delivery {
         Ok(Delivery { answers, line, body: Vec::new(), spare: None })
     }
 
-    /// Returns how the request ended, if it has ended or was aborted.
+    /// Returns the outcome, or `None` while the request is running.
     pub fn ending(&mut self) -> Option<Ending> {
         if self.line.lock().is_aborted {
             return Some(Ending::Stopped);
@@ -169,7 +168,7 @@ impl Delivery {
         line.closer.iter().for_each(Closer::close);
     }
 
-    /// Returns why a request failed: the status or error, and the beginning of the response's body.
+    /// Returns the failure reason: `message`, followed by the start of the response body.
     pub fn reason(&self, told: &str) -> Vec<u8> {
         let body = self.body.trim_ascii();
         if body.is_empty() {
@@ -181,8 +180,8 @@ impl Delivery {
     }
 }
 
-/// Sends a request and returns its result. The server may have closed a kept connection, so the request is sent again
-/// over a new one if that ends without a byte of a response.
+/// Sends a request and returns the outcome. If a reused connection fails without any response, repeats the request over
+/// a new connection, because the server may have closed the idle connection.
 fn send(
     endpoint: &Endpoint,
     head: &str,
@@ -224,7 +223,7 @@ fn meaning(response: &Response) -> Ending {
     }
 }
 
-/// Reads the value of `Retry-After` in lower case: a number of seconds, or a date.
+/// Parses the lower-case value of `Retry-After`, which is a number of seconds or a date. Returns seconds.
 fn seconds_until(text: &str, now: SystemTime) -> Option<u64> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(text.parse().unwrap_or(u64::MAX));
@@ -239,7 +238,7 @@ fn seconds_until(text: &str, now: SystemTime) -> Option<u64> {
     Some(u64::try_from(seconds).unwrap_or(0).saturating_sub(now))
 }
 
-/// Describes the failure of a request that may have been sent.
+/// Describes an error after which the request may have been received.
 fn words(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {

@@ -1,9 +1,10 @@
-//! `work`: a worker that runs a command for each job, or sends it to an HTTP endpoint.
+//! The subcommand `work`, which runs a command or sends an HTTP request for each job.
 //!
-//! `bench` is the shared state of its threads, and `worker` a thread with its own connection. `task` is a job, and
-//! `attempt` the way in which it is carried out: `child`, a running command, or `endpoint`, a request. Owns the
-//! signals: the first one lets running attempts finish, the second aborts them. The command receives the job's bytes on
-//! stdin, never through a shell or as an argument.
+//! Owns signal handling: the first signal lets running attempts finish, and the second signal aborts them. Must not
+//! pass job data through a shell or as an argument, because the data is untrusted.
+//!
+//! `bench` contains the state that the worker threads share; each `worker` is a thread with its own connection.
+//! `attempt` represents a running command (`child`) or request (`endpoint`) for a job (`task`).
 
 mod attempt;
 mod bench;
@@ -30,7 +31,7 @@ use endpoint::Endpoint;
 use task::MAX_BACKOFF;
 use worker::Worker;
 
-/// What a worker does with a job.
+/// The action for each job.
 enum Action {
     Run(Program),
     Post(Arc<Endpoint>),
@@ -41,7 +42,7 @@ struct Plan {
     tubes: Vec<String>,
     action: Action,
     once: bool,
-    /// The maximum wait for a job in seconds, after which the worker exits.
+    /// The time limit for reserving a job, in seconds. The worker exits when the limit expires.
     wait: Option<u64>,
     retries: u64,
     backoff: u64,
@@ -81,10 +82,10 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let plan = Arc::new(plan);
     let bench = Arc::new(Bench::new(jobs));
     let fail = |error: std::io::Error| Problem::refused(format!("work: {}", plain(&error)));
-    // Before the first command starts, because a signal reports its end.
+    // Handlers are installed before the first command starts, because SIGCHLD reports that a command has ended.
     let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM]).map_err(fail)?;
     let handle = signals.handle();
-    // A failed connection at the start means a wrong address.
+    // An initial connection failure probably means a wrong address and is reported immediately.
     let mut first = Some(Worker::connect(&plan)?);
     if let Action::Post(endpoint) = &plan.action {
         endpoint.probe()?;
@@ -95,7 +96,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
         let (bench, handle) = (bench.clone(), handle.clone());
         let thread = std::thread::Builder::new().spawn(move || {
             let ended = worker.run();
-            // The last thread to leave ends the program.
+            // The last worker thread ends the signal loop.
             if bench.leave() == jobs {
                 handle.close();
             }
@@ -117,7 +118,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     Ok(code)
 }
 
-/// Returns the path of a command, so that a missing command is reported before a job is reserved for it.
+/// Returns the path of a command. Detects a missing command before any job is reserved.
 fn find(name: &str) -> Result<PathBuf, Problem> {
     let missing = || Problem::usage(format!("work: {}: no such command", name.escape_debug()));
     let is_program = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();

@@ -1,11 +1,11 @@
-//! A job in the hands of a worker, and how an attempt to carry it out ends.
+//! A reserved job, and the outcome of an attempt to process the job.
 //!
-//! Owns the limits that commands and requests have in common. Must not decide what becomes of the job.
+//! Owns limits that apply to commands and requests. Must not decide what happens to the job.
 
 /// The maximum delay before a retry, in seconds.
 pub const MAX_BACKOFF: u64 = 3600;
 
-/// The maximum size of the reason of a failure, in bytes.
+/// The maximum size of a failure reason, in bytes.
 pub const KEPT: usize = 4096;
 
 #[derive(Debug)]
@@ -16,28 +16,28 @@ pub struct Task {
     pub ttr: u64,
     /// The number of reservations, including the current one.
     pub reserves: u64,
-    /// The number of tries since the job was kicked, including the current one.
+    /// The number of tries since the last kick, including the current one.
     pub tries: u64,
-    /// The number of tries left, including the current one, if the server limits it.
+    /// The number of remaining tries, including the current one, or `None` if the server does not limit the tries.
     pub left: Option<u64>,
 }
 
-/// How an attempt ends, with the description of a failure.
+/// The outcome of an attempt. Strings are error messages.
 pub enum Ending {
     Done,
     Failed(String),
-    /// The endpoint cannot be reached, so nothing was sent.
+    /// The endpoint could not be reached. Nothing was sent.
     Unreachable(String),
-    /// The endpoint asks to be left alone for this many seconds.
+    /// The endpoint requested a delay, in seconds.
     Busy(String, u64),
-    /// The attempt was aborted because the worker stops.
+    /// The attempt was aborted because the worker is stopping.
     Stopped,
-    /// The attempt was aborted because the worker no longer holds the job.
+    /// The attempt was aborted because the job is no longer reserved by the worker.
     Lost,
 }
 
 impl Ending {
-    /// Returns a description of the failure, or `None` if the attempt succeeded.
+    /// Returns an error message, or `None` after success.
     pub fn failure(&self) -> Option<&str> {
         match self {
             Ending::Done => None,

@@ -1,9 +1,10 @@
-//! A thread of `work`: its connection, and the processing of a job.
+//! A worker thread of `work`.
 //!
-//! Owns the fate of a job: a successful job is deleted; a failed one is left to the server if the server limits its
-//! tries, otherwise released with a growing delay, and buried when it has failed too often. The result goes over the
-//! connection that has reserved the job, or is dropped: after a restart of the server, IDs may belong to other jobs. So
-//! after any failure the job remains, and may be executed twice.
+//! Owns what happens to a job after an attempt. Must not send the outcome over a new connection: after a server
+//! restart, the job ID could belong to another job. After a connection error, the job can therefore be executed twice.
+//!
+//! A successful job is deleted. If the server counts tries, a failed job is reported with `fail`. Otherwise, a failed
+//! job is released with an increasing delay, and buried after the last retry.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::ctl::print_stderr;
 use crate::ctl::problem::{plain, Problem, DONE, EMPTY, NO_CONNECTION, REFUSED};
 use crate::ctl::yaml::Figures;
 
-/// Maximum wait between attempts to connect, which starts at one second.
+/// The maximum delay between connection attempts. The initial delay is one second.
 const MAX_RECONNECT: Duration = Duration::from_secs(30);
 
 pub struct Worker {
@@ -30,11 +31,11 @@ pub struct Worker {
     place: usize,
     link: Option<Link>,
     done: u64,
-    /// `true` if the server knows `fail`; `None` if that is not known yet.
+    /// `true` if the server supports `fail`, or `None` if support has not been tested.
     knows_fail: Option<bool>,
-    /// The idle connection to the endpoint.
+    /// An idle connection to the HTTP endpoint.
     spare: Option<Spare>,
-    /// `true` if the endpoint must accept a connection before the next job is reserved.
+    /// `true` if the endpoint was unreachable, and must be probed before the next job is reserved.
     is_down: bool,
 }
 
@@ -45,12 +46,11 @@ impl Worker {
         Ok(link)
     }
 
-    /// Returns a worker, which may already have a connection.
     pub fn new(plan: Arc<Plan>, bench: Arc<Bench>, place: usize, link: Option<Link>) -> Worker {
         Worker { plan, bench, place, link, done: 0, knows_fail: None, spare: None, is_down: false }
     }
 
-    /// Works until there is nothing left to do. Returns the exit code.
+    /// Processes jobs until the worker stops. Returns the exit code.
     pub fn run(mut self) -> Result<u8, Problem> {
         let mut wait = Duration::from_secs(1);
         loop {
@@ -77,7 +77,7 @@ impl Worker {
         }
     }
 
-    /// Processes one job. Returns the exit code if it was the last one.
+    /// Processes one job. Returns an exit code if the worker should stop.
     fn round(&mut self) -> Result<Option<u8>, Problem> {
         if let (true, Action::Post(endpoint)) = (self.is_down, &self.plan.action) {
             endpoint.probe()?;
@@ -103,7 +103,7 @@ impl Worker {
         self.link.as_mut().expect("a connection")
     }
 
-    /// Waits for a job. Returns `None` if the worker must stop.
+    /// Reserves the next job. Returns `None` if the worker should stop.
     fn next(&mut self) -> Result<Option<IdAndBody>, Problem> {
         let wait = self.plan.wait;
         while self.bench.await_rest(self.place) {
@@ -118,7 +118,7 @@ impl Worker {
             if self.bench.end_waiting(self.place) {
                 return reserved;
             }
-            // A job that has arrived anyway is ready again when the connection closes.
+            // If a job has arrived in the meantime, the server makes the job ready when the connection closes.
             self.link = None;
         }
         Ok(None)
@@ -127,7 +127,7 @@ impl Worker {
     fn look_up(&mut self, id: u64) -> Result<Task, Problem> {
         let figures: Figures = self.link().figures(&format!("stats-job {id}"))?.unwrap_or_default();
         let reserves = figures.number("reserves").max(1);
-        // Each kick of a buried job resets the count.
+        // Each kick of a buried job resets the number of tries.
         let before = figures.number("kicks").saturating_mul(self.plan.retries + 1);
         let tries = reserves.saturating_sub(before).max(1);
         let (pri, ttr) = (figures.number("pri"), figures.number("ttr").max(1));
@@ -135,7 +135,7 @@ impl Worker {
         Ok(Task { id, tube: figures.text("tube").to_owned(), pri, ttr, reserves, tries, left })
     }
 
-    /// Starts an attempt. Returns its time limit in seconds as well.
+    /// Starts an attempt. Returns the attempt and its time limit in seconds.
     fn start(&mut self, job: &Task, body: Vec<u8>) -> io::Result<(Attempt, Option<u64>)> {
         let max_time = self.plan.max_time;
         match &self.plan.action {
@@ -153,13 +153,13 @@ impl Worker {
         }
     }
 
-    /// Carries out a job, and decides its fate. Returns `true` if it succeeded.
+    /// Processes a job and reports the outcome to the server. Returns `true` after success.
     fn carry_out(&mut self, job: &Task, body: Vec<u8>) -> Result<bool, Problem> {
         let begun = Instant::now();
         let (mut attempt, limit) = match self.start(job, body) {
             Ok(started) => started,
             Err(error) => {
-                // The failure is not the job's fault.
+                // The job did not cause the failure, so the job does not count as failed.
                 let backoff = self.plan.backoff;
                 self.link().release(job.id, job.pri, backoff)?;
                 let what = match &self.plan.action {
@@ -189,7 +189,7 @@ impl Worker {
         if !self.plan.quiet || reason.is_some() || connection.is_err() {
             let went = match (&attempt, ending.failure()) {
                 (_, None) => "done".to_owned(),
-                // The command has written the rest of the reason to stderr.
+                // The command has written the rest of the failure reason to stderr.
                 (Attempt::Command(..), Some(told)) => told.to_owned(),
                 (Attempt::Delivery(delivery), Some(told)) => excerpt(&delivery.reason(told)),
             };
@@ -203,8 +203,8 @@ impl Worker {
         }
     }
 
-    /// Waits for the end of an attempt, which takes at most `limit` seconds, touching the job at half of its time to
-    /// run. Returns how it ended, and whether the worker still holds the job.
+    /// Waits for the end of an attempt, and touches the job after each half of the time to run. `limit` is the time
+    /// limit in seconds. Returns the outcome of the attempt, and an error if the worker no longer holds the job.
     fn attend(&mut self, attempt: &mut Attempt, job: &Task, limit: Option<u64>) -> (Ending, Result<String, Problem>) {
         let begun = Instant::now();
         let mut ours = Ok(String::new());
@@ -235,7 +235,8 @@ impl Worker {
                 ours = self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new());
                 touch = now + pace;
                 if ours.as_ref().is_err_and(|problem| problem.code == REFUSED) {
-                    // The job was revoked, deleted or reserved by another client: this result is useless.
+                    // The job was revoked, deleted, or reserved by another client. The outcome of the attempt is not
+                    // needed any more.
                     aborted = Some(Ending::Lost);
                     attempt.abort();
                 }
@@ -246,7 +247,7 @@ impl Worker {
         }
     }
 
-    /// Sends the verdict on the job to the server. Returns a description of it.
+    /// Reports the outcome to the server. Returns a description of the result for the log.
     fn judge(&mut self, job: &Task, ending: &Ending, reason: Option<&[u8]>) -> Result<String, Problem> {
         let Task { id, pri, tries, .. } = job;
         let Some(reason) = reason else {
@@ -259,7 +260,8 @@ impl Worker {
             Ending::Busy(_, seconds) => *seconds,
             _ => delay(self.plan.backoff, *tries),
         };
-        // The endpoint does not know the job, but the server may count the try as the last one.
+        // The endpoint did not process the job, so the job does not count as failed. On the last try, the server would
+        // bury a released job. The failure is then reported, to store the reason.
         let is_innocent = matches!(ending, Ending::Busy(..) | Ending::Unreachable(_)) && job.left != Some(1);
         let is_last = job.left.is_some() || *tries > self.plan.retries;
         if !matches!(ending, Ending::Stopped) && !is_innocent && is_last {
@@ -276,15 +278,15 @@ impl Worker {
         })
     }
 
-    /// Reports to the server that a job failed, and why. Returns the delay in seconds if the job is tried again, or
-    /// `None` if the server does not know the command.
+    /// Reports a failed job with the command `fail`. Returns `None` if the server does not support the command, or the
+    /// delay in seconds before the next try, or `Some(None)` if the job was buried.
     fn fail(&mut self, job: &Task, reason: &[u8]) -> Result<Option<Option<u64>>, Problem> {
         if self.knows_fail == Some(false) {
             return Ok(None);
         }
         if self.knows_fail.is_none() {
-            // A malformed line determines this, because a server that does not know the command would read the reason
-            // as another command.
+            // Tests for support with an invalid command. A server without support would execute the failure reason as a
+            // command.
             let known = self.link().ask("fail x")?.line != "UNKNOWN_COMMAND";
             self.knows_fail = Some(known);
             return self.fail(job, reason);
