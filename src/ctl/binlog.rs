@@ -39,8 +39,8 @@ fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result<(), Prob
     let mut tubes = BTreeMap::<&[u8], [u64; STATES.len()]>::new();
     for job in engine.jobs() {
         let counts = tubes.entry(engine.tube_of(&job)).or_default();
-        let place = STATES.iter().position(|(state, _)| *state == job.state()).unwrap_or_default();
-        counts[place] += 1;
+        let index = STATES.iter().position(|(state, _)| *state == job.state()).unwrap_or_default();
+        counts[index] += 1;
     }
     let progress = found.report.progress;
     for (key, value) in [

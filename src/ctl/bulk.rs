@@ -14,7 +14,7 @@ use super::record::JobLine;
 use crate::engine::State;
 
 /// A delay in seconds that prevents workers from reserving a job, for example until the job is buried.
-pub const OUT_OF_REACH: u32 = u32::MAX;
+pub const MAX_DELAY: u32 = u32::MAX;
 
 /// The number of jobs to reserve in one batch.
 const BATCH: usize = 100;
@@ -25,14 +25,14 @@ pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         return Err(Problem::usage("move: the two tubes are the same"));
     }
     let state = state_of(call)?;
-    let most = call.number(&MOVED, 1, u64::MAX)?;
-    let some = most.map_or(String::new(), |most| format!("at most {most} "));
+    let limit = call.number(&MOVED, 1, u64::MAX)?;
+    let some = limit.map_or(String::new(), |limit| format!("at most {limit} "));
     confirm(&format!("Move {some}{state} jobs from {from} to {to}?"), call.has(&YES))?;
     let mut link = Link::open(call)?;
-    let most = most.unwrap_or(u64::MAX);
+    let limit = limit.unwrap_or(u64::MAX);
     // Moving jobs has no time limit, so the statistics are queried first, to detect a server that does not respond.
-    let figures = link.visible_tube(&from)?.ok_or_else(|| refusal(&format!("stats-tube {from}"), "NOT_FOUND"))?;
-    let command = format!("move-tube {from} {to} {state} {}", most.min(u32::MAX.into()));
+    let stats = link.visible_tube(&from)?.ok_or_else(|| refusal(&format!("stats-tube {from}"), "NOT_FOUND"))?;
+    let command = format!("move-tube {from} {to} {state} {}", limit.min(u32::MAX.into()));
     let reply = link.ask_within(&command, None)?;
     let moved = match (first_word(&reply.line), reply.number("MOVED")) {
         (_, Some(moved)) => moved,
@@ -40,23 +40,23 @@ pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8, Problem> {
             print_stderr("the server does not support move-tube: jobs are put again, with new IDs, ages and counts");
             // Limits the loop to the jobs that existed initially. Otherwise, an active producer could prevent the loop
             // from ending.
-            let most = most.min(figures.number(&format!("current-jobs-{state}")));
-            move_one_by_one(&mut link, &from, &to, &state, most)?
+            let limit = limit.min(stats.number(&format!("current-jobs-{state}")));
+            move_one_by_one(&mut link, &from, &to, &state, limit)?
         }
         _ => return Err(refusal(&command, &reply.line)),
     };
     out.line(&moved.to_string()).map(|()| DONE)
 }
 
-fn move_one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64) -> Result<u64, Problem> {
+fn move_one_by_one(link: &mut Link, from: &str, to: &str, state: &str, limit: u64) -> Result<u64, Problem> {
     link.use_tube(from)?;
     link.watch(&[from.to_owned()])?;
     let mut progress = ProgressBar::new("jobs moved");
     let mut moved = 0;
-    while moved < most {
+    while moved < limit {
         let Some((id, _)) = link.peek_next(state)? else { break };
-        let figures = link.figures(&format!("stats-job {id}"))?;
-        let record = figures.as_ref().and_then(JobLine::of);
+        let stats = link.query(&format!("stats-job {id}"))?;
+        let record = stats.as_ref().and_then(JobLine::of);
         let Some(record) = record.filter(|record| record.state.word() == state) else { continue };
         let reply = link.ask(&format!("reserve-job {id}"))?;
         // Another client has reserved the job.
@@ -68,7 +68,7 @@ fn move_one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64
         link.expect(&format!("delete {id}"), "DELETED")?;
         link.use_tube(from)?;
         moved += 1;
-        progress.update(moved, Some((moved, most)));
+        progress.update(moved, Some((moved, limit)));
     }
     Ok(moved)
 }
@@ -76,7 +76,7 @@ fn move_one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64
 fn put_copy(link: &mut Link, to: &str, record: &JobLine, body: &[u8]) -> Result<(), Problem> {
     link.use_tube(to)?;
     let is_buried = record.state == State::Buried;
-    let delay = if is_buried { OUT_OF_REACH } else { record.delay };
+    let delay = if is_buried { MAX_DELAY } else { record.delay };
     let mut bytes = Vec::new();
     put(&mut bytes, (record.pri, delay, record.ttr), "", body);
     link.send(&bytes)?;
@@ -111,11 +111,11 @@ pub fn clear(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     for name in &names {
         // Deleting jobs has no time limit, so the statistics are queried first, to detect a server that does not
         // respond.
-        let figures = link.visible_tube(name)?.unwrap_or_default();
+        let stats = link.visible_tube(name)?.unwrap_or_default();
         let flushed = if all { flush(&mut link, name)? } else { None };
         let deleted = match flushed {
             Some(deleted) => deleted,
-            None => delete_jobs(&mut link, name, &states, &figures)?,
+            None => delete_jobs(&mut link, name, &states, &stats)?,
         };
         out.line(&deleted.to_string())?;
         let reserved = link.visible_tube(name)?.unwrap_or_default().number("current-jobs-reserved");
@@ -137,16 +137,16 @@ fn flush(link: &mut Link, name: &str) -> Result<Option<u64>, Problem> {
     }
 }
 
-fn delete_jobs(link: &mut Link, name: &str, states: &[String], figures: &Figures) -> Result<u64, Problem> {
+fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &Stats) -> Result<u64, Problem> {
     let mut progress = ProgressBar::new("jobs deleted");
     let mut deleted = 0;
     // Limits the loop to the jobs that existed initially. Otherwise, an active producer could prevent the loop from
     // ending.
-    let most = states.iter().map(|state| figures.number(&format!("current-jobs-{state}"))).sum();
+    let limit = states.iter().map(|state| stats.number(&format!("current-jobs-{state}"))).sum();
     link.use_tube(name)?;
     if states.iter().any(|state| state == "ready") {
         link.watch(&[name.to_owned()])?;
-        while deleted < most {
+        while deleted < limit {
             let some = delete_batch(link)?;
             if some == 0 {
                 break;
@@ -157,7 +157,7 @@ fn delete_jobs(link: &mut Link, name: &str, states: &[String], figures: &Figures
     }
     // Deletes the remaining jobs, including ready jobs of a paused tube, which cannot be reserved.
     for state in states {
-        while deleted < most {
+        while deleted < limit {
             let Some((id, _)) = link.peek_next(state)? else { break };
             let reply = link.ask(&format!("delete {id}"))?;
             // The deletion fails if another client has reserved the job.

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use getopts::{Fail, HasArg, Matches, Occur, Options};
 
 use super::name;
-use super::opts::{Flag, HELP, REACH, SERVER};
+use super::opts::{Flag, CONNECTION_OPTIONS, HELP, SERVER};
 use super::out::Out;
 use super::problem::Problem;
 use crate::settings::options;
@@ -42,8 +42,9 @@ pub struct Subcommand {
 impl Subcommand {
     /// Returns all options of the subcommand except [`HELP`].
     pub fn options(&self) -> Vec<&'static Flag> {
-        let reach: &[&Flag] = if self.options.iter().any(|opt| opt.long == SERVER.long) { &REACH } else { &[] };
-        self.options.iter().chain(reach).copied().collect()
+        let connection: &[&Flag] =
+            if self.options.iter().any(|opt| opt.long == SERVER.long) { &CONNECTION_OPTIONS } else { &[] };
+        self.options.iter().chain(connection).copied().collect()
     }
 }
 
@@ -64,7 +65,7 @@ impl Call {
             parser.opt(&short, opt.long, "", "", has, Occur::Multi);
         }
         let own = match arguments.iter().position(|word| word == "--") {
-            Some(place) if row.takes == OperandKind::Command => &arguments[..place],
+            Some(index) if row.takes == OperandKind::Command => &arguments[..index],
             _ => arguments,
         };
         let command = arguments[(own.len() + 1).min(arguments.len())..].to_vec();
@@ -98,8 +99,8 @@ impl Call {
         }
     }
 
-    pub fn number(&self, opt: &Flag, least: u64, most: u64) -> Result<Option<u64>, Problem> {
-        self.value(opt).map(|text| number(&format!("--{}", opt.long), &text, least, most)).transpose()
+    pub fn number(&self, opt: &Flag, min: u64, max: u64) -> Result<Option<u64>, Problem> {
+        self.value(opt).map(|text| number(&format!("--{}", opt.long), &text, min, max)).transpose()
     }
 
     /// Parses the value of an option as a 32-bit number, such as a priority or a number of seconds.
@@ -126,8 +127,8 @@ fn message(fail: Fail) -> String {
     }
 }
 
-pub fn number(what: &str, text: &str, least: u64, most: u64) -> Result<u64, Problem> {
-    options::number(text, least, most).map_err(|problem| Problem::usage(format!("{what}: {problem}")))
+pub fn number(what: &str, text: &str, min: u64, max: u64) -> Result<u64, Problem> {
+    options::number(text, min, max).map_err(|problem| Problem::usage(format!("{what}: {problem}")))
 }
 
 /// Returns the quoted form of a tube name. The input can be quoted or unquoted.

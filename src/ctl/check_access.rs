@@ -63,10 +63,10 @@ fn decide(table: &AccessTable, name: &str, need: Need, tube: &str) -> Result<(bo
         return Ok((true, format!("allowed by line {line} ({by}) for jobs that the client has reserved")));
     }
     let rights: Vec<&str> = need.rights.iter().map(|right| Right::name(*right)).collect();
-    let place = match need.scope {
+    let scope = match need.scope {
         Scope::AllTubes => " on every tube",
         Scope::AnyTube | Scope::Open => "",
         _ => " on this tube",
     };
-    Ok((false, format!("refused: line {line} ({by}) does not give {}{place}", rights.join(" or "))))
+    Ok((false, format!("refused: line {line} ({by}) does not give {}{scope}", rights.join(" or "))))
 }

@@ -74,12 +74,12 @@ impl Export<'_> {
         let mut scan = Scan::run(link, &self.wanted)?;
         scan.jobs.sort_by_key(|found| found.job.state != State::Held);
         let (names, mut settings) = (self.wanted.tube_names(link)?, Vec::new());
-        each_tube(link, &names, &mut |name, figures| {
-            let Some(figures) = figures else { return Ok(()) };
-            if !figures.text("settings").is_empty() {
-                settings.push((name.to_owned(), figures.text("settings").to_owned()));
+        each_tube(link, &names, &mut |name, stats| {
+            let Some(stats) = stats else { return Ok(()) };
+            if !stats.text("settings").is_empty() {
+                settings.push((name.to_owned(), stats.text("settings").to_owned()));
             }
-            match figures.number("pause-time-left") {
+            match stats.number("pause-time-left") {
                 0 => Ok(()),
                 left => self.pause(name, left),
             }
@@ -165,15 +165,15 @@ impl Export<'_> {
         let jobs: Vec<JobView> = engine.jobs().filter(is_wanted).collect();
         // Buried jobs are sorted by time of burial, which is the order in which `kick` takes them. Other jobs are
         // sorted by ID.
-        let key = |place: usize| match jobs[place].state() {
-            State::Buried => (2, jobs[place].due().nanos(), jobs[place].id().0),
-            state => (u8::from(state != State::Held), jobs[place].id().0, 0),
+        let key = |index: usize| match jobs[index].state() {
+            State::Buried => (2, jobs[index].due().nanos(), jobs[index].id().0),
+            state => (u8::from(state != State::Held), jobs[index].id().0, 0),
         };
         let mut expired = 0;
-        for place in in_order(jobs.len(), &|left, right| key(left).cmp(&key(right))) {
-            let job = &jobs[place];
+        for index in in_order(jobs.len(), &|left, right| key(left).cmp(&key(right))) {
+            let job = &jobs[index];
             let stats = stats_job(job.id(), None, engine, now).unwrap_or_default();
-            let tags = JobTags::of(&Figures::parse(&String::from_utf8_lossy(&stats)));
+            let tags = JobTags::of(&Stats::parse(&String::from_utf8_lossy(&stats)));
             let line = JobLine { tags, ..job_line(job, engine, now) };
             if line.tags.ttl_left() == Some(0) && line.state != State::Buried {
                 expired += 1;

@@ -9,9 +9,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bulk::OUT_OF_REACH;
+use super::bulk::MAX_DELAY;
 use super::input::{each_input, Input};
-use super::link::{put, Feed, AHEAD};
+use super::link::{put, Pipeline, MAX_BATCH};
 use super::name;
 use super::prelude::*;
 use super::record::{Content, ImportJob, ImportLine, Others};
@@ -26,7 +26,7 @@ const MAX_REPORTS: u64 = 10;
 const MAX_LINE: u64 = 6 << 30;
 
 /// The minimum lifetime, in seconds, of a job that waits to be buried. A shorter lifetime could expire first.
-const LEAST_TTL: u64 = 60;
+const MIN_TTL: u64 = 60;
 
 /// The name of an unsupported idempotency key in the final report.
 const KEPT_KEY: &str = "a key that outlives its job";
@@ -51,7 +51,7 @@ enum After {
 
 struct Import<'a> {
     link: &'a mut Link,
-    feed: Feed<Note>,
+    pipeline: Pipeline<Note>,
     into: Option<String>,
     skip: u64,
     used: String,
@@ -99,7 +99,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let before = count(&mut link)?;
     let mut import = Import {
         link: &mut link,
-        feed: Feed::new(),
+        pipeline: Pipeline::new(),
         into,
         skip,
         used: "default".to_owned(),
@@ -169,8 +169,8 @@ impl Results {
     fn on_reply(&mut self, note: Note, line: &str) -> Result<(), Problem> {
         match (note, first_word(line)) {
             (Note::Use, "USING") | (Note::Reserve, "RESERVED") => {}
-            (Note::Put(place, after), "INSERTED") => {
-                self.safe = place;
+            (Note::Put(number, after), "INSERTED") => {
+                self.safe = number;
                 let mut words = line.split(' ').skip(1);
                 let id = words.next().and_then(|id| id.parse().ok()).unwrap_or(0);
                 match (after, words.next()) {
@@ -179,12 +179,12 @@ impl Results {
                     (_, Some("SCHEDULED")) | (After::Nothing, None) => self.done += 1,
                     (_, Some("REPLACED")) => self.replaced += 1,
                     (_, Some(_)) => self.known += 1,
-                    (after, None) => self.unsettled.push((id, after, place)),
+                    (after, None) => self.unsettled.push((id, after, number)),
                 }
             }
-            (Note::Put(place, _), "JOB_TOO_BIG") => self.refuse(place, &refusal("put", line).text),
-            (Note::Put(place, _), _) => {
-                return Err(Problem::refused(format!("line {place}: {}", refusal("put", line).text)));
+            (Note::Put(number, _), "JOB_TOO_BIG") => self.refuse(number, &refusal("put", line).text),
+            (Note::Put(number, _), _) => {
+                return Err(Problem::refused(format!("line {number}: {}", refusal("put", line).text)));
             }
             (Note::Settle(id, after), "BURIED" | "DELETED") => {
                 self.unsettled.retain(|(unsettled, ..)| *unsettled != id);
@@ -222,14 +222,14 @@ impl Import<'_> {
     }
 
     /// Sends the pending commands if a batch is full.
-    fn flow(&mut self) -> Result<(), Problem> {
-        let Import { link, feed, results, .. } = self;
-        feed.flow(link, &mut |note, reply| results.on_reply(note, &reply.line))
+    fn send_full_batch(&mut self) -> Result<(), Problem> {
+        let Import { link, pipeline, results, .. } = self;
+        pipeline.send_full_batch(link, &mut |note, reply| results.on_reply(note, &reply.line))
     }
 
     fn finish(&mut self) -> Result<(), Problem> {
-        let Import { link, feed, results, .. } = self;
-        feed.finish(link, &mut |note, reply| results.on_reply(note, &reply.line))
+        let Import { link, pipeline, results, .. } = self;
+        pipeline.finish(link, &mut |note, reply| results.on_reply(note, &reply.line))
     }
 
     fn add(&mut self, line: ImportLine) -> Result<(), Problem> {
@@ -289,7 +289,7 @@ impl Import<'_> {
                 return Ok(false);
             }
         } else {
-            self.feed.add(Note::Use).extend_from_slice(format!("{command}\r\n").as_bytes());
+            self.pipeline.add(Note::Use).extend_from_slice(format!("{command}\r\n").as_bytes());
         }
         tube.clone_into(&mut self.used);
         Ok(true)
@@ -323,31 +323,31 @@ impl Import<'_> {
             }
             self.unsettled_keys.insert(key);
         }
-        let (after, delay, least_ttl) = match job.state {
-            State::Buried => (After::Bury(job.pri, origin), OUT_OF_REACH, LEAST_TTL),
+        let (after, delay, min_ttl) = match job.state {
+            State::Buried => (After::Bury(job.pri, origin), MAX_DELAY, MIN_TTL),
             State::Delayed | State::Held | State::Scheduled => (After::Nothing, job.delay, 1),
             _ => (After::Nothing, 0, 1),
         };
         let (tags, lost) = match job.tags.is_empty() {
             true => Written::default(),
-            false => job.tags.write_for(&self.abilities()?, least_ttl),
+            false => job.tags.write_for(&self.abilities()?, min_ttl),
         };
         lost.into_iter().for_each(|key| self.results.lose(key));
-        put(self.feed.add(Note::Put(self.line, after)), (job.pri, delay, job.ttr), &tags, &job.body);
-        self.flow()?;
+        put(self.pipeline.add(Note::Put(self.line, after)), (job.pri, delay, job.ttr), &tags, &job.body);
+        self.send_full_batch()?;
         self.settle_if_many()
     }
 
     /// Imports a retained idempotency key.
     fn add_key(&mut self, tube: &str, tags: &JobTags) -> Result<(), Problem> {
-        let (tags, lost) = tags.write_for(&self.abilities()?, LEAST_TTL);
+        let (tags, lost) = tags.write_for(&self.abilities()?, MIN_TTL);
         if !lost.is_empty() {
             self.results.lose(KEPT_KEY);
             return Ok(());
         }
         if self.use_tube(tube)? {
-            put(self.feed.add(Note::Put(self.line, After::Delete)), (u32::MAX, OUT_OF_REACH, 1), &tags, b"");
-            self.flow()?;
+            put(self.pipeline.add(Note::Put(self.line, After::Delete)), (u32::MAX, MAX_DELAY, 1), &tags, b"");
+            self.send_full_batch()?;
         }
         self.settle_if_many()
     }
@@ -380,7 +380,7 @@ impl Import<'_> {
     }
 
     fn settle_if_many(&mut self) -> Result<(), Problem> {
-        match self.results.unsettled.len() < AHEAD / 2 {
+        match self.results.unsettled.len() < MAX_BATCH / 2 {
             true => Ok(()),
             false => self.settle(),
         }
@@ -393,14 +393,14 @@ impl Import<'_> {
         for &(id, after, _) in &self.results.unsettled {
             let command = match after {
                 After::Bury(pri, origin) => {
-                    self.feed.add(Note::Reserve).extend_from_slice(format!("reserve-job {id}\r\n").as_bytes());
-                    let origin = origin.and_then(|place| self.origins.get(place as usize));
+                    self.pipeline.add(Note::Reserve).extend_from_slice(format!("reserve-job {id}\r\n").as_bytes());
+                    let origin = origin.and_then(|number| self.origins.get(number as usize));
                     let from = origin.map_or(String::new(), |name| format!(" from:{name}"));
                     format!("bury {id} {pri}{from}\r\n")
                 }
                 _ => format!("delete {id}\r\n"),
             };
-            self.feed.add(Note::Settle(id, after)).extend_from_slice(command.as_bytes());
+            self.pipeline.add(Note::Settle(id, after)).extend_from_slice(command.as_bytes());
         }
         self.finish()
     }

@@ -43,10 +43,10 @@ impl Input<'_> {
 
     /// Reads the next line, including the line feed, up to `limit` bytes. Returns `false` at the end of the file.
     /// `done` is the number of jobs for the progress bar.
-    pub fn line(&mut self, line: &mut Vec<u8>, most: u64, done: u64) -> Result<bool, Problem> {
+    pub fn line(&mut self, line: &mut Vec<u8>, limit: u64, done: u64) -> Result<bool, Problem> {
         self.progress.update(done, self.size.map(|size| (self.read, size)));
         line.clear();
-        let length = (&mut self.reader).take(most).read_until(b'\n', line);
+        let length = (&mut self.reader).take(limit).read_until(b'\n', line);
         let length = length.map_err(|error| Problem::file(self.name, &error))?;
         self.read += length as u64;
         Ok(length > 0)

@@ -77,10 +77,10 @@ fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> R
     if !call.has(&JSON) {
         return out.body(body);
     }
-    let figures = link.figures(&format!("stats-job {id}"))?;
+    let stats = link.query(&format!("stats-job {id}"))?;
     out.line(&json::object(|json| {
-        match &figures {
-            Some(figures) => figures.write(json),
+        match &stats {
+            Some(stats) => stats.write(json),
             None => json.number("id", id),
         }
         json.bytes("body", body);
@@ -133,7 +133,7 @@ pub fn kick(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 }
 
 fn priority(link: &mut Link, id: u64) -> Result<u64, Problem> {
-    Ok(link.figures(&format!("stats-job {id}"))?.unwrap_or_default().number("pri"))
+    Ok(link.query(&format!("stats-job {id}"))?.unwrap_or_default().number("pri"))
 }
 
 /// Reserves a job in any state, to bury or release the job. Returns the priority, which is queried after reserving: a
@@ -142,8 +142,8 @@ fn reserve_by_id(link: &mut Link, id: u64) -> Result<u64, Problem> {
     let command = format!("reserve-job {id}");
     let reply = link.ask(&command)?;
     if reply.number("RESERVED").is_none() {
-        let figures = link.figures(&format!("stats-job {id}")).unwrap_or_default().unwrap_or_default();
-        return Err(match figures.text("state") {
+        let stats = link.query(&format!("stats-job {id}")).unwrap_or_default().unwrap_or_default();
+        return Err(match stats.text("state") {
             "reserved" => Problem::refused(format!("job {id} is reserved by another client; see beanpole revoke")),
             _ => refusal(&command, &reply.line),
         });
@@ -227,8 +227,8 @@ fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mu
     let command = format!("stats-group {group}");
     let mut progress = ProgressBar::new("jobs done");
     loop {
-        let figures = link.figures(&command)?.unwrap_or_default();
-        let [pending, buried, deleted] = ["pending", "buried", "deleted"].map(|key| figures.number(key));
+        let stats = link.query(&command)?.unwrap_or_default();
+        let [pending, buried, deleted] = ["pending", "buried", "deleted"].map(|key| stats.number(key));
         if pending == 0 {
             progress.end();
             return out.line(&format!("{group} complete")).map(|()| DONE);

@@ -14,14 +14,14 @@ use super::opts::{SERVER, TIMEOUT};
 use super::out::in_order;
 use super::problem::Problem;
 use super::server::{Identity, ServerName};
-use super::yaml::{self, Figures};
+use super::yaml::{self, Stats};
 use crate::client::{Client, ClientError, Closer, Reply};
 use crate::protocol::text::unquote;
 
 pub type IdAndBody = (u64, Vec<u8>);
 
 #[derive(Clone, Debug)]
-pub struct Reach {
+pub struct Target {
     server: ServerName,
     timeout: Option<u64>,
     identity: Identity,
@@ -30,16 +30,16 @@ pub struct Reach {
 #[derive(Debug)]
 pub struct Link {
     client: Client,
-    reach: Reach,
+    target: Target,
 }
 
-impl Reach {
+impl Target {
     /// Reads the server address and the identity from the options and the environment.
-    pub fn of(call: &Call) -> Result<Reach, Problem> {
+    pub fn of(call: &Call) -> Result<Target, Problem> {
         let server = ServerName::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
         let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
         let identity = Identity::of(call, &server)?;
-        Ok(Reach { server, timeout: Some(timeout).filter(|timeout| *timeout > 0), identity })
+        Ok(Target { server, timeout: Some(timeout).filter(|timeout| *timeout > 0), identity })
     }
 
     pub fn name(&self) -> String {
@@ -63,7 +63,7 @@ impl Reach {
             ClientError::Refused(line) => refusal("auth", &line),
             error @ ClientError::Invalid(_) => Problem::refused(error.to_string()),
         })?;
-        Ok(Link { client, reach: self.clone() })
+        Ok(Link { client, target: self.clone() })
     }
 
     fn limit(&self) -> Option<Duration> {
@@ -77,19 +77,19 @@ impl Reach {
 
 impl Link {
     pub fn open(call: &Call) -> Result<Link, Problem> {
-        Reach::of(call)?.connect()
+        Target::of(call)?.connect()
     }
 
     /// Sends complete commands without reading the replies.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Problem> {
         self.client.send(bytes).map_err(|error| match error {
-            ClientError::Io(error) => self.reach.failed(&error),
+            ClientError::Io(error) => self.target.failed(&error),
             refused => Problem::refused(refused.to_string()),
         })
     }
 
     pub fn reply(&mut self) -> Result<Reply, Problem> {
-        self.client.reply().map_err(|error| self.reach.failed(&error))
+        self.client.reply().map_err(|error| self.target.failed(&error))
     }
 
     /// Sends one command, without a trailing CR LF, and returns the reply.
@@ -100,10 +100,10 @@ impl Link {
 
     /// Like [`Link::ask`], but adds `seconds` to the timeout. With `None`, waits indefinitely.
     pub fn ask_within(&mut self, command: &str, seconds: Option<u64>) -> Result<Reply, Problem> {
-        let limit = self.reach.limit().zip(seconds).map(|(limit, seconds)| limit + Duration::from_secs(seconds));
-        self.client.set_timeout(limit).map_err(|error| self.reach.failed(&error))?;
+        let limit = self.target.limit().zip(seconds).map(|(limit, seconds)| limit + Duration::from_secs(seconds));
+        self.client.set_timeout(limit).map_err(|error| self.target.failed(&error))?;
         let reply = self.ask(command)?;
-        self.client.set_timeout(self.reach.limit()).map_err(|error| self.reach.failed(&error))?;
+        self.client.set_timeout(self.target.limit()).map_err(|error| self.target.failed(&error))?;
         Ok(reply)
     }
 
@@ -156,49 +156,49 @@ impl Link {
     }
 
     /// Queries statistics. Returns `None` if the object does not exist.
-    pub fn figures(&mut self, command: &str) -> Result<Option<Figures>, Problem> {
+    pub fn query(&mut self, command: &str) -> Result<Option<Stats>, Problem> {
         let reply = self.ask(command)?;
-        figures_of(command, &reply)
+        stats_of(command, &reply)
     }
 
     /// Queries the statistics of a tube. Returns an error if the tube does not exist.
-    pub fn tube(&mut self, name: &str) -> Result<Figures, Problem> {
+    pub fn tube(&mut self, name: &str) -> Result<Stats, Problem> {
         let command = format!("stats-tube {name}");
-        self.figures(&command)?.ok_or_else(|| refusal(&command, "NOT_FOUND"))
+        self.query(&command)?.ok_or_else(|| refusal(&command, "NOT_FOUND"))
     }
 
     /// Queries the statistics of a tube. Returns empty statistics without permission, and `None` if the tube does not
     /// exist.
-    pub fn visible_tube(&mut self, name: &str) -> Result<Option<Figures>, Problem> {
+    pub fn visible_tube(&mut self, name: &str) -> Result<Option<Stats>, Problem> {
         let command = format!("stats-tube {name}");
         let reply = self.ask(&command)?;
         match reply.line.as_str() {
-            "FORBIDDEN" => Ok(Some(Figures::default())),
-            _ => figures_of(&command, &reply),
+            "FORBIDDEN" => Ok(Some(Stats::default())),
+            _ => stats_of(&command, &reply),
         }
     }
 
-    pub fn stats(&mut self) -> Result<Figures, Problem> {
-        self.figures("stats")?.ok_or_else(|| refusal("stats", "NOT_FOUND"))
+    pub fn stats(&mut self) -> Result<Stats, Problem> {
+        self.query("stats")?.ok_or_else(|| refusal("stats", "NOT_FOUND"))
     }
 
     /// Returns the names of all tubes, sorted.
     pub fn tubes(&mut self) -> Result<Vec<String>, Problem> {
         let mut tubes = yaml::list(&self.expect("list-tubes", "OK")?.body);
         let order = in_order(tubes.len(), &|left, right| tubes[left].cmp(&tubes[right]));
-        Ok(order.into_iter().map(|place| std::mem::take(&mut tubes[place])).collect())
+        Ok(order.into_iter().map(|index| std::mem::take(&mut tubes[index])).collect())
     }
 
     /// Returns a handle that can close the connection from another thread.
     pub fn closer(&self) -> Result<Closer, Problem> {
-        self.client.closer().map_err(|error| self.reach.failed(&error))
+        self.client.closer().map_err(|error| self.target.failed(&error))
     }
 }
 
 /// Parses the reply to a statistics command. Returns `None` if the object does not exist.
-pub fn figures_of(command: &str, reply: &Reply) -> Result<Option<Figures>, Problem> {
+pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<Stats>, Problem> {
     match first_word(&reply.line) {
-        "OK" => Ok(Some(Figures::parse(&String::from_utf8_lossy(&reply.body)))),
+        "OK" => Ok(Some(Stats::parse(&String::from_utf8_lossy(&reply.body)))),
         "NOT_FOUND" => Ok(None),
         _ => Err(refusal(command, &reply.line)),
     }
@@ -247,25 +247,25 @@ pub fn refusal(command: &str, line: &str) -> Problem {
 
 /// The maximum number of commands in a batch. Two batches must fit into the socket buffers, because a server with too
 /// many unread replies stops reading.
-pub const AHEAD: usize = 512;
+pub const MAX_BATCH: usize = 512;
 
 /// The size in bytes at which a batch is sent.
-const BYTES: usize = 64 * 1024;
+const BATCH_BYTES: usize = 64 * 1024;
 
 /// A function that is called with each reply, and with the note for the command.
 pub type OnReply<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result<(), Problem>;
 
 /// The commands in flight. The caller stores a note with each command, to interpret the reply.
 #[derive(Debug)]
-pub struct Feed<T> {
+pub struct Pipeline<T> {
     bytes: Vec<u8>,
     unsent: VecDeque<T>,
     sent: VecDeque<T>,
 }
 
-impl<T> Feed<T> {
-    pub fn new() -> Feed<T> {
-        Feed { bytes: Vec::new(), unsent: VecDeque::new(), sent: VecDeque::new() }
+impl<T> Pipeline<T> {
+    pub fn new() -> Pipeline<T> {
+        Pipeline { bytes: Vec::new(), unsent: VecDeque::new(), sent: VecDeque::new() }
     }
 
     /// Adds a command, which the caller must append to the returned buffer.
@@ -275,8 +275,8 @@ impl<T> Feed<T> {
     }
 
     /// If the batch is full, sends the batch and reads the replies to the previous batch.
-    pub fn flow(&mut self, link: &mut Link, each: OnReply<T>) -> Result<(), Problem> {
-        if self.bytes.len() < BYTES && self.unsent.len() < AHEAD {
+    pub fn send_full_batch(&mut self, link: &mut Link, each: OnReply<T>) -> Result<(), Problem> {
+        if self.bytes.len() < BATCH_BYTES && self.unsent.len() < MAX_BATCH {
             return Ok(());
         }
         self.push(link, each)
@@ -309,12 +309,12 @@ pub fn ask_each(
     objects: &mut dyn Iterator<Item = String>,
     on_reply: OnReply<usize>,
 ) -> Result<(), Problem> {
-    let mut feed = Feed::new();
-    for (place, object) in objects.enumerate() {
-        feed.add(place).extend_from_slice(format!("{verb} {object}\r\n").as_bytes());
-        feed.flow(link, on_reply)?;
+    let mut pipeline = Pipeline::new();
+    for (index, object) in objects.enumerate() {
+        pipeline.add(index).extend_from_slice(format!("{verb} {object}\r\n").as_bytes());
+        pipeline.send_full_batch(link, on_reply)?;
     }
-    feed.finish(link, on_reply)
+    pipeline.finish(link, on_reply)
 }
 
 /// Appends a `put` command. Each tag in `tags` starts with a space.

@@ -21,12 +21,12 @@ const CONNECTION_COLUMNS: [(&str, &str); 11] = [
 const PAGE: usize = 1000;
 
 fn limit(call: &Call) -> Result<u64, Problem> {
-    Ok(call.number(&SHOWN, 0, u64::MAX)?.map_or(100, |most| if most == 0 { u64::MAX } else { most }))
+    Ok(call.number(&SHOWN, 0, u64::MAX)?.map_or(100, |limit| if limit == 0 { u64::MAX } else { limit }))
 }
 
 pub fn list(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let name = tube(&call.operands[0])?;
-    let most = limit(call)?;
+    let limit = limit(call)?;
     let above = call.number(&FROM, 0, u64::MAX)?.unwrap_or(0);
     let known = State::LISTED.map(State::word).join(", ");
     let unknown = |name: &str| Problem::usage(format!("--state: invalid state: {name}; must be one of {known}"));
@@ -39,9 +39,9 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         print_stderr("the server does not support list-jobs: all IDs were tried");
     }
     let all = scan.jobs.len();
-    scan.jobs.truncate(usize::try_from(most).unwrap_or(usize::MAX));
-    let heads = [&["id", "state", "pri", "delay", "ttr", "age"][..], &COUNTS, &["reason", "body"]].concat();
-    print(call, out, &mut link, &scan, &job_row)?.finish(&heads, true)?;
+    scan.jobs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    let headings = [&["id", "state", "pri", "delay", "ttr", "age"][..], &COUNTS, &["reason", "body"]].concat();
+    print(call, out, &mut link, &scan, &job_row)?.finish(&headings, true)?;
     if scan.jobs.len() < all {
         out.flush()?;
         print_stderr(&format!("showing {} of {all} jobs; use -n 0 to list all", scan.jobs.len()));
@@ -80,8 +80,8 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         row.push(excerpt(body));
         row
     })?;
-    let heads = ["id", "tube", "name", "schedule", "next run", "missed", "runs", "skipped", "body"];
-    list.finish(&heads, false)?;
+    let headings = ["id", "tube", "name", "schedule", "next run", "missed", "runs", "skipped", "body"];
+    list.finish(&headings, false)?;
     Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
 }
 
@@ -94,45 +94,45 @@ fn date(seconds: u64) -> String {
 
 pub fn history(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let of_tube = call.value(&OF_TUBE).map(|name| tube(&name)).transpose()?;
-    let most = limit(call)?;
+    let limit = limit(call)?;
     let mut link = Link::open(call)?;
     let (mut list, mut count, mut below) = (Listing::new(out, call.has(&JSON)), 0, u64::MAX);
     while below > 0 {
         let reply = link.expect(&format!("list-history {below} {PAGE}"), "OK")?;
         let page = yaml::objects(&reply.body);
         below = page.last().map_or(0, |last| last.number("number"));
-        for figures in page {
-            let is_failure = matches!(figures.text("verdict"), "failed" | "buried");
-            let is_of_tube = of_tube.as_ref().is_none_or(|tube| figures.text("tube") == tube);
+        for stats in page {
+            let is_failure = matches!(stats.text("verdict"), "failed" | "buried");
+            let is_of_tube = of_tube.as_ref().is_none_or(|tube| stats.text("tube") == tube);
             if !is_of_tube || call.has(&FAILED) && !is_failure {
                 continue;
             }
-            if count == most {
+            if count == limit {
                 below = 0;
                 break;
             }
             count += 1;
-            list.add(&|| figures.object(), &|| history_row(&figures))?;
+            list.add(&|| stats.object(), &|| history_row(&stats))?;
         }
     }
-    let heads = ["ended", "id", "tube", "verdict", "waited", "ran", "tries", "reason", "body"];
-    list.finish(&heads, false).map(|()| DONE)
+    let headings = ["ended", "id", "tube", "verdict", "waited", "ran", "tries", "reason", "body"];
+    list.finish(&headings, false).map(|()| DONE)
 }
 
-fn history_row(figures: &Figures) -> Vec<String> {
-    let ended = figures.text("ended").split('.').next().and_then(|text| text.parse().ok());
+fn history_row(stats: &Stats) -> Vec<String> {
+    let ended = stats.text("ended").split('.').next().and_then(|text| text.parse().ok());
     let mut row = vec![date(ended.unwrap_or(0))];
-    row.extend(["id", "tube", "verdict", "waited", "ran", "tries"].map(|key| figures.text(key).to_owned()));
-    row.extend(["reason", "body"].map(|key| excerpt(figures.text(key).as_bytes())));
+    row.extend(["id", "tube", "verdict", "waited", "ran", "tries"].map(|key| stats.text(key).to_owned()));
+    row.extend(["reason", "body"].map(|key| excerpt(stats.text(key).as_bytes())));
     row
 }
 
 pub fn connections(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let mut link = Link::open(call)?;
     let mut list = Listing::new(out, call.has(&JSON));
-    each_connection(&mut link, usize::MAX, &mut |figures| {
-        list.add(&|| figures.object(), &|| {
-            let text = |key: &str| Some(figures.text(key)).filter(|text| !text.is_empty()).unwrap_or("-").to_owned();
+    each_connection(&mut link, usize::MAX, &mut |stats| {
+        list.add(&|| stats.object(), &|| {
+            let text = |key: &str| Some(stats.text(key)).filter(|text| !text.is_empty()).unwrap_or("-").to_owned();
             CONNECTION_COLUMNS.iter().map(|(_, key)| text(key)).collect()
         })
     })?;
@@ -143,8 +143,8 @@ pub fn connections(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 /// connections.
 pub fn each_connection(
     link: &mut Link,
-    most: usize,
-    act: &mut dyn FnMut(&Figures) -> Result<(), Problem>,
+    limit: usize,
+    act: &mut dyn FnMut(&Stats) -> Result<(), Problem>,
 ) -> Result<(), Problem> {
     let (mut above, mut count) = (0, 0);
     loop {
@@ -153,7 +153,7 @@ pub fn each_connection(
         page.iter().try_for_each(&mut *act)?;
         count += page.len();
         match page.last() {
-            Some(last) if page.len() == PAGE && count < most => above = last.number("number"),
+            Some(last) if page.len() == PAGE && count < limit => above = last.number("number"),
             _ => return Ok(()),
         }
     }

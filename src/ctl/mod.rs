@@ -36,11 +36,11 @@ mod yaml;
 mod prelude {
     pub use super::call::{confirm, number, tube, Call};
     pub use super::input::ProgressBar;
-    pub use super::link::{ask_each, figures_of, first_word, job_of, refusal, Link};
+    pub use super::link::{ask_each, first_word, job_of, refusal, stats_of, Link};
     pub use super::opts::*;
     pub use super::out::{excerpt, in_order, on_one_line, Listing, Out};
     pub use super::problem::{Problem, DONE, REFUSED};
-    pub use super::yaml::Figures;
+    pub use super::yaml::Stats;
     pub(in crate::ctl) use super::{print_stderr, yaml};
     pub use crate::shared::json;
 }

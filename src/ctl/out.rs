@@ -44,22 +44,23 @@ impl Out {
     }
 
     /// Writes a table. On a terminal, aligns the columns, and right-aligns numbers.
-    pub fn table(&mut self, heads: &[&str], rows: &[Vec<String>]) -> Result<(), Problem> {
+    pub fn table(&mut self, headings: &[&str], rows: &[Vec<String>]) -> Result<(), Problem> {
         let escaped = |row: &Vec<String>| row.iter().map(|cell| on_one_line(cell.as_bytes())).collect();
         let rows = &rows.iter().map(escaped).collect::<Vec<Vec<String>>>();
         if !self.is_terminal {
-            self.line(&heads.join("\t"))?;
+            self.line(&headings.join("\t"))?;
             return rows.iter().try_for_each(|row| self.line(&row.join("\t")));
         }
         let width_of = |column: usize| {
             let cells = rows.iter().map(|row| row[column].chars().count());
-            cells.chain([heads[column].len()]).max().unwrap_or(0)
+            cells.chain([headings[column].len()]).max().unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..heads.len()).map(width_of).collect();
+        let widths: Vec<usize> = (0..headings.len()).map(width_of).collect();
         let is_number = |text: &String| text.starts_with(|letter: char| letter.is_ascii_digit());
-        let right: Vec<bool> = (0..heads.len()).map(|column| rows.iter().all(|row| is_number(&row[column]))).collect();
-        let heads: Vec<String> = heads.iter().map(|head| head.to_ascii_uppercase()).collect();
-        for row in [&heads].into_iter().chain(rows) {
+        let right: Vec<bool> =
+            (0..headings.len()).map(|column| rows.iter().all(|row| is_number(&row[column]))).collect();
+        let headings: Vec<String> = headings.iter().map(|head| head.to_ascii_uppercase()).collect();
+        for row in [&headings].into_iter().chain(rows) {
             let cells = row.iter().zip(&widths).zip(&right).map(|((cell, width), right)| match right {
                 true => format!("{cell:>width$}"),
                 false => format!("{cell:width$}"),
@@ -92,10 +93,10 @@ impl Listing<'_> {
     }
 
     /// Prints the table. An empty table is printed only if `always` is set. Does nothing with `--json`.
-    pub fn finish(self, heads: &[&str], always: bool) -> Result<(), Problem> {
+    pub fn finish(self, headings: &[&str], always: bool) -> Result<(), Problem> {
         match self.is_json || (self.rows.is_empty() && !always) {
             true => Ok(()),
-            false => self.out.table(heads, &self.rows),
+            false => self.out.table(headings, &self.rows),
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::io::IsTerminal;
 
 use super::input::each_input;
-use super::link::{put, Feed};
+use super::link::{put, Pipeline};
 use super::prelude::*;
 use crate::engine::Recurrence;
 use crate::protocol::text::is_tube_name;
@@ -16,7 +16,7 @@ const MAX_REPORTS: u64 = 10;
 
 struct Put<'a> {
     link: Link,
-    feed: Feed<()>,
+    pipeline: Pipeline<()>,
     pri: u32,
     delay: u32,
     ttr: u32,
@@ -107,7 +107,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let what = if lines { "line" } else { "job" };
     let results = Results { out, ids, what, done: 0, known: 0, refused: 0 };
     let tags = tags.into_iter().map(|(_, tag)| tag).collect();
-    let mut state = Put { link, feed: Feed::new(), pri, delay, ttr, tags, results };
+    let mut state = Put { link, pipeline: Pipeline::new(), pri, delay, ttr, tags, results };
     for body in &call.operands {
         state.add(body.as_bytes())?;
     }
@@ -123,8 +123,8 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
             Ok(())
         })?;
     }
-    let Put { link, feed, results, .. } = &mut state;
-    feed.finish(link, &mut |(), reply| results.add(&reply.line))?;
+    let Put { link, pipeline, results, .. } = &mut state;
+    pipeline.finish(link, &mut |(), reply| results.add(&reply.line))?;
     if lines {
         results.out.flush()?;
         let known = if results.known > 0 { format!(", {} already existed", results.known) } else { String::new() };
@@ -135,29 +135,29 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 
 impl Put<'_> {
     fn add(&mut self, body: &[u8]) -> Result<(), Problem> {
-        let Put { link, feed, results, .. } = self;
-        put(feed.add(()), (self.pri, self.delay, self.ttr), &self.tags, body);
-        feed.flow(link, &mut |(), reply| results.add(&reply.line))
+        let Put { link, pipeline, results, .. } = self;
+        put(pipeline.add(()), (self.pri, self.delay, self.ttr), &self.tags, body);
+        pipeline.send_full_batch(link, &mut |(), reply| results.add(&reply.line))
     }
 }
 
 impl Results<'_> {
     /// Counts a reply and prints the job ID.
     fn add(&mut self, line: &str) -> Result<(), Problem> {
-        let place = self.done + self.refused + 1;
+        let number = self.done + self.refused + 1;
         match first_word(line) {
             "INSERTED" => self.done += 1,
             // The error applies to all following jobs as well.
             "DRAINING" | "OUT_OF_MEMORY" | "TUBE_FULL" => {
                 let problem = refusal("put", line);
-                let text = format!("{} {place}: {}; {} were put", self.what, problem.text, self.done);
+                let text = format!("{} {number}: {}; {} were put", self.what, problem.text, self.done);
                 return Err(Problem::refused(text));
             }
-            "BURIED" => return Err(Problem::refused(format!("{} {place}: the server is out of memory", self.what))),
+            "BURIED" => return Err(Problem::refused(format!("{} {number}: the server is out of memory", self.what))),
             _ => {
                 self.refused += 1;
                 if self.refused <= MAX_REPORTS {
-                    print_stderr(&format!("{} {place}: {}", self.what, refusal("put", line).text));
+                    print_stderr(&format!("{} {number}: {}", self.what, refusal("put", line).text));
                 }
                 return Ok(());
             }

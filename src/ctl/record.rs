@@ -34,24 +34,24 @@ pub fn short(number: u64) -> u32 {
 
 impl JobLine {
     /// Converts the reply to `stats-job`. Returns `None` if the reply is invalid.
-    pub fn of(figures: &Figures) -> Option<JobLine> {
-        let state = State::named(figures.text("state").as_bytes())?;
+    pub fn of(stats: &Stats) -> Option<JobLine> {
+        let state = State::named(stats.text("state").as_bytes())?;
         Some(JobLine {
-            id: figures.text("id").parse().ok()?,
+            id: stats.text("id").parse().ok()?,
             state,
-            pri: short(figures.number("pri")),
+            pri: short(stats.number("pri")),
             delay: match state {
-                State::Delayed => short(figures.number("time-left")),
-                State::Scheduled if figures.text("cron").is_empty() => short(figures.number("time-left")),
-                State::Held | State::Scheduled => short(figures.number("delay").saturating_sub(figures.number("age"))),
+                State::Delayed => short(stats.number("time-left")),
+                State::Scheduled if stats.text("cron").is_empty() => short(stats.number("time-left")),
+                State::Held | State::Scheduled => short(stats.number("delay").saturating_sub(stats.number("age"))),
                 _ => 0,
             },
-            left: short(figures.number("time-left")),
-            missed: short(figures.number("missed")),
-            ttr: short(figures.number("ttr")),
-            age: figures.number("age"),
-            counts: COUNTS.map(|key| short(figures.number(key))),
-            tags: JobTags::of(figures),
+            left: short(stats.number("time-left")),
+            missed: short(stats.number("missed")),
+            ttr: short(stats.number("ttr")),
+            age: stats.number("age"),
+            counts: COUNTS.map(|key| short(stats.number(key))),
+            tags: JobTags::of(stats),
         })
     }
 

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use super::bulk::OUT_OF_REACH;
+use super::bulk::MAX_DELAY;
 use super::prelude::*;
 use super::record::JobLine;
 use super::tubes::each_tube;
@@ -106,16 +106,16 @@ impl Wanted {
     /// Returns the number of matching jobs on the server, by state.
     pub fn count(&self, link: &mut Link) -> Result<[u64; STATE_COUNT], Problem> {
         let mut counts = [0; STATE_COUNT];
-        let mut add = |figures: &Figures| {
+        let mut add = |stats: &Stats| {
             for (count, state) in counts.iter_mut().zip(State::LISTED).filter(|(_, state)| self.has_state(*state)) {
-                *count += figures.number(&format!("current-jobs-{}", state.word()));
+                *count += stats.number(&format!("current-jobs-{}", state.word()));
             }
         };
         if self.tubes.is_empty() {
             add(&link.stats()?);
         } else {
-            each_tube(link, &self.tubes, &mut |_, figures| {
-                figures.iter().for_each(&mut add);
+            each_tube(link, &self.tubes, &mut |_, stats| {
+                stats.iter().for_each(&mut add);
                 Ok(())
             })?;
         }
@@ -130,9 +130,9 @@ impl Scan {
         if !scan.list(link, wanted, &counts)? {
             scan.search(link, wanted, counts.iter().sum())?;
         }
-        let id = |place: usize| scan.jobs[place].job.id;
+        let id = |index: usize| scan.jobs[index].job.id;
         let order = in_order(scan.jobs.len(), &|left, right| id(left).cmp(&id(right)));
-        scan.jobs = order.into_iter().map(|place| scan.jobs[place].clone()).collect();
+        scan.jobs = order.into_iter().map(|index| scan.jobs[index].clone()).collect();
         // A job whose state changed during the scan may be listed twice.
         scan.jobs.dedup_by_key(|found| found.job.id);
         Ok(scan)
@@ -171,10 +171,10 @@ impl Scan {
         let begin = highest_id(link)?;
         let (mut next, mut progress) = (begin, ProgressBar::new("jobs found"));
         while next > wanted.above && (self.jobs.len() as u64) < total {
-            let least = next.saturating_sub(PAGE * 8).max(wanted.above);
-            let ids: Vec<u64> = (least + 1..=next).rev().collect();
+            let low = next.saturating_sub(PAGE * 8).max(wanted.above);
+            let ids: Vec<u64> = (low + 1..=next).rev().collect();
             self.query(link, wanted, &ids)?;
-            next = least;
+            next = low;
             let found = self.jobs.len() as u64;
             // The search ends when all jobs have been found or all IDs have been tried.
             let part = (found * 1000 / total.max(1)).max((begin - next) * 1000 / begin.max(1));
@@ -190,9 +190,9 @@ impl Scan {
             if reply.line == "FORBIDDEN" {
                 return Ok(());
             }
-            let Some(figures) = figures_of("stats-job", &reply)? else { return Ok(()) };
-            let Some(job) = JobLine::of(&figures) else { return Ok(()) };
-            let name = figures.text("tube");
+            let Some(stats) = stats_of("stats-job", &reply)? else { return Ok(()) };
+            let Some(job) = JobLine::of(&stats) else { return Ok(()) };
+            let name = stats.text("tube");
             if wanted.has_tube(name) && wanted.has_state(job.state) {
                 let tube = self.tubes.get(name).cloned().unwrap_or_else(|| name.into());
                 self.tubes.insert(tube.clone());
@@ -205,8 +205,8 @@ impl Scan {
     /// Calls `each` with every job that still exists, its tube and its body.
     pub fn peek(&self, link: &mut Link, each: EachJob) -> Result<(), Problem> {
         let mut ids = self.jobs.iter().map(|found| found.job.id.to_string());
-        ask_each(link, "peek", &mut ids, &mut |place, reply| match reply.number("FOUND") {
-            Some(_) => each(&self.jobs[place].job, &self.jobs[place].tube, &reply.body),
+        ask_each(link, "peek", &mut ids, &mut |index, reply| match reply.number("FOUND") {
+            Some(_) => each(&self.jobs[index].job, &self.jobs[index].tube, &reply.body),
             None => Ok(()),
         })
     }
@@ -215,7 +215,7 @@ impl Scan {
 /// Returns an upper bound for the IDs of existing jobs.
 pub fn highest_id(link: &mut Link) -> Result<u64, Problem> {
     link.use_tube(PROBE)?;
-    let reply = link.ask(&format!("put {} {OUT_OF_REACH} 1 0\r\n", u32::MAX))?;
+    let reply = link.ask(&format!("put {} {MAX_DELAY} 1 0\r\n", u32::MAX))?;
     if let Some(id) = reply.number("INSERTED") {
         link.expect(&format!("delete {id}"), "DELETED")?;
         link.use_tube("default")?;

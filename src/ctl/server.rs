@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::call::Call;
-use super::opts::{Flag, AUTHORITY, CERTIFICATE, KEY, REACH, TOKEN, TO_URL};
+use super::opts::{Flag, AUTHORITY, CERTIFICATE, CONNECTION_OPTIONS, KEY, TOKEN, TO_URL};
 use super::problem::Problem;
 use crate::client::{Client, ClientError};
 #[cfg(feature = "tls")]
@@ -111,7 +111,9 @@ impl Identity {
         let has_https = call.value(&TO_URL).is_some_and(|url| url.starts_with("https://"));
         let files = [&AUTHORITY, &CERTIFICATE, &KEY].map(|opt| call.value(opt).map(PathBuf::from));
         let is_useless = |opt: &Flag| !(is_tls || has_https && opt.long == AUTHORITY.long);
-        if let Some((opt, _)) = REACH.iter().zip(&files).find(|(opt, file)| file.is_some() && is_useless(opt)) {
+        if let Some((opt, _)) =
+            CONNECTION_OPTIONS.iter().zip(&files).find(|(opt, file)| file.is_some() && is_useless(opt))
+        {
             return Err(Problem::usage(format!(
                 "--{} requires a server with TLS: -s beanstalks://HOST:PORT",
                 opt.long

@@ -15,12 +15,12 @@ const MANY: usize = usize::MAX;
 
 const fn row(
     (name, operands): (&'static str, &'static str),
-    (takes, least, most): (OperandKind, usize, usize),
+    (takes, min, max): (OperandKind, usize, usize),
     options: &'static [&'static Flag],
     run: fn(&Call, &mut Out) -> Result<u8, Problem>,
     help: &'static str,
 ) -> Subcommand {
-    Subcommand { name, operands, help, options, takes, count: RangeInclusive::new(least, most), run }
+    Subcommand { name, operands, help, options, takes, count: RangeInclusive::new(min, max), run }
 }
 
 #[rustfmt::skip]

@@ -62,19 +62,19 @@ const PUT_LINE: usize = 64;
 
 /// The job data, with the same keys as in `stats-job`.
 #[derive(Clone, Default, Debug)]
-pub struct JobTags(Figures);
+pub struct JobTags(Stats);
 
 /// The text of the tags, each preceded by a space, and the keys of unsupported data.
 pub type Written = (String, Vec<&'static str>);
 
 impl JobTags {
     /// Extracts the data from the reply to `stats-job`.
-    pub fn of(all: &Figures) -> JobTags {
-        let mut figures = Figures::default();
+    pub fn of(all: &Stats) -> JobTags {
+        let mut stats = Stats::default();
         for (key, value) in all.iter().filter(|(key, _)| KEYS.iter().any(|(known, _)| known == key)) {
-            figures.push(key, value.to_owned());
+            stats.push(key, value.to_owned());
         }
-        JobTags(figures)
+        JobTags(stats)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -120,13 +120,13 @@ impl JobTags {
     }
 
     pub fn read(object: &Object) -> Result<JobTags, String> {
-        let mut figures = Figures::default();
+        let mut stats = Stats::default();
         for (key, value) in &KEYS {
             if let Some(text) = read_value(object, key, value)? {
-                figures.push(key, text);
+                stats.push(key, text);
             }
         }
-        Ok(JobTags(figures))
+        Ok(JobTags(stats))
     }
 
     /// Returns the tube in which a dead letter originated, or `None` for other jobs.
@@ -135,7 +135,7 @@ impl JobTags {
     }
 
     /// Returns the tags that the server supports. Raises a remaining lifetime to at least `min_ttl` seconds.
-    pub fn write_for(&self, can: &Abilities, least_ttl: u64) -> Written {
+    pub fn write_for(&self, can: &Abilities, min_ttl: u64) -> Written {
         let (mut tags, mut lost) = (String::new(), Vec::new());
         let mut add = |key: &'static str, tag: String, known: bool| match known {
             true => tags += &tag,
@@ -169,7 +169,7 @@ impl JobTags {
             add(key, format!(" {key}:{}", number(key)), can.has(key));
         }
         if let Some(left) = self.ttl_left() {
-            add("expires-in", format!(" ttl:{}", left.max(least_ttl)), can.has("ttl"));
+            add("expires-in", format!(" ttl:{}", left.max(min_ttl)), can.has("ttl"));
         }
         let mut reason = Vec::new();
         push_quoted(&mut reason, text("last-error").as_bytes());
@@ -259,25 +259,25 @@ impl Abilities {
     /// Reads the list of extensions from `stats`. If the list is missing, tries harmless commands.
     pub fn of(link: &mut Link) -> Result<Abilities, Problem> {
         let listed = match link.stats() {
-            Ok(figures) => figures.text("extensions").to_owned(),
+            Ok(stats) => stats.text("extensions").to_owned(),
             Err(problem) if problem.code == REFUSED => String::new(),
             Err(problem) => return Err(problem),
         };
         let mut can = Abilities(0);
-        for (place, word) in ABILITIES.into_iter().enumerate() {
+        for (index, word) in ABILITIES.into_iter().enumerate() {
             let is_known = match word {
                 _ if !listed.is_empty() => listed.split(' ').any(|other| other == word),
                 "limit-tube" | "set-tube" => link.ask(&format!("{word} "))?.line != "UNKNOWN_COMMAND",
                 "export" => link.ask("list-keys x")?.line != "UNKNOWN_COMMAND",
                 tag => knows(link, tag)?,
             };
-            can.0 |= u16::from(is_known) << place;
+            can.0 |= u16::from(is_known) << index;
         }
         Ok(can)
     }
 
     pub fn has(self, word: &str) -> bool {
-        ABILITIES.iter().position(|known| *known == word).is_some_and(|place| self.0 >> place & 1 == 1)
+        ABILITIES.iter().position(|known| *known == word).is_some_and(|index| self.0 >> index & 1 == 1)
     }
 }
 
@@ -289,7 +289,7 @@ mod tests {
     const ALL: Abilities = Abilities(u16::MAX);
 
     fn of(text: &str) -> JobTags {
-        JobTags::of(&Figures::parse(text))
+        JobTags::of(&Stats::parse(text))
     }
 
     #[test]

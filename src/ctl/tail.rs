@@ -13,7 +13,7 @@ use crate::engine::State;
 /// The number of additional IDs to try, because a server can skip IDs or assign them to rejected jobs.
 const SLACK: u64 = 64;
 
-const MOST: u64 = 100_000;
+const MAX_IDS: u64 = 100_000;
 
 struct Tail<'a> {
     call: &'a Call,
@@ -57,7 +57,7 @@ impl Tail<'_> {
             let new = total.checked_sub(known).ok_or_else(|| Problem::refused("the server has restarted"))?;
             known = total;
             if new > 0 {
-                let ids: Vec<u64> = (next..next + new.min(MOST) + SLACK).collect();
+                let ids: Vec<u64> = (next..next + new.min(MAX_IDS) + SLACK).collect();
                 let last = self.show(&ids)?;
                 if last.is_none() {
                     print_stderr("jobs were put and deleted before they could be shown");

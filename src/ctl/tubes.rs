@@ -28,29 +28,29 @@ pub fn stats(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     }
     let mut link = Link::open(call)?;
     let mut code = DONE;
-    for (place, command) in commands.iter().enumerate() {
-        let figures = link.figures(command).and_then(|figures| figures.ok_or_else(|| refusal(command, "NOT_FOUND")));
-        match figures {
+    for (index, command) in commands.iter().enumerate() {
+        let stats = link.query(command).and_then(|stats| stats.ok_or_else(|| refusal(command, "NOT_FOUND")));
+        match stats {
             Err(problem) if problem.code == REFUSED && commands.len() > 1 => {
                 print_stderr(&problem.text);
                 code = REFUSED;
             }
-            figures if call.has(&JSON) => out.line(&figures?.object())?,
-            figures => {
-                let figures = figures?;
-                if place > 0 && out.is_terminal {
+            stats if call.has(&JSON) => out.line(&stats?.object())?,
+            stats => {
+                let stats = stats?;
+                if index > 0 && out.is_terminal {
                     out.line("")?;
                 }
-                print(&figures, out)?;
+                print(&stats, out)?;
             }
         }
     }
     Ok(code)
 }
 
-fn print(figures: &Figures, out: &mut Out) -> Result<(), Problem> {
-    let width = figures.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
-    for (key, value) in figures.iter() {
+fn print(stats: &Stats, out: &mut Out) -> Result<(), Problem> {
+    let width = stats.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
+    for (key, value) in stats.iter() {
         let (key, value) = (on_one_line(key.as_bytes()), on_one_line(value.as_bytes()));
         match out.is_terminal {
             true => out.line(&format!("{key:width$}  {value}"))?,
@@ -65,7 +65,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let mut link = Link::open(call)?;
     let names = if named.is_empty() { link.tubes()? } else { named };
     let (mut list, mut code) = (Listing::new(out, call.has(&JSON)), DONE);
-    let refused = each_tube(&mut link, &names, &mut |name, figures| match figures {
+    let refused = each_tube(&mut link, &names, &mut |name, stats| match stats {
         // An automatically listed tube can disappear before the query.
         None if call.operands.is_empty() => Ok(()),
         None => {
@@ -73,8 +73,8 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
             code = REFUSED;
             Ok(())
         }
-        Some(figures) => list.add(&|| figures.object(), &|| {
-            let numbers = COLUMNS.iter().skip(1).map(|(_, key)| figures.text(key).to_owned());
+        Some(stats) => list.add(&|| stats.object(), &|| {
+            let numbers = COLUMNS.iter().skip(1).map(|(_, key)| stats.text(key).to_owned());
             [name.to_owned()].into_iter().chain(numbers).collect()
         }),
     })?;
@@ -84,16 +84,16 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     list.finish(&COLUMNS.map(|(head, _)| head), true).map(|()| code)
 }
 
-type OnTube<'a> = &'a mut dyn FnMut(&str, Option<Figures>) -> Result<(), Problem>;
+type OnTube<'a> = &'a mut dyn FnMut(&str, Option<Stats>) -> Result<(), Problem>;
 
 /// Queries the given tubes. Calls `each` with the tube name and the statistics, or with `None` if the tube does not
 /// exist. Returns a message for each rejected query.
 pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<String>, Problem> {
     let mut refused = Vec::new();
-    ask_each(link, "stats-tube", &mut names.iter().cloned(), &mut |place, reply| {
-        let name = &names[place];
-        match figures_of(&format!("stats-tube {name}"), &reply) {
-            Ok(figures) => each(name, figures)?,
+    ask_each(link, "stats-tube", &mut names.iter().cloned(), &mut |index, reply| {
+        let name = &names[index];
+        match stats_of(&format!("stats-tube {name}"), &reply) {
+            Ok(stats) => each(name, stats)?,
             Err(problem) => refused.push(format!("{name}: {}", problem.text)),
         }
         Ok(())
@@ -121,8 +121,8 @@ pub fn tube_settings(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     if none || !settings.is_empty() {
         return link.expect(format!("set-tube {name} {settings}").trim_end(), "SET").map(|_| DONE);
     }
-    let figures = link.tube(&name)?;
-    out.line(&on_one_line(figures.text("settings").as_bytes())).map(|()| DONE)
+    let stats = link.tube(&name)?;
+    out.line(&on_one_line(stats.text("settings").as_bytes())).map(|()| DONE)
 }
 
 pub fn pause(call: &Call, _: &mut Out) -> Result<u8, Problem> {

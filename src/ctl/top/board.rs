@@ -45,7 +45,7 @@ impl Board {
 
     /// Returns the heading and the width of each column. The first and last columns are left-aligned text; the last
     /// column takes the remaining width.
-    pub fn heads(self) -> &'static [(&'static str, usize)] {
+    pub fn headings(self) -> &'static [(&'static str, usize)] {
         match self {
             Board::Workers => {
                 &[("WORKER", 22), ("JOB", 10), ("FOR", 7), ("LEFT", 7), ("DONE", 8), ("IDLE", 7), ("STATE, TUBE", 0)]
@@ -65,7 +65,7 @@ pub struct BoardRow {
     /// The tube to which commands apply, or empty.
     pub tube: String,
     pub cells: Vec<String>,
-    pub is_loud: bool,
+    pub is_highlighted: bool,
     /// The sort key, in descending order.
     pub rank: u64,
 }
@@ -80,12 +80,12 @@ pub struct Boards {
 impl Boards {
     /// Polls a list and returns all rows. `names` are the names of all tubes, and `tubes` the statistics of the tubes
     /// to query.
-    pub fn look(
+    pub fn poll(
         &mut self,
         link: &mut Link,
         board: Board,
         names: &[String],
-        tubes: &[(String, Figures)],
+        tubes: &[(String, Stats)],
     ) -> Result<Vec<BoardRow>, Problem> {
         if self.board.replace(board) != Some(board) {
             self.rows.clear();
@@ -108,14 +108,14 @@ impl Boards {
         let order = in_order(all.len(), &|left, right| {
             all[right].rank.cmp(&all[left].rank).then_with(|| all[left].key.cmp(&all[right].key))
         });
-        Ok(order.into_iter().map(|place| all[place].clone()).collect())
+        Ok(order.into_iter().map(|index| all[index].clone()).collect())
     }
 }
 
 /// Returns the connections that have reserved a job or are waiting for a job.
 fn workers(link: &mut Link) -> Result<Vec<BoardRow>, Problem> {
     let mut rows = Vec::new();
-    lists::each_connection(link, CONNECTIONS, &mut |it: &Figures| {
+    lists::each_connection(link, CONNECTIONS, &mut |it: &Stats| {
         let (state, name, age) = (it.text("state"), it.text("client"), it.number("job-age"));
         if state == "idle" {
             return Ok(());
@@ -128,24 +128,24 @@ fn workers(link: &mut Link) -> Result<Vec<BoardRow>, Problem> {
         cells.extend([time("job-age"), time("time-left"), it.text("progress").to_owned(), time("idle")]);
         cells.push(format!("{state} {}", if is_working { &tube } else { it.text("watches") }));
         let rank = if is_working { age + 1 } else { 0 };
-        rows.push(BoardRow { key: it.text("number").to_owned(), tube, cells, is_loud: rank > LONG, rank });
+        rows.push(BoardRow { key: it.text("number").to_owned(), tube, cells, is_highlighted: rank > LONG, rank });
         Ok(())
     })?;
     Ok(rows)
 }
 
 /// A tube name, the number of jobs in a state, and the statistics of some of these jobs.
-type TubeJobs<'a> = (&'a str, u64, Vec<Figures>);
+type TubeJobs<'a> = (&'a str, u64, Vec<Stats>);
 
 /// Queries the jobs of each tube in a state. `ALL_JOBS` limits the total number of jobs.
-fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, Figures)]) -> Result<Vec<TubeJobs<'a>>, Problem> {
-    let count = |figures: &Figures| figures.number(&format!("current-jobs-{}", state.word()));
+fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, Stats)]) -> Result<Vec<TubeJobs<'a>>, Problem> {
+    let count = |stats: &Stats| stats.number(&format!("current-jobs-{}", state.word()));
     let mut found: Vec<TubeJobs> =
-        tubes.iter().map(|(tube, figures)| (tube.as_str(), count(figures), Vec::new())).collect();
-    let with_jobs: Vec<usize> = (0..found.len()).filter(|place| found[*place].1 > 0).collect();
+        tubes.iter().map(|(tube, stats)| (tube.as_str(), count(stats), Vec::new())).collect();
+    let with_jobs: Vec<usize> = (0..found.len()).filter(|index| found[*index].1 > 0).collect();
     let share = JOBS.min(ALL_JOBS / with_jobs.len().max(1));
     let (mut ids, mut refused) = (Vec::new(), None);
-    let mut lists = with_jobs.iter().map(|place| format!("{} {} 0 {share}", found[*place].0, state.word()));
+    let mut lists = with_jobs.iter().map(|index| format!("{} {} 0 {share}", found[*index].0, state.word()));
     ask_each(link, "list-jobs", &mut lists, &mut |number, reply| {
         match first_word(&reply.line) {
             "OK" => ids.extend(yaml::list(&reply.body).into_iter().map(|id| (with_jobs[number], id))),
@@ -161,15 +161,15 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, Figures)]) -> Re
     ask_each(link, "stats-job", &mut ids.iter().map(|(_, id)| id.clone()), &mut |number, reply| {
         // The job can end, move or change its state before the query.
         let jobs = &mut found[ids[number].0];
-        let figures = figures_of("stats-job", &reply).unwrap_or_default();
-        jobs.2.extend(figures.filter(|it| it.text("tube") == jobs.0 && it.text("state") == state.word()));
+        let stats = stats_of("stats-job", &reply).unwrap_or_default();
+        jobs.2.extend(stats.filter(|it| it.text("tube") == jobs.0 && it.text("state") == state.word()));
         Ok(())
     })?;
     Ok(found)
 }
 
 /// Groups the buried jobs of a tube by the first line of the failure reason.
-fn failures(tube: &str, count: u64, jobs: &[Figures]) -> Vec<BoardRow> {
+fn failures(tube: &str, count: u64, jobs: &[Stats]) -> Vec<BoardRow> {
     let mut groups: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for job in jobs {
         let line = job.text("last-error").lines().next().unwrap_or_default();
@@ -182,7 +182,7 @@ fn failures(tube: &str, count: u64, jobs: &[Figures]) -> Vec<BoardRow> {
         key: format!("{tube} {reason}"),
         tube: tube.to_owned(),
         cells: vec![tube.to_owned(), jobs.to_string(), newest.to_string(), reason.to_owned()],
-        is_loud: true,
+        is_highlighted: true,
         rank: jobs,
     };
     let mut rows: Vec<BoardRow> = groups
@@ -199,7 +199,7 @@ fn failures(tube: &str, count: u64, jobs: &[Figures]) -> Vec<BoardRow> {
     rows
 }
 
-fn schedule(tube: &str, job: &Figures) -> BoardRow {
+fn schedule(tube: &str, job: &Stats) -> BoardRow {
     let (missed, id) = (job.number("missed"), job.text("id"));
     let name = Some(job.text("idempotency-key")).filter(|name| !name.is_empty());
     let recurs = match job.text("cron") {
@@ -210,7 +210,7 @@ fn schedule(tube: &str, job: &Figures) -> BoardRow {
     cells.push(span(job.number("time-left")));
     cells.extend(["runs", "skipped"].map(|key| job.number(key).to_string()));
     cells.push(format!("{recurs}, {tube}"));
-    BoardRow { key: id.to_owned(), tube: tube.to_owned(), cells, is_loud: missed > 0, rank: missed }
+    BoardRow { key: id.to_owned(), tube: tube.to_owned(), cells, is_highlighted: missed > 0, rank: missed }
 }
 
 /// Formats a duration with the two largest units.

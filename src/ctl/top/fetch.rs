@@ -10,19 +10,19 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 
 use super::board::{Board, BoardRow, Boards};
-use super::model::Look;
-use crate::ctl::link::{IdAndBody, Link, Reach};
+use super::model::Poll;
+use crate::ctl::link::{IdAndBody, Link, Target};
 use crate::ctl::problem::{Problem, NO_CONNECTION, REFUSED};
 use crate::ctl::tubes::each_tube;
-use crate::ctl::yaml::Figures;
+use crate::ctl::yaml::Stats;
 
 /// The maximum number of tubes that one poll queries.
 pub const AT_ONCE: usize = 500;
 
 #[derive(Debug)]
-pub enum Ask {
+pub enum Request {
     /// Polls the server, the named open tube, and a list.
-    Look(Option<String>, Option<Board>),
+    Poll(Option<String>, Option<Board>),
     /// Kicks the given number of jobs in a tube.
     Kick(String, u64),
     /// Pauses a tube for a number of seconds. 0 resumes the tube.
@@ -33,21 +33,21 @@ pub enum Ask {
 pub struct Detail {
     pub name: String,
     /// The statistics of the tube, or `None` if the tube no longer exists.
-    pub figures: Option<Figures>,
+    pub stats: Option<Stats>,
     /// For each state, the ID and the body of the next job.
     pub next: Vec<(&'static str, Option<IdAndBody>)>,
 }
 
 #[derive(Debug)]
-pub enum Told {
-    Look(Look, Option<Detail>, Option<(Board, Vec<BoardRow>)>),
+pub enum Event {
+    Poll(Poll, Option<Detail>, Option<(Board, Vec<BoardRow>)>),
     /// The result of a command, or an error message.
     Done(String),
     Lost(String),
 }
 
 struct Fetcher {
-    reach: Reach,
+    target: Target,
     only: Vec<String>,
     link: Option<Link>,
     /// The index of the next tube to query.
@@ -57,80 +57,80 @@ struct Fetcher {
 
 /// The queues between the two threads.
 #[derive(Debug, Default)]
-pub struct Desk {
-    papers: Mutex<(VecDeque<Ask>, VecDeque<Told>)>,
-    bell: Condvar,
+pub struct Queues {
+    queues: Mutex<(VecDeque<Request>, VecDeque<Event>)>,
+    wake: Condvar,
 }
 
-impl Desk {
-    pub fn ask(&self, wish: Ask) {
-        self.papers.lock().0.push_back(wish);
-        self.bell.notify_one();
+impl Queues {
+    pub fn send(&self, request: Request) {
+        self.queues.lock().0.push_back(request);
+        self.wake.notify_one();
     }
 
-    pub fn told(&self) -> Option<Told> {
-        self.papers.lock().1.pop_front()
+    pub fn receive(&self) -> Option<Event> {
+        self.queues.lock().1.pop_front()
     }
 
-    fn next_wish(&self) -> Ask {
-        let mut papers = self.papers.lock();
+    fn next_request(&self) -> Request {
+        let mut queues = self.queues.lock();
         loop {
-            if let Some(wish) = papers.0.pop_front() {
-                return wish;
+            if let Some(request) = queues.0.pop_front() {
+                return request;
             }
-            self.bell.wait(&mut papers);
+            self.wake.wait(&mut queues);
         }
     }
 }
 
 /// Starts the thread, which runs until the program exits. `only` contains the tubes to query, or is empty for all
 /// tubes.
-pub fn start(reach: Reach, link: Link, only: Vec<String>) -> std::io::Result<Arc<Desk>> {
-    let desk = Arc::new(Desk::default());
-    let own = desk.clone();
-    let mut fetcher = Fetcher { reach, only, link: Some(link), next: 0, boards: Boards::default() };
+pub fn start(target: Target, link: Link, only: Vec<String>) -> std::io::Result<Arc<Queues>> {
+    let queues = Arc::new(Queues::default());
+    let own = queues.clone();
+    let mut fetcher = Fetcher { target, only, link: Some(link), next: 0, boards: Boards::default() };
     std::thread::Builder::new().name("fetch".to_owned()).spawn(move || loop {
-        let answer = fetcher.carry_out(own.next_wish()).unwrap_or_else(|problem| {
+        let answer = fetcher.execute(own.next_request()).unwrap_or_else(|problem| {
             if problem.code != NO_CONNECTION {
-                return Told::Done(problem.text.clone());
+                return Event::Done(problem.text.clone());
             }
             fetcher.link = None;
-            Told::Lost(problem.text.clone())
+            Event::Lost(problem.text.clone())
         });
-        own.papers.lock().1.push_back(answer);
+        own.queues.lock().1.push_back(answer);
     })?;
-    Ok(desk)
+    Ok(queues)
 }
 
 impl Fetcher {
-    fn carry_out(&mut self, wish: Ask) -> Result<Told, Problem> {
+    fn execute(&mut self, request: Request) -> Result<Event, Problem> {
         let mut link = match self.link.take() {
             Some(link) => link,
-            None => self.reach.connect()?,
+            None => self.target.connect()?,
         };
-        let answer = match wish {
-            Ask::Look(open, board) => {
-                let mut look = look(&mut link, &self.only, &mut self.next)?;
+        let answer = match request {
+            Request::Poll(open, board) => {
+                let mut poll = poll(&mut link, &self.only, &mut self.next)?;
                 let detail = open.map(|name| detail(&mut link, name)).transpose()?;
-                let rows = board.map(|board| self.boards.look(&mut link, board, &look.names, &look.tubes));
+                let rows = board.map(|board| self.boards.poll(&mut link, board, &poll.names, &poll.tubes));
                 let rows = match rows.transpose() {
                     // The server does not support or permit the command.
                     Err(problem) if problem.code == REFUSED => {
-                        look.refused.insert(0, problem.text.clone());
+                        poll.refused.insert(0, problem.text.clone());
                         None
                     }
                     rows => rows?,
                 };
-                Told::Look(look, detail, board.map(|board| (board, rows.unwrap_or_default())))
+                Event::Poll(poll, detail, board.map(|board| (board, rows.unwrap_or_default())))
             }
-            Ask::Kick(tube, count) => {
+            Request::Kick(tube, count) => {
                 link.expect(&format!("use {tube}"), "USING")?;
                 let reply = link.expect(&format!("kick {count}"), "KICKED")?;
-                Told::Done(format!("{tube}: {} jobs kicked", reply.number("KICKED").unwrap_or(0)))
+                Event::Done(format!("{tube}: {} jobs kicked", reply.number("KICKED").unwrap_or(0)))
             }
-            Ask::Pause(tube, seconds) => {
+            Request::Pause(tube, seconds) => {
                 link.expect(&format!("pause-tube {tube} {seconds}"), "PAUSED")?;
-                Told::Done(match seconds {
+                Event::Done(match seconds {
                     0 => format!("{tube}: resumed"),
                     _ => format!("{tube}: paused for {seconds} s"),
                 })
@@ -142,7 +142,7 @@ impl Fetcher {
 }
 
 /// Polls the server and at most [`AT_ONCE`] tubes, starting with the index `next`.
-pub fn look(link: &mut Link, only: &[String], next: &mut usize) -> Result<Look, Problem> {
+pub fn poll(link: &mut Link, only: &[String], next: &mut usize) -> Result<Poll, Problem> {
     let server = link.stats()?;
     let mut names = link.tubes()?;
     if !only.is_empty() {
@@ -153,19 +153,19 @@ pub fn look(link: &mut Link, only: &[String], next: &mut usize) -> Result<Look, 
     *next = to;
     let at = Instant::now();
     let mut tubes = Vec::new();
-    let refused = each_tube(link, &names[from..to], &mut |name, figures| {
+    let refused = each_tube(link, &names[from..to], &mut |name, stats| {
         // The tube can disappear between the two queries.
-        tubes.extend(figures.map(|figures| (name.to_owned(), figures)));
+        tubes.extend(stats.map(|stats| (name.to_owned(), stats)));
         Ok(())
     })?;
-    Ok(Look { at, server, names, tubes, refused })
+    Ok(Poll { at, server, names, tubes, refused })
 }
 
 fn detail(link: &mut Link, name: String) -> Result<Detail, Problem> {
-    let figures = link.figures(&format!("stats-tube {name}"))?;
+    let stats = link.query(&format!("stats-tube {name}"))?;
     let mut next = Vec::new();
     // `use` would recreate a tube that no longer exists.
-    if figures.is_some() {
+    if stats.is_some() {
         link.expect(&format!("use {name}"), "USING")?;
         for state in ["ready", "delayed", "buried"] {
             let reply = link.ask(&format!("peek-{state}"))?;
@@ -173,5 +173,5 @@ fn detail(link: &mut Link, name: String) -> Result<Detail, Problem> {
         }
         link.expect("use default", "USING")?;
     }
-    Ok(Detail { name, figures, next })
+    Ok(Detail { name, stats, next })
 }

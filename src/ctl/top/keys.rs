@@ -4,7 +4,7 @@
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
-    Sign(char),
+    Char(char),
     Enter,
     Escape,
     Back,
@@ -53,7 +53,7 @@ pub fn keys(mut bytes: &[u8]) -> Vec<Key> {
             0x03 => keys.push(Key::Interrupt),
             0x1a => keys.push(Key::Suspend),
             0x0c => keys.push(Key::Redraw),
-            b' '..=b'~' => keys.push(Key::Sign(char::from(first))),
+            b' '..=b'~' => keys.push(Key::Char(char::from(first))),
             _ => {}
         }
     }
@@ -66,8 +66,8 @@ mod tests {
 
     #[test]
     fn sequences_are_keys() {
-        assert_eq!(keys(b"q\x1b[A\x1bOB\x1b[5~\x1b"), [Key::Sign('q'), Key::Up, Key::Down, Key::PageUp, Key::Escape]);
-        assert_eq!(keys(b"\x1b[1;5C\x1b[99~x\r\x7f\xc3\xa9"), [Key::Sign('x'), Key::Enter, Key::Back]);
+        assert_eq!(keys(b"q\x1b[A\x1bOB\x1b[5~\x1b"), [Key::Char('q'), Key::Up, Key::Down, Key::PageUp, Key::Escape]);
+        assert_eq!(keys(b"\x1b[1;5C\x1b[99~x\r\x7f\xc3\xa9"), [Key::Char('x'), Key::Enter, Key::Back]);
         assert_eq!(keys(b"\x1b["), []);
     }
 }

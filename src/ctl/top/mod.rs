@@ -20,21 +20,21 @@ use nix::sys::signal::{raise, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 use super::call::Call;
-use super::link::Reach;
+use super::link::Target;
 use super::opts::{BATCH, FILTER, INTERVAL, ROUNDS, SORT};
 use super::out::Out;
 use super::print_stderr;
 use super::problem::{plain, Problem, DONE, NO_CONNECTION, REFUSED};
 use super::tubes::report_refused;
 use board::Board;
-use fetch::{Ask, Desk, Told};
+use fetch::{Event, Queues, Request};
 use keys::Key;
 use model::{Model, COLUMNS};
 use screen::View;
 use terminal::Terminal;
 
 /// The time limit for a key, in milliseconds, after which new data is displayed.
-const GLANCE_MILLIS: u16 = 50;
+const KEY_TIMEOUT_MILLIS: u16 = 50;
 
 const MAX_INTERVAL: u64 = 3600;
 
@@ -49,7 +49,7 @@ enum Question {
 struct Top {
     model: Model,
     view: View,
-    desk: Arc<Desk>,
+    queues: Arc<Queues>,
     question: Option<(Question, String)>,
     next: Instant,
     is_waiting: bool,
@@ -63,47 +63,48 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let rounds = call.number(&ROUNDS, 1, u64::MAX)?;
     let mut model = Model { filter: call.value(&FILTER).unwrap_or_default(), ..Model::default() };
     if let Some(name) = call.value(&SORT) {
-        let place = COLUMNS.iter().position(|column| column.head.eq_ignore_ascii_case(&name));
+        let index = COLUMNS.iter().position(|column| column.head.eq_ignore_ascii_case(&name));
         let names = COLUMNS.map(|column| column.head.to_ascii_lowercase()).join(", ");
-        model.sort = place.ok_or_else(|| Problem::usage(format!("--sort: {name}; it must be one of {names}")))?;
+        model.sort = index.ok_or_else(|| Problem::usage(format!("--sort: {name}; it must be one of {names}")))?;
     }
-    let reach = Reach::of(call)?;
+    let target = Target::of(call)?;
     if call.has(&BATCH) {
-        return batch(out, model, &reach, &only, (interval, rounds));
+        return batch(out, model, &target, &only, (interval, rounds));
     }
-    if !terminal::is_here() {
+    if !terminal::is_terminal() {
         return Err(Problem::usage("top: stdin or stdout is not a terminal; use -b to print tables"));
     }
     if rounds.is_some() {
         return Err(Problem::usage("top: --count goes with --batch"));
     }
     let (columns, lines) = terminal::size();
-    if columns < screen::LEAST.0 || lines < screen::LEAST.1 {
-        let (least_columns, least_lines) = screen::LEAST;
-        let text = format!("top: the terminal has {columns}x{lines}; it must have {least_columns}x{least_lines}");
+    if columns < screen::MIN_SIZE.0 || lines < screen::MIN_SIZE.1 {
+        let (min_columns, min_lines) = screen::MIN_SIZE;
+        let text = format!("top: the terminal has {columns}x{lines}; it must have {min_columns}x{min_lines}");
         return Err(Problem::refused(text));
     }
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default().to_ascii_lowercase();
     let view = View {
-        server: reach.name(),
+        server: target.name(),
         interval,
-        colours: set("NO_COLOR").is_none(),
+        colors: set("NO_COLOR").is_none(),
         unicode: locale.contains("utf-8") || locale.contains("utf8"),
         ..View::default()
     };
-    let link = reach.connect()?;
+    let link = target.connect()?;
     let fail = |error: std::io::Error| Problem::refused(format!("top: {}", plain(&error)));
-    let desk = fetch::start(reach, link, only).map_err(fail)?;
-    let end = caught(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(fail)?;
-    let suspend = caught(&[SIGTSTP]).map_err(fail)?;
-    let mut top = Top { model, view, desk, question: None, next: Instant::now(), is_waiting: false, has_chosen: false };
+    let queues = fetch::start(target, link, only).map_err(fail)?;
+    let end = signal_flag(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(fail)?;
+    let suspend = signal_flag(&[SIGTSTP]).map_err(fail)?;
+    let mut top =
+        Top { model, view, queues, question: None, next: Instant::now(), is_waiting: false, has_chosen: false };
     top.watch(&end, &suspend).map_err(fail)?;
     Ok(DONE)
 }
 
 /// Returns a flag that is set when one of the signals arrives.
-fn caught(signals: &[i32]) -> std::io::Result<Arc<AtomicBool>> {
+fn signal_flag(signals: &[i32]) -> std::io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in signals {
         signal_hook::flag::register(*signal, flag.clone())?;
@@ -129,53 +130,55 @@ impl Top {
             let size = terminal::size();
             is_new |= size != self.view.size;
             self.view.size = size;
-            is_new |= self.hear();
+            is_new |= self.receive_events();
             if is_new {
-                self.keep_in_sight();
+                self.scroll();
                 terminal::show(&screen::frame(&self.model, &self.view))?;
             }
             is_new = false;
-            for key in keys::keys(&terminal.typed(GLANCE_MILLIS)?) {
+            for key in keys::keys(&terminal.typed(KEY_TIMEOUT_MILLIS)?) {
                 is_new = true;
                 match key {
                     Key::Interrupt => return Ok(()),
                     Key::Suspend => suspend.store(true, Ordering::Relaxed),
-                    Key::Sign('q') if self.question.is_none() && self.view.detail.is_none() && !self.view.helps => {
+                    Key::Char('q')
+                        if self.question.is_none() && self.view.detail.is_none() && !self.view.shows_help =>
+                    {
                         return Ok(());
                     }
                     Key::Redraw => terminal::show(b"\x1b[2J")?,
-                    key => self.press(key),
+                    key => self.handle_key(key),
                 }
             }
         }
     }
 
     /// Receives new data, and requests the next poll at the end of the interval. Returns `true` if there is new data.
-    fn hear(&mut self) -> bool {
+    fn receive_events(&mut self) -> bool {
         let mut is_new = false;
-        while let Some(told) = self.desk.told() {
-            self.take(told);
+        while let Some(event) = self.queues.receive() {
+            self.take(event);
             is_new = true;
         }
         if !self.is_waiting && !self.view.is_frozen && Instant::now() >= self.next {
             self.next = Instant::now() + Duration::from_secs(self.view.interval);
             self.is_waiting = true;
             let open = self.view.detail.as_ref().map(|detail| detail.name.clone());
-            self.desk.ask(Ask::Look(open, self.model.board));
+            self.queues.send(Request::Poll(open, self.model.board));
         }
         is_new
     }
 
-    fn take(&mut self, told: Told) {
-        match told {
-            Told::Look(look, detail, list) => {
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Poll(poll, detail, list) => {
                 self.is_waiting = false;
                 self.view.lost = None;
-                if let Some(text) = look.refused.first().filter(|_| self.question.is_none()) {
+                if let Some(text) = poll.refused.first().filter(|_| self.question.is_none()) {
                     self.view.status.clone_from(text);
                 }
                 self.change(|model| {
-                    model.take(look);
+                    model.take(poll);
                     if let Some((_, lines)) = list.filter(|(board, _)| model.board == Some(*board)) {
                         model.lines = lines;
                     }
@@ -184,11 +187,11 @@ impl Top {
                     self.view.detail = detail.or_else(|| self.view.detail.take());
                 }
             }
-            Told::Lost(problem) => {
+            Event::Lost(problem) => {
                 self.is_waiting = false;
                 self.view.lost = Some(problem);
             }
-            Told::Done(what) => {
+            Event::Done(what) => {
                 self.is_waiting = false;
                 self.view.status = what;
                 self.next = Instant::now();
@@ -197,7 +200,7 @@ impl Top {
     }
 
     /// Returns the tube in the selected row.
-    fn marked(&self) -> Option<String> {
+    fn selected_tube(&self) -> Option<String> {
         let keys = self.model.keys();
         keys.get(self.view.selected).map(|(_, tube)| (*tube).to_owned()).filter(|tube| !tube.is_empty())
     }
@@ -208,9 +211,9 @@ impl Top {
         let key = key.filter(|_| self.has_chosen);
         change(&mut self.model);
         let keys = self.model.keys();
-        let place = key.and_then(|key| keys.iter().position(|(other, _)| *other == key));
-        let most = keys.len().saturating_sub(1);
-        self.view.selected = place.unwrap_or(self.view.selected).min(most);
+        let index = key.and_then(|key| keys.iter().position(|(other, _)| *other == key));
+        let last = keys.len().saturating_sub(1);
+        self.view.selected = index.unwrap_or(self.view.selected).min(last);
     }
 
     /// Switches to a list, or to the table of tubes, and selects the first row.
@@ -221,52 +224,52 @@ impl Top {
         self.next = Instant::now();
     }
 
-    fn keep_in_sight(&mut self) {
+    fn scroll(&mut self) {
         let rows = self.model.keys().len();
-        let room = self.room();
+        let visible_rows = self.visible_rows();
         let view = &mut self.view;
         view.selected = view.selected.min(rows.saturating_sub(1));
-        view.first = view.first.min(view.selected).max((view.selected + 1).saturating_sub(room));
+        view.first = view.first.min(view.selected).max((view.selected + 1).saturating_sub(visible_rows));
     }
 
-    fn room(&self) -> usize {
-        self.view.size.1.saturating_sub(screen::AROUND).max(1)
+    fn visible_rows(&self) -> usize {
+        self.view.size.1.saturating_sub(screen::OTHER_LINES).max(1)
     }
 
-    fn press(&mut self, key: Key) {
+    fn handle_key(&mut self, key: Key) {
         if self.question.is_some() {
-            return self.answer(key);
+            return self.handle_prompt_key(key);
         }
         self.view.status.clear();
-        if self.view.helps {
-            self.view.helps = false;
+        if self.view.shows_help {
+            self.view.shows_help = false;
             return;
         }
         let selected = self.view.selected;
-        let page = self.room();
+        let page = self.visible_rows();
         let moves = [Key::Up, Key::Down, Key::PageUp, Key::PageDown, Key::End, Key::Enter];
-        self.has_chosen |= moves.contains(&key) || matches!(key, Key::Sign('j' | 'k' | 'K' | 'p'));
+        self.has_chosen |= moves.contains(&key) || matches!(key, Key::Char('j' | 'k' | 'K' | 'p'));
         match key {
-            Key::Up | Key::Sign('k') => self.view.selected = selected.saturating_sub(1),
-            Key::Down | Key::Sign('j') => self.view.selected = selected + 1,
+            Key::Up | Key::Char('k') => self.view.selected = selected.saturating_sub(1),
+            Key::Down | Key::Char('j') => self.view.selected = selected + 1,
             Key::PageUp => self.view.selected = selected.saturating_sub(page),
             Key::PageDown => self.view.selected = selected + page,
             Key::Home => (self.view.selected, self.has_chosen) = (0, false),
             Key::End => self.view.selected = usize::MAX - 1,
             Key::Enter => self.open(),
-            Key::Escape | Key::Back | Key::Sign('q') => self.view.detail = None,
-            Key::Sign('?') => self.view.helps = true,
-            Key::Sign(' ') => self.view.is_frozen = !self.view.is_frozen,
-            Key::Sign('+') => self.view.interval = (self.view.interval + 1).min(MAX_INTERVAL),
-            Key::Sign('-') => self.view.interval = (self.view.interval - 1).max(1),
-            Key::Sign('/') => self.begin(Question::Filter),
-            Key::Sign('K') => self.concerning(Question::Kick),
-            Key::Sign('p') => self.concerning(Question::Pause),
-            Key::Sign(letter) => {
+            Key::Escape | Key::Back | Key::Char('q') => self.view.detail = None,
+            Key::Char('?') => self.view.shows_help = true,
+            Key::Char(' ') => self.view.is_frozen = !self.view.is_frozen,
+            Key::Char('+') => self.view.interval = (self.view.interval + 1).min(MAX_INTERVAL),
+            Key::Char('-') => self.view.interval = (self.view.interval - 1).max(1),
+            Key::Char('/') => self.prompt(Question::Filter),
+            Key::Char('K') => self.prompt_for_tube(Question::Kick),
+            Key::Char('p') => self.prompt_for_tube(Question::Pause),
+            Key::Char(letter) => {
                 if let Some(board) = Board::of_key(letter) {
                     self.turn_to(board);
-                } else if let Some(place) = COLUMNS.iter().position(|column| column.key == letter) {
-                    self.change(|model| model.sort_by(place));
+                } else if let Some(index) = COLUMNS.iter().position(|column| column.key == letter) {
+                    self.change(|model| model.sort_by(index));
                 }
             }
             Key::Interrupt | Key::Suspend | Key::Redraw => {}
@@ -274,31 +277,31 @@ impl Top {
     }
 
     fn open(&mut self) {
-        let name = self.marked();
-        self.view.detail = name.map(|name| fetch::Detail { name, figures: Some(Default::default()), next: Vec::new() });
+        let name = self.selected_tube();
+        self.view.detail = name.map(|name| fetch::Detail { name, stats: Some(Default::default()), next: Vec::new() });
         self.next = Instant::now();
     }
 
     /// Prompts for input for the open tube or the selected tube.
-    fn concerning(&mut self, question: fn(String) -> Question) {
+    fn prompt_for_tube(&mut self, question: fn(String) -> Question) {
         let opened = self.view.detail.as_ref().map(|detail| detail.name.clone());
-        if let Some(name) = opened.or_else(|| self.marked()) {
-            self.begin(question(name));
+        if let Some(name) = opened.or_else(|| self.selected_tube()) {
+            self.prompt(question(name));
         }
     }
 
-    fn begin(&mut self, question: Question) {
+    fn prompt(&mut self, question: Question) {
         let typed = match &question {
             Question::Filter => self.model.filter.clone(),
             Question::Kick(_) => "1".to_owned(),
             Question::Pause(_) => "60".to_owned(),
         };
         self.question = Some((question, typed));
-        self.pose();
+        self.show_prompt();
     }
 
-    fn pose(&mut self) {
-        self.view.asks = self.question.is_some();
+    fn show_prompt(&mut self) {
+        self.view.is_prompting = self.question.is_some();
         self.view.status = match &self.question {
             None => String::new(),
             Some((Question::Filter, typed)) => format!("only lines with: {typed}"),
@@ -308,39 +311,39 @@ impl Top {
     }
 
     /// Handles a key while a prompt is visible.
-    fn answer(&mut self, key: Key) {
+    fn handle_prompt_key(&mut self, key: Key) {
         let Some((question, mut typed)) = self.question.take() else { return };
         match key {
             Key::Enter => {
-                self.view.asks = false;
+                self.view.is_prompting = false;
                 self.view.status.clear();
-                self.act(question, &typed);
+                self.execute(question, &typed);
                 return;
             }
             Key::Escape => {
-                self.pose();
+                self.show_prompt();
                 return;
             }
             Key::Back => drop(typed.pop()),
-            Key::Sign(letter) if question == Question::Filter || letter.is_ascii_digit() => typed.push(letter),
+            Key::Char(letter) if question == Question::Filter || letter.is_ascii_digit() => typed.push(letter),
             _ => {}
         }
         self.question = Some((question, typed));
-        self.pose();
+        self.show_prompt();
     }
 
-    fn act(&mut self, question: Question, typed: &str) {
+    fn execute(&mut self, question: Question, typed: &str) {
         let number = typed.parse::<u32>().map(u64::from);
-        let wish = match (question, number) {
+        let request = match (question, number) {
             (Question::Filter, _) => return self.change(|model| model.filter = typed.to_owned()),
-            (Question::Kick(tube), Ok(count)) if count > 0 => Ask::Kick(tube, count),
-            (Question::Pause(tube), Ok(seconds)) => Ask::Pause(tube, seconds),
+            (Question::Kick(tube), Ok(count)) if count > 0 => Request::Kick(tube, count),
+            (Question::Pause(tube), Ok(seconds)) => Request::Pause(tube, seconds),
             _ => {
                 self.view.status = format!("{typed}: no such number; nothing done");
                 return;
             }
         };
-        self.desk.ask(wish);
+        self.queues.send(request);
         self.is_waiting = true;
     }
 }
@@ -349,24 +352,24 @@ impl Top {
 fn batch(
     out: &mut Out,
     mut model: Model,
-    reach: &Reach,
+    target: &Target,
     only: &[String],
     (interval, rounds): (u64, Option<u64>),
 ) -> Result<u8, Problem> {
-    let mut link = Some(reach.connect()?);
+    let mut link = Some(target.connect()?);
     let mut next = 0;
     let mut printed = 0;
     let mut is_first = true;
     let mut is_whole = true;
     loop {
         let seen = match &mut link {
-            Some(link) => fetch::look(link, only, &mut next),
-            None => reach.connect().and_then(|fresh| fetch::look(link.insert(fresh), only, &mut next)),
+            Some(link) => fetch::poll(link, only, &mut next),
+            None => target.connect().and_then(|fresh| fetch::poll(link.insert(fresh), only, &mut next)),
         };
         match seen {
-            Ok(look) => {
-                is_whole &= !report_refused(&look.refused);
-                model.take(look);
+            Ok(poll) => {
+                is_whole &= !report_refused(&poll.refused);
+                model.take(poll);
             }
             Err(problem) if problem.code == NO_CONNECTION && rounds.is_none() => {
                 print_stderr(&problem.text);
@@ -376,7 +379,7 @@ fn batch(
         }
         // A rate requires two polls.
         if !std::mem::take(&mut is_first) && link.is_some() {
-            print(out, &model, &reach.name())?;
+            print(out, &model, &target.name())?;
             printed += 1;
         }
         if rounds.is_some_and(|rounds| printed >= rounds) {
@@ -389,18 +392,18 @@ fn batch(
 fn print(out: &mut Out, model: &Model, server: &str) -> Result<(), Problem> {
     let summary = &model.summary;
     let put = summary.puts.back().copied().unwrap_or(0);
-    let figures = &summary.figures;
-    let figures = ["ready", "reserved", "delayed", "buried"]
-        .map(|state| format!("{state} {}", figures.number(&format!("current-jobs-{state}"))));
+    let stats = &summary.stats;
+    let stats = ["ready", "reserved", "delayed", "buried"]
+        .map(|state| format!("{state} {}", stats.number(&format!("current-jobs-{state}"))));
     let tubes = model.tubes.len();
-    out.line(&format!("{server}  tubes {tubes}  {}  put/s {put}  done/s {}", figures.join("  "), summary.done))?;
-    let heads = COLUMNS.map(|column| column.head.to_ascii_lowercase());
-    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    out.line(&format!("{server}  tubes {tubes}  {}  put/s {put}  done/s {}", stats.join("  "), summary.done))?;
+    let headings = COLUMNS.map(|column| column.head.to_ascii_lowercase());
+    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
     let rows = model.rows().into_iter().map(|tube| {
         let numbers = tube.cells.iter().map(u64::to_string);
         [tube.name.clone()].into_iter().chain(numbers).collect()
     });
-    out.table(&heads, &rows.collect::<Vec<_>>())?;
+    out.table(&headings, &rows.collect::<Vec<_>>())?;
     if out.is_terminal {
         out.line("")?;
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::board::{Board, BoardRow};
 use crate::ctl::out::in_order;
-use crate::ctl::yaml::Figures;
+use crate::ctl::yaml::Stats;
 
 /// The number of polls in the rate chart.
 pub const HISTORY: usize = 60;
@@ -46,7 +46,7 @@ pub struct TubeRow {
 
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    pub figures: Figures,
+    pub stats: Stats,
     /// The number of puts per second in recent polls. The last item is the newest.
     pub puts: VecDeque<u64>,
     pub done: u64,
@@ -70,12 +70,12 @@ impl Totals {
 }
 
 #[derive(Debug)]
-pub struct Look {
+pub struct Poll {
     pub at: Instant,
-    pub server: Figures,
+    pub server: Stats,
     /// The names of all tubes, sorted.
     pub names: Vec<String>,
-    pub tubes: Vec<(String, Figures)>,
+    pub tubes: Vec<(String, Stats)>,
     /// A message for each tube that the server refused to report.
     pub refused: Vec<String>,
 }
@@ -99,12 +99,12 @@ fn rate(before: u64, now: u64, time: Duration) -> u64 {
 }
 
 impl Model {
-    pub fn take(&mut self, look: Look) {
-        let totals = |figures: &Figures, puts: &str| {
-            let (puts, deletes) = (figures.number(puts), figures.number("cmd-delete"));
-            Totals { puts, deletes, at: look.at }
+    pub fn take(&mut self, poll: Poll) {
+        let totals = |stats: &Stats, puts: &str| {
+            let (puts, deletes) = (stats.number(puts), stats.number("cmd-delete"));
+            Totals { puts, deletes, at: poll.at }
         };
-        let now = totals(&look.server, "cmd-put");
+        let now = totals(&poll.server, "cmd-put");
         if let Some(old) = self.summary.totals.replace(now) {
             let (put, done) = now.rates_since(old);
             self.summary.puts.push_back(put);
@@ -113,20 +113,20 @@ impl Model {
         while self.summary.puts.len() > HISTORY {
             self.summary.puts.pop_front();
         }
-        self.summary.figures = look.server;
+        self.summary.stats = poll.server;
         // Both lists are sorted by name. Keeps the data of existing tubes.
         let mut known = std::mem::take(&mut self.tubes).into_iter().peekable();
-        for name in look.names {
+        for name in poll.names {
             while known.next_if(|tube| tube.name < name).is_some() {}
             let old = known.next_if(|tube| tube.name == name);
             self.tubes.push(old.unwrap_or_else(|| TubeRow { name, ..TubeRow::default() }));
         }
-        for (name, figures) in look.tubes {
-            let Ok(place) = self.tubes.binary_search_by(|tube| tube.name.cmp(&name)) else { continue };
-            let tube = &mut self.tubes[place];
-            let now = totals(&figures, "total-jobs");
+        for (name, stats) in poll.tubes {
+            let Ok(index) = self.tubes.binary_search_by(|tube| tube.name.cmp(&name)) else { continue };
+            let tube = &mut self.tubes[index];
+            let now = totals(&stats, "total-jobs");
             let (put, done) = tube.totals.replace(now).map_or((0, 0), |old| now.rates_since(old));
-            let count = |key: &str| figures.number(key);
+            let count = |key: &str| stats.number(key);
             tube.cells = [
                 count("current-jobs-ready"),
                 count("current-jobs-reserved"),
@@ -148,7 +148,7 @@ impl Model {
                 let (left, right) = (rows[left], rows[right]);
                 right.cells[cell].cmp(&left.cells[cell]).then_with(|| left.name.cmp(&right.name))
             });
-            rows = order.into_iter().map(|place| rows[place]).collect();
+            rows = order.into_iter().map(|index| rows[index]).collect();
         }
         if self.is_reversed {
             rows.reverse();
@@ -181,17 +181,17 @@ impl Model {
 mod tests {
     use super::*;
 
-    fn look(at: Instant, tubes: &[(&str, u64, u64)]) -> Look {
-        let figures = |ready: u64, total: u64| {
-            Figures::parse(&format!("---\ncurrent-jobs-ready: {ready}\ntotal-jobs: {total}\ncmd-put: {total}\n"))
+    fn poll(at: Instant, tubes: &[(&str, u64, u64)]) -> Poll {
+        let stats = |ready: u64, total: u64| {
+            Stats::parse(&format!("---\ncurrent-jobs-ready: {ready}\ntotal-jobs: {total}\ncmd-put: {total}\n"))
         };
         let mut names: Vec<String> = tubes.iter().map(|(name, ..)| (*name).to_owned()).collect();
         names.sort_unstable();
-        Look {
+        Poll {
             at,
-            server: figures(0, tubes.iter().map(|(_, _, total)| total).sum()),
+            server: stats(0, tubes.iter().map(|(_, _, total)| total).sum()),
             names,
-            tubes: tubes.iter().map(|(name, ready, total)| ((*name).to_owned(), figures(*ready, *total))).collect(),
+            tubes: tubes.iter().map(|(name, ready, total)| ((*name).to_owned(), stats(*ready, *total))).collect(),
             refused: Vec::new(),
         }
     }
@@ -204,20 +204,20 @@ mod tests {
     fn rates_are_those_between_two_looks() {
         let mut model = Model::default();
         let now = Instant::now();
-        model.take(look(now, &[("a", 5, 100), ("b", 6, 0)]));
+        model.take(poll(now, &[("a", 5, 100), ("b", 6, 0)]));
         assert_eq!(model.rows()[0].cells[5], 0);
-        model.take(look(now + Duration::from_secs(2), &[("a", 7, 500), ("b", 6, 0)]));
+        model.take(poll(now + Duration::from_secs(2), &[("a", 7, 500), ("b", 6, 0)]));
         assert_eq!((model.rows()[0].cells[0], model.rows()[0].cells[5], model.rows()[1].cells[5]), (7, 200, 0));
         assert_eq!(model.summary.puts, [200]);
         // After a server restart, the total is less than before, and the rate is 0.
-        model.take(look(now + Duration::from_secs(3), &[("a", 0, 1)]));
+        model.take(poll(now + Duration::from_secs(3), &[("a", 0, 1)]));
         assert_eq!((model.rows().len(), model.rows()[0].cells[5]), (1, 0));
     }
 
     #[test]
     fn rows_are_sorted_and_filtered() {
         let mut model = Model::default();
-        model.take(look(Instant::now(), &[("mail", 5, 0), ("sms", 9, 0), ("post", 5, 0)]));
+        model.take(poll(Instant::now(), &[("mail", 5, 0), ("sms", 9, 0), ("post", 5, 0)]));
         assert_eq!(names(&model), ["mail", "post", "sms"]);
         model.sort_by(1);
         assert_eq!(names(&model), ["sms", "mail", "post"]);

@@ -9,10 +9,10 @@ use super::model::{Model, COLUMNS, HISTORY};
 use crate::ctl::out::{excerpt, on_one_line, shown};
 
 /// The minimum numbers of columns and lines.
-pub const LEAST: (usize, usize) = (80, 24);
+pub const MIN_SIZE: (usize, usize) = (80, 24);
 
 /// The number of lines above and below the table.
-pub const AROUND: usize = 5;
+pub const OTHER_LINES: usize = 5;
 
 #[derive(Debug, Default)]
 pub struct View {
@@ -24,13 +24,13 @@ pub struct View {
     pub first: usize,
     /// The text of the bottom line: a prompt, or a status message.
     pub status: String,
-    pub asks: bool,
+    pub is_prompting: bool,
     pub is_frozen: bool,
-    pub helps: bool,
+    pub shows_help: bool,
     pub lost: Option<String>,
     /// The interval between polls, in seconds.
     pub interval: u64,
-    pub colours: bool,
+    pub colors: bool,
     /// `true` if the terminal supports Unicode.
     pub unicode: bool,
     pub detail: Option<Detail>,
@@ -84,16 +84,16 @@ fn spark(values: impl Iterator<Item = u64> + Clone, unicode: bool) -> String {
     } else {
         &['.', ':', '-', '=', '+', '*', '#', '@']
     };
-    let most = values.clone().max().unwrap_or(0).max(1);
-    values.map(|value| bars[(u128::from(value) * 7 / u128::from(most)) as usize]).collect()
+    let max = values.clone().max().unwrap_or(0).max(1);
+    values.map(|value| bars[(u128::from(value) * 7 / u128::from(max)) as usize]).collect()
 }
 
 /// Returns the terminal output for a frame. The output overwrites the previous frame.
 pub fn frame(model: &Model, view: &View) -> Vec<u8> {
     let (width, height) = view.size;
     let mut lines = match view.size {
-        (width, height) if width < LEAST.0 || height < LEAST.1 => {
-            vec![format!("too small: {width}x{height}; it must be {}x{}", LEAST.0, LEAST.1)]
+        (width, height) if width < MIN_SIZE.0 || height < MIN_SIZE.1 => {
+            vec![format!("too small: {width}x{height}; it must be {}x{}", MIN_SIZE.0, MIN_SIZE.1)]
         }
         _ => lines(model, view),
     };
@@ -108,16 +108,16 @@ pub fn frame(model: &Model, view: &View) -> Vec<u8> {
 fn lines(model: &Model, view: &View) -> Vec<String> {
     let (width, height) = view.size;
     let mut lines = head(model, view);
-    let room = height - AROUND;
-    match (&view.detail, view.helps) {
+    let capacity = height - OTHER_LINES;
+    match (&view.detail, view.shows_help) {
         (_, true) => {
             lines.push(String::new());
             lines.extend(HELP.lines().map(|line| fit(line, width)));
         }
         (Some(detail), false) => opened(detail, view, &mut lines),
         (None, false) => match model.board {
-            None => table(model, view, room, &mut lines),
-            Some(board) => list(model, board, view, room, &mut lines),
+            None => table(model, view, capacity, &mut lines),
+            Some(board) => list(model, board, view, capacity, &mut lines),
         },
     }
     lines.resize(height - 1, String::new());
@@ -128,7 +128,7 @@ fn lines(model: &Model, view: &View) -> Vec<String> {
 fn head(model: &Model, view: &View) -> Vec<String> {
     let width = view.size.0;
     let summary = &model.summary;
-    let count = |key: &str| summary.figures.number(key);
+    let count = |key: &str| summary.stats.number(key);
     let frozen = if view.is_frozen { "  FROZEN" } else { "" };
     let first = format!(
         "beanpole {}  up {}  conns {} ({} waiting)  tubes {}{frozen}",
@@ -147,68 +147,68 @@ fn head(model: &Model, view: &View) -> Vec<String> {
         count("job-timeouts"),
     );
     let put = summary.puts.back().copied().unwrap_or(0);
-    let room = HISTORY.min(width.saturating_sub(40));
-    let skip = summary.puts.len().saturating_sub(room);
+    let capacity = HISTORY.min(width.saturating_sub(40));
+    let skip = summary.puts.len().saturating_sub(capacity);
     let spark = spark(summary.puts.iter().copied().skip(skip), view.unicode);
     let third = format!("put/s {put:7}  done/s {:7}  {spark}", summary.done);
     vec![fit(&first, width), fit(&second, width), fit(&third, width)]
 }
 
-fn table(model: &Model, view: &View, room: usize, lines: &mut Vec<String>) {
+fn table(model: &Model, view: &View, capacity: usize, lines: &mut Vec<String>) {
     let width = view.size.0;
     let numbers: usize = COLUMNS.iter().map(|column| column.width + usize::from(column.width > 0)).sum();
     let rows = model.rows();
     // Limits the width of the name column to the longest name, so the numbers stay close to the names.
     let widest = rows.iter().map(|tube| tube.name.chars().count() + 2).max().unwrap_or(0);
-    let name = (width - numbers).min(widest.max(LEAST.0 - numbers));
-    let mut heads = String::new();
-    for (place, column) in COLUMNS.iter().enumerate() {
-        let mark = match (place == model.sort, model.is_reversed) {
+    let name = (width - numbers).min(widest.max(MIN_SIZE.0 - numbers));
+    let mut headings = String::new();
+    for (index, column) in COLUMNS.iter().enumerate() {
+        let mark = match (index == model.sort, model.is_reversed) {
             (false, _) => "",
             (true, false) => "v",
             (true, true) => "^",
         };
-        heads += &match place {
+        headings += &match index {
             0 => fit(&format!(" {}{mark}", column.head), name),
             // The sort mark uses the gap between two columns.
             _ => format!("{:>width$}", format!("{mark}{}", column.head), width = column.width + 1),
         };
     }
-    lines.push(format!("\x1b[7m{}", fit(&heads, width)));
-    for (place, tube) in rows.into_iter().enumerate().skip(view.first).take(room) {
-        let is_marked = place == view.selected;
+    lines.push(format!("\x1b[7m{}", fit(&headings, width)));
+    for (index, tube) in rows.into_iter().enumerate().skip(view.first).take(capacity) {
+        let is_marked = index == view.selected;
         let mut line = fit(&format!("{}{}", if is_marked { '>' } else { ' ' }, tube.name), name);
         for (cell_place, (number, column)) in tube.cells.iter().zip(&COLUMNS[1..]).enumerate() {
             let text = cell(*number, column.width + 1);
             // Highlights buried jobs and pauses.
-            let is_loud = view.colours && *number > 0 && [3, 7].contains(&cell_place) && !is_marked;
-            line += &if is_loud { format!("\x1b[33m{text}\x1b[39m") } else { text };
+            let is_highlighted = view.colors && *number > 0 && [3, 7].contains(&cell_place) && !is_marked;
+            line += &if is_highlighted { format!("\x1b[33m{text}\x1b[39m") } else { text };
         }
         lines.push(if is_marked { format!("\x1b[1m{line}") } else { line });
     }
 }
 
-fn list(model: &Model, board: Board, view: &View, room: usize, lines: &mut Vec<String>) {
-    let heads = board.heads();
+fn list(model: &Model, board: Board, view: &View, capacity: usize, lines: &mut Vec<String>) {
+    let headings = board.headings();
     let row = |mark: char, cells: &[&str]| {
-        let cells = heads.iter().zip(cells).enumerate().map(|(place, ((_, width), cell))| match (place, width) {
+        let cells = headings.iter().zip(cells).enumerate().map(|(index, ((_, width), cell))| match (index, width) {
             (0, _) => fit(&format!("{mark}{cell}"), *width),
             (_, 0) => format!("  {cell}"),
             (_, width) => format!("{:>width$}", fit(cell, width - 1).trim_end()),
         });
         fit(&cells.collect::<String>(), view.size.0)
     };
-    let names: Vec<&str> = heads.iter().map(|(head, _)| *head).collect();
+    let names: Vec<&str> = headings.iter().map(|(head, _)| *head).collect();
     lines.push(format!("\x1b[7m{}", row(' ', &names)));
     let rows = model.listed();
     if rows.is_empty() {
         lines.push(" none".to_owned());
     }
-    for (place, line) in rows.into_iter().enumerate().skip(view.first).take(room) {
-        let is_marked = place == view.selected;
+    for (index, line) in rows.into_iter().enumerate().skip(view.first).take(capacity) {
+        let is_marked = index == view.selected;
         let cells: Vec<&str> = line.cells.iter().map(String::as_str).collect();
         let text = row(if is_marked { '>' } else { ' ' }, &cells);
-        lines.push(match (is_marked, line.is_loud && view.colours) {
+        lines.push(match (is_marked, line.is_highlighted && view.colors) {
             (true, _) => format!("\x1b[1m{text}"),
             (false, true) => format!("\x1b[33m{text}"),
             (false, false) => text,
@@ -219,11 +219,11 @@ fn list(model: &Model, board: Board, view: &View, room: usize, lines: &mut Vec<S
 fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
     let width = view.size.0;
     lines.push(format!("\x1b[7m{}", fit(&format!("tube {}", detail.name), width)));
-    let Some(figures) = &detail.figures else {
+    let Some(stats) = &detail.stats else {
         lines.push("it is not there any more".to_owned());
         return;
     };
-    let shown: Vec<String> = figures.iter().map(|(key, value)| format!("{key:24}{value}")).collect();
+    let shown: Vec<String> = stats.iter().map(|(key, value)| format!("{key:24}{value}")).collect();
     let columns = (width / 40).max(1);
     let rows = shown.len().div_ceil(columns);
     for row in 0..rows {
@@ -254,9 +254,9 @@ fn last(view: &View) -> String {
             format!("{keys}  every {} s", view.interval)
         }
     };
-    let cursor = if view.asks { "_" } else { "" };
+    let cursor = if view.is_prompting { "_" } else { "" };
     let line = fit(&format!("{text}{cursor}"), width);
-    if view.asks || view.lost.is_some() {
+    if view.is_prompting || view.lost.is_some() {
         format!("\x1b[1m{line}")
     } else {
         line
@@ -268,9 +268,9 @@ mod tests {
     use std::time::Instant;
 
     use super::super::board::BoardRow;
-    use super::super::model::Look;
+    use super::super::model::Poll;
     use super::*;
-    use crate::ctl::yaml::Figures;
+    use crate::ctl::yaml::Stats;
 
     /// Returns the visible text of a frame.
     fn picture(model: &Model, view: &View) -> Vec<String> {
@@ -290,9 +290,9 @@ mod tests {
     fn model(tubes: usize) -> Model {
         let mut model = Model::default();
         let names: Vec<String> = (0..tubes).map(|number| format!("tube-{number:04}-{}", "x".repeat(number))).collect();
-        let figures = Figures::parse("current-jobs-ready: 12345678901\ncurrent-jobs-buried: 7\nuptime: 90061\n");
-        let tubes = names.iter().map(|name| (name.clone(), figures.clone())).collect();
-        model.take(Look { at: Instant::now(), server: figures, names, tubes, refused: Vec::new() });
+        let stats = Stats::parse("current-jobs-ready: 12345678901\ncurrent-jobs-buried: 7\nuptime: 90061\n");
+        let tubes = names.iter().map(|name| (name.clone(), stats.clone())).collect();
+        model.take(Poll { at: Instant::now(), server: stats, names, tubes, refused: Vec::new() });
         model
     }
 
@@ -305,13 +305,13 @@ mod tests {
         for (width, height) in [(80, 24), (81, 25), (200, 50), (1, 1), (79, 24), (80, 23)] {
             for count in [0, 3, 150] {
                 let model = model(count);
-                for (helps, detail) in [(false, false), (true, false), (false, true)] {
+                for (shows_help, detail) in [(false, false), (true, false), (false, true)] {
                     let detail = detail.then(|| Detail {
                         name: "mail".to_owned(),
-                        figures: Some(Figures::parse("name: mail\ncurrent-jobs-ready: 1\npause: 0")),
+                        stats: Some(Stats::parse("name: mail\ncurrent-jobs-ready: 1\npause: 0")),
                         next: vec![("ready", Some((7, b"\x1b[2J\xff".repeat(100)))), ("buried", None)],
                     });
-                    let view = View { helps, detail, selected: 1, colours: true, ..view(width, height) };
+                    let view = View { shows_help, detail, selected: 1, colors: true, ..view(width, height) };
                     let lines = picture(&model, &view);
                     assert!(lines.len() <= height, "{} lines of {height}", lines.len());
                     if width >= 80 && height >= 24 {
@@ -326,13 +326,13 @@ mod tests {
 
     #[test]
     fn every_list_fits_its_screen() {
-        let cells = |heads: &[_]| heads.iter().map(|_| "\x1b[2J\u{202e}1234567890".repeat(9)).collect();
+        let cells = |headings: &[_]| headings.iter().map(|_| "\x1b[2J\u{202e}1234567890".repeat(9)).collect();
         for board in [Board::Workers, Board::Failed, Board::Schedules] {
             for count in [0, 1, 60] {
-                let row = BoardRow { cells: cells(board.heads()), is_loud: true, ..BoardRow::default() };
+                let row = BoardRow { cells: cells(board.headings()), is_highlighted: true, ..BoardRow::default() };
                 let model = Model { board: Some(board), lines: vec![row; count], ..model(1) };
                 for (width, height) in [(80, 24), (81, 25), (200, 50)] {
-                    let lines = picture(&model, &View { colours: true, selected: 1, ..view(width, height) });
+                    let lines = picture(&model, &View { colors: true, selected: 1, ..view(width, height) });
                     assert_eq!(lines.len(), height, "{board:?} {count}");
                     assert!(lines.iter().all(|line| line.chars().count() <= width), "{board:?} {width}");
                     assert!(!lines.iter().any(|line| line.contains('\u{202e}')), "{board:?} {width}");
@@ -368,7 +368,7 @@ mod tests {
         );
         let lines = picture(&model(60), &view(200, 50));
         assert!(lines[4 + 40].contains(&"x".repeat(40)), "long names are shown whole: {}", lines[4 + 40]);
-        let detail = Detail { name: "mail".to_owned(), figures: None, next: Vec::new() };
+        let detail = Detail { name: "mail".to_owned(), stats: None, next: Vec::new() };
         let lines = picture(&model(2), &View { detail: Some(detail), ..view(80, 24) });
         assert!(lines[23].starts_with("q back  ? help  K kick"), "{}", lines[23]);
     }

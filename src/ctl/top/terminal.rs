@@ -90,7 +90,7 @@ fn restore() {
     }
 }
 
-pub fn is_here() -> bool {
+pub fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 

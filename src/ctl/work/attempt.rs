@@ -7,7 +7,7 @@ use std::process::Child;
 
 use super::child::{failure, kill, Errors};
 use super::endpoint::Delivery;
-use super::task::Ending;
+use super::task::Outcome;
 
 pub enum Attempt {
     Command(Child, Errors),
@@ -16,12 +16,12 @@ pub enum Attempt {
 
 impl Attempt {
     /// Returns the outcome, or `None` while the attempt is running.
-    pub fn ending(&mut self) -> io::Result<Option<Ending>> {
+    pub fn outcome(&mut self) -> io::Result<Option<Outcome>> {
         Ok(match self {
             Attempt::Command(child, _) => {
-                child.try_wait()?.map(|status| failure(status).map_or(Ending::Done, Ending::Failed))
+                child.try_wait()?.map(|status| failure(status).map_or(Outcome::Done, Outcome::Failed))
             }
-            Attempt::Delivery(delivery) => delivery.ending(),
+            Attempt::Delivery(delivery) => delivery.outcome(),
         })
     }
 
@@ -42,10 +42,10 @@ impl Attempt {
     }
 
     /// Returns the failure reason: `message`, followed by output of the command or the endpoint.
-    pub fn reason(&mut self, told: &str) -> Vec<u8> {
+    pub fn reason(&mut self, message: &str) -> Vec<u8> {
         match self {
-            Attempt::Command(_, errors) => errors.reason(told),
-            Attempt::Delivery(delivery) => delivery.reason(told),
+            Attempt::Command(_, errors) => errors.reason(message),
+            Attempt::Delivery(delivery) => delivery.reason(message),
         }
     }
 }

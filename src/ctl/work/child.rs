@@ -60,8 +60,8 @@ impl Errors {
         let _ = self.is_over.recv_timeout(PATIENCE);
         let kept = self.end.lock();
         let last = kept.trim_ascii();
-        let room = KEPT - ended.len().min(KEPT) - 2;
-        let from = last.len().saturating_sub(room);
+        let capacity = KEPT - ended.len().min(KEPT) - 2;
+        let from = last.len().saturating_sub(capacity);
         // Skips the rest of a truncated UTF-8 character.
         let from = (from..last.len()).find(|at| last[*at] & 0xc0 != 0x80).unwrap_or(last.len());
         if from == last.len() {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crossbeam_channel::{bounded, Receiver};
 use parking_lot::Mutex;
 
-use super::task::{Ending, Task, KEPT, MAX_BACKOFF};
+use super::task::{Outcome, Task, KEPT, MAX_BACKOFF};
 use crate::client::{ClientTlsFiles, Closer, Exchange, Keep, Response, Security, Transport};
 use crate::ctl::problem::{plain, Problem, NO_CONNECTION};
 use crate::engine::day_of;
@@ -112,18 +112,18 @@ impl Endpoint {
 
 /// The connection of a running request, for aborting.
 #[derive(Default)]
-struct Line {
+struct Control {
     closer: Option<Closer>,
     is_aborted: bool,
 }
 
 /// The outcome, the start of the response body, and the connection if it can be reused.
-type Answer = (Ending, Vec<u8>, Option<Transport>);
+type Answer = (Outcome, Vec<u8>, Option<Transport>);
 
 /// A running request for one job.
 pub struct Delivery {
     answers: Receiver<Answer>,
-    line: Arc<Mutex<Line>>,
+    control: Arc<Mutex<Control>>,
     /// The start of the response body.
     body: Vec<u8>,
     /// The connection that the next request can reuse.
@@ -142,39 +142,39 @@ impl Delivery {
         ended: impl FnOnce() + Send + 'static,
     ) -> io::Result<Delivery> {
         let (sender, answers) = bounded(1);
-        let line = Arc::new(Mutex::new(Line::default()));
-        let (head, own_line) = (endpoint.head(job, body.len()), line.clone());
+        let control = Arc::new(Mutex::new(Control::default()));
+        let (head, own_control) = (endpoint.head(job, body.len()), control.clone());
         std::thread::Builder::new().stack_size(STACK).spawn(move || {
-            let _ = sender.send(send(&endpoint, &head, &body, spare, (end + GRACE, &own_line)));
+            let _ = sender.send(send(&endpoint, &head, &body, spare, (end + GRACE, &own_control)));
             ended();
         })?;
-        Ok(Delivery { answers, line, body: Vec::new(), spare: None })
+        Ok(Delivery { answers, control, body: Vec::new(), spare: None })
     }
 
     /// Returns the outcome, or `None` while the request is running.
-    pub fn ending(&mut self) -> Option<Ending> {
-        if self.line.lock().is_aborted {
-            return Some(Ending::Stopped);
+    pub fn outcome(&mut self) -> Option<Outcome> {
+        if self.control.lock().is_aborted {
+            return Some(Outcome::Stopped);
         }
-        let (ending, body, stream) = self.answers.try_recv().ok()?;
+        let (outcome, body, stream) = self.answers.try_recv().ok()?;
         self.body = body;
         self.spare = stream.map(|stream| (stream, Instant::now()));
-        Some(ending)
+        Some(outcome)
     }
 
     pub fn abort(&mut self) {
-        let mut line = self.line.lock();
-        line.is_aborted = true;
-        line.closer.iter().for_each(Closer::close);
+        let mut control = self.control.lock();
+        control.is_aborted = true;
+        control.closer.iter().for_each(Closer::close);
     }
 
     /// Returns the failure reason: `message`, followed by the start of the response body.
-    pub fn reason(&self, told: &str) -> Vec<u8> {
+    pub fn reason(&self, message: &str) -> Vec<u8> {
         let body = self.body.trim_ascii();
         if body.is_empty() {
-            return told.as_bytes().to_vec();
+            return message.as_bytes().to_vec();
         }
-        let mut reason = [told.as_bytes(), b": ", body].concat();
+        let mut reason = [message.as_bytes(), b": ", body].concat();
         reason.truncate(KEPT);
         reason
     }
@@ -187,7 +187,7 @@ fn send(
     head: &str,
     body: &[u8],
     spare: Option<Spare>,
-    (end, line): (Instant, &Mutex<Line>),
+    (end, control): (Instant, &Mutex<Control>),
 ) -> Answer {
     let is_usable = |(stream, since): &Spare| since.elapsed() < KEEP && !stream.has_input();
     let mut kept = spare.filter(is_usable).map(|(stream, _)| stream);
@@ -195,31 +195,31 @@ fn send(
         let is_kept = kept.is_some();
         let stream = match kept.take().map_or_else(|| endpoint.connect(end), Ok) {
             Ok(stream) => stream,
-            Err(error) => return (Ending::Unreachable(plain(&error)), Vec::new(), None),
+            Err(error) => return (Outcome::Unreachable(plain(&error)), Vec::new(), None),
         };
         {
-            let mut line = line.lock();
-            line.closer = stream.closer().ok();
-            if line.is_aborted {
-                return (Ending::Stopped, Vec::new(), None);
+            let mut control = control.lock();
+            control.closer = stream.closer().ok();
+            if control.is_aborted {
+                return (Outcome::Stopped, Vec::new(), None);
             }
         }
         let mut exchange = Exchange::new(stream, end);
         match exchange.run(head, body, Keep::Start(KEPT)) {
             Ok(response) => return (meaning(&response), response.body, exchange.into_stream()),
             Err(error) if is_kept && !exchange.has_begun() && error.kind() != ErrorKind::TimedOut => {}
-            Err(error) => return (Ending::Failed(words(&error)), Vec::new(), None),
+            Err(error) => return (Outcome::Failed(words(&error)), Vec::new(), None),
         }
     }
 }
 
-fn meaning(response: &Response) -> Ending {
-    let told = format!("HTTP {}", response.status);
+fn meaning(response: &Response) -> Outcome {
+    let message = format!("HTTP {}", response.status);
     let wait = response.retry_after.as_deref().and_then(|text| seconds_until(text, SystemTime::now()));
     match (response.status, wait) {
-        (200..=299, _) => Ending::Done,
-        (429 | 503, Some(seconds)) => Ending::Busy(told, seconds.clamp(1, MAX_BACKOFF)),
-        _ => Ending::Failed(told),
+        (200..=299, _) => Outcome::Done,
+        (429 | 503, Some(seconds)) => Outcome::Busy(message, seconds.clamp(1, MAX_BACKOFF)),
+        _ => Outcome::Failed(message),
     }
 }
 

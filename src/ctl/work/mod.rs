@@ -3,13 +3,13 @@
 //! Owns signal handling: the first signal lets running attempts finish, and the second signal aborts them. Must not
 //! pass job data through a shell or as an argument, because the data is untrusted.
 //!
-//! `bench` contains the state that the worker threads share; each `worker` is a thread with its own connection.
+//! `shared` contains the state that the worker threads share; each `worker` is a thread with its own connection.
 //! `attempt` represents a running command (`child`) or request (`endpoint`) for a job (`task`).
 
 mod attempt;
-mod bench;
 mod child;
 mod endpoint;
+mod shared;
 mod task;
 mod worker;
 
@@ -21,13 +21,13 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::call::Call;
-use super::link::Reach;
+use super::link::Target;
 use super::opts::{AUTHORITY, BACKOFF, JOBS, MAX_TIME, ONCE, QUIET, RETRIES, TO_URL, WAIT};
 use super::out::Out;
 use super::problem::{plain, Problem, DONE};
-use bench::Bench;
 use child::Program;
 use endpoint::Endpoint;
+use shared::SharedState;
 use task::MAX_BACKOFF;
 use worker::Worker;
 
@@ -38,7 +38,7 @@ enum Action {
 }
 
 struct Plan {
-    reach: Reach,
+    target: Target,
     tubes: Vec<String>,
     action: Action,
     once: bool,
@@ -70,7 +70,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let jobs = if call.has(&ONCE) { 1 } else { call.number(&JOBS, 1, 256)?.unwrap_or(1) } as usize;
     let plan = Plan {
         action: Action::of(call)?,
-        reach: Reach::of(call)?,
+        target: Target::of(call)?,
         tubes: call.tubes()?,
         once: call.has(&ONCE),
         wait: call.short_number(&WAIT)?.map(u64::from),
@@ -80,7 +80,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
         quiet: call.has(&QUIET),
     };
     let plan = Arc::new(plan);
-    let bench = Arc::new(Bench::new(jobs));
+    let shared = Arc::new(SharedState::new(jobs));
     let fail = |error: std::io::Error| Problem::refused(format!("work: {}", plain(&error)));
     // Handlers are installed before the first command starts, because SIGCHLD reports that a command has ended.
     let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM]).map_err(fail)?;
@@ -91,13 +91,13 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
         endpoint.probe()?;
     }
     let mut threads = Vec::new();
-    for place in 0..jobs {
-        let worker = Worker::new(plan.clone(), bench.clone(), place, first.take());
-        let (bench, handle) = (bench.clone(), handle.clone());
+    for index in 0..jobs {
+        let worker = Worker::new(plan.clone(), shared.clone(), index, first.take());
+        let (shared, handle) = (shared.clone(), handle.clone());
         let thread = std::thread::Builder::new().spawn(move || {
             let ended = worker.run();
             // The last worker thread ends the signal loop.
-            if bench.leave() == jobs {
+            if shared.leave() == jobs {
                 handle.close();
             }
             ended
@@ -106,8 +106,8 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     }
     for signal in &mut signals {
         match signal {
-            SIGCHLD => bench.ring_all(),
-            _ => bench.stop(),
+            SIGCHLD => shared.notify_all(),
+            _ => shared.stop(),
         }
     }
     let mut code = DONE;

@@ -23,7 +23,7 @@ pub struct Task {
 }
 
 /// The outcome of an attempt. Strings are error messages.
-pub enum Ending {
+pub enum Outcome {
     Done,
     Failed(String),
     /// The endpoint could not be reached. Nothing was sent.
@@ -36,14 +36,14 @@ pub enum Ending {
     Lost,
 }
 
-impl Ending {
+impl Outcome {
     /// Returns an error message, or `None` after success.
     pub fn failure(&self) -> Option<&str> {
         match self {
-            Ending::Done => None,
-            Ending::Failed(told) | Ending::Unreachable(told) | Ending::Busy(told, _) => Some(told),
-            Ending::Stopped => Some("stopped"),
-            Ending::Lost => Some("killed"),
+            Outcome::Done => None,
+            Outcome::Failed(message) | Outcome::Unreachable(message) | Outcome::Busy(message, _) => Some(message),
+            Outcome::Stopped => Some("stopped"),
+            Outcome::Lost => Some("killed"),
         }
     }
 }

@@ -11,24 +11,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::attempt::Attempt;
-use super::bench::{Bench, Stop};
 use super::child;
 use super::endpoint::{Delivery, Spare};
-use super::task::{Ending, Task, MAX_BACKOFF};
+use super::shared::{SharedState, Stop};
+use super::task::{Outcome, Task, MAX_BACKOFF};
 use super::{Action, Plan};
 use crate::ctl::link::{refusal, IdAndBody, Link};
 use crate::ctl::out::excerpt;
 use crate::ctl::print_stderr;
 use crate::ctl::problem::{plain, Problem, DONE, EMPTY, NO_CONNECTION, REFUSED};
-use crate::ctl::yaml::Figures;
+use crate::ctl::yaml::Stats;
 
 /// The maximum delay between connection attempts. The initial delay is one second.
 const MAX_RECONNECT: Duration = Duration::from_secs(30);
 
 pub struct Worker {
     plan: Arc<Plan>,
-    bench: Arc<Bench>,
-    place: usize,
+    shared: Arc<SharedState>,
+    index: usize,
     link: Option<Link>,
     done: u64,
     /// `true` if the server supports `fail`, or `None` if support has not been tested.
@@ -41,20 +41,20 @@ pub struct Worker {
 
 impl Worker {
     pub fn connect(plan: &Plan) -> Result<Link, Problem> {
-        let mut link = plan.reach.connect()?;
+        let mut link = plan.target.connect()?;
         link.watch(&plan.tubes)?;
         Ok(link)
     }
 
-    pub fn new(plan: Arc<Plan>, bench: Arc<Bench>, place: usize, link: Option<Link>) -> Worker {
-        Worker { plan, bench, place, link, done: 0, knows_fail: None, spare: None, is_down: false }
+    pub fn new(plan: Arc<Plan>, shared: Arc<SharedState>, index: usize, link: Option<Link>) -> Worker {
+        Worker { plan, shared, index, link, done: 0, knows_fail: None, spare: None, is_down: false }
     }
 
     /// Processes jobs until the worker stops. Returns the exit code.
     pub fn run(mut self) -> Result<u8, Problem> {
         let mut wait = Duration::from_secs(1);
         loop {
-            if self.bench.wish() != Stop::No {
+            if self.shared.stop_request() != Stop::No {
                 return Ok(DONE);
             }
             match self.round() {
@@ -62,15 +62,15 @@ impl Worker {
                 Ok(Some(code)) => return Ok(code),
                 Err(problem) if problem.code == NO_CONNECTION => {
                     (self.link, self.knows_fail) = (None, None);
-                    if self.bench.wish() != Stop::No {
+                    if self.shared.stop_request() != Stop::No {
                         return Ok(DONE);
                     }
                     print_stderr(&format!("{}; trying again in {} s", problem.text, wait.as_secs()));
-                    self.bench.pause(self.place, wait);
+                    self.shared.pause(self.index, wait);
                     wait = (wait * 2).min(MAX_RECONNECT);
                 }
                 Err(problem) => {
-                    self.bench.finish();
+                    self.shared.finish();
                     return Err(problem);
                 }
             }
@@ -84,17 +84,17 @@ impl Worker {
             self.is_down = false;
         }
         let Some((id, body)) = self.next()? else {
-            let was_stopped = self.bench.wish() != Stop::No;
-            self.bench.finish();
+            let was_stopped = self.shared.stop_request() != Stop::No;
+            self.shared.finish();
             let none = self.plan.once && self.done == 0 && !was_stopped;
             return Ok(Some(if none { EMPTY } else { DONE }));
         };
         let job = self.look_up(id)?;
-        let went_well = self.carry_out(&job, body)?;
+        let has_succeeded = self.process(&job, body)?;
         self.done += 1;
         if self.plan.once {
-            self.bench.finish();
-            return Ok(Some(if went_well { DONE } else { REFUSED }));
+            self.shared.finish();
+            return Ok(Some(if has_succeeded { DONE } else { REFUSED }));
         }
         Ok(None)
     }
@@ -106,16 +106,16 @@ impl Worker {
     /// Reserves the next job. Returns `None` if the worker should stop.
     fn next(&mut self) -> Result<Option<IdAndBody>, Problem> {
         let wait = self.plan.wait;
-        while self.bench.await_rest(self.place) {
+        while self.shared.await_resume(self.index) {
             let link = match &mut self.link {
                 Some(link) => link,
                 none => none.insert(Worker::connect(&self.plan)?),
             };
-            if !self.bench.begin_waiting(self.place, link.closer()?) {
+            if !self.shared.begin_waiting(self.index, link.closer()?) {
                 continue;
             }
             let reserved = link.reserve(wait);
-            if self.bench.end_waiting(self.place) {
+            if self.shared.end_waiting(self.index) {
                 return reserved;
             }
             // If a job has arrived in the meantime, the server makes the job ready when the connection closes.
@@ -125,14 +125,14 @@ impl Worker {
     }
 
     fn look_up(&mut self, id: u64) -> Result<Task, Problem> {
-        let figures: Figures = self.link().figures(&format!("stats-job {id}"))?.unwrap_or_default();
-        let reserves = figures.number("reserves").max(1);
+        let stats: Stats = self.link().query(&format!("stats-job {id}"))?.unwrap_or_default();
+        let reserves = stats.number("reserves").max(1);
         // Each kick of a buried job resets the number of tries.
-        let before = figures.number("kicks").saturating_mul(self.plan.retries + 1);
+        let before = stats.number("kicks").saturating_mul(self.plan.retries + 1);
         let tries = reserves.saturating_sub(before).max(1);
-        let (pri, ttr) = (figures.number("pri"), figures.number("ttr").max(1));
-        let left = figures.text("tries-left").parse().ok();
-        Ok(Task { id, tube: figures.text("tube").to_owned(), pri, ttr, reserves, tries, left })
+        let (pri, ttr) = (stats.number("pri"), stats.number("ttr").max(1));
+        let left = stats.text("tries-left").parse().ok();
+        Ok(Task { id, tube: stats.text("tube").to_owned(), pri, ttr, reserves, tries, left })
     }
 
     /// Starts an attempt. Returns the attempt and its time limit in seconds.
@@ -145,16 +145,16 @@ impl Worker {
             Action::Post(endpoint) => {
                 let seconds = max_time.unwrap_or(job.ttr);
                 let end = Instant::now() + Duration::from_secs(seconds);
-                let (bench, place) = (self.bench.clone(), self.place);
+                let (shared, index) = (self.shared.clone(), self.index);
                 let delivery =
-                    Delivery::start(endpoint.clone(), job, body, self.spare.take(), end, move || bench.ring(place))?;
+                    Delivery::start(endpoint.clone(), job, body, self.spare.take(), end, move || shared.notify(index))?;
                 Ok((Attempt::Delivery(delivery), Some(seconds)))
             }
         }
     }
 
     /// Processes a job and reports the outcome to the server. Returns `true` after success.
-    fn carry_out(&mut self, job: &Task, body: Vec<u8>) -> Result<bool, Problem> {
+    fn process(&mut self, job: &Task, body: Vec<u8>) -> Result<bool, Problem> {
         let begun = Instant::now();
         let (mut attempt, limit) = match self.start(job, body) {
             Ok(started) => started,
@@ -169,17 +169,17 @@ impl Worker {
                 return Err(Problem::refused(format!("work: {what}{}", plain(&error))));
             }
         };
-        let (ending, mut connection) = self.attend(&mut attempt, job, limit);
-        let reason = ending.failure().map(|told| attempt.reason(told));
+        let (outcome, mut connection) = self.await_outcome(&mut attempt, job, limit);
+        let reason = outcome.failure().map(|message| attempt.reason(message));
         if let Attempt::Delivery(delivery) = &mut attempt {
             self.spare = delivery.spare.take();
         }
-        self.is_down = matches!(ending, Ending::Unreachable(_));
-        if let Ending::Busy(_, seconds) = ending {
-            self.bench.rest(Instant::now() + Duration::from_secs(seconds));
+        self.is_down = matches!(outcome, Outcome::Unreachable(_));
+        if let Outcome::Busy(_, seconds) = outcome {
+            self.shared.pause_reserving(Instant::now() + Duration::from_secs(seconds));
         }
         if connection.is_ok() {
-            connection = self.judge(job, &ending, reason.as_deref());
+            connection = self.report_outcome(job, &outcome, reason.as_deref());
         }
         let verdict = match &connection {
             Ok(verdict) => verdict.as_str(),
@@ -187,11 +187,11 @@ impl Worker {
             Err(_) => "it was revoked, or its time to run has ended",
         };
         if !self.plan.quiet || reason.is_some() || connection.is_err() {
-            let went = match (&attempt, ending.failure()) {
+            let went = match (&attempt, outcome.failure()) {
                 (_, None) => "done".to_owned(),
                 // The command has written the rest of the failure reason to stderr.
-                (Attempt::Command(..), Some(told)) => told.to_owned(),
-                (Attempt::Delivery(delivery), Some(told)) => excerpt(&delivery.reason(told)),
+                (Attempt::Command(..), Some(message)) => message.to_owned(),
+                (Attempt::Delivery(delivery), Some(message)) => excerpt(&delivery.reason(message)),
             };
             let millis = begun.elapsed().as_millis() as u64;
             let (seconds, millis) = (millis / 1000, millis % 1000);
@@ -205,66 +205,71 @@ impl Worker {
 
     /// Waits for the end of an attempt, and touches the job after each half of the time to run. `limit` is the time
     /// limit in seconds. Returns the outcome of the attempt, and an error if the worker no longer holds the job.
-    fn attend(&mut self, attempt: &mut Attempt, job: &Task, limit: Option<u64>) -> (Ending, Result<String, Problem>) {
+    fn await_outcome(
+        &mut self,
+        attempt: &mut Attempt,
+        job: &Task,
+        limit: Option<u64>,
+    ) -> (Outcome, Result<String, Problem>) {
         let begun = Instant::now();
-        let mut ours = Ok(String::new());
+        let mut held = Ok(String::new());
         let pace = Duration::from_millis(job.ttr.saturating_mul(500));
         let mut touch = begun + pace;
         let end = limit.map(|seconds| begun + Duration::from_secs(seconds));
         let mut aborted = None;
         loop {
-            let (bells, wish) = (self.bench.bells(self.place), self.bench.wish());
-            match attempt.ending() {
+            let (notifications, stop) = (self.shared.notifications(self.index), self.shared.stop_request());
+            match attempt.outcome() {
                 Ok(None) => {}
-                Ok(Some(ending)) => return (aborted.unwrap_or(ending), ours),
-                Err(error) => return (Ending::Stopped, Err(Problem::refused(plain(&error)))),
+                Ok(Some(outcome)) => return (aborted.unwrap_or(outcome), held),
+                Err(error) => return (Outcome::Stopped, Err(Problem::refused(plain(&error)))),
             }
             let now = Instant::now();
             if aborted.is_none() {
-                if wish == Stop::Now {
-                    aborted = Some(Ending::Stopped);
+                if stop == Stop::Now {
+                    aborted = Some(Outcome::Stopped);
                 } else if let Some(seconds) = limit.filter(|_| end.is_some_and(|end| now >= end)) {
-                    aborted = Some(Ending::Failed(attempt.too_long(seconds)));
+                    aborted = Some(Outcome::Failed(attempt.too_long(seconds)));
                 }
                 if aborted.is_some() {
                     attempt.abort();
                     continue;
                 }
             }
-            if ours.is_ok() && now >= touch {
-                ours = self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new());
+            if held.is_ok() && now >= touch {
+                held = self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new());
                 touch = now + pace;
-                if ours.as_ref().is_err_and(|problem| problem.code == REFUSED) {
+                if held.as_ref().is_err_and(|problem| problem.code == REFUSED) {
                     // The job was revoked, deleted, or reserved by another client. The outcome of the attempt is not
                     // needed any more.
-                    aborted = Some(Ending::Lost);
+                    aborted = Some(Outcome::Lost);
                     attempt.abort();
                 }
                 continue;
             }
-            let next = ours.is_ok().then_some(touch).into_iter().chain(end.filter(|_| aborted.is_none())).min();
-            self.bench.sleep(self.place, next, bells, wish);
+            let next = held.is_ok().then_some(touch).into_iter().chain(end.filter(|_| aborted.is_none())).min();
+            self.shared.sleep(self.index, next, notifications, stop);
         }
     }
 
     /// Reports the outcome to the server. Returns a description of the result for the log.
-    fn judge(&mut self, job: &Task, ending: &Ending, reason: Option<&[u8]>) -> Result<String, Problem> {
+    fn report_outcome(&mut self, job: &Task, outcome: &Outcome, reason: Option<&[u8]>) -> Result<String, Problem> {
         let Task { id, pri, tries, .. } = job;
         let Some(reason) = reason else {
             self.link().expect(&format!("delete {id}"), "DELETED")?;
             return Ok("deleted".to_owned());
         };
         let buried = format!("buried after try {tries}");
-        let delay = match ending {
-            Ending::Stopped => 0,
-            Ending::Busy(_, seconds) => *seconds,
+        let delay = match outcome {
+            Outcome::Stopped => 0,
+            Outcome::Busy(_, seconds) => *seconds,
             _ => delay(self.plan.backoff, *tries),
         };
         // The endpoint did not process the job, so the job does not count as failed. On the last try, the server would
         // bury a released job. The failure is then reported, to store the reason.
-        let is_innocent = matches!(ending, Ending::Busy(..) | Ending::Unreachable(_)) && job.left != Some(1);
+        let is_unprocessed = matches!(outcome, Outcome::Busy(..) | Outcome::Unreachable(_)) && job.left != Some(1);
         let is_last = job.left.is_some() || *tries > self.plan.retries;
-        if !matches!(ending, Ending::Stopped) && !is_innocent && is_last {
+        if !matches!(outcome, Outcome::Stopped) && !is_unprocessed && is_last {
             if let Some(delay) = self.fail(job, reason)? {
                 return Ok(delay.map_or(buried, |delay| format!("try {} in {delay} s", tries + 1)));
             }
@@ -273,7 +278,7 @@ impl Worker {
         }
         Ok(match self.link().release(*id, *pri, delay)? {
             false => buried,
-            true if matches!(ending, Ending::Stopped) => "released".to_owned(),
+            true if matches!(outcome, Outcome::Stopped) => "released".to_owned(),
             true => format!("try {} in {delay} s", tries + 1),
         })
     }

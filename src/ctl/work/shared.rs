@@ -24,25 +24,25 @@ pub enum Stop {
 struct State {
     stop: Stop,
     /// The time before which no thread may reserve a job.
-    rest: Option<Instant>,
+    paused_until: Option<Instant>,
     /// The number of notifications for each thread.
-    bells: Vec<u64>,
+    notifications: Vec<u64>,
     /// The thread index and the connection of each thread that is waiting for a job.
     idle: Vec<(usize, Closer)>,
     left: usize,
 }
 
 #[derive(Debug)]
-pub struct Bench {
+pub struct SharedState {
     state: Mutex<State>,
     /// A condition variable for each thread.
-    bells: Vec<Condvar>,
+    wake: Vec<Condvar>,
 }
 
-impl Bench {
-    pub fn new(threads: usize) -> Bench {
-        let state = State { bells: vec![0; threads], ..State::default() };
-        Bench { state: Mutex::new(state), bells: (0..threads).map(|_| Condvar::new()).collect() }
+impl SharedState {
+    pub fn new(threads: usize) -> SharedState {
+        let state = State { notifications: vec![0; threads], ..State::default() };
+        SharedState { state: Mutex::new(state), wake: (0..threads).map(|_| Condvar::new()).collect() }
     }
 
     /// Handles a stop signal. The second signal aborts running attempts.
@@ -56,8 +56,8 @@ impl Bench {
     }
 
     /// Stops reserving jobs until the given time.
-    pub fn rest(&self, until: Instant) {
-        self.change(|state| state.rest = state.rest.max(Some(until)));
+    pub fn pause_reserving(&self, until: Instant) {
+        self.change(|state| state.paused_until = state.paused_until.max(Some(until)));
     }
 
     /// Changes the state and interrupts all threads that are waiting for a job.
@@ -65,43 +65,43 @@ impl Bench {
         let mut state = self.state.lock();
         make(&mut state);
         state.idle.drain(..).for_each(|(_, closer)| closer.close());
-        self.notify_all();
+        self.wake_all();
     }
 
-    fn notify_all(&self) {
-        self.bells.iter().for_each(|bell| _ = bell.notify_one());
+    fn wake_all(&self) {
+        self.wake.iter().for_each(|bell| _ = bell.notify_one());
     }
 
     /// Notifies a thread that its attempt has ended.
-    pub fn ring(&self, place: usize) {
-        self.state.lock().bells[place] += 1;
-        self.bells[place].notify_one();
+    pub fn notify(&self, index: usize) {
+        self.state.lock().notifications[index] += 1;
+        self.wake[index].notify_one();
     }
 
     /// Notifies all threads, because the thread whose attempt has ended is unknown.
-    pub fn ring_all(&self) {
-        self.state.lock().bells.iter_mut().for_each(|count| *count += 1);
-        self.notify_all();
+    pub fn notify_all(&self) {
+        self.state.lock().notifications.iter_mut().for_each(|count| *count += 1);
+        self.wake_all();
     }
 
-    pub fn wish(&self) -> Stop {
+    pub fn stop_request(&self) -> Stop {
         self.state.lock().stop
     }
 
-    /// Returns the number of notifications for a thread, for [`Bench::sleep`].
-    pub fn bells(&self, place: usize) -> u64 {
-        self.state.lock().bells[place]
+    /// Returns the number of notifications for a thread, for [`SharedState::sleep`].
+    pub fn notifications(&self, index: usize) -> u64 {
+        self.state.lock().notifications[index]
     }
 
-    /// Sleeps until `until`, until the number of notifications differs from `bells`, or until the stop request differs
-    /// from `wish`.
-    pub fn sleep(&self, place: usize, until: Option<Instant>, bells: u64, wish: Stop) {
+    /// Sleeps until `until`, until the number of notifications differs from `notifications`, or until the stop request
+    /// differs from `stop`.
+    pub fn sleep(&self, index: usize, until: Option<Instant>, notifications: u64, stop: Stop) {
         let mut state = self.state.lock();
-        while state.bells[place] == bells && state.stop == wish {
+        while state.notifications[index] == notifications && state.stop == stop {
             match until {
-                None => self.bells[place].wait(&mut state),
+                None => self.wake[index].wait(&mut state),
                 Some(until) => {
-                    if self.bells[place].wait_until(&mut state, until).timed_out() {
+                    if self.wake[index].wait_until(&mut state, until).timed_out() {
                         return;
                     }
                 }
@@ -110,35 +110,35 @@ impl Bench {
     }
 
     /// Sleeps for `length`, or until a stop request.
-    pub fn pause(&self, place: usize, length: Duration) {
+    pub fn pause(&self, index: usize, length: Duration) {
         let until = Instant::now() + length;
         let mut state = self.state.lock();
-        while state.stop == Stop::No && !self.bells[place].wait_until(&mut state, until).timed_out() {}
+        while state.stop == Stop::No && !self.wake[index].wait_until(&mut state, until).timed_out() {}
     }
 
     /// Waits until jobs may be reserved. Returns `false` after a stop request.
-    pub fn await_rest(&self, place: usize) -> bool {
+    pub fn await_resume(&self, index: usize) -> bool {
         let mut state = self.state.lock();
-        while let Some(until) = state.rest.filter(|until| state.stop == Stop::No && *until > Instant::now()) {
-            self.bells[place].wait_until(&mut state, until);
+        while let Some(until) = state.paused_until.filter(|until| state.stop == Stop::No && *until > Instant::now()) {
+            self.wake[index].wait_until(&mut state, until);
         }
         state.stop == Stop::No
     }
 
     /// Registers a thread before it reserves a job. Returns `false` if the thread must not reserve.
-    pub fn begin_waiting(&self, place: usize, closer: Closer) -> bool {
+    pub fn begin_waiting(&self, index: usize, closer: Closer) -> bool {
         let mut state = self.state.lock();
-        if state.stop != Stop::No || state.rest.is_some_and(|until| until > Instant::now()) {
+        if state.stop != Stop::No || state.paused_until.is_some_and(|until| until > Instant::now()) {
             return false;
         }
-        state.idle.push((place, closer));
+        state.idle.push((index, closer));
         true
     }
 
     /// Unregisters a thread after reserving. Returns `false` if the connection was closed to stop the thread.
-    pub fn end_waiting(&self, place: usize) -> bool {
+    pub fn end_waiting(&self, index: usize) -> bool {
         let mut state = self.state.lock();
-        let found = state.idle.iter().position(|(waiting, _)| *waiting == place);
+        let found = state.idle.iter().position(|(waiting, _)| *waiting == index);
         found.map(|index| state.idle.swap_remove(index)).is_some()
     }
 
