@@ -137,7 +137,7 @@ fn flush(link: &mut Link, name: &str) -> Result<Option<u64>, Problem> {
     }
 }
 
-fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &Stats) -> Result<u64, Problem> {
+fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsReply) -> Result<u64, Problem> {
     let mut progress = ProgressBar::new("jobs deleted");
     let mut deleted = 0;
     // Limits the loop to the jobs that existed initially. Otherwise, an active producer could prevent the loop from

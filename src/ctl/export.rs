@@ -173,7 +173,7 @@ impl Export<'_> {
         for index in in_order(jobs.len(), &|left, right| key(left).cmp(&key(right))) {
             let job = &jobs[index];
             let stats = stats_job(job.id(), None, engine, now).unwrap_or_default();
-            let tags = JobTags::of(&Stats::parse(&String::from_utf8_lossy(&stats)));
+            let tags = JobTags::of(&StatsReply::parse(&String::from_utf8_lossy(&stats)));
             let line = JobLine { tags, ..job_line(job, engine, now) };
             if line.tags.ttl_left() == Some(0) && line.state != State::Buried {
                 expired += 1;

@@ -14,14 +14,14 @@ use super::opts::{SERVER, TIMEOUT};
 use super::out::in_order;
 use super::problem::Problem;
 use super::server::{Identity, ServerName};
-use super::yaml::{self, Stats};
+use super::yaml::{self, StatsReply};
 use crate::client::{Client, ClientError, Closer, Reply};
 use crate::protocol::text::unquote;
 
 pub type IdAndBody = (u64, Vec<u8>);
 
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct ServerTarget {
     server: ServerName,
     timeout: Option<u64>,
     identity: Identity,
@@ -30,16 +30,16 @@ pub struct Target {
 #[derive(Debug)]
 pub struct Link {
     client: Client,
-    target: Target,
+    target: ServerTarget,
 }
 
-impl Target {
+impl ServerTarget {
     /// Reads the server address and the identity from the options and the environment.
-    pub fn of(call: &Call) -> Result<Target, Problem> {
+    pub fn of(call: &Call) -> Result<ServerTarget, Problem> {
         let server = ServerName::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
         let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
         let identity = Identity::of(call, &server)?;
-        Ok(Target { server, timeout: Some(timeout).filter(|timeout| *timeout > 0), identity })
+        Ok(ServerTarget { server, timeout: Some(timeout).filter(|timeout| *timeout > 0), identity })
     }
 
     pub fn name(&self) -> String {
@@ -77,7 +77,7 @@ impl Target {
 
 impl Link {
     pub fn open(call: &Call) -> Result<Link, Problem> {
-        Target::of(call)?.connect()
+        ServerTarget::of(call)?.connect()
     }
 
     /// Sends complete commands without reading the replies.
@@ -156,29 +156,29 @@ impl Link {
     }
 
     /// Queries statistics. Returns `None` if the object does not exist.
-    pub fn query(&mut self, command: &str) -> Result<Option<Stats>, Problem> {
+    pub fn query(&mut self, command: &str) -> Result<Option<StatsReply>, Problem> {
         let reply = self.ask(command)?;
         stats_of(command, &reply)
     }
 
     /// Queries the statistics of a tube. Returns an error if the tube does not exist.
-    pub fn tube(&mut self, name: &str) -> Result<Stats, Problem> {
+    pub fn tube(&mut self, name: &str) -> Result<StatsReply, Problem> {
         let command = format!("stats-tube {name}");
         self.query(&command)?.ok_or_else(|| refusal(&command, "NOT_FOUND"))
     }
 
     /// Queries the statistics of a tube. Returns empty statistics without permission, and `None` if the tube does not
     /// exist.
-    pub fn visible_tube(&mut self, name: &str) -> Result<Option<Stats>, Problem> {
+    pub fn visible_tube(&mut self, name: &str) -> Result<Option<StatsReply>, Problem> {
         let command = format!("stats-tube {name}");
         let reply = self.ask(&command)?;
         match reply.line.as_str() {
-            "FORBIDDEN" => Ok(Some(Stats::default())),
+            "FORBIDDEN" => Ok(Some(StatsReply::default())),
             _ => stats_of(&command, &reply),
         }
     }
 
-    pub fn stats(&mut self) -> Result<Stats, Problem> {
+    pub fn stats(&mut self) -> Result<StatsReply, Problem> {
         self.query("stats")?.ok_or_else(|| refusal("stats", "NOT_FOUND"))
     }
 
@@ -196,9 +196,9 @@ impl Link {
 }
 
 /// Parses the reply to a statistics command. Returns `None` if the object does not exist.
-pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<Stats>, Problem> {
+pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<StatsReply>, Problem> {
     match first_word(&reply.line) {
-        "OK" => Ok(Some(Stats::parse(&String::from_utf8_lossy(&reply.body)))),
+        "OK" => Ok(Some(StatsReply::parse(&String::from_utf8_lossy(&reply.body)))),
         "NOT_FOUND" => Ok(None),
         _ => Err(refusal(command, &reply.line)),
     }

@@ -119,7 +119,7 @@ pub fn history(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     list.finish(&headings, false).map(|()| DONE)
 }
 
-fn history_row(stats: &Stats) -> Vec<String> {
+fn history_row(stats: &StatsReply) -> Vec<String> {
     let ended = stats.text("ended").split('.').next().and_then(|text| text.parse().ok());
     let mut row = vec![date(ended.unwrap_or(0))];
     row.extend(["id", "tube", "verdict", "waited", "ran", "tries"].map(|key| stats.text(key).to_owned()));
@@ -144,7 +144,7 @@ pub fn connections(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 pub fn each_connection(
     link: &mut Link,
     limit: usize,
-    act: &mut dyn FnMut(&Stats) -> Result<(), Problem>,
+    act: &mut dyn FnMut(&StatsReply) -> Result<(), Problem>,
 ) -> Result<(), Problem> {
     let (mut above, mut count) = (0, 0);
     loop {

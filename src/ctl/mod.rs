@@ -40,7 +40,7 @@ mod prelude {
     pub use super::opts::*;
     pub use super::out::{excerpt, in_order, on_one_line, Listing, Out};
     pub use super::problem::{Problem, DONE, REFUSED};
-    pub use super::yaml::Stats;
+    pub use super::yaml::StatsReply;
     pub(in crate::ctl) use super::{print_stderr, yaml};
     pub use crate::shared::json;
 }

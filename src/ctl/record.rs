@@ -34,7 +34,7 @@ pub fn short(number: u64) -> u32 {
 
 impl JobLine {
     /// Converts the reply to `stats-job`. Returns `None` if the reply is invalid.
-    pub fn of(stats: &Stats) -> Option<JobLine> {
+    pub fn of(stats: &StatsReply) -> Option<JobLine> {
         let state = State::named(stats.text("state").as_bytes())?;
         Some(JobLine {
             id: stats.text("id").parse().ok()?,

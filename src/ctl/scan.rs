@@ -106,7 +106,7 @@ impl Wanted {
     /// Returns the number of matching jobs on the server, by state.
     pub fn count(&self, link: &mut Link) -> Result<[u64; STATE_COUNT], Problem> {
         let mut counts = [0; STATE_COUNT];
-        let mut add = |stats: &Stats| {
+        let mut add = |stats: &StatsReply| {
             for (count, state) in counts.iter_mut().zip(State::LISTED).filter(|(_, state)| self.has_state(*state)) {
                 *count += stats.number(&format!("current-jobs-{}", state.word()));
             }

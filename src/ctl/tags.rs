@@ -62,15 +62,15 @@ const PUT_LINE: usize = 64;
 
 /// The job data, with the same keys as in `stats-job`.
 #[derive(Clone, Default, Debug)]
-pub struct JobTags(Stats);
+pub struct JobTags(StatsReply);
 
 /// The text of the tags, each preceded by a space, and the keys of unsupported data.
 pub type Written = (String, Vec<&'static str>);
 
 impl JobTags {
     /// Extracts the data from the reply to `stats-job`.
-    pub fn of(all: &Stats) -> JobTags {
-        let mut stats = Stats::default();
+    pub fn of(all: &StatsReply) -> JobTags {
+        let mut stats = StatsReply::default();
         for (key, value) in all.iter().filter(|(key, _)| KEYS.iter().any(|(known, _)| known == key)) {
             stats.push(key, value.to_owned());
         }
@@ -120,7 +120,7 @@ impl JobTags {
     }
 
     pub fn read(object: &Object) -> Result<JobTags, String> {
-        let mut stats = Stats::default();
+        let mut stats = StatsReply::default();
         for (key, value) in &KEYS {
             if let Some(text) = read_value(object, key, value)? {
                 stats.push(key, text);
@@ -289,7 +289,7 @@ mod tests {
     const ALL: Abilities = Abilities(u16::MAX);
 
     fn of(text: &str) -> JobTags {
-        JobTags::of(&Stats::parse(text))
+        JobTags::of(&StatsReply::parse(text))
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub fn stats(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(code)
 }
 
-fn print(stats: &Stats, out: &mut Out) -> Result<(), Problem> {
+fn print(stats: &StatsReply, out: &mut Out) -> Result<(), Problem> {
     let width = stats.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     for (key, value) in stats.iter() {
         let (key, value) = (on_one_line(key.as_bytes()), on_one_line(value.as_bytes()));
@@ -84,7 +84,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     list.finish(&COLUMNS.map(|(head, _)| head), true).map(|()| code)
 }
 
-type OnTube<'a> = &'a mut dyn FnMut(&str, Option<Stats>) -> Result<(), Problem>;
+type OnTube<'a> = &'a mut dyn FnMut(&str, Option<StatsReply>) -> Result<(), Problem>;
 
 /// Queries the given tubes. Calls `each` with the tube name and the statistics, or with `None` if the tube does not
 /// exist. Returns a message for each rejected query.

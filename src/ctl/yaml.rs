@@ -18,16 +18,16 @@ const NAMES: [&str; 7] = ["name", "tube", "idempotency-key", "concurrency-key", 
 
 /// Statistics as pairs of key and value, in the order of the server.
 #[derive(Clone, Default, Debug)]
-pub struct Stats(Vec<(String, String)>);
+pub struct StatsReply(Vec<(String, String)>);
 
-impl Stats {
-    pub fn parse(text: &str) -> Stats {
+impl StatsReply {
+    pub fn parse(text: &str) -> StatsReply {
         let lines = text.lines().filter_map(|line| line.split_once(": "));
         let value = |key: &str, value: &str| match NAMES.contains(&key) {
             true => name::read(value.as_bytes()),
             false => name::quoted(value.as_bytes()).map_or_else(|| value.to_owned(), lossy),
         };
-        Stats(lines.map(|(key, text)| (key.to_owned(), value(key, text))).collect())
+        StatsReply(lines.map(|(key, text)| (key.to_owned(), value(key, text))).collect())
     }
 
     /// Appends a pair. A name must be in quoted form.
@@ -74,10 +74,10 @@ pub fn list(text: &[u8]) -> Vec<String> {
 }
 
 /// Parses a list of objects.
-pub fn objects(text: &[u8]) -> Vec<Stats> {
+pub fn objects(text: &[u8]) -> Vec<StatsReply> {
     let text = String::from_utf8_lossy(text);
     let items = text.split("\n- ").skip(1);
-    items.map(|item| Stats::parse(&item.replace("\n  ", "\n"))).collect()
+    items.map(|item| StatsReply::parse(&item.replace("\n  ", "\n"))).collect()
 }
 
 /// A retained idempotency key, as listed by `list-keys`.

@@ -85,7 +85,7 @@ impl Boards {
         link: &mut Link,
         board: Board,
         names: &[String],
-        tubes: &[(String, Stats)],
+        tubes: &[(String, StatsReply)],
     ) -> Result<Vec<BoardRow>, Problem> {
         if self.board.replace(board) != Some(board) {
             self.rows.clear();
@@ -115,7 +115,7 @@ impl Boards {
 /// Returns the connections that have reserved a job or are waiting for a job.
 fn workers(link: &mut Link) -> Result<Vec<BoardRow>, Problem> {
     let mut rows = Vec::new();
-    lists::each_connection(link, CONNECTIONS, &mut |it: &Stats| {
+    lists::each_connection(link, CONNECTIONS, &mut |it: &StatsReply| {
         let (state, name, age) = (it.text("state"), it.text("client"), it.number("job-age"));
         if state == "idle" {
             return Ok(());
@@ -135,11 +135,11 @@ fn workers(link: &mut Link) -> Result<Vec<BoardRow>, Problem> {
 }
 
 /// A tube name, the number of jobs in a state, and the statistics of some of these jobs.
-type TubeJobs<'a> = (&'a str, u64, Vec<Stats>);
+type TubeJobs<'a> = (&'a str, u64, Vec<StatsReply>);
 
 /// Queries the jobs of each tube in a state. `ALL_JOBS` limits the total number of jobs.
-fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, Stats)]) -> Result<Vec<TubeJobs<'a>>, Problem> {
-    let count = |stats: &Stats| stats.number(&format!("current-jobs-{}", state.word()));
+fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) -> Result<Vec<TubeJobs<'a>>, Problem> {
+    let count = |stats: &StatsReply| stats.number(&format!("current-jobs-{}", state.word()));
     let mut found: Vec<TubeJobs> =
         tubes.iter().map(|(tube, stats)| (tube.as_str(), count(stats), Vec::new())).collect();
     let with_jobs: Vec<usize> = (0..found.len()).filter(|index| found[*index].1 > 0).collect();
@@ -169,7 +169,7 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, Stats)]) -> Resu
 }
 
 /// Groups the buried jobs of a tube by the first line of the failure reason.
-fn failures(tube: &str, count: u64, jobs: &[Stats]) -> Vec<BoardRow> {
+fn failures(tube: &str, count: u64, jobs: &[StatsReply]) -> Vec<BoardRow> {
     let mut groups: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for job in jobs {
         let line = job.text("last-error").lines().next().unwrap_or_default();
@@ -199,7 +199,7 @@ fn failures(tube: &str, count: u64, jobs: &[Stats]) -> Vec<BoardRow> {
     rows
 }
 
-fn schedule(tube: &str, job: &Stats) -> BoardRow {
+fn schedule(tube: &str, job: &StatsReply) -> BoardRow {
     let (missed, id) = (job.number("missed"), job.text("id"));
     let name = Some(job.text("idempotency-key")).filter(|name| !name.is_empty());
     let recurs = match job.text("cron") {

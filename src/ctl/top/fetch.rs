@@ -11,16 +11,16 @@ use parking_lot::{Condvar, Mutex};
 
 use super::board::{Board, BoardRow, Boards};
 use super::model::Poll;
-use crate::ctl::link::{IdAndBody, Link, Target};
+use crate::ctl::link::{IdAndBody, Link, ServerTarget};
 use crate::ctl::problem::{Problem, NO_CONNECTION, REFUSED};
 use crate::ctl::tubes::each_tube;
-use crate::ctl::yaml::Stats;
+use crate::ctl::yaml::StatsReply;
 
 /// The maximum number of tubes that one poll queries.
 pub const AT_ONCE: usize = 500;
 
 #[derive(Debug)]
-pub enum Request {
+pub enum FetchRequest {
     /// Polls the server, the named open tube, and a list.
     Poll(Option<String>, Option<Board>),
     /// Kicks the given number of jobs in a tube.
@@ -33,13 +33,13 @@ pub enum Request {
 pub struct Detail {
     pub name: String,
     /// The statistics of the tube, or `None` if the tube no longer exists.
-    pub stats: Option<Stats>,
+    pub stats: Option<StatsReply>,
     /// For each state, the ID and the body of the next job.
     pub next: Vec<(&'static str, Option<IdAndBody>)>,
 }
 
 #[derive(Debug)]
-pub enum Event {
+pub enum FetchEvent {
     Poll(Poll, Option<Detail>, Option<(Board, Vec<BoardRow>)>),
     /// The result of a command, or an error message.
     Done(String),
@@ -47,7 +47,7 @@ pub enum Event {
 }
 
 struct Fetcher {
-    target: Target,
+    target: ServerTarget,
     only: Vec<String>,
     link: Option<Link>,
     /// The index of the next tube to query.
@@ -58,21 +58,21 @@ struct Fetcher {
 /// The queues between the two threads.
 #[derive(Debug, Default)]
 pub struct Queues {
-    queues: Mutex<(VecDeque<Request>, VecDeque<Event>)>,
+    queues: Mutex<(VecDeque<FetchRequest>, VecDeque<FetchEvent>)>,
     wake: Condvar,
 }
 
 impl Queues {
-    pub fn send(&self, request: Request) {
+    pub fn send(&self, request: FetchRequest) {
         self.queues.lock().0.push_back(request);
         self.wake.notify_one();
     }
 
-    pub fn receive(&self) -> Option<Event> {
+    pub fn receive(&self) -> Option<FetchEvent> {
         self.queues.lock().1.pop_front()
     }
 
-    fn next_request(&self) -> Request {
+    fn next_request(&self) -> FetchRequest {
         let mut queues = self.queues.lock();
         loop {
             if let Some(request) = queues.0.pop_front() {
@@ -85,17 +85,17 @@ impl Queues {
 
 /// Starts the thread, which runs until the program exits. `only` contains the tubes to query, or is empty for all
 /// tubes.
-pub fn start(target: Target, link: Link, only: Vec<String>) -> std::io::Result<Arc<Queues>> {
+pub fn start(target: ServerTarget, link: Link, only: Vec<String>) -> std::io::Result<Arc<Queues>> {
     let queues = Arc::new(Queues::default());
     let own = queues.clone();
     let mut fetcher = Fetcher { target, only, link: Some(link), next: 0, boards: Boards::default() };
     std::thread::Builder::new().name("fetch".to_owned()).spawn(move || loop {
         let answer = fetcher.execute(own.next_request()).unwrap_or_else(|problem| {
             if problem.code != NO_CONNECTION {
-                return Event::Done(problem.text.clone());
+                return FetchEvent::Done(problem.text.clone());
             }
             fetcher.link = None;
-            Event::Lost(problem.text.clone())
+            FetchEvent::Lost(problem.text.clone())
         });
         own.queues.lock().1.push_back(answer);
     })?;
@@ -103,13 +103,13 @@ pub fn start(target: Target, link: Link, only: Vec<String>) -> std::io::Result<A
 }
 
 impl Fetcher {
-    fn execute(&mut self, request: Request) -> Result<Event, Problem> {
+    fn execute(&mut self, request: FetchRequest) -> Result<FetchEvent, Problem> {
         let mut link = match self.link.take() {
             Some(link) => link,
             None => self.target.connect()?,
         };
         let answer = match request {
-            Request::Poll(open, board) => {
+            FetchRequest::Poll(open, board) => {
                 let mut poll = poll(&mut link, &self.only, &mut self.next)?;
                 let detail = open.map(|name| detail(&mut link, name)).transpose()?;
                 let rows = board.map(|board| self.boards.poll(&mut link, board, &poll.names, &poll.tubes));
@@ -121,16 +121,16 @@ impl Fetcher {
                     }
                     rows => rows?,
                 };
-                Event::Poll(poll, detail, board.map(|board| (board, rows.unwrap_or_default())))
+                FetchEvent::Poll(poll, detail, board.map(|board| (board, rows.unwrap_or_default())))
             }
-            Request::Kick(tube, count) => {
+            FetchRequest::Kick(tube, count) => {
                 link.expect(&format!("use {tube}"), "USING")?;
                 let reply = link.expect(&format!("kick {count}"), "KICKED")?;
-                Event::Done(format!("{tube}: {} jobs kicked", reply.number("KICKED").unwrap_or(0)))
+                FetchEvent::Done(format!("{tube}: {} jobs kicked", reply.number("KICKED").unwrap_or(0)))
             }
-            Request::Pause(tube, seconds) => {
+            FetchRequest::Pause(tube, seconds) => {
                 link.expect(&format!("pause-tube {tube} {seconds}"), "PAUSED")?;
-                Event::Done(match seconds {
+                FetchEvent::Done(match seconds {
                     0 => format!("{tube}: resumed"),
                     _ => format!("{tube}: paused for {seconds} s"),
                 })

@@ -20,14 +20,14 @@ use nix::sys::signal::{raise, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 use super::call::Call;
-use super::link::Target;
+use super::link::ServerTarget;
 use super::opts::{BATCH, FILTER, INTERVAL, ROUNDS, SORT};
 use super::out::Out;
 use super::print_stderr;
 use super::problem::{plain, Problem, DONE, NO_CONNECTION, REFUSED};
 use super::tubes::report_refused;
 use board::Board;
-use fetch::{Event, Queues, Request};
+use fetch::{FetchEvent, FetchRequest, Queues};
 use keys::Key;
 use model::{Model, COLUMNS};
 use screen::View;
@@ -67,7 +67,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         let names = COLUMNS.map(|column| column.head.to_ascii_lowercase()).join(", ");
         model.sort = index.ok_or_else(|| Problem::usage(format!("--sort: {name}; it must be one of {names}")))?;
     }
-    let target = Target::of(call)?;
+    let target = ServerTarget::of(call)?;
     if call.has(&BATCH) {
         return batch(out, model, &target, &only, (interval, rounds));
     }
@@ -164,14 +164,14 @@ impl Top {
             self.next = Instant::now() + Duration::from_secs(self.view.interval);
             self.is_waiting = true;
             let open = self.view.detail.as_ref().map(|detail| detail.name.clone());
-            self.queues.send(Request::Poll(open, self.model.board));
+            self.queues.send(FetchRequest::Poll(open, self.model.board));
         }
         is_new
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, event: FetchEvent) {
         match event {
-            Event::Poll(poll, detail, list) => {
+            FetchEvent::Poll(poll, detail, list) => {
                 self.is_waiting = false;
                 self.view.lost = None;
                 if let Some(text) = poll.refused.first().filter(|_| self.question.is_none()) {
@@ -187,11 +187,11 @@ impl Top {
                     self.view.detail = detail.or_else(|| self.view.detail.take());
                 }
             }
-            Event::Lost(problem) => {
+            FetchEvent::Lost(problem) => {
                 self.is_waiting = false;
                 self.view.lost = Some(problem);
             }
-            Event::Done(what) => {
+            FetchEvent::Done(what) => {
                 self.is_waiting = false;
                 self.view.status = what;
                 self.next = Instant::now();
@@ -336,8 +336,8 @@ impl Top {
         let number = typed.parse::<u32>().map(u64::from);
         let request = match (question, number) {
             (Question::Filter, _) => return self.change(|model| model.filter = typed.to_owned()),
-            (Question::Kick(tube), Ok(count)) if count > 0 => Request::Kick(tube, count),
-            (Question::Pause(tube), Ok(seconds)) => Request::Pause(tube, seconds),
+            (Question::Kick(tube), Ok(count)) if count > 0 => FetchRequest::Kick(tube, count),
+            (Question::Pause(tube), Ok(seconds)) => FetchRequest::Pause(tube, seconds),
             _ => {
                 self.view.status = format!("{typed}: no such number; nothing done");
                 return;
@@ -352,7 +352,7 @@ impl Top {
 fn batch(
     out: &mut Out,
     mut model: Model,
-    target: &Target,
+    target: &ServerTarget,
     only: &[String],
     (interval, rounds): (u64, Option<u64>),
 ) -> Result<u8, Problem> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::board::{Board, BoardRow};
 use crate::ctl::out::in_order;
-use crate::ctl::yaml::Stats;
+use crate::ctl::yaml::StatsReply;
 
 /// The number of polls in the rate chart.
 pub const HISTORY: usize = 60;
@@ -46,7 +46,7 @@ pub struct TubeRow {
 
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    pub stats: Stats,
+    pub stats: StatsReply,
     /// The number of puts per second in recent polls. The last item is the newest.
     pub puts: VecDeque<u64>,
     pub done: u64,
@@ -72,10 +72,10 @@ impl Totals {
 #[derive(Debug)]
 pub struct Poll {
     pub at: Instant,
-    pub server: Stats,
+    pub server: StatsReply,
     /// The names of all tubes, sorted.
     pub names: Vec<String>,
-    pub tubes: Vec<(String, Stats)>,
+    pub tubes: Vec<(String, StatsReply)>,
     /// A message for each tube that the server refused to report.
     pub refused: Vec<String>,
 }
@@ -100,7 +100,7 @@ fn rate(before: u64, now: u64, time: Duration) -> u64 {
 
 impl Model {
     pub fn take(&mut self, poll: Poll) {
-        let totals = |stats: &Stats, puts: &str| {
+        let totals = |stats: &StatsReply, puts: &str| {
             let (puts, deletes) = (stats.number(puts), stats.number("cmd-delete"));
             Totals { puts, deletes, at: poll.at }
         };
@@ -183,7 +183,7 @@ mod tests {
 
     fn poll(at: Instant, tubes: &[(&str, u64, u64)]) -> Poll {
         let stats = |ready: u64, total: u64| {
-            Stats::parse(&format!("---\ncurrent-jobs-ready: {ready}\ntotal-jobs: {total}\ncmd-put: {total}\n"))
+            StatsReply::parse(&format!("---\ncurrent-jobs-ready: {ready}\ntotal-jobs: {total}\ncmd-put: {total}\n"))
         };
         let mut names: Vec<String> = tubes.iter().map(|(name, ..)| (*name).to_owned()).collect();
         names.sort_unstable();

@@ -270,7 +270,7 @@ mod tests {
     use super::super::board::BoardRow;
     use super::super::model::Poll;
     use super::*;
-    use crate::ctl::yaml::Stats;
+    use crate::ctl::yaml::StatsReply;
 
     /// Returns the visible text of a frame.
     fn picture(model: &Model, view: &View) -> Vec<String> {
@@ -290,7 +290,7 @@ mod tests {
     fn model(tubes: usize) -> Model {
         let mut model = Model::default();
         let names: Vec<String> = (0..tubes).map(|number| format!("tube-{number:04}-{}", "x".repeat(number))).collect();
-        let stats = Stats::parse("current-jobs-ready: 12345678901\ncurrent-jobs-buried: 7\nuptime: 90061\n");
+        let stats = StatsReply::parse("current-jobs-ready: 12345678901\ncurrent-jobs-buried: 7\nuptime: 90061\n");
         let tubes = names.iter().map(|name| (name.clone(), stats.clone())).collect();
         model.take(Poll { at: Instant::now(), server: stats, names, tubes, refused: Vec::new() });
         model
@@ -308,7 +308,7 @@ mod tests {
                 for (shows_help, detail) in [(false, false), (true, false), (false, true)] {
                     let detail = detail.then(|| Detail {
                         name: "mail".to_owned(),
-                        stats: Some(Stats::parse("name: mail\ncurrent-jobs-ready: 1\npause: 0")),
+                        stats: Some(StatsReply::parse("name: mail\ncurrent-jobs-ready: 1\npause: 0")),
                         next: vec![("ready", Some((7, b"\x1b[2J\xff".repeat(100)))), ("buried", None)],
                     });
                     let view = View { shows_help, detail, selected: 1, colors: true, ..view(width, height) };

@@ -7,7 +7,7 @@ use std::process::Child;
 
 use super::child::{failure, kill, Errors};
 use super::endpoint::Delivery;
-use super::task::Outcome;
+use super::task::AttemptOutcome;
 
 pub enum Attempt {
     Command(Child, Errors),
@@ -16,10 +16,10 @@ pub enum Attempt {
 
 impl Attempt {
     /// Returns the outcome, or `None` while the attempt is running.
-    pub fn outcome(&mut self) -> io::Result<Option<Outcome>> {
+    pub fn outcome(&mut self) -> io::Result<Option<AttemptOutcome>> {
         Ok(match self {
             Attempt::Command(child, _) => {
-                child.try_wait()?.map(|status| failure(status).map_or(Outcome::Done, Outcome::Failed))
+                child.try_wait()?.map(|status| failure(status).map_or(AttemptOutcome::Done, AttemptOutcome::Failed))
             }
             Attempt::Delivery(delivery) => delivery.outcome(),
         })

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crossbeam_channel::{bounded, Receiver};
 use parking_lot::Mutex;
 
-use super::task::{Outcome, Task, KEPT, MAX_BACKOFF};
+use super::task::{AttemptOutcome, Task, KEPT, MAX_BACKOFF};
 use crate::client::{ClientTlsFiles, Closer, Exchange, Keep, Response, Security, Transport};
 use crate::ctl::problem::{plain, Problem, NO_CONNECTION};
 use crate::engine::day_of;
@@ -118,7 +118,7 @@ struct Control {
 }
 
 /// The outcome, the start of the response body, and the connection if it can be reused.
-type Answer = (Outcome, Vec<u8>, Option<Transport>);
+type Answer = (AttemptOutcome, Vec<u8>, Option<Transport>);
 
 /// A running request for one job.
 pub struct Delivery {
@@ -152,9 +152,9 @@ impl Delivery {
     }
 
     /// Returns the outcome, or `None` while the request is running.
-    pub fn outcome(&mut self) -> Option<Outcome> {
+    pub fn outcome(&mut self) -> Option<AttemptOutcome> {
         if self.control.lock().is_aborted {
-            return Some(Outcome::Stopped);
+            return Some(AttemptOutcome::Stopped);
         }
         let (outcome, body, stream) = self.answers.try_recv().ok()?;
         self.body = body;
@@ -195,31 +195,31 @@ fn send(
         let is_kept = kept.is_some();
         let stream = match kept.take().map_or_else(|| endpoint.connect(end), Ok) {
             Ok(stream) => stream,
-            Err(error) => return (Outcome::Unreachable(plain(&error)), Vec::new(), None),
+            Err(error) => return (AttemptOutcome::Unreachable(plain(&error)), Vec::new(), None),
         };
         {
             let mut control = control.lock();
             control.closer = stream.closer().ok();
             if control.is_aborted {
-                return (Outcome::Stopped, Vec::new(), None);
+                return (AttemptOutcome::Stopped, Vec::new(), None);
             }
         }
         let mut exchange = Exchange::new(stream, end);
         match exchange.run(head, body, Keep::Start(KEPT)) {
             Ok(response) => return (meaning(&response), response.body, exchange.into_stream()),
             Err(error) if is_kept && !exchange.has_begun() && error.kind() != ErrorKind::TimedOut => {}
-            Err(error) => return (Outcome::Failed(words(&error)), Vec::new(), None),
+            Err(error) => return (AttemptOutcome::Failed(words(&error)), Vec::new(), None),
         }
     }
 }
 
-fn meaning(response: &Response) -> Outcome {
+fn meaning(response: &Response) -> AttemptOutcome {
     let message = format!("HTTP {}", response.status);
     let wait = response.retry_after.as_deref().and_then(|text| seconds_until(text, SystemTime::now()));
     match (response.status, wait) {
-        (200..=299, _) => Outcome::Done,
-        (429 | 503, Some(seconds)) => Outcome::Busy(message, seconds.clamp(1, MAX_BACKOFF)),
-        _ => Outcome::Failed(message),
+        (200..=299, _) => AttemptOutcome::Done,
+        (429 | 503, Some(seconds)) => AttemptOutcome::Busy(message, seconds.clamp(1, MAX_BACKOFF)),
+        _ => AttemptOutcome::Failed(message),
     }
 }
 

@@ -21,7 +21,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::call::Call;
-use super::link::Target;
+use super::link::ServerTarget;
 use super::opts::{AUTHORITY, BACKOFF, JOBS, MAX_TIME, ONCE, QUIET, RETRIES, TO_URL, WAIT};
 use super::out::Out;
 use super::problem::{plain, Problem, DONE};
@@ -38,7 +38,7 @@ enum Action {
 }
 
 struct Plan {
-    target: Target,
+    target: ServerTarget,
     tubes: Vec<String>,
     action: Action,
     once: bool,
@@ -70,7 +70,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let jobs = if call.has(&ONCE) { 1 } else { call.number(&JOBS, 1, 256)?.unwrap_or(1) } as usize;
     let plan = Plan {
         action: Action::of(call)?,
-        target: Target::of(call)?,
+        target: ServerTarget::of(call)?,
         tubes: call.tubes()?,
         once: call.has(&ONCE),
         wait: call.short_number(&WAIT)?.map(u64::from),

@@ -23,7 +23,7 @@ pub struct Task {
 }
 
 /// The outcome of an attempt. Strings are error messages.
-pub enum Outcome {
+pub enum AttemptOutcome {
     Done,
     Failed(String),
     /// The endpoint could not be reached. Nothing was sent.
@@ -36,14 +36,16 @@ pub enum Outcome {
     Lost,
 }
 
-impl Outcome {
+impl AttemptOutcome {
     /// Returns an error message, or `None` after success.
     pub fn failure(&self) -> Option<&str> {
         match self {
-            Outcome::Done => None,
-            Outcome::Failed(message) | Outcome::Unreachable(message) | Outcome::Busy(message, _) => Some(message),
-            Outcome::Stopped => Some("stopped"),
-            Outcome::Lost => Some("killed"),
+            AttemptOutcome::Done => None,
+            AttemptOutcome::Failed(message)
+            | AttemptOutcome::Unreachable(message)
+            | AttemptOutcome::Busy(message, _) => Some(message),
+            AttemptOutcome::Stopped => Some("stopped"),
+            AttemptOutcome::Lost => Some("killed"),
         }
     }
 }

@@ -14,13 +14,13 @@ use super::attempt::Attempt;
 use super::child;
 use super::endpoint::{Delivery, Spare};
 use super::shared::{SharedState, Stop};
-use super::task::{Outcome, Task, MAX_BACKOFF};
+use super::task::{AttemptOutcome, Task, MAX_BACKOFF};
 use super::{Action, Plan};
 use crate::ctl::link::{refusal, IdAndBody, Link};
 use crate::ctl::out::excerpt;
 use crate::ctl::print_stderr;
 use crate::ctl::problem::{plain, Problem, DONE, EMPTY, NO_CONNECTION, REFUSED};
-use crate::ctl::yaml::Stats;
+use crate::ctl::yaml::StatsReply;
 
 /// The maximum delay between connection attempts. The initial delay is one second.
 const MAX_RECONNECT: Duration = Duration::from_secs(30);
@@ -125,7 +125,7 @@ impl Worker {
     }
 
     fn look_up(&mut self, id: u64) -> Result<Task, Problem> {
-        let stats: Stats = self.link().query(&format!("stats-job {id}"))?.unwrap_or_default();
+        let stats: StatsReply = self.link().query(&format!("stats-job {id}"))?.unwrap_or_default();
         let reserves = stats.number("reserves").max(1);
         // Each kick of a buried job resets the number of tries.
         let before = stats.number("kicks").saturating_mul(self.plan.retries + 1);
@@ -174,8 +174,8 @@ impl Worker {
         if let Attempt::Delivery(delivery) = &mut attempt {
             self.spare = delivery.spare.take();
         }
-        self.is_down = matches!(outcome, Outcome::Unreachable(_));
-        if let Outcome::Busy(_, seconds) = outcome {
+        self.is_down = matches!(outcome, AttemptOutcome::Unreachable(_));
+        if let AttemptOutcome::Busy(_, seconds) = outcome {
             self.shared.pause_reserving(Instant::now() + Duration::from_secs(seconds));
         }
         if connection.is_ok() {
@@ -210,7 +210,7 @@ impl Worker {
         attempt: &mut Attempt,
         job: &Task,
         limit: Option<u64>,
-    ) -> (Outcome, Result<String, Problem>) {
+    ) -> (AttemptOutcome, Result<String, Problem>) {
         let begun = Instant::now();
         let mut held = Ok(String::new());
         let pace = Duration::from_millis(job.ttr.saturating_mul(500));
@@ -222,14 +222,14 @@ impl Worker {
             match attempt.outcome() {
                 Ok(None) => {}
                 Ok(Some(outcome)) => return (aborted.unwrap_or(outcome), held),
-                Err(error) => return (Outcome::Stopped, Err(Problem::refused(plain(&error)))),
+                Err(error) => return (AttemptOutcome::Stopped, Err(Problem::refused(plain(&error)))),
             }
             let now = Instant::now();
             if aborted.is_none() {
                 if stop == Stop::Now {
-                    aborted = Some(Outcome::Stopped);
+                    aborted = Some(AttemptOutcome::Stopped);
                 } else if let Some(seconds) = limit.filter(|_| end.is_some_and(|end| now >= end)) {
-                    aborted = Some(Outcome::Failed(attempt.too_long(seconds)));
+                    aborted = Some(AttemptOutcome::Failed(attempt.too_long(seconds)));
                 }
                 if aborted.is_some() {
                     attempt.abort();
@@ -242,7 +242,7 @@ impl Worker {
                 if held.as_ref().is_err_and(|problem| problem.code == REFUSED) {
                     // The job was revoked, deleted, or reserved by another client. The outcome of the attempt is not
                     // needed any more.
-                    aborted = Some(Outcome::Lost);
+                    aborted = Some(AttemptOutcome::Lost);
                     attempt.abort();
                 }
                 continue;
@@ -253,7 +253,12 @@ impl Worker {
     }
 
     /// Reports the outcome to the server. Returns a description of the result for the log.
-    fn report_outcome(&mut self, job: &Task, outcome: &Outcome, reason: Option<&[u8]>) -> Result<String, Problem> {
+    fn report_outcome(
+        &mut self,
+        job: &Task,
+        outcome: &AttemptOutcome,
+        reason: Option<&[u8]>,
+    ) -> Result<String, Problem> {
         let Task { id, pri, tries, .. } = job;
         let Some(reason) = reason else {
             self.link().expect(&format!("delete {id}"), "DELETED")?;
@@ -261,15 +266,16 @@ impl Worker {
         };
         let buried = format!("buried after try {tries}");
         let delay = match outcome {
-            Outcome::Stopped => 0,
-            Outcome::Busy(_, seconds) => *seconds,
+            AttemptOutcome::Stopped => 0,
+            AttemptOutcome::Busy(_, seconds) => *seconds,
             _ => delay(self.plan.backoff, *tries),
         };
         // The endpoint did not process the job, so the job does not count as failed. On the last try, the server would
         // bury a released job. The failure is then reported, to store the reason.
-        let is_unprocessed = matches!(outcome, Outcome::Busy(..) | Outcome::Unreachable(_)) && job.left != Some(1);
+        let is_unprocessed =
+            matches!(outcome, AttemptOutcome::Busy(..) | AttemptOutcome::Unreachable(_)) && job.left != Some(1);
         let is_last = job.left.is_some() || *tries > self.plan.retries;
-        if !matches!(outcome, Outcome::Stopped) && !is_unprocessed && is_last {
+        if !matches!(outcome, AttemptOutcome::Stopped) && !is_unprocessed && is_last {
             if let Some(delay) = self.fail(job, reason)? {
                 return Ok(delay.map_or(buried, |delay| format!("try {} in {delay} s", tries + 1)));
             }
@@ -278,7 +284,7 @@ impl Worker {
         }
         Ok(match self.link().release(*id, *pri, delay)? {
             false => buried,
-            true if matches!(outcome, Outcome::Stopped) => "released".to_owned(),
+            true if matches!(outcome, AttemptOutcome::Stopped) => "released".to_owned(),
             true => format!("try {} in {delay} s", tries + 1),
         })
     }
