@@ -1,28 +1,28 @@
-//! The age of the oldest job in a state, of a tube or of the whole queue.
+//! The age of the oldest job in a state, in a tube or in the whole queue.
 //!
-//! Owns the search. A tube, and the queue, have an ID below which there is no such job; the search raises this bound as
-//! it proceeds, so that it may stop anywhere, and skipped IDs are never checked again. Must not change anything but the
-//! bound and the remaining steps.
+//! Owns the search. The search stores and raises a lower bound of the oldest job's ID, so that no ID is checked twice,
+//! even if the search is interrupted. Must not change anything except the bounds and the step budget.
 //!
 //! Touches: agenda, store, tubes.
 
 use crate::engine::data::{JobId, OldestIds, Progress, Span, State, Time};
 use crate::engine::Engine;
 
-/// The states whose oldest jobs are searched, in the order of [`OldestIds`].
+/// The searched states, in the order of [`OldestIds`].
 const STATES: [State; 3] = [State::Ready, State::Delayed, State::Buried];
 
-/// The maximum number of jobs in a queue that is searched as a whole.
+/// The maximum length of a queue that is searched completely.
 const SHORT: usize = 128;
 
-/// A search for the oldest ready, the oldest delayed and the oldest buried job.
+/// A search for the oldest ready job, the oldest delayed job and the oldest buried job.
 #[derive(Debug, Default)]
 pub struct FindOldest {
-    /// The tube; `None` for the whole queue.
+    /// The name of the tube; `None` for the whole queue.
     tube: Option<Box<[u8]>>,
-    /// The times at which the found jobs were put.
+    /// The creation times of the oldest jobs, in the order of [`STATES`]; `None` if no job is in the state.
     found: Vec<Option<Time>>,
-    /// A walk over all jobs, used where IDs are sparse: the next slot, and the smallest ID so far.
+    /// The next slot and the smallest ID found by a walk over all jobs, which replaces the search by ID if IDs are
+    /// sparse.
     walk: Option<(u32, u64)>,
 }
 
@@ -31,12 +31,12 @@ impl FindOldest {
         FindOldest { tube: Some(tube), ..FindOldest::default() }
     }
 
-    /// Returns the name of the tube; empty for the whole queue.
+    /// Returns the name of the tube, or an empty name for the whole queue.
     pub fn tube(&self) -> &[u8] {
         self.tube.as_deref().unwrap_or_default()
     }
 
-    /// Returns the ages of the oldest ready, the oldest delayed and the oldest buried job; zero if there is none.
+    /// Returns the ages of the oldest ready, delayed and buried jobs, or zero for a state without jobs.
     pub fn ages(&self, now: Time) -> [Span; 3] {
         [0, 1, 2].map(|position| self.found.get(position).copied().flatten().map_or(Span::ZERO, |put| now.since(put)))
     }
@@ -72,7 +72,8 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns when the oldest job in this state, of one tube or all, was put; `None` if the search is unfinished.
+    /// Returns the creation time of the oldest job in a state, or `Some(None)` if no job is in the state. Returns
+    /// `None` if the step budget runs out first.
     fn oldest_of(
         &mut self,
         number: Option<u32>,
@@ -91,7 +92,7 @@ impl Engine {
         }
         loop {
             let bound = self.bounds(number)[position];
-            // Passing sparse IDs takes longer than passing all jobs.
+            // If IDs are sparse, a walk over all jobs is faster than a search by ID.
             let rows = self.store.last_id.saturating_sub(bound) / 16;
             if walk.is_some() || rows > u64::from(self.store.jobs.slots.end()) {
                 return self.walk_all(number, position, walk);
@@ -106,7 +107,7 @@ impl Engine {
             });
             let found = found.map(|slot| self.store.jobs.get(slot)).map(|job| (job.id.0, job.created));
             self.agenda.steps.take(checked);
-            // Otherwise the search continues after the last ID of the row.
+            // If no job was found, continue after the last ID of the row.
             self.bounds(number)[position] = found.map_or((bound.max(1) | 15) + 1, |(id, _)| id);
             if let Some((_, put)) = found {
                 return Some(Some(put));
@@ -114,7 +115,7 @@ impl Engine {
         }
     }
 
-    /// Returns the oldest job of the tube in this state, if its own queue finds it at little cost.
+    /// Returns the oldest job of the tube in this state, if the queue of the state is short or already ordered by ID.
     fn oldest_in_queue(&mut self, number: u32, state: State) -> Option<u32> {
         let tube = self.tubes.get(number);
         let (slot, checked) = match state {
@@ -135,7 +136,7 @@ impl Engine {
         Some(slot)
     }
 
-    /// Checks all jobs. The bound stays where it is: older jobs may enter the state meanwhile.
+    /// Checks all jobs. Does not raise the bound, because older jobs can enter the state during the walk.
     fn walk_all(
         &mut self,
         number: Option<u32>,

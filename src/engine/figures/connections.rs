@@ -1,42 +1,44 @@
-//! Figures of connections.
+//! Statistics of connections.
 //!
-//! Owns the walk over clients, and the queue's view of a connection. Must not change anything but the remaining steps.
+//! Owns the walk over all clients, and the statistics of a client. Must not change anything except the step budget.
 //!
 //! Touches: clients, store, tubes.
 
 use crate::engine::data::{time_since, ClientId, ClientState, IdleState, JobView, Progress, Span, Time, NIL};
 use crate::engine::Engine;
 
-/// The maximum number of watched tubes that are shown of one client, and that determine which users may see the client.
+/// The maximum number of watched tubes that the statistics of a client contain. Only these tubes determine which users
+/// may see the client.
 pub const SHOWN_TUBES: usize = 16;
 
-/// Steps per client, in addition to one per 64 bytes.
+/// The number of steps per client, in addition to one step per 64 bytes of output.
 const CLIENT: u64 = 4;
 
-/// The queue's view of a connection.
 #[derive(Debug)]
 pub struct ClientStats<'a> {
     pub client: ClientId,
-    /// The number of the connection, which no other connection has had; 0 for the leases, which no connection holds.
+    /// The number of the connection, which is never reused; 0 for the leased jobs, which no connection holds.
     pub number: u32,
-    /// The tube that it uses, unless its commands name a tube.
+    /// The tube that the client uses; `None` if each command names a tube.
     pub used: Option<&'a [u8]>,
-    /// The number of watched tubes, and the first [`SHOWN_TUBES`] of them.
+    /// The total number of watched tubes.
     pub watching: usize,
+    /// The names of the first [`SHOWN_TUBES`] watched tubes.
     pub watched: Vec<&'a [u8]>,
-    /// `true` if it waits for a job or for the end of one, or is idle until there is work.
+    /// `true` if the client waits for a job or for the end of a job, or is idle.
     pub waits: bool,
-    /// The number of reserved jobs, and the one whose time to run ends first.
+    /// The number of reserved jobs.
     pub held: usize,
+    /// The reserved job whose time to run ends first.
     pub job: Option<JobView<'a>>,
-    /// The time since it connected.
+    /// The time since the client connected.
     pub age: Span,
     pub idle: Span,
 }
 
 impl Engine {
-    /// Passes all connections and the leases from the client number `from` on to `each`, which returns the bytes it
-    /// wrote.
+    /// Calls `each` for every client with a number from `from` on, including the pseudo-client that holds leased jobs.
+    /// `each` returns the size of its output in bytes.
     pub fn walk_clients(
         &mut self,
         from: &mut u32,
@@ -51,7 +53,8 @@ impl Engine {
         })
     }
 
-    /// Returns the figures of the connected client with this number, or of the leases if there are any.
+    /// Returns the statistics of the client with this number. The leased jobs belong to number 0, which has no
+    /// statistics if no job is leased.
     pub fn client_stats(&self, number: u32, now: Time) -> Option<ClientStats<'_>> {
         let state = self.clients.get(number).filter(|state| state.leaving.is_none())?;
         let ClientState { connection, used, watched, connected, last_active, .. } = state;

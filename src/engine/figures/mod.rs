@@ -1,6 +1,6 @@
-//! What the queue shows of itself: statistics and pages of lists.
+//! Statistics of the queue, and pages of long lists.
 //!
-//! Owns its files. Changes nothing but the remaining steps.
+//! Owns the list of modules. The modules must not change anything except the step budget of a turn.
 
 pub(super) mod ages;
 pub(super) mod connections;

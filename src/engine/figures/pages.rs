@@ -1,8 +1,7 @@
-//! Pages of lists of many jobs, tubes or watches, and walks over them, a part at a time.
+//! Pages of long lists, and walks over all jobs, tubes or watches in several turns.
 //!
-//! Owns the order of listings. A walk continues for as many turns as it needs; items that come or go meanwhile may be
-//! seen or not, and all others are seen once. A page of IDs, and a walk over buried jobs, uses the cheapest of the
-//! tube's own queue, the table of IDs, and the store of jobs. Must not change anything but the remaining steps.
+//! Owns the order of lists. A walk visits every item exactly once, except that items added or removed during the walk
+//! may be missed. Must not change anything except the step budget.
 //!
 //! Touches: agenda, clients, store, tubes.
 
@@ -14,10 +13,10 @@ use crate::engine::data::{
 };
 use crate::engine::Engine;
 
-/// Steps per line of a list, in addition to one per 64 bytes.
+/// The number of steps per list entry, in addition to one step per 64 bytes of output.
 const LINE: u64 = 4;
 
-/// A range of the jobs of one tube in one state, by priority, then by the time at which they are due.
+/// A page of the jobs of a tube in one state, ordered by priority and then by due time.
 #[derive(Debug)]
 pub struct JobPage {
     state: State,
@@ -27,7 +26,7 @@ pub struct JobPage {
     from: u32,
 }
 
-/// A range of the names of tubes, in the order of their bytes.
+/// A page of tube names, in the order of their bytes.
 #[derive(Debug)]
 pub struct NamePage {
     smallest: Smallest<Arc<[u8]>>,
@@ -38,12 +37,12 @@ pub struct NamePage {
 pub enum Page<'a> {
     Jobs(Vec<JobView<'a>>),
     NotFound,
-    /// The steps are used up: the verb must be called again in another turn.
+    /// The step budget is used up. The caller must call the verb again in another turn.
     More,
 }
 
 impl JobPage {
-    /// At most `limit` ready or delayed jobs, after the first `offset`.
+    /// Creates an empty page for up to `limit` jobs after the first `offset` jobs. `state` is ready or delayed.
     pub fn new(state: State, offset: usize, limit: usize) -> JobPage {
         JobPage { state, offset, limit, smallest: Smallest::new(offset, limit), from: 0 }
     }
@@ -54,7 +53,7 @@ impl JobPage {
 }
 
 impl NamePage {
-    /// At most `limit` names, after the first `offset`.
+    /// Creates an empty page for up to `limit` names after the first `offset` names.
     pub fn new(offset: usize, limit: usize) -> NamePage {
         NamePage { smallest: Smallest::new(offset, limit), from: 0 }
     }
@@ -69,8 +68,8 @@ fn key(job: &Job) -> (Priority, Time, JobId) {
 }
 
 impl Engine {
-    /// Calls `visit`, which returns the steps it took, for the numbers from `from` to `end`, as far as the steps
-    /// suffice.
+    /// Calls `visit` for the numbers from `from` to `end`, excluding `end`, until the step budget is used up. `visit`
+    /// returns the number of steps to charge.
     pub(super) fn walk(&mut self, from: &mut u32, end: u32, mut visit: impl FnMut(&Engine, u32) -> u64) -> Progress {
         while *from < end {
             if self.agenda.steps.are_used_up() {
@@ -83,7 +82,8 @@ impl Engine {
         Progress::Done
     }
 
-    /// Passes all jobs from slot `from` on, in no particular order, to `each`, which returns the bytes it wrote.
+    /// Calls `each` for all jobs from the slot `from` on, in no particular order. `each` returns the size of its output
+    /// in bytes.
     pub fn walk_jobs(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
         while let Some(slot) = self.next_job(from) {
             let bytes = each(self, &self.store.jobs.view(slot));
@@ -92,7 +92,8 @@ impl Engine {
         self.walked_to(*from)
     }
 
-    /// Returns the next slot from `from` on that has a job, if the steps suffice. 16 vacant slots take one step.
+    /// Returns the first slot from `from` on that contains a job, and advances `from`. Charges one step per 16 vacant
+    /// slots. Returns `None` after the last slot or if the step budget is used up.
     pub(in crate::engine) fn next_job(&mut self, from: &mut u32) -> Option<u32> {
         while *from < self.store.jobs.slots.end() && !self.agenda.steps.are_used_up() {
             let end = (*from + 16).min(self.store.jobs.slots.end());
@@ -106,7 +107,7 @@ impl Engine {
         None
     }
 
-    /// Returns [`Progress::Done`] if a walk with [`Engine::next_job`] that has reached this slot has seen all jobs.
+    /// Returns [`Progress::Done`] if no slots from `from` on remain for [`Engine::next_job`].
     pub(in crate::engine) fn walked_to(&self, from: u32) -> Progress {
         if from >= self.store.jobs.slots.end() {
             Progress::Done
@@ -115,7 +116,8 @@ impl Engine {
         }
     }
 
-    /// Passes all tubes from the number `from` on, in no particular order, to `each`, which returns the bytes it wrote.
+    /// Calls `each` for all tubes from the number `from` on, in no particular order. `each` returns the size of its
+    /// output in bytes.
     pub fn walk_tubes(&mut self, from: &mut u32, now: Time, mut each: impl FnMut(&TubeStats) -> usize) -> Progress {
         self.walk(from, self.tubes.table.items.end(), |engine, number| {
             let tube = engine.tubes.table.items.try_get(number);
@@ -123,18 +125,20 @@ impl Engine {
         })
     }
 
-    /// Passes the jobs of all schedules, in no particular order, to `each`, which returns the bytes it wrote.
+    /// Calls `each` for the jobs of all schedules, in no particular order. `each` returns the size of its output in
+    /// bytes.
     pub fn walk_schedules(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
         self.walk(from, self.store.schedules.table.items.end(), |engine, number| {
             match engine.store.schedules.table.items.try_get(number) {
                 Some(schedule) => LINE + each(engine, &engine.store.jobs.view(schedule.slot)) as u64 / 64,
-                // Vacant numbers cost a step for every 64.
+                // Charge one step per 64 vacant numbers.
                 None => u64::from(number % 64 == 63),
             }
         })
     }
 
-    /// Passes the names of all tubes in the order of listing to `each`, if they fit into this turn.
+    /// Calls `each` for the names of all tubes, in list order. Returns `false` and does nothing if the step budget does
+    /// not suffice for all tubes.
     pub fn walk_few_tubes(&mut self, mut each: impl FnMut(&[u8])) -> bool {
         if self.tubes.len() as u64 > self.agenda.steps.left() {
             return false;
@@ -144,8 +148,8 @@ impl Engine {
         true
     }
 
-    /// Passes the names of the tubes that the client watches, after the first `from`, to `each`, which returns the
-    /// number of bytes that it wrote; with [`ReservePolicy::Notified`] from the last one on.
+    /// Calls `each` for the names of the tubes that `client` watches, after the first `from` tubes. The order is
+    /// reversed for [`ReservePolicy::Notified`]. `each` returns the size of its output in bytes.
     pub fn walk_watched(
         &mut self,
         client: ClientId,
@@ -164,7 +168,7 @@ impl Engine {
         progress
     }
 
-    /// Returns a range of the jobs of the tube with this name; of ready ones, those that can be leased.
+    /// Returns a page of the jobs of the tube named `tube`. Omits ready jobs that are too large to be leased.
     pub fn jobs_of(&mut self, tube: &[u8], page: &mut JobPage) -> Page<'_> {
         let Some(number) = self.tubes.find(tube) else { return Page::NotFound };
         let tube = self.tubes.get(number);
@@ -180,7 +184,7 @@ impl Engine {
             }
             page.from = 0;
             if let Some(keys) = page.smallest.finish() {
-                // Some may no longer exist, or be in another state.
+                // Jobs found in earlier turns may have been removed or have changed their state.
                 let there = keys.into_iter().filter_map(|(.., id)| self.store.jobs.find(id));
                 let views = there.map(|slot| self.store.jobs.view(slot));
                 return Page::Jobs(views.filter(|job| job.state() == page.state && job.tube == number).collect());
@@ -210,7 +214,7 @@ impl Engine {
         self.walked_to(page.from)
     }
 
-    /// Returns a range of the names of the tubes that `shown` accepts; `None` if the steps do not suffice.
+    /// Returns a page of the names of the tubes that `shown` accepts, or `None` if the step budget is used up.
     pub fn tubes_of(
         &mut self,
         page: &mut NamePage,
@@ -238,14 +242,14 @@ impl Engine {
     }
 }
 
-/// The maximum size of a queue that is searched as a whole.
+/// The maximum length of a queue that is read completely.
 const SHORT: u64 = 512;
 
 #[derive(Debug)]
 pub struct IdPage {
     pub tube: Box<[u8]>,
     state: State,
-    /// Only IDs above this one, which grows during the walk over the table of IDs.
+    /// The page contains only larger IDs. The bound grows during the search by ID.
     above: u64,
     limit: usize,
     found: Vec<JobId>,
@@ -254,7 +258,7 @@ pub struct IdPage {
 }
 
 impl IdPage {
-    /// Returns the first `limit` IDs, at most 1,000, above this one.
+    /// Creates an empty page for the first `limit` IDs larger than `above`. `limit` is at most 1,000.
     pub fn new(tube: Box<[u8]>, state: State, above: u64, limit: usize) -> IdPage {
         IdPage { tube, state, above, limit, found: Vec::new(), smallest: None, from: 0 }
     }
@@ -265,7 +269,8 @@ impl IdPage {
 }
 
 impl Engine {
-    /// Finds the page, or as much of it as the steps suffice for. Returns `None` if there is no such tube.
+    /// Continues to fill the page, and returns the IDs when the page is complete. Returns `None` if the tube does not
+    /// exist.
     pub fn list_ids(&mut self, page: &mut IdPage) -> Option<(Progress, Vec<JobId>)> {
         let number = self.tubes.find(&page.tube)?;
         let count = self.tubes.get_mut(number).counts.sum(&[page.state]);
@@ -278,7 +283,7 @@ impl Engine {
                 return Some((Progress::Done, ids));
             }
         }
-        // Passing sparse IDs takes longer than passing all jobs.
+        // If IDs are sparse, a walk over all jobs is faster than a search by ID.
         let rows = self.store.last_id.saturating_sub(page.above) / 16;
         if page.smallest.is_none() && rows <= u64::from(self.store.jobs.slots.end()) {
             return Some(self.page_by_id(number, page));
@@ -286,7 +291,7 @@ impl Engine {
         Some(self.page_by_slot(number, page))
     }
 
-    /// Returns the page from the tube's own queue, if all such jobs are in that queue.
+    /// Returns the page from the tube's queue for the state, or `None` if jobs in the state can be outside this queue.
     fn short_page(&self, number: u32, page: &IdPage) -> Option<Vec<JobId>> {
         let tube = self.tubes.get(number);
         let id = |slot: u32| self.store.jobs.get(slot).id;
@@ -318,7 +323,7 @@ impl Engine {
                 }
             }
             self.agenda.steps.take(checked);
-            // The last id of the row.
+            // Continue after the last ID of the row.
             page.above = (page.above + 1) | 15;
         }
         (Progress::Done, std::mem::take(&mut page.found))
@@ -343,23 +348,22 @@ impl Engine {
     }
 }
 
-/// A search that continues from turn to turn.
+/// A walk over buried jobs that can take several turns.
 #[derive(Debug)]
 pub struct BuriedWalk {
-    /// The tube; `None` for all.
+    /// The name of the tube; `None` for all tubes.
     tube: Option<Box<[u8]>>,
-    /// The number of the next tube to check, or `None` after the last one.
+    /// The number of the next tube to check; `None` after the last tube.
     next_tube: Option<u32>,
-    /// Jobs of the last short queue, the next one at the end.
+    /// The remaining buried jobs of the current tube, in reverse order.
     ids: Vec<JobId>,
-    /// The numbers of the tubes with long queues, in ascending order, whose jobs are found among all jobs.
+    /// The numbers of tubes with many buried jobs, in ascending order. A walk over all slots finds these jobs.
     long: Vec<u32>,
-    /// The next slot of the store to check.
+    /// The next slot in the walk over all slots.
     from: u32,
 }
 
 impl BuriedWalk {
-    /// Returns a walk over the buried jobs of the tube with this name, or of all tubes.
     pub fn new(tube: Option<Box<[u8]>>) -> BuriedWalk {
         BuriedWalk { tube, next_tube: Some(0), ids: Vec::new(), long: Vec::new(), from: 0 }
     }
@@ -371,7 +375,8 @@ impl BuriedWalk {
 }
 
 impl Engine {
-    /// Returns the next buried job; `None` after the last one or without steps, see [`Engine::walked_buried`].
+    /// Returns the next buried job. Returns `None` after the last job or if the step budget is used up;
+    /// [`Engine::walked_buried`] distinguishes the two cases.
     pub fn next_buried(&mut self, walk: &mut BuriedWalk) -> Option<JobId> {
         while !self.agenda.steps.are_used_up() {
             if let Some(id) = walk.ids.pop() {
@@ -396,7 +401,7 @@ impl Engine {
         None
     }
 
-    /// Returns [`Progress::Done`] if the walk has seen all buried jobs.
+    /// Returns [`Progress::Done`] if the walk is complete.
     pub fn walked_buried(&self, walk: &BuriedWalk) -> Progress {
         if walk.next_tube.is_some() || !walk.ids.is_empty() {
             Progress::More
@@ -407,7 +412,7 @@ impl Engine {
         }
     }
 
-    /// Continues with the tube with this number, or with the only one.
+    /// Adds the buried jobs of the tube `number` to the walk, or of the only tube if the walk is limited to one tube.
     fn next_tube_of(&mut self, walk: &mut BuriedWalk, number: u32) {
         let (number, next) = match &walk.tube {
             Some(name) => (self.tubes.find(name), None),

@@ -1,6 +1,6 @@
-//! The engine's figures, as plain data.
+//! Statistics of the queue, tubes, groups and jobs, as plain data.
 //!
-//! Owns the gathering. Must not format: each protocol shows these figures in its own way.
+//! Owns the collection of statistics. Must not format statistics, because each protocol has a different format.
 //!
 //! Touches: clients, limits, store, tubes.
 
@@ -14,7 +14,7 @@ use crate::engine::Engine;
 pub struct Stats {
     pub jobs: JobCounts,
     pub total_jobs: u64,
-    /// Reservations that ended because their time to run did.
+    /// The number of reservations that ended because the time to run was over.
     pub timeouts: u64,
     pub tubes: usize,
     pub connections: usize,
@@ -22,12 +22,12 @@ pub struct Stats {
     pub workers: usize,
     pub waiting: usize,
     pub total_connections: u64,
-    /// `true` if no new jobs are accepted.
+    /// `true` if the server refuses new jobs.
     pub draining: bool,
     pub memory: Account,
-    /// The limit on the sum of the four figures above.
+    /// The memory limit in bytes.
     pub max_memory: u64,
-    /// Jobs whose time to live ended before they were finished.
+    /// The number of jobs whose time to live ended before the jobs were finished.
     pub evicted: u64,
 }
 
@@ -35,36 +35,36 @@ pub struct Stats {
 pub struct TubeStats<'a> {
     pub name: &'a [u8],
     pub jobs: JobCounts,
-    /// `true` if the tube stays even if nothing refers to it.
+    /// `true` if the tube stays open even if nothing refers to it.
     pub kept: bool,
     pub priority_classes: [u32; 3],
-    /// Ready jobs that are too large to be leased.
+    /// The number of ready jobs that are too large to be leased.
     pub large: u64,
     pub total_jobs: u64,
     pub using: u32,
     pub watching: u32,
-    /// Watching clients that are notified of work, by [`ReservePolicy::Notified`](crate::engine::ReservePolicy).
+    /// The number of watching clients with [`ReservePolicy::Notified`](crate::engine::ReservePolicy).
     pub sleepers: u32,
-    /// Clients that watch it and wait for a job.
+    /// The number of watching clients that wait for a job.
     pub waiting: usize,
     pub deletes: u64,
     pub pauses: u64,
-    /// The full length of the pause in progress; zero if there is none.
+    /// The full length of the current pause; zero if the tube is not paused.
     pub pause: Span,
-    /// The remaining time of the pause.
+    /// The remaining time of the current pause.
     pub pause_left: Span,
-    /// The waiting and running times of its jobs, if one was reserved.
+    /// The waiting and running times of the tube's jobs; `None` before the first measurement.
     pub times: Option<&'a TubeTimes>,
     pub settings: Option<&'a TubeSettings>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupStats {
-    /// Members by state, in the order of [`State::UNFINISHED`].
+    /// The number of members by state, in the order of [`State::UNFINISHED`].
     pub members: [u32; State::UNFINISHED.len()],
-    /// Members that have ended since the group was created.
+    /// The number of members that have ended since the group was created.
     pub ended: u64,
-    /// Waits of held jobs for the group.
+    /// The number of waits of held jobs for the group.
     pub waiting: u64,
 }
 
@@ -87,24 +87,24 @@ pub struct JobStats<'a> {
     pub age: Span,
     pub delay: Span,
     pub ttr: Span,
-    /// Reserved or delayed: the remaining time to run or delay; otherwise zero.
+    /// The time until the time to run or the delay ends, or until the next run of a schedule. Zero in other states.
     pub left: Span,
     pub history: History,
-    /// The number of failed tries since it was put or kicked.
+    /// The number of failed tries since the job was put or kicked.
     pub fails: u8,
-    /// The number of remaining tries, if its tags or its tube limit them.
+    /// The number of remaining tries; `None` without a limit.
     pub tries_left: Option<u8>,
-    /// Of a schedule: the number of runs without a copy since the last copy was put.
+    /// The number of runs of a schedule that were skipped since the last copy was put.
     pub missed: u32,
-    /// The origin of a dead letter.
+    /// The tube in which a dead letter originated.
     pub dead_from: Option<&'a [u8]>,
-    /// The number of the connection that has it reserved; `None` for leases.
+    /// The number of the connection that holds the job; `None` if the job is leased or not reserved.
     pub holder: Option<u32>,
-    /// The last progress report of its worker: numerator and denominator.
+    /// The numerator and denominator of the worker's last progress report.
     pub progress: Option<(u32, u32)>,
 }
 
-/// The maximum number of watches in a queue that are counted one by one.
+/// The maximum length of a queue whose watches are counted individually.
 const COUNTED: usize = 1024;
 
 impl Engine {
@@ -126,14 +126,13 @@ impl Engine {
         }
     }
 
-    /// Returns the figures of the tube with this name, if it exists.
     pub fn tube_stats(&self, name: &[u8], now: Time) -> Option<TubeStats<'_>> {
         let tube = self.tubes.get(self.tubes.find(name)?);
         let waiting = self.count_waiting(&tube.waiting) + self.count_waiting(&tube.leasing);
         Some(TubeStats { waiting, ..tube_figures(tube, now) })
     }
 
-    /// Returns the number of clients that wait in this queue, including outdated watches if it is very long.
+    /// Returns the number of clients that wait in `queue`. Includes outdated watches if the queue is long.
     fn count_waiting(&self, queue: &List) -> usize {
         if queue.len() > COUNTED {
             return queue.len();
@@ -142,13 +141,13 @@ impl Engine {
         watches.filter(|watch| self.clients[ClientId(watch.client)].is_queued(watch)).count()
     }
 
-    /// Returns the figures of the group with this name, if it exists: a job is a member of it or waits for it.
+    /// Returns the statistics of the group `name`. A group exists while any job is a member or waits for the group.
     pub fn group_stats(&self, name: &Name) -> Option<GroupStats> {
         let group = self.store.groups.get(self.find_group(name)?);
         Some(GroupStats { members: group.members, ended: group.count.ended, waiting: group.waiting() as u64 })
     }
 
-    /// Returns the figures of the job with this ID, if it exists.
+    /// Returns the statistics of the unfinished job with this ID, if the job exists.
     pub fn job_stats(&self, id: JobId, now: Time) -> Option<JobStats<'_>> {
         let job = self.job(id)?;
         let left = match job.state() {
@@ -177,7 +176,7 @@ impl Engine {
         })
     }
 
-    /// Returns the last progress report of the worker that has reserved this job.
+    /// Returns the numerator and denominator of the last progress report of the worker that has reserved `job`.
     pub fn progress(&self, job: &Job) -> Option<(u32, u32)> {
         let progress = self.extras(job).map(JobExtras::progress);
         progress.filter(|(_, total)| *total > 0 && job.state() == State::Reserved)

@@ -277,7 +277,7 @@ impl Engine {
         }
         let tubes: Vec<u32> = self.tubes.iter().map(|(number, _)| number).collect();
         for number in tubes {
-            self.reclose(number);
+            self.update_closed(number);
             let pause = self.tubes.get(number).pause.as_deref().copied();
             let pause = pause.map(|pause| Pause { until: pause.until.min(now + pause.length), ..pause });
             match pause {

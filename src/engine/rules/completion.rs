@@ -1,7 +1,6 @@
-//! The ends of jobs: outcomes that workers report, losses of workers, the end of a time to live.
+//! The ends of jobs: reported outcomes, lost workers and expired reservations.
 //!
-//! Owns the meaning of [`CompletionPolicy`], and every way in which a job is permanently removed. Must not hand out
-//! jobs.
+//! Owns the meaning of [`CompletionPolicy`], and every permanent removal of a job. Must not assign jobs to clients.
 //!
 //! Promises: P1.
 //! Touches: agenda, clients, limits, news, store, tubes.
@@ -19,14 +18,15 @@ use crate::engine::Engine;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotCompleted {
     NotFound,
-    /// The job already had an outcome, which stays.
+    /// The job already has an outcome, which does not change.
     Final,
-    /// No memory, or no space in the log, for the result.
+    /// The memory limit or the log space does not allow storing the result.
     OutOfMemory,
 }
 
 impl Engine {
-    /// Completes a job that the client holds. Returns `NotFound` if the client does not hold the job.
+    /// Completes a job that `client` has reserved. Returns [`NotCompleted::NotFound`] if `client` does not hold the
+    /// job.
     pub fn finish(&mut self, client: ClientId, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.held(client, id, now).ok_or(NotCompleted::NotFound)?;
         self.count_run(slot, now);
@@ -35,8 +35,8 @@ impl Engine {
         completed
     }
 
-    /// Reports the outcome of a job in any state. An expired lease that no tick has processed yet is not ended first:
-    /// otherwise one verb could give the job to another client and take it away again.
+    /// Completes a job in any state. Does not expire an overdue lease first, because the job could then be assigned to
+    /// another client and be taken away again in the same call.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Scheduled);
         let slot = slot.filter(|&slot| !self.is_revoked(slot, None)).ok_or(NotCompleted::NotFound)?;
@@ -72,13 +72,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Handles the failure of the job in `slot`, as reported by its worker. Returns `true` if the limits of the job or
-    /// its tube determine what happens to the job, which has then happened.
+    /// Handles a failure that a worker reported, if the job in `slot` or its tube limits the tries. Returns `true` if
+    /// the failure has been handled.
     fn fail_within_limits(&mut self, slot: u32, text: &[u8], now: Time) -> Result<bool, NotCompleted> {
         let job = self.store.jobs.get(slot);
         let notifies = job.completion == CompletionPolicy::Tell && !job.is_volatile();
         let is_lost = notifies && self.has_dead_tube(slot);
-        if job.state() != State::Reserved || !is_lost && !self.is_tried(slot) {
+        if job.state() != State::Reserved || !is_lost && !self.has_try_limit(slot) {
             return Ok(false);
         }
         if !self.claim_log_room(0) {
@@ -91,8 +91,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Handles the failure of a job, as reported by its holder, with a priority for its next try and a reason of any
-    /// length. Returns `None` if the client does not hold the job.
+    /// Handles a failure that the holder of a job reports, with the priority of the next try and a reason of any
+    /// length. Returns `None` if `client` does not hold the job.
     pub fn fail(&mut self, client: ClientId, id: JobId, pri: Priority, reason: &[u8], now: Time) -> Option<Failed> {
         let slot = self.held(client, id, now)?;
         self.count_run(slot, now);
@@ -108,7 +108,7 @@ impl Engine {
         Some(failed)
     }
 
-    /// Handles the failure of a job whose tries neither its tags nor its tube limit.
+    /// Handles a failure of the job in `slot`, which has no limit of tries.
     fn fail_unbounded(&mut self, slot: u32, reason: &[u8], now: Time) -> Failed {
         self.note_reason(slot, reason);
         let job = self.store.jobs.get(slot);
@@ -125,16 +125,16 @@ impl Engine {
         Failed::GivenUp
     }
 
-    /// Completes the job in `slot`, which its holder deletes, without a result.
+    /// Completes the job in `slot` with an empty result, because its holder deletes the job.
     pub(in crate::engine) fn complete_deleted(&mut self, slot: u32, now: Time) {
         let done = || Outcome::Done(Body::default());
-        // Without space, the job is removed without its outcome, which is empty anyway.
+        // Without space for the outcome, remove the job. Nothing is lost, because the result is empty.
         if self.conclude(slot, done(), now).is_err() {
             self.remove_job(slot, done());
         }
     }
 
-    /// Handles a failure of the job in `slot`, which its holder buries for inspection.
+    /// Buries the job in `slot` for its holder, and counts a failure.
     pub(in crate::engine) fn complete_buried(&mut self, slot: u32, pri: Priority) {
         match self.store.jobs.get(slot).completion {
             CompletionPolicy::Drop => {}
@@ -179,7 +179,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Handles a failure that is not the last one.
+    /// Makes the failed job in `slot` ready for another try.
     fn try_again(&mut self, slot: u32, now: Time) -> Result<(), NotCompleted> {
         if let Some(cause) = Cause::of_retry(self.store.jobs.get(slot).state()) {
             self.transfer(slot, cause);
@@ -189,7 +189,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Finishes the job in `slot` and notifies the clients that wait for it. The caller must log the change.
+    /// Stores the outcome of the job in `slot`, and notifies the clients that wait for the outcome. The caller must log
+    /// the change.
     pub(in crate::engine) fn keep_outcome(&mut self, slot: u32, done: bool, result: Body) {
         self.record_past(slot, if done { Verdict::Done } else { Verdict::Failed });
         self.transfer(slot, Cause::Finish);
@@ -201,13 +202,12 @@ impl Engine {
         self.notify_outcome(slot, if done { Outcome::Done(result) } else { Outcome::Failed(result) });
     }
 
-    /// Counts a failure that a worker reported.
     pub(in crate::engine) fn count_failure(&mut self, slot: u32) {
         let job = self.store.jobs.get_mut(slot);
         job.fails = job.fails.saturating_add(1);
     }
 
-    /// Buries a plain job that failed and whose tries are unlimited, in whatever state it is.
+    /// Buries the failed job in `slot`, which has no limit of tries. Does nothing if the job is buried or finished.
     fn bury_in_any_state(&mut self, slot: u32, outcome: &Outcome, now: Time) -> Result<(), NotCompleted> {
         let state = self.store.jobs.get(slot).state();
         if matches!(state, State::Buried | State::Finished) {
@@ -222,7 +222,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Buries the job in `slot` after all buried ones. The caller must log the change.
+    /// Buries the job in `slot` as the last buried job of the tube. The caller must log the change.
     pub(in crate::engine) fn bury_last(&mut self, slot: u32, cause: Cause, pri: Priority) {
         self.store.last_bury += 1;
         self.record_past(slot, Verdict::Buried);
@@ -242,7 +242,7 @@ impl Engine {
         }
     }
 
-    /// Notifies some of the clients that wait until this job ends or is buried, but not those that wait for its
+    /// Notifies the next batch of clients that wait for this job to end or be buried, but not clients that wait for the
     /// outcome.
     pub(in crate::engine) fn notify_buried(&mut self, id: JobId) -> Progress {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() == State::Buried);
@@ -267,20 +267,19 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns `true` if the job in `slot` has been reserved as often as allowed.
+    /// Returns `true` if the job in `slot` has reached its maximum number of reservations.
     pub(in crate::engine) fn is_spent(&self, slot: u32) -> bool {
         let job = self.store.jobs.get(slot);
         let most = self.extras(job).map_or(0, |extras| extras.max_attempts);
         job.completion == CompletionPolicy::Keep && most > 0 && job.history().reserves >= most.into()
     }
 
-    /// Returns the rare extras of the job in `slot`, if it has some.
     fn rare_of(&self, slot: u32) -> Option<&RareExtras> {
         self.extras(self.store.jobs.get(slot))?.rare()
     }
 
-    /// Ends the job in `slot`, which was reserved and has no outcome, if it is not tried again. Returns `true` if it
-    /// ended. `claimed`: the log space for the change is already claimed.
+    /// Ends the job in `slot` after a reservation without an outcome, unless the job can be tried again. Returns `true`
+    /// if the job ended. `claimed` is `true` if the caller has claimed log space for one change.
     pub(in crate::engine) fn ends_without_retry(&mut self, slot: u32, claimed: bool) -> bool {
         let job = self.store.jobs.get(slot);
         match job.completion {
@@ -297,7 +296,6 @@ impl Engine {
         true
     }
 
-    /// Returns `true` if a client waits for the outcome of the job in `slot`.
     fn is_awaited(&self, slot: u32) -> bool {
         self.extras(self.store.jobs.get(slot)).is_some_and(|extras| extras.submitters() > 0)
     }
@@ -306,14 +304,15 @@ impl Engine {
         self.rare_of(slot).is_some_and(|rare| rare.orphaned || rare.last_try)
     }
 
-    /// Ends the reservation of the job in `slot` without an outcome: the time to run has ended, or the holder is gone.
+    /// Ends the reservation of the job in `slot` without an outcome, because the time to run has ended or the holder is
+    /// gone.
     pub(in crate::engine) fn end_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
         let job = self.store.jobs.get(slot);
         let (tube, completion) = (job.tube, job.completion);
         match completion {
             CompletionPolicy::Drop => self.end_try(slot, cause, now),
             CompletionPolicy::Tell => self.end_notify_reservation(slot, cause, now),
-            CompletionPolicy::Keep if self.is_tried(slot) => self.end_try(slot, cause, now),
+            CompletionPolicy::Keep if self.has_try_limit(slot) => self.end_try(slot, cause, now),
             CompletionPolicy::Keep if self.ends_without_retry(slot, false) => {}
             CompletionPolicy::Keep => {
                 self.transfer(slot, cause);
@@ -338,7 +337,7 @@ impl Engine {
         if self.ends_without_retry(slot, false) {
             return;
         }
-        if self.is_tried(slot) {
+        if self.has_try_limit(slot) {
             return self.end_try(slot, cause, now);
         }
         if self.limits.max_losses.is_some_and(|most| losses >= most) {
@@ -348,8 +347,8 @@ impl Engine {
         self.serve(tube, now);
     }
 
-    /// Handles the end of an attachment to these extras, which may have been the last one.
-    pub(in crate::engine) fn orphaned(&mut self, number: u32) {
+    /// Removes the job or the extras with this number if no client needs them any more after a client was detached.
+    pub(in crate::engine) fn after_detach(&mut self, number: u32) {
         if self.store.extras.is_left(number) {
             return;
         }
@@ -362,12 +361,13 @@ impl Engine {
         if job.completion == CompletionPolicy::Tell && job.is_volatile() && job.state() != State::Reserved {
             self.remove_job(slot, Outcome::Gone);
         } else if job.completion == CompletionPolicy::Drop && self.store.extras.get(number).is_blank() {
-            // The extras were created for the clients that waited.
+            // The extras existed only for the clients that waited.
             self.unbind(slot);
         }
     }
 
-    /// Reports something about a job to the clients that wait. Returns `false` if `client` does not hold the job.
+    /// Stores a worker's progress report and begins to notify the clients that wait for the job; [`Engine::report_on`]
+    /// continues. Returns `false` if `client` does not hold the job.
     pub fn report(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         if let Report::Progress { done, total, .. } = **report {
@@ -381,7 +381,7 @@ impl Engine {
         true
     }
 
-    /// Notifies some clients of a report that [`Engine::report`] began, unless `client` has lost the job meanwhile.
+    /// Sends `report` to the next batch of clients that wait for the job. Stops if `client` no longer holds the job.
     pub fn report_on(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> Progress {
         let Some(slot) = self.held(client, id, now) else { return Progress::Done };
         if !self.store.jobs.get(slot).is_bound() {
@@ -399,15 +399,14 @@ impl Engine {
         Progress::Done
     }
 
-    /// Removes a job in any state. Returns `false` if it does not exist.
     pub fn delete_in_any_state(&mut self, id: JobId, now: Time) -> bool {
         let slot = self.store.jobs.find(id);
         slot.map(|slot| self.end_job(slot, Outcome::Gone, now)).is_some()
     }
 
-    /// Removes an unfinished job. The holder of a reserved job may still complete it, without notifying anyone: the
-    /// waiting clients are notified now that it failed. Returns `false` if there is no such job, or if it is reserved
-    /// and its policy is not [`CompletionPolicy::Tell`].
+    /// Cancels an unfinished job. An unreserved job is removed. A reserved job stays with its holder, but the waiting
+    /// clients are notified of a failure now. Returns `false` if no such job exists, or if the job is reserved and the
+    /// policy is not [`CompletionPolicy::Tell`].
     pub fn cancel(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Finished)
         else {
@@ -418,30 +417,30 @@ impl Engine {
             return true;
         }
         if self.store.jobs.get(slot).completion != CompletionPolicy::Tell {
-            // Its worker will report the outcome, and a client may rely on that.
+            // A client may rely on the outcome that the worker will report.
             return false;
         }
         self.notify_outcome(slot, Outcome::Failed(Body::default()));
         let size = self.logged_size(slot);
         let job = self.store.jobs.get(slot);
         if !job.is_volatile() {
-            // The job must not return after a restart: from now on it is one that no client waits for.
+            // A restart must not restore the canceled job, so delete the job from the log.
             self.changed(Change::Delete { slot, id: job.id, size });
             self.store.jobs.get_mut(slot).set(JobFlag::Volatile, true);
         }
         if self.store.jobs.get(slot).is_bound() {
-            // A later submit must not coalesce with the job: its client would receive the end of another submit.
+            // A later submission must not join the canceled job, whose worker is processing the earlier submission.
             self.store.extras.forget_dedup_key(self.store.extras.of(slot));
         }
         true
     }
 
-    /// Removes the job in `slot` from everything. Clients that wait for its outcome receive this one.
+    /// Removes the job in `slot` from all queues and from the store. Sends `outcome` to the clients that wait for the
+    /// job.
     pub(in crate::engine) fn remove_job(&mut self, slot: u32, outcome: Outcome) {
         let verdict = self.verdict_of(slot, &outcome);
         self.notify_outcome(slot, outcome);
         self.leave(slot);
-        // Only a log needs the size.
         let size = if self.is_logged() { self.logged_size(slot) } else { 0 };
         if self.store.jobs.get(slot).is_tied() {
             return self.remove_member(slot, size, verdict);
@@ -454,8 +453,9 @@ impl Engine {
         self.close_tube_if_idle(job.tube);
     }
 
-    /// Removes a job that is tied to groups and has left their counts; it had this logged size.
-    #[inline(never)] // few jobs are tied to groups
+    /// Removes the job in `slot`, which has already left the counts of its groups. `size` is the previous logged size
+    /// in bytes.
+    #[inline(never)] // cold: few jobs are tied to groups
     fn remove_member(&mut self, slot: u32, size: usize, verdict: Option<Verdict>) {
         let groups = self.end_membership(slot);
         self.forget_schedule(slot);
@@ -470,7 +470,8 @@ impl Engine {
         self.settle_groups(&groups);
     }
 
-    /// Moves the job in `slot`, which is in no queue, from the store to the history, if it has a verdict.
+    /// Removes the job in `slot`, which must not be in a queue, from the store. Adds the job to the history if there is
+    /// a verdict.
     #[inline]
     fn forget_job(&mut self, slot: u32, verdict: Option<Verdict>) -> Job {
         self.unbind(slot);
@@ -483,8 +484,8 @@ impl Engine {
         })
     }
 
-    /// Notifies all clients that wait for the outcome of the job in `slot`; none waits afterwards. If they are too many
-    /// for this turn, their extras stay without a job until all are notified, and the job gets others.
+    /// Sends `outcome` to all clients that wait for the job in `slot`. If the step budget does not suffice, the old
+    /// extras keep the remaining clients for later turns, and the job gets new extras.
     pub(in crate::engine) fn notify_outcome(&mut self, slot: u32, outcome: Outcome) {
         let job = self.store.jobs.get(slot);
         if !job.is_bound() {
@@ -502,7 +503,7 @@ impl Engine {
         }
     }
 
-    /// Notifies some clients that wait for an outcome; these no longer wait afterwards.
+    /// Sends `outcome` to the next batch of clients attached to `extras`, and detaches them.
     pub(in crate::engine) fn notify_some(
         &mut self,
         extras: u32,
@@ -530,7 +531,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns `true` if the job exists and is finished, with an outcome that survives a restart of the server.
+    /// Returns `true` if the job is finished and its outcome survives a restart of the server.
     pub fn keeps_outcome(&self, id: JobId) -> bool {
         let job = self.store.jobs.find(id).map(|slot| self.store.jobs.get(slot));
         job.is_some_and(|job| job.state() == State::Finished && !job.is_volatile())
@@ -544,7 +545,7 @@ impl Engine {
         Some(self.store.extras.get(self.store.extras.of(slot)))
     }
 
-    /// Returns the number of bytes of the submitted body, which the result of a finished job follows.
+    /// Returns the length of the submitted body in bytes. In a finished job, the result follows the submitted body.
     pub fn payload_len(&self, job: &JobView) -> usize {
         match (job.state(), self.extras(job)) {
             (State::Finished, Some(extras)) => extras.result_at as usize,
@@ -552,7 +553,7 @@ impl Engine {
         }
     }
 
-    /// Returns the outcome of a finished job: `true` if it succeeded, and its result.
+    /// Returns the outcome of a finished job: a flag for success, and the result.
     pub fn outcome<'a>(&'a self, job: &JobView<'a>) -> Option<(bool, &'a [u8])> {
         let extras = self.extras(job).filter(|_| job.state() == State::Finished)?;
         Some((extras.done, &job.body.bytes()[extras.result_at as usize..]))

@@ -1,8 +1,7 @@
-//! Keys that limit how many jobs are reserved at a time: `con:` of jobs that are deleted when they are done.
+//! Concurrency keys (the tag `con:`), which limit how many jobs are reserved at the same time.
 //!
-//! Owns the choice of the job of a lane that is in its tube's queue: only the ready one that comes next, and none while
-//! the key has reached its limit; the others are parked in the lane, in the order of service. So no search for a job
-//! ever passes a blocked one. Must not hand out jobs.
+//! Owns the choice of the one ready job per lane (the jobs of a key in a tube) that is in the tube's queue. All other
+//! ready jobs are parked in the lane, so a search never passes a blocked job. Must not assign jobs to clients.
 //!
 //! Promises: P28.
 //! Touches: agenda, limits, store, tubes.
@@ -15,7 +14,7 @@ use crate::engine::data::{Lane, Name, ReservePolicy, Time, MAX_LANES, NIL};
 use crate::engine::Engine;
 
 impl Engine {
-    /// Returns `true` if another job with this key in this tube has a lane, or may get one.
+    /// Returns `true` if a lane for `key` in `tube` exists or can be created. The number of lanes per key is limited.
     pub(in crate::engine) fn has_lane(&self, key: &Name, tube: u32, large: bool) -> bool {
         let (scope, hash) = self.scope_of_key(key, tube);
         let Some(shared) = self.store.lanes.find(key, scope, hash) else { return true };
@@ -23,7 +22,7 @@ impl Engine {
         lanes < MAX_LANES || self.store.lanes.lane_in(shared, tube, large).is_some()
     }
 
-    /// Returns the tube in which this key of a job in `tube` counts, or [`NIL`] for all tubes, and the hash of both.
+    /// Returns the scope and the hash of `key`. The scope is `tube` if keys are unique per tube, or else [`NIL`].
     fn scope_of_key(&self, key: &Name, tube: u32) -> (u32, u32) {
         if !self.limits.keys_per_tube {
             return (NIL, self.tubes.hash(key.key()));
@@ -34,7 +33,6 @@ impl Engine {
         (tube, hasher.finish() as u32)
     }
 
-    /// Returns the lane of the job in `slot`, if it has one.
     #[inline]
     pub(in crate::engine) fn lane_of(&self, slot: u32) -> Option<u32> {
         if self.store.jobs.get(slot).is_bound() {
@@ -44,13 +42,14 @@ impl Engine {
         }
     }
 
-    #[inline(never)] // few jobs have extras
+    #[inline(never)] // cold: few jobs have extras
     fn lane_of_bound(&self, slot: u32) -> Option<u32> {
         let rare = self.store.extras.get(self.store.extras.of(slot)).rare()?;
         (rare.lane != NIL).then_some(rare.lane)
     }
 
-    /// Adds this key with the limit `most` to the job in `slot`, which has extras and is in no queue.
+    /// Adds the job in `slot` to the lane of `key`, with the limit `most`. The job must have extras and must not be in
+    /// a queue.
     pub(in crate::engine) fn join_lane(&mut self, slot: u32, key: Name, most: u32) {
         let job = self.store.jobs.get(slot);
         let (tube, large) = (job.tube, self.is_large(job));
@@ -60,7 +59,7 @@ impl Engine {
         (rare.lane, rare.con_limit) = (lane, most);
     }
 
-    /// Removes the key of the job in `slot`, which is in no queue. Returns the key and the limit.
+    /// Removes the job in `slot`, which must not be in a queue, from its lane. Returns the key and the limit.
     pub(in crate::engine) fn leave_lane(&mut self, slot: u32) -> Option<(Name, u32)> {
         let lane = self.lane_of(slot)?;
         let rare = self.store.extras.get_mut(self.store.extras.of(slot)).rare_mut();
@@ -71,13 +70,13 @@ impl Engine {
         Some((key, most))
     }
 
-    /// Returns `true` if no job with the key of the job in `slot` may be reserved now.
+    /// Returns `true` if the concurrency key of the job in `slot` has reached its limit.
     pub(in crate::engine) fn is_blocked(&self, slot: u32) -> bool {
         let lane = self.lane_of(slot).map(|lane| self.store.lanes.lanes.get(lane));
         lane.is_some_and(|lane| self.store.lanes.keys.get(lane.shared).blocked)
     }
 
-    /// Adds the job in `slot`, which has just become ready, to this lane.
+    /// Adds the job in `slot`, which is becoming ready, to `lane`.
     pub(in crate::engine) fn enter_lane(&mut self, lane: u32, slot: u32) {
         let Lane { shared, exposed, .. } = *self.store.lanes.lanes.get(lane);
         let key = |slot: u32| self.store.jobs.get(slot).ready_key();
@@ -90,7 +89,7 @@ impl Engine {
         self.expose(lane, slot);
     }
 
-    /// Removes the job in `slot`, which is no longer ready, from this lane.
+    /// Removes the job in `slot`, which was ready, from `lane`.
     pub(in crate::engine) fn quit_lane(&mut self, lane: u32, slot: u32) {
         if self.store.lanes.lanes.get(lane).exposed != slot {
             return self.store.lanes.lanes.get_mut(lane).parked.remove(slot, &mut self.store.jobs);
@@ -126,7 +125,7 @@ impl Engine {
         }
     }
 
-    /// Counts that the job in `slot` is now reserved, or no longer is.
+    /// Counts the beginning or the end of a reservation of the job in `slot`, which belongs to `lane`.
     pub(in crate::engine) fn count_reserved(&mut self, lane: u32, slot: u32, reserved: bool) {
         let most = self.store.extras.get(self.store.extras.of(slot)).rare().map_or(1, |rare| rare.con_limit);
         let number = self.store.lanes.lanes.get(lane).shared;
@@ -135,7 +134,8 @@ impl Engine {
         }
     }
 
-    /// Parks all ready jobs of a key, or returns the next job of each lane to its queue.
+    /// Parks all ready jobs of the key `shared` if `blocked`. Otherwise moves the next job of each lane to its tube's
+    /// queue.
     fn block(&mut self, shared: u32, blocked: bool) {
         for position in 0..self.store.lanes.keys.get(shared).lanes.len() {
             let lane = self.store.lanes.keys.get(shared).lanes[position];
@@ -146,19 +146,19 @@ impl Engine {
             }
             self.expose_next(lane);
             let Lane { tube, exposed, .. } = *self.store.lanes.lanes.get(lane);
-            // Clients that wait there are served before any other client comes.
+            // Clients already waiting in this tube are served before newly arriving clients.
             if exposed != NIL && !self.tubes.get(tube).has_no_waiters() {
                 self.serve_soon(tube);
             }
         }
     }
 
-    /// Returns `true` if a verb has unblocked jobs for which clients wait.
+    /// Returns `true` if the current verb must still serve unblocked tubes.
     pub(in crate::engine) fn has_unblocked(&self) -> bool {
         !self.store.lanes.unblocked.is_empty()
     }
 
-    /// Serves the unblocked tubes and this one, as if all jobs became ready at once: the most urgent job first.
+    /// Serves the tube and all unblocked tubes, beginning with the tube that has the most urgent job.
     pub(in crate::engine) fn serve_with_unblocked(&mut self, number: u32, now: Time) {
         self.store.lanes.unblocked.push(self.tubes.handle(number));
         self.serve_all_unblocked(now);
@@ -173,7 +173,7 @@ impl Engine {
 
     fn serve_all_unblocked(&mut self, now: Time) {
         let tubes = std::mem::take(&mut self.store.lanes.unblocked).into_iter().enumerate();
-        // There is mostly one tube; a heap takes an eighth of the code of a sort.
+        // There is usually only one tube. A heap compiles to an eighth of the code of a sort.
         let mut next: BinaryHeap<_> = tubes
             .filter_map(|(position, tube)| Some((position, self.tubes.at(tube)?)))
             .map(|(position, tube)| {

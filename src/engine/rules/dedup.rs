@@ -1,6 +1,6 @@
-//! Dedup keys: which job is the duplicate of one that is submitted again.
+//! Dedup keys: finding the existing job that a new submission duplicates.
 //!
-//! Owns how keys are hashed, looked up and forgotten, and what submitting a duplicate means. Must not create jobs.
+//! Owns the hashing and lookup of dedup keys, and the effect of submitting a duplicate. Must not create jobs.
 //!
 //! Promises: P26, P27.
 //! Touches: agenda, limits, store, tubes.
@@ -11,18 +11,19 @@ use crate::engine::data::{DedupKey, Fingerprints, Job, JobExtras, JobFlag, JobId
 use crate::engine::log::Change;
 use crate::engine::{Engine, Refused};
 
-/// The maximum number of extras that a search by name checks. A name in more tubes than this is refused, unless keys
-/// are unique per tube: otherwise all names are in one index, and each search would have to pass all of them.
+/// The maximum number of extras that one key lookup checks. Unless keys are unique per tube, the index combines all
+/// tubes, and a name is refused if more than this number of tubes use it.
 pub(in crate::engine) const MAX_CHECKED: u64 = 4096;
 
 impl Engine {
-    /// Returns the family of fingerprints for bodies to be submitted.
+    /// Returns the hash functions for the fingerprints of submitted bodies.
     pub fn fingerprints(&self) -> Fingerprints {
         Fingerprints::new(self.limits.hash_secret)
     }
 
-    /// Names are hashed without their tubes, so that they can be looked up in all tubes, unless keys are unique per
-    /// tube. The key of a `hidden` job is hashed with its ID, so that no lookup finds it.
+    /// Returns the hash of `dedup_key` in the index. The hash of a name includes `tube` only if keys are unique per
+    /// tube; otherwise a lookup must find the name in all tubes. The hash of a `hidden` job includes the job ID, so
+    /// that no lookup finds the job.
     pub(in crate::engine) fn hash_dedup_key(&self, dedup_key: &DedupKey, tube: u32, hidden: Option<JobId>) -> u64 {
         let mut hasher = self.tubes.hasher();
         match dedup_key {
@@ -44,7 +45,8 @@ impl Engine {
         hasher.finish()
     }
 
-    /// Returns the existing job with this dedup key. A fingerprint of a body only matches a body of the same length.
+    /// Returns the slot of the existing job with `dedup_key`. A fingerprint matches only bodies of the same `length` in
+    /// bytes.
     pub(in crate::engine) fn find_duplicate(
         &mut self,
         dedup_key: &DedupKey,
@@ -65,7 +67,8 @@ impl Engine {
         })
     }
 
-    /// Returns the slot of the first job with this dedup key, which has this hash, that `is_meant` accepts.
+    /// Returns the slot of the first job with `dedup_key` that `is_meant` accepts. `hash` is the hash of the key. Fails
+    /// after [`MAX_CHECKED`] extras.
     pub(in crate::engine) fn find_with_key(
         &mut self,
         dedup_key: &DedupKey,
@@ -75,7 +78,7 @@ impl Engine {
         let mut checked = 0;
         let matches = |extras: &JobExtras| {
             checked += 1;
-            // Jobs of other keys in the chain need not be fetched.
+            // Compare the key before fetching the job, because a hash chain contains different keys.
             if checked > MAX_CHECKED || extras.dedup_key != *dedup_key {
                 return checked > MAX_CHECKED;
             }
@@ -96,7 +99,7 @@ impl Engine {
         Some(self.store.jobs.get(self.store.extras.get(number).slot).id)
     }
 
-    /// Returns the oldest job that was submitted with this name, in any tube that the caller `sees`.
+    /// Returns the oldest job that was submitted with `name` in a tube that `sees` accepts. Ignores dead letters.
     pub fn find_name(&self, name: &[u8], sees: impl Fn(&[u8]) -> bool) -> Option<JobId> {
         let dedup_key = DedupKey::Name(name.into());
         if !self.limits.keys_per_tube {
@@ -106,11 +109,12 @@ impl Engine {
         seen.filter_map(|(number, _)| self.oldest_named(&dedup_key, number, |tube| tube == number)).min()
     }
 
-    /// Returns the oldest job with this key, which has the hash of `tube`, in a tube that `is_meant` accepts.
+    /// Returns the oldest job with `dedup_key` in a tube that `is_meant` accepts. `tube` is part of the hash if keys
+    /// are unique per tube.
     fn oldest_named(&self, dedup_key: &DedupKey, tube: u32, is_meant: impl Fn(u32) -> bool) -> Option<JobId> {
         let hash = self.hash_dedup_key(dedup_key, tube, None);
         let (mut oldest, mut checked) = (None, 0);
-        // Matches no extras, so as to check all with that name, or as many as one call may.
+        // Return `false` to visit all extras with this hash, and `true` to stop after `MAX_CHECKED`.
         self.store.extras.find(hash, |extras| {
             checked += 1;
             if extras.dedup_key == *dedup_key {
@@ -124,17 +128,17 @@ impl Engine {
         oldest
     }
 
-    /// Updates the hash of the job in `slot`, which has just been buried, or is about to leave the buried state, and
-    /// whose key other jobs in its tube may share. Only one of the buried jobs with a key is found by the key, and only
-    /// one of the jobs that were buried before, so that a search does not pass many. Clients of Gearman submit buried
-    /// jobs again without end. A dead letter is not found by its key, which other jobs may use in the meantime.
+    /// Updates the key hash of the job in `slot`, so that lookups find at most one buried job and one other job per key
+    /// and tube. Must be called when the job enters (`is_buried`) or is about to leave the buried state. Without this
+    /// limit, a lookup would pass all buried duplicates, which Gearman clients can add endlessly. Lookups ignore dead
+    /// letters, because new jobs may reuse their keys.
     pub(in crate::engine) fn reveal_one(&mut self, slot: u32, is_buried: bool) {
         let job = self.store.jobs.get(slot);
         let (tube, id, length, is_dead) = (job.tube, job.id, job.body.len(), job.is_dead_letter());
         let Some(extras) = self.extras(job) else { return };
         let dedup_key = match &extras.dedup_key {
             DedupKey::None | DedupKey::Id(_) => return,
-            // No client looks up a job without a body.
+            // `find_duplicate` never looks up empty bodies.
             DedupKey::Body(_) if length == 0 => return,
             key => key.clone(),
         };
@@ -152,10 +156,11 @@ impl Engine {
         }
     }
 
-    /// Returns the bytes of log for adopting the duplicate of a durable job; 0 if there is none or a log has it.
+    /// Returns the number of log bytes needed to make the existing duplicate durable, or 0 if no volatile duplicate
+    /// exists.
     pub fn adoption_of(&mut self, tube: &[u8], dedup_key: &DedupKey, length: usize) -> u64 {
         match dedup_key {
-            // Jobs with unique numbers, and those without a key, are never adopted.
+            // A duplicate ID is refused, and a job without a key has no duplicate.
             DedupKey::None | DedupKey::Id(_) => 0,
             _ => match self.find_duplicate(dedup_key, tube, length) {
                 Ok(Some(slot)) => self.adoption(slot),
@@ -164,7 +169,7 @@ impl Engine {
         }
     }
 
-    /// Returns the bytes of log for adopting the job in `slot`.
+    /// Returns the number of log bytes needed to make the job in `slot` durable, or 0 if the job is durable.
     pub(in crate::engine) fn adoption(&self, slot: u32) -> u64 {
         if self.store.jobs.get(slot).is_volatile() {
             self.adoption_size(slot)
@@ -173,7 +178,7 @@ impl Engine {
         }
     }
 
-    /// Handles a duplicate of the job in `slot`.
+    /// Joins a new submission to the existing job in `slot`. If the submission is `durable`, the job becomes durable.
     pub(in crate::engine) fn coalesce(&mut self, slot: u32, durable: bool) -> Result<(), Refused> {
         let job = self.store.jobs.get(slot);
         if !durable || !job.is_volatile() {
@@ -188,7 +193,7 @@ impl Engine {
     }
 }
 
-/// Returns `true` if no submitter of the job would be notified of its outcome any more.
+/// Returns `true` if a duplicate of `job` must become a new job, because nobody reports the outcome of a buried job.
 fn is_over(job: &Job) -> bool {
     job.state() == State::Buried
 }

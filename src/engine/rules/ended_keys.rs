@@ -1,6 +1,6 @@
-//! Keys that outlive their jobs: for some time after the end of a job, no other job with its key is accepted.
+//! Dedup keys that outlive their jobs. Until the key expires, the tube accepts no other job with the key.
 //!
-//! Owns when such a key begins and ends. Must not decide the reply to a duplicate.
+//! Owns the creation and the expiry of keys without jobs. Must not decide the reply to a duplicate.
 //!
 //! Touches: agenda, store, tubes.
 
@@ -12,14 +12,15 @@ use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Removes the ended job in `slot`. Its key may outlive the job.
+    /// Removes the ended job in `slot`, and keeps its key if the key must outlive the job.
     pub(in crate::engine) fn end_job(&mut self, slot: u32, outcome: Outcome, now: Time) {
         self.keep_key(slot, now);
         self.remove_job(slot, outcome);
         self.serve_unblocked(now);
     }
 
-    /// Keeps the key of a job that is about to end. The log receives the key before the end of the job.
+    /// Stores the key of the job in `slot` if the key must outlive the job. Must be called before the job is removed,
+    /// because the log must receive the key first.
     fn keep_key(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
         if !job.is_bound() || job.completion != CompletionPolicy::Drop {
@@ -38,7 +39,8 @@ impl Engine {
         }
     }
 
-    /// Adds a key, and returns its number, and the number and length of the logged key that it replaces, if any.
+    /// Stores a key until the time `until`. Returns the number of the key, and the result of [`Engine::forget_key`] for
+    /// a replaced key.
     fn add_key(
         &mut self,
         id: JobId,
@@ -54,7 +56,8 @@ impl Engine {
         (number, before)
     }
 
-    /// Removes a key. Returns its number and the length of its names if it is in the log.
+    /// Removes the key with this number. If the key is in the log, returns the number, and the total length of the key
+    /// and the tube name in bytes.
     fn forget_key(&mut self, number: u32) -> Option<(u32, usize)> {
         let gone = self.store.ended_keys.remove(number);
         if gone.is_logged {
@@ -83,7 +86,7 @@ impl Engine {
         hasher.finish() as u32
     }
 
-    /// Returns the job of this tube that had this key, if it has ended and the key is still kept.
+    /// Returns the ended job that had `key` in `tube`, if the key has not expired.
     pub(in crate::engine) fn find_ended(&self, tube: &[u8], key: &Name, now: Time) -> Option<JobId> {
         if self.store.ended_keys.table.items.len() == 0 {
             return None;
@@ -93,18 +96,19 @@ impl Engine {
         (ended.until > now).then_some(ended.id)
     }
 
-    /// Returns all keys in the log that outlive their jobs.
+    /// Returns all keys without jobs that are in the log.
     pub fn ended_keys(&self) -> impl Iterator<Item = &EndedKey> {
         self.store.ended_keys.table.items.iter().map(|(_, ended)| ended).filter(|ended| ended.is_logged)
     }
 
-    /// Returns the number of the next key from `from` on, as far as the steps suffice, and moves `from` past it.
+    /// Returns the number of the first key from `from` on, and advances `from` past the key. Returns [`Progress::More`]
+    /// if the step budget is used up.
     pub fn next_ended_key(&mut self, from: &mut u32) -> (Progress, Option<u32>) {
         if self.agenda.steps.are_used_up() {
             return (Progress::More, None);
         }
         let found = self.store.ended_keys.table.items.next_from(*from);
-        // The cost of a list line, as in `figures/pages.rs`.
+        // Charge the same steps as for a list entry in `figures/pages.rs`.
         self.agenda.steps.take(4 + found.map_or(0, |number| u64::from(number - *from) / 64));
         *from = found.map_or(u32::MAX, |number| number + 1);
         (Progress::Done, found)
@@ -114,7 +118,8 @@ impl Engine {
         self.store.ended_keys.table.get(number)
     }
 
-    /// Restores a key that outlives its job. Returns its number, and the number and length of the key that it replaces.
+    /// Restores a key without a job from the log. Returns the number of the key, and the number and total name length
+    /// in bytes of the replaced key.
     pub fn restore_key(&mut self, id: JobId, tube: &[u8], key: &[u8], until: Time) -> (u32, Option<(u32, usize)>) {
         self.add_key(id, tube.into(), key.into(), until, true)
     }

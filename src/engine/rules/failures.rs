@@ -1,7 +1,7 @@
-//! Failures of jobs: tries, the delay before the next one, the reason, and dead letters.
+//! Failures of jobs: limits of tries, retry delays, failure reasons and dead letters.
 //!
-//! Owns the count of failed tries and the effect of the last one, by the limits of the job or of its tube, and the end
-//! of a time to live. `completion` handles the reports of workers. Must not hand out jobs.
+//! Owns the count of failed tries, the effect of the last failed try, and the end of a time to live. Must not assign
+//! jobs to clients, or handle reports from workers: `completion` does.
 //!
 //! Promises: P29.
 //! Touches: agenda, news, store, tubes.
@@ -18,26 +18,27 @@ const MAX_BACKOFF: u64 = 24 * 3600;
 /// The maximum length of a stored failure reason, in bytes.
 pub const MAX_REASON: usize = 4096;
 
-/// Bytes of account that the reason of a failure may take in addition to its own.
+/// The memory in bytes that a stored failure reason can need in addition to its text.
 const REASON_COST: u64 = 256;
 
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     tries: u8,
     backoff: u32,
-    /// The limits are those of the tube, whose delays vary slightly, to spread jobs that failed together.
+    /// `true` if the limits are tube settings. The delays of a tube vary randomly, so that jobs that failed together
+    /// are retried at different times.
     of_tube: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failed {
     Retried(Span),
-    /// That was its last try: it is buried, or finished.
+    /// The last try failed. The job is buried or finished.
     GivenUp,
 }
 
-/// Returns the reason as it is stored: a longer text is cut after a whole character.
-fn kept(reason: &[u8]) -> &[u8] {
+/// Returns `reason` truncated to [`MAX_REASON`] bytes, without splitting a UTF-8 character.
+fn truncated(reason: &[u8]) -> &[u8] {
     let Some(cut) = reason.get(..MAX_REASON).filter(|cut| cut.len() < reason.len()) else { return reason };
     match std::str::from_utf8(cut) {
         Err(error) if error.error_len().is_none() => &cut[..error.valid_up_to()],
@@ -46,7 +47,7 @@ fn kept(reason: &[u8]) -> &[u8] {
 }
 
 impl Engine {
-    /// Returns the limits of the job in `slot`, if it has some: its own, or else those of its tube.
+    /// Returns the limits of tries for the job in `slot`. The tube settings apply if the job has no limits.
     fn try_limits(&self, slot: u32) -> Option<Bounds> {
         let job = self.store.jobs.get(slot);
         if job.is_bound() {
@@ -65,14 +66,13 @@ impl Engine {
         (settings.tries > 0).then_some(Bounds { tries: settings.tries, backoff: settings.backoff, of_tube: true })
     }
 
-    /// Returns how many tries of a job are left, if they are limited.
+    /// Returns the number of tries that `job` has left, or `None` without a limit.
     pub fn tries_left(&self, job: &crate::engine::Job) -> Option<u8> {
         let slot = self.store.jobs.find(job.id).filter(|_| job.state() != crate::engine::State::Scheduled)?;
         self.try_limits(slot).map(|bounds| bounds.tries.saturating_sub(job.fails))
     }
 
-    /// Returns `true` if the failures of the job in `slot` are counted.
-    pub(in crate::engine) fn is_tried(&self, slot: u32) -> bool {
+    pub(in crate::engine) fn has_try_limit(&self, slot: u32) -> bool {
         self.try_limits(slot).is_some()
     }
 
@@ -84,7 +84,8 @@ impl Engine {
         job.fails >= bounds.tries
     }
 
-    /// Returns the delay after the last failed try. With `spread`, it is up to a tenth longer.
+    /// Returns the delay of the job in `slot` after a failed try. Adds a random part of up to 10 % if `spread` is
+    /// `true` or the limits are tube settings.
     fn backoff(&mut self, slot: u32, spread: bool) -> Span {
         let Some(bounds) = self.try_limits(slot) else { return Span::ZERO };
         let doublings = u32::from(self.store.jobs.get(slot).fails.saturating_sub(1)).min(32);
@@ -93,7 +94,7 @@ impl Engine {
         Span::from_millis(seconds * 1000 + more)
     }
 
-    /// Ends the reservation of the job in `slot`, whose holder is lost.
+    /// Counts the loss of a worker as a failed try of the job in `slot`. The job is retried or given up.
     pub(in crate::engine) fn end_try(&mut self, slot: u32, cause: Cause, now: Time) {
         if self.count_try(slot) {
             self.abandon(slot, Cause::Bury, Body::default(), false);
@@ -108,14 +109,14 @@ impl Engine {
                 job.due = now + backoff;
             });
         }
-        if self.is_tried(slot) {
+        if self.has_try_limit(slot) {
             self.changed_unclaimed(Change::Retry(slot));
         }
         self.serve_living(slot, now);
     }
 
-    /// Handles the failure of the job in `slot`, as reported by its worker, and counts it. Returns `None` if its tries
-    /// are unlimited. The caller has claimed the log space for a change.
+    /// Counts a failed try that the worker of the job in `slot` reported. The job is retried or given up. Returns
+    /// `None` if the job has no limit of tries. The caller must have claimed log space for one change.
     pub(in crate::engine) fn fail_try(&mut self, slot: u32, reason: &[u8], now: Time) -> Option<Failed> {
         self.try_limits(slot)?;
         if self.count_try(slot) {
@@ -138,9 +139,9 @@ impl Engine {
         Some(Failed::Retried(delay))
     }
 
-    /// Stores the reason of the last failure of the job in `slot`, if there is memory and log space for it.
+    /// Stores the reason of the last failure of the job in `slot`, if memory and log space suffice.
     pub(in crate::engine) fn note_reason(&mut self, slot: u32, reason: &[u8]) {
-        let reason = kept(reason);
+        let reason = truncated(reason);
         if reason.is_empty() || self.lacks_memory(REASON_COST + reason.len() as u64) {
             return;
         }
@@ -154,9 +155,8 @@ impl Engine {
         self.changed(Change::Reason { slot, sizes });
     }
 
-    /// Gives up the job in `slot`: the server buries it, in the dead-letter tube if its tube has one. Clients that wait
-    /// for its outcome are notified that it failed, with this text. `claimed`: the log space for one change is already
-    /// claimed.
+    /// Gives up the job in `slot`. Buries the job, moves it to the dead-letter tube if one is set, and notifies waiting
+    /// clients of the failure with `text`. `claimed` is `true` if the caller has claimed log space for one change.
     pub(in crate::engine) fn abandon(&mut self, slot: u32, cause: Cause, text: Body, claimed: bool) {
         let job = self.store.jobs.get(slot);
         let (pri, volatile) = (job.pri, job.is_volatile());
@@ -177,13 +177,12 @@ impl Engine {
         self.send_to_dead_tube(slot);
     }
 
-    /// Returns `true` if the server buries the job in `slot` in another tube.
     pub(in crate::engine) fn has_dead_tube(&self, slot: u32) -> bool {
         let rules = &self.tubes.get(self.store.jobs.get(slot).tube).rules;
         rules.as_ref().is_some_and(|rules| rules.settings.dead.is_some())
     }
 
-    /// Moves the job in `slot`, which has just been buried, to the dead-letter tube of its tube.
+    /// Moves the buried job in `slot` to the dead-letter tube of its tube, if the dead-letter tube is set and not full.
     fn send_to_dead_tube(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let (from, class, id) = (job.tube, priority_class(job.pri), job.id);
@@ -202,10 +201,9 @@ impl Engine {
             return self.news.events.push_back(Event::DeadLetterStays { job: id, from, dead });
         };
         let origin = self.store.origins.add(&self.tubes.get(from).name);
-        self.move_as_it_is(slot, to, origin);
+        self.move_unchanged(slot, to, origin);
     }
 
-    /// Removes the origin of the job in `slot`, which is no longer a dead letter.
     pub(in crate::engine) fn forget_origin(&mut self, slot: u32) {
         let before = self.logged_size(slot);
         let job = self.store.jobs.get_mut(slot);
@@ -214,7 +212,8 @@ impl Engine {
         self.changed(Change::Shrunk { slot, bytes });
     }
 
-    /// Serves the clients that wait for the job in `slot`, which may be ready again, unless its time to live has ended.
+    /// Deletes the job in `slot` if its time to live ended during the reservation. Otherwise serves the tube of the
+    /// job.
     pub(in crate::engine) fn serve_living(&mut self, slot: u32, now: Time) {
         let tube = self.store.jobs.get(slot).tube;
         if !self.end_if_expired(slot, now) {
@@ -222,14 +221,14 @@ impl Engine {
         }
     }
 
-    /// Returns the extras of a job whose time to live only counts while it waits, if it has some.
+    /// Returns the extras of the job in `slot`, if its time to live counts only while the job waits.
     fn extras_with_ttl(&self, slot: u32) -> Option<u32> {
         let job = self.store.jobs.get(slot);
         let mortal = job.completion != CompletionPolicy::Keep && job.is_bound();
         mortal.then(|| self.store.extras.of(slot))
     }
 
-    /// Schedules the end of the time to live of the job in `slot`, which has extras, if the job waits from now on.
+    /// Schedules the end of the time to live of the job in `slot`, if the job is ready, delayed or held.
     pub(in crate::engine) fn count_life(&mut self, slot: u32) {
         let waits = matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed | State::Held);
         if let Some(number) = self.extras_with_ttl(slot).filter(|_| waits) {
@@ -238,7 +237,8 @@ impl Engine {
         }
     }
 
-    /// Deletes the job in `slot` and returns `true` if it waits and its time to live has ended.
+    /// Deletes the job in `slot` if it is ready or delayed and its time to live has ended. Returns `true` if the job
+    /// was deleted.
     fn end_if_expired(&mut self, slot: u32, now: Time) -> bool {
         let expired = |number: u32| self.store.extras.get(number).expires <= now;
         let waits = matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed);
@@ -249,7 +249,6 @@ impl Engine {
         ends
     }
 
-    /// Deletes the job in `slot`, whose time to live has ended.
     pub(in crate::engine) fn expire_job(&mut self, slot: u32, now: Time) {
         self.store.evicted += 1;
         self.end_job(slot, Outcome::Gone, now);
@@ -265,12 +264,12 @@ mod tests {
         for (width, text) in [(1, "a"), (2, "é"), (3, "€"), (4, "🦀")] {
             for offset in 0..4 {
                 let long = ["x".repeat(offset), text.repeat(MAX_REASON)].concat();
-                let cut = kept(long.as_bytes());
+                let cut = truncated(long.as_bytes());
                 assert!(std::str::from_utf8(cut).is_ok(), "{width} {offset}");
                 assert!((MAX_REASON - 3..=MAX_REASON).contains(&cut.len()));
             }
         }
-        assert_eq!(kept(&[0x80; 5000]).len(), MAX_REASON);
-        assert_eq!(kept(b"short"), b"short");
+        assert_eq!(truncated(&[0x80; 5000]).len(), MAX_REASON);
+        assert_eq!(truncated(b"short"), b"short");
     }
 }

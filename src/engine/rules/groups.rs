@@ -1,9 +1,7 @@
-//! When jobs that wait for a group are released: the tags `grp:` and `aft:`.
+//! Groups of jobs and the jobs that wait for groups: the tags `grp:` and `aft:`.
 //!
-//! Owns what ends a wait. A group exists while a job is a member or waits for it, and counts the members that have
-//! ended, in whatever way: a deleted, flushed or expired job no longer blocks anything. A group without members is
-//! complete, which releases the jobs that wait for all of them; jobs put later wait for later members. Must not delete
-//! jobs.
+//! Owns the end of a wait. A group exists while any job is a member or waits for the group. A member that is deleted,
+//! flushed or expired counts as ended. Must not delete jobs.
 //!
 //! Promises: P30.
 //! Touches: agenda, store, tubes.
@@ -20,7 +18,8 @@ impl Engine {
         self.store.groups.find(name, self.tubes.hash(name.key()))
     }
 
-    /// Returns the group with this name, created if it does not exist. Jobs up to the ID `last` do not wait for it.
+    /// Returns the group `name`, creating the group if necessary. Jobs with IDs up to `last` do not wait for a new
+    /// group.
     fn open_group(&mut self, name: &Name, last: u64) -> u32 {
         if let Some(number) = self.find_group(name) {
             return number;
@@ -34,10 +33,11 @@ impl Engine {
         number
     }
 
-    /// Ties the new job in `slot`, which is in no queue yet, to groups. It is held if it has to wait for one.
+    /// Ties the new job in `slot`, which must not be in a queue yet, to the groups in `tags`. A job that must wait for
+    /// a group becomes held.
     pub(in crate::engine) fn tie(&mut self, slot: u32, tags: &[GroupTag]) {
         let id = self.store.jobs.get(slot).id.0;
-        // The last one becomes the first of the chain.
+        // Each tie is prepended to a chain, so iterate in reverse to keep the order of the tags.
         for tag in tags.iter().take(MAX_TIES).rev() {
             let known = self.find_group(&tag.name);
             let need = match tag.tie {
@@ -64,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// Counts the job in `slot`, which may be tied to groups, in its new state.
+    /// Counts the job in `slot` by its new state in all its groups. A held job also starts to wait.
     pub(in crate::engine) fn enter_groups(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if !job.is_tied() {
@@ -77,8 +77,8 @@ impl Engine {
         }
     }
 
-    /// Stops counting the job in `slot` in its state. If it was held, it no longer waits for any group.
-    #[inline(never)] // few jobs are tied to groups
+    /// Removes the job in `slot` from the counts of its groups. A held job stops waiting for groups.
+    #[inline(never)] // cold: few jobs are tied to groups
     pub(in crate::engine) fn leave_groups(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let (position, is_held) = (state_index(job), job.state() == State::Held);
@@ -98,7 +98,8 @@ impl Engine {
         groups.into_iter().for_each(|number| self.close_group_if_idle(number));
     }
 
-    /// Updates whether the job in `slot`, which had this logged size, is tied to groups.
+    /// Updates the flag [`JobFlag::Tied`] of the job in `slot`, and logs the decrease in size. `before` is the previous
+    /// logged size in bytes.
     fn retie(&mut self, slot: u32, before: usize) {
         let is_tied = self.store.groups.of_member(slot).next().is_some() || self.store.groups.waits(slot);
         self.store.jobs.get_mut(slot).set(JobFlag::Tied, is_tied);
@@ -106,7 +107,9 @@ impl Engine {
         self.changed(Change::Shrunk { slot, bytes });
     }
 
-    /// Ends the memberships of the job in `slot`, which is about to be removed. Returns what the log must store.
+    /// Ends all memberships of the job in `slot`, which is about to be removed. The end of the last member completes a
+    /// group: existing jobs stop waiting for all members, and later jobs wait for later members. Returns the new counts
+    /// for the log.
     pub(in crate::engine) fn end_membership(&mut self, slot: u32) -> Vec<LoggedGroup> {
         if !self.store.jobs.get(slot).is_tied() {
             return Vec::new();
@@ -123,10 +126,10 @@ impl Engine {
         groups.into_iter().map(|number| self.logged_group(number)).collect()
     }
 
-    /// Releases the jobs that no longer have to wait for these groups.
+    /// Releases the jobs whose waits for `groups` have ended.
     pub(in crate::engine) fn settle_groups(&mut self, groups: &[LoggedGroup]) {
         for LoggedGroup { number, .. } in groups {
-            // Another group of the same job may have been closed, but not replaced.
+            // Releasing the jobs of one group can remove another group of the list, but does not reuse its number.
             if self.store.groups.table.items.try_get(*number).is_none() {
                 continue;
             }
@@ -139,7 +142,7 @@ impl Engine {
         }
     }
 
-    /// Continues to release the jobs that waited for the group with this number, if there is still one.
+    /// Continues to release the jobs that wait for the group. Returns `None` if the group has been removed.
     pub(in crate::engine) fn release_on(&mut self, number: u32) -> Option<Progress> {
         self.store.groups.table.items.try_get(number).filter(|group| group.releasing)?;
         let progress = self.release_some(number, None);
@@ -166,8 +169,8 @@ impl Engine {
         Progress::Done
     }
 
-    /// Releases the held job in `slot`, which has nothing left to wait for, except perhaps the delay that it was put
-    /// with. Without the time, a delay that has ended already ends with the next tick.
+    /// Releases the held job in `slot`, which no longer waits for a group. The job becomes delayed if its delay has not
+    /// ended. Without `now`, the next tick ends an elapsed delay.
     pub(in crate::engine) fn release_held(&mut self, slot: u32, now: Option<Time>) {
         let job = self.store.jobs.get(slot);
         let due = now.map_or(Time::NEVER, |now| now + job.delay()).min(job.created + job.delay());
@@ -177,7 +180,7 @@ impl Engine {
         self.serve_at_end(number);
     }
 
-    /// Serves the clients that wait in this tube at the end of the verb, or in another turn.
+    /// Defers serving the tube to the end of the verb, if the tube has ready jobs and waiting clients.
     pub(in crate::engine) fn serve_at_end(&mut self, number: u32) {
         let tube = self.tubes.get(number);
         if tube.serving || tube.closed || tube.has_no_waiters() || tube.counts.ready == 0 {
@@ -186,7 +189,7 @@ impl Engine {
         self.serve_soon(number);
     }
 
-    /// Serves a tube at the end of the verb, or in another turn if too many others are served then.
+    /// Defers serving the tube to the end of the verb, or to a later turn if the verb must serve many tubes.
     pub(in crate::engine) fn serve_soon(&mut self, number: u32) {
         self.serve_later(number);
         if self.store.lanes.unblocked.len() < MAX_LANES {
@@ -194,7 +197,7 @@ impl Engine {
         }
     }
 
-    /// Removes a group that has no members and that no job waits for.
+    /// Removes the group if no job is a member or waits for the group.
     pub(in crate::engine) fn close_group_if_idle(&mut self, number: u32) {
         let group = self.store.groups.get(number);
         if group.size() > 0 || group.waiting() > 0 {
@@ -207,14 +210,12 @@ impl Engine {
         }
     }
 
-    /// Returns the part of a group's state that the log stores.
     fn logged_group(&self, number: u32) -> LoggedGroup {
         let group = self.store.groups.get(number);
         LoggedGroup { number, name: group.name.clone(), count: group.count }
     }
 }
 
-/// Returns the index of an unfinished job's state in the counts of a group.
 fn state_index(job: &Job) -> usize {
     job.state() as usize
 }

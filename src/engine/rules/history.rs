@@ -1,6 +1,6 @@
-//! Which jobs the history remembers.
+//! Recording of ended and buried jobs in the history.
 //!
-//! Owns what is recorded of a job that ends or is buried. Must not decide what becomes of it.
+//! Owns the decision which jobs the history records. Must not change the jobs.
 //!
 //! Touches: store, tubes.
 
@@ -9,8 +9,8 @@ use crate::engine::data::past::Verdict;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Returns the verdict with which the job in `slot` enters the history when it is removed, if it does. A failure
-    /// enters it here, with its reason, which the job loses before it is removed.
+    /// Returns the verdict to record when the job in `slot` is removed, or `None` if nothing remains to be recorded.
+    /// Records a failure immediately, because the removal discards the failure reason.
     #[inline]
     pub(in crate::engine) fn verdict_of(&mut self, slot: u32, outcome: &Outcome) -> Option<Verdict> {
         match outcome {
@@ -24,8 +24,8 @@ impl Engine {
         }
     }
 
-    /// Adds the job in `slot` to the history, if there is one, unless its end is there already.
-    #[inline(never)] // few jobs fail
+    /// Adds the job in `slot` to the history, unless the history is disabled or already contains the end of the job.
+    #[inline(never)] // cold: few jobs fail or keep an outcome
     pub(in crate::engine) fn record_past(&mut self, slot: u32, verdict: Verdict) {
         let job = self.store.jobs.view(slot);
         if job.is_over() || !self.past.is_on() {

@@ -1,10 +1,8 @@
 //! The assignment of ready jobs to waiting clients.
 //!
-//! Owns the engine's central promise: **no unpaused tube has a ready job and a waiting client at the same time.** Every
-//! verb that makes a job ready, or reopens a tube, ends in [`Engine::serve`], inside the same call, so a job can
-//! neither be given twice nor be missed between a notification and a grab. If that is too much for one turn, no other
-//! client gets a job of the tube before it is done. Waiting clients are served strictly first come, first served; if
-//! none waits, an idle one is notified of each job. Must not change a job's state itself: `transitions` does.
+//! Owns the engine's central invariant: **no tube has a ready job and a waiting client at the same time**, unless the
+//! tube is paused or at a reservation limit. Serves clients strictly in order of arrival, and notifies idle clients if
+//! no client waits. Must not change the state of a job: `transitions` does.
 //!
 //! Promises: P6.
 //! Touches: agenda, clients, limits, news, store, tubes.
@@ -14,11 +12,13 @@ use crate::engine::data::{
 };
 use crate::engine::Engine;
 
-/// The time for a notified worker to request the job before the next one is notified. Most need a network round trip.
+/// The time after which another worker is notified if ready jobs remain. Most workers request the job within a network
+/// round trip.
 const RENOTIFY_AFTER: Span = Span::from_millis(50);
 
 impl Engine {
-    /// Serves the clients that wait in this tube in another turn. Until then, no other client gets a job of the tube.
+    /// Defers [`Engine::serve`] for the tube to a later turn. While serving is pending, no other client gets a job of
+    /// the tube.
     pub(in crate::engine) fn serve_later(&mut self, number: u32) {
         let tube = self.tubes.get_mut(number);
         if !std::mem::replace(&mut tube.serving, true) {
@@ -26,7 +26,9 @@ impl Engine {
         }
     }
 
-    /// Hands ready jobs of this tube to the clients that wait for them, and notifies an idle one if there are more.
+    /// Assigns ready jobs of the tube to the waiting clients, and notifies an idle client if ready jobs remain. Every
+    /// verb that makes a job ready or reopens a tube must call this function before returning: otherwise a client could
+    /// wait next to a ready job.
     pub(in crate::engine) fn serve(&mut self, number: u32, now: Time) {
         if self.has_unblocked() {
             return self.serve_with_unblocked(number, now);
@@ -43,7 +45,7 @@ impl Engine {
             {
                 return;
             }
-            let Some((client, slot)) = self.next_meeting(number) else { break };
+            let Some((client, slot)) = self.next_match(number) else { break };
             self.hand_over(client, slot, now);
             self.agenda.steps.take(MOVE);
             if self.agenda.steps.are_used_up() {
@@ -55,15 +57,15 @@ impl Engine {
             }
         }
         if !self.tubes.get(number).serving {
-            self.notify_next(number, now);
+            self.notify_idle(number, now);
         }
     }
 
-    /// Returns the client that has waited longest among those in this tube with a job available, and its job.
-    fn next_meeting(&mut self, number: u32) -> Option<(ClientId, u32)> {
+    /// Returns the longest-waiting client that can get a ready job of the tube, and the job.
+    fn next_match(&mut self, number: u32) -> Option<(ClientId, u32)> {
         let holder = self.first_in_queue(number, ReservePolicy::PerConnection);
         let leaser = match self.tubes.get(number).first(ReservePolicy::Lease, &self.store.jobs) {
-            // Not if the search for a holder is unfinished.
+            // While `serving` is set, a client with `PerConnection` that has waited longer may not have been found yet.
             Some(_) if !self.tubes.get(number).serving => self.first_in_queue(number, ReservePolicy::Lease),
             _ => None,
         };
@@ -76,9 +78,9 @@ impl Engine {
         Some((client, self.tubes.get(number).first(reserve_policy, &self.store.jobs)?))
     }
 
-    /// Notifies the watchers of this tube that have been idle longest, as many as the limits say. If others stay idle,
-    /// the tube notifies again later, since a worker that hangs does not come.
-    fn notify_next(&mut self, number: u32, now: Time) {
+    /// Notifies the `Limits::wakeups` longest-idle clients that watch the tube. If idle clients remain, schedules
+    /// another notification, because a notified worker can hang.
+    fn notify_idle(&mut self, number: u32, now: Time) {
         let wakeups = if self.limits.wakeups == 0 { u32::MAX } else { self.limits.wakeups };
         for _ in 0..wakeups {
             let Some(client) = self.first_in_queue(number, ReservePolicy::Notified) else { return };
@@ -104,7 +106,7 @@ impl Engine {
         self.news.events.push_back(Event::Reserved { client, job });
     }
 
-    /// Notifies `client`, which is idle, that this tube has work.
+    /// Notifies the idle `client` of work in `tube`.
     pub(in crate::engine) fn notify(&mut self, client: ClientId, tube: u32) {
         self.become_active(client);
         self.clients[client].idle_state = IdleState::Notified(tube);
@@ -112,7 +114,8 @@ impl Engine {
         self.agenda.steps.take(NOTIFY);
     }
 
-    /// Returns the job that a tube would give next to clients of this reserve policy.
+    /// Returns the next ready job of `tube` for clients with `reserve_policy`, or `None` while the tube is closed or
+    /// waits to be served.
     pub(in crate::engine) fn head(&self, tube: u32, reserve_policy: ReservePolicy) -> Option<u32> {
         let tube = self.tubes.get(tube);
         tube.first(reserve_policy, &self.store.jobs).filter(|_| !tube.closed && !tube.serving)
@@ -123,8 +126,8 @@ impl Engine {
         watched.iter().copied().filter_map(|watch| self.head(self.clients.watches.get(watch).tube, *reserve_policy))
     }
 
-    /// Returns a tube with a job for `client`, preferably the one that it was notified of. This is not a turn of the
-    /// tube.
+    /// Returns a watched tube with a ready job for `client`, preferably the tube that the client was last notified of.
+    /// Does not change the order in which tubes take turns.
     pub(in crate::engine) fn tube_with_work(&self, client: ClientId, idle_state: IdleState) -> Option<u32> {
         match idle_state {
             IdleState::Notified(tube) if tube != NIL && self.head(tube, ReservePolicy::Notified).is_some() => {

@@ -1,6 +1,6 @@
-//! The rules of the queue that apply whichever verb is called: states, matching, time, keys, limits and outcomes.
+//! Rules that apply to jobs whichever verb is called: state transitions, matching, timers, keys, limits and outcomes.
 //!
-//! Owns its files. Imports the data and the log, and no verb.
+//! Owns the list of rule modules. Rules use the data and the log, and must not import a verb.
 
 pub(super) mod completion;
 pub(super) mod concurrency;

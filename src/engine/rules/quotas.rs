@@ -1,7 +1,7 @@
-//! How many jobs of a tube may be reserved at a time, and how often: the settings `max` and `rate`.
+//! The tube settings `max` and `rate`, which limit the reservations of a tube.
 //!
-//! Owns whether a tube is closed. A closed tube is like a paused one: no client that requests any job gets one of this
-//! tube, and its jobs keep their order. Must not hand out jobs.
+//! Owns the flag `closed` of tubes. A closed tube is like a paused tube: clients that request any job get no job of the
+//! tube. Must not assign jobs to clients.
 //!
 //! Promises: P28.
 //! Touches: store, tubes.
@@ -10,43 +10,43 @@ use crate::engine::data::{ReservePolicy, Time};
 use crate::engine::Engine;
 
 impl Engine {
-    /// Updates whether a tube is closed, by a pause or by its settings.
-    pub(in crate::engine) fn reclose(&mut self, number: u32) {
+    pub(in crate::engine) fn update_closed(&mut self, number: u32) {
         let tube = self.tubes.get_mut(number);
         let reserved = tube.counts.reserved;
         tube.closed = tube.pause.is_some() || tube.rules.as_ref().is_some_and(|rules| rules.is_spent(reserved));
     }
 
-    #[inline(never)] // few tubes have settings
+    #[inline(never)] // cold: few tubes have settings
     pub(in crate::engine) fn count_reservation(&mut self, number: u32, now: Time) {
         if let Some(rules) = &mut self.tubes.get_mut(number).rules {
             rules.take(now);
         }
-        self.reclose(number);
+        self.update_closed(number);
         self.retime_tube(number);
     }
 
-    /// Counts the end of a reservation in a tube with settings, and serves its waiting clients at the end of the verb.
-    #[inline(never)] // few tubes have settings
+    /// Updates a tube with settings after a reservation has ended. If the tube opens, its clients are served at the end
+    /// of the verb.
+    #[inline(never)] // cold: few tubes have settings
     pub(in crate::engine) fn count_end(&mut self, number: u32) {
         let was_closed = self.tubes.get(number).closed;
-        self.reclose(number);
+        self.update_closed(number);
         let tube = self.tubes.get(number);
         if was_closed && !tube.closed && tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_some() {
             self.serve_at_end(number);
         }
     }
 
-    /// Reopens a tube whose rate allows reservations again.
+    /// Opens the tube when its rate allows reservations again.
     pub(in crate::engine) fn reopen(&mut self, number: u32) {
         if let Some(rules) = &mut self.tubes.get_mut(number).rules {
             rules.open();
         }
-        self.reclose(number);
+        self.update_closed(number);
         self.retime_tube(number);
     }
 
-    /// Returns `true` if the settings of a tube allow no reservation now.
+    /// Returns `true` if the settings of the tube allow no reservation now.
     pub(in crate::engine) fn is_exhausted(&self, number: u32) -> bool {
         let tube = self.tubes.get(number);
         tube.rules.as_ref().is_some_and(|rules| rules.is_spent(tube.counts.reserved))

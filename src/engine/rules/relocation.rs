@@ -1,7 +1,7 @@
 //! Moves of jobs to other tubes.
 //!
-//! Owns what moves with a job: its key, its lane, its queue. Must not decide which job moves, nor which client is
-//! served.
+//! Owns the update of everything that depends on the tube of a job: dedup key, lane and queue. Must not decide which
+//! job moves or which client is served.
 //!
 //! Touches: store, tubes.
 
@@ -10,24 +10,26 @@ use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Moves the job in `slot` to another tube unchanged, as a dead letter of this origin unless that is [`NIL`].
-    pub(in crate::engine) fn move_as_it_is(&mut self, slot: u32, to: u32, origin: u32) {
+    /// Moves the job in `slot` to the tube `to` without changing the job's state. A dead letter gets `origin`; for
+    /// other jobs, `origin` is [`NIL`].
+    pub(in crate::engine) fn move_unchanged(&mut self, slot: u32, to: u32, origin: u32) {
         let position = (self.store.jobs.get(slot).state() == State::Buried).then(|| {
-            // After the jobs that are buried there.
+            // Append the job to the buried jobs of the new tube.
             self.store.last_bury += 1;
             Time::from_nanos(self.store.last_bury)
         });
         self.change_tube(slot, to, |job| (job.due, job.holder) = (position.unwrap_or(job.due), origin));
     }
 
-    /// Returns `true` if the job in `slot` has no lane, or can have one in that tube.
+    /// Returns `true` if the job in `slot` has no concurrency key, or if the key can get a lane in `tube`.
     pub(in crate::engine) fn may_move_lane(&self, slot: u32, tube: &[u8]) -> bool {
         let number = self.tubes.find(tube).unwrap_or(NIL);
         let bound = self.lane_of(slot).map(|lane| self.store.lanes.key_of(lane));
         bound.is_none_or(|key| self.has_lane(key, number, self.is_large(self.store.jobs.get(slot))))
     }
 
-    /// Like [`Engine::may_move_lane`], and `false` if another job of that tube, also an ended one, has the job's key.
+    /// Like [`Engine::may_move_lane`], but also returns `false` if a current or ended job of `tube` has the same dedup
+    /// key.
     pub(in crate::engine) fn may_move(&mut self, slot: u32, tube: &[u8], now: Time) -> bool {
         if !self.may_move_lane(slot, tube) {
             return false;
@@ -43,7 +45,7 @@ impl Engine {
         there.is_ok_and(|other| other.is_none_or(|other| other == slot)) && self.find_ended(tube, &key, now).is_none()
     }
 
-    /// Moves the job in `slot` to another tube; `change` makes further changes to the job.
+    /// Moves the job in `slot` to the tube `to`, and calls `change` before the job enters the new queue.
     pub(in crate::engine) fn change_tube(&mut self, slot: u32, to: u32, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
         let before = self.logged_size(slot);
@@ -57,14 +59,14 @@ impl Engine {
         self.close_tube_if_idle(from);
     }
 
-    /// Updates the lane of the job in `slot`, which is in no queue and now in another tube.
+    /// Moves the job in `slot`, which must not be in a queue, to a lane of its new tube.
     pub(in crate::engine) fn change_lane(&mut self, slot: u32) {
         if let Some((key, most)) = self.leave_lane(slot) {
             self.join_lane(slot, key, most);
         }
     }
 
-    /// Updates the hash of the job in `slot`, whose key may be unique in its tube only.
+    /// Updates the key hash of the job in `slot`, because the hash can depend on the tube.
     pub(in crate::engine) fn rehash(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let Some(extras) = self.extras(job) else { return };
@@ -76,7 +78,8 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if the time to live of the job in `slot` has ended, even if that was suspended.
+    /// Returns `true` if the time to live of the job in `slot` has ended, even if the job is buried or reserved and
+    /// must not be deleted now.
     pub(in crate::engine) fn has_expired(&self, slot: u32, now: Time) -> bool {
         let job = self.store.jobs.get(slot);
         job.completion != CompletionPolicy::Keep && self.extras(job).is_some_and(|extras| extras.expires <= now)

@@ -1,9 +1,7 @@
-//! What happens when a schedule is due.
+//! Runs of schedules that are due.
 //!
-//! Owns the copies that schedules put: each has the name of its schedule as its key, and none is put while a job with
-//! this key exists in the tube. Times that passed while the queue was not served count as one. If a copy cannot be put
-//! because memory, the log or the tube is full, or because the queue is draining, the schedule remains due. Must not
-//! create schedules: `verbs/recurring.rs` does.
+//! Owns the copies that schedules put. Each copy has the name of its schedule as its key, and no copy is put while a
+//! job in the tube has the key. Must not create schedules: `verbs/recurring.rs` does.
 //!
 //! Promises: P31.
 //! Touches: agenda, store, tubes.
@@ -12,13 +10,12 @@ use crate::engine::data::{Body, DedupKey, JobId, Name, NewJob, Span, State, Time
 use crate::engine::log::Change;
 use crate::engine::{Engine, Refused};
 
-/// The delay before a schedule tries again to put a copy that was refused.
+/// The delay after which a refused copy is tried again.
 const RETRY: Span = Span::from_secs(1);
 
-/// Bytes of a body whose copy is a step more.
+/// The number of body bytes that are copied per step.
 const COPIED: u64 = 1024;
 
-/// The result of a time at which a schedule was due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::engine) enum Run {
     Put(JobId),
@@ -26,13 +23,11 @@ pub(in crate::engine) enum Run {
 }
 
 impl Engine {
-    /// Returns the number of the schedule with this name in the tube with this number.
     pub(in crate::engine) fn find_schedule(&self, tube: u32, name: &Name) -> Option<u32> {
         let is_meant = |slot: u32| self.store.jobs.get(slot).tube == tube;
         self.store.schedules.find(name, self.hash_schedule(tube, name), is_meant)
     }
 
-    /// Returns the hash by which the schedule with this name in the tube with this number is found.
     pub(in crate::engine) fn hash_schedule(&self, tube: u32, name: &Name) -> u32 {
         self.tubes.hash(name.key()).rotate_left(tube)
     }
@@ -42,7 +37,8 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Schedules, next);
     }
 
-    /// Runs the next schedule, which is due or tried again.
+    /// Runs the first due schedule. Runs that were missed while the server was down count as one run. If the copy is
+    /// refused, the schedule remains due and is tried again.
     pub(in crate::engine) fn schedule_due(&mut self, now: Time) {
         let (_, slot) = self.store.schedules.first().expect("a schedule that is due");
         let schedule = self.store.schedules.get(self.store.jobs.get(slot).holder);
@@ -54,7 +50,8 @@ impl Engine {
         self.retime_schedules();
     }
 
-    /// Puts a copy of the schedule in `slot`, which is due at `next` from then on, unless the copy is refused.
+    /// Puts a copy of the schedule in `slot`, and sets the time of the next run to `next`. Changes nothing if the copy
+    /// is refused.
     pub(in crate::engine) fn run_schedule(&mut self, slot: u32, next: Time, now: Time) -> Result<Run, Refused> {
         let job = self.store.jobs.get(slot);
         let (tube, number) = (job.tube, job.holder);
@@ -72,7 +69,7 @@ impl Engine {
         if options.concurrency.as_ref().is_some_and(|(key, _)| !self.has_lane(key, tube, large)) {
             return Err(Refused::OutOfMemory);
         }
-        // The record of the copy also contains the schedule's next time.
+        // Claim log space for the time of the next run, which the record of the copy contains.
         if !self.claim_log_room(0) {
             return Err(Refused::OutOfMemory);
         }
@@ -85,7 +82,7 @@ impl Engine {
         Ok(Run::Put(id))
     }
 
-    /// Returns `true` if a job with this key is in the tube with this number, or one has ended and its key is kept.
+    /// Returns `true` if a job in `tube` has this key, or the key of an ended job has not expired.
     fn has_live_copy(&mut self, tube: u32, key: &DedupKey, now: Time) -> Result<bool, Refused> {
         let DedupKey::Name(name) = key else { return Ok(false) };
         let found = self.find_keyed(key, tube)?;
@@ -99,18 +96,18 @@ impl Engine {
         self.retime_schedules();
     }
 
-    /// Returns the numbers of copies that schedules have put since the start, and of runs that were skipped.
+    /// Returns the number of copies put and the number of runs skipped since the server started.
     pub fn schedule_totals(&self) -> (u64, u64) {
         self.store.schedules.total
     }
 
-    /// Returns the time for which a run has been overdue because its copy was refused.
+    /// Returns the time by which the earliest run is overdue, or zero. Only runs whose copies were refused are overdue.
     pub fn schedule_delay(&self, now: Time) -> Span {
         let first = self.store.schedules.first();
         first.map_or(Span::ZERO, |(_, slot)| now.since(self.store.jobs.get(slot).due))
     }
 
-    /// Removes the schedule of the job in `slot`, which is in no queue.
+    /// Removes the schedule of the job in `slot`, if the job is a schedule. The job must not be in a queue.
     pub(in crate::engine) fn forget_schedule(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.state() == State::Scheduled {

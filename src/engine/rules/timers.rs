@@ -1,7 +1,7 @@
-//! What happens at deadlines.
+//! Events at deadlines.
 //!
-//! Owns the tick: the ends of delays and pauses, of times to run and times to live, and of waits. `deadlines` is the
-//! index. Must not decide what happens to a job then, nor which client gets it.
+//! Owns [`Engine::tick`], which ends delays, pauses, reservations, times to live and waits. The index of deadlines is
+//! in `deadlines`. Must not decide what happens to a job at its deadline or which client gets the job.
 //!
 //! Promises: P8, P9.
 //! Touches: agenda, clients, store, tubes.
@@ -13,13 +13,13 @@ use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Returns the time of the next work for [`Engine::tick`]; [`Time::NEVER`] if there is none.
+    /// Returns the time at which [`Engine::tick`] must be called next, or [`Time::NEVER`].
     pub fn next_deadline(&self) -> Time {
         self.agenda.deadlines.first().map_or(Time::NEVER, |(at, _)| at)
     }
 
-    /// Processes the first due event. Returns `true` if no other is due. Events are processed one at a time, since the
-    /// next one may undo what notifications of the last one report.
+    /// Processes the first due event. Returns `true` if no more events are due. The caller must take the notifications
+    /// after each call, because the next event can invalidate their content.
     pub fn tick(&mut self, now: Time) -> bool {
         match self.agenda.deadlines.first() {
             Some((at, owner)) if at <= now => match owner {
@@ -34,8 +34,8 @@ impl Engine {
         self.next_deadline() > now
     }
 
-    /// Processes one due event of a client. Its reservations expire before it is warned or its wait times out: after a
-    /// stall past both times there is nothing left to warn of.
+    /// Processes one due event of `client`. Expired reservations come before warnings and timeouts: after a stall, a
+    /// warning about an expired reservation would be wrong.
     fn client_due(&mut self, client: ClientId, now: Time) {
         let state = &self.clients[client];
         let waiting = state.waiting;
@@ -59,7 +59,8 @@ impl Engine {
         }
         let pause = tube.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
         let opens = tube.rules.as_ref().map_or(Time::NEVER, |rules| rules.opens());
-        // A delay that ends no later than the pause ends first, and its job competes for the waiting clients.
+        // If a delay and the pause end at the same time, end the delay first, so that its job competes for the waiting
+        // clients.
         match tube.delayed.first() {
             Some(((due, _), slot)) if due <= pause.min(opens) => self.transfer(slot, Cause::Due),
             _ if opens <= pause => self.reopen(number),
@@ -68,9 +69,8 @@ impl Engine {
         self.serve(number, now);
     }
 
-    /// Expires the overdue reservations of `client`, as far as the turn's steps suffice. A tick does so for all
-    /// clients, but only some at a time when very many are due at once, and no client must be warned of an expired
-    /// reservation.
+    /// Expires the overdue reservations of `client` until the step budget is used up. Verbs call this function because
+    /// a tick processes only one reservation, and a client must not be warned about an expired reservation.
     pub(in crate::engine) fn catch_up(&mut self, client: ClientId, now: Time) -> Progress {
         while let Some(((end, _), slot)) = self.clients[client].reserved().first() {
             if end > now {
@@ -84,10 +84,10 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns the job with this ID, if `client` holds it and its time to run has not ended: an expired job is lost to
-    /// its holder, even if no tick has processed it yet.
+    /// Returns the job with this ID if `client` holds the job. A job whose time to run has ended is not held, even if
+    /// no tick has processed the end yet.
     pub(in crate::engine) fn held(&mut self, client: ClientId, id: JobId, now: Time) -> Option<u32> {
-        // Earlier reservations expire first, so that their jobs become ready first.
+        // Expire earlier reservations first, because their jobs must become ready first.
         let _ = self.catch_up(client, now);
         let slot = self.store.jobs.find(id)?;
         let job = self.store.jobs.get(slot);
@@ -123,7 +123,7 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Extras, next);
     }
 
-    /// Handles the next end of a time to live.
+    /// Processes the time to live that ends next.
     pub(in crate::engine) fn extras_due(&mut self, now: Time) {
         let (_, number) = self.store.extras.ends.first().expect("a time to live that ends");
         let slot = self.store.extras.get(number).slot;

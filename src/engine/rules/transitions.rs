@@ -1,7 +1,7 @@
-//! The only way to move jobs from state to state.
+//! State transitions of jobs, and the queues that contain jobs by state.
 //!
-//! Owns the queues that contain a job by its state: it leaves one, [`State::after`] says which state follows, and it
-//! enters another. Must not decide which client gets a job, nor when a job ends.
+//! Owns every state change: a job leaves the queue of the old state, changes its state as [`State::after`] defines, and
+//! enters the queue of the new state. Must not decide which client gets a job, or when a job ends.
 //!
 //! Promises: P2, P7.
 //! Touches: clients, limits, store, tubes.
@@ -14,13 +14,13 @@ use crate::engine::log::Change;
 use crate::engine::{Engine, NOBODY};
 
 impl Engine {
-    /// Moves the job in `slot` to the state that `cause` leads to, and to the queue of that state. Panics if the table
-    /// in `job` has no such transition: callers check the state first.
+    /// Moves the job in `slot` to the state that [`State::after`] defines for `cause`, and to the queue of that state.
+    /// Panics if the transition is not defined.
     pub(in crate::engine) fn transfer(&mut self, slot: u32, cause: Cause) {
         self.transfer_with(slot, cause, |_| {});
     }
 
-    /// Like [`Engine::transfer`]; `change` makes further changes before the job enters its queue.
+    /// Like [`Engine::transfer`], but calls `change` before the job enters the new queue.
     pub(in crate::engine) fn transfer_with(&mut self, slot: u32, cause: Cause, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
         let job = self.store.jobs.get_mut(slot);
@@ -29,9 +29,9 @@ impl Engine {
         self.enter(slot);
     }
 
-    /// Adds the job in `slot` to the queue of its state.
+    /// Adds the job in `slot` to the queue and the counts of its state.
     pub(in crate::engine) fn enter(&mut self, slot: u32) {
-        // Most jobs have no extras, and need no lookup of them.
+        // `has_more` saves most jobs the lookup of extras and groups.
         let job = self.store.jobs.get_mut(slot);
         let has_more = job.has_more();
         match (job.state(), job.completion) {
@@ -49,7 +49,7 @@ impl Engine {
         let (number, holder, key, id, pri) = (job.tube, job.holder, job.due_key(), job.id, job.pri);
         let (state, is_large) = (job.state(), self.is_large(job));
         let tube = self.tubes.get_mut(number);
-        // A single match on the state does everything, including the counts: this runs at every step of a job's life.
+        // Every state change executes this match. A second match for the counts would slow down every command.
         match state {
             State::Ready => {
                 tube.counts.add_ready(pri);
@@ -104,8 +104,8 @@ impl Engine {
         }
     }
 
-    /// Updates the extras and groups of the job in `slot`, which has entered its state.
-    #[inline(never)] // few jobs have either
+    /// Updates the extras and groups of the job in `slot` for the state that the job has just entered.
+    #[inline(never)] // cold: few jobs have extras or groups
     fn enter_more(&mut self, slot: u32) {
         self.enter_groups(slot);
         if self.store.jobs.get(slot).is_bound() {
@@ -118,14 +118,14 @@ impl Engine {
         }
     }
 
-    /// Returns the rank of the job in `slot` among ready jobs of its priority: its ID, so that a job that was reserved
-    /// returns to its old rank. But a lost job with [`CompletionPolicy::Tell`] goes to the end, and a job with a
-    /// requested start follows those without one, ordered by the time at which it became ready.
+    /// Returns the rank of the job in `slot` among ready jobs of the same priority. The rank is normally the job ID, so
+    /// a released job returns to its old position. A [`CompletionPolicy::Tell`] job whose worker was lost goes to the
+    /// end. Jobs with a start time follow all jobs without a start time, in the order in which they became ready.
     fn rank_of(&mut self, slot: u32) -> u64 {
         const STARTED: u64 = 1 << 63;
         let job = self.store.jobs.get(slot);
         if job.completion == CompletionPolicy::Tell && job.history().timeouts > 0 {
-            // An ID that no job gets: the ranks of all earlier jobs are below it, those of all later jobs above.
+            // Consume an ID as the rank. Existing jobs have smaller IDs, and later jobs will have larger IDs.
             self.store.last_id += 1;
             return self.store.last_id;
         }
@@ -141,7 +141,7 @@ impl Engine {
         job.id.0
     }
 
-    /// Removes the job in `slot` from the queue of its state.
+    /// Removes the job in `slot` from the queue and the counts of its state.
     pub(in crate::engine) fn leave(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let (lane, is_tied) = (if job.has_more() { self.lane_of(slot) } else { None }, job.is_tied());
@@ -210,7 +210,7 @@ impl Engine {
         }
     }
 
-    /// Gives the job in `slot` to `client`; its time to run starts now.
+    /// Reserves the job in `slot` for `client`. The time to run starts at `now`.
     pub(in crate::engine) fn grant(&mut self, client: ClientId, slot: u32, cause: Cause, now: Time) {
         self.count_wait(slot, now);
         let leased = self.takes_leases(client);
@@ -228,12 +228,12 @@ impl Engine {
         self.changed_if(|| if leased { Change::Lease(slot) } else { Change::Reserve(slot) });
     }
 
-    /// Returns `true` if no client holds the jobs that this client takes.
+    /// Returns `true` if `client` reserves jobs as leases, which do not end when the client disconnects.
     pub(in crate::engine) fn takes_leases(&self, client: ClientId) -> bool {
         self.clients[client].reserve_policy == ReservePolicy::Lease
     }
 
-    /// Returns the maximum time to run that `client` accepts for the job in `slot`.
+    /// Returns the longest time to run that `client` accepts for the job in `slot`.
     pub(in crate::engine) fn time_limit(&self, client: ClientId, slot: u32) -> Span {
         let state = &self.clients[client];
         match state.reserve_policy {
@@ -248,14 +248,14 @@ impl Engine {
         }
     }
 
-    /// Returns the length of a lease of this job. The producer of a job without a time to run relies on the loss of a
-    /// worker being noticed, which is impossible for a leasing client.
+    /// Returns the lease time of `job`: its time to run, limited to [`MAX_LEASE`]. For a job without a time to run,
+    /// returns `Limits::lease_limit`, because the server cannot notice the loss of a leasing client.
     pub fn lease_of(&self, job: &Job) -> Span {
         let most = if job.ttr() == Span::MAX { self.limits.lease_limit } else { MAX_LEASE };
         job.ttr().min(most)
     }
 
-    /// Returns `true` if the unfinished job is too large for leasing clients.
+    /// Returns `true` if the body of the unfinished `job` is too large for a lease.
     pub(in crate::engine) fn is_large(&self, job: &Job) -> bool {
         job.body.len() > self.limits.largest_leased
     }

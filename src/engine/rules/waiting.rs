@@ -1,9 +1,8 @@
-//! How clients wait: the search through the tubes that they watch, and their watches in the queues of those tubes.
+//! How clients wait: the search through watched tubes, and the queues of waiting clients in each tube.
 //!
-//! Owns entering and leaving those queues, and the choice of the next job of one client. A client that watches very
-//! many tubes does neither in one turn: its search continues in other turns, and it leaves its old watches in the
-//! queues, since a watch that does not belong to its current wait is ignored. Must not choose between clients:
-//! `matching` does.
+//! Owns entering and leaving the queues, and the choice of the next job for one client. For a client that watches many
+//! tubes, a search takes several turns, and watches from earlier waits stay in the queues and are ignored. Must not
+//! choose between clients: `matching` does.
 //!
 //! Touches: agenda, clients, limits, news, store, tubes.
 
@@ -14,7 +13,7 @@ use crate::engine::data::{
 use crate::engine::Engine;
 
 impl Engine {
-    /// Makes `client` wait; if it waits for a job, in the queues of all tubes that it watches.
+    /// Makes `client` wait. A client that waits for a job enters the queues of all watched tubes.
     pub(in crate::engine) fn wait_for(&mut self, client: ClientId, waiting: Waiting) {
         self.clients[client].waiting = Some(waiting);
         if waiting.is_for_job() {
@@ -24,7 +23,7 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// Ends the wait of `client`, which must be waiting.
+    /// Ends the wait of `client` without an event, and removes the client from all queues.
     pub(in crate::engine) fn stop_waiting(&mut self, client: ClientId) {
         let state = &mut self.clients[client];
         state.search = None;
@@ -36,7 +35,7 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// Makes `client`, which must not wait, idle.
+    /// Makes `client` idle. The client must not be waiting.
     pub(in crate::engine) fn become_idle(&mut self, client: ClientId) {
         self.clients[client].idle_state = IdleState::Idle;
         self.enqueue_all(client);
@@ -50,7 +49,7 @@ impl Engine {
         }
     }
 
-    /// Ends the wait of `client` for a job or an outcome.
+    /// Ends the wait of `client` and reports the reason in an event.
     pub(in crate::engine) fn end_wait(&mut self, client: ClientId, why: NoJob) {
         self.cancel_wait(client);
         self.news.events.push_back(Event::NoJob { client, why });
@@ -63,7 +62,7 @@ impl Engine {
         }
     }
 
-    /// Adds the client, which waits or is idle, to the end of the queue of the tube at this position of its watch list.
+    /// Appends `client` to the queue of the tube at `position` in the watch list. The client must be waiting or idle.
     pub(in crate::engine) fn enqueue(&mut self, client: ClientId, position: usize) {
         let state = &self.clients[client];
         let (number, wait, reserve_policy) = (state.watched[position], state.wait, state.reserve_policy);
@@ -75,7 +74,8 @@ impl Engine {
         self.agenda.steps.take(1);
     }
 
-    /// Removes a watch of a client of this reserve policy from its queue, if it is in one.
+    /// Removes the watch `number` from the queue of the watched tube, if queued. `reserve_policy` is the policy of the
+    /// watching client.
     pub(in crate::engine) fn dequeue(&mut self, number: u32, reserve_policy: ReservePolicy) {
         let watch = self.clients.watches.get_mut(number);
         if std::mem::take(&mut watch.wait) != 0 {
@@ -94,8 +94,8 @@ impl Engine {
         }
     }
 
-    /// Returns the client that has waited longest in the queue of this tube for clients of `reserve_policy`. Removes
-    /// outdated watches on the way; if that takes too long, the tube is served later.
+    /// Returns the longest-waiting client of the tube with `reserve_policy`, and removes outdated watches from the
+    /// queue. If the step budget runs out first, returns `None` and defers serving the tube to a later turn.
     pub(in crate::engine) fn first_in_queue(&mut self, tube: u32, reserve_policy: ReservePolicy) -> Option<ClientId> {
         loop {
             let number = self.tubes.get_mut(tube).queue_of(reserve_policy).first()?;
@@ -114,7 +114,8 @@ impl Engine {
         }
     }
 
-    /// Limits a client's wait to the end of its search, which may still find a job. Returns `false` without a search.
+    /// Limits the wait of `client` to the duration of the current search, which may still find a job. Returns `false`
+    /// if the client is not searching.
     pub fn hurry(&mut self, client: ClientId, now: Time) -> bool {
         let state = &mut self.clients[client];
         match &mut state.waiting {
@@ -126,15 +127,15 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if the client watches too many tubes to check each in the rest of this turn.
+    /// Returns `true` if the remaining step budget does not allow checking all tubes that `client` watches.
     pub(in crate::engine) fn watches_many(&self, client: ClientId) -> bool {
         let count = self.clients[client].watched.len();
         count > self.limits.few_watched && count as u64 > self.agenda.steps.left()
     }
 
-    /// Returns the ready job that comes next for `client`, of all watched tubes that are not paused.
+    /// Returns the next ready job for `client` from the watched tubes, except paused tubes.
     pub(in crate::engine) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
-        // A client that watches many tubes usually waits: this avoids a search when no job is ready.
+        // Avoid an expensive search of many tubes when no job is ready.
         if self.store.counts.ready == 0 {
             return None;
         }
@@ -148,13 +149,13 @@ impl Engine {
             self.search_tubes(client, &mut search, usize::MAX);
             return self.found(client, &search);
         }
-        // Holders are the most frequent case, and their search for the most urgent job is never interrupted.
+        // Fast path for the default mode of beanstalk clients. The search fits into one turn.
         self.heads(client).min_by_key(|&slot| self.store.jobs.get(slot).ready_key())
     }
 
-    /// Checks up to `most` more tubes of `client` for its next job. A holder gets the smallest priority; a notified
-    /// client the smallest priority class, and among equal tubes the one before the tube that had its turn last, at
-    /// first the last tube, as in gearmand; a leasing client any tube with the same probability.
+    /// Continues `search` with up to `most` more tubes in the watch list of `client`. With `PerConnection`, the most
+    /// urgent job wins, or a random tube in a weighted mode. With `Notified`, the best priority class wins, and tubes
+    /// of equal class take turns from the last to the first, as in gearmand. With `Lease`, a random tube wins.
     pub(in crate::engine) fn search_tubes(&mut self, client: ClientId, search: &mut Search, most: usize) {
         let state = &self.clients[client];
         let (reserve_policy, turn, count) = (state.reserve_policy, state.turn as usize, state.watched.len());
@@ -189,8 +190,8 @@ impl Engine {
         search.seen = end;
     }
 
-    /// Returns the weight of a tube divided by the average time for which its jobs are reserved, in thousandths per
-    /// second; a tube whose jobs have not been reserved yet counts like one whose jobs take a second.
+    /// Returns `weight` divided by the average reservation time of the tube's jobs, in thousandths per second. The
+    /// average is assumed to be one second until a reservation has been measured.
     fn fair_weight(&self, tube: u32, weight: u16) -> u64 {
         const SECOND: u64 = 1_000_000_000;
         let times = self.tubes.get(tube).times.as_ref().filter(|times| times.run.samples() > 0);
@@ -198,7 +199,8 @@ impl Engine {
         (u64::from(weight) * 1000 * SECOND / average.max(1000)).max(1)
     }
 
-    /// Returns the job that a completed search has found, if it is still available, and ends the turn of its tube.
+    /// Returns the job that the completed `search` found, unless the job is no longer available. The next search starts
+    /// at the following tube.
     pub(in crate::engine) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
         let (_, tube, position) = search.best?;
         let slot = self.head(self.tubes.at(tube)?, self.clients[client].reserve_policy)?;
@@ -206,7 +208,8 @@ impl Engine {
         Some(slot)
     }
 
-    /// Starts a search of `client`, which has too many tubes for this turn, in other turns. It is in no queue yet.
+    /// Defers the search of `client`, which watches too many tubes for the current turn, to later turns. The client
+    /// enters the queues of the tubes only if the search finds no job.
     pub(in crate::engine) fn search_later(&mut self, client: ClientId, search: Search) {
         self.clients.begin_wait(client);
         let state = &mut self.clients[client];
@@ -217,11 +220,11 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// Continues a search: first checks all tubes for the best job, and if there is none, enters the queue of each. A
-    /// job that meanwhile becomes ready in a tube whose queue the client has entered is given to it at once.
+    /// Continues the search of `client`. First checks all tubes, and if no job is found, enters the queue of each tube.
+    /// A job that becomes ready while the client enters the queues is assigned immediately.
     pub(in crate::engine) fn search_on(&mut self, client: ClientId, now: Time) -> Progress {
         let state = &mut self.clients[client];
-        // A client in `GRAB_JOB` continues its own search.
+        // If a Gearman client is in `GRAB_JOB`, only its next `GRAB_JOB` continues the search.
         if state.search.is_none() || !(state.waits_for_job() || state.idle_state == IdleState::Idle) {
             state.queued = false;
             self.agenda.steps.take(1);
@@ -230,7 +233,7 @@ impl Engine {
         if self.catch_up(client, now) == Progress::More {
             return Progress::More;
         }
-        // A job that has just expired may have been given to this client.
+        // `catch_up` may have assigned an expired job to this client.
         let state = &mut self.clients[client];
         let Some(mut search) = state.search.take() else {
             state.queued = false;

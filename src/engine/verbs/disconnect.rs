@@ -1,7 +1,7 @@
-//! How clients lose their reservations: when they disconnect, or release all.
+//! Losses of reservations: when clients disconnect or release all their jobs.
 //!
-//! Owns the end of a client. A client may hold very many jobs, so its end takes as many turns as needed. Must not
-//! decide what happens to the jobs: `completion` does.
+//! Owns the removal of a client, which takes several turns if the client holds many jobs. Must not decide what happens
+//! to the jobs: `completion` does.
 //!
 //! Promises: P10.
 //! Touches: agenda, clients, store, tubes.
@@ -9,17 +9,18 @@
 use crate::engine::data::{Cause, ClientId, Deferred, IdleState, Job, JobFlag, JobId, Progress, Time, MOVE, NIL};
 use crate::engine::Engine;
 
-/// The progress of [`Engine::give_back`] from turn to turn.
+/// The progress of [`Engine::give_back`] across turns.
 #[derive(Clone, Copy, Debug)]
 pub struct GiveBack {
-    /// The jobs from this heap index on were checked.
+    /// All jobs from this heap index on have been checked.
     at: usize,
-    /// The number of jobs that the client held when it disconnected.
+    /// The number of jobs that the client held at the end of the last turn.
     held: usize,
 }
 
 impl Engine {
-    /// Ends the reservations and waits of a client. Its number may be reused when all of that is done.
+    /// Ends the reservations and waits of `client`. The number of the client can be reused when all deferred work for
+    /// the client is complete.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.cancel_wait(client);
         if self.clients[client].idle_state == IdleState::Idle {
@@ -32,13 +33,14 @@ impl Engine {
         }
     }
 
-    /// Releases its jobs in the order of service, as if all were released at once.
+    /// Continues to disconnect `client`. Releases the jobs in the order of priority and ID, as if all jobs were
+    /// released at once.
     pub(in crate::engine) fn disconnect_on(&mut self, client: ClientId, now: Time) -> Progress {
         loop {
             let state = &mut self.clients[client];
             if let Some(member) = state.attached.first() {
                 let extras = self.detach(member, client);
-                self.orphaned(extras);
+                self.after_detach(extras);
                 self.agenda.steps.take(MOVE);
             } else if let Some(slot) = state.reserved_mut().pop_last() {
                 let job = self.store.jobs.get_mut(slot);
@@ -68,8 +70,8 @@ impl Engine {
         }
     }
 
-    /// Ends the client's reservations, in all tubes or in this one. `position` is `None` at first and keeps the
-    /// progress.
+    /// Ends the reservations of `client`, in all tubes or only in `tube`. `position` stores the progress between calls
+    /// and must be `None` on the first call.
     pub fn give_back(
         &mut self,
         client: ClientId,
@@ -86,13 +88,14 @@ impl Engine {
             ids.sort_unstable();
             self.agenda.steps.take(ids.len() as u64 * MOVE);
             for id in ids {
-                // The end of a reservation may serve another client, but none takes the jobs that this client holds.
+                // Other clients may be served during the loop, but cannot take jobs that `client` still holds.
                 let slot = self.store.jobs.find(id).expect("a job that it holds");
                 self.end_reservation(slot, Cause::HangUp, now);
             }
             return Progress::Done;
         }
-        // Backwards: the last job, which was checked, replaces a removed one. If other reservations ended, start again.
+        // Iterate backwards, because the last job, which has been checked, replaces a removed job. If other
+        // reservations have ended since the last turn, start again.
         let same = position.filter(|position| position.held == held.len());
         let mut at = same.map_or(held.len(), |position| position.at);
         while at > 0 {
@@ -105,7 +108,7 @@ impl Engine {
             let held = self.clients[client].reserved();
             let slot = held.member_at(at);
             if is_meant(self.store.jobs.get(slot)) {
-                // If so, some unchecked jobs move past this position.
+                // Unchecked jobs will move behind this position, so the walk must start again.
                 let again = held.rises(at);
                 self.end_reservation(slot, Cause::HangUp, now);
                 self.agenda.steps.take(MOVE);

@@ -1,6 +1,7 @@
-//! Emptying tubes, and finding a client's reserved job: walks that may be long.
+//! Flushes of tubes, and the search for a reserved job.
 //!
-//! Owns their progress. A flush ignores jobs put after its beginning, so that it ends. Must not hand out jobs.
+//! Owns the progress of flush and search across turns. A flush ignores jobs that are put after its start, because it
+//! would otherwise never end. Must not assign jobs to clients.
 //!
 //! Touches: agenda, clients, store, tubes.
 
@@ -9,23 +10,23 @@ use crate::engine::data::{
 };
 use crate::engine::Engine;
 
-/// The states of jobs that are in a queue of their tube, in the order in which a flush deletes them.
+/// The states whose jobs are in a queue of their tube, in the order in which a flush deletes the jobs.
 const QUEUED: [State; 3] = [State::Buried, State::Delayed, State::Ready];
 
-/// The number of found jobs to remember: some may be released before the search ends.
+/// The number of found jobs that a search remembers, because some jobs may be released before the search ends.
 const CANDIDATES: usize = 16;
 
-/// A search for the reserved job of a tube whose time to run ends first.
+/// The progress of [`Engine::peek_reserved`] across turns.
 #[derive(Debug)]
 pub struct FindReserved {
     from: u32,
     best: Smallest<(Time, JobId)>,
-    /// The jobs found by a first search were released; there is no third search.
+    /// `true` during the second and last search, after the jobs found by the first search were released.
     again: bool,
 }
 
 impl FindReserved {
-    /// Returns the maximum number of bytes of memory besides the value itself.
+    /// Returns the maximum heap memory of the value in bytes.
     pub fn footprint(&self) -> u64 {
         (CANDIDATES * size_of::<(Time, JobId)>()) as u64
     }
@@ -38,7 +39,7 @@ impl Default for FindReserved {
 }
 
 impl Engine {
-    /// Deletes the jobs that a tube had when the flush began. Their keys may be used again at once.
+    /// Deletes the jobs that the tube contained when the flush began. Their keys can be used again immediately.
     pub fn flush(&mut self, flush: &mut Flush, now: Time) -> Progress {
         if flush.last.is_none() {
             flush.last = Some(self.store.last_id);
@@ -48,12 +49,12 @@ impl Engine {
         if progress == Progress::Done {
             self.close_operation(&mut flush.open);
         }
-        // Deleted reservations may have blocked jobs of other tubes.
+        // Deleted reservations may have blocked jobs of other tubes by a concurrency key.
         self.serve_unblocked(now);
         progress
     }
 
-    /// Records the flush in the log. A single job needs no record besides that of its delete.
+    /// Records the flush in the log, so that a restart completes the flush. A flush of a single job needs no record.
     fn open_flush(&mut self, flush: &Flush) -> Option<u32> {
         let number = self.tubes.find(&flush.tube)?;
         if self.tubes.get_mut(number).counts.sum(&flush.states) < 2 {
@@ -96,7 +97,8 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns the next job to flush, as far as the steps suffice.
+    /// Returns the next job to delete from a walk over all jobs. Returns `None` after the last job or if the step
+    /// budget is used up.
     fn walk_to_next(&mut self, number: u32, flush: &mut Flush, last: u64) -> Option<u32> {
         loop {
             let slot = self.next_job(&mut flush.from)?;
@@ -108,9 +110,8 @@ impl Engine {
         }
     }
 
-    /// Returns the reserved job whose time to run ends first, of the tube that the client uses. If the reserved jobs
-    /// are too many for one turn, that job may be released meanwhile; then this returns one that was reserved during
-    /// the search.
+    /// Returns the reserved job whose time to run ends first, in the tube that `client` uses. A search that takes
+    /// several turns can instead return a job that was reserved during the search.
     pub fn peek_reserved(&mut self, client: ClientId, find: &mut FindReserved) -> (Progress, Option<JobView<'_>>) {
         let number = self.clients[client].used;
         if self.tubes.get(number).counts.reserved == 0 {
@@ -142,7 +143,7 @@ impl Engine {
         (Progress::Done, found.map(|&slot| self.store.jobs.view(slot)))
     }
 
-    /// Returns the reserved job whose time to run ends first, found in one pass over the reservations of all clients.
+    /// Returns the tube's reserved job whose time to run ends first. Checks all reservations of all clients.
     fn first_reserved(&self, number: u32) -> Option<u32> {
         let held = self.clients.iter().flat_map(|(_, client)| {
             let leaving = client.leaving.iter().flat_map(|leaving| leaving.iter());

@@ -1,7 +1,8 @@
-//! Verbs for single jobs: delete, release, bury, touch, kick, peek; for all jobs of a client at once; and for tubes by
-//! their names, as operators use them. Also the measurement of waiting and running times.
+//! Verbs for single jobs, for all jobs of a client, and for operators, who name tubes. Also measures waiting and
+//! running times.
 //!
-//! Owns those verbs. Must not decide which client gets which job, nor what the end of a job means: `completion` does.
+//! Owns delete, release, bury, revoke, touch, kick and peek. Must not decide which client gets which job, or what the
+//! end of a job means: `completion` does.
 //!
 //! Touches: agenda, clients, store, tubes.
 
@@ -14,9 +15,9 @@ use crate::engine::{Engine, Refused};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kick {
-    /// The maximum number of jobs still to be kicked.
+    /// The maximum number of jobs that remain to be kicked.
     pub left: u64,
-    /// The state of the jobs to kick; if `None`, the first call determines it.
+    /// The state of the jobs to kick. The first call replaces `None`.
     pub of: Option<State>,
     pub done: u64,
 }
@@ -30,8 +31,8 @@ impl Kick {
 }
 
 impl Engine {
-    /// Deletes a job that the client, or no client, has reserved; the holder completes it. Returns `false` if there is
-    /// none.
+    /// Deletes a job. A job that `client` has reserved is completed. Returns `false` if the job does not exist or
+    /// another client has reserved the job.
     pub fn delete(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         let Some(slot) = self.store.jobs.find(id) else { return false };
         let job = self.store.jobs.get(slot);
@@ -48,7 +49,7 @@ impl Engine {
         true
     }
 
-    /// Releases a job with a new priority, to be ready after `delay`. Returns `false` if the client does not hold it.
+    /// Releases a job with a new priority and delay. Returns `false` if `client` does not hold the job.
     pub fn release(&mut self, client: ClientId, id: JobId, pri: Priority, delay: Span, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         if self.ends_without_retry(slot, true) {
@@ -59,7 +60,7 @@ impl Engine {
             let job = self.store.jobs.get_mut(slot);
             job.count(Count::Releases);
             job.pri = pri;
-            // Only for the count: the next change contains the new state of the job.
+            // This change records only the release count. The next change records the new state of the job.
             self.changed_unclaimed(Change::Release(slot));
             self.abandon(slot, Cause::Bury, Body::default(), true);
             self.serve_unblocked(now);
@@ -76,7 +77,7 @@ impl Engine {
         true
     }
 
-    /// Buries a job with a new priority. Returns `false` if the client does not hold it.
+    /// Buries a job with a new priority. Returns `false` if `client` does not hold the job.
     pub fn bury(&mut self, client: ClientId, id: JobId, pri: Priority, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         self.complete_buried(slot, pri);
@@ -84,7 +85,7 @@ impl Engine {
         true
     }
 
-    /// Like [`Engine::bury`]; with a name, as a dead letter of the tube with this name, for imports.
+    /// Like [`Engine::bury`], for imports. With `from`, the job becomes a dead letter whose origin is the tube `from`.
     pub fn bury_of(&mut self, client: ClientId, id: JobId, pri: Priority, from: Option<&[u8]>, now: Time) -> bool {
         let buried = self.bury(client, id, pri, now);
         let Some(from) = from else { return buried };
@@ -99,8 +100,8 @@ impl Engine {
         buried
     }
 
-    /// Takes a reserved job from its holder and buries it with this priority. Returns `false` if the job is not
-    /// reserved. To the former holder, the job does not exist until it is kicked.
+    /// Takes a reserved job from its holder and buries the job with this priority. Returns `false` if the job is not
+    /// reserved. Commands of the former holder do not find the job until it is kicked.
     pub fn revoke(&mut self, id: JobId, pri: Priority, now: Time) -> bool {
         let reserved = |slot: &u32| self.store.jobs.get(*slot).state() == State::Reserved;
         let Some(slot) = self.store.jobs.find(id).filter(reserved) else { return false };
@@ -117,7 +118,8 @@ impl Engine {
         true
     }
 
-    /// Returns `true` if the job in `slot` was revoked, from this client or from anyone, and has been buried since.
+    /// Returns `true` if the job in `slot` was revoked and has been buried since. With `from`, also requires that the
+    /// job was revoked from this client.
     pub(in crate::engine) fn is_revoked(&self, slot: u32, from: Option<ClientId>) -> bool {
         let job = self.store.jobs.get(slot);
         let revoked = self.extras(job).and_then(|extras| extras.rare()?.revoked);
@@ -127,7 +129,7 @@ impl Engine {
         })
     }
 
-    /// Restarts the time to run of a job. Returns `false` if the client does not hold it.
+    /// Restarts the time to run of a job. Returns `false` if `client` does not hold the job.
     pub fn touch(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         let job = self.store.jobs.get_mut(slot);
@@ -138,15 +140,13 @@ impl Engine {
         true
     }
 
-    /// Kicks buried jobs of the tube that the client uses, the longest buried first; if none is buried, delayed ones,
-    /// the next due first; at most as many as `kick` says, of those that exist at the first call. The rest must be
-    /// kicked in another turn if the steps or the log space are used up; if there was no log space at all, the kick is
-    /// complete.
+    /// Kicks buried jobs of the tube that `client` uses, longest buried first. If no job is buried, kicks delayed jobs,
+    /// next due first. Returns [`Progress::More`] if the step budget or the log space is used up before `kick.left`
+    /// jobs have been kicked. Gives up and returns [`Progress::Done`] if no log space is left at all.
     pub fn kick(&mut self, client: ClientId, kick: &mut Kick, now: Time) -> Progress {
         self.kick_tube(self.clients[client].used, kick, now)
     }
 
-    /// Like [`Engine::kick`], in the tube with this number.
     pub(in crate::engine) fn kick_tube(&mut self, number: u32, kick: &mut Kick, now: Time) -> Progress {
         let tube = self.tubes.get_mut(number);
         let state = kick.of.unwrap_or(if tube.buried.is_empty() { State::Delayed } else { State::Buried });
@@ -166,7 +166,8 @@ impl Engine {
         }
     }
 
-    /// Kicks a job by its ID, in any tube. Returns `false` unless the job is buried, delayed or leased.
+    /// Kicks the buried, delayed or held job with this ID, in any tube. Ends the lease of a leased job, and runs a
+    /// schedule. Returns `false` for other jobs.
     pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.store.jobs.find(id) else { return false };
         let job = self.store.jobs.get(slot);
@@ -182,7 +183,7 @@ impl Engine {
         true
     }
 
-    /// Ends a lease early, like a release by a holder.
+    /// Ends the lease of the job in `slot` early, as if a holder had released the job.
     fn end_lease(&mut self, slot: u32, now: Time) {
         self.agenda.steps.take(MOVE);
         if self.ends_without_retry(slot, true) {
@@ -203,32 +204,34 @@ impl Engine {
         self.serve_living(slot, now);
     }
 
-    /// Returns the next job in this state in the tube that the client uses.
+    /// Returns the next job in this state in the tube that `client` uses.
     pub fn peek(&self, client: ClientId, state: State) -> Option<JobView<'_>> {
         let slot = self.first_in(self.clients[client].used, state);
         slot.map(|slot| self.store.jobs.view(slot))
     }
 }
 
-/// The progress of [`Engine::touch_all`], which restarts the times to run of all jobs that a client holds.
+/// The progress of [`Engine::touch_all`] across turns.
 #[derive(Clone, Copy, Debug)]
 pub struct TouchAll {
     begin: Time,
-    /// The heap index to check next. All jobs before it are done.
+    /// The heap index of the next job to check. All earlier jobs are done.
     at: usize,
-    /// The number of jobs that the client held at the end of the last turn: if it differs, jobs have moved.
+    /// The number of jobs that the client held at the end of the last turn. A different number means that jobs have
+    /// moved in the heap.
     held: usize,
 }
 
 impl TouchAll {
-    /// Creates the state for times to run that start at this moment.
+    /// Returns the initial progress. All times to run will start at `begin`.
     pub fn new(begin: Time) -> TouchAll {
         TouchAll { begin, at: 0, held: 0 }
     }
 }
 
 impl Engine {
-    /// Reserves one more job of the tubes that the client watches, if one is found at once; never waits.
+    /// Reserves one more job of the tubes that `client` watches, without waiting. Returns `None` if no job is found in
+    /// the current turn.
     pub fn reserve_more(&mut self, client: ClientId, now: Time) -> Option<JobView<'_>> {
         if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
             return None;
@@ -239,17 +242,16 @@ impl Engine {
         Some(self.store.jobs.view(slot))
     }
 
-    /// Records whether the client requests a batch, which determines the format of the reply when its wait ends.
+    /// Sets whether `client` requests a batch, which determines the format of the reply after a wait.
     pub fn set_batch(&mut self, client: ClientId, batch: bool) {
         self.clients[client].batch = batch;
     }
 
-    /// Returns `true` if the client's last wait was for a batch.
     pub fn is_batch(&self, client: ClientId) -> bool {
         self.clients[client].batch
     }
 
-    /// Restarts the times to run of all jobs that the client holds, and returns their number.
+    /// Restarts the times to run of all jobs that `client` holds. Returns the number of these jobs.
     pub fn touch_all(&mut self, client: ClientId, touch: &mut TouchAll, now: Time) -> (Progress, usize) {
         if self.catch_up(client, now) == Progress::More {
             return (Progress::More, 0);
@@ -271,7 +273,7 @@ impl Engine {
                 touch.at += 1;
                 continue;
             }
-            // The job sinks, and the job that replaces it is checked next.
+            // The job moves down in the heap. Check the job that takes its place next.
             job.due = due;
             let (position, key) = (job.position(), job.due_key());
             self.clients[client].reserved_mut().change(position, key, &mut self.store.jobs);
@@ -281,19 +283,17 @@ impl Engine {
         (progress, touch.held)
     }
 
-    /// Returns `true` if the job with this ID is buried.
     pub fn is_buried(&self, id: JobId) -> bool {
         self.job(id).is_some_and(|job| job.state() == State::Buried)
     }
 }
 
 impl Engine {
-    /// Returns the histograms of waiting and running times.
     pub fn job_times(&self) -> &JobTimes {
         &self.job_times
     }
 
-    /// Returns the next job in this state in the tube with this name.
+    /// Returns the next job in this state in the tube named `tube`.
     pub fn peek_in(&self, tube: &[u8], state: State) -> Option<JobView<'_>> {
         let slot = self.first_in(self.tubes.find(tube)?, state)?;
         Some(self.store.jobs.view(slot))
@@ -309,13 +309,13 @@ impl Engine {
         }
     }
 
-    /// Like [`Engine::kick`], in the tube with this name. Returns `None` if there is no such tube.
+    /// Like [`Engine::kick`], but in the tube named `tube`. Returns `None` if the tube does not exist.
     pub fn kick_in(&mut self, tube: &[u8], kick: &mut Kick, now: Time) -> Option<Progress> {
         let number = self.tubes.find(tube)?;
         Some(self.kick_tube(number, kick, now))
     }
 
-    /// Puts a job into the tube with this name, created if necessary. The client does not count as a producer.
+    /// Puts a job into the tube named `tube`, creating the tube if necessary. Does not count `client` as a producer.
     pub fn put_into(&mut self, client: ClientId, tube: &[u8], job: NewJob, now: Time) -> Result<JobId, Refused> {
         let number = self.open_tube(client, tube).map_err(|_| Refused::OutOfMemory)?;
         let slot = self.take_in(number, job, None, now).inspect_err(|_| self.close_tube_if_idle(number))?;
@@ -323,8 +323,8 @@ impl Engine {
         Ok(self.store.jobs.get(slot).id)
     }
 
-    /// Measures the wait of the job in `slot`, which is about to be reserved, unless the job had been taken from a
-    /// queue before: then the beginning of its wait is unknown.
+    /// Measures the waiting time of the job in `slot`, which is about to be reserved. Ignores jobs that were reserved
+    /// or kicked before, because the start of their wait is unknown.
     pub(in crate::engine) fn count_wait(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
         let History { reserves: 0, kicks: 0, .. } = job.history() else { return };
@@ -336,10 +336,10 @@ impl Engine {
         }
     }
 
-    /// Measures the time since the job in `slot` was reserved.
+    /// Measures the time since the reservation of the job in `slot`.
     pub(in crate::engine) fn count_run(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
-        // Without an end, the beginning cannot be computed.
+        // The start of a reservation without an end cannot be computed.
         if job.due == Time::NEVER {
             return;
         }
@@ -358,7 +358,7 @@ impl Engine {
         }
     }
 
-    /// Returns the times of the tube with this number; `None` if there is no memory to start measuring.
+    /// Returns the measurements of the tube, or `None` if there is no memory to start measuring.
     fn tube_times(&mut self, number: u32) -> Option<&mut TubeTimes> {
         if self.tubes.get(number).times.is_none() && self.lacks_memory(TIMES_COST) {
             return None;

@@ -1,6 +1,7 @@
-//! The requests that clients can make: one file for each group of verbs.
+//! The requests that clients can make.
 //!
-//! Owns its files. A verb checks its arguments, applies rules, and leaves every invariant intact when it returns.
+//! Owns the list of modules, one for each group of verbs. A verb checks its arguments, applies the rules, and must not
+//! return with a broken invariant.
 
 pub(super) mod disconnect;
 pub(super) mod flush;

@@ -1,6 +1,6 @@
-//! Moves of jobs between tubes, with their IDs and counts.
+//! Verbs that move jobs between tubes. Moved jobs keep their IDs and counts.
 //!
-//! Owns the verbs that move jobs. Must not decide which client gets which job.
+//! Owns the verbs and their progress. Must not decide which client gets which job.
 //!
 //! Touches: agenda, store, tubes.
 
@@ -9,15 +9,15 @@ use crate::engine::data::{
 };
 use crate::engine::{Engine, OverLimit};
 
-/// The maximum number of jobs that are skipped because they must stay.
+/// The maximum number of jobs that one command skips because they must stay in their tube.
 const MAX_SKIPPED: usize = 4096;
 
-/// The number of jobs found by one search.
+/// The maximum number of jobs that are moved before the queue is read again.
 const BATCH: u64 = 64;
 
 impl Engine {
-    /// Moves a job that the client has reserved, or that no client has, to another tube, with a new priority, to be
-    /// ready after `delay`. Returns `false` if there is no such job, or if another job there has its key.
+    /// Moves a job to another tube, with a new priority and delay. The job must not be reserved by another client.
+    /// Returns `false` if there is no such job, or if a job in the other tube has the same key.
     pub fn move_job(
         &mut self,
         client: ClientId,
@@ -43,17 +43,18 @@ impl Engine {
         Ok(true)
     }
 
-    /// Moves a buried job to another tube. Returns `false` if there is none, or if another job there has its key.
+    /// Moves a buried job to another tube. Returns `false` if there is no such job, or if a job in the other tube has
+    /// the same key.
     pub fn move_buried(&mut self, client: ClientId, id: JobId, tube: &[u8], now: Time) -> Result<bool, OverLimit> {
         let is_buried = |slot: &u32| self.store.jobs.get(*slot).state() == State::Buried;
         let Some(slot) = self.store.jobs.find(id).filter(is_buried) else { return Ok(false) };
         let Some(number) = self.open_target(client, slot, tube, now)? else { return Ok(false) };
         self.agenda.steps.take(2 * MOVE);
-        self.move_as_it_is(slot, number, NIL);
+        self.move_unchanged(slot, number, NIL);
         Ok(true)
     }
 
-    /// Returns the tube with this name, for the job in `slot`; `None` if the job may not enter it or has just expired.
+    /// Opens `tube` for the job in `slot`. Returns `None` if the job must not enter the tube or has just expired.
     fn open_target(&mut self, client: ClientId, slot: u32, tube: &[u8], now: Time) -> Result<Option<u32>, OverLimit> {
         if self.has_expired(slot, now) {
             self.expire_job(slot, now);
@@ -70,7 +71,7 @@ impl Engine {
         Ok(Some(number))
     }
 
-    /// Moves jobs to another tube in the order of their queue, except those whose keys other jobs there have.
+    /// Moves jobs to another tube in the order of their queue. Skips a job if a job in the other tube has the same key.
     pub fn move_jobs(&mut self, client: ClientId, moving: &mut MoveJobs, now: Time) -> Result<Progress, OverLimit> {
         let progress = self.move_batch(client, moving, now);
         if progress == Ok(Progress::More) {
@@ -104,7 +105,7 @@ impl Engine {
             moving.open = self.open_operation(OpenOperation { from, to, states: states.into(), bound });
         }
         let mut checked = 1;
-        // The last moved job closes a tube that no client uses or watches.
+        // A tube that no client uses or watches is closed when its last job moves.
         while moving.left > 0 && checked > 0 && moving.passed <= MAX_SKIPPED && self.tubes.at(origin).is_some() {
             checked = self.move_some(from, to, moving, now);
             if self.agenda.steps.are_used_up() {
@@ -117,7 +118,7 @@ impl Engine {
         Ok(if ended { Progress::Done } else { Progress::More })
     }
 
-    /// Moves the next jobs, as far as the steps suffice. Returns the number of jobs checked.
+    /// Moves the next batch of jobs. Returns the number of jobs checked.
     fn move_some(&mut self, from: u32, to: u32, moving: &mut MoveJobs, now: Time) -> usize {
         let most = moving.left.min((self.agenda.steps.left() / (2 * MOVE)).max(1)).min(BATCH) as usize;
         let slots = self.first_of(from, moving.state, moving.passed, most);
@@ -129,10 +130,10 @@ impl Engine {
                 moving.passed += 1;
             } else if self.claim_log_room(moving.to.len()) {
                 let shifts = moving.state == State::Ready && self.lane_of(slot).is_some();
-                self.move_as_it_is(slot, to, NIL);
+                self.move_unchanged(slot, to, NIL);
                 moving.done += 1;
                 if shifts {
-                    // Another job of its lane has entered the queue, and may be the next.
+                    // Another job from the same lane has entered the queue and may now be first.
                     moving.left -= 1;
                     return checked + 1;
                 }
@@ -145,7 +146,7 @@ impl Engine {
         checked
     }
 
-    /// Returns the jobs of this tube and state in the order of their queue, after the first `passed`.
+    /// Returns up to `most` jobs of the tube in this state, in queue order, after the first `passed` jobs.
     fn first_of(&self, number: u32, state: State, passed: usize, most: usize) -> Vec<u32> {
         let tube = self.tubes.get(number);
         match state {

@@ -1,6 +1,6 @@
-//! Jobs that recur: puts with `cron:` or `every:`.
+//! Jobs that recur: puts with the tags `cron:` or `every:`.
 //!
-//! Owns how schedules are created and replaced, and runs them on request. Must not decide when they are due:
+//! Owns the creation and replacement of schedules, and runs on request. Must not decide when a schedule is due:
 //! `rules/schedules.rs` does.
 //!
 //! Touches: clients, store, tubes.
@@ -21,7 +21,7 @@ struct NewSchedule {
 }
 
 impl NewSchedule {
-    /// Extracts the schedule from these tags; `None` if the job does not recur.
+    /// Extracts the schedule from `tags`. Returns `None` if the job does not recur.
     fn of(tags: Tags) -> Option<NewSchedule> {
         let Tags { key, recurs, tries, backoff, ttl, concurrency, groups, .. } = tags;
         let (when, (name, keep)) = (recurs?, key?);
@@ -29,14 +29,15 @@ impl NewSchedule {
         Some(NewSchedule { name, when, recurrence, tags: CopyTags { ttl, tries, backoff, keep, concurrency, groups } })
     }
 
-    /// Returns the bytes that it counts for in the log, in addition to its body and the name of its tube.
+    /// Returns the log space in bytes, without the body and the name of the tube.
     fn logged_size(&self) -> usize {
         logged_schedule(self.name.length() + self.when.length() + self.tags.names(), self.tags.groups.len())
     }
 }
 
 impl Engine {
-    /// Puts a schedule, or replaces the one with the same name. One that recurs as before is due as before.
+    /// Puts a schedule, or replaces the schedule with the same name. If the recurrence is unchanged, the time of the
+    /// next run is unchanged too.
     pub(in crate::engine) fn put_schedule(
         &mut self,
         client: ClientId,
@@ -90,7 +91,7 @@ impl Engine {
         self.leave(slot);
         self.forget_schedule(slot);
         let mut job = self.schedule_job(id, tube, new, due, now);
-        // Clients may wait for its end.
+        // Keep the extras, because clients may wait for the end of the schedule.
         job.set(JobFlag::Bound, is_bound);
         self.store.jobs.replace(slot, job);
         self.bind_schedule(slot, schedule);
@@ -113,10 +114,11 @@ impl Engine {
         self.store.jobs.get_mut(slot).holder = number;
     }
 
-    /// Puts a copy of the schedule in `slot` now, unless the last one still exists. Returns `true` if it has done so.
+    /// Puts a copy of the schedule in `slot` now. Returns `false` if the previous copy still exists or the copy is
+    /// refused.
     pub(in crate::engine) fn run_now(&mut self, slot: u32, now: Time) -> bool {
         let (due, number) = (self.store.jobs.get(slot).due, self.store.jobs.get(slot).holder);
-        // If the schedule is already due, this run replaces the due one.
+        // If the schedule is already due, this run replaces the due run.
         let next = match self.store.schedules.get(number).recurrence() {
             Some(recurrence) if due <= now => recurrence.after(due, now),
             _ => due,

@@ -1,7 +1,6 @@
-//! How clients get jobs, and the outcomes of jobs.
+//! Requests for jobs and for outcomes of jobs.
 //!
-//! Owns the verbs that request a job or an outcome, waiting or not: reserve, grab, sleep, and their end. `waiting`
-//! decides which job it is, and manages the wait.
+//! Owns reserve, grab, sleep, waiting for an outcome, and the end of a wait. Must not choose the job: `waiting` does.
 //!
 //! Touches: agenda, clients, store.
 
@@ -14,9 +13,9 @@ use crate::engine::Engine;
 #[derive(Debug)]
 pub enum Reserve<'a> {
     Job(JobView<'a>),
-    /// The client gets no job, and does not wait for one.
+    /// The client gets no job and does not wait.
     NoJob(NoJob),
-    /// The client now waits, and an event will report how the wait ends.
+    /// The client waits. An event will report the result.
     Waiting,
 }
 
@@ -24,35 +23,34 @@ pub enum Reserve<'a> {
 pub enum Grab<'a> {
     Job(JobView<'a>),
     NoJob,
-    /// The client watches too many tubes for one turn: it must grab again in another turn, before any other verb.
+    /// The search is incomplete. The client must call [`Engine::grab`] again in another turn, before any other verb.
     More,
 }
 
 #[derive(Debug)]
 pub enum Awaited<'a> {
-    /// The job is finished; see [`Engine::outcome`].
+    /// The job is finished. [`Engine::outcome`] returns the outcome.
     Known(JobView<'a>),
-    /// No such job, or its outcome is not kept.
+    /// The job does not exist, or its outcome is not kept.
     NotFound,
-    /// The job is unfinished, and the client does not wait.
+    /// The job is unfinished, and the timeout is zero.
     TimedOut,
-    /// The client now waits, and an event will report how the wait ends.
+    /// The client waits. An event will report the result.
     Waiting,
 }
 
-/// The state of a job, as found by [`Engine::wait_end`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobEnd {
     Buried,
     NotFound,
-    /// The job has not ended, and the client does not wait.
+    /// The job is unfinished, and the timeout is zero.
     TimedOut,
     OutOfMemory,
-    /// The client waits, and an event will notify it.
+    /// The client waits. An event will report the result.
     Waiting,
 }
 
-/// The maximum bytes of account of the first client that waits for the end of a job.
+/// The maximum memory in bytes that is needed for the first client that waits for the end of a job.
 const WAITER_COST: u64 = 512;
 
 impl<'a> Grab<'a> {
@@ -65,9 +63,9 @@ impl<'a> Grab<'a> {
 }
 
 impl Engine {
-    /// Requests the best job of the tubes that the client watches, waiting for one at most for `timeout`, or
-    /// indefinitely without a timeout. The client must not be waiting already. A client that watches very many tubes
-    /// may receive the result in an event even if it does not want to wait.
+    /// Requests the best job of the tubes that `client` watches. Waits for at most `timeout`, or indefinitely without a
+    /// timeout. The client must not be waiting already. A client that watches many tubes can receive the result in an
+    /// event even if `timeout` is zero.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Reserve<'_> {
         self.clients.mark_worker(client);
         let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
@@ -91,7 +89,7 @@ impl Engine {
         Reserve::Waiting
     }
 
-    /// Requests one job by its ID, in any tube. Returns `None` unless it is ready, delayed or buried.
+    /// Reserves the job with this ID, in any tube. Returns `None` if the job does not exist or cannot be reserved now.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<JobView<'_>> {
         let slot = self.store.jobs.find(id)?;
         self.store.jobs.get(slot).state().after(Cause::ReserveJob)?;
@@ -103,7 +101,7 @@ impl Engine {
         Some(self.store.jobs.view(slot))
     }
 
-    /// Requests a job of the tubes that the client watches, without waiting. The client is no longer idle afterwards.
+    /// Requests a job of the tubes that `client` watches, without waiting. An idle client becomes active.
     pub fn grab(&mut self, client: ClientId, now: Time) -> Grab<'_> {
         self.clients.mark_worker(client);
         if self.catch_up(client, now) == Progress::More {
@@ -122,8 +120,7 @@ impl Engine {
         let idle_state = std::mem::take(&mut self.clients[client].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
         if let IdleState::Notified(tube) = idle_state {
-            // Several jobs may have become ready at once with only this client notified, or it was notified of another
-            // job.
+            // Several jobs may be ready, possibly in another tube, and only this client has been notified.
             let taken = self.store.jobs.get(slot).tube;
             self.serve(taken, now);
             if tube != taken && tube != NIL {
@@ -133,7 +130,7 @@ impl Engine {
         Grab::Job(self.store.jobs.view(slot))
     }
 
-    /// Continues the search of a client that grabs. Returns the job found, if the search is complete.
+    /// Continues the search of [`Engine::grab`]. Returns `Err(Grab::More)` if the search is incomplete.
     fn search_for_grab(&mut self, client: ClientId) -> Result<Option<u32>, Grab<'static>> {
         let mut search = self.clients[client].search.take().unwrap_or_default();
         let count = self.clients[client].watched.len();
@@ -147,7 +144,7 @@ impl Engine {
             return Err(Grab::More);
         }
         let found = self.found(client, &search);
-        // A job found in another turn may have been taken meanwhile.
+        // Another client may have taken a job that was found in an earlier turn.
         if found.is_none() && search.best.is_some() {
             self.clients[client].search = Some(Box::new(Search::again()));
             return Err(Grab::More);
@@ -155,18 +152,19 @@ impl Engine {
         Ok(found)
     }
 
-    /// Makes the client idle, to be notified of work. Returns `true` if there is work now; then it was notified. A
-    /// client that watches very many tubes may be notified by an event.
+    /// Makes `client` idle, so that an event notifies the client of work. If there is work now, returns `true` instead,
+    /// and the client counts as notified. A client that watches many tubes may be notified of existing work by an
+    /// event.
     pub fn sleep(&mut self, client: ClientId, now: Time) -> bool {
         self.clients.mark_worker(client);
-        // Ticks process other overdue reservations.
+        // If the step budget runs out, ticks expire the remaining overdue reservations.
         let _ = self.catch_up(client, now);
         let idle_state = self.clients[client].idle_state;
         self.become_active(client);
         if !self.watches_many(client) {
             self.agenda.steps.take(self.clients[client].watched.len() as u64);
             if let Some(tube) = self.tube_with_work(client, idle_state) {
-                // If it does not come, another client must be notified.
+                // If the client does not request the job, another client must be notified.
                 self.clients[client].idle_state = IdleState::Notified(tube);
                 return true;
             }
@@ -181,7 +179,7 @@ impl Engine {
         false
     }
 
-    /// Removes all tubes from the watch list of the client, which must not be waiting.
+    /// Removes all tubes from the watch list of `client`, which must not be waiting.
     pub fn unwatch_all(&mut self, client: ClientId, now: Time) -> Progress {
         while let Some(watch) = self.clients[client].watched.last().copied() {
             if self.agenda.steps.are_used_up() {
@@ -193,7 +191,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Requests the outcome of a job, waiting for its end at most for `timeout`.
+    /// Requests the outcome of a job. Waits for at most `timeout` until the job ends.
     pub fn wait_outcome(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> Awaited<'_> {
         let Some(slot) = self.store.jobs.find(id) else { return Awaited::NotFound };
         if self.store.jobs.get(slot).state() == State::Finished {
@@ -213,7 +211,7 @@ impl Engine {
         self.wait_for(client, Waiting { until, outcome, run: false });
     }
 
-    /// Waits at most for `timeout` until a job ends or is buried. An event reports either.
+    /// Waits for at most `timeout` until a job ends or is buried. An event reports the end of the job or the timeout.
     pub fn wait_end(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> JobEnd {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Finished);
         let Some(slot) = slot else { return JobEnd::NotFound };
@@ -231,8 +229,8 @@ impl Engine {
         JobEnd::Waiting
     }
 
-    /// Ends the wait of the client, if any, and returns `true`. A job of [`Engine::run`] is removed unless it is
-    /// reserved.
+    /// Ends the wait of `client`, if any. Returns `false` if the client was not waiting. Removes a job that
+    /// [`Engine::run`] submitted, unless the job is reserved.
     pub fn cancel_wait(&mut self, client: ClientId) -> bool {
         let Some(waiting) = self.clients[client].waiting else { return false };
         self.stop_waiting(client);
@@ -241,13 +239,14 @@ impl Engine {
             if waiting.run {
                 self.orphan(waiting.outcome);
             } else {
-                self.orphaned(waiting.outcome);
+                self.after_detach(waiting.outcome);
             }
         }
         true
     }
 
-    /// Handles that no client will query the outcome of the job with these extras.
+    /// Removes the job with the extras `number`, because no client will query the outcome. A reserved job is removed
+    /// when the reservation ends.
     fn orphan(&mut self, number: u32) {
         if self.store.extras.is_left(number) {
             return;
@@ -260,7 +259,6 @@ impl Engine {
         }
     }
 
-    /// Ends one attachment of a client to the job with these extras.
     fn detach_from(&mut self, client: ClientId, number: u32) {
         let found = self.store.extras.find_attached(number, &self.clients[client].attached);
         self.detach(found.expect("a client that waits is attached"), client);
@@ -270,13 +268,15 @@ impl Engine {
         self.store.extras.detach(member, &mut self.clients[client].attached).extras
     }
 
+    /// Ends the wait of `client` after a timeout. If a worker has reserved a job of [`Engine::run`], extends the wait
+    /// instead.
     pub(in crate::engine) fn give_up(&mut self, client: ClientId, waiting: Waiting) {
         if waiting.run && !self.store.extras.is_left(waiting.outcome) {
             let extras = self.store.extras.get_mut(waiting.outcome);
             let job = self.store.jobs.get(extras.slot);
             extras.rare_mut().last_try |= job.state() == State::Reserved;
             if job.state() == State::Reserved && job.due > waiting.until {
-                // A worker has reserved the job: the client waits for the end of this reservation only.
+                // A worker has reserved the job, so the client waits until the end of this reservation.
                 self.clients[client].waiting = Some(Waiting { until: job.due, ..waiting });
                 return self.retime_client(client.0);
             }
@@ -287,7 +287,8 @@ impl Engine {
         }
     }
 
-    /// Handles the last try of a job submitted with [`Engine::run`], which ended without an outcome.
+    /// Ends the wait for a job that [`Engine::run`] submitted, after the last try ended without an outcome. Removes the
+    /// job.
     pub(in crate::engine) fn end_run(&mut self, number: u32) {
         let mut clients = self.store.extras.attached(number);
         let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
@@ -299,14 +300,14 @@ impl Engine {
         self.take_back(number);
     }
 
-    /// Removes a job submitted with [`Engine::run`] whose outcome no client will query.
+    /// Removes the job with the extras `number`, if no client will query the outcome.
     fn take_back(&mut self, number: u32) {
         if let Some(slot) = self.store.extras.orphaned(number) {
             self.remove_job(slot, Outcome::Gone);
         }
     }
 
-    /// Returns the next pseudo-random number below `bound`, which may be predictable.
+    /// Returns a pseudo-random number below `bound`. Clients may be able to predict the number.
     pub(in crate::engine) fn roll(&mut self, bound: u64) -> u64 {
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;

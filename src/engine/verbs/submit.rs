@@ -1,6 +1,7 @@
-//! Submitting jobs: memory and log space for them, and their options.
+//! Submissions of jobs.
 //!
-//! Owns the verbs that submit. Must not decide what happens to a job afterwards.
+//! Owns the verbs that submit jobs, and claims the memory and log space for the jobs. Must not decide what happens to a
+//! job after the submission.
 //!
 //! Touches: clients, store, tubes.
 
@@ -15,7 +16,7 @@ use crate::engine::{Engine, JOB_COST};
 pub enum Refused {
     Draining,
     OutOfMemory,
-    /// Another job has the unique number.
+    /// Another job has the same unique ID.
     Duplicate,
     QueueFull,
 }
@@ -23,12 +24,12 @@ pub enum Refused {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Submitted {
     pub id: JobId,
-    /// `true` if the submission joined an existing job instead of creating one.
+    /// `true` if the submission joined an existing job instead of creating a job.
     pub joined: bool,
 }
 
 impl Engine {
-    /// Puts a job into the tube that the client uses.
+    /// Puts a job into the tube that `client` uses.
     pub fn put(&mut self, client: ClientId, new: NewJob<impl NewBody>, now: Time) -> Result<JobId, Refused> {
         self.mark_producer(client);
         let number = self.clients[client].used;
@@ -37,12 +38,13 @@ impl Engine {
         Ok(self.store.jobs.get(slot).id)
     }
 
-    /// Counts a client that has tried to put a job, whatever the result.
+    /// Counts `client` as a producer, even if the put is refused.
     pub fn mark_producer(&mut self, client: ClientId) {
         self.clients.mark_producer(client);
     }
 
-    /// Puts a job with options into the tube with this name, created if necessary, or coalesces with its duplicate.
+    /// Puts a job with options into the tube named `tube`, creating the tube if necessary. A duplicate joins the
+    /// existing job.
     pub fn submit(
         &mut self,
         client: ClientId,
@@ -60,7 +62,7 @@ impl Engine {
             options.dedup_key = DedupKey::Body(Some(self.fingerprints().of(job.body.bytes())));
         }
         if let Some(slot) = self.find_duplicate(&options.dedup_key, tube, job.body.len())? {
-            // Any client that is notified of the job relies on it, even if another client submitted it.
+            // The reply promises that the existing job is stored, even if another client submitted the job.
             self.changed(Change::Promise(slot));
             if matches!(options.dedup_key, DedupKey::Id(_)) {
                 return Err(Refused::Duplicate);
@@ -84,8 +86,8 @@ impl Engine {
         Ok(Submitted { id, joined: false })
     }
 
-    /// Submits a job for a client that waits for its outcome. If no worker has reserved the job at the
-    /// end of `wait`, it is removed; otherwise when the time to run of that reservation ends.
+    /// Submits a job for a client that waits for the outcome. The job is removed after `wait`. If a worker has reserved
+    /// the job, the removal is deferred to the end of the time to run.
     pub fn run(
         &mut self,
         client: ClientId,
@@ -103,7 +105,7 @@ impl Engine {
             attach: true,
             ..JobOptions::default()
         };
-        // `submit` may serve the job before it is marked as ephemeral, but nothing uses the mark before this call ends.
+        // `submit` can already assign the job to a worker, but nothing reads the flag before this function returns.
         let submitted = self.submit(client, tube, job, options, now)?;
         let slot = self.store.jobs.find(submitted.id).expect("a job that was just put");
         let number = self.store.extras.of(slot);
@@ -112,7 +114,8 @@ impl Engine {
         Ok(submitted.id)
     }
 
-    /// Claims memory and log space for a job and adds it to its queue; the tube must be served afterwards.
+    /// Adds a job to the tube, claiming memory and log space. Returns the slot of the job. The caller must serve the
+    /// tube.
     pub(in crate::engine) fn take_in(
         &mut self,
         number: u32,
@@ -192,10 +195,11 @@ impl Engine {
         }
     }
 
-    /// Creates extras for the job in `slot`, which has none.
+    /// Creates extras for the job in `slot`, which must not have extras.
     pub(in crate::engine) fn new_extras(&mut self, slot: u32, dedup_key: DedupKey, expires: Time) -> u32 {
         let job = self.store.jobs.view(slot);
-        // No client looks up a job without a body, and such jobs must not be in the same chain.
+        // Include the job ID in the hash of an empty body. Empty bodies are never looked up, and equal hashes would
+        // form a long chain.
         let is_empty = matches!(dedup_key, DedupKey::Body(_)) && job.body().is_empty();
         let empty = is_empty.then_some(job.id);
         let dedup_key = match dedup_key {
@@ -209,7 +213,7 @@ impl Engine {
         number
     }
 
-    /// Returns the extras of the job in `slot`, creating them if necessary.
+    /// Returns the extras of the job in `slot`, creating extras if necessary.
     pub(in crate::engine) fn extras_of(&mut self, slot: u32) -> u32 {
         if self.store.jobs.get(slot).is_bound() {
             return self.store.extras.of(slot);
@@ -217,7 +221,7 @@ impl Engine {
         self.new_extras(slot, DedupKey::None, Time::NEVER)
     }
 
-    /// Adds an attachment of `client` to the job in `slot`.
+    /// Attaches `client` to the job in `slot`, so that `client` receives the outcome.
     pub(in crate::engine) fn attach(&mut self, slot: u32, client: ClientId) {
         let number = self.extras_of(slot);
         let list = &mut self.clients[client].attached;
@@ -234,7 +238,7 @@ impl Engine {
     }
 }
 
-/// Sets the time to live of options to that of a tube, unless they have their own.
+/// Sets the time to live to the setting of the tube, unless the options have a time to live.
 fn apply_ttl(options: &mut Option<JobOptions>, ttl: Span) {
     let options = options.get_or_insert_default();
     if options.ttl == Span::MAX && options.completion != CompletionPolicy::Keep {

@@ -1,7 +1,7 @@
-//! Jobs of beanstalk's producers with tags: a unique key, a tube by name, limits of tries and of time.
+//! Puts of beanstalk clients with tags.
 //!
-//! Owns the reply to a duplicate, and the effect on the existing job. `submit` finds space for a job and its queue.
-//! Must not decide what happens to the job afterwards.
+//! Owns the reply to a duplicate, and the effect on the existing job. Must not decide what happens to a job after the
+//! put.
 //!
 //! Touches: clients, limits, store, tubes.
 
@@ -13,23 +13,24 @@ use crate::engine::{Engine, Refused};
 
 #[derive(Clone, Debug)]
 pub struct Tags {
-    /// The key that no other job of the tube may have, and the seconds for which that is so after the job has ended.
+    /// The key that no other job of the tube may have, and the time in seconds for which the key outlives the job.
     pub key: Option<(Name, u32)>,
-    /// The tube, if it is not the one that the client uses.
+    /// The name of the tube; `None` for the tube that the client uses.
     pub tube: Option<Box<[u8]>>,
-    /// The number of lost or released reservations with which it is buried; 0: unlimited.
+    /// The number of lost or released reservations after which the job is buried; 0 for no limit.
     pub tries: u8,
-    /// The delay after the first lost reservation, in seconds; it doubles with each one.
+    /// The delay after the first failed try, in seconds. The delay doubles with each try.
     pub backoff: u32,
     pub fails: u8,
     pub reason: Option<Box<[u8]>>,
-    /// The time for which it may wait; [`Span::MAX`]: unlimited.
+    /// The maximum time for which the job may wait; [`Span::MAX`] for no limit.
     pub ttl: Span,
-    /// The key, and how many jobs with it may be reserved at a time: the largest limit of the reserved ones applies.
+    /// The concurrency key, and the maximum number of jobs with this key that are reserved at the same time. If the
+    /// reserved jobs have different limits, the largest limit applies.
     pub concurrency: Option<(Name, u32)>,
-    /// The text for [`Recurrence::parse`](crate::engine::Recurrence::parse), which makes the job a schedule.
+    /// The text for [`Recurrence::parse`](crate::engine::Recurrence::parse), if the job is a schedule.
     pub recurs: Option<Name>,
-    /// The groups that the job is a member of or waits for, at most [`MAX_TIES`](crate::engine::MAX_TIES).
+    /// The groups that contain the job or that the job waits for, at most [`MAX_TIES`](crate::engine::MAX_TIES).
     pub groups: Vec<GroupTag>,
 }
 
@@ -50,19 +51,18 @@ impl Default for Tags {
     }
 }
 
-/// The effect of a put, as returned by [`Engine::put_tagged`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tagged {
     New(JobId),
     Duplicate {
         id: JobId,
         state: State,
-        /// The new priority, if the duplicate was more urgent.
+        /// The new priority of the existing job, if the duplicate was more urgent.
         raised: Option<Priority>,
     },
-    /// The ended job that had the key.
+    /// The ID of an ended job whose key has not expired.
     Ended(JobId),
-    /// The schedule, which is new or has replaced one with the same name.
+    /// The job is a schedule. `replaced` is `true` if a schedule with the same name existed.
     Scheduled {
         id: JobId,
         replaced: bool,
@@ -70,13 +70,13 @@ pub enum Tagged {
 }
 
 impl Engine {
-    /// Puts a job with tags, unless another job has its key.
+    /// Puts a job with tags, unless another job in the tube has the same key.
     pub fn put_tagged(&mut self, client: ClientId, new: NewJob, tags: Tags, now: Time) -> Result<Tagged, Refused> {
         self.mark_producer(client);
         self.put_unmarked(client, new, tags, now)
     }
 
-    /// Like [`Engine::put_tagged`], for a client that does not count as a producer.
+    /// Like [`Engine::put_tagged`], but does not count `client` as a producer.
     pub fn put_unmarked(&mut self, client: ClientId, new: NewJob, tags: Tags, now: Time) -> Result<Tagged, Refused> {
         if self.draining {
             return Err(Refused::Draining);
@@ -91,11 +91,12 @@ impl Engine {
             None => (DedupKey::None, 0),
         };
         if let DedupKey::Name(key) = &dedup_key {
-            // Also for a tube that does not exist yet: a key that no later put would find must be refused now.
+            // Search even if the tube does not exist yet, because a key that no later put could find must be refused
+            // now.
             if let Some(slot) = self.find_keyed(&dedup_key, known.unwrap_or(NIL))? {
                 return self.duplicate(slot, new.pri);
             }
-            // A client that names the tube need not use any.
+            // The client may use no tube if the tags name a tube.
             let tube = tags.tube.as_deref().unwrap_or_else(|| &self.tubes.get(used).name);
             if let Some(id) = self.find_ended(tube, key, now) {
                 self.changed(Change::PromiseKey);
@@ -126,7 +127,7 @@ impl Engine {
         }
         let slot = self.take_in(number, new, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
         if fails > 0 && tries == 0 && self.stored_options(&self.store.jobs.view(slot)).is_none() {
-            // Only options can store the count.
+            // The record of a job without options has no failure count, so record the count separately.
             self.changed_unclaimed(Change::Retry(slot));
         }
         let id = self.store.jobs.get(slot).id;
@@ -134,12 +135,12 @@ impl Engine {
         Ok(Tagged::New(id))
     }
 
-    /// Returns the number of the tube that these tags select, if it exists.
+    /// Returns the number of the tube that `tags` name or `client` uses, if the tube exists.
     fn tube_of_tags(&self, client: ClientId, tags: &Tags) -> Option<u32> {
         tags.tube.as_ref().map_or(Some(self.clients[client].used), |tube| self.tubes.find(tube))
     }
 
-    /// Returns the bytes of log for adopting the job with the key of these tags; 0 if there is none or a log has it.
+    /// Like [`Engine::adoption_of`], for a put with `tags`.
     pub fn adoption_of_tagged(&mut self, client: ClientId, tags: &Tags) -> u64 {
         let (Some((key, _)), Some(number)) = (&tags.key, self.tube_of_tags(client, tags)) else { return 0 };
         match self.find_keyed(&DedupKey::Name(key.clone()), number) {
@@ -148,7 +149,7 @@ impl Engine {
         }
     }
 
-    /// Returns the job with this key in the tube, preferably one that is not buried, and never a dead letter.
+    /// Returns the job with `dedup_key` in the tube, preferably a job that is not buried. Ignores dead letters.
     pub(in crate::engine) fn find_keyed(&mut self, dedup_key: &DedupKey, number: u32) -> Result<Option<u32>, Refused> {
         let hash = self.hash_dedup_key(dedup_key, number, None);
         let mut buried = None;
@@ -162,7 +163,7 @@ impl Engine {
         Ok(found.or(buried))
     }
 
-    /// Handles a put of a duplicate of the job in `slot`, with this priority.
+    /// Handles a put with priority `pri` that duplicates the job in `slot`.
     fn duplicate(&mut self, slot: u32, pri: Priority) -> Result<Tagged, Refused> {
         self.changed(Change::Promise(slot));
         self.coalesce(slot, true)?;
@@ -175,7 +176,6 @@ impl Engine {
         Ok(Tagged::Duplicate { id: job.id, state: job.state(), raised: raises.then_some(pri) })
     }
 
-    /// Changes the priority of the job in `slot`, which stays in its state.
     fn set_priority(&mut self, slot: u32, pri: Priority) {
         if matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed) {
             self.leave(slot);

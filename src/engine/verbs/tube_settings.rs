@@ -1,8 +1,7 @@
-//! The settings of tubes, one set for the clients of all protocols, and their pauses.
+//! Tube settings, which all protocols share, and tube pauses.
 //!
-//! Owns the verbs that set and remove them. A tube with settings stays even if nothing refers to it, and counts for
-//! [`Limits::max_tubes`](crate::engine::Limits::max_tubes). Must not apply the settings: `submit` refuses and dates
-//! jobs, `rules/failures.rs` retries or gives them up, and `rules/quotas.rs` closes tubes.
+//! Owns the verbs that change settings and pauses. A tube with settings stays open even if nothing refers to the tube.
+//! Must not apply the settings: `submit`, `rules/failures.rs` and `rules/quotas.rs` do.
 //!
 //! Touches: tubes.
 
@@ -14,14 +13,14 @@ const LONGEST_CHAIN: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotSet {
-    /// The maximum number of tubes is reached, or there is no memory.
+    /// The maximum number of tubes or the memory limit is reached.
     OverLimit,
-    /// The dead letters of the tube would return to it, or pass through too many tubes.
+    /// The dead letters of the tube would return to the same tube, or pass through too many tubes.
     Circle,
 }
 
 impl Engine {
-    /// Replaces all settings of the tube with this name, which is created if it does not exist.
+    /// Replaces all settings of the tube `name`, creating the tube if necessary.
     pub fn set_tube(&mut self, client: ClientId, name: &[u8], settings: TubeSettings, now: Time) -> Result<(), NotSet> {
         if settings == TubeSettings::default() {
             if let Some(number) = self.tubes.find(name) {
@@ -40,7 +39,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns `true` if dead letters of the tube with this name would return to it.
+    /// Returns `true` if dead letters of the tube `name` would return to the same tube or pass through too many tubes.
     fn is_circle(&self, name: &[u8], settings: &TubeSettings) -> bool {
         let mut next = settings.dead.clone();
         for _ in 0..LONGEST_CHAIN {
@@ -53,8 +52,9 @@ impl Engine {
         next.is_some()
     }
 
-    /// Limits the jobs of the tube with this name: a job of a priority class is refused while the tube has as many jobs
-    /// of any class; `None`: unlimited. Returns `false` if there is no such tube.
+    /// Limits the jobs of the tube `name`. A job is refused while the number of jobs in the tube, of all priority
+    /// classes, is at least the limit of the job's class; `None` for no limit. Returns `false` if the tube does not
+    /// exist.
     pub fn limit_tube(&mut self, name: &[u8], most: [Option<u32>; 3], now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let most = most.map(|most| most.unwrap_or(u32::MAX));
@@ -63,7 +63,7 @@ impl Engine {
         true
     }
 
-    /// Like [`Engine::limit_tube`], for a tube that is created if it does not exist.
+    /// Like [`Engine::limit_tube`], but creates the tube if necessary.
     pub fn limit_new_tube(
         &mut self,
         client: ClientId,
@@ -81,7 +81,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Replaces the settings of a tube, which is closed if nothing refers to it.
+    /// Replaces the settings of the tube. Closes the tube if nothing refers to it any more.
     fn change_settings(&mut self, number: u32, settings: TubeSettings, now: Time) {
         self.replace_settings(number, settings);
         self.serve(number, now);
@@ -98,32 +98,31 @@ impl Engine {
             let name = (*tube.name).into();
             self.changed(Change::SettingsEnded { tube: number, name, names });
         }
-        self.reclose(number);
+        self.update_closed(number);
         self.retime_tube(number);
     }
 
-    /// Removes the settings of the tube, if it has some.
     pub(in crate::engine) fn end_settings(&mut self, number: u32) {
         self.replace_settings(number, TubeSettings::default());
     }
 
-    /// Returns the settings of the tube with this name, if it has some.
+    /// Returns the settings of the tube `name`, if the tube has settings.
     pub fn tube_settings(&self, name: &[u8]) -> Option<&TubeSettings> {
         self.settings_at(self.tubes.find(name)?).map(|(_, settings)| settings)
     }
 
-    /// Returns the name of the tube with this number, and its settings, if it has some.
+    /// Returns the name and the settings of the tube, if the tube has settings.
     pub fn settings_at(&self, number: u32) -> Option<(&[u8], &TubeSettings)> {
         let tube = self.tubes.get(number);
         Some((&tube.name, &tube.rules.as_deref()?.settings))
     }
 
-    /// Returns the names and settings of all tubes that have settings.
     pub fn tubes_with_settings(&self) -> impl Iterator<Item = (&[u8], &TubeSettings)> {
         self.tubes.iter().filter_map(|(number, _)| self.settings_at(number))
     }
 
-    /// Restores the settings of a tube. Returns its number, and the length of the names in its previous record.
+    /// Restores the settings of a tube from the log. Returns the number of the tube, and the total length in bytes of
+    /// the names in the replaced settings.
     pub fn restore_settings(&mut self, name: &[u8], settings: TubeSettings) -> (u32, Option<usize>) {
         let number = self.open_tube_unlimited(name);
         let before = self.settings_at(number).map(|(name, settings)| name.len() + settings.dead_length());
@@ -133,8 +132,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Pauses the tube with this name for `length`: clients that request any job get none of this tube. A zero length
-    /// ends the current pause. Returns `false` if there is no such tube.
+    /// Pauses the tube `name` for `length`, or ends the pause if `length` is zero. While a tube is paused, clients can
+    /// get its jobs only by ID. Returns `false` if the tube does not exist.
     pub fn pause(&mut self, name: &[u8], length: Span, now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let tube = self.tubes.get_mut(number);
@@ -151,7 +150,7 @@ impl Engine {
         true
     }
 
-    /// Ends the pause of a tube, whose time is over.
+    /// Ends the pause of the tube after the full length.
     pub(in crate::engine) fn end_pause(&mut self, number: u32) {
         self.set_pause(number, None);
         let name = self.tubes.get(number).name.len();
@@ -164,17 +163,16 @@ impl Engine {
             Some(_) => self.tubes.paused.insert(number),
             None => self.tubes.paused.remove(&number),
         };
-        self.reclose(number);
+        self.update_closed(number);
         self.retime_tube(number);
     }
 
-    /// Returns the name and the pause of the tube with this number, if it is paused.
+    /// Returns the name and the pause of the tube, if the tube is paused.
     pub fn pause_at(&self, number: u32) -> Option<(&[u8], Pause)> {
         let tube = self.tubes.get(number);
         Some((&tube.name, *tube.pause.as_deref()?))
     }
 
-    /// Returns the names of all paused tubes, and their pauses.
     pub fn pauses(&self) -> impl Iterator<Item = (&[u8], Pause)> {
         let tubes = self.tubes.paused.iter().map(|&number| self.tubes.get(number));
         tubes.filter_map(|tube| Some((&*tube.name, *tube.pause.as_deref()?)))

@@ -1,6 +1,6 @@
-//! Turns: the steps granted to a turn, and the work that verbs have left for other turns.
+//! Turns: the step budget of a turn, and the deferred work of verbs.
 //!
-//! Owns the dispatch of each kind of deferred work. Must not know deadlines.
+//! Owns the dispatch of deferred work. Must not depend on deadlines.
 //!
 //! Touches: agenda, clients, tubes.
 
@@ -8,7 +8,7 @@ use crate::engine::data::{Deferred, LongCommand, Progress, Time, MAX_OPERATIONS,
 use crate::engine::{Engine, Steps};
 
 impl Engine {
-    /// Grants the steps for the verbs, ticks and [`Engine::go_on`] up to the next call.
+    /// Sets the step budget of verbs, ticks and [`Engine::go_on`] until the next call.
     pub fn grant_steps(&mut self, steps: u64) {
         self.agenda.steps = Steps::new(steps);
     }
@@ -17,17 +17,17 @@ impl Engine {
         self.agenda.steps
     }
 
-    /// Takes the steps that any call of a verb costs.
+    /// Charges this number of steps to the current turn.
     pub fn take_steps(&mut self, steps: u64) {
         self.agenda.steps.take(steps);
     }
 
-    /// Returns `true` if [`Engine::go_on`] has something to do.
+    /// Returns `true` if [`Engine::go_on`] has work to do.
     pub fn has_deferred(&self) -> bool {
         !self.agenda.deferred.is_empty()
     }
 
-    /// Continues one piece of unfinished work. Its events must be taken before the next call.
+    /// Continues one piece of deferred work. The caller must take the events before the next call.
     pub fn go_on(&mut self, now: Time) {
         let Some(mut work) = self.agenda.deferred.pop_front() else { return };
         let progress = match &mut work {
@@ -51,12 +51,13 @@ impl Engine {
         match progress {
             Some(Progress::More) => self.agenda.deferred.push_back(work),
             Some(Progress::Done) => {}
-            // Its tube, client or job no longer exists.
+            // The tube, the client or the job of the work no longer exists.
             None => self.agenda.steps.take(1),
         }
     }
 
-    /// Completes a command whose client has disconnected, in the next turns.
+    /// Completes a command in later turns after its client has disconnected. If too many commands are pending, gives up
+    /// the rest of the command.
     pub fn complete_alone(&mut self, mut operation: LongCommand) {
         let others = self.agenda.deferred.iter().filter(|work| matches!(work, Deferred::LongCommand(_))).count();
         if others < MAX_OPERATIONS {

@@ -1,7 +1,7 @@
 //! The tubes that clients use and watch, and the lifetime of tubes.
 //!
-//! Owns the verbs about tubes that give no job to a client: use, watch, ignore, keep, drop, limit. Must not decide
-//! which client gets which job.
+//! Owns the commands to use, watch and ignore tubes, and the creation and removal of tubes. Must not decide which
+//! client gets which job.
 //!
 //! Touches: agenda, clients, limits, tubes.
 
@@ -11,24 +11,25 @@ use crate::engine::data::{
 use crate::engine::log::Change;
 use crate::engine::{Engine, OverLimit, TUBES_PART, TUBE_COST, WATCHES_PART};
 
-/// The maximum number of tubes that are kept even if nothing refers to them; others are closed as usual.
+/// The maximum number of tubes that [`Engine::keep_tube`] keeps open.
 const MAX_KEPT: usize = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dropped {
-    /// The tube is no longer kept.
+    /// The tube is closed, or will be closed when no jobs remain.
     Done,
     Unknown,
-    /// A client uses or watches it, or it has unfinished jobs.
+    /// A client uses or watches the tube, or the tube has unfinished jobs.
     InUse,
 }
 
-/// The only tubes that a client wants to watch, and the progress of [`Engine::watch_only`].
+/// The complete list of tubes that a client wants to watch, and the progress of [`Engine::watch_only`].
 #[derive(Debug)]
 pub struct WantedTubes {
-    /// The names, separated by spaces.
+    /// The names of the tubes, separated by spaces.
     pub names: Box<[u8]>,
-    /// The offset of the next name, or the number of watches still to be checked.
+    /// The offset of the next name in `names`, or while unwanted watches are removed, the number of watches to be
+    /// checked.
     at: usize,
     mark: u32,
     pass: Pass,
@@ -36,7 +37,7 @@ pub struct WantedTubes {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pass {
-    JobFlag,
+    Mark,
     Drop,
     Watch,
     Fail,
@@ -45,7 +46,7 @@ enum Pass {
 
 impl WantedTubes {
     pub fn new(names: Box<[u8]>) -> WantedTubes {
-        WantedTubes { names, at: 0, mark: 0, pass: Pass::JobFlag }
+        WantedTubes { names, at: 0, mark: 0, pass: Pass::Mark }
     }
 
     fn next(&self) -> Option<&[u8]> {
@@ -58,7 +59,7 @@ impl WantedTubes {
 }
 
 impl Engine {
-    /// Makes the client use the tube with this name, which is created if it does not exist.
+    /// Makes `client` use the tube `name`, creating the tube if necessary.
     pub fn use_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
         self.tubes.get_mut(number).using += 1;
@@ -70,8 +71,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds the tube with this name, which is created if it does not exist, to the watch list of the client. Returns
-    /// the number of watched tubes. The client must not be waiting.
+    /// Adds the tube `name` to the watch list of `client`, creating the tube if necessary. Returns the number of
+    /// watched tubes. The client must not be waiting.
     pub fn watch(&mut self, client: ClientId, name: &[u8], now: Time) -> Result<usize, OverLimit> {
         let watched = &self.clients[client].watched;
         if self.watch_of(client, name).is_some() {
@@ -95,7 +96,7 @@ impl Engine {
         Ok(count)
     }
 
-    /// Like [`Engine::watch`]; the client accepts a time to run of at most `limit` for jobs of this tube.
+    /// Like [`Engine::watch`], for a client that accepts a time to run of at most `limit` for jobs of the tube.
     pub fn watch_limited(
         &mut self,
         client: ClientId,
@@ -110,8 +111,8 @@ impl Engine {
         Ok(count)
     }
 
-    /// Removes the tube with this name from the watch list of the client. Returns the number of remaining tubes; `None`
-    /// if it is the only one of a holder, which must watch a tube. The client must not be waiting.
+    /// Removes the tube `name` from the watch list of `client`. Returns the number of remaining tubes, or `None` if the
+    /// tube is the only watched tube of a client with `PerConnection`. The client must not be waiting.
     pub fn ignore(&mut self, client: ClientId, name: &[u8], now: Time) -> Option<usize> {
         let state = &self.clients[client];
         let left = state.watched.len();
@@ -124,12 +125,12 @@ impl Engine {
         Some(left - 1)
     }
 
-    /// Removes this tube from the watch list of the client, which must watch it and not be waiting.
+    /// Removes the tube from the watch list of `client`, which must watch the tube and must not be waiting.
     pub(in crate::engine) fn unwatch(&mut self, client: ClientId, number: u32, now: Time) {
         let state = &mut self.clients[client];
         let (idle_state, reserve_policy) = (state.idle_state, state.reserve_policy);
         if let Some(search) = &mut state.search {
-            // The last tube of the list replaces the removed one, and may not have been checked yet.
+            // The last tube in the list replaces the removed tube, so the search must start again.
             search.seen = 0;
         }
         let watch = self.clients[client].watched.find(number, &self.clients.watches).expect("a watched tube");
@@ -140,23 +141,23 @@ impl Engine {
         tube.sleepers -= u32::from(reserve_policy == ReservePolicy::Notified);
         if let IdleState::Notified(tube) = idle_state {
             if tube == number {
-                // The tube may be closed soon, and its number reused.
+                // The tube may be closed, and the number reused.
                 self.clients[client].idle_state = IdleState::Notified(NIL);
             }
-            // The client may have been notified of a job here, which it will not request now.
+            // The client may have been notified of a job in this tube, so another client must be notified.
             self.serve(number, now);
         }
         self.close_tube_if_idle(number);
     }
 
-    /// Sets the weight of a watched tube, for a client that reserves by weights.
+    /// Sets the weight of the watched tube `name`, for [`ReserveMode::Weighted`] and [`ReserveMode::Fair`].
     pub fn set_weight(&mut self, client: ClientId, name: &[u8], weight: u16) {
         if let Some(watch) = self.watch_of(client, name) {
             self.clients.watches.get_mut(watch).weight = weight.max(1);
         }
     }
 
-    /// Returns the number of the client's watch of the tube with this name.
+    /// Returns the number of the watch, if `client` watches the tube `name`.
     fn watch_of(&self, client: ClientId, name: &[u8]) -> Option<u32> {
         self.clients[client].watched.find(self.tubes.find(name)?, &self.clients.watches)
     }
@@ -165,31 +166,33 @@ impl Engine {
         self.clients[client].mode = mode;
     }
 
-    /// Makes the client watch only these tubes; it must not be waiting. If they are too many, it watches none.
-    pub fn watch_only(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) -> Result<Progress, OverLimit> {
-        if lease.pass == Pass::JobFlag && self.watches_just(client, &lease.names) {
+    /// Makes `client` watch only the tubes in `wanted`. The client must not be waiting. If a limit does not allow all
+    /// tubes, removes all watches.
+    pub fn watch_only(&mut self, client: ClientId, wanted: &mut WantedTubes, now: Time) -> Result<Progress, OverLimit> {
+        if wanted.pass == Pass::Mark && self.watches_just(client, &wanted.names) {
             return Ok(Progress::Done);
         }
         loop {
-            match lease.pass {
-                Pass::JobFlag => self.mark_wanted(client, lease),
-                Pass::Drop => self.drop_unwanted(client, lease, now),
+            match wanted.pass {
+                Pass::Mark => self.mark_wanted(client, wanted),
+                Pass::Drop => self.drop_unwanted(client, wanted, now),
                 Pass::Watch => {
-                    if self.watch_wanted(client, lease, now).is_err() {
-                        *lease = WantedTubes { names: Box::default(), at: 0, mark: 0, pass: Pass::Fail };
+                    if self.watch_wanted(client, wanted, now).is_err() {
+                        *wanted = WantedTubes { names: Box::default(), at: 0, mark: 0, pass: Pass::Fail };
                     }
                 }
                 Pass::Fail if self.unwatch_all(client, now) == Progress::Done => return Err(OverLimit),
                 Pass::Fail => return Ok(Progress::More),
                 Pass::Done => return Ok(Progress::Done),
             }
-            if self.agenda.steps.are_used_up() && lease.pass != Pass::Done {
+            if self.agenda.steps.are_used_up() && wanted.pass != Pass::Done {
                 return Ok(Progress::More);
             }
         }
     }
 
-    /// Returns `true` if the client watches exactly these few tubes in this order, as most clients do repeatedly.
+    /// Returns `true` if the client already watches exactly the tubes in `names`, in this order. Most clients repeat a
+    /// short list. Returns `false` for long lists without checking.
     fn watches_just(&self, client: ClientId, names: &[u8]) -> bool {
         let watched = &self.clients[client].watched;
         let mut names = names.split(|byte| *byte == b' ');
@@ -199,57 +202,56 @@ impl Engine {
         watched.len() <= self.limits.few_watched && watched.iter().copied().all(same) && names.next().is_none()
     }
 
-    /// Marks the wanted tubes that the client watches already.
-    fn mark_wanted(&mut self, client: ClientId, lease: &mut WantedTubes) {
-        if lease.at == 0 {
-            // 0 is not a valid lease number.
+    fn mark_wanted(&mut self, client: ClientId, wanted: &mut WantedTubes) {
+        if wanted.at == 0 {
+            // Watches that no list has named have the mark 0.
             self.clients.leases = self.clients.leases.wrapping_add(1).max(1);
-            lease.mark = self.clients.leases;
+            wanted.mark = self.clients.leases;
         }
-        while let Some(name) = lease.next() {
+        while let Some(name) = wanted.next() {
             self.agenda.steps.take(1);
             if let Some(watch) = self.watch_of(client, name) {
-                self.clients.watches.get_mut(watch).lease = lease.mark;
+                self.clients.watches.get_mut(watch).lease = wanted.mark;
             }
-            lease.at += name.len() + 1;
+            wanted.at += name.len() + 1;
             if self.agenda.steps.are_used_up() {
                 return;
             }
         }
-        lease.begin(Pass::Drop, self.clients[client].watched.len());
+        wanted.begin(Pass::Drop, self.clients[client].watched.len());
     }
 
-    /// Removes unwanted tubes before wanted ones are added. Backwards, since the last one replaces a removed one.
-    fn drop_unwanted(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) {
-        while lease.at > 0 {
-            lease.at -= 1;
+    /// Removes the watches of unwanted tubes. Iterates backwards, because the last watch replaces a removed watch.
+    fn drop_unwanted(&mut self, client: ClientId, wanted: &mut WantedTubes, now: Time) {
+        while wanted.at > 0 {
+            wanted.at -= 1;
             self.agenda.steps.take(1);
-            let watch = self.clients.watches.get(self.clients[client].watched[lease.at]);
-            if watch.lease != lease.mark {
+            let watch = self.clients.watches.get(self.clients[client].watched[wanted.at]);
+            if watch.lease != wanted.mark {
                 self.unwatch(client, watch.tube, now);
             }
             if self.agenda.steps.are_used_up() {
                 return;
             }
         }
-        lease.begin(Pass::Watch, 0);
+        wanted.begin(Pass::Watch, 0);
     }
 
-    fn watch_wanted(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) -> Result<(), OverLimit> {
-        while let Some(name) = lease.next() {
+    fn watch_wanted(&mut self, client: ClientId, wanted: &mut WantedTubes, now: Time) -> Result<(), OverLimit> {
+        while let Some(name) = wanted.next() {
             self.agenda.steps.take(2);
             self.watch(client, name, now)?;
-            lease.at += name.len() + 1;
+            wanted.at += name.len() + 1;
             if self.agenda.steps.are_used_up() {
                 return Ok(());
             }
         }
-        lease.begin(Pass::Done, 0);
+        wanted.begin(Pass::Done, 0);
         Ok(())
     }
 
-    /// Keeps the tube with this name, which is created if it does not exist, even if nothing refers to it. The number
-    /// of kept tubes is limited; others are closed as usual, and a new one that nothing refers to is over the limit.
+    /// Keeps the tube `name` open even if nothing refers to it, creating the tube if necessary. If too many tubes are
+    /// kept open already, a new tube is closed again, and the function fails.
     pub fn keep_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
         if self.tubes.kept < MAX_KEPT && !self.tubes.get(number).kept {
@@ -260,7 +262,8 @@ impl Engine {
         self.tubes.find(name).map(|_| ()).ok_or(OverLimit)
     }
 
-    /// Ends the keeping of the tube with this name, unless it is in use; without buried or finished jobs, it is closed.
+    /// Stops keeping the tube `name` open, and removes its settings. Does nothing if a client uses or watches the tube,
+    /// or if the tube has unfinished jobs that are not buried.
     pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
         let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
         let tube = self.tubes.get_mut(number);
@@ -284,8 +287,8 @@ impl Engine {
         watched.iter().copied().map(|watch| &*self.tubes.get(self.clients.watches.get(watch).tube).name)
     }
 
-    /// Returns the tube with this name, which `client` opens if it does not exist. No client may have opened more tubes
-    /// than are left, so that one client cannot use up all of them.
+    /// Returns the number of the tube `name`, creating the tube if necessary. Fails if `client` has created more tubes
+    /// than can still be created, so that one client cannot create all of them.
     pub(in crate::engine) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
         let cost = TUBE_COST + name.len() as u64;
         let many = self.tubes.table.memory + cost > self.limits.max_memory / TUBES_PART;
@@ -323,7 +326,7 @@ impl Engine {
             self.agenda.steps.take(TUBE);
             self.tubes.paused.remove(&number);
             if let Some(name) = paused {
-                // A later tube with this name is not paused, and the log must reflect that.
+                // The log must not apply the pause to a later tube with the same name.
                 self.changed(Change::PauseEnded { tube: number, name: (*name).into(), before: true });
             }
             self.agenda.deadlines.set(TimerKey::Tube(number), Time::NEVER);
