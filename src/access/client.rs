@@ -1,38 +1,40 @@
-//! The permissions of one client.
+//! Permissions of one client.
 //!
-//! Owns the client's identity according to the access file, and the decision about a command whose tube is known. Must
-//! not know sockets: the server passes the proofs.
+//! Owns the client's identity under the access file, and decides whether the client may use a tube. Must not access
+//! sockets: the server passes the client's proofs of identity.
 
 use std::sync::Arc;
 
 use super::right::{Need, Right, Rights, Scope};
 use super::table::{AccessTable, Digest, Entry, Proof};
 
-/// A client under an access file. Without an access file, there is no `ClientAccess`, and every client may do
-/// everything.
+/// The permissions of a client on a server with an access file. Without an access file, every client has all rights,
+/// and no `ClientAccess` exists.
 #[derive(Debug)]
 pub struct ClientAccess {
     table: Arc<AccessTable>,
-    /// The identity that the connection proves, independently of tokens.
+    /// The identity proven by the connection itself, without a token.
     own: Option<(Arc<Entry>, Proof)>,
-    /// The identity and its proof, or `None` if the client must authenticate first.
+    /// The current identity and its proof, or `None` if the client is not authenticated.
     known: Option<(Arc<Entry>, Proof)>,
-    /// The client may send tokens, because nobody can eavesdrop on the connection.
+    /// `true` if the connection is safe from eavesdropping, so the client may send tokens.
     takes_tokens: bool,
     failed: bool,
-    /// The client may take jobs of all watched tubes. From now on, each tube is checked when the client watches it.
+    /// `true` if the client may take jobs from all tubes in its watch list. The `watch` command checks all tubes added
+    /// later.
     pub watched_are_checked: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Denied {
     Unknown,
-    /// The client lacks a right.
+    /// The client is authenticated, but lacks a right.
     Forbidden,
 }
 
 impl ClientAccess {
-    /// Creates the permissions of a client with these proofs. With `takes_tokens`, it may send tokens as well.
+    /// Returns the permissions of a client with the given proofs. Without a matching proof, the client gets the rights
+    /// of the entry `*`, or remains unauthenticated.
     pub fn new(table: Arc<AccessTable>, proofs: &[Proof], takes_tokens: bool) -> ClientAccess {
         let find = |proofs| table.prove(proofs).map(|(entry, proof)| (entry.clone(), proof));
         let known = find(proofs).or_else(|| find(&[Proof::Nothing]));
@@ -47,7 +49,8 @@ impl ClientAccess {
         self.known.as_ref().map(|(entry, _)| &entry.rights)
     }
 
-    /// Authenticates with the SHA-256 of a token. Returns `false` if the token is wrong. The client is unknown then.
+    /// Authenticates with the SHA-256 digest of a token. Returns `false` and drops the client's identity if the token
+    /// is invalid.
     pub fn authenticate(&mut self, digest: Digest) -> bool {
         let proof = Proof::Token(digest);
         let entry = self.table.proof(&proof).filter(|_| self.takes_tokens).cloned();
@@ -57,18 +60,18 @@ impl ClientAccess {
         !self.failed
     }
 
-    /// Drops the identity that a token has proven. An HTTP token applies to one request.
+    /// Restores the identity that the client had without a token, because an HTTP token applies to a single request.
     pub fn withdraw_token(&mut self) {
         self.known = self.own.clone();
     }
 
-    /// Returns `true` if a token was wrong since the previous call.
+    /// Returns `true` if an authentication has failed since the previous call.
     pub fn take_failure(&mut self) -> bool {
         std::mem::take(&mut self.failed)
     }
 
-    /// Applies a new access file. Returns `false` if the client must be disconnected, because it has lost its name, its
-    /// proof or a right.
+    /// Applies a new access file. Returns `false` if the client has lost its name, its proof, or a right, and must be
+    /// disconnected.
     pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
         self.table = table.clone();
         let renewed = |(old, proof): &(Arc<Entry>, Proof)| {
@@ -82,7 +85,7 @@ impl ClientAccess {
         true
     }
 
-    /// Checks whether the client has what a command needs, on a tube if the scope requires one.
+    /// Checks whether the client has the rights in `need`. Scopes that refer to specific tubes require a `tube`.
     pub fn check(&self, need: Need, tube: Option<&[u8]>) -> Result<(), Denied> {
         let rights = self.rights().ok_or(Denied::Unknown)?;
         let allowed = match (need.scope, tube) {
@@ -96,12 +99,11 @@ impl ClientAccess {
         allowed.then_some(()).ok_or(Denied::Forbidden)
     }
 
-    /// Returns `true` if the client may see the jobs and figures of a tube.
     pub fn sees(&self, tube: &[u8]) -> bool {
         self.rights().is_some_and(|rights| rights.allow(&[Right::Look], tube))
     }
 
-    /// Returns `true` if the client may see the jobs and figures of all tubes.
+    /// Returns `true` if the client may view all tubes and jobs.
     pub fn sees_all(&self) -> bool {
         self.rights().is_some_and(|rights| rights.allow_everywhere(&[Right::Look]))
     }

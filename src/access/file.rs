@@ -1,10 +1,10 @@
-//! The access file, with one name per line: `name proof... right...`.
+//! The parser of the access file. Each line has the form `name proof... right...`.
 //!
-//! Owns its format and the error messages. Every invalid line is reported with line and column, and then the whole file
-//! is rejected. A message contains the text of a line only where the text cannot be a secret.
+//! Owns the format and the error messages. A file with an invalid line is rejected after all invalid lines are
+//! reported. An error message must not quote text that can be a secret.
 //!
-//! A file may start with the line `begin`. It must then end with the line `end`, so that a partially written file is
-//! never used.
+//! A file that starts with the line `begin` must end with the line `end`, so the server never uses a partially written
+//! file.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,14 +12,14 @@ use std::fmt;
 use super::right::{hex, Pattern, Right, Rights};
 use super::table::{AccessTable, Digest, Entry, Proof};
 
-/// Looks up the numbers of users and groups.
+/// Functions that return the numeric ID of a user or group name.
 #[derive(Clone, Copy)]
 pub struct Accounts<'a> {
     pub user: &'a dyn Fn(&str) -> Option<u32>,
     pub group: &'a dyn Fn(&str) -> Option<u32>,
 }
 
-/// An error in the file. Lines and columns count from 1.
+/// An error in the access file. Lines and columns count from 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileError {
     pub line: usize,
@@ -33,7 +33,7 @@ impl fmt::Display for FileError {
     }
 }
 
-/// A word of a line, and the column of its first character.
+/// A word and the column of its first character, counted from 1.
 #[derive(Clone, Copy)]
 struct Word<'a> {
     text: &'a str,
@@ -46,8 +46,8 @@ type Invalid = (usize, String);
 const PROOFS: &str = "none, cert:, token:sha256:, user: or group:";
 const RIGHTS: &str = "put, take, look, admin or all";
 
-/// Parses a whole file. Calls `report` with the first error of each invalid line, and then returns `None`. Errors are
-/// not collected here, because a file may have very many.
+/// Parses an access file. Calls `report` with the first error of each invalid line, and returns `None` if there was an
+/// error. Collecting the errors of a large file would need too much memory.
 pub fn parse(bytes: &[u8], accounts: &Accounts, mut report: impl FnMut(FileError)) -> Option<AccessTable> {
     let (mut table, mut frame, mut is_valid) = (AccessTable::default(), Frame::Unknown, true);
     let mut report = |line, (column, problem)| {
@@ -72,10 +72,10 @@ pub fn parse(bytes: &[u8], accounts: &Accounts, mut report: impl FnMut(FileError
     is_valid.then_some(table)
 }
 
-/// The progress in a file with respect to `begin` and `end`.
+/// The parser's position relative to the lines `begin` and `end`.
 #[derive(Clone, Copy)]
 enum Frame {
-    /// No line with words was parsed yet.
+    /// Every parsed line is empty or contains only a comment.
     Unknown,
     /// The file does not start with `begin`.
     None,
@@ -84,7 +84,7 @@ enum Frame {
 }
 
 impl Frame {
-    /// Follows the words of the next line. Returns `true` if the line is `begin` or `end`.
+    /// Updates the position for a line that contains `words`. Returns `true` if the line is `begin` or `end`.
     fn follow(&mut self, words: &[Word]) -> Result<bool, Invalid> {
         let only = if let [word] = words { word.text } else { "" };
         let (next, is_mark) = match (*self, only) {
@@ -99,7 +99,7 @@ impl Frame {
     }
 }
 
-/// Splits a line into words, up to a comment.
+/// Returns the words of a line. A word that starts with `#` starts a comment.
 fn words(line: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     let (mut column, mut rest) = (1, line);
@@ -117,7 +117,8 @@ fn words(line: &str) -> Vec<Word<'_>> {
     }
 }
 
-/// Parses a line; `before` has the valid lines so far. Returns `None` for a line without a name.
+/// Parses one line of the file. `before` contains the entries of previous lines. Returns `None` if the line has no
+/// entry.
 fn parse_line(
     line: &[u8],
     number: usize,
@@ -188,7 +189,7 @@ fn proof(word: Word, name: &str, accounts: &Accounts) -> Result<Proof, Invalid> 
         }
         "user" => Proof::User(number(accounts.user)?),
         "group" => Proof::Group(number(accounts.group)?),
-        // The text after the colon may be a secret.
+        // The text after the colon can be a secret.
         _ => return Err(invalid(format!("unknown proof: {}; must be {PROOFS}", kind.escape_debug()))),
     };
     match name {
@@ -197,7 +198,7 @@ fn proof(word: Word, name: &str, accounts: &Accounts) -> Result<Proof, Invalid> 
     }
 }
 
-/// Parses `sha256:` and 64 hexadecimal digits.
+/// Parses `sha256:` followed by 64 hexadecimal digits.
 fn digest(text: &str) -> Option<Digest> {
     let digits = text.strip_prefix("sha256:")?.as_bytes();
     let mut digest = [0; 32];
@@ -327,7 +328,7 @@ mod tests {
     fn a_file_with_begin_needs_end() {
         let whole = "# ours\n\nbegin # of it\na user:0 look\n* none look\nend\n\n# nothing\n";
         assert_eq!(table(whole).entries().len(), 2);
-        // A file that is cut off anywhere before `end`, even between two lines, is rejected.
+        // A file that is truncated before `end` is rejected, even if the last line is complete.
         for length in 0..whole.find("end\n").expect("an end") + 2 {
             assert!(!errors(&whole.as_bytes()[..length]).is_empty(), "{}", &whole[..length]);
         }
@@ -340,7 +341,7 @@ mod tests {
             assert!((found.0, found.1) == (line, column) && found.2.starts_with(problem), "{found:?}");
         }
         assert_eq!(table("begin\nend").entries(), []);
-        // These words mean nothing elsewhere, and are names if a proof follows.
+        // Elsewhere, `begin` and `end` are ordinary names.
         for text in ["a user:0 look\nend\n", "a user:0 look\nbegin\n", "begin\nbegin\nend\n"] {
             let found = errors(text.as_bytes());
             assert!(
@@ -358,7 +359,7 @@ mod tests {
         let lines: String = (0..NAMES).map(|number| format!("n{number} {} look\n", token(number))).collect();
         COMPARED.set(0);
         let table = table(&lines);
-        // A map compares a digest only with those in the same bucket.
+        // A hash map compares a digest only with the digests in the same bucket.
         assert!(COMPARED.get() <= NAMES, "{} comparisons to read {NAMES} lines", COMPARED.get());
         COMPARED.set(0);
         for number in 0..2 * NAMES {

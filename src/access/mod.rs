@@ -1,7 +1,8 @@
-//! Authorization: rights on tubes, and the access file that grants them to names.
+//! Authorization: the access file grants names rights on tubes.
 //!
-//! Owns the rights, the patterns of tube names, the needs of commands, and the format of the access file. Pure: the
-//! server reads the file and identifies clients. Must not know commands; each protocol's table has their needs.
+//! Owns the file format, the rights, the tube name patterns, and the checks. Must not perform I/O or depend on
+//! commands: the server reads the file and identifies clients, and each protocol defines the rights that its commands
+//! require.
 
 mod client;
 mod file;

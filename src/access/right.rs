@@ -1,17 +1,18 @@
-//! Rights, the patterns of tube names that they apply to, and the needs of commands.
+//! Rights, tube name patterns, and the requirements of commands.
 //!
-//! Owns the meaning of the four rights, the syntax of patterns, and the description of what a command needs. Each row
-//! in the tables of commands has a [`Need`]. A command whose tube is unknown is refused. In a pattern, `%` and two
-//! hexadecimal digits represent any byte, and a star at the end matches any suffix.
+//! Owns the syntax of patterns and the types that describe a command's requirements. Must not depend on commands.
+//!
+//! A pattern is a tube name in which `%` and two hexadecimal digits represent a byte. A star at the end matches any
+//! suffix.
 
-/// A right to the jobs of a tube.
+/// A kind of access to tubes and their jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Right {
     Put,
-    /// Reserve jobs, and delete, release, bury or touch them.
+    /// Permits a client to reserve, delete, release, bury and touch jobs.
     Take,
     Look,
-    /// Kick jobs, pause tubes, and delete jobs of other clients.
+    /// Permits a client to kick jobs, pause tubes, and delete the jobs of other clients.
     Admin,
 }
 
@@ -28,60 +29,57 @@ impl Right {
     }
 }
 
-/// The tubes on which a command needs a right.
+/// The tubes for which a command requires a right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// No tube: every admitted client may execute the command.
+    /// The command requires no right. Every client listed in the access file can execute the command.
     Open,
-    /// Any tube. The command is limited to the tubes for which the client has the right.
+    /// At least one tube. The command affects only tubes for which the client has the right.
     AnyTube,
     AllTubes,
     Used,
     Named,
-    /// The tube of the job that the command names, or any tube if there is no such job.
+    /// The tube of the job in the command's arguments. If the job does not exist, the right to any tube is sufficient.
     Job,
-    /// Like `Job`, but the right to take jobs is sufficient for the client that holds the job.
+    /// Like `Job`, but `Right::Take` is also sufficient for the client that reserved the job.
     OwnJob,
     Watched,
 }
 
-/// The rights that a command needs. The default is a right that no client has.
+/// The requirements of a command. No client meets the default requirements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Need {
-    /// One of these rights is sufficient.
+    /// The client must have at least one of these rights.
     pub rights: &'static [Right],
     pub scope: Scope,
 }
 
 impl Need {
-    /// No right: for every admitted client.
     pub const OPEN: Need = Need { rights: &[], scope: Scope::Open };
 
     pub const PUT_USED: Need = Need::any_of(&[Right::Put], Scope::Used);
     pub const PUT_NAMED: Need = Need::any_of(&[Right::Put], Scope::Named);
-    /// Using a tube. Each command for it needs its own right.
+    /// For commands that select a tube. Later commands check their own rights on the selected tube.
     pub const USE_NAMED: Need = Need::any_of(&[Right::Put, Right::Look, Right::Admin], Scope::Named);
-    /// Taking jobs from any tube, because each tube was checked before.
+    /// For commands whose jobs come from watched tubes. Watching a tube already requires the right to take its jobs.
     pub const TAKE_ANY: Need = Need::any_of(&[Right::Take], Scope::AnyTube);
     pub const TAKE_NAMED: Need = Need::any_of(&[Right::Take], Scope::Named);
     pub const TAKE_WATCHED: Need = Need::any_of(&[Right::Take], Scope::Watched);
-    /// Taking a job, or finishing it.
     pub const TAKE_JOB: Need = Need::any_of(&[Right::Take], Scope::Job);
     pub const LOOK_ANY: Need = Need::any_of(&[Right::Look], Scope::AnyTube);
-    /// Looking at data that is not separated by tube.
+    /// For commands that show data of all tubes together.
     pub const LOOK_ALL: Need = Need::any_of(&[Right::Look], Scope::AllTubes);
     pub const LOOK_USED: Need = Need::any_of(&[Right::Look], Scope::Used);
     pub const LOOK_NAMED: Need = Need::any_of(&[Right::Look], Scope::Named);
-    /// For the client that has reserved the job, the right to take jobs is sufficient.
     pub const LOOK_OWN_JOB: Need = Need::any_of(&[Right::Look], Scope::OwnJob);
     pub const LOOK_JOB: Need = Need::any_of(&[Right::Look], Scope::Job);
-    /// Asking for the outcome of a job, as its producer does.
+    /// For commands that report the outcome of a job. The producer of the job has `Right::Put`.
     pub const FOLLOW_JOB: Need = Need::any_of(&[Right::Put, Right::Look], Scope::Job);
     pub const ADMIN_ALL: Need = Need::any_of(&[Right::Admin], Scope::AllTubes);
     pub const ADMIN_USED: Need = Need::any_of(&[Right::Admin], Scope::Used);
     pub const ADMIN_NAMED: Need = Need::any_of(&[Right::Admin], Scope::Named);
     pub const ADMIN_JOB: Need = Need::any_of(&[Right::Admin], Scope::Job);
-    /// Like `ADMIN_JOB`, but not needed by the client that holds the job.
+    /// For deleting a job. `Right::Take` is also sufficient for the client that reserved the job.
     pub const DELETE_JOB: Need = Need::any_of(&[Right::Admin], Scope::OwnJob);
 
     pub const fn any_of(rights: &'static [Right], scope: Scope) -> Need {
@@ -95,7 +93,7 @@ impl Default for Need {
     }
 }
 
-/// The rights of a client, and their tubes.
+/// The rights of a client: for each right, the patterns of the tubes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights([Vec<Pattern>; 4]);
 
@@ -104,35 +102,35 @@ impl Rights {
         self.0[right as usize].push(pattern);
     }
 
-    /// Returns `true` if the rights are sufficient for this tube.
+    /// Returns `true` if the client has at least one of `rights` for the tube.
     pub fn allow(&self, rights: &[Right], tube: &[u8]) -> bool {
         rights.iter().any(|right| self.0[*right as usize].iter().any(|pattern| pattern.matches(tube)))
     }
 
-    /// Returns `true` if the rights are sufficient for some tube.
+    /// Returns `true` if the client has at least one of `rights` for at least one tube.
     pub fn allow_somewhere(&self, rights: &[Right]) -> bool {
         rights.iter().any(|right| !self.0[*right as usize].is_empty())
     }
 
-    /// Returns `true` if the rights are sufficient for every tube.
+    /// Returns `true` if at least one of `rights` applies to all tubes.
     pub fn allow_everywhere(&self, rights: &[Right]) -> bool {
         rights.iter().any(|right| self.0[*right as usize].iter().any(Pattern::is_all))
     }
 
-    /// Returns `true` if these rights include all of the others. A pattern that only several patterns together cover
-    /// counts as not covered.
+    /// Returns `true` if `self` includes every right in `other`. The comparison is conservative: a pattern in `other`
+    /// must be covered by a single pattern in `self`.
     pub fn cover(&self, other: &Rights) -> bool {
         let covered = |right: Right, narrow: &Pattern| self.0[right as usize].iter().any(|wide| wide.covers(narrow));
         Right::ALL.into_iter().all(|right| other.0[right as usize].iter().all(|narrow| covered(right, narrow)))
     }
 }
 
-/// The tubes that a right applies to.
+/// A set of tube names: a single name, or all names with a common prefix.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
-    /// The whole name, or a prefix.
+    /// The tube name, or the prefix if `open` is `true`.
     bytes: Box<[u8]>,
-    /// The name may continue after `bytes`.
+    /// `true` if the pattern ends with a star.
     open: bool,
 }
 
@@ -142,7 +140,7 @@ impl Pattern {
         Pattern { bytes: Box::default(), open: true }
     }
 
-    /// Parses a pattern. The error is the index of the invalid byte, and a message.
+    /// Parses a pattern. An error contains the byte index of the invalid character and a message.
     pub fn parse(text: &str) -> Result<Pattern, (usize, &'static str)> {
         let (text, open) = text.strip_suffix('*').map_or((text, false), |text| (text, true));
         if text.is_empty() && !open {
@@ -177,13 +175,13 @@ impl Pattern {
         self.open && self.bytes.is_empty()
     }
 
-    /// Returns `true` if the pattern matches every tube that the other one matches.
+    /// Returns `true` if the pattern matches every tube name that `other` matches.
     pub fn covers(&self, other: &Pattern) -> bool {
         self.matches(&other.bytes) && (self.open || !other.open)
     }
 }
 
-/// Returns the byte that two hexadecimal digits represent.
+/// Decodes a byte from its two hexadecimal digits.
 pub fn hex(digits: &[u8]) -> Option<u8> {
     digits.iter().try_fold(0, |byte, digit| Some(byte << 4 | char::from(*digit).to_digit(16)? as u8))
 }

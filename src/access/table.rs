@@ -1,6 +1,7 @@
-//! The access file in memory: names, their proofs, and their rights.
+//! The parsed access file.
 //!
-//! Owns the lookup by proof. The first matching line counts. Must not parse the file.
+//! Owns the entries and their lookup by name and by proof. If several entries match a client, the first entry in the
+//! file applies. Must not parse the file.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -9,7 +10,8 @@ use std::sync::Arc;
 
 use super::right::Rights;
 
-/// The SHA-256 of a token. A comparison takes constant time, so that it does not reveal where two digests differ.
+/// The SHA-256 digest of a token. Comparing two digests takes constant time, so response times do not reveal part of a
+/// valid digest.
 #[derive(Clone, Copy, Eq, Debug)]
 pub struct Digest(pub [u8; 32]);
 
@@ -36,37 +38,37 @@ impl Hash for Digest {
 
 #[cfg(test)]
 thread_local! {
-    /// The number of comparisons of digests on this thread.
+    /// The number of digest comparisons by the current thread.
     pub(super) static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// A proof of a client's identity.
+/// Evidence of a client's identity.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Proof {
     Nothing,
-    /// A certificate for this name, signed by the configured authority.
+    /// The name in a certificate that the configured authority has signed.
     Certificate(Box<str>),
-    /// A token with this SHA-256.
+    /// The SHA-256 digest of a token.
     Token(Digest),
-    /// A process with this user ID on a Unix socket.
+    /// The user ID of a process connected to a Unix socket.
     User(u32),
-    /// A process with this group ID on a Unix socket.
+    /// The group ID of a process connected to a Unix socket.
     Group(u32),
 }
 
-/// A line of the file.
+/// A valid line of the access file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// The name; `*` for clients without a proof.
+    /// The client's name, or `*` for all clients without a proof.
     pub name: Box<str>,
-    /// The number of the line, from 1.
+    /// The line number in the access file, counted from 1.
     pub line: usize,
-    /// Each of these is sufficient.
+    /// The client must present at least one of these proofs.
     pub proofs: Vec<Proof>,
     pub rights: Rights,
 }
 
-/// All lines, with indexes, so that a lookup takes constant time. The values of the indexes are positions in `entries`.
+/// The entries of the access file. The maps contain indexes into `entries`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccessTable {
     entries: Vec<Arc<Entry>>,
@@ -75,7 +77,7 @@ pub struct AccessTable {
 }
 
 impl AccessTable {
-    /// Adds a line after the others. Its name and its proofs must be new.
+    /// Appends an entry. The caller must ensure that no other entry has the same name or proof.
     pub(super) fn add(&mut self, entry: Entry) {
         let place = self.entries.len();
         self.names.insert(entry.name.clone(), place);
@@ -83,22 +85,20 @@ impl AccessTable {
         self.entries.push(Arc::new(entry));
     }
 
-    /// Returns all lines, in the order of the file.
+    /// Returns all entries in file order.
     pub fn entries(&self) -> &[Arc<Entry>] {
         &self.entries
     }
 
-    /// Returns the line of a name.
     pub fn name(&self, name: &str) -> Option<&Arc<Entry>> {
         self.entries.get(*self.names.get(name)?)
     }
 
-    /// Returns the line with this proof.
     pub fn proof(&self, proof: &Proof) -> Option<&Arc<Entry>> {
         self.entries.get(*self.proofs.get(proof)?)
     }
 
-    /// Returns the first line that one of these proofs matches, and that proof.
+    /// Returns the first entry in the file that matches one of `proofs`, and the matching proof.
     pub fn prove(&self, proofs: &[Proof]) -> Option<(&Arc<Entry>, Proof)> {
         let found = proofs.iter().filter_map(|proof| Some((self.proof(proof)?, proof.clone())));
         found.min_by_key(|(entry, _)| entry.line)

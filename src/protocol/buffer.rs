@@ -1,7 +1,7 @@
-//! Outgoing replies.
+//! The queue of replies to a client.
 //!
-//! Owns their order and the number of bytes already sent. Short replies are collected in one buffer, so that many leave
-//! in one write; large bodies are passed by reference. Must not write anywhere itself.
+//! Owns the order of the replies and the number of bytes sent. Short replies share a buffer, so a single write can send
+//! many replies. Large bodies are shared with their jobs instead of copied. Must not perform I/O.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,24 +10,25 @@ use std::sync::Arc;
 use super::text::past;
 use crate::engine::{BodyRef, COPY_MAX};
 
-/// The maximum size of a buffer. Sent bytes are freed one buffer at a time: without this limit, the buffer of a client
-/// that always lags a little would grow forever. The replies of one turn fit into one buffer, which the thread reuses.
+/// The maximum size of a buffer, in bytes. A buffer is freed when all its bytes are sent, so without a limit, the
+/// buffer of a client that reads slowly could grow forever.
 const CHUNK: usize = 256 * 1024;
 
-/// The initial size of a buffer: enough for most replies, and for a reply that waits for the log.
+/// The initial size of a buffer in bytes, sufficient for most replies.
 const REPLY: usize = 128;
 
-/// The space that a buffer must have for a reply. Most replies are shorter, so a buffer rarely exceeds [`CHUNK`].
+/// The minimum free space of a buffer before a reply is appended, in bytes. A longer reply can grow the buffer beyond
+/// [`CHUNK`].
 const SLACK: usize = 4 * 1024;
 
-/// The maximum size of a buffer that is copied instead of moved to another output.
+/// The maximum length of a buffer that [`Output::append`] copies instead of moving, in bytes.
 const MAX_COPIED: usize = 4 * 1024;
 
 #[derive(Debug)]
 pub enum Chunk {
-    /// Replies and small bodies, copied together.
+    /// Short replies and copies of small bodies.
     Bytes(Vec<u8>),
-    /// A part of a large body, shared with its job.
+    /// A byte range of a large body, shared with the job.
     Shared(Arc<Box<[u8]>>, Range<usize>),
 }
 
@@ -41,14 +42,14 @@ impl Chunk {
     }
 }
 
-/// A queue of bytes. An empty queue owns at most one cleared buffer, which the next replies reuse.
+/// A queue of bytes to send to a client. When all bytes are sent, the queue keeps one empty buffer for reuse.
 #[derive(Debug, Default)]
 pub struct Output {
     chunks: VecDeque<Chunk>,
-    /// The number of bytes of the first chunk that are already sent.
+    /// The number of bytes at the start of the first chunk that have been sent.
     sent: usize,
-    /// The sums of all chunks except the last one, which may still grow. A client that does not read may have thousands
-    /// of chunks, and the number of waiting bytes is queried for every reply.
+    /// The total of all chunks except the last, which can still grow. The total is cached because the queue length is
+    /// needed for every reply.
     settled: Sums,
 }
 
@@ -56,9 +57,9 @@ pub struct Output {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     length: usize,
-    /// The capacity of the buffers that are not shared.
+    /// The capacity of the buffers, excluding shared bodies.
     capacity: usize,
-    /// The number of bytes shared with jobs or other outputs.
+    /// The number of bytes in shared bodies.
     shared: usize,
 }
 
@@ -108,7 +109,8 @@ impl Output {
         self.len() == 0
     }
 
-    /// Returns the buffer to which short replies are appended.
+    /// Returns a buffer for appending short replies. Allocates a buffer if the last chunk is a full buffer or a shared
+    /// body.
     pub fn text(&mut self) -> &mut Vec<u8> {
         if !matches!(self.chunks.back(), Some(Chunk::Bytes(bytes)) if bytes.len() < CHUNK - SLACK) {
             self.add_buffer();
@@ -121,12 +123,13 @@ impl Output {
 
     #[cold]
     fn add_buffer(&mut self) {
-        // After a full buffer, more data will follow; growing by doubling would leave half of the buffer empty.
+        // A full buffer suggests that more replies follow. Doubling a new buffer repeatedly could leave half of the
+        // buffer unused.
         let size = if matches!(self.chunks.back(), Some(Chunk::Bytes(_))) { CHUNK } else { REPLY };
         self.push(Chunk::Bytes(Vec::with_capacity(size)));
     }
 
-    /// Appends a job's body: copied if it is small, shared with the job if it is large.
+    /// Appends a job's body. Copies a small body, and shares a large body with the job.
     pub fn body(&mut self, body: BodyRef) {
         match body {
             BodyRef::Small(bytes) => self.text().extend_from_slice(bytes),
@@ -134,7 +137,7 @@ impl Output {
         }
     }
 
-    /// Appends a range of a job's body. The range must lie within the body.
+    /// Appends the bytes of `body` in the range `part`. Panics if the range exceeds the body.
     #[expect(clippy::indexing_slicing, reason = "the range is within the body")]
     pub fn part(&mut self, body: BodyRef, part: Range<usize>) {
         match body {
@@ -143,7 +146,7 @@ impl Output {
         }
     }
 
-    /// Moves all bytes of `other` to the end of this queue.
+    /// Moves all bytes of `other` to the end of `self`. Panics if a part of `other` has been sent.
     pub fn append(&mut self, other: &mut Output) {
         if self.is_empty() && other.sent == 0 {
             std::mem::swap(self, other);
@@ -164,7 +167,7 @@ impl Output {
         self.chunks.iter().map(move |chunk| past(chunk.bytes(), std::mem::take(&mut sent)))
     }
 
-    /// Returns the waiting bytes if they are in one chunk.
+    /// Returns the unsent bytes if they are contiguous.
     pub fn only(&self) -> Option<&[u8]> {
         let mut chunks = self.chunks.iter();
         match (chunks.next(), chunks.next()) {
@@ -184,7 +187,7 @@ impl Output {
             self.sent -= length;
             let last = self.chunks.len() == 1;
             match self.chunks.front_mut() {
-                // The last buffer is kept, cleared, for the next replies.
+                // Keep the last buffer for the next replies.
                 Some(Chunk::Bytes(bytes)) if last => return bytes.clear(),
                 Some(first) if !last => self.settled.take(Sums::of(first)),
                 _ => {}
@@ -194,12 +197,12 @@ impl Output {
         assert_eq!(self.sent, 0, "more was sent than was waiting");
     }
 
-    /// The memory in use, in bytes, without bodies that are shared with jobs.
+    /// Returns the allocated memory in bytes, excluding bodies shared with jobs.
     pub fn footprint(&self) -> u64 {
         (self.capacity() + self.chunks.capacity() * size_of::<Chunk>()) as u64
     }
 
-    /// Frees memory that the waiting bytes do not need.
+    /// Frees the unused capacity of all buffers.
     pub fn shrink(&mut self) {
         for chunk in &mut self.chunks {
             if let Chunk::Bytes(bytes) = chunk {
@@ -212,12 +215,12 @@ impl Output {
         settled.for_each(|sums| self.settled.add(sums));
     }
 
-    /// Returns the capacity of the buffers, including the waiting bytes.
+    /// Returns the capacity of the buffers in bytes, excluding shared bodies.
     pub fn capacity(&self) -> usize {
         self.sums().capacity
     }
 
-    /// Returns the number of waiting bytes that are shared with jobs or other outputs.
+    /// Returns the number of queued bytes that are shared with jobs.
     pub fn shared(&self) -> usize {
         self.sums().shared
     }

@@ -1,7 +1,7 @@
-//! The connected clients, as far as other clients may see them.
+//! Properties of connected clients that other clients can view.
 //!
-//! Owns the name, the address and the options of each client, and the job that it waits for. An unnamed beanstalk
-//! client has no entry and needs no memory here. Must not know sockets.
+//! Owns the name, the address, the user and the options of each client. An unnamed beanstalk client has no entry, and
+//! therefore uses no memory in the registry. Must not access sockets.
 
 use std::fmt::Display;
 
@@ -13,29 +13,29 @@ pub struct ClientInfo {
     pub wire: Wire,
     pub address: Box<str>,
     pub name: Box<[u8]>,
-    /// The name in the access file, if the client is authenticated.
+    /// The client's name in the access file, or `None` if the client is not authenticated.
     pub user: Option<Box<str>>,
-    /// `true` if the client receives the reason why a job failed, and not only the failure (Gearman's option
-    /// `exceptions`).
+    /// `true` if the client receives the reasons of job failures. Gearman clients set the option `exceptions`.
     pub exceptions: bool,
-    /// The ID of the job whose outcome the client waits for (Workq's `result` and `run`).
+    /// The ID of the job whose outcome a Workq client is waiting for.
     pub awaited: [u8; 16],
-    /// The job of the last accepted WORK_EXCEPTION (Gearman).
+    /// The job of the last WORK_EXCEPTION packet accepted from a Gearman worker.
     pub last_exception: Option<JobId>,
 }
 
-/// All clients with a name, or with another protocol than beanstalk, by number.
+/// The entries of clients, indexed by client ID. Beanstalk clients have an entry only if they are named or
+/// authenticated.
 #[derive(Debug, Default)]
 pub struct ClientRegistry {
     clients: Vec<Option<Box<ClientInfo>>>,
     counts: [usize; Wire::ALL.len()],
-    /// The number of HTTP clients so far.
+    /// The total number of HTTP connections since the server started.
     operators: u64,
     exceptions: bool,
 }
 
 impl ClientRegistry {
-    /// Returns an empty registry; `exceptions` is the initial value of that option for each Gearman client.
+    /// Returns an empty registry. `exceptions` is the initial value of [`ClientInfo::exceptions`].
     pub fn new(exceptions: bool) -> ClientRegistry {
         ClientRegistry { exceptions, ..ClientRegistry::default() }
     }
@@ -48,14 +48,14 @@ impl ClientRegistry {
         }
     }
 
-    /// Sets the name of a client, which others can see.
+    /// Sets the client name that other clients see.
     pub fn name(&mut self, client: ClientId, name: &[u8]) {
         if let Some(info) = self.add(client, Wire::Beanstalk, Box::default()) {
             info.name = name.into();
         }
     }
 
-    /// Sets the name of a client in the access file; `None` if the client is no longer authenticated.
+    /// Sets the client's name in the access file. `None` means that the client is no longer authenticated.
     pub fn identify(&mut self, client: ClientId, user: Option<&str>) {
         if user.is_some() || self.get(client).is_some() {
             if let Some(info) = self.add(client, Wire::Beanstalk, Box::default()) {
@@ -64,7 +64,7 @@ impl ClientRegistry {
         }
     }
 
-    /// Returns the entry of a client, which is created if necessary.
+    /// Returns the client's entry. Creates the entry if necessary.
     fn add(&mut self, client: ClientId, wire: Wire, address: Box<str>) -> Option<&mut ClientInfo> {
         let index = client.0 as usize;
         if self.clients.len() <= index {
@@ -89,8 +89,7 @@ impl ClientRegistry {
         self.clients.get_mut(client.0 as usize)?.as_deref_mut()
     }
 
-    /// Returns the first client with an entry whose number is at least `from`. Numbers are dense, so the search is
-    /// short.
+    /// Returns the first entry with a client ID of at least `from`. Client IDs are dense, so the search is fast.
     pub fn next(&self, from: u32) -> Option<(ClientId, &ClientInfo)> {
         let mut clients = self.clients.iter().enumerate().skip(from as usize);
         clients.find_map(|(number, info)| Some((ClientId(number as u32), info.as_deref()?)))

@@ -1,6 +1,6 @@
-//! Connections, as other clients may see them.
+//! Statistics of connections, for `list-connections` and the HTTP API.
 //!
-//! Owns the figures of a connection, their keys, and the clients that may see them. Must not write replies.
+//! Owns the keys and the values, and decides which connections a client may view. Must not format replies.
 
 use super::beanstalk::FigureValue;
 use super::sorted::{Mark, Order, SortedPage};
@@ -9,10 +9,10 @@ use super::{ClientRegistry, Context, Output, Peers, Wire};
 use crate::access::ClientAccess;
 use crate::engine::{ClientHandle, ClientStats, Engine, Progress, Time};
 
-/// A figure of a connection by which lists are sorted: its key and its getter.
+/// A numeric statistic of a connection: the key, and a function that returns the value.
 pub type ConnectionFigure = (&'static str, fn(&ClientStats, Time) -> u64);
 
-/// The numbers that are shown for every connection.
+/// The statistics by which lists of connections can be sorted.
 pub const CONNECTION_FIGURES: [ConnectionFigure; 6] = [
     ("number", |it, _| it.number.into()),
     ("age", |it, _| it.age.secs()),
@@ -22,7 +22,7 @@ pub const CONNECTION_FIGURES: [ConnectionFigure; 6] = [
     ("job-age", |it, now| it.job.map_or(0, |job| job.taken_for(now).secs())),
 ];
 
-/// The data about connections that are not in the engine.
+/// The data that the engine lacks for showing connections.
 pub struct Connections<'a> {
     registry: &'a ClientRegistry,
     peers: &'a dyn Peers,
@@ -30,7 +30,7 @@ pub struct Connections<'a> {
     now: Time,
 }
 
-/// A page of connections sorted by number, and the text written so far.
+/// The progress of a list of connections that is sorted by connection number.
 #[derive(Debug)]
 pub struct ConnectionPage {
     pub page: SortedPage<ClientHandle>,
@@ -39,21 +39,21 @@ pub struct ConnectionPage {
 }
 
 impl ConnectionPage {
-    /// Returns a search for at most `limit` connections with numbers above this one.
+    /// Starts a list of at most `limit` connections whose number exceeds `above`. Entries are appended to `list`.
     pub fn new(above: u32, limit: usize, list: Output) -> ConnectionPage {
         let after = Mark { value: 0, name: above.to_be_bytes().into() };
         let page = SortedPage::new(Order { figure: None, descending: false }, Some(after).filter(|_| above > 0), limit);
         ConnectionPage { page, from: 0, list }
     }
 
-    /// The memory in use besides the value itself, in bytes.
+    /// Returns the allocated heap memory in bytes.
     pub fn footprint(&self) -> u64 {
         self.page.footprint() + self.list.footprint()
     }
 }
 
-/// Offers connections with numbers from `from` on to a page, if the client may see them and `admits` accepts one of
-/// their texts.
+/// Continues a search at the client with index `from`, and updates `from`. Adds connections to `page` that the client
+/// may view and that have a text accepted by `admits`. If `admits` accepts the empty text, all connections match.
 pub fn offer_connections(
     page: &mut SortedPage<ClientHandle>,
     from: &mut u32,
@@ -79,7 +79,7 @@ impl<'a> Connections<'a> {
         Connections { registry, peers: *peers, access: access.as_deref(), now: *now }
     }
 
-    /// Returns `true` if `admits` accepts a text that is shown for the connection.
+    /// Returns `true` if `admits` accepts at least one text value of the connection.
     fn has_text(&self, engine: &Engine, it: &ClientStats, admits: impl Fn(&[u8]) -> bool) -> bool {
         let mut found = false;
         self.show(engine, it, |_, value| {
@@ -91,8 +91,8 @@ impl<'a> Connections<'a> {
         found
     }
 
-    /// Returns `true` if the client may see this connection: the connection uses or watches a tube that the client may
-    /// see, or holds a job of such a tube. Connections of HTTP clients are not shown.
+    /// Returns `true` if the client may view the connection. The client must have the right to view a tube that the
+    /// connection uses, watches, or has reserved a job from. HTTP connections are always hidden.
     fn shows(&self, engine: &Engine, it: &ClientStats) -> bool {
         let tubes = it.used.into_iter().chain(it.watched.iter().copied());
         let mut tubes = tubes.chain(it.job.map(|job| engine.tube_of(&job)));
@@ -106,13 +106,14 @@ impl<'a> Connections<'a> {
     fn wire(&self, it: &ClientStats) -> Wire {
         match self.registry.get(it.client) {
             Some(info) => info.wire,
-            // Only the leases of disconnected Workq clients have the number 0.
+            // The leases of disconnected Workq clients have the connection number 0.
             None if it.number == 0 => Wire::Workq,
             None => Wire::Beanstalk,
         }
     }
 
-    /// Shows the figures of a connection with their keys. Omits tubes that the client may not see, and their jobs.
+    /// Passes the key and value of each statistic to `show`. Hides tubes that the client may not view, and the jobs of
+    /// hidden tubes.
     pub fn show(&self, engine: &Engine, it: &ClientStats, mut show: impl FnMut(&'static str, FigureValue)) {
         use FigureValue::{Name, Number, Text, Word};
         let info = self.registry.get(it.client);

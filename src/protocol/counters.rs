@@ -1,12 +1,12 @@
-//! Counters of the commands of each protocol.
+//! Counters of executed commands.
 //!
-//! Owns the counts, and the common numbering of all protocols' tables. Must not know what a command does.
+//! Owns the counters, and the numbering of the commands of all protocols. Must not depend on the behavior of commands.
 
 use super::{beanstalk, gearman, http, workq, Wire};
 use crate::access::Need;
 
-/// A command, by its index in the concatenation of all tables: beanstalk's table, Gearman's packets and lines of text,
-/// Workq's table, HTTP's routes.
+/// Identifies a command of any protocol. IDs number the rows of all command tables: beanstalk commands, Gearman
+/// packets, Gearman text commands, Workq commands, and HTTP routes, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommandId(u8);
 
@@ -18,14 +18,14 @@ const ALL: usize = HTTP + http::ROUTES.len();
 
 const _: () = assert!(ALL <= 256);
 
-/// The common part of the tables' rows.
+/// The properties of a command that do not depend on the protocol.
 pub struct CommandInfo {
     pub wire: Wire,
     pub name: &'static str,
-    /// The second word of the name, if it has one in Workq.
+    /// The second word of the name of a Workq command, or an empty string.
     pub object: &'static str,
     pub need: Need,
-    /// `true` if clients can send it: some packets are only sent by servers.
+    /// `false` if only servers send the command, as for some Gearman packets.
     pub is_request: bool,
 }
 
@@ -34,12 +34,12 @@ impl CommandId {
         CommandId(name as u8)
     }
 
-    /// Returns the ID of a packet, by its index in the table.
+    /// Returns the ID of the Gearman packet at `index` in the packet table.
     pub const fn packet(index: usize) -> CommandId {
         CommandId((PACKETS + index) as u8)
     }
 
-    /// Returns the ID of a line of Gearman's text protocol, by its index in the table.
+    /// Returns the ID of the Gearman text command at `index` in the text command table.
     pub const fn text(index: usize) -> CommandId {
         CommandId((TEXTS + index) as u8)
     }
@@ -48,12 +48,12 @@ impl CommandId {
         CommandId((WORKQ + name as usize) as u8)
     }
 
-    /// Returns the ID of an HTTP route, by its index in the table.
+    /// Returns the ID of the HTTP route at `index` in the route table.
     pub const fn http(index: usize) -> CommandId {
         CommandId((HTTP + index) as u8)
     }
 
-    /// Returns all IDs, in the order of the tables.
+    /// Returns the IDs of all commands in ascending order.
     pub fn all() -> impl Iterator<Item = CommandId> {
         (0..ALL).map(|index| CommandId(index as u8))
     }

@@ -1,6 +1,7 @@
-//! A connection's state in its protocol.
+//! The protocol state of a connection.
 //!
-//! Owns the dispatch to the protocols: the server uses only this interface. Must not know the words of any protocol.
+//! Owns the dispatch to the protocols. The server accesses the protocols only through this module. Must not parse
+//! requests or format replies.
 
 use super::guard::Decision;
 use super::text::MAX_QUOTED_NAME;
@@ -11,10 +12,10 @@ use super::{
 };
 use crate::engine::{ClientId, Engine, Event, LongCommand, NoJob, ReservePolicy};
 
-/// Upper bound of the size of a request's log records besides its memory, in bytes: a tube name, and numbers.
+/// Maximum size of a request's binlog records in bytes, in addition to the request's size in memory.
 const RECORD_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
 
-/// The protocol state of a connection. Large states are boxed, so that idle beanstalk connections are small.
+/// The decoder of a connection. Large decoders are boxed to keep idle beanstalk connections small.
 #[derive(Debug)]
 pub enum Dialogue {
     Beanstalk(beanstalk::Decoder),
@@ -33,7 +34,7 @@ pub(super) enum Command {
 
 #[derive(Debug)]
 pub struct Request {
-    /// The ID under which the request is still to be counted, if any.
+    /// The ID for the command counters, or `None` if the request must not be counted.
     pub(super) id: Option<CommandId>,
     pub(super) stage: Stage,
     pub(super) command: Command,
@@ -42,13 +43,13 @@ pub struct Request {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
     New,
-    /// The client's permission has been checked for the names up to this position.
+    /// The permission check is in progress. Contains the position of the first name or job that has not been checked.
     Checking(usize),
-    /// The execution has begun in an earlier turn.
+    /// An earlier turn has executed a part of the request.
     Begun,
 }
 
-/// Evaluates an expression for the contents of each variant.
+/// Evaluates `$result` with `$it` bound to the content of the enum variant.
 macro_rules! for_each_protocol {
     ($value:expr, $type:ident, $it:ident => $result:expr) => {
         match $value {
@@ -69,8 +70,8 @@ impl Wire {
         }
     }
 
-    /// Returns a function that counts how many of these bytes of replies need a TLS record of their own. Some Gearman
-    /// libraries ignore a second packet in a record until more data arrive.
+    /// Returns a function that returns the number of reply bytes for the next TLS record. A record contains at most one
+    /// Gearman packet, because some Gearman libraries process a second packet in a record only when more data arrives.
     #[cfg(feature = "tls")]
     pub fn unit(self) -> fn(&[u8]) -> usize {
         match self {
@@ -79,7 +80,7 @@ impl Wire {
         }
     }
 
-    /// Returns the reply to a client that connects when the server is full.
+    /// Returns the reply to a client that exceeds the connection limit.
     pub fn too_many_connections(self) -> &'static [u8] {
         match self {
             Wire::Beanstalk => beanstalk::TOO_MANY_CONNECTIONS,
@@ -100,7 +101,7 @@ impl Dialogue {
         }
     }
 
-    /// Takes the next request from the front of `bytes`. Returns `None` if it has not arrived completely.
+    /// Removes the next request from the front of `bytes`. Returns `None` if the request is incomplete.
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.next(bytes, limits).map(|it| Request::new(it, Command::Beanstalk)),
@@ -114,8 +115,8 @@ impl Dialogue {
         }
     }
 
-    /// Like [`Dialogue::next`], only for the most frequent requests, whose bodies may stay in `bytes` until
-    /// [`Request::own`] copies them.
+    /// Like [`Dialogue::next`], but only decodes the most frequent requests. The body of a request can remain in
+    /// `bytes`, until [`Request::own`] copies the body.
     pub fn next_plain(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         match self {
             Dialogue::Beanstalk(decoder) => {
@@ -125,7 +126,8 @@ impl Dialogue {
         }
     }
 
-    /// Returns the missing part of an arriving body, to be read in place, with at most `room` bytes of memory.
+    /// Returns the buffer for the rest of an incomplete body, so the server can read from the socket into the body.
+    /// Allocates at most `room` bytes.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         match self {
             Dialogue::Http(decoder) => decoder.gap(room),
@@ -133,7 +135,7 @@ impl Dialogue {
         }
     }
 
-    /// Records that `count` bytes of the gap have arrived.
+    /// Records that the server has read `count` bytes into the buffer returned by [`Dialogue::gap`].
     pub fn filled(&mut self, count: usize) {
         if let Some(upload) = self.upload() {
             upload.filled(count);
@@ -144,12 +146,13 @@ impl Dialogue {
         for_each_protocol!(self, Dialogue, decoder => decoder.upload())
     }
 
-    /// Returns `true` if only a part of a body has arrived.
+    /// Returns `true` if the decoder is storing an incomplete body.
     pub fn is_uploading(&mut self) -> bool {
         self.upload().is_some()
     }
 
-    /// Returns the number of HTTP requests so far, and `true` if a body is arriving; `None` for other protocols.
+    /// Returns the number of HTTP requests received, and `true` if a body is incomplete. Returns `None` for other
+    /// protocols.
     pub fn progress(&self) -> Option<(u64, bool)> {
         match self {
             Dialogue::Http(decoder) => Some(decoder.progress()),
@@ -157,7 +160,7 @@ impl Dialogue {
         }
     }
 
-    /// Returns the memory in use for arriving data, in bytes.
+    /// Returns the memory allocated for incomplete requests, in bytes.
     pub fn uploading(&mut self) -> u64 {
         match self {
             Dialogue::Workq(decoder) => decoder.uploading(),
@@ -166,7 +169,7 @@ impl Dialogue {
         }
     }
 
-    /// Executes one request if the client has the permission, and appends the reply.
+    /// Executes a request and appends the reply. Appends an error if the client does not have permission.
     pub fn execute(&mut self, mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
         if context.access.is_some() && request.stage != Stage::Begun {
             match request.check(context) {
@@ -192,14 +195,15 @@ impl Dialogue {
         }
     }
 
-    /// Accepts or refuses the body of a request that waits for permission.
+    /// Sets whether the decoder reads or discards the body of an HTTP request whose permission was checked before the
+    /// body arrived.
     pub fn accept_body(&mut self, is_accepted: bool) {
         if let Dialogue::Http(decoder) = self {
             decoder.accept_body(is_accepted);
         }
     }
 
-    /// Returns `true` if the client receives messages at any time, and not only while it waits.
+    /// Returns `true` if the client can receive messages without waiting for a reply.
     pub fn receives_unsolicited(&self) -> bool {
         matches!(self, Dialogue::Gearman(_))
     }
@@ -220,12 +224,12 @@ impl Request {
         decision
     }
 
-    /// Returns `true` if an earlier turn has executed or checked a part of the request.
+    /// Returns `true` if an earlier turn has checked or executed a part of the request.
     pub fn has_begun(&self) -> bool {
         self.stage != Stage::New
     }
 
-    /// Returns the command to complete even if the client has disconnected, if there is one.
+    /// Returns the rest of an operation that must be completed even if the client has disconnected.
     pub fn into_operation(self) -> Option<LongCommand> {
         if self.stage != Stage::Begun {
             return None;
@@ -233,14 +237,14 @@ impl Request {
         for_each_protocol!(self.command, Command, it => it.into_operation())
     }
 
-    /// Copies the body out of `input`, which is about to be dropped.
+    /// Copies the body from `input`, which the caller is about to overwrite, into the request.
     pub fn own(&mut self, input: &[u8]) {
         if let Command::Beanstalk(command) = &mut self.command {
             command.own(input);
         }
     }
 
-    /// Upper bound of the size of the request's log records, in bytes; 0 if it has none.
+    /// Returns the maximum size of the request's binlog records in bytes, or 0 if the request writes no records.
     pub fn log_size(&self) -> u64 {
         if for_each_protocol!(&self.command, Command, it => it.is_logged()) {
             self.footprint() + RECORD_OVERHEAD
@@ -249,8 +253,8 @@ impl Request {
         }
     }
 
-    /// Returns the size of the log records for an existing job that the request would add to the log, in bytes; 0 if
-    /// there is no such job.
+    /// Returns the size of the binlog records in bytes for making an existing job durable. Returns 0 if the request
+    /// does not duplicate a job that is missing from the binlog.
     pub fn adoption_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
         if let Command::Gearman(gearman::Command::Submit(job)) = &self.command {
             return if job.background { engine.adoption_of(&job.function, &job.unique, job.body.len()) } else { 0 };
@@ -259,12 +263,12 @@ impl Request {
         tags.map_or(0, |tags| engine.adoption_of_tagged(client, tags))
     }
 
-    /// Returns the memory in use while the request waits for its turn, in bytes.
+    /// Returns the size of the request in memory in bytes, including heap memory.
     pub fn footprint(&self) -> u64 {
         size_of::<Request>() as u64 + for_each_protocol!(&self.command, Command, it => it.footprint())
     }
 
-    /// Returns the parts of the request that appear in the log.
+    /// Returns the fields for the command log. The fields are empty if an earlier turn has begun the request.
     pub fn log_subject(&self) -> LogSubject {
         match self.has_begun() {
             true => LogSubject::default(),
@@ -272,7 +276,7 @@ impl Request {
         }
     }
 
-    /// Returns the command's name in its protocol, for the log.
+    /// Returns the command name for log messages.
     pub fn name(&self) -> &'static str {
         match self.id {
             _ if self.has_begun() => "the rest of a command",
@@ -283,7 +287,7 @@ impl Request {
 }
 
 impl Flow {
-    /// Continues a command, which stores its progress, in another turn.
+    /// Returns the flow for continuing a command in another turn. The command contains its progress.
     pub(super) fn resume(command: Command) -> Flow {
         Flow::Continue(Box::new(Request { id: None, stage: Stage::Begun, command }))
     }
@@ -299,8 +303,8 @@ pub fn end_wait(context: &mut Context, out: &mut Output) -> bool {
     waited
 }
 
-/// Reports an event to the client in its own protocol. Returns `false` if the protocol has no message for the event: a
-/// waiting client then continues to wait.
+/// Sends an event to the client. If the client's protocol has no message for the event, returns `false`, and a waiting
+/// client continues to wait.
 pub fn notify(
     event: &Event,
     engine: &Engine,
@@ -312,7 +316,7 @@ pub fn notify(
     match registry.get_mut(event.client()) {
         Some(info) if info.wire == Wire::Gearman => gearman::notify(event, info, host, out),
         Some(info) if info.wire == Wire::Workq => workq::notify(event, engine, info, out),
-        // An HTTP client that buries a job has reserved it for that moment, and needs no events.
+        // HTTP clients need no events: they reserve a job only to bury the job immediately.
         Some(info) if info.wire == Wire::Http => {}
         _ => beanstalk::notify(event, engine, out),
     }

@@ -1,7 +1,7 @@
-//! The permission for a command.
+//! Permission checks.
 //!
-//! Owns the comparison of the rights that a command requires with those of its client: the commands' tables define the
-//! former, `access` the latter. The only effect of a refused command is the error. Must not know any protocol's words.
+//! Owns the comparison of the rights that a command requires with the rights of the client. A refused command has no
+//! effect except the error reply. Must not depend on the syntax of any protocol.
 //!
 //! Promises: P25.
 
@@ -14,37 +14,35 @@ use crate::engine::{ClientId, Engine, JobId, Progress};
 pub enum Subject<'a> {
     Nothing,
     Tube(&'a [u8]),
-    /// These tubes, separated by spaces; there may be many.
+    /// Any number of tube names, separated by spaces.
     Tubes(&'a [u8]),
     TwoTubes(&'a [u8], &'a [u8]),
-    /// This job, or `None` if the name belongs to no job.
+    /// A job, or `None` if the command's argument does not identify a job.
     Job(Option<JobId>),
-    /// These jobs; there may be many.
     Jobs(&'a [JobId]),
-    /// This job, and a tube to which it moves.
+    /// A job, and another tube that the command affects.
     JobAndTube(JobId, &'a [u8]),
 }
 
 pub enum Decision {
     Made(Result<(), Denied>),
-    /// The check continues in another turn.
+    /// The turn has reached its work limit. The check continues in another turn.
     More,
 }
 
-/// The number of bytes of names that are checked per step.
+/// The number of name bytes whose check costs one step of the work limit.
 const NAME_BYTES_PER_STEP: usize = 16;
 
-/// Returns the commands with this name in all protocols: the protocol, its spelling of the name, and the required
-/// rights.
+/// Returns the protocol, the name and the required rights of each command whose name equals `command`, ignoring case.
 pub fn needs(command: &str) -> Vec<(&'static str, String, Need)> {
     let others = CommandId::all().map(CommandId::entry).filter(|entry| entry.is_request && entry.wire != Wire::Http);
     let others = others.map(|it| (it.wire.name(), format!("{} {}", it.name, it.object).trim_end().to_owned(), it.need));
-    // For HTTP, the name of a route is its method and path.
+    // The name of an HTTP command consists of the method and the path.
     let routes = http::ROUTES.iter().map(|row| (Wire::Http.name(), row.name(), row.need));
     others.chain(routes).filter(|(_, name, _)| name.eq_ignore_ascii_case(command.trim())).collect()
 }
 
-/// Checks whether the client may execute a command; the names up to `from` have been checked.
+/// Checks whether the client may execute a command. Skips the names before position `from`, and updates `from`.
 pub fn check(
     command: &impl ProtocolCommand,
     id: Option<CommandId>,
@@ -56,7 +54,7 @@ pub fn check(
     if access.rights().is_none() {
         return Decision::Made(if command.allows_anonymous() { Ok(()) } else { Err(Denied::Unknown) });
     }
-    // A client that ties a job to groups must have the right to put jobs into tubes with the same names.
+    // Adding a job to a group requires the right to put jobs into the tube with the group's name.
     let mut groups = command.tags().into_iter().flat_map(|tags| &tags.groups);
     if let Err(denied) = groups.try_for_each(|tag| access.check(Need::PUT_NAMED, Some(&tag.name.text()))) {
         return Decision::Made(Err(denied));
@@ -79,7 +77,7 @@ pub fn check(
     Decision::Made(made)
 }
 
-/// Checks one job. Clients with the right to other jobs may learn that a job does not exist.
+/// Checks the right to one job. If the job does not exist, the right to any tube is sufficient.
 fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access: &ClientAccess) -> Result<(), Denied> {
     let Some(job) = id.and_then(|id| engine.any_job(id)) else {
         let anywhere = |rights| access.check(Need::any_of(rights, Scope::AnyTube), None);
@@ -95,7 +93,8 @@ fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access:
     }
 }
 
-/// Checks a list of jobs, which is permitted completely or not at all.
+/// Checks the jobs from index `from`, and updates `from`. A single job without permission causes the refusal of the
+/// command.
 fn jobs(
     need: Need,
     ids: &[JobId],
@@ -117,15 +116,15 @@ fn jobs(
     Decision::Made(Ok(()))
 }
 
-/// Returns `true` if the client may still delete a job, which may have moved to another tube since its list was
-/// checked.
+/// Returns `true` if the client may delete the job. A batch calls this function before each deletion, because the job
+/// can have moved to another tube after the permission check.
 pub fn may_delete(context: &Context, id: JobId) -> bool {
     let Context { engine, client, access, .. } = context;
     access.as_ref().is_none_or(|access| job(Need::DELETE_JOB, Some(id), engine, *client, access).is_ok())
 }
 
-/// Checks all watched tubes once: from then on, the client can only add tubes from which it may reserve, and its rights
-/// do not decrease.
+/// Checks the right to take jobs from all watched tubes. Only the first success requires a check of all tubes: watching
+/// another tube requires the right to the tube, and a client that loses a right is disconnected.
 fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> Decision {
     if access.watched_are_checked {
         return Decision::Made(Ok(()));
@@ -169,7 +168,7 @@ mod tests {
         ClientAccess::new(Arc::new(parse(line.as_bytes(), &accounts, |_| ()).expect("a line")), &[], false)
     }
 
-    /// Returns the number of turns of a few steps until the decision, and the decision.
+    /// Returns the number of turns until the decision, and `true` if access is permitted.
     fn decide_watched(engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> (usize, bool) {
         let mut from = 0;
         for turn in 1.. {

@@ -1,30 +1,32 @@
-//! Jobs that have ended or were buried, as clients may see them.
+//! The history of finished and buried jobs, as shown to clients.
 //!
-//! Owns the figures of such a job, their keys, and the walk from the newest job to the oldest. Must not write replies.
+//! Owns the keys of a history entry, and the search from the newest entry to the oldest. Must not format replies.
 
 use super::beanstalk::FigureValue;
 use crate::engine::{Past, PastJob, Progress, Steps};
 
-/// The number of steps for each examined job, in addition to one step for each 64 bytes of output.
+/// The cost of examining a job, in steps of the work limit. Each 64 bytes of output cost another step.
 const STEPS_PER_JOB: u64 = 2;
 
-/// A walk from the newest job of the history to the oldest.
+/// The progress of a search that starts with the newest job in the history.
 #[derive(Debug)]
 pub struct HistoryWalk {
-    /// The number of the last examined job.
+    /// Only entries with smaller history numbers remain to be examined.
     before: u64,
-    /// The number of jobs still to be found.
+    /// The maximum number of jobs still to be found.
     left: usize,
     failed: bool,
 }
 
 impl HistoryWalk {
-    /// Returns a walk over at most `limit` jobs with numbers below `before`; if `failed`, only over failures.
+    /// Starts a search for at most `limit` jobs with history numbers below `before`. If `failed` is `true`, only failed
+    /// jobs match.
     pub fn new(before: u64, limit: usize, failed: bool) -> HistoryWalk {
         HistoryWalk { before, left: limit, failed }
     }
 
-    /// Passes `wanted` jobs to `each`, which returns the number of bytes written, until the steps are used up.
+    /// Passes matching jobs to `each` until `steps` is used up. `wanted` returns `true` for matching jobs, and `each`
+    /// returns the number of bytes written.
     pub fn advance(
         &mut self,
         past: &Past,
@@ -48,13 +50,13 @@ impl HistoryWalk {
         Progress::Done
     }
 
-    /// Returns the number below which the next page begins, if there may be more jobs.
+    /// Returns the `before` value for the next page, or `None` after the last page.
     pub fn next(&self, past: &Past) -> Option<u64> {
         (self.left == 0 && self.before > past.numbers().0).then_some(self.before)
     }
 }
 
-/// Shows the figures of a job with their keys.
+/// Passes the key and value of each property of a history entry to `show`.
 pub fn show(number: u64, job: &PastJob, mut show: impl FnMut(&'static str, FigureValue)) {
     use FigureValue::{Micros, Name, Number, Text, Word};
     show("number", Number(number));

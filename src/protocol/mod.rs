@@ -1,10 +1,10 @@
-//! The protocols: from bytes to verbs of the engine, and from results to bytes.
+//! The client protocols.
 //!
-//! Owns everything about wire formats and nothing about queues. Each protocol is incremental (it accepts any number of
-//! bytes), never blocks, and does not panic on any input. Must not know sockets, threads, locks or the clock: the
-//! server passes bytes and the time.
+//! Owns the translation of bytes into engine operations, and of results into bytes. Decoders accept input in parts of
+//! any size, never block, and never panic. Must not access sockets, threads, locks or clocks: the server passes the
+//! input and the time.
 
-// Input from a peer must never cause a panic: each exception to these lints has its proof.
+// Client input must never cause a panic. Every exception to the lints below states why the code cannot panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 #[macro_use]
@@ -39,24 +39,24 @@ use crate::engine::{ClientId, Engine, Fingerprints, Histogram, LongCommand, Span
 use crate::shared::log_figures::LogFigures;
 use crate::shared::role::RoleFigures;
 
-/// The protocol of a listener's clients.
+/// A protocol for client connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Wire {
-    /// The beanstalk protocol, on port 11300 by default.
+    /// The beanstalk protocol. The default port is 11300.
     Beanstalk,
-    /// The Gearman protocol, on port 4730 by default.
+    /// The Gearman protocol. The default port is 4730.
     Gearman,
-    /// The Workq protocol, on port 9922 by default.
+    /// The Workq protocol. The default port is 9922.
     Workq,
-    /// HTTP, for operators, on port 11380 by default.
+    /// HTTP for operators and monitoring. The default port is 11380.
     Http,
 }
 
 impl Wire {
     pub const ALL: [Wire; 4] = [Wire::Beanstalk, Wire::Gearman, Wire::Workq, Wire::Http];
 
-    /// The name of the protocol, in lowercase.
+    /// Returns the name of the protocol in lowercase.
     pub fn name(self) -> &'static str {
         match self {
             Wire::Beanstalk => "beanstalk",
@@ -67,23 +67,23 @@ impl Wire {
     }
 }
 
-/// The settings that apply to all clients of a protocol.
+/// Protocol settings that apply to all clients.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProtocolSettings {
-    /// The largest packet of a Gearman client, in bytes without its header.
+    /// Maximum size of a packet from a Gearman client in bytes, excluding the header.
     pub max_packet: u32,
-    /// Allows Gearman clients to shut the server down.
+    /// Allows Gearman clients to shut down the server.
     pub allow_shutdown: bool,
-    /// Reads the timeouts in `CAN_DO_TIMEOUT` as seconds instead of milliseconds.
+    /// Interprets the timeouts in `CAN_DO_TIMEOUT` packets as seconds instead of milliseconds.
     pub timeouts_in_seconds: bool,
-    /// Sends the reasons of failures to all Gearman clients, not only to those that request them.
+    /// Sends failure reasons to all Gearman clients, including clients that have not set the option `exceptions`.
     pub exceptions: bool,
-    /// Settings that concern HTTP only.
+    /// The settings of the HTTP interface.
     pub http: http::HttpSettings,
     /// The extensions of the beanstalk protocol that clients can use.
     pub extensions: beanstalk::Extensions,
-    /// The size in bytes at which the reply to a batch ends, as [`crate::Config::max_output`].
+    /// The size of a batch reply, in bytes, at which the server stops adding jobs. See [`crate::Config::max_output`].
     pub max_output: usize,
 }
 
@@ -101,79 +101,78 @@ impl Default for ProtocolSettings {
     }
 }
 
-/// Data about the process that never change.
+/// Constant properties of the server process and the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub pid: u32,
     pub version: String,
-    /// Sixteen hexadecimal digits that identify this process; not readable as a number.
+    /// A random ID of the process: sixteen hexadecimal digits that do not form a decimal number.
     pub id: String,
-    /// The network name of the machine.
     pub hostname: String,
-    /// The prefix of Gearman's job handles, up to the last colon.
+    /// The prefix of Gearman job handles, without the colon before the job ID.
     pub handle_prefix: Box<[u8]>,
     pub os: String,
     pub platform: String,
     pub started: Time,
-    /// The maximum size of a body, in bytes.
+    /// The maximum size of a job's body, in bytes.
     pub max_job_size: u32,
     pub max_connections: usize,
     pub max_files: usize,
 }
 
-/// Data about the process that change.
+/// The resource usage of the server process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     /// CPU time in user mode, in microseconds.
     pub user_micros: u64,
     /// CPU time in kernel mode, in microseconds.
     pub system_micros: u64,
-    /// The number of connections refused because there were too many.
+    /// The number of connections rejected because of the connection limit.
     pub rejected_connections: u64,
-    /// Resident memory in bytes, when last measured; zero if never.
+    /// Resident memory in bytes at the last measurement, or 0 before the first measurement.
     pub resident: u64,
-    /// The number of open files, when last counted; zero if never.
+    /// The number of open files at the last measurement, or 0 before the first measurement.
     pub open_files: u64,
     pub failed_auths: u64,
-    /// The number of connections dropped because memory was low.
+    /// The number of connections closed to free memory.
     pub dropped_connections: u64,
 }
 
-/// Latencies that the server measures, if it does.
+/// Latency histograms. `None` if the server does not record the latency.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Latencies {
     pub turns: Option<Histogram>,
     pub syncs: Option<Histogram>,
 }
 
-/// The process around the protocols.
+/// Provides the protocols with information about the server.
 pub trait Host: Send + Sync {
     fn facts(&self) -> &Facts;
-    /// Measures; called only if a reply needs the data.
+    /// Measures the resource usage. Called only for replies that contain the values.
     fn usage(&self) -> Usage;
-    /// Like [`Host::usage`], called only if a reply needs the data.
+    /// Returns the recorded latencies. Called only for replies that contain the values.
     fn latencies(&self) -> Latencies {
         Latencies::default()
     }
-    /// Returns the server's role in its cluster, if it has one.
+    /// Returns the server's role, or `None` outside a cluster.
     fn role(&self) -> Option<RoleFigures> {
         None
     }
 }
 
 pub trait Peers {
-    /// Returns the address of a client, as text.
+    /// Returns the network address of a client.
     fn address(&self, client: ClientId) -> Option<String>;
 }
 
-/// Clients without addresses, for tests.
+/// Provides no addresses, for use in tests.
 impl Peers for () {
     fn address(&self, _: ClientId) -> Option<String> {
         None
     }
 }
 
-/// The environment of a command. The server creates it with the engine locked.
+/// The environment for executing a command. The server holds the engine lock while a context exists.
 pub struct Context<'a> {
     pub engine: &'a mut Engine,
     pub counters: &'a mut CommandCounters,
@@ -181,21 +180,21 @@ pub struct Context<'a> {
     pub settings: &'a ProtocolSettings,
     pub host: &'a dyn Host,
     pub peers: &'a dyn Peers,
-    /// The figures of the log, if there is one.
+    /// Statistics of the binlog, or `None` without a binlog.
     pub log: Option<LogFigures>,
-    /// The rights of the client; `None` if everyone may do everything.
+    /// The permissions of the client, or `None` if the server has no access file.
     pub access: Option<&'a mut ClientAccess>,
-    /// The time of the command, which never decreases.
+    /// The current time. The time never decreases between commands.
     pub now: Time,
     pub client: ClientId,
-    /// The client has half-closed its connection, so it must not wait any longer.
+    /// `true` if the client has half-closed its connection, so commands must not wait.
     pub half_closed: bool,
-    /// The input of the turn, which contains the bodies of some requests.
+    /// The received input. Some requests refer to a body in the input.
     pub input: &'a [u8],
 }
 
 impl<'a> Context<'a> {
-    /// Returns a context without a log or an access file, for a client that may wait.
+    /// Returns a context for a client without restrictions, on a server without a binlog.
     pub fn plain(
         engine: &'a mut Engine,
         (counters, registry): (&'a mut CommandCounters, &'a mut ClientRegistry),
@@ -208,7 +207,7 @@ impl<'a> Context<'a> {
         Context { engine, counters, registry, settings, host, peers, log, access, now, client, half_closed, input }
     }
 
-    /// Returns the engine's figures without HTTP clients, who are operators and not clients of the queue.
+    /// Returns the engine's statistics, excluding HTTP connections.
     pub fn stats(&self) -> Stats {
         let mut stats = self.engine.stats();
         stats.connections = stats.connections.saturating_sub(self.registry.count(Wire::Http));
@@ -216,7 +215,7 @@ impl<'a> Context<'a> {
         stats
     }
 
-    /// Returns the time for which the client waits if it requested `wait`: a half-closed client does not wait.
+    /// Returns `wait`, or zero if the client has half-closed its connection.
     pub fn effective_wait(&self, wait: Span) -> Span {
         if self.half_closed {
             Span::ZERO
@@ -225,27 +224,27 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Returns `true` if the client may see the jobs and figures of every tube.
+    /// Returns `true` if the client may view all tubes and jobs.
     pub fn sees_all(&self) -> bool {
         self.access.as_ref().is_none_or(|access| access.sees_all())
     }
 }
 
-/// The parts of a command that appear in the log.
+/// The parts of a command that a verbose server logs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LogSubject {
     pub id: Option<u64>,
     pub tube: Option<Vec<u8>>,
-    /// `true` if the command concerns the tube that the client uses, unless `tube` is set.
+    /// `true` if the command applies to the tube that the client uses. Ignored if `tube` is set.
     pub uses_tube: bool,
-    /// The size of the body, in bytes.
+    /// The size of the body in bytes, if there is a body.
     pub size: Option<usize>,
-    /// The other arguments of the command with their names; times are in seconds.
+    /// The names and values of the remaining arguments. Times are in seconds.
     pub numbers: Vec<(&'static str, u64)>,
 }
 
 impl LogSubject {
-    /// Converts the subject of a permission check: of two tubes the first, of many none.
+    /// Converts the subject of a permission check. Uses the first of two tubes, and drops longer lists.
     fn of(subject: guard::Subject) -> LogSubject {
         let (id, tube) = match subject {
             guard::Subject::Job(id) => (id, None),
@@ -257,19 +256,19 @@ impl LogSubject {
     }
 }
 
-/// A decoded command, and the ID under which it is counted; `None` if it is invalid.
+/// A decoded command and its ID for the command counters. Invalid commands without an ID are not counted.
 type Decoded<C> = (Option<CommandId>, C);
 
 trait ProtocolCommand {
-    /// Returns the tubes and jobs that the command concerns.
+    /// Returns the tubes and jobs in the command's arguments.
     fn subject(&self, context: &Context) -> guard::Subject<'_>;
 
-    /// Returns the rights that the command requires if it is counted under `id`.
+    /// Returns the rights that the command requires. `id` is the command's ID in the command counters.
     fn need(&self, id: Option<CommandId>) -> Need {
         id.map_or(Need::OPEN, |id| id.entry().need)
     }
 
-    /// Checks whether the client may execute the command, counted under `id`; the names up to `from` have been checked.
+    /// Checks whether the client may execute the command. Skips the names before position `from`, and updates `from`.
     fn check(&self, id: Option<CommandId>, from: &mut usize, context: &mut Context) -> guard::Decision
     where
         Self: Sized,
@@ -277,21 +276,21 @@ trait ProtocolCommand {
         guard::check(self, id, from, context)
     }
 
-    /// Appends the refusal of a command for which the client has no permission.
+    /// Appends the error reply to a client without permission.
     fn deny(&self, denied: Denied, out: &mut Output) -> Flow;
 
-    /// Returns `true` if the command may have records in the log.
+    /// Returns `true` if the command can write records to the binlog.
     fn is_logged(&self) -> bool;
 
-    /// Returns the memory in use besides the value itself, in bytes.
+    /// Returns the heap memory of the command, in bytes.
     fn footprint(&self) -> u64;
 
-    /// Returns the parts of the command that appear in the log.
+    /// Returns the parts of the command that a verbose server logs.
     fn log_subject(&self) -> LogSubject {
         LogSubject::default()
     }
 
-    /// Returns the tags of the job to put, if it has any.
+    /// Returns the tags of the job to create, if there are any.
     fn tags(&self) -> Option<&Tags> {
         None
     }
@@ -300,7 +299,7 @@ trait ProtocolCommand {
         false
     }
 
-    /// Returns the command to complete even if the client has disconnected, if there is one.
+    /// Returns the rest of an operation that must be completed even if the client has disconnected.
     fn into_operation(self) -> Option<LongCommand>
     where
         Self: Sized,
@@ -309,30 +308,30 @@ trait ProtocolCommand {
     }
 }
 
-/// Returns `true` if a client may see the jobs and figures of this tube.
+/// Returns `true` if the client may view the tube and its jobs.
 pub fn sees(access: &Option<&mut ClientAccess>, tube: &[u8]) -> bool {
     access.as_ref().is_none_or(|access| access.sees(tube))
 }
 
-/// The action of the server after a command.
+/// The next action of the server after executing a command.
 #[derive(Debug)]
 pub enum Flow {
-    /// Execute the next command of the client.
+    /// Execute the client's next command.
     Next,
-    /// Wait for an event that ends the client's wait.
+    /// Wait for an engine event before executing the client's next command.
     Wait,
-    /// Like `Wait`, but the wait also ends when the client sends anything.
+    /// Like `Wait`, but stop waiting when the client sends data.
     WaitForInput,
-    /// Close the connection after its replies are sent.
+    /// Close the connection after sending all replies.
     Close,
-    /// Continue this request in another turn, before any other request of the client: it exceeds one turn.
+    /// Let other clients execute commands, and then continue the request. The client's later requests must wait.
     Continue(Box<Request>),
-    /// Stop the server: immediately, or, if `graceful`, when no job is left.
+    /// Stop the server. If `graceful` is `true`, refuse new jobs and stop when no jobs are left.
     Stop { graceful: bool },
 }
 
 impl Flow {
-    /// Returns the flow after a refused command: unauthenticated clients are disconnected.
+    /// Returns the flow after a refused command. Unauthenticated clients are disconnected.
     fn denied(denied: Denied) -> Flow {
         match denied {
             Denied::Unknown => Flow::Close,
@@ -341,17 +340,17 @@ impl Flow {
     }
 }
 
-/// The server's limits that a decoder must know.
+/// The limits and settings that decoders need.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeLimits {
     /// Computes the fingerprints of bodies that serve as unique IDs.
     pub fingerprints: Fingerprints,
-    /// The maximum size of a body, in bytes.
+    /// The maximum size of a job's body, in bytes.
     pub max_job_size: u32,
     pub extensions: beanstalk::Extensions,
-    /// The memory available for arriving bodies, in bytes.
+    /// The memory available for incomplete bodies, in bytes.
     pub room: u64,
-    /// The maximum size of a packet from a Gearman client, in bytes without its header.
+    /// Maximum size of a packet from a Gearman client in bytes, excluding the header.
     pub max_packet: u32,
 }
 

@@ -1,21 +1,22 @@
-//! The description of a reply in the log of a verbose server.
+//! Descriptions of replies for the log of a verbose server.
 //!
-//! Owns its text, which never contains the body of a job, because bodies may be confidential. Must not write the log.
+//! Owns the text of the descriptions. Must not include job bodies, because bodies can be confidential.
 
 use super::text::upto;
 use super::Output;
 use crate::engine::{Engine, JobId, Time};
 
-/// The maximum number of bytes of a reply's first line in the log.
+/// Maximum length of a logged reply, in bytes.
 const MAX_LENGTH: usize = 200;
 
-/// The first bytes of a packet from the server (Gearman).
+/// The first bytes of a Gearman packet from a server.
 const MAGIC: &[u8] = b"\0RES";
 
-/// The beginnings of replies that contain the ID of a job.
+/// Prefixes of beanstalk replies that contain a job ID.
 const WITH_JOB: [&str; 3] = ["INSERTED ", "RESERVED ", "FOUND "];
 
-/// Returns the first line of `out` after its first `before` bytes, or the kind of a packet.
+/// Returns the first line of the reply that starts at byte `before` of `out`. For a Gearman packet, returns the packet
+/// type.
 pub fn of_reply(out: &Output, before: usize) -> String {
     let bytes: Vec<u8> = out.chunks().flatten().skip(before).take(MAX_LENGTH).copied().collect();
     if let Some(rest) = bytes.strip_prefix(MAGIC) {
@@ -26,12 +27,11 @@ pub fn of_reply(out: &Output, before: usize) -> String {
     upto(&bytes, end).iter().map(|byte| if matches!(byte, b' '..=b'~') { *byte as char } else { '.' }).collect()
 }
 
-/// Returns the job in the first line of a beanstalk reply.
+/// Returns the job ID in a beanstalk reply.
 pub fn job_of(reply: &str) -> Option<JobId> {
     WITH_JOB.iter().find_map(|word| reply.strip_prefix(word)?.split(' ').next()?.parse().ok()).map(JobId)
 }
 
-/// Returns the name of a job's tube, if the job exists.
 pub fn tube_of(id: JobId, engine: &Engine, now: Time) -> Option<Vec<u8>> {
     engine.job_stats(id, now).map(|job| job.tube.to_vec())
 }

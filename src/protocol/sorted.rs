@@ -1,22 +1,22 @@
-//! Sorted pages of large lists.
+//! Sorted pages of a list that is too large for one turn.
 //!
-//! Owns the order, the marks between pages, and the search for the first items after a mark. A search takes as many
-//! turns as it needs; items that appear or disappear meanwhile may be listed or not. Must not know what the items are.
+//! Owns the sort order, the cursors between pages, and the selection of the items on a page. Items added or removed
+//! during the selection are included or omitted arbitrarily. Must not depend on the type of the items.
 
 use std::collections::BTreeMap;
 
 use super::text::{hex_pair, whole_number};
 
-/// The figure by which items are sorted, and the direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// The index of the figure, or `None` for the name. Items with the same figure are sorted by name.
+    /// The index of the statistic to sort by, or `None` to sort by name. Items with equal statistics are sorted by
+    /// name.
     pub figure: Option<usize>,
     pub descending: bool,
 }
 
 impl Order {
-    /// Parses a direction for this figure.
+    /// Returns the order for the direction `asc` or `desc`.
     pub fn read(figure: Option<usize>, direction: &[u8]) -> Option<Order> {
         match direction {
             b"asc" => Some(Order { figure, descending: false }),
@@ -25,7 +25,8 @@ impl Order {
         }
     }
 
-    /// Returns the key of an item. Keys are in the order of the list, or in the reverse order for descending names.
+    /// Returns the sort key of an item. Ascending keys are in list order, or in reverse list order if `is_reverse`
+    /// returns `true`.
     fn key(self, value: u64, name: &[u8]) -> Key {
         (if self.descending { !value } else { value }, name.into())
     }
@@ -37,7 +38,8 @@ impl Order {
 
 type Key = (u64, Box<[u8]>);
 
-/// The last item of a page. The next page begins after it, even if the item has moved.
+/// The sort position of the last item on a page. The next page starts after the position, even if the item no longer
+/// exists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mark {
     pub value: u64,
@@ -45,7 +47,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Parses a mark as [`Mark::show`] writes it.
+    /// Parses the output of [`Mark::show`].
     pub fn read(text: &[u8]) -> Option<Mark> {
         let text = std::str::from_utf8(text).ok()?;
         let (value, name) = text.split_once('-')?;
@@ -59,19 +61,20 @@ impl Mark {
     }
 }
 
-/// A page of items in an order: the first ones after a mark.
+/// Selects the first `limit` items after a position from a list in any order.
 #[derive(Debug)]
 pub struct SortedPage<V> {
     pub order: Order,
     after: Option<Key>,
     limit: usize,
-    /// The number of items offered, and how many of them are after the mark.
+    /// The number of offered items, including items outside the page.
     pub found: u64,
+    /// The number of offered items after the start position.
     behind: u64,
-    /// The first items after the mark with their values for the order, and after the search those still to be shown.
+    /// The selected items and their statistics. [`SortedPage::next`] removes items after the selection is complete.
     rows: BTreeMap<Key, (u64, V)>,
     is_open: bool,
-    /// The size of the names of the rows, in bytes.
+    /// The total length of the names in `rows`, in bytes.
     names: u64,
     has_more: bool,
     last: Option<Mark>,
@@ -95,7 +98,7 @@ impl<V> SortedPage<V> {
         }
     }
 
-    /// Returns the memory in use besides the value itself, in bytes.
+    /// Returns the allocated heap memory in bytes.
     pub fn footprint(&self) -> u64 {
         let after = self.after.as_ref().map_or(0, |(_, name)| name.len());
         let last = self.last.as_ref().map_or(0, |mark| mark.name.len());
@@ -106,14 +109,14 @@ impl<V> SortedPage<V> {
         self.is_open
     }
 
-    /// Removes the first row, or the last one.
+    /// Removes the first or the last row in list order.
     fn remove(&mut self, is_first: bool) -> Option<(Key, (u64, V))> {
         let row = if is_first != self.order.is_reverse() { self.rows.pop_first() } else { self.rows.pop_last() };
         self.names -= row.as_ref().map_or(0, |((_, name), _)| name.len() as u64);
         row
     }
 
-    /// Offers an item for the page. Returns `true` if it is one of the first so far.
+    /// Adds an item to the page if the item belongs to the first `limit` items. Returns `true` if the item was added.
     pub fn offer(&mut self, value: u64, name: &[u8], keep: impl FnOnce() -> V) -> bool {
         self.found += 1;
         let key = self.order.key(value, name);
@@ -132,7 +135,7 @@ impl<V> SortedPage<V> {
         if self.rows.insert(key, (value, keep())).is_none() {
             self.names += name.len() as u64;
         } else {
-            // A tube was created again during the search.
+            // A tube with the same name was deleted and created during the selection.
             (self.found, self.behind) = (self.found - 1, self.behind - 1);
         }
         true
@@ -146,14 +149,14 @@ impl<V> SortedPage<V> {
         count
     }
 
-    /// Removes and returns the next item of the page: its name and its stored value.
+    /// Removes the next item from the page, and returns the name and the stored value.
     pub fn next(&mut self) -> Option<(&[u8], V)> {
         let ((_, name), (value, kept)) = self.remove(true)?;
         let mark = self.last.insert(Mark { value, name });
         Some((&mark.name, kept))
     }
 
-    /// Returns the mark after which the next page begins, if there is one.
+    /// Returns the start position of the next page, or `None` after the last page. All items must have been removed.
     pub fn mark(&self) -> Option<&Mark> {
         self.last.as_ref().filter(|_| self.has_more)
     }

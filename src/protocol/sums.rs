@@ -1,7 +1,7 @@
-//! Figures of the server for a client that may see some of its tubes.
+//! Server statistics for a client that may view only some tubes.
 //!
-//! Owns the sums over those tubes, which are computed in several turns. A client that may see all tubes gets the
-//! engine's own figures. Must not decide what a client may see.
+//! Owns the sums over the visible tubes. Adding the tubes can take several turns. Must not decide which tubes are
+//! visible.
 
 use super::{sees, Context};
 use crate::engine::{JobCounts, Progress, Stats};
@@ -15,7 +15,7 @@ pub struct VisibleSums {
 }
 
 impl VisibleSums {
-    /// Continues, and returns the figures when all tubes were added.
+    /// Adds the next tubes. Returns the statistics when all tubes have been added.
     pub fn advance(&mut self, context: &mut Context) -> Option<Stats> {
         if context.sees_all() {
             return Some(context.stats());

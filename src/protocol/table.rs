@@ -1,9 +1,10 @@
-//! Tables of commands: an enum and, in the same order, a row for each of its variants.
+//! A macro for command tables.
 //!
-//! Owns the macro that declares both. Must not know any protocol.
+//! Owns the declaration of an enum together with a table that contains one row for each variant. Must not depend on any
+//! protocol.
 
-/// Declares an enum, whose first variant has the given number, and a table with a row for each variant. A variant is
-/// followed by the arguments of the function that builds its row; the first argument, the variant itself, is omitted.
+/// Declares an enum and a table with one row for each variant. The function `$build` creates a row from the variant and
+/// the arguments in parentheses. The first variant has the value `$first_number`.
 macro_rules! table {
     (
         $(#[$about:meta])*

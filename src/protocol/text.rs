@@ -1,15 +1,16 @@
-//! Numbers, names and words of the text protocols.
+//! Numbers, names and words in text protocols.
 //!
-//! Owns their grammar. A parser returns the parsed value and the rest of the input, and does not panic on any input.
+//! Owns the parsers and the matching writers. A parser returns the parsed value and the rest of the input. Must not
+//! panic on any input.
 
 use crate::engine::is_tube_name_byte;
 
-/// Returns the items after the first `count`; nothing if there are fewer.
+/// Returns the items after the first `count` items, or an empty slice if there are fewer.
 pub fn past<T>(all: &[T], count: usize) -> &[T] {
     all.get(count..).unwrap_or_default()
 }
 
-/// Returns the first `count` items, or all if there are fewer.
+/// Returns the first `count` items, or all items if there are fewer.
 pub fn upto<T>(all: &[T], count: usize) -> &[T] {
     all.get(..count).unwrap_or(all)
 }
@@ -18,7 +19,7 @@ pub fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Parses an unsigned decimal number after optional spaces. No sign is allowed, and the number must fit into 64 bits.
+/// Parses a 64-bit decimal number after optional spaces. A sign is an error.
 pub fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut rest = bytes;
     while let [b' ', tail @ ..] = rest {
@@ -27,25 +28,25 @@ pub fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     digits(rest)
 }
 
-/// Like [`number`], for 32 bits.
+/// Like [`number`], but for 32-bit numbers.
 pub fn number32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (number, rest) = number(bytes)?;
     Some((u32::try_from(number).ok()?, rest))
 }
 
-/// Parses a number like C's `strtoul`, of which beanstalkd keeps the low 32 bits: any white space, an optional sign,
-/// and digits; the rest is ignored.
+/// Parses a number like C's `strtoul`: skips white space, accepts a sign, and ignores text after the digits. Like
+/// beanstalkd, keeps only the low 32 bits.
 pub fn strtoul32(bytes: &[u8]) -> Option<u32> {
     let number = c_number(bytes)?;
     (number.unsigned_abs() <= u64::MAX.into()).then_some(number as u32)
 }
 
-/// Parses a number like C's `strtoll`: like [`strtoul32`], but a number out of range becomes the nearest in range.
+/// Parses a number like C's `strtoll`. Returns the closest valid value if the number is out of range.
 pub fn strtoll(bytes: &[u8]) -> Option<i64> {
     c_number(bytes).map(|number| number.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
 }
 
-/// Parses any white space, an optional sign, and digits; ignores the rest. Numbers are clamped to 128 bits.
+/// Parses optional white space, an optional sign, and digits. Ignores text after the digits. Saturates at 128 bits.
 fn c_number(bytes: &[u8]) -> Option<i128> {
     let white = bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r')).count();
     let (sign, digits) = match past(bytes, white) {
@@ -57,17 +58,16 @@ fn c_number(bytes: &[u8]) -> Option<i128> {
     digits.fold(None, |number, digit| Some(number.unwrap_or(0).saturating_mul(10).saturating_add(digit)))
 }
 
-/// Parses a text that consists only of digits, with at most 64 bits.
+/// Parses a text that consists entirely of digits as a 64-bit number.
 pub fn whole_number(text: &[u8]) -> Option<u64> {
     digits(text).filter(|(_, rest)| rest.is_empty()).map(|(number, _)| number)
 }
 
-/// Returns the value of a hexadecimal digit in either case.
 fn hex_digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
-/// Returns the byte whose two hexadecimal digits begin the text.
+/// Decodes a byte from the first two characters, which must be hexadecimal digits.
 pub fn hex_pair(text: &[u8]) -> Option<u8> {
     match text {
         [high, low, ..] => Some(hex_digit(*high)? << 4 | hex_digit(*low)?),
@@ -75,7 +75,7 @@ pub fn hex_pair(text: &[u8]) -> Option<u8> {
     }
 }
 
-#[inline(always)] // a put has four numbers
+#[inline(always)] // for speed: a put has four numbers
 fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number: u64 = 0;
     let mut rest = bytes;
@@ -85,13 +85,13 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     }
     match bytes.len() - rest.len() {
         0 => None,
-        // This many digits cannot overflow.
+        // At most 19 digits cannot overflow.
         1..=19 => Some((number, rest)),
         _ => long_number(bytes),
     }
 }
 
-/// Parses a number of any length.
+/// Parses a number whose digits can overflow 64 bits.
 #[cold]
 fn long_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let length = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -100,27 +100,28 @@ fn long_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     digits.iter().try_fold(0, add).map(|number| (number, rest))
 }
 
-/// Returns the longest prefix of bytes that are allowed in a tube name, and the rest.
+/// Splits `bytes` after the longest prefix of characters that are valid in a tube name.
 pub fn name_run(bytes: &[u8]) -> (&[u8], &[u8]) {
     let length = bytes.iter().take_while(|byte| is_tube_name_byte(**byte)).count();
     bytes.split_at(length)
 }
 
-/// Returns `true` if the text contains this part; every text contains an empty part.
+/// Returns `true` if `text` contains `part`, which can be empty.
 pub fn has_part(text: &[u8], part: &[u8]) -> bool {
     part.is_empty() || text.windows(part.len()).any(|found| found == part)
 }
 
-/// Returns `true` if the bytes are a valid tube name: 1 to 200 allowed bytes, the first of which is not a hyphen.
+/// Returns `true` if beanstalkd accepts the tube name: 1 to 200 valid characters that do not start with a hyphen.
 pub fn is_tube_name(bytes: &[u8]) -> bool {
     let (run, rest) = name_run(bytes);
     rest.is_empty() && (1..=200).contains(&run.len()) && !run.starts_with(b"-")
 }
 
-/// Maximum length of a quoted name, in bytes: that of the longest Gearman function name.
+/// Maximum length of a quoted name in bytes, not counting quotes and escapes. Gearman function names have the same
+/// limit.
 pub const MAX_QUOTED_NAME: usize = 512;
 
-/// Appends text in double quotes. A backslash escapes `"` and `\`, and bytes outside printable ASCII become `\xNN`.
+/// Appends `text` in double quotes. A backslash precedes `"` and `\`. Bytes outside printable ASCII become `\xNN`.
 pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for &byte in text {
@@ -133,8 +134,8 @@ pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
-/// Parses the output of [`push_quoted`]. Returns the text and the rest of the line after the closing quote. Other
-/// escapes, and bytes that should have been escaped, are errors.
+/// Parses text in the format of [`push_quoted`]. Returns the unquoted text and the input after the closing quote. Other
+/// escapes and unescaped special characters are errors.
 pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (mut name, mut rest) = (Vec::new(), text.strip_prefix(b"\"")?);
     loop {
@@ -150,17 +151,17 @@ pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     }
 }
 
-/// Returns `true` if a tube may have this name in some protocol. No protocol allows a NUL.
+/// Returns `true` if at least one protocol accepts the tube name. No protocol accepts a NUL byte.
 pub fn is_any_name(name: &[u8]) -> bool {
     (1..=MAX_QUOTED_NAME).contains(&name.len()) && !name.contains(&0)
 }
 
-/// Parses a quoted tube name. Returns the name and the rest of the line.
+/// Parses a quoted tube name. Returns the name and the rest of the input.
 pub fn unquote_name(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     unquote(text).filter(|(name, _)| is_any_name(name))
 }
 
-/// Parses a tube name with or without quotes.
+/// Parses a text that consists of a tube name, with or without quotes.
 pub fn tube_name<N: for<'a> From<&'a [u8]>>(text: &[u8]) -> Option<N> {
     match unquote_name(text) {
         Some((name, rest)) => rest.is_empty().then(|| (&*name).into()),
@@ -168,7 +169,7 @@ pub fn tube_name<N: for<'a> From<&'a [u8]>>(text: &[u8]) -> Option<N> {
     }
 }
 
-/// Appends a tube name as in lists and commands: quoted if beanstalkd does not allow the name.
+/// Appends a tube name. Adds quotes if beanstalkd does not allow the name.
 pub fn push_tube_name(out: &mut Vec<u8>, name: &[u8]) {
     match is_tube_name(name) {
         true => out.extend_from_slice(name),
@@ -176,16 +177,15 @@ pub fn push_tube_name(out: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// Returns the next word, after optional spaces, and the rest.
+/// Skips spaces. Returns the next word and the rest of the text.
 pub fn next_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let begin = text.iter().position(|&byte| byte != b' ')?;
     let text = past(text, begin);
     Some(text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len())))
 }
 
-/// Returns a tube's name as the quoted value of a metric's label. A byte that is not UTF-8 becomes `\xff`, and a
-/// backslash is doubled, so that labels are unique. The format requires that each of these backslashes is escaped
-/// again.
+/// Escapes a tube name for use as the value of a Prometheus label. A byte that is not valid UTF-8 becomes `\xNN`, and a
+/// backslash is doubled to keep labels unique. The Prometheus format requires escaping each resulting backslash again.
 pub fn metric_label(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {

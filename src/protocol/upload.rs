@@ -1,33 +1,32 @@
-//! Announced bytes that arrive in parts: the body of a job, a result.
+//! Data of a known size that arrives in parts, such as the body of a job.
 //!
-//! Owns the position of the next bytes, the end of the data, and the skipping of data that have no memory or no use. A
-//! large body is read from the socket directly into its final place. Must not know the purpose of the data: the decoder
-//! of each protocol does.
+//! Owns the position in the data, and skips data that is refused or exceeds the available memory. Large bodies are read
+//! from the socket directly into their final memory. Must not depend on the purpose of the data.
 
 use super::text::{past, upto};
 use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};
 
-/// The maximum part of an arriving body that is allocated in advance.
+/// Maximum number of bytes that [`Upload::gap`] initializes at a time.
 const WINDOW: usize = 64 * 1024;
 
-/// The number of bytes allocated for a body of which nothing has arrived.
+/// The first allocation for a body, in bytes.
 const FIRST_ALLOCATION: usize = 4 * 1024;
 
-/// An arriving body. It allocates memory as bytes arrive: announced bytes that do not arrive need none. If there is no
-/// memory for the next part, the body is dropped and its rest skipped.
+/// A partially received body. Memory is allocated when bytes arrive, so announcing a large body does not use memory. If
+/// an allocation fails, the body is dropped and the remaining bytes are skipped.
 #[derive(Debug)]
 pub struct Upload {
-    /// The bytes that have arrived, and a window for more; empty if the body is dropped.
+    /// The received bytes, followed by initialized space for more bytes. Empty if the body was dropped.
     bytes: Vec<u8>,
     size: u64,
     filled: u64,
     is_dropped: bool,
-    /// Computed part by part, since a large body takes a while.
+    /// Updated for each part of the body, because hashing a large body at once would delay other clients.
     fingerprint: Option<Box<Fingerprinting>>,
 }
 
 impl Upload {
-    /// Starts a body of `size` bytes. Returns `None` if they exceed `room`.
+    /// Starts to receive a body of `size` bytes. Returns `None` if `size` exceeds `room`.
     pub fn begin(size: usize, room: u64) -> Option<Upload> {
         (size as u64 <= room).then(|| Upload { is_dropped: false, ..Upload::skip(size as u64) })
     }
@@ -41,7 +40,7 @@ impl Upload {
         self
     }
 
-    /// Returns the fingerprint of the bytes that have arrived.
+    /// Returns the fingerprint of the received bytes.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.fingerprint.as_ref().map(|fingerprint| fingerprint.finish())
     }
@@ -50,13 +49,13 @@ impl Upload {
         self.bytes.capacity() as u64
     }
 
-    /// Returns the body, unless it is dropped, to be read in place.
+    /// Returns `self`, or `None` if the body was dropped.
     pub fn kept(&mut self) -> Option<&mut Upload> {
         (!self.is_dropped).then_some(self)
     }
 
-    /// Allocates memory for `more` bytes after those that have arrived, within `room`: doubles the allocation, to copy
-    /// little, up to the size of the body.
+    /// Allocates memory for `more` bytes after the received bytes. Doubles the capacity, up to the body's size, to keep
+    /// copying to a minimum. Drops the body if the allocation exceeds `room` bytes or fails.
     fn reserve(&mut self, more: usize, room: u64) {
         let capacity = self.bytes.capacity();
         let needed = (self.filled + more as u64).min(self.size) as usize;
@@ -71,8 +70,8 @@ impl Upload {
         }
     }
 
-    /// Returns the memory for the next bytes, to be read in place; the caller reports their number to
-    /// [`Upload::filled`]. Returns `None` if all bytes have arrived, or if there is no memory for more.
+    /// Returns a buffer for the next bytes, or `None` if the body is complete or was dropped. The caller must report
+    /// the bytes written to the buffer with [`Upload::filled`].
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         let filled = self.filled as usize;
         if self.filled < self.size && filled == self.bytes.len() {
@@ -81,14 +80,14 @@ impl Upload {
         if self.filled == self.size || self.is_dropped {
             return None;
         }
-        // Initializes the memory one window at a time, since most of it may never be used.
+        // Initialize a limited window, because most of the capacity may never be used.
         if filled == self.bytes.len() {
             self.bytes.resize(self.bytes.capacity().min(filled + WINDOW).min(self.size as usize), 0);
         }
         self.bytes.get_mut(filled..)
     }
 
-    /// Records that `count` bytes were read into the gap.
+    /// Records that `count` bytes were written to the buffer returned by [`Upload::gap`].
     pub fn filled(&mut self, count: usize) {
         if let Some(fingerprint) = &mut self.fingerprint {
             fingerprint.more(upto(past(&self.bytes, self.filled as usize), count));
@@ -97,7 +96,7 @@ impl Upload {
         assert!(self.filled <= self.bytes.len() as u64, "more bytes were read than fit into the gap");
     }
 
-    /// Takes the available bytes of the body from the front of `input`. Returns `None` if more must arrive.
+    /// Removes available bytes of the body from the front of `input`. Returns `None` if the body is still incomplete.
     pub fn take(&mut self, input: &mut &[u8], room: u64) -> Option<()> {
         let (now, rest) = input.split_at((self.size - self.filled).min(input.len() as u64) as usize);
         self.reserve(now.len(), room);
@@ -111,14 +110,14 @@ impl Upload {
         (self.filled == self.size).then_some(())
     }
 
-    /// Returns the body, once it has arrived completely; `None` if it was dropped.
+    /// Returns the complete body, or `None` if the body was dropped.
     pub fn finish(self) -> Option<Body> {
         assert!(self.filled == self.size, "the body is incomplete");
         (!self.is_dropped).then(|| Body::from(self.bytes))
     }
 }
 
-/// An arriving body that ends with CR LF, which may arrive separately, and the command that it belongs to.
+/// A command with an incomplete body. The body ends with CR LF.
 #[derive(Debug)]
 pub struct Arriving<C> {
     pub command: C,
@@ -132,7 +131,8 @@ impl<C> Arriving<C> {
         Arriving { command, body, end: [0; 2], end_filled: 0 }
     }
 
-    /// Takes the available bytes. When the data are complete, returns `true` if CR LF follows the body.
+    /// Removes available bytes from the front of `input`. Returns `None` if bytes are missing, and otherwise `true` if
+    /// CR LF follows the body.
     pub fn take(&mut self, input: &mut &[u8], room: u64) -> Option<bool> {
         self.body.take(input, room)?;
         while let Some(end) = self.end.get_mut(self.end_filled) {

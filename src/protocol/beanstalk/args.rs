@@ -1,13 +1,14 @@
-//! The arguments of a line.
+//! The arguments of a command line.
 //!
-//! Owns their grammar: each method takes one argument from the front, after any number of spaces unless documented
-//! otherwise, and returns `None` if the argument is missing or malformed. Must not know any command.
+//! Owns the syntax of arguments. Each method takes one argument from the front of the line, and returns `None` if the
+//! argument is missing or malformed. Spaces before an argument are skipped unless documented otherwise. Must not depend
+//! on any command.
 
 use super::extensions::{Extension, Extensions};
 use crate::engine::{JobId, Span, State};
 use crate::protocol::text::{is_tube_name, next_word, number, number32, past, unquote_name};
 
-/// The part of a line that has not been parsed.
+/// The unparsed part of a command line.
 pub struct Args<'a> {
     pub rest: &'a [u8],
     pub extensions: Extensions,
@@ -22,7 +23,7 @@ impl<'a> Args<'a> {
         self.extensions.has(extension)
     }
 
-    /// Stores the rest of the line, and returns the parsed value.
+    /// Stores the unparsed rest, and returns the parsed value.
     fn took<T>(&mut self, (value, rest): (T, &'a [u8])) -> T {
         self.rest = rest;
         value
@@ -48,7 +49,7 @@ impl<'a> Args<'a> {
         next_word(self.rest).and_then(|found| State::named(self.took(found)))
     }
 
-    /// Takes a tube name, which ends at the next space or is in quotes. No spaces may precede it.
+    /// Takes a tube name. The name is quoted or ends at the next space. Spaces before the name are not skipped.
     pub fn tube(&mut self) -> Option<Box<[u8]>> {
         if self.rest.starts_with(b"\"") {
             return self.quoted_tube();
@@ -58,36 +59,36 @@ impl<'a> Args<'a> {
         is_tube_name(name).then(|| name.into())
     }
 
-    /// Like [`Args::tube`], but only for a name in quotes.
+    /// Like [`Args::tube`], but accepts only a quoted name.
     pub fn quoted_tube(&mut self) -> Option<Box<[u8]>> {
         let (name, rest) = unquote_name(self.rest).filter(|_| self.has(Extension::Quote))?;
         (rest.is_empty() || rest.starts_with(b" ")).then(|| self.took((name.into(), rest)))
     }
 
-    /// Like [`Args::tube`], but skips any number of spaces first.
+    /// Like [`Args::tube`], but skips spaces before the name.
     pub fn next_tube(&mut self) -> Option<Box<[u8]>> {
         self.spaces()?;
         self.tube()
     }
 
-    /// Skips any number of spaces, which must not end the line.
+    /// Skips spaces. Returns `None` if the line ends after the spaces.
     pub fn spaces(&mut self) -> Option<()> {
         self.rest = past(self.rest, self.rest.iter().position(|&byte| byte != b' ')?);
         Some(())
     }
 
-    /// Takes this text, without spaces before it.
+    /// Takes exactly `text`, without skipping spaces.
     pub fn literal(&mut self, text: &[u8]) -> Option<()> {
         self.rest = self.rest.strip_prefix(text)?;
         Some(())
     }
 
-    /// Returns the rest of the line.
+    /// Takes the entire rest of the line.
     pub fn all(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
-    /// Parses an optional argument. Returns `absent` if the line ends here.
+    /// Takes an optional argument. Returns `absent` if the line has ended.
     pub fn or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         if self.is_empty() {
             Some(absent)
@@ -96,7 +97,8 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Like [`Args::or`], for the first argument of a command whose word does not contain the space after it.
+    /// Like [`Args::or`], but takes a space before the argument. Used after a command word that does not end with a
+    /// space.
     pub fn first_or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.or(absent, |args| {
             args.literal(b" ")?;

@@ -1,6 +1,7 @@
-//! Parsed beanstalk requests.
+//! Parsed beanstalk commands.
 //!
-//! Owns the parsed form, the tubes and jobs that it concerns, and its memory costs. Must not know the framing.
+//! Owns the parsed form of a command, the tubes and jobs in the arguments, and the size in memory. Must not depend on
+//! the framing.
 
 use super::long::Long;
 use super::reply;
@@ -10,19 +11,19 @@ use crate::protocol::guard::Subject;
 use crate::protocol::text::{past, upto, MAX_QUOTED_NAME};
 use crate::protocol::{CommandId, Context, Flow, LogSubject, Output, ProtocolCommand};
 
-/// Upper bound of the additional size of a job's tags, in bytes.
+/// Maximum size of a job's tags in bytes, excluding groups and the failure reason.
 pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
 
-/// Returns the maximum size of the tags of a put in memory or in a log, in bytes.
+/// Returns the maximum size of a job's tags, in memory or in the binlog, in bytes.
 pub fn tags_size(tags: &Tags) -> u64 {
     let groups: usize = tags.groups.iter().map(|tag| tag.logged_size()).sum();
     TAGS_OVERHEAD + groups as u64 + tags.reason.as_ref().map_or(0, |reason| reason.len() as u64)
 }
 
-/// A body within the input of a turn.
+/// The position of a body in the received input.
 #[derive(Clone, Copy, Debug)]
 pub struct InPlace {
-    /// The number of bytes from the start of the body to the end of the input.
+    /// The distance from the start of the body to the end of the input, in bytes.
     pub before_end: usize,
     pub length: usize,
 }
@@ -39,11 +40,12 @@ pub enum Command {
         job: NewJob,
         tags: Option<Box<Tags>>,
     },
-    /// A put without tags, whose body is still in the input.
+    /// A put without tags. The body is still in the received input.
     PutInPlace {
         job: NewJob<InPlace>,
     },
-    /// An invalid command with a body, and the reply. Like beanstalkd, some invalid puts make the client a producer.
+    /// An invalid command with a body, and the error reply. If `is_producer` is `true`, the client counts as a
+    /// producer, as in beanstalkd.
     Refused {
         reply: &'static [u8],
         is_producer: bool,
@@ -51,7 +53,7 @@ pub enum Command {
     Peek(JobId),
     PeekNext(State),
     Reserve(Option<Span>),
-    /// A reserve that stops waiting as soon as the client sends anything.
+    /// A reserve that stops waiting when the client sends data.
     ReserveWithAbort(Option<Span>),
     ReserveJob(JobId),
     Delete(JobId),
@@ -63,11 +65,11 @@ pub enum Command {
     Bury {
         id: JobId,
         pri: Priority,
-        /// The tube from which the job is a dead letter.
+        /// The tube from which the job was moved as a dead letter.
         dead_from: Option<Box<[u8]>>,
     },
     KickJob(JobId),
-    /// Also stores the progress that the worker reports, if any.
+    /// A touch with an optional progress, which consists of the completed and the total units of work.
     Touch(JobId, Option<(u32, u32)>),
     StatsJob(JobId),
     StatsGroup(Box<[u8]>),
@@ -90,7 +92,7 @@ pub enum Command {
     },
     LimitTube {
         tube: Box<[u8]>,
-        /// By priority class, the highest first; `None` means no limit.
+        /// Maximum numbers of jobs with high, normal and low priority. `None` means no limit.
         most: [Option<u32>; 3],
     },
     Name(Box<[u8]>),
@@ -105,11 +107,12 @@ pub enum Command {
         reason: Body,
     },
     ReserveMode(ReserveMode),
-    /// Stores only the SHA-256 of the token.
+    /// The SHA-256 digest of a token.
     Auth(Digest),
-    /// Becomes a `Long::Stats` in its turn, which needs more memory: a client can send thousands in one packet.
+    /// Becomes the larger `Long::Stats` only during execution, because a client can send thousands of commands in one
+    /// packet.
     Stats,
-    /// A command that may take several turns.
+    /// A command that can be interrupted to let other clients execute commands.
     Long(Box<Long>),
     Quit,
     BadFormat,
@@ -117,7 +120,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Copies the body out of `input`, which is about to be dropped.
+    /// Copies the body from `input`, which the caller is about to overwrite, into the command.
     pub fn own(&mut self, input: &[u8]) {
         if let Command::PutInPlace { job: NewJob { pri, delay, ttr, body } } = *self {
             *self = match Body::copy(body.bytes(input)) {
@@ -127,11 +130,11 @@ impl Command {
         }
     }
 
-    /// Returns the tubes and jobs that the command concerns.
+    /// Returns the tubes and jobs in the command's arguments.
     fn target(&self) -> Subject<'_> {
         match self {
             Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => Subject::Tube(tube),
-            // Names of groups are checked like names of tubes.
+            // Access to a group requires rights to the tube with the same name.
             Command::StatsGroup(group) => Subject::Tube(group),
             Command::PauseTube { tube, .. } | Command::LimitTube { tube, .. } => Subject::Tube(tube),
             Command::Long(long) => long.target(),
@@ -157,7 +160,7 @@ impl Command {
         }
     }
 
-    /// Returns the numbers on the command's line with their names, except IDs and sizes.
+    /// Returns the names and values of the numeric arguments for the command log, except IDs and sizes.
     fn numbers(&self) -> Vec<(&'static str, u64)> {
         match self {
             Command::Put { job: NewJob { pri, delay, ttr, .. }, .. }

@@ -1,8 +1,8 @@
-//! The table of beanstalk commands: names, and parsers of arguments.
+//! The table of beanstalk commands.
 //!
-//! Owns the words. A line belongs to the first row whose word it starts with, in beanstalkd's order, which decides the
-//! meaning of odd lines ("statsx" is a malformed `stats`, "putx" is unknown). The parser, the statistics and the tests
-//! use it.
+//! Owns the names of the commands and the parsers of their arguments. A line belongs to the first row whose word is a
+//! prefix of the line. As in beanstalkd, `statsx` is therefore a malformed `stats`, and `putx` is unknown. Must not
+//! execute commands.
 
 use super::args::Args;
 use super::command::Command;
@@ -17,34 +17,35 @@ use crate::protocol::connections::ConnectionPage;
 use crate::protocol::history::HistoryWalk;
 use crate::protocol::text::{is_tube_name, name_run, strtoul32, MAX_QUOTED_NAME};
 
-/// Maximum length of a line with its CR LF; enough for `pause-tube` with the longest name and number.
+/// Maximum length of a line in beanstalkd in bytes, including CR LF.
 pub const MAX_LINE: usize = 224;
 
-/// Maximum length of a put line with tags: a key and a tube in quotes, another key and some numbers, the groups, each
-/// with a name of 200 bytes, and a reason in quotes.
+/// Maximum length of a put line with tags, in bytes. Covers a quoted key, a quoted tube, the maximum number of groups,
+/// a quoted reason, and shorter tags.
 pub const MAX_PUT_LINE: usize = 1024 + 2 * 4 * MAX_QUOTED_NAME + 256 * MAX_TIES + 4 * MAX_REASON;
 
-/// Maximum length of a connection's name, which the memory accounted for each connection covers.
+/// Maximum length of a client name, in bytes. The memory charged for a connection covers the longest name.
 const MAX_CLIENT_NAME: usize = 200;
 
-/// Maximum length of the list of IDs of a batch delete: a thousand IDs of twenty digits, and more.
+/// Maximum length of the IDs in a `delete-batch` line in bytes, sufficient for 1,000 IDs of 20 digits.
 const MAX_BATCH_LINE: usize = 24 * 1024;
 
-/// The maximum number of jobs of a batch, and of items of a list.
+/// Maximum number of jobs in a batch, or items in a list.
 const MAX_BATCH: u32 = 1000;
 
-/// Parses the part of a line after the command's word. Returns `None` if it is malformed.
+/// Parses a line after the command's word. Returns `None` if the line is malformed.
 type Parse = fn(&mut Args) -> Option<Command>;
 
 pub struct CommandRow {
     pub name: CommandName,
     pub need: Need,
-    /// The required extension; `None` for beanstalkd's own commands.
+    /// The extension that provides the command, or `None` if beanstalkd has the command.
     pub extension: Option<Extension>,
-    /// The beginning of a line of this command.
+    /// The prefix of all lines that contain the command.
     pub word: &'static str,
     pub arguments: &'static str,
-    /// A malformed line is not counted. The decoder parses the lines of commands with a body itself.
+    /// Parses the arguments. Malformed lines are not counted as commands. The decoder itself parses the arguments of
+    /// commands with a body.
     parse: Parse,
 }
 
@@ -60,7 +61,7 @@ const fn row(
 }
 
 table! {
-    /// A command, identified by its index in the table.
+    /// A command. The value is the index of the row in the table.
     enum CommandName = 0;
     const COMMANDS: [CommandRow] = row;
     Put(Need::PUT_USED, None, "put ", "<pri> <delay> <ttr> <bytes>", |_| None),
@@ -115,7 +116,7 @@ table! {
     Auth(Need::OPEN, None, "auth ", "<token>", |args| Some(Command::Auth(Digest::of(args.all())))),
 }
 
-/// The table at a fixed address, for static references.
+/// A copy of the table with a fixed address, for references with a static lifetime.
 static ROWS: [CommandRow; COMMANDS.len()] = COMMANDS;
 
 impl CommandName {
@@ -125,11 +126,11 @@ impl CommandName {
     }
 }
 
-/// The end of a chain of rows.
+/// Marks the end of a linked list of rows.
 const NO_ROW: u8 = u8::MAX;
 
-/// For each lowercase letter, the first row whose word begins with the letter, and for each row the next row with the
-/// same first letter. A line is therefore compared with a few words only.
+/// Linked lists of rows whose words begin with the same lowercase letter. Contains the first row for each letter, and
+/// the next row for each row. The lists avoid comparing a line with all words.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     let (mut first, mut next) = ([NO_ROW; 26], [NO_ROW; COMMANDS.len()]);
@@ -143,7 +144,7 @@ const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     (first, next)
 };
 
-/// Returns the row of a line, for a server with these extensions.
+/// Returns the row for a line, or `None` if the command is unknown or the extension is disabled.
 pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow> {
     let letter = usize::from(line.first()?.wrapping_sub(b'a'));
     let mut index = *CHAINS.0.get(letter)?;
@@ -156,8 +157,7 @@ pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow
     None
 }
 
-/// The maximum length of a line of each row with its CR LF, computed from the arguments in the table, with every name
-/// in quotes.
+/// The maximum line length of each command in bytes, including CR LF, if all names are quoted.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const LONGEST: [usize; COMMANDS.len()] = {
     let mut longest = [0; COMMANDS.len()];
@@ -169,7 +169,8 @@ const LONGEST: [usize; COMMANDS.len()] = {
     longest
 };
 
-/// At least `MAX_LINE`, because beanstalkd allows additional spaces.
+/// Computes the maximum line length from the arguments in the table. Returns at least `MAX_LINE`, because beanstalkd
+/// allows additional spaces.
 const fn longest_line(row: &CommandRow) -> usize {
     let mut length = row.word.len() + 2;
     let mut arguments = row.arguments.as_bytes();
@@ -179,7 +180,7 @@ const fn longest_line(row: &CommandRow) -> usize {
             length += match rest {
                 [b't', b'u', b'b', b'e', b'>', ..] => 1 + 2 + 4 * MAX_QUOTED_NAME,
                 [b'i', b'd', b's', b'>', ..] => MAX_BATCH_LINE,
-                // A 64-bit number, or a shorter word.
+                // The longest argument of any other kind is a 64-bit number.
                 _ => 1 + 20,
             };
         }
@@ -192,8 +193,8 @@ const fn longest_line(row: &CommandRow) -> usize {
 }
 
 impl CommandRow {
-    /// Returns the maximum length of a line of this command with its CR LF. Lines of beanstalkd's own commands are
-    /// longer than in beanstalkd only where a name may be quoted.
+    /// Returns the maximum length of a line in bytes, including CR LF. For beanstalkd's commands, the limit exceeds
+    /// beanstalkd's limit only if names can be quoted.
     #[expect(clippy::indexing_slicing, reason = "the names are in the order of the rows")]
     pub fn longest(&self, extensions: Extensions) -> usize {
         if self.name == CommandName::Put {
@@ -205,7 +206,7 @@ impl CommandRow {
         MAX_LINE
     }
 
-    /// Parses the arguments of a line. `is_long`: the line is longer than beanstalkd allows.
+    /// Parses the arguments of a line. `is_long` is `true` if the line exceeds beanstalkd's limit.
     pub fn parse(&self, text: &[u8], is_long: bool, extensions: Extensions) -> Option<Command> {
         let mut args = Args { rest: text, extensions };
         let command = (self.parse)(&mut args).filter(|_| args.is_empty());
@@ -219,7 +220,7 @@ fn long(long: Long) -> Option<Command> {
 
 fn reserve_with_timeout(args: &mut Args) -> Option<Command> {
     let timeout = args.secs().filter(|timeout| timeout.secs() <= i32::MAX as u64)?;
-    // beanstalkd ignores the text after the number.
+    // beanstalkd ignores text after the number.
     args.all();
     Some(Command::Reserve(Some(timeout)))
 }
@@ -256,8 +257,7 @@ fn bury(args: &mut Args) -> Option<Command> {
     Some(Command::Bury { id, pri, dead_from })
 }
 
-/// Parses a touch. Progress consists of two numbers separated by a slash, the second at least 1 and not less than the
-/// first.
+/// Parses the ID and the optional progress of a `touch`. The total must be at least 1 and at least the completed units.
 fn touch(args: &mut Args) -> Option<Command> {
     let id = args.id()?;
     let progress = args.or(None, |args| {
@@ -316,7 +316,7 @@ fn watch(args: &mut Args) -> Option<Command> {
     Some(Command::Watch(tube, weight))
 }
 
-/// Parses a quit. Like beanstalkd, ignores the rest of the line.
+/// Accepts any arguments, like beanstalkd.
 fn quit(args: &mut Args) -> Option<Command> {
     args.all();
     Some(Command::Quit)
@@ -333,7 +333,7 @@ fn pause_tube(args: &mut Args) -> Option<Command> {
     match name {
         [] => None,
         name if is_tube_name(name) => Some(Command::PauseTube { tube: name.into(), length }),
-        // Counted as a `pause-tube`, unlike every other malformed line.
+        // Counted as a `pause-tube`, unlike all other malformed lines.
         _ => Some(Command::BadFormat),
     }
 }

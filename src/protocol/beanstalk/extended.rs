@@ -1,6 +1,6 @@
-//! The execution of commands that beanstalkd does not have, if they need more than one call of the engine.
+//! Execution of commands that beanstalkd does not have.
 //!
-//! Owns their effects. Must not know how bytes arrive or leave.
+//! Owns the mapping of the commands to engine operations, and of the results to replies. Must not decode requests.
 
 use super::long::PartialList;
 use super::{reply, yaml};
@@ -10,13 +10,13 @@ use crate::engine::{
 use crate::protocol::connections::{offer_connections, ConnectionPage, Connections};
 use crate::protocol::{self, guard, Context, Flow, Output};
 
-/// The number of steps that each delete of a batch takes.
+/// The cost of each deletion in a batch, in steps of the work limit.
 const DELETE_STEPS: u64 = 8;
 
-/// Upper bound of the additional size of a tube's settings in the log, without the names, in bytes.
+/// Maximum size of a tube's settings in the binlog in bytes, excluding tube names.
 pub const SETTINGS_OVERHEAD: usize = 16;
 
-/// The maximum number of keys of a reply to `list-keys`.
+/// Maximum number of keys in a reply to `list-keys`.
 const MAX_KEYS: usize = 1000;
 
 pub fn drain(drains: bool, context: &mut Context, out: &mut Output) {
@@ -41,7 +41,7 @@ pub fn move_job(id: JobId, tube: &[u8], place: (Priority, Span), context: &mut C
     }
 }
 
-/// Reserves jobs in one turn, so that the log contains their reservations together.
+/// Reserves up to `count` jobs. No other client is served between the reservations.
 pub fn reserve_batch(count: usize, timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
     let timeout = context.effective_wait(timeout.unwrap_or(Span::ZERO));
     let Context { engine, settings, client, now, .. } = context;
@@ -73,8 +73,8 @@ pub fn delete_batch(
     context: &mut Context,
     out: &mut Output,
 ) -> Progress {
-    // In reverse order: the jobs of a batch are stored in the order of their reservation, and the last one is removed
-    // without moving others.
+    // Delete in reverse order. The engine stores reservations in order, and can remove the last reservation without
+    // moving other reservations.
     while let Some(id) = ids.iter().rev().nth(*at).copied() {
         let may = guard::may_delete(context, id);
         *deleted += u64::from(may && context.engine.delete(context.client, id, context.now));
@@ -101,8 +101,8 @@ pub fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -
     Flow::Next
 }
 
-/// Returns the figures of a job, including those of its tags, its tube and its failures; `None` if the job does not
-/// exist. Shows its holder, unless the holder is `requester`.
+/// Returns the reply to `stats-job`, or `None` if the job does not exist. Includes the client that has reserved the
+/// job, unless `requester` is `None` or the same client.
 pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: Time) -> Option<Vec<u8>> {
     let job = engine.job(id)?;
     let options = engine.stored_options(&job);
@@ -111,7 +111,7 @@ pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: T
     Some(yaml::job(&stats, options.as_ref(), now))
 }
 
-/// Lists connections. Continues in another turn if there are more connections and enough memory.
+/// Adds connections to a list. Sends the complete list, or an error if memory is exhausted.
 pub fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mut Output) -> Progress {
     if it.page.is_open() && offer_connections(&mut it.page, &mut it.from, context, |_| true) == Progress::Done {
         context.engine.take_steps(it.page.close());
@@ -136,7 +136,7 @@ pub fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mu
     Progress::Done.then(|| reply::words(out, reply::OUT_OF_MEMORY))
 }
 
-/// Sets how the client chooses among its watched tubes.
+/// Sets the order in which the client reserves jobs from watched tubes.
 pub fn reserve_mode(mode: ReserveMode, context: &mut Context, out: &mut Output) {
     context.engine.set_reserve_mode(context.client, mode);
     let word: &[u8] = match mode {
@@ -157,12 +157,11 @@ pub fn set_tube(tube: &[u8], settings: TubeSettings, context: &mut Context, out:
     reply::words(out, answer);
 }
 
-/// Buries a job, which may be a dead letter of another tube.
 pub fn bury(id: JobId, pri: Priority, from: Option<&[u8]>, context: &mut Context, out: &mut Output) {
     reply::found(out, context.engine.bury_of(context.client, id, pri, from, context.now), reply::BURIED);
 }
 
-/// Records a failed try of a job, which the client must hold.
+/// Records the failure of a job that the client has reserved.
 pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out: &mut Output) {
     if !context.engine.claim_log_room(0) {
         return reply::words(out, reply::OUT_OF_MEMORY);
@@ -174,7 +173,7 @@ pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out:
     }
 }
 
-/// Lists keys that outlive their jobs. Continues in another turn if there are more keys and enough memory.
+/// Adds idempotency keys of ended jobs to a list. Sends the complete list, or an error if memory is exhausted.
 pub fn list_keys(list: &mut PartialList, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     while list.count < MAX_KEYS {

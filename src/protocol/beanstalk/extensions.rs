@@ -1,14 +1,14 @@
-//! The server's extensions to beanstalkd, by the words that clients probe for.
+//! Extensions to beanstalkd's protocol.
 //!
-//! Owns the words and the set of enabled extensions. Without a word, its commands and tags have the same meaning as in
-//! beanstalkd. Must not know their effects.
+//! Owns the words that identify the extensions, and the set of enabled extensions. The commands and tags of a disabled
+//! extension behave as in beanstalkd. Must not depend on the effects of the extensions.
 
 const fn row(extension: Extension, word: &'static str) -> (Extension, &'static str) {
     (extension, word)
 }
 
 table! {
-    /// An extension; beanpole-beanstalk(7) describes each by its word.
+    /// An extension. The manual page beanpole-beanstalk(7) contains a description.
     enum Extension = 0;
     const EXTENSIONS: [(Extension, &'static str)] = row;
     Idp("idp"),
@@ -42,17 +42,17 @@ table! {
     History("history"),
 }
 
-/// A set of extensions, such as those that a server offers.
+/// A set of extensions to beanstalkd's protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extensions(u32);
 
 impl Extensions {
     pub const ALL: Extensions = Extensions((1 << EXTENSIONS.len()) - 1);
 
-    /// No extensions: only beanstalkd's own commands.
+    /// The empty set. Only beanstalkd's commands are available.
     pub const NONE: Extensions = Extensions(0);
 
-    /// Parses a comma-separated list of words; the error is an unknown word.
+    /// Parses a comma-separated list of words. The error contains the first unknown word.
     pub fn from_list(list: &str) -> Result<Extensions, &str> {
         let mut chosen = Extensions::NONE;
         for word in list.split(',').filter(|word| !word.is_empty()) {
@@ -71,7 +71,7 @@ impl Extensions {
         self.0 & 1 << extension as u32 != 0
     }
 
-    /// Returns the words of the enabled extensions, separated by spaces.
+    /// Returns the words of the extensions in the set, separated by spaces.
     pub fn words(self) -> String {
         let on = EXTENSIONS.iter().filter(|(extension, _)| self.has(*extension));
         on.map(|(_, word)| *word).collect::<Vec<_>>().join(" ")

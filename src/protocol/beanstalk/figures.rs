@@ -1,6 +1,7 @@
-//! The tables of figures: statistics of the server and of tubes, in beanstalkd's order and with its names.
+//! Statistics of the server, of tubes and of jobs.
 //!
-//! Owns the keys. The bodies of `stats` and `stats-tube`, and HTTP's API, are built from them. Must not format.
+//! Owns the keys and their order, which are the same as in beanstalkd. The beanstalk protocol and the HTTP API show the
+//! same statistics. Must not format values.
 
 use super::commands::{CommandName, CommandRow, COMMANDS};
 use crate::engine::{History, Latency, Span, Stats, TubeStats};
@@ -9,7 +10,7 @@ use crate::shared::log_figures::LogFigures;
 use crate::shared::role::RoleFigures;
 
 pub struct QueueFigures<'a> {
-    /// The engine's figures, without HTTP clients.
+    /// The engine's statistics, excluding HTTP connections.
     pub stats: Stats,
     pub role: Option<RoleFigures>,
     pub counters: &'a CommandCounters,
@@ -23,7 +24,7 @@ pub struct QueueFigures<'a> {
 }
 
 impl<'a> QueueFigures<'a> {
-    /// Returns all figures. `stats` are the engine's figures, limited to those that the client may see.
+    /// Collects the statistics of the server. `stats` contains only the statistics that the client may view.
     pub fn of(stats: Stats, context: &'a Context) -> QueueFigures<'a> {
         let facts = context.host.facts();
         QueueFigures {
@@ -39,15 +40,15 @@ impl<'a> QueueFigures<'a> {
     }
 }
 
-/// A figure's value, and its format.
+/// The value of a statistic. The variant determines the format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FigureValue<'a> {
     Number(u64),
     Micros(u64),
     Truth(bool),
-    /// Text that needs no quotes.
+    /// Text that does not need quotes.
     Word(&'a [u8]),
-    /// A name that may need quotes.
+    /// A tube name, which is quoted if beanstalkd does not allow the name.
     Name(&'a [u8]),
     Text(&'a [u8]),
 }
@@ -71,8 +72,8 @@ const fn row<F: Copy>(name: &'static str, of: F) -> Figure<F> {
 
 use FigureValue::{Micros, Number, Text, Truth, Word};
 
-/// The figures of the server. Clients require the keys of the binlog even without one. Extensions follow the other
-/// keys, and the counts of extended commands come last; see [`extended_counts`].
+/// The statistics of the server. Clients require beanstalkd's binlog keys even without a binlog. Keys that beanstalkd
+/// does not have follow at the end.
 #[rustfmt::skip]
 pub const SERVER_FIGURES: [Figure<OfServer>; 69] = [
     row("current-jobs-urgent", |it| Number(it.stats.jobs.urgent)),
@@ -146,7 +147,7 @@ pub const SERVER_FIGURES: [Figure<OfServer>; 69] = [
     row("total-expired", |it| Number(it.stats.evicted)),
 ];
 
-/// The figures of a server of a cluster, which follow those of every server.
+/// Additional statistics of a server in a cluster.
 pub const ROLE_FIGURES: [Figure<OfRole>; 8] = [
     row("role", |it| Word(it.role.word().as_bytes())),
     row("epoch", |it| Number(it.epoch)),
@@ -175,7 +176,7 @@ pub const TUBE_FIGURES: [Figure<TubeFigure>; 13] = [
     row("pause-time-left", |it| it.pause_left.secs()),
 ];
 
-/// How often each event has happened to a job; the last figures of every job.
+/// The number of times that each event has happened to a job.
 pub const JOB_COUNTS: [Figure<OfHistory>; 5] = [
     row("reserves", |it| it.reserves),
     row("timeouts", |it| it.timeouts),
@@ -184,7 +185,8 @@ pub const JOB_COUNTS: [Figure<OfHistory>; 5] = [
     row("kicks", |it| it.kicks),
 ];
 
-/// Shows all available figures of the server with their keys, except the counts of extended commands.
+/// Passes the key and value of each server statistic to `each`, except the counts of commands that beanstalkd does not
+/// have.
 pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, FigureValue<'a>)) {
     SERVER_FIGURES.iter().for_each(|row| each(row.name, (row.of)(figures)));
     if let Some(role) = &figures.role {
@@ -192,11 +194,11 @@ pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, 
     }
 }
 
-/// The percentiles of a tube's times that are shown.
+/// The percentiles in the statistics of queue and processing times.
 const PERCENTS: [u64; 3] = [50, 95, 99];
 
-/// Shows with their keys the times for which the jobs of a tube waited and ran, the ages of the oldest ready, delayed
-/// and buried jobs, and the numbers of timeouts, releases and buries.
+/// Passes the keys and values of a tube's queue times, processing times, job ages and event counts to `each`. `oldest`
+/// contains the ages of the oldest ready, delayed and buried jobs.
 pub fn tube_times(tube: &TubeStats, oldest: [Span; 3], mut each: impl FnMut(&str, FigureValue<'static>)) {
     let none = Latency::default();
     let (wait, run) = tube.times.map_or((&none, &none), |times| (&times.wait, &times.run));
@@ -221,7 +223,8 @@ fn count<'a>(figures: &QueueFigures, name: CommandName) -> FigureValue<'a> {
     Number(figures.counters.of(CommandId::beanstalk(name)))
 }
 
-/// Returns the number of executions of each command of the `offered` extensions, with its key.
+/// Returns the key and the execution count of each command that beanstalkd does not have, if `offered` accepts the
+/// command.
 pub fn extended_counts<'a>(
     figures: &'a QueueFigures,
     offered: impl Fn(&CommandRow) -> bool + 'a,

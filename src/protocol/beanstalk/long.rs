@@ -1,6 +1,6 @@
-//! Commands that may take several turns.
+//! Commands that can be interrupted to let other clients execute commands.
 //!
-//! Owns their progress and its memory costs. `session` executes them.
+//! Owns the progress of a command and the size in memory. Must not execute commands.
 
 use std::sync::Arc;
 
@@ -14,11 +14,12 @@ use crate::protocol::history::HistoryWalk;
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{Context, Output};
 
-/// A command that may take several turns, and its progress.
+/// A command that can take several turns, and its progress. The server lets other clients execute commands between two
+/// turns.
 #[derive(Debug)]
 pub enum Long {
     Kick(Kick),
-    /// `None` while all tubes may still fit into one turn.
+    /// `None` until the list is known to take several turns.
     ListTubes(Option<PartialList>),
     StatsTubes(PartialList),
     Stats(Box<VisibleSums>),
@@ -26,11 +27,11 @@ pub enum Long {
     ListKeys(PartialList),
     ListConnections(Box<ConnectionPage>),
     ListHistory(HistoryWalk, PartialList),
-    /// Sends a progress report about a job to the clients that wait for its outcome.
+    /// Sends a progress report to all clients that wait for the outcome of a job.
     Report(JobId, Arc<Report>),
     DeleteBatch {
         ids: Box<[JobId]>,
-        /// The number of IDs processed so far, beginning with the last ID.
+        /// The number of processed IDs, starting with the last ID.
         at: usize,
         deleted: u64,
     },
@@ -42,24 +43,25 @@ pub enum Long {
     StatsTube(FindOldest),
 }
 
-/// A list that is written in several turns.
+/// A list that is generated in several turns.
 #[derive(Debug)]
 pub struct PartialList {
-    /// The number of the next item to examine.
+    /// The index of the next item to examine.
     pub from: u32,
     pub count: usize,
     pub text: Output,
 }
 
 impl PartialList {
-    /// Returns an empty list of the items from this number on.
+    /// Returns an empty list. The first item to examine has the index `from`.
     pub fn new(from: u32) -> PartialList {
         let mut text = Output::new();
         text.text().extend_from_slice(b"---\n");
         PartialList { from, count: 0, text }
     }
 
-    /// Appends the reply, unless there are further items and memory for them.
+    /// Appends the complete list to `out`, or an error if memory is exhausted. Returns `Progress::More` if the list is
+    /// incomplete and memory is available.
     pub fn send(&mut self, progress: Progress, context: &Context, out: &mut Output) -> Progress {
         match progress {
             Progress::Done => reply::list(out, std::mem::take(&mut self.text)),
@@ -71,7 +73,7 @@ impl PartialList {
 }
 
 impl Long {
-    /// Returns the command to complete even if the client has disconnected, if there is one.
+    /// Returns the rest of an operation that must be completed even if the client has disconnected.
     pub fn into_operation(self) -> Option<LongCommand> {
         match self {
             Long::Flush(flush) => Some(LongCommand::Flush(flush)),
@@ -80,7 +82,7 @@ impl Long {
         }
     }
 
-    /// Returns the tubes and jobs that the command concerns.
+    /// Returns the tubes and jobs in the command's arguments.
     pub fn target(&self) -> Subject<'_> {
         match self {
             Long::Flush(flush) => Subject::Tube(&flush.tube),
@@ -92,7 +94,7 @@ impl Long {
         }
     }
 
-    /// Returns the number on the command's line with its name, for the log.
+    /// Returns the name and value of the numeric argument for the command log.
     pub fn number(&self) -> Option<(&'static str, u64)> {
         match self {
             Long::Kick(kick) => Some(("bound", kick.left)),
@@ -102,12 +104,12 @@ impl Long {
         }
     }
 
-    /// Returns `true` if the command may have records in the log.
+    /// Returns `true` if the command can write records to the binlog.
     pub fn is_logged(&self) -> bool {
         matches!(self, Long::Kick(_) | Long::DeleteBatch { .. } | Long::Flush(_) | Long::MoveTube(_))
     }
 
-    /// The memory in use besides the value itself, in bytes.
+    /// Returns the heap memory of the command, in bytes.
     pub fn footprint(&self) -> u64 {
         match self {
             Long::ListTubes(Some(list)) => list.text.footprint(),

@@ -1,7 +1,7 @@
 //! The beanstalk protocol, compatible with beanstalkd.
 //!
-//! Owns its words, framing and replies. [`Decoder`] turns bytes into [`Command`]s, [`execute`] executes one, and
-//! [`notify`] reports an event to a client that waited. Must not store anything about the queue.
+//! Owns the framing, the commands and the replies. [`Decoder`] converts bytes into [`Command`]s, [`execute`] executes a
+//! command, and [`notify`] sends an event to a waiting client. Must not store the state of the queue.
 
 mod args;
 mod command;
@@ -30,5 +30,5 @@ pub use tags::{read as read_tags, Tagging, TAGS};
 pub use tube_settings::{read as read_settings, written as tube_settings, SETTINGS};
 pub use yaml::job_figures;
 
-/// The reply to a client that connects when the server is full.
+/// The reply to a client that exceeds the connection limit.
 pub const TOO_MANY_CONNECTIONS: &[u8] = reply::OUT_OF_MEMORY;

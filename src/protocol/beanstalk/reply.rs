@@ -1,6 +1,6 @@
-//! The reply words, byte for byte.
+//! Replies of the beanstalk protocol.
 //!
-//! Owns their spelling. Must not decide which reply is sent.
+//! Owns the exact text of the replies. Must not decide which reply is sent.
 //!
 //! Promises: P36.
 
@@ -39,7 +39,7 @@ pub fn words(out: &mut Output, words: &[u8]) {
     out.text().extend_from_slice(words);
 }
 
-/// Appends `done` if the job or tube was found, else NOT_FOUND.
+/// Appends `done` if `found` is `true`, and otherwise NOT_FOUND.
 pub fn found(out: &mut Output, found: bool, done: &[u8]) {
     words(out, if found { done } else { NOT_FOUND });
 }
@@ -62,8 +62,8 @@ pub fn pair(out: &mut Output, word: &[u8], first: u64, second: u64) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// Appends INSERTED with the ID of the job that a put duplicates, the job's state unless it has ended, and its priority
-/// if that was raised.
+/// Appends INSERTED with the ID and the state of the job that a put duplicates. `state` is `None` if the job has ended.
+/// `raised` contains the job's new priority if the put has raised the priority.
 pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Option<Priority>) {
     let text = out.text();
     text.extend_from_slice(b"INSERTED ");
@@ -83,7 +83,7 @@ pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Opti
     text.extend_from_slice(b"\r\n");
 }
 
-/// Appends INSERTED with the ID of a schedule, and REPLACED if it replaced another schedule.
+/// Appends INSERTED with the ID of a schedule. `replaced` is `true` if the schedule has replaced an older schedule.
 pub fn scheduled(out: &mut Output, id: JobId, replaced: bool) {
     let text = out.text();
     text.extend_from_slice(b"INSERTED ");
@@ -98,7 +98,7 @@ pub fn using(out: &mut Output, name: &[u8]) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// Appends RESERVED or FOUND with a job, or NOT_FOUND.
+/// Appends `word` and the job, or NOT_FOUND if there is no job.
 pub fn job(out: &mut Output, word: &[u8], job: Option<JobView>) {
     let Some(job) = job else { return words(out, NOT_FOUND) };
     let text = out.text();
@@ -112,7 +112,7 @@ pub fn job(out: &mut Output, word: &[u8], job: Option<JobView>) {
     out.text().extend_from_slice(b"\r\n");
 }
 
-/// Appends the reason why there is no job. `batch`: the client requested several jobs.
+/// Appends the reason why no job was reserved. `batch` is `true` for `reserve-batch`.
 pub fn no_job(out: &mut Output, why: NoJob, batch: bool) {
     match why {
         NoJob::TimedOut if batch => numbered(out, b"RESERVED_BATCH", 0),
@@ -121,14 +121,14 @@ pub fn no_job(out: &mut Output, why: NoJob, batch: bool) {
     }
 }
 
-/// Appends OK with a list. A long list is moved, not copied.
+/// Appends OK and a list. A long list is moved instead of copied.
 pub fn list(out: &mut Output, mut list: Output) {
     numbered(out, b"OK", list.len() as u64);
     out.append(&mut list);
     words(out, b"\r\n");
 }
 
-/// Appends OK with a body of text, or NOT_FOUND.
+/// Appends OK and `body`, or NOT_FOUND if there is no body.
 pub fn yaml(out: &mut Output, body: Option<Vec<u8>>) {
     let Some(body) = body else { return words(out, NOT_FOUND) };
     numbered(out, b"OK", body.len() as u64);

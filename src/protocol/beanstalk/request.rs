@@ -1,7 +1,7 @@
-//! The decoder from bytes to commands.
+//! The decoder of beanstalk requests.
 //!
-//! Owns the framing: lines, bodies, and resynchronization after errors in either. A line ends at its first CR LF pair,
-//! nowhere else. Must not access the queue: `session` finds the jobs of a command.
+//! Owns the framing of lines and bodies, and the resynchronization after errors. A line ends only at the first CR LF.
+//! Must not access the engine.
 
 use memchr::memchr;
 
@@ -14,8 +14,8 @@ use crate::protocol::text::{number, number32, past, upto};
 use crate::protocol::upload::{Arriving, Upload};
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
-/// The state of the decoder of one connection. It does not store lines: the caller passes an unfinished line again with
-/// more bytes.
+/// The decoder of one connection. The decoder does not store lines, so the caller must pass an incomplete line again
+/// with more bytes.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
@@ -25,18 +25,18 @@ pub struct Decoder {
 enum Reading {
     #[default]
     Line,
-    /// The rest of a line that is too long; `cr`: the last byte so far was a CR.
+    /// The rest of a line that is too long. `cr` is `true` if the last skipped byte was a CR.
     LongLine { cr: bool },
-    /// The body of a command, which is skipped if the command is refused.
+    /// The body of a command. The body of a refused command is skipped.
     Body(Box<Arriving<Line>>),
 }
 
 #[derive(Debug)]
 enum Line {
-    /// The numbers of a put except the last, and its tags.
+    /// A put with its tags, without the body.
     Put(NewJob<()>, Option<Box<Tags>>),
     Fail(JobId, Priority),
-    /// An invalid command, with the reply; see [`Command::Refused`].
+    /// An invalid command and the reply. See [`Command::Refused`].
     Refused {
         name: CommandName,
         reply: &'static [u8],
@@ -44,14 +44,14 @@ enum Line {
     },
 }
 
-/// Returns a command that is counted under this name.
+/// Returns the command with an ID for the command counters.
 fn counted(name: CommandName, command: Command) -> Decoded<Command> {
     (Some(CommandId::beanstalk(name)), command)
 }
 
 impl Decoder {
-    /// Takes the next complete command from the front of `input`. Returns `None` if it has not arrived completely: then
-    /// the rest of `input`, if any, is the beginning of a line.
+    /// Removes the next command from the front of `input`. If the command is incomplete, returns `None` and leaves at
+    /// most the beginning of a line in `input`.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         loop {
             match &mut self.state {
@@ -76,8 +76,8 @@ impl Decoder {
         }
     }
 
-    /// Takes a command from the front of `input` if it is complete, valid and one of the most frequent: a reserve, a
-    /// delete, or a put without tags, whose small body stays in the input. [`Decoder::next`] reads the others.
+    /// Removes a complete and valid reserve, delete, or put without tags from the front of `input`. The body of the put
+    /// stays in the input. [`Decoder::next`] handles all other input.
     pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let Reading::Line = self.state else { return None };
         let (name, command, behind_line, rest) = match input {
@@ -100,17 +100,17 @@ impl Decoder {
                 (CommandName::Reserve, Command::Reserve(None), rest, rest)
             }
         };
-        // Any number of spaces may separate the numbers.
+        // Additional spaces between the numbers can exceed the limit.
         (input.len() - behind_line.len() <= MAX_LINE).then(|| {
             *input = rest;
             counted(name, command)
         })
     }
 
-    /// Reads one line. Returns `None` if it has not arrived completely, and `Some(None)` if a body follows, which the
-    /// state describes.
+    /// Removes one line from the front of `input`. Returns `None` if the line is incomplete, and `Some(None)` if the
+    /// decoder must read a body or the rest of a long line first.
     fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Decoded<Command>>> {
-        // A word contains no CR LF, so the row is known even before the end of the line arrives.
+        // Words do not contain CR LF, so the row is known before the line is complete.
         let row = row_of(input, limits.extensions);
         let most = row.map_or(MAX_LINE, |row| row.longest(limits.extensions));
         let window = upto(input, most);
@@ -177,7 +177,7 @@ impl Decoder {
         self.receive(if size > limits.max_job_size { too_big } else { Line::Fail(id, pri) }, size, limits)
     }
 
-    /// Starts to receive the body that follows a line, or to skip it if the command is refused.
+    /// Prepares to receive the body after a line, or to skip the body if the command is refused.
     fn receive(&mut self, line: Line, size: u32, limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let is_refused = matches!(line, Line::Refused { .. });
         let (line, body) = match Upload::begin(size as usize, limits.room).filter(|_| !is_refused) {
@@ -205,7 +205,8 @@ impl Line {
         }
     }
 
-    /// Returns the complete command. `is_whole`: the body ends in CR LF. `body` is `None` if memory was exhausted.
+    /// Returns the complete command. `is_whole` is `true` if CR LF follows the body. `body` is `None` if memory was
+    /// exhausted.
     fn with_body(self, is_whole: bool, body: Option<Body>) -> Decoded<Command> {
         match (self, body) {
             (Line::Refused { name, reply, is_producer }, _) => counted(name, Command::Refused { reply, is_producer }),
@@ -223,19 +224,19 @@ fn with_body<B>(NewJob { pri, delay, ttr, .. }: NewJob<()>, body: B) -> NewJob<B
     NewJob { pri, delay, ttr, body }
 }
 
-/// Parses the numbers of a put, the last of which is the size of its body. Returns the rest of the line.
-#[inline(always)] // a put has four numbers
+/// Parses the four numbers of a put. Returns the job, the size of the body in bytes, and the rest of the line.
+#[inline(always)] // for speed: a put has four numbers
 fn put_numbers(args: &[u8]) -> Option<(NewJob<()>, u32, &[u8])> {
     let (pri, args) = number32(args)?;
     let (delay, args) = number32(args)?;
     let (ttr, args) = number32(args)?;
     let (size, rest) = number32(args)?;
     let secs = |count: u32| Span::from_secs(count.into());
-    // The minimum time to run in the protocol is one second.
+    // Like beanstalkd, increase a time to run of 0 to one second.
     Some((NewJob { pri, delay: secs(delay), ttr: secs(ttr.max(1)), body: () }, size, rest))
 }
 
-/// Parses the numbers of a `fail`, the last of which is the size of the reason.
+/// Parses the numbers of a `fail`. Returns the job ID, the priority, and the size of the reason in bytes.
 fn fail_args(args: &[u8]) -> Option<(JobId, Priority, u32)> {
     let (id, args) = number(args)?;
     let (pri, args) = number32(args)?;
@@ -254,8 +255,8 @@ fn find_crlf(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Drops bytes up to and including the next CR LF. Returns `false` if it has not arrived. `cr`: the last dropped byte
-/// was a CR.
+/// Removes bytes from the front of `input`, up to and including the next CR LF. Returns `false` if there is no CR LF.
+/// `cr` is `true` if the last removed byte was a CR.
 fn skip_line(input: &mut &[u8], cr: &mut bool) -> bool {
     let end = match input.first() {
         Some(b'\n') if *cr => Some(1),
@@ -319,7 +320,6 @@ mod tests {
         assert_eq!(decode(&line(225), 500), ["BadFormat"]);
     }
 
-    /// Both parsers read all lines alike, and leave the same rest.
     #[test]
     fn next_plain_agrees_with_next() {
         let spaces = " ".repeat(MAX_LINE - 13);

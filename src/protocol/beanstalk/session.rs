@@ -1,7 +1,6 @@
-//! The execution of requests.
+//! Execution of beanstalk commands.
 //!
-//! Owns the mapping of commands to verbs of the engine, and of results to replies. Must not know how bytes arrive or
-//! leave.
+//! Owns the mapping of commands to engine operations, and of results to replies. Must not decode requests.
 
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::history::{self, HistoryWalk};
 use crate::protocol::{self, Context, Flow, Output};
 
-/// Executes one command and appends its reply, unless the client starts to wait for it.
+/// Executes a command. Appends the reply, unless the client must wait for a job or an event.
 pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flow {
     let (client, now) = (context.client, context.now);
     let engine = &mut *context.engine;
@@ -113,7 +112,7 @@ fn ignore(tube: &[u8], context: &mut Context, out: &mut Output) {
     }
 }
 
-/// Authenticates a client. Without an access file, the command is unknown, as in beanstalkd.
+/// Authenticates a client. Without an access file, replies UNKNOWN_COMMAND like beanstalkd.
 fn auth(digest: Digest, context: &mut Context, out: &mut Output) -> Flow {
     let Some(access) = &mut context.access else {
         reply::words(out, reply::UNKNOWN_COMMAND);
@@ -129,7 +128,7 @@ fn auth(digest: Digest, context: &mut Context, out: &mut Output) -> Flow {
     Flow::Close
 }
 
-/// Restarts the time to run of a job, and reports its progress to the clients that wait for its outcome.
+/// Restarts the time to run of a job, and reports the progress to clients that wait for the outcome of the job.
 fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: &mut Output) -> Flow {
     let Context { engine, client, now, .. } = context;
     let touched = engine.touch(*client, id, *now);
@@ -137,14 +136,14 @@ fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: 
     if !touched {
         return Flow::Next;
     }
-    // The format that Gearman clients expect.
+    // Gearman clients expect two numbers separated by a NUL.
     let text = format!("{done}\0{total}").into_bytes().into();
     let report = Arc::new(Report::Progress { text, done, total });
     engine.report(*client, id, &report, *now);
     begin(Box::new(Long::Report(id, report)), context, out)
 }
 
-/// Executes a long command, and leaves the rest to another turn if necessary.
+/// Executes a long command. Returns a flow that continues the command if the turn has reached its work limit.
 fn begin(mut long: Box<Long>, context: &mut Context, out: &mut Output) -> Flow {
     match advance(&mut long, context, out) {
         Progress::Done => Flow::Next,
@@ -152,7 +151,7 @@ fn begin(mut long: Box<Long>, context: &mut Context, out: &mut Output) -> Flow {
     }
 }
 
-/// Executes a long command as far as the steps of the turn allow.
+/// Executes a long command until the turn has reached its work limit.
 fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress {
     let (client, now) = (context.client, context.now);
     let engine = &mut *context.engine;
@@ -207,8 +206,8 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
     }
 }
 
-/// Lists all tubes, in beanstalkd's order if they fit into one turn. A turn that earlier commands have nearly used up
-/// leaves the list to the next turn, so that the order does not depend on the preceding commands of the client.
+/// Lists all tubes, in beanstalkd's order if the list fits into one turn. If previous commands have used most of the
+/// current turn, the list starts in the next turn, so that the order does not depend on previous commands.
 fn list_tubes(list: &mut Option<PartialList>, context: &mut Context, out: &mut Output) -> Progress {
     if list.as_ref().is_none_or(|list| list.from == 0) && list_few_tubes(context, out) {
         return Progress::Done;
@@ -289,9 +288,8 @@ fn put_tagged(job: NewJob, tags: Tags, context: &mut Context, out: &mut Output) 
     }
 }
 
-/// Appends the reply to a release: `BURIED` after the last try allowed by the job's own tag. Clients treat this reply
-/// as an error unless they set the tag, so after the last try allowed by a setting of the tube, the reply is
-/// `RELEASED`.
+/// Appends the reply to a release. If the job was buried because no tries are left, the reply is `BURIED` only if the
+/// job's own tag limits the tries. Clients that do not use the tag would treat `BURIED` as an error.
 fn release(id: JobId, released: bool, engine: &Engine, out: &mut Output) {
     let is_bound = |job: &JobView| engine.extras(job).is_some_and(|extras| extras.max_attempts > 0);
     let buried = released && engine.job(id).is_some_and(|job| job.state() == State::Buried && is_bound(&job));
@@ -316,7 +314,7 @@ fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Fl
     Flow::Next
 }
 
-/// Reports an event to the client that waited for it.
+/// Appends the message that reports an event to a waiting client.
 pub fn notify(event: &Event, engine: &Engine, out: &mut Output) {
     match event {
         Event::Reserved { job, client } => {

@@ -1,25 +1,26 @@
-//! The tags of `put`: words after its four numbers that request extensions.
+//! The tags of a `put`, such as `ttl:60`.
 //!
-//! Owns their grammar: each at most once, except those about groups, in any order. A line with an unknown word is
-//! handled as in beanstalkd, which has no tags. Must not know their effects.
+//! Owns the syntax of the tags after the four numbers of a put line. Tags can be in any order, and only the tags for
+//! groups can repeat. If the first word is not a known tag, the line is malformed as in beanstalkd. Must not depend on
+//! the effects of the tags.
 
 use super::extensions::{Extension, Extensions};
 use crate::engine::{GroupTag, Name, Recurrence, Span, Tags, Tie, MAX_REASON, MAX_TIES};
 use crate::protocol::text::{is_tube_name, number32, past, tube_name, unquote, upto, MAX_QUOTED_NAME};
 
-/// The part of a put line after the four numbers.
+/// The parsed end of a put line.
 #[derive(Debug)]
 pub enum Tagging {
-    /// No tags: the line ends there.
+    /// The line ends after the four numbers.
     Plain,
     Tagged(Box<Tags>),
-    /// Tags, at least one of which is invalid: the body that follows is not a command.
+    /// At least one tag is invalid. The body after the line must be skipped.
     Malformed,
-    /// Text that is malformed in beanstalkd as well, which then reads the body as a command.
+    /// The first word is not a known tag. Like beanstalkd, the decoder interprets the body after the line as commands.
     Garbage,
 }
 
-/// Maximum size of the body of a schedule, in bytes. It is copied for each run, while all other clients wait.
+/// Maximum size of a recurring job's body, in bytes. Each run copies the body while all other clients wait.
 pub const MAX_SCHEDULE: u32 = 1 << 20;
 
 pub const TAGS: [(&[u8], Extension); 10] = [
@@ -35,7 +36,7 @@ pub const TAGS: [(&[u8], Extension); 10] = [
     (b"every:", Extension::Every),
 ];
 
-/// Parses the text after the fourth number.
+/// Parses the end of a put line, after the four numbers.
 pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
     match rest.first() {
         None => Tagging::Plain,
@@ -44,7 +45,7 @@ pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
     }
 }
 
-#[inline(never)] // most puts have no tags
+#[inline(never)] // keeps puts without tags fast
 fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
     let (mut tags, mut seen, mut left) = (Tags::default(), Extensions::NONE, rest);
     while let Some((word, rest)) = next_tag(left) {
@@ -57,7 +58,6 @@ fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
             {
                 seen = seen.with(extension);
             }
-            // A line that does not begin with a known tag has no tags.
             None if seen == Extensions::NONE => return Tagging::Garbage,
             _ => return Tagging::Malformed,
         }
@@ -72,7 +72,7 @@ fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
     Tagging::Tagged(Box::new(tags))
 }
 
-/// Returns the next tag, which may be preceded by spaces, and the rest of the line. A quoted value may contain spaces.
+/// Skips spaces. Returns the next tag and the rest of the line. A quoted value can contain spaces.
 pub fn next_tag(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = past(text, text.iter().position(|&byte| byte != b' ')?);
     let value = text.iter().position(|&byte| byte == b':').map_or(text.len(), |colon| colon + 1);
@@ -105,7 +105,7 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
                 Some(fails) => u8::try_from(fails.filter(|_| exports)?).ok()?,
                 None => 0,
             };
-            // Without a limit, the tag is only useful for a job that has failed.
+            // The tag must limit the tries, or contain the number of failed tries.
             if parts.next().is_some() || tags.tries == 0 && tags.fails == 0 {
                 return None;
             }
@@ -141,14 +141,15 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
     Some(())
 }
 
-/// Returns `true` if the other tags are valid for a schedule: it has a key and no dependencies, and has not failed.
+/// Returns `true` if the tags are valid for a schedule. A schedule must have a key, and must not have dependencies or
+/// failures.
 fn may_recur(tags: &Tags) -> bool {
     let is_independent = tags.groups.iter().all(|tag| tag.tie == Tie::Member);
     tags.key.is_some() && is_independent && tags.fails == 0 && tags.reason.is_none()
 }
 
-/// Parses the five fields of cron, or a name that begins with `@`. Fields are separated by spaces in quotes, or by
-/// commas if none of them is a list.
+/// Parses a cron expression with five fields, or a name such as `@daily`. Fields are separated by spaces if the value
+/// is quoted, and otherwise by commas.
 fn read_cron(value: &[u8]) -> Option<Name> {
     let text = match unquote(value) {
         Some((text, b"")) => text,
@@ -158,19 +159,20 @@ fn read_cron(value: &[u8]) -> Option<Name> {
     matches!(Recurrence::parse(&text), Some(Recurrence::Minutes(_))).then(|| Name::from(&*text))
 }
 
-/// Returns `true` if a job may have several tags of this kind.
+/// Returns `true` if a put can have several tags of the extension.
 fn may_repeat(extension: Extension) -> bool {
     matches!(extension, Extension::Grp | Extension::Aft)
 }
 
-/// Ties the job to a group, at most once: a job that is a member of the group that it depends on would wait for itself.
+/// Adds a group. The same group cannot be added twice, because a job that is a member of the group and also waits for
+/// the group would wait forever.
 fn add_group(tags: &mut Tags, group: &[u8], tie: Tie) -> Option<()> {
     let name = name(group)?;
     let is_new = tags.groups.iter().all(|tag| tag.name != name);
     (is_new && tags.groups.len() < MAX_TIES).then(|| tags.groups.push(GroupTag { name, tie }))
 }
 
-/// Returns the text before a colon, and the number after the colon if there is one.
+/// Splits `value` at the first colon. The text after the colon must be a number.
 fn split(value: &[u8]) -> Option<(&[u8], Option<u32>)> {
     match value.iter().position(|&byte| byte == b':') {
         Some(at) => Some((upto(value, at), Some(whole(past(value, at + 1))?))),
@@ -178,18 +180,18 @@ fn split(value: &[u8]) -> Option<(&[u8], Option<u32>)> {
     }
 }
 
-/// Parses a number without trailing text.
+/// Parses a number. Trailing text is an error.
 pub fn whole(value: &[u8]) -> Option<u32> {
     let (number, rest) = number32(value)?;
     rest.is_empty().then_some(number)
 }
 
-/// Parses a quoted key, as Gearman clients may choose it.
+/// Returns a quoted key if the length is valid. Gearman clients can use any bytes in a key.
 fn quoted_name(key: &[u8]) -> Option<Name> {
     (1..=MAX_QUOTED_NAME).contains(&key.len()).then(|| key.into())
 }
 
-/// Parses a key, which follows the rules for tube names.
+/// Returns a key that is not quoted, if the key is a valid tube name.
 fn name(value: &[u8]) -> Option<Name> {
     is_tube_name(value).then(|| value.into())
 }

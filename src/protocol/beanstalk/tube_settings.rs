@@ -1,26 +1,26 @@
-//! The settings of a tube as text: `try:5:10 dead:mail-dead`.
+//! The text form of tube settings, such as `try:5:10 dead:mail-dead`.
 //!
-//! Owns their words, which `set-tube` accepts, `stats-tube` shows, and a file of settings contains. Must not know their
-//! effects.
+//! Owns the syntax of the settings in `set-tube`, `stats-tube` and settings files. Must not depend on the effects of
+//! the settings.
 
 use super::tags::{next_tag, whole};
 use crate::engine::{Rate, TubeSettings, UNLIMITED};
 use crate::protocol::text::{past, push_number, push_tube_name, tube_name};
 
-/// Parses a value; returns `None` if it is malformed.
+/// Parses a value into the settings. Returns `None` if the value is malformed.
 type Read = fn(&[u8], &mut TubeSettings) -> Option<()>;
 
-/// Appends a value, or nothing if the settings have none.
+/// Appends a value of the settings, or nothing if the value is not set.
 type Write = fn(&TubeSettings, &mut Vec<u8>);
 
-/// A setting, which `set-tube` in beanpole-beanstalk(7) describes.
+/// A setting. The section about `set-tube` in the manual page beanpole-beanstalk(7) contains a description.
 pub struct SettingRow {
     pub word: &'static str,
     read: Read,
     write: Write,
 }
 
-/// The table of settings, in the order in which they are shown.
+/// All settings, in the order of the text form.
 #[rustfmt::skip]
 pub const SETTINGS: [SettingRow; 6] = [
     SettingRow { word: "try", read: read_try, write: write_try },
@@ -31,7 +31,7 @@ pub const SETTINGS: [SettingRow; 6] = [
     SettingRow { word: "limit", read: |value, settings| put(limits(value), &mut settings.most), write: write_limits },
 ];
 
-/// Sets a field to the value, if there is one.
+/// Stores a value in `field`. Returns `None` if there is no value.
 fn put<T>(value: Option<T>, field: &mut T) -> Option<()> {
     *field = value?;
     Some(())
@@ -71,7 +71,7 @@ fn write_rate(settings: &TubeSettings, text: &mut Vec<u8>) {
     }
 }
 
-/// Parses one number for all priority classes, or three numbers, where 0 means no limit.
+/// Parses a single limit, or separate limits for jobs with high, normal and low priority. 0 means no limit.
 fn limits(value: &[u8]) -> Option<[u32; 3]> {
     let most: Option<Vec<u32>> = value.split(|&byte| byte == b':').map(whole).collect();
     let most = match most?[..] {
@@ -96,7 +96,7 @@ fn write_limits(settings: &TubeSettings, text: &mut Vec<u8>) {
     }
 }
 
-/// Parses settings, each at most once and in any order; returns `None` if they are malformed.
+/// Parses settings in any order. Returns `None` if a setting is malformed or repeated.
 pub fn read(text: &[u8]) -> Option<TubeSettings> {
     let (mut settings, mut seen, mut left) = (TubeSettings::default(), 0u8, text);
     while let Some((word, rest)) = next_tag(left) {
@@ -135,7 +135,7 @@ fn positive(value: &[u8]) -> Option<u32> {
     whole(value).filter(|number| *number > 0)
 }
 
-/// Parses a number, and a second one if there is a separator.
+/// Parses a number, and a second number if the separator follows.
 fn numbers(value: &[u8], separator: u8) -> Option<(u32, Option<u32>)> {
     match value.iter().position(|&byte| byte == separator) {
         Some(at) => Some((whole(value.get(..at)?)?, Some(whole(past(value, at + 1))?))),
@@ -143,7 +143,7 @@ fn numbers(value: &[u8], separator: u8) -> Option<(u32, Option<u32>)> {
     }
 }
 
-/// Appends a number unless it is 0.
+/// Appends `number` unless the number is 0.
 fn push_positive(text: &mut Vec<u8>, number: u32) {
     if number > 0 {
         push_number(text, number.into());

@@ -1,8 +1,8 @@
-//! The bodies of OK replies: flat YAML that tools parse line by line.
+//! Replies in YAML format.
 //!
-//! Owns the keys, their order and their quotes, which are those of beanstalkd (1.13): extensions follow the known keys.
-//! Clients compare whole dictionaries, so the statistics of a job or tube have additional keys only if it uses an
-//! extension.
+//! Owns the keys, their order, and the quotes, which are compatible with beanstalkd 1.13. Some clients compare all
+//! statistics of a job or tube, so a job or tube without extensions has only beanstalkd's keys. Must not compute
+//! statistics.
 
 use super::commands::CommandRow;
 use super::extensions::Extensions;
@@ -17,7 +17,7 @@ use crate::engine::{
 use crate::protocol::text::{push_number, push_quoted, push_tube_name, whole_number};
 use crate::protocol::Output;
 
-/// A body that is being written.
+/// A YAML document under construction.
 struct Yaml(Vec<u8>);
 
 impl Yaml {
@@ -27,7 +27,7 @@ impl Yaml {
         Yaml(text)
     }
 
-    /// Adds a line whose value `push` writes.
+    /// Adds a line. `push` appends the value.
     fn line(&mut self, key: &str, push: impl FnOnce(&mut Vec<u8>)) {
         self.0.extend_from_slice(key.as_bytes());
         self.0.extend_from_slice(b": ");
@@ -52,7 +52,7 @@ impl Yaml {
         self.figure(key, FigureValue::Number(number));
     }
 
-    /// Adds a number unless it is 0.
+    /// Adds a number unless the number is 0.
     fn positive(&mut self, key: &str, number: u64) {
         if number > 0 {
             self.number(key, number);
@@ -64,7 +64,7 @@ impl Yaml {
     }
 }
 
-/// Adds a name to a list. Returns the number of bytes added.
+/// Adds a tube name to a list. Returns the number of bytes added.
 pub fn item(list: &mut Output, name: &[u8]) -> usize {
     let text = list.text();
     let before = text.len();
@@ -74,7 +74,7 @@ pub fn item(list: &mut Output, name: &[u8]) -> usize {
     text.len() - before
 }
 
-/// Returns the list for the reply to `list-jobs`.
+/// Returns a list of job IDs, for `list-jobs`.
 pub fn ids(ids: &[JobId]) -> Output {
     let mut list = PartialList::new(0).text;
     let text = list.text();
@@ -86,7 +86,7 @@ pub fn ids(ids: &[JobId]) -> Output {
     list
 }
 
-/// Returns the reply to `stats-job`: beanstalkd's keys, and then the additional keys of the job.
+/// Returns the reply to `stats-job`. Keys that beanstalkd does not have follow beanstalkd's keys.
 pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8> {
     let mut yaml = Yaml::new(320);
     job_figures(job, options, now, |key, value| {
@@ -98,15 +98,15 @@ pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8
     yaml.0
 }
 
-/// Adds the object that `fill` shows to a list. Returns the number of bytes added.
+/// Adds an object to a list. `fill` passes the keys and values to its argument. Returns the number of bytes added.
 pub fn object(list: &mut Output, fill: impl FnOnce(&mut dyn FnMut(&'static str, FigureValue))) -> usize {
     let mut lines = Yaml::new(512);
     fill(&mut |key, value| lines.figure(key, value));
     push_item(list, &lines.0)
 }
 
-/// Shows the figures of a job with their keys, and then those that only some jobs have: of their tags, of the protocol
-/// that created them, and of their failures.
+/// Passes the key and value of each statistic of a job to `show`. Optional statistics follow the statistics that all
+/// jobs have.
 pub fn job_figures(
     job: &JobStats,
     options: Option<&StoredOptions>,
@@ -192,7 +192,8 @@ fn optional_figures(
     }
 }
 
-/// Returns the names of the groups that a job is a member of, or of those that it waits for, separated by commas.
+/// Returns the groups that the job belongs to, or the groups that the job waits for if `of_member` is `false`,
+/// separated by commas.
 fn groups(options: &StoredOptions, of_member: bool) -> Vec<u8> {
     let mut names = Vec::new();
     for tie in options.ties.iter().filter(|tie| tie.need.is_none() == of_member) {
@@ -208,7 +209,7 @@ fn groups(options: &StoredOptions, of_member: bool) -> Vec<u8> {
     names
 }
 
-/// Returns the reply to `stats-group`: tuber's keys, and then the members by state.
+/// Returns the reply to `stats-group`. The keys are compatible with tuber, followed by additional counts.
 pub fn group(name: &[u8], group: &GroupStats) -> Vec<u8> {
     let mut yaml = Yaml::new(256);
     yaml.quoted("name", name);
@@ -239,7 +240,7 @@ pub fn tube(tube: &TubeStats) -> Vec<u8> {
     yaml.0
 }
 
-/// Shows the figures that only some tubes have: held jobs and settings.
+/// Adds the statistics that only some tubes have.
 fn show_settings(yaml: &mut Yaml, tube: &TubeStats) {
     yaml.positive("current-jobs-held", tube.jobs.held);
     yaml.positive("current-jobs-scheduled", tube.jobs.scheduled);
@@ -248,7 +249,7 @@ fn show_settings(yaml: &mut Yaml, tube: &TubeStats) {
     }
 }
 
-/// Returns the statistics of a tube with the figures of [`tube_times`].
+/// Returns the statistics of a tube, including the statistics of [`tube_times`].
 pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 3]) -> Vec<u8> {
     let mut yaml = plain_tube(tube);
     tube_times(tube, oldest, |key, value| yaml.figure(key, value));
@@ -256,12 +257,12 @@ pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 3]) -> Vec<u8> {
     yaml.0
 }
 
-/// Adds the statistics of a tube, without its times, to the reply to `stats-tubes`. Returns the number of bytes added.
+/// Adds the statistics of a tube to a list. Returns the number of bytes added.
 pub fn tube_item(list: &mut Output, tube: &TubeStats) -> usize {
     push_item(list, &self::tube(tube))
 }
 
-/// Adds the keys of an object to a list. Returns the number of bytes added.
+/// Adds the lines of a YAML document to a list as one object. Returns the number of bytes added.
 fn push_item(list: &mut Output, lines: &[u8]) -> usize {
     let text = list.text();
     let before = text.len();

@@ -1,8 +1,8 @@
-//! Every command of each protocol that may need several turns, while the state changes between them.
+//! Tests of commands that take several turns, while other clients change the queue.
 //!
-//! Owns the table of changes, and combines each with each command of the table in `rows`, in turns of few steps. The
-//! test checks the queue after each turn, the number of turns of each command, and that its reply is valid in its
-//! protocol. The test fails if no row reaches a kind of command in progress, or of work that the engine defers.
+//! Owns the table of changes. The test combines each change with each command in `rows`, and limits the work of each
+//! turn. After each turn, the test checks the queue. At the end, the test checks the number of turns and the reply. The
+//! test fails if a kind of long command or deferred work does not occur.
 
 pub mod pieces;
 mod rows;
@@ -15,17 +15,17 @@ use super::*;
 use crate::engine::{Event, JobId, Limits, State, DEFERRED};
 use rows::{Row, ROWS};
 
-/// The number of steps of a turn for one piece of work, and for several.
+/// Maximum work of a turn, in steps.
 const FEW: u64 = 3;
 const MORE: u64 = 40;
 
-/// The maximum number of turns of a command, with any change.
+/// Maximum number of turns that a command can take.
 const MOST_TURNS: usize = 2000;
 
-/// The number of jobs in each state, of other tubes, and of clients that wait for one job.
+/// The number of jobs in each state, of additional tubes, and of clients that wait for a job.
 const SIZE: usize = 8;
 
-/// The kinds of commands that take several turns: the protocol, for HTTP the route, and the type of the progress.
+/// The kinds of commands that take several turns: the protocol, the route for HTTP, and the type of the progress.
 const KINDS: [&str; 41] = [
     "check",
     "beanstalk Kick",
@@ -70,7 +70,7 @@ const KINDS: [&str; 41] = [
     "http move-failed Sweep",
 ];
 
-/// Returns the name of a value's type or variant.
+/// Returns the name of the value's type or enum variant.
 fn type_name(value: &impl Debug) -> String {
     let text = format!("{value:?}");
     text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default().to_owned()
@@ -103,7 +103,6 @@ impl Host for TestHost {
     }
 }
 
-/// A client, and the replies that it received.
 struct Peer {
     client: ClientId,
     dialogue: Dialogue,
@@ -120,8 +119,9 @@ struct World {
     host: TestHost,
     now: Time,
     peers: Vec<Peer>,
-    /// The clients that hold jobs of the tube, and send the command.
+    /// The index of the client that has reserved jobs.
     holder: usize,
+    /// The index of the client that sends the tested command.
     requester: usize,
     steps: u64,
     is_checked: bool,
@@ -130,8 +130,8 @@ struct World {
 }
 
 impl World {
-    /// Returns a world with jobs in all states in tube `t`. Without `used`, no client uses or watches the tube, and it
-    /// disappears with the last of them.
+    /// Returns a queue with jobs in all states in tube `t`. Without `used`, no client uses or watches the tube, so the
+    /// tube disappears with its last job.
     fn new(used: bool) -> World {
         let mut settings = ProtocolSettings::default();
         settings.http.admin = true;
@@ -166,7 +166,7 @@ impl World {
         world
     }
 
-    /// Puts jobs, half of which live for 50 seconds.
+    /// Puts jobs. Half of the jobs expire after 50 seconds.
     fn put(&mut self, peer: usize, count: usize, delay: u64) {
         for number in 0..count {
             let life = if number % 2 == 0 { " ttl:50" } else { "" };
@@ -186,7 +186,7 @@ impl World {
         self.peers.len() - 1
     }
 
-    /// Returns the IDs of the jobs of `t` in this state.
+    /// Returns the IDs of the jobs in tube `t` with the given state.
     fn ids(&self, state: State) -> Vec<u64> {
         let jobs = self.engine.jobs().filter(|job| job.state() == state && self.engine.tube_of(job) == b"t");
         jobs.map(|job| job.id().0).collect()
@@ -197,7 +197,7 @@ impl World {
         all.iter().flat_map(|state| self.ids(*state)).collect()
     }
 
-    /// Returns the requests in these bytes, except those that introduce a body.
+    /// Returns the requests in `bytes`. HTTP requests that announce a body are executed immediately.
     fn decode(&mut self, peer: usize, mut bytes: &[u8]) -> Vec<Request> {
         let limits = DecodeLimits {
             fingerprints: Fingerprints::new(7),
@@ -209,7 +209,7 @@ impl World {
         let mut requests = Vec::new();
         while let Some(request) = self.peers[peer].dialogue.next(&mut bytes, &limits) {
             match &request.command {
-                // The body is read after its head has been executed.
+                // The decoder reads a body only after the server has executed the head of the request.
                 Command::Http(head) if head.awaits_body => drop(self.turn(peer, request)),
                 _ => requests.push(request),
             }
@@ -217,7 +217,7 @@ impl World {
         requests
     }
 
-    /// Sends something and executes it completely, or until the client waits.
+    /// Executes all requests in `bytes` until they are complete or the client waits.
     fn send(&mut self, peer: usize, bytes: &[u8]) {
         let before = std::mem::replace(&mut self.steps, u64::MAX);
         for request in self.decode(peer, bytes) {
@@ -244,10 +244,10 @@ impl World {
         flow
     }
 
-    /// Delivers all events to their clients, and checks the queue.
+    /// Sends all events to their clients, and checks the queue.
     fn deliver(&mut self) {
         while let Some(event) = self.engine.take_event() {
-            // Only the log reports it.
+            // `DeadLetterStays` is only logged, and not sent to a client.
             if matches!(event, Event::DeadLetterStays { .. }) {
                 continue;
             }
@@ -257,7 +257,7 @@ impl World {
             peer.expect("an existing client").received.extend(out.chunks().flatten());
         }
         self.seen.extend(self.engine.deferred_kinds().map(str::to_owned));
-        // Checking everything costs far more than a turn.
+        // A complete check of the queue takes much longer than a turn.
         self.deliveries += 1;
         if self.is_checked && (self.deliveries < 8 || self.deliveries % 8 == 0) {
             self.engine.check();
@@ -273,7 +273,7 @@ impl World {
         }
     }
 
-    /// Executes a part of the due and deferred work, as between the turns of clients.
+    /// Executes a part of the due and deferred work, as the server does between turns.
     fn run_deferred(&mut self) {
         self.engine.grant_steps(self.steps);
         while !self.engine.tick(self.now) {
@@ -285,13 +285,13 @@ impl World {
         self.deliver();
     }
 
-    /// Executes commands of another client completely.
+    /// Executes complete commands of a new client.
     fn send_as_other(&mut self, commands: &str) {
         let peer = self.peer(Wire::Beanstalk);
         self.send(peer, commands.as_bytes());
     }
 
-    /// Executes an HTTP request of another client completely.
+    /// Executes a complete HTTP request of a new client.
     fn send_http(&mut self, request: &str, body: &str) {
         let requester = self.requester;
         let bytes = self.http(request, body).expect("a request");
@@ -316,10 +316,10 @@ impl World {
     }
 }
 
-/// A change by another client: its description and its effect.
+/// A description and a function that changes the queue.
 type WorldChange = (&'static str, fn(&mut World));
 
-/// The changes that may happen between two turns of a command.
+/// Changes that can happen between two turns of a command.
 const CHANGES: [WorldChange; 25] = [
     ("nothing", |_| {}),
     ("all jobs are deleted", World::delete_all),
@@ -403,7 +403,8 @@ const CHANGES: [WorldChange; 25] = [
     }),
 ];
 
-/// Executes a row while something changes before its turn `at`.
+/// Executes the command of a row with a limited number of steps in each turn. The change happens before the turn with
+/// index `at`.
 fn execute_row(row: &Row, (what, change): WorldChange, used: bool, (at, steps): (usize, u64)) -> BTreeSet<String> {
     let mut world = World::new(used);
     let request = (row.begin)(&mut world).map(|bytes| world.decode(world.requester, &bytes));

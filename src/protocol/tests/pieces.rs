@@ -1,6 +1,6 @@
-//! Streams that arrive in pieces, for tests of decoders.
+//! Input that arrives in pieces, for tests of decoders.
 //!
-//! Owns the division into pieces. Must not know any protocol.
+//! Owns the division into pieces. Must not depend on any protocol.
 
 use crate::engine::Fingerprints;
 use crate::protocol::beanstalk::Extensions;
@@ -14,8 +14,8 @@ pub const LIMITS: DecodeLimits = DecodeLimits {
     extensions: Extensions::ALL,
 };
 
-/// Returns what `next` takes from a stream that arrives in pieces of `step` bytes; the bytes that it leaves are passed
-/// again.
+/// Passes a stream to `next` in pieces of `step` bytes, and returns all results. Bytes that `next` does not remove are
+/// passed again with the next piece.
 pub fn in_pieces(stream: &[u8], step: usize, mut next: impl FnMut(&mut &[u8]) -> Option<String>) -> Vec<String> {
     let (mut rest, mut out) = (Vec::new(), Vec::new());
     for piece in stream.chunks(step) {

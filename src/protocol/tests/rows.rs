@@ -1,7 +1,7 @@
-//! The commands of all protocols that may need several turns.
+//! The commands that take several turns.
 //!
-//! Owns the initial state in which each needs several turns, and its valid replies. Must not know what happens between
-//! the turns.
+//! Owns the initial state of the queue for each command, and the valid replies. Must not depend on the changes between
+//! turns.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::protocol::Wire;
 /// A command that takes several turns.
 pub struct Row {
     pub name: &'static str,
-    /// Prepares the command and returns its bytes; `None` for a disconnect.
+    /// Prepares the queue and returns the bytes of the command. Returns `None` if the client disconnects instead.
     pub begin: fn(&mut World) -> Option<Vec<u8>>,
-    /// The beginnings of its valid replies; empty if it has no reply.
+    /// The prefixes of valid replies. Empty if there is no reply.
     pub answers: &'static [&'static str],
 }
 
@@ -29,26 +29,26 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
 
 impl World {
     pub fn send_as_holder(&mut self, commands: &str) {
-        // The server executes no further command of a client that waits for a reply.
+        // The server does not execute commands of a client that waits for a reply.
         if !self.peers[self.holder].is_disconnected && self.holder != self.requester {
             self.send(self.holder, commands.as_bytes());
         }
     }
 
-    /// Reserves all ready jobs, as another client.
+    /// Makes another client reserve all ready jobs.
     fn take_ready(&mut self) {
         let commands: String = self.ids(State::Ready).iter().map(|id| format!("reserve-job {id}\r\n")).collect();
         self.send_as_other(&commands);
     }
 
-    /// Buries all ready jobs, as another client.
+    /// Makes another client bury all ready jobs.
     fn bury_ready(&mut self) {
         let ids = self.ids(State::Ready);
         let commands: String = ids.iter().map(|id| format!("reserve-job {id}\r\nbury {id} 0\r\n")).collect();
         self.send_as_other(&commands);
     }
 
-    /// Makes the requester speak another protocol.
+    /// Replaces the requester with a new client.
     fn request_by(&mut self, wire: Wire) {
         self.requester = self.peer(wire);
     }
@@ -58,7 +58,7 @@ impl World {
         (0..3 * SIZE).for_each(|tube| self.send(self.requester, format!("watch w{tube}\r\n").as_bytes()));
     }
 
-    /// Limits the tubes that the requester may see.
+    /// Gives the requester only the rights in a line of the access file.
     fn limit(&mut self, line: &str) {
         let accounts = Accounts { user: &|_| None, group: &|_| None };
         let table = Arc::new(parse(line.as_bytes(), &accounts, |_| ()).expect("a line"));
@@ -72,7 +72,7 @@ impl World {
         Some(format!("{head}{length}{body}").into_bytes())
     }
 
-    /// Makes many clients wait for a job of the holder.
+    /// Makes several clients wait for the outcome of a reserved job. Returns the job's ID.
     fn await_held(&mut self) -> Option<u64> {
         let id = self.ids(State::Reserved).first().copied()?;
         for _ in 0..SIZE {
@@ -83,7 +83,7 @@ impl World {
         Some(id)
     }
 
-    /// Makes the requester a Gearman worker that holds jobs of `t`.
+    /// Makes the requester a Gearman worker that reserves `count` jobs of tube `t`.
     fn grab(&mut self, count: usize) {
         self.request_by(Wire::Gearman);
         self.send(self.requester, &packet(1, b"t"));
@@ -199,7 +199,7 @@ pub const ROWS: &[Row] = &[
         "stats-tube",
         |world| {
             world.take_ready();
-            // Some ready jobs are not in the tube's queue.
+            // The concurrency limit keeps some ready jobs out of the tube's queue.
             let put = "put 1 0 10 1 con:k\r\nx\r\n".repeat(SIZE);
             world.send_as_other(&format!("use t\r\n{put}use default\r\n"));
             bytes("stats-tube t\r\n")
