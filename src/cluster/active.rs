@@ -26,7 +26,7 @@ pub const SAVE: Duration = Duration::from_secs(2);
 
 const RENEWAL: Duration = Duration::from_millis(300);
 
-/// The interval between two checks whether the lease has expired.
+/// The interval between checks for an expired lease.
 const WATCH: Duration = Duration::from_millis(20);
 
 /// The interval for compacting etcd while at most half of its quota is used.
@@ -162,7 +162,7 @@ impl Active {
         spawn("journal-purge", move || state.keep_small())
     }
 
-    /// Publishes the end of a stopped server. Any standby can then take over immediately.
+    /// Publishes that the server has stopped, which allows a standby to take over immediately.
     pub fn release(&self) -> io::Result<()> {
         let ActiveState { origin, path, member, shipper, ended, reporting, .. } = &*self.state;
         let released = shipper.release();

@@ -26,8 +26,8 @@ use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, GATEWAY};
 
 const TIMEOUT: Duration = Duration::from_millis(700);
 
-/// The maximum number of etcd servers through which the lease is renewed concurrently. Simultaneous slowness of all of
-/// them is unlikely.
+/// The maximum number of etcd servers to which a lease renewal is sent in parallel. Three servers are rarely slow at
+/// the same time.
 const MAX_RENEWALS: usize = 3;
 
 const MAINTENANCE: Duration = Duration::from_secs(60);
@@ -39,8 +39,8 @@ const BATCH: u64 = 1000;
 pub const QUOTA: u64 = 2 << 30;
 
 pub struct Etcd {
-    /// Connections for appends and reads, one per concurrent request. All prefer the same etcd server, because requests
-    /// through different servers often arrive out of order.
+    /// Connections for appends and reads, one per concurrent request. All connections prefer the same etcd server,
+    /// because requests through different servers often arrive out of order.
     gateways: Vec<Mutex<Gateway, GATEWAY>>,
     /// The connection for all other requests, which must not delay appends.
     spare: Mutex<Gateway, GATEWAY>,

@@ -28,10 +28,10 @@ const POSITION: &str = "journal.position";
 /// A file that exists while the local server is active.
 const ACTIVE: &str = "journal.active";
 
-/// The subdirectory with the old copy. While this subdirectory exists, the new copy can be incomplete.
+/// The subdirectory with the old copy. While the subdirectory exists, the new copy can be incomplete.
 const ASIDE: &str = "journal.aside";
 
-/// The name of the subdirectory while files are still being moved into it.
+/// The subdirectory for the old copy while files are being moved.
 const MOVING: &str = "journal.moving";
 
 /// Identifies the journal of a copy, and the last entry in the copy.
@@ -58,7 +58,7 @@ pub struct Position {
 pub struct Mirror {
     folder: PathBuf,
     pub position: Position,
-    /// `true` if the files can contain changes that the journal lacks. A new copy is then required.
+    /// `true` if the files can contain changes that the journal lacks. In that case, a new copy must be made.
     pub is_stale: bool,
     /// `true` while the old copy exists in a subdirectory.
     pub has_aside: bool,
@@ -227,7 +227,7 @@ impl Mirror {
         self.position.write(&self.folder)
     }
 
-    /// Marks the local server as active. `seq` is the position of its claim in the journal `origin`.
+    /// Marks the local server as active. `seq` is the position of the claim in the journal `origin`.
     pub fn save_active(&mut self, seq: Seq, origin: Origin) -> io::Result<()> {
         (self.position.done, self.position.origin) = (seq, origin);
         self.save()?;

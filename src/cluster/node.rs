@@ -37,7 +37,7 @@ const SILENCE: Duration = LEASE.saturating_add(Duration::from_millis(200));
 /// simultaneously.
 const SPREAD: u64 = 200;
 
-/// How much longer the other standbys wait while an operator wants a certain server to become active.
+/// The additional time for which a standby waits after an operator has requested that another server become active.
 const PRECEDENCE: Duration = Duration::from_secs(1);
 
 /// The interval between two polls of the shared log.
@@ -56,7 +56,7 @@ const RESPONSE_TIME: Duration = Duration::from_millis(350);
 /// a second late.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 
-/// The number of consecutive heartbeats that are compared. At least one of them is assumed to arrive without delay.
+/// The number of recent heartbeats from which the clock difference is estimated. A single heartbeat can be delayed.
 const BEATS: usize = 10;
 
 /// The silence of the active server after which a standby verifies the local copy, in preparation for a claim.
@@ -88,7 +88,7 @@ pub struct Node {
     is_new: bool,
     /// `true` if the last entry belongs to an incomplete import.
     is_importing: bool,
-    /// The last entry that was read without being applied, because the directory contains a binlog of its own.
+    /// The last entry that was read but not applied, because the directory contains an unrelated binlog.
     skipped: Seq,
     /// The number of entries per read.
     limit: usize,
@@ -96,7 +96,8 @@ pub struct Node {
     max_silence: Duration,
     /// The time of the last attempt to free space in a full shared log.
     compacted: Option<Instant>,
-    /// The queue time in each recent heartbeat minus the local monotonic time at its arrival, in milliseconds.
+    /// For each recent heartbeat: the queue time in the heartbeat minus the local monotonic time of arrival, in
+    /// milliseconds.
     differences: VecDeque<i64>,
     clocks_differ: bool,
 }
@@ -188,7 +189,7 @@ impl Node {
 
     /// Reads the shared log once, applies new entries, and claims the log if possible. Errors can be temporary.
     pub fn poll(&mut self) -> io::Result<Step> {
-        // The first read includes the last entry of the copy, to check that the copy belongs to this journal.
+        // The first read includes the last entry of the copy, to check that the copy belongs to the journal.
         let from = self.end() + u64::from(!self.is_new);
         let limit = self.limit;
         let (entries, tail) = match self.read(from.max(1)) {
@@ -376,9 +377,9 @@ impl Node {
             return Ok(());
         }
         let (count, operations) = unfold(&head, operations);
-        // The copy can contain some of the merged entries already. Repeating their operations has no effect.
+        // The copy can contain some of the merged entries already. Repeating file operations has no effect.
         if seq > self.mirror.position.done + count {
-            // The missing entries were purged, because no existing file needs them.
+            // Earlier entries were purged, so a new copy is made.
             if self.mirror.position.done > 0 {
                 log::warn!("journal: this copy is too old; it is made again from entry {seq}");
             }

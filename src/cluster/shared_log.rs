@@ -15,7 +15,7 @@ pub type Epoch = u64;
 /// The reason for a failed append or claim.
 #[derive(Debug)]
 pub enum Fail {
-    /// Another writer has claimed the log. The caller can never append again in its epoch.
+    /// Another writer has claimed the log. All later appends in the old epoch fail as well.
     Fenced,
     /// An entry exists at the requested position, the preceding entry is missing, or the writer has changed.
     Conflict,
@@ -58,7 +58,7 @@ pub struct SharedSpace {
     pub quota: u64,
 }
 
-/// The quota divided by this number is reserved for deletes.
+/// The fraction of the quota that is reserved for deletes, as a divisor.
 const RESERVE: u64 = 5;
 
 impl SharedSpace {

@@ -25,7 +25,7 @@ const ENTRY: usize = 32 * 1024;
 /// The maximum number of file bytes in one operation. Keeps the request, in base64, below etcd's limit of 1.5 MiB.
 const PIECE: usize = 512 * 1024;
 
-/// How long the active server may send replies after sending the last request that the shared log has confirmed.
+/// The duration of the lease. Starts when the active server sends a request that the shared log later confirms.
 pub const LEASE: Duration = Duration::from_secs(1);
 
 const RETRY: Duration = Duration::from_millis(20);
@@ -83,8 +83,8 @@ impl Position {
 }
 
 impl Shipper {
-    /// Creates the shipper of a server whose claim is the entry `end`. `created` maps each file to the entry that
-    /// created it.
+    /// Creates the shipper of a server whose claim is the entry `end`. `created` maps each file name to the entry that
+    /// created the file.
     pub fn new(
         log: Arc<dyn SharedLog>,
         lease: Arc<Lease>,
@@ -98,8 +98,8 @@ impl Shipper {
         Shipper { log, lease, queue: LeafMutex::default(), position, changed: Condvar::default(), board }
     }
 
-    /// Returns the last confirmed entry, with its writer and number if the local server appended the entry after its
-    /// claim.
+    /// Returns the position of the last confirmed entry, and the writer and number of the entry, unless the entry is
+    /// the claim.
     pub fn last(&self) -> (Seq, Option<(u64, u64)>) {
         let position = self.position.lock();
         (position.end, position.last)
@@ -147,7 +147,7 @@ impl Shipper {
         self.ship(goal)
     }
 
-    /// Appends a `Release` entry. Any server can then claim the journal immediately.
+    /// Appends a `Release` entry, which allows any server to claim the journal immediately.
     pub fn release(&self) -> io::Result<()> {
         self.flush()?;
         self.append(EntryKind::Release)
@@ -199,7 +199,7 @@ impl Shipper {
                 Err(Fail::Fenced) => return Err(self.stop()),
                 // The shared log may have received the entry before an earlier entry.
                 Err(Fail::Conflict) if !is_next => {}
-                // An earlier attempt may have succeeded although its response was lost.
+                // An earlier attempt may have succeeded without a response.
                 Err(Fail::Conflict | Fail::Unknown(_)) => {
                     self.board.note(|figures| figures.retries += 1);
                     match self.find(*seq) {
@@ -207,7 +207,7 @@ impl Shipper {
                             self.confirm(*seq);
                             return Ok(());
                         }
-                        // At or before `end`, a merged entry can have replaced the entry.
+                        // A confirmed entry may have been replaced by a merged entry with another head.
                         Some(_) if self.end() < *seq => return Err(self.stop()),
                         _ => {}
                     }
@@ -215,7 +215,7 @@ impl Shipper {
                 Err(Fail::Full) => {}
             }
             let mut position = self.position.lock();
-            // Waits for the preceding entry, or for the retry interval after an error.
+            // Waits until the preceding entry is confirmed. After an error, waits for the retry interval.
             if position.end < *seq && (is_next || position.end + 1 < *seq) {
                 self.changed.wait_until(&mut position, Instant::now() + RETRY);
             }
@@ -257,7 +257,7 @@ impl Shipper {
     }
 
     /// Ends the lease after an error of the local disk. A server without a shared log keeps serving after a disk error.
-    /// In a cluster, that would leave changes out of the shared log.
+    /// In a cluster, the server must stop, because the shared log would lack changes.
     pub fn give_up(&self, error: &io::Error) {
         if !self.lease.is_over() {
             log::error!("journal: cannot write the local copy: {error}; this server stops being active");

@@ -29,7 +29,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// Executes `status URL`, `promote URL NAME` or `retire URL NAME`. Returns the output, or an error message of one line.
 pub fn command(arguments: &[String]) -> Result<String, String> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    // All attempts share one deadline.
+    // The deadline applies to all attempts together.
     let until = Instant::now() + CATCH_UP;
     let task: &dyn Fn(&Etcd) -> io::Result<String> = match words.as_slice() {
         ["status", _] => &|log| status(log, BEAT),
@@ -54,8 +54,8 @@ struct Report<'a> {
     role: &'a str,
     entry: Seq,
     address: &'a str,
-    /// The queue's time of the report; the age of a standby's copy; how far the server's clock is behind the queue's
-    /// time. All in milliseconds.
+    /// Three times in milliseconds: the queue's time of the report, the age of a standby's copy, and the queue's time
+    /// minus the server's clock.
     time: u64,
     lag: u64,
     ahead: i64,

@@ -14,7 +14,7 @@ use super::prelude::*;
 use crate::binlog::{back_up, inspect, Folder, Inspection};
 use crate::engine::{Engine, Limits, State};
 
-/// The job states and their names in the report.
+/// The job states, with the names that the report uses.
 #[rustfmt::skip]
 const STATES: [(State, &str); 7] = [
     (State::Ready, "ready"), (State::Delayed, "delayed"), (State::Reserved, "leased"), (State::Buried, "buried"),

@@ -4,8 +4,8 @@
 //! `flush-tube`.
 //!
 //! The fallback for `move` reserves a job, puts a copy, and deletes the original. The copy has a new ID, age and
-//! counts. A failure loses no job, but can leave two copies. The fallback for `clear` reserves ready jobs in batches,
-//! and peeks at other jobs, to delete them.
+//! counts. A failure loses no job, but can leave two copies. The fallback for `clear` reserves and deletes ready jobs
+//! in batches, and peeks at and deletes jobs in other states one by one.
 
 use super::jobs::{free_state, state_of};
 use super::link::put;

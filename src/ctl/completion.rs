@@ -1,7 +1,7 @@
 //! The subcommand `completion`, which prints shell completion scripts.
 //!
 //! Owns the script templates in `completion/`, and fills in options and subcommands from the tables. Must not query a
-//! server: only the generated scripts do, to complete tube names.
+//! server. The generated scripts query a server to complete tube names.
 
 use super::call::{OperandKind, Subcommand};
 use super::prelude::*;

@@ -163,8 +163,7 @@ impl Export<'_> {
         let is_wanted =
             |job: &JobView| job.state() != State::Finished && wanted.has_tube(&written(engine.tube_of(job)));
         let jobs: Vec<JobView> = engine.jobs().filter(is_wanted).collect();
-        // Buried jobs are sorted by time of burial, which is the order in which `kick` takes them. Other jobs are
-        // sorted by ID.
+        // Buried jobs are sorted by time of burial, like the jobs that `kick` takes. Other jobs are sorted by ID.
         let key = |index: usize| match jobs[index].state() {
             State::Buried => (2, jobs[index].due().nanos(), jobs[index].id().0),
             state => (u8::from(state != State::Held), jobs[index].id().0, 0),
@@ -210,7 +209,7 @@ fn job_line(job: &JobView, engine: &Engine, now: Time) -> JobLine {
         state => state,
     };
     let history = job.history();
-    // A periodic schedule stores its interval as a delay.
+    // For a periodic schedule, the due time of the job determines the next run.
     let is_periodic = engine.schedule_of(job).is_some_and(|schedule| schedule.is_counted());
     JobLine {
         id: job.id().0,

@@ -80,7 +80,7 @@ impl ProgressBar {
         }
     }
 
-    /// Updates the count. `part` contains the completed amount and the total, if known, for the bar.
+    /// Updates the progress bar. `part` contains the completed amount and the total, or `None` if the total is unknown.
     pub fn update(&mut self, count: u64, part: Option<(u64, u64)>) {
         let now = Instant::now();
         if !self.is_shown || now < self.next {

@@ -36,7 +36,8 @@ pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8, Problem>
     Ok(code)
 }
 
-/// Returns the value of `--tube`, or `None` if job IDs were given. Returns an error for both or none.
+/// Returns the value of `--tube`, or `None` if job IDs were given. Returns an error unless exactly one of the two was
+/// given.
 fn tube_or_ids(call: &Call) -> Result<Option<String>, Problem> {
     match (call.value(&OF_TUBE), call.operands.is_empty()) {
         (Some(name), true) => Ok(Some(tube(&name)?)),

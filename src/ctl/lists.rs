@@ -51,7 +51,7 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 
 type Row<'a> = &'a dyn Fn(&JobLine, &str, &[u8]) -> Vec<String>;
 
-/// Lists the jobs in `scan`. `row` returns the table row for a job and its tube and body.
+/// Lists the jobs in `scan`. `row` formats the table row from the job, the tube name and the body.
 fn print<'a>(call: &Call, out: &'a mut Out, link: &mut Link, scan: &Scan, row: Row) -> Result<Listing<'a>, Problem> {
     let mut list = Listing::new(out, call.has(&JSON));
     scan.peek(link, &mut |job, tube, body| list.add(&|| job.line(tube, body), &|| row(job, tube, body)))?;

@@ -2,8 +2,8 @@
 //!
 //! Owns the output and the exit codes of subcommands. Must not start a server.
 //!
-//! `table` lists the subcommands, `opts` defines their options, and `call` parses their command lines. Subcommands
-//! connect to a server through `link` and use the beanstalk protocol, so most of them also work with beanstalkd.
+//! `table` lists the subcommands, `opts` defines their options, and `call` parses command lines. Subcommands connect to
+//! a server through `link` and use the beanstalk protocol, so most subcommands also work with beanstalkd.
 
 mod binlog;
 mod bulk;

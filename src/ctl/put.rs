@@ -42,8 +42,8 @@ const TAGS: [(&Flag, &str); 8] = [
     (&EVERY, "every"),
 ];
 
-/// Returns the name and the text of each tag. Rejects values that contain more than one word, because they would change
-/// the meaning of the command.
+/// Returns the name and the text of each tag. Rejects values that contain more than one word, because a second word
+/// would change the meaning of the command.
 fn tags(call: &Call) -> Result<Vec<(&'static str, String)>, Problem> {
     let mut tags = Vec::new();
     for (opt, word) in TAGS {

@@ -105,7 +105,8 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Returns the credentials from the command line. Returns an error if the server's transport does not support them.
+    /// Returns the credentials from the command line. Returns an error if the connection to the server is not secure
+    /// enough.
     pub fn of(call: &Call, server: &ServerName) -> Result<Identity, Problem> {
         let is_tls = matches!(server, ServerName::Tls(..));
         let has_https = call.value(&TO_URL).is_some_and(|url| url.starts_with("https://"));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::shared_log::{Entries, Epoch, Fail, Merged, Seq, SharedLog, SharedSpace, Tail};
 use crate::shared::lock_order::LeafMutex;
 
-/// The capacity in bytes. No test writes this much.
+/// The capacity in bytes, which exceeds the needs of all tests.
 const QUOTA: u64 = 1 << 40;
 
 /// The probability of each fault, in units of 1/255.
@@ -18,7 +18,7 @@ const QUOTA: u64 = 1 << 40;
 pub struct Faults {
     /// A request is lost. The sender gets an `Unknown` error.
     pub lost_requests: u8,
-    /// A request is executed, but its response is lost.
+    /// A request is executed, but the response is lost.
     pub lost_answers: u8,
     /// A request is executed during a later call. The sender gets an `Unknown` error.
     pub late_requests: u8,

@@ -70,7 +70,7 @@ pub struct BoardRow {
     pub rank: u64,
 }
 
-/// The rows of the current list, by tube. A poll replaces the rows of the tubes that it queries.
+/// The rows of the current list, by tube. A poll replaces the rows of the queried tubes.
 #[derive(Debug, Default)]
 pub struct Boards {
     board: Option<Board>,
@@ -134,7 +134,7 @@ fn workers(link: &mut Link) -> Result<Vec<BoardRow>, Problem> {
     Ok(rows)
 }
 
-/// A tube name, the number of jobs in a state, and the statistics of some of these jobs.
+/// A tube name, the total number of jobs in a state, and the statistics of some jobs.
 type TubeJobs<'a> = (&'a str, u64, Vec<StatsReply>);
 
 /// Queries the jobs of each tube in a state. `ALL_JOBS` limits the total number of jobs.

@@ -122,7 +122,7 @@ impl Top {
             }
             if suspend.swap(false, Ordering::Relaxed) {
                 drop(terminal);
-                // Execution continues here after SIGCONT.
+                // SIGSTOP suspends the program until SIGCONT arrives.
                 raise(Signal::SIGSTOP)?;
                 terminal = Terminal::enter()?;
                 is_new = true;

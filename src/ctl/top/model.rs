@@ -114,7 +114,7 @@ impl Model {
             self.summary.puts.pop_front();
         }
         self.summary.stats = poll.server;
-        // Both lists are sorted by name. Keeps the data of existing tubes.
+        // `known` and `poll.names` are sorted by name. Keeps the rows of existing tubes.
         let mut known = std::mem::take(&mut self.tubes).into_iter().peekable();
         for name in poll.names {
             while known.next_if(|tube| tube.name < name).is_some() {}

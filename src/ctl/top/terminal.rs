@@ -94,7 +94,7 @@ pub fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Returns the numbers of columns and lines of the terminal on stdout, or 80 and 24 if they are unknown.
+/// Returns the numbers of columns and lines of the terminal on stdout. The default is 80 columns and 24 lines.
 #[allow(unsafe_code)]
 pub fn size() -> (usize, usize) {
     let mut size = nix::libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };

@@ -1,4 +1,4 @@
-//! A child process that processes one job.
+//! A child process for one job.
 //!
 //! Owns the process environment: the job body on stdin, environment variables with job data, and a separate process
 //! group, which protects the child from Ctrl-C. Must not decide what happens to the job. The body is passed in an

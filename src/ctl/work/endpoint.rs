@@ -22,7 +22,7 @@ use crate::settings::options::needs_tls;
 /// The time limit for connecting, including the TLS handshake.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// How long an idle connection is reused. Common servers close idle connections after 2 seconds or more.
+/// The maximum idle time of a reused connection. Common servers close idle connections after 2 seconds or more.
 const KEEP: Duration = Duration::from_secs(1);
 
 /// The time by which a request may exceed the job's time limit. The worker should detect the limit first.

@@ -1,7 +1,7 @@
 //! The subcommand `work`, which runs a command or sends an HTTP request for each job.
 //!
-//! Owns signal handling: the first signal lets running attempts finish, and the second signal aborts them. Must not
-//! pass job data through a shell or as an argument, because the data is untrusted.
+//! Owns signal handling: after the first signal, running attempts finish; the second signal aborts running attempts.
+//! Must not pass job data through a shell or as an argument, because the data is untrusted.
 //!
 //! `shared` contains the state that the worker threads share; each `worker` is a thread with its own connection.
 //! `attempt` represents a running command (`child`) or request (`endpoint`) for a job (`task`).
@@ -96,7 +96,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
         let (shared, handle) = (shared.clone(), handle.clone());
         let thread = std::thread::Builder::new().spawn(move || {
             let ended = worker.run();
-            // The last worker thread ends the signal loop.
+            // After the last thread has ended, the signal loop must end.
             if shared.leave() == jobs {
                 handle.close();
             }

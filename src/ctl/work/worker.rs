@@ -1,7 +1,8 @@
 //! A worker thread of `work`.
 //!
-//! Owns what happens to a job after an attempt. Must not send the outcome over a new connection: after a server
-//! restart, the job ID could belong to another job. After a connection error, the job can therefore be executed twice.
+//! Owns the decision to delete, release or bury a job after an attempt. Must not send the outcome over a new
+//! connection: after a server restart, the job ID could belong to another job. After a connection error, the job can
+//! therefore be executed twice.
 //!
 //! A successful job is deleted. If the server counts tries, a failed job is reported with `fail`. Otherwise, a failed
 //! job is released with an increasing delay, and buried after the last retry.
@@ -271,7 +272,7 @@ impl Worker {
             _ => delay(self.plan.backoff, *tries),
         };
         // The endpoint did not process the job, so the job does not count as failed. On the last try, the server would
-        // bury a released job. The failure is then reported, to store the reason.
+        // bury a released job without a reason, so the failure is reported.
         let is_unprocessed =
             matches!(outcome, AttemptOutcome::Busy(..) | AttemptOutcome::Unreachable(_)) && job.left != Some(1);
         let is_last = job.left.is_some() || *tries > self.plan.retries;
