@@ -1,15 +1,14 @@
-//! The queue itself: pure, without sockets, files, locks, threads, a clock or a source of randomness.
+//! The queue engine: a state machine without sockets, files, locks, threads, a clock or a source of randomness.
 //!
-//! Owns every job, tube and client, and all rules about them. A *verb* is a method of [`Engine`]: it takes the client,
-//! typed arguments and the time, returns its result, and appends [`Event`]s for other clients. The caller must take
-//! these (with [`Engine::take_event`]) before the next verb or tick, while they are still true. [`Engine::tick`]
-//! processes what is due. The caller queries [`Engine::next_deadline`] after every verb or tick, since each may change
-//! it, and ticks when that time has passed: before the next verb, or soon after. A late tick does not extend a
-//! reservation.
+//! Owns every job, tube and client, and all rules about them. A *verb* is a method of [`Engine`]. A verb takes the
+//! client, typed arguments and the time, returns a result, and appends [`Event`]s for other clients. The caller must
+//! take these events ([`Engine::take_event`]) before the next verb or tick. [`Engine::tick`] processes expired timers.
+//! Each verb or tick can change [`Engine::next_deadline`], so the caller reads the deadline after each call, and ticks
+//! when the deadline has passed. A late tick does not extend a reservation.
 //!
-//! A verb uses at most the steps granted to its turn ([`Engine::grant_steps`]). If it returns [`Progress::More`], the
-//! caller must call it again in another turn. Work that no caller can continue is left to [`Engine::go_on`]. Must not
-//! import any other room.
+//! A verb uses at most the steps granted to its turn ([`Engine::grant_steps`]). If a verb returns [`Progress::More`],
+//! the caller must call the verb again in another turn. [`Engine::go_on`] continues work that no caller can continue.
+//! Must not import code from outside the engine.
 
 #[cfg(any(test, feature = "test-support"))]
 #[path = "tests/check.rs"]
@@ -61,40 +60,40 @@ pub use verbs::watching::{Dropped, WantedTubes};
 use self::log::News;
 use data::{Agenda, ClientState, Clients, Store, Tubes, DEFAULT_TUBE};
 
-/// The event queue keeps its memory up to this capacity. Few events occur unless very many clients wait for one job.
+/// The event queue keeps an allocation of at most this many events. Longer queues are rare.
 const KEPT_EVENTS: usize = 4096;
 
-/// See [`Limits::few_watched`]. Nearly all clients have shorter watch lists.
+/// The default for [`Limits::few_watched`]. Nearly all clients have shorter watch lists.
 pub const FEW_WATCHED: usize = 64;
 
-/// Watches and tubes may take one part in this many of the memory limit, so that they leave memory for jobs.
+/// Watches can use at most 1/4 of the memory limit, and tubes 1/2. The rest remains available to jobs.
 const WATCHES_PART: u64 = 4;
 const TUBES_PART: u64 = 2;
 
-/// Limits of the engine. Most are options of the server.
+/// Limits of the engine. Most of these limits are options of the server.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Memory limit for everything that clients cause, in bytes.
+    /// Limit, in bytes, for memory allocated on behalf of clients.
     pub max_memory: u64,
     /// The part of `max_memory` reserved for replies and for commands that free memory.
     pub kept_memory: u64,
     pub max_tubes: usize,
     pub max_watched: usize,
-    /// A client that watches at most this many tubes is processed at once, whatever the remaining steps of the turn.
+    /// A client that watches at most this many tubes is served in a single turn, even if the turn's steps run out.
     pub few_watched: usize,
-    /// The number of lost workers after which a job with [`CompletionPolicy::Tell`] fails; `None`: unlimited.
+    /// The number of lost workers after which a job with [`CompletionPolicy::Tell`] fails. `None` means unlimited.
     pub max_losses: Option<u32>,
-    /// Largest body of a leased job, in bytes: leasing clients were never promised larger ones.
+    /// The size, in bytes, of the largest body that can be leased. Larger jobs are only given to other clients.
     pub largest_leased: usize,
-    /// The lease time of a job without a time to run.
+    /// The length of a lease of a job without a time to run.
     pub lease_limit: Span,
-    /// The number of idle clients notified when a job becomes ready; 0: all.
+    /// The number of idle clients notified when a job becomes ready. 0 means all.
     pub wakeups: u32,
-    /// Keys of jobs are unique per tube: clients of other tubes may use the same keys for other purposes.
+    /// If `true`, two jobs in different tubes can have the same key.
     pub keys_per_tube: bool,
-    /// Makes the hashes of names unpredictable to clients.
+    /// Seed for the hashes of names, so that clients cannot choose names whose hashes collide.
     pub hash_secret: u64,
-    /// The number of ended and buried jobs that are remembered; 0: no history.
+    /// The maximum number of ended and buried jobs in the history. 0 disables the history.
     pub history: usize,
 }
 
@@ -115,11 +114,11 @@ impl Limits {
     };
 }
 
-/// [`Limits::max_tubes`], [`Limits::max_watched`] or [`Limits::max_memory`] prevents a new tube or watch.
+/// The error for a new tube or watch beyond [`Limits::max_tubes`], [`Limits::max_watched`] or [`Limits::max_memory`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OverLimit;
 
-/// The queue. The first lines of each file in `rules` or `verbs` name the owners that the file touches.
+/// The queue. The header of each file in `rules` and `verbs` lists the fields of this struct that the file uses.
 #[derive(Debug)]
 pub struct Engine {
     store: Store,
@@ -130,13 +129,13 @@ pub struct Engine {
     limits: Limits,
     job_times: JobTimes,
     past: Past,
-    /// Bytes of connection buffers, as last set by [`Engine::set_buffers`].
+    /// The size of all connection buffers in bytes, as last reported with [`Engine::set_buffers`].
     buffers: u64,
-    /// The system cannot provide more memory.
+    /// `true` if the system cannot provide more memory.
     exhausted: bool,
-    /// The server is draining: it accepts no new jobs.
+    /// `true` in drain mode, in which the server refuses new jobs.
     draining: bool,
-    /// The state of the pseudo-random generator of [`Engine::roll`], whose numbers may be predictable.
+    /// The state of the pseudo-random generator of [`Engine::roll`]. Clients can predict the numbers.
     dice: u64,
 }
 
@@ -171,18 +170,18 @@ impl Engine {
         client
     }
 
-    /// Adds a client that uses and watches no tube yet.
+    /// Adds a client that uses and watches no tube.
     pub fn connect_as(&mut self, reserve_policy: ReservePolicy) -> ClientId {
         self.clients.connected += 1;
         self.clients.insert(ClientState::new(reserve_policy, self.clients.connected as u32))
     }
 
-    /// Returns a handle that distinguishes the client from earlier and later ones with the same number.
+    /// Returns a handle that stays unique even if another client later reuses the client's number.
     pub fn handle(&self, client: ClientId) -> ClientHandle {
         self.clients.handle(client)
     }
 
-    /// Records the time of a client's command or connection, for [`ClientStats`] and the history.
+    /// Records that a client connected or sent a command at `now`, for [`ClientStats`] and the chart of the last hour.
     #[inline]
     pub fn hear(&mut self, client: ClientId, now: Time) {
         self.clients.hear(client, now);
@@ -192,22 +191,23 @@ impl Engine {
         }
     }
 
-    /// Returns the jobs that ended last, and the chart of the last hour.
+    /// Returns the history: the most recently ended jobs, and the chart of the last hour.
     pub fn past(&self) -> &Past {
         &self.past
     }
 
-    /// Returns the client with this handle, unless it has disconnected.
+    /// Returns the client with this handle, unless the client has disconnected.
     pub fn client_at(&self, handle: ClientHandle) -> Option<ClientId> {
         self.clients.at(handle)
     }
 
-    /// Returns the number of a client's connection, which no other connection has had; 0 for [`NOBODY`].
+    /// Returns the sequence number of the client's connection, or 0 for [`NOBODY`]. No other connection has this
+    /// number.
     pub fn connection(&self, client: ClientId) -> u32 {
         self.clients[client].connection
     }
 
-    /// Returns the number of clients that have connected since the start.
+    /// Returns the number of connections accepted since the server started.
     pub fn total_connections(&self) -> u64 {
         self.clients.connected
     }
@@ -217,22 +217,22 @@ impl Engine {
         self.store.jobs.slots.iter().map(|(slot, _)| self.store.jobs.view(slot))
     }
 
-    /// Returns the unfinished job with this ID, in any tube.
+    /// Returns the job with this ID, unless the job has finished.
     pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
         self.any_job(id).filter(|job| job.state() != State::Finished)
     }
 
-    /// Returns the job with this ID, in any state and tube.
+    /// Returns the job with this ID, even if the job has finished.
     pub fn any_job(&self, id: JobId) -> Option<JobView<'_>> {
         self.store.jobs.find(id).map(|slot| self.store.jobs.view(slot))
     }
 
-    /// Leaves drain mode: new jobs are accepted again.
+    /// Leaves drain mode, so that new jobs are accepted again.
     pub fn undrain(&mut self) {
         self.draining = false;
     }
 
-    /// Enters drain mode: new jobs are refused.
+    /// Enters drain mode, in which new jobs are refused.
     pub fn drain(&mut self) {
         self.draining = true;
     }
@@ -241,12 +241,12 @@ impl Engine {
         self.tubes.iter().map(|(_, tube)| &*tube.name)
     }
 
-    /// Returns `true` if there are events for other clients. Most verbs cause none.
+    /// Returns `true` if [`Engine::take_event`] would return an event.
     pub fn has_events(&self) -> bool {
         !self.news.events.is_empty()
     }
 
-    /// Removes and returns the next event for another client.
+    /// Removes and returns the oldest event for another client.
     pub fn take_event(&mut self) -> Option<Event> {
         let event = self.news.events.pop_front();
         if event.is_none() && self.news.events.capacity() > KEPT_EVENTS {
@@ -255,7 +255,7 @@ impl Engine {
         event
     }
 
-    /// Returns the job in the slot that a change names.
+    /// Returns the job in the `slot` of a [`Change`].
     pub fn job_at(&self, slot: u32) -> JobView<'_> {
         self.store.jobs.view(slot)
     }

@@ -1,10 +1,10 @@
-//! Pending work: deadlines, work that verbs have left for other turns, and the work that one turn may do.
+//! Pending work: deadlines, deferred work, and the step budget of a turn.
 //!
-//! Owns these, and the kinds of deferred work. A *step* is the work on one job, tube or watch, about 0.1 µs. The holder
-//! of the engine's lock grants a number of steps to a turn. A verb that has more to do stops when they are used up and
-//! reports it, or defers the rest if no connection can call the verb again. Steps are counted, not timed, so that the
-//! same calls always stop at the same points. Deferred work refers to tubes and clients by handles, and is dropped if
-//! these no longer exist.
+//! Owns the deadlines, the step budget and the kinds of deferred work. A *step* is the work on one job, tube or watch,
+//! about 0.1 µs. The holder of the engine's lock grants a number of steps to each turn. When the steps run out, a verb
+//! returns [`Progress::More`], or defers the remaining work if no connection can repeat the verb. Steps are counted
+//! rather than timed, so the same calls always stop at the same points. Deferred work refers to tubes and clients by
+//! handles, and is dropped if the tube or client no longer exists.
 //!
 //! Promises: P22.
 
@@ -13,19 +13,19 @@ use std::sync::Arc;
 
 use super::{ClientHandle, Deadlines, JobId, LongCommand, OpenOperation, Outcome, TubeHandle};
 
-/// Steps for moving a job between queues: a few memory accesses that usually miss the CPU's cache.
+/// Steps for moving a job between queues, which usually causes a few CPU cache misses.
 pub const MOVE: u64 = 4;
 
 pub const TUBE: u64 = 8;
 
-/// Steps for notifying a client, including the later write to its socket by the same thread without the lock.
+/// Steps for notifying a client, including the write to the client's socket after the lock is released.
 pub const NOTIFY: u64 = 32;
 
-/// The number of notification bytes whose write to a socket takes one more step, and the most that one write takes.
+/// A notification costs one more step per `WRITTEN` bytes, up to `MAX_WRITE` bytes.
 const WRITTEN: usize = 512;
 const MAX_WRITE: usize = 256 * 1024;
 
-/// Returns the steps for a notification of this size.
+/// Returns the number of steps charged for a notification of `bytes` bytes.
 pub fn notify_steps(bytes: usize) -> u64 {
     NOTIFY + (bytes.min(MAX_WRITE) / WRITTEN) as u64
 }
@@ -37,14 +37,14 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// An unlimited budget: every verb completes.
+    /// A budget that never runs out.
     pub const ENDLESS: Steps = Steps::new(u64::MAX);
 
     pub const fn new(left: u64) -> Steps {
         Steps { left, used: 0 }
     }
 
-    /// Uses up steps. A verb does so before each piece of work, so it exceeds a budget by one piece at most.
+    /// Takes steps from the budget. Verbs call this before each piece of work, so the last piece can exceed the budget.
     pub fn take(&mut self, steps: u64) {
         self.left = self.left.saturating_sub(steps);
         self.used = self.used.wrapping_add(steps);
@@ -54,7 +54,6 @@ impl Steps {
         self.left
     }
 
-    /// Returns the number of steps taken since they were granted.
     pub fn used(self) -> u64 {
         self.used
     }
@@ -69,12 +68,12 @@ impl Steps {
 #[must_use]
 pub enum Progress {
     Done,
-    /// The steps are used up: the same verb must be called again in another turn, before any other verb of this client.
+    /// The steps ran out. Before any other verb of this client, the same verb must be called again in another turn.
     More,
 }
 
 impl Progress {
-    /// Calls `reply` if it is done.
+    /// Calls `reply` if the verb is done.
     pub fn then(self, reply: impl FnOnce()) -> Progress {
         if self == Progress::Done {
             reply();
@@ -88,7 +87,7 @@ pub struct Agenda {
     pub(in crate::engine) deadlines: Deadlines,
     pub(in crate::engine) deferred: VecDeque<Deferred>,
     pub(in crate::engine) steps: Steps,
-    /// Long commands in progress, by their numbers in the log.
+    /// Long commands in progress, by the number that identifies the command in the log.
     pub(in crate::engine) open: BTreeMap<u32, OpenOperation>,
 }
 
@@ -107,23 +106,25 @@ impl Agenda {
 pub enum Deferred {
     /// A disconnected client still holds jobs or watches tubes.
     Disconnect(ClientHandle),
-    /// A client waits or is idle, and its search is unfinished.
+    /// The search for a job for a waiting or idle client is unfinished.
     Search(ClientHandle),
-    /// A tube has ready jobs and waiting clients. Until all of these are served, no other client may take its jobs.
+    /// A tube has ready jobs and waiting clients. No other client can take the jobs before the waiting clients are
+    /// served.
     Serve(TubeHandle),
-    /// Clients wait for the outcome of this job, which was buried.
+    /// Clients wait for the outcome of this job, and the job was buried.
     Buried(JobId),
-    /// Clients wait for the outcome of a finished job. The extras have outlived the job and stay until then.
+    /// Clients wait for the outcome of a finished job. The job's extras stay until every client has been notified.
     Notify {
         extras: u32,
         job: JobId,
         outcome: Arc<Outcome>,
         logged: bool,
     },
-    /// Jobs whose waits for the group with this number have ended are still to be released.
+    /// The group with this number still has held jobs to release because their waits have ended.
     Release(u32),
     LongCommand(LongCommand),
 }
 
-/// The maximum number of commands in progress without clients. Further ones end with their clients.
+/// The maximum number of long commands in progress without a client. Additional commands are abandoned when their
+/// clients disconnect.
 pub const MAX_OPERATIONS: usize = 64;

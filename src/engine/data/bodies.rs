@@ -1,8 +1,8 @@
 //! The storage of all job bodies.
 //!
-//! Owns their memory. Small bodies are copied into pages of one size class each. They need no allocator header and
-//! leave no gaps between other allocations, so a page is returned to the system when its last body goes. Must not know
-//! jobs.
+//! Owns the memory of the bodies. Small bodies are copied into pages, and all bodies in a page have the same size
+//! class. Paged bodies need no allocator header and leave no gaps between other allocations, so a page can be returned
+//! to the system when the last body in the page is removed. Must not depend on jobs.
 //!
 //! Promises: P3.
 
@@ -13,30 +13,30 @@ use slab::Slab;
 
 use super::{Body, BodyRef, NIL};
 
-/// Bodies up to this many bytes are copied into pages, under the lock of the engine's owner. The allocator wastes
-/// little on larger ones, and a copy would take too long.
+/// Bodies up to this size, in bytes, are copied into pages while the engine's lock is held. For larger bodies the
+/// copy would take too long, and the allocator's overhead is relatively small.
 pub const PAGED_MAX: usize = 1024;
 
-/// Minimum size of a page: the allocator returns a block of this size to the system as soon as it is freed.
+/// Minimum page size in bytes. The allocator returns a block of this size to the system as soon as it is freed.
 const PAGE: usize = 128 * 1024;
 
-/// Size classes of pages: steps of 16 bytes up to 256, then steps of an eighth of a power of two.
+/// The number of size classes. Sizes grow by 16 bytes up to 256, and then by an eighth of the previous power of two.
 const CLASSES: usize = 32;
 
-/// Freeing a body larger than this takes about as long as a turn.
+/// Freeing a body larger than this many bytes takes about as long as a whole turn.
 const SLOW_TO_FREE: usize = 1 << 20;
 
-/// The number of removed but still shared bodies that one check covers: clients determine how many there are.
+/// The maximum number of in-flight bodies checked per call, because clients determine the total number.
 const MAX_CHECKED: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
 pub struct BodyKey {
-    /// The entry in the body's class, or in the table of bodies outside pages.
+    /// The index in the body's size class, or in [`Bodies::whole`] for a body that is not in a page.
     position: u32,
     length: u32,
 }
 
-/// The body of a new job: bytes that the job takes over, or bytes that are copied.
+/// The body of a new job, either owned or copied from a slice.
 pub trait NewBody {
     fn length(&self) -> usize;
     fn store(self, bodies: &mut Bodies) -> BodyKey;
@@ -64,15 +64,15 @@ impl NewBody for &[u8] {
 pub struct Bodies {
     pub classes: [Class; CLASSES],
     pub whole: Slab<Body>,
-    /// Bytes in all classes that were freed by bodies and that other pages cannot use.
+    /// Bytes of vacated page entries in all size classes.
     pub spare: u64,
-    /// Bodies that only replies still share; they take memory until these are sent.
+    /// Removed bodies that are still shared by unsent replies.
     in_flight: VecDeque<InFlight>,
-    /// The sum of the lengths in `in_flight`, as of the last checks.
+    /// The total length of the bodies in `in_flight`, as of the last check of each body.
     pub in_flight_bytes: u64,
-    /// Bytes of account of all bodies.
+    /// The total length of all stored bodies in bytes.
     pub held: u64,
-    /// Removed bodies that are so large that freeing them takes long.
+    /// Removed large bodies to be freed after the lock is released, because freeing them is slow.
     released: Vec<Body>,
 }
 
@@ -80,31 +80,33 @@ pub struct Bodies {
 struct InFlight {
     bytes: Weak<Box<[u8]>>,
     length: u64,
-    /// A second owner of a large body, so that the sender of the last reply does not have to free it.
+    /// Keeps a large body alive after the last reply is sent, so that the sending thread does not have to free the
+    /// body.
     kept: Option<Arc<Box<[u8]>>>,
 }
 
-/// Bodies of about the same size. A body's position is its page number × bodies per page + its entry.
+/// Bodies of about the same size. The position of a body is `page number × entries per page + entry`.
 #[derive(Debug)]
 pub struct Class {
     size: usize,
-    /// Entries per page, as a power of two.
+    /// The binary logarithm of the number of entries per page.
     bits: u32,
     pub pages: Vec<Page>,
     /// The first page with vacant entries, or [`NIL`].
     open: u32,
-    /// The page that has memory but no bodies, or [`NIL`].
+    /// The only allocated page without bodies, or [`NIL`].
     idle: u32,
-    /// Bytes of vacated entries in pages that have memory.
+    /// Bytes of vacated entries in allocated pages.
     spare: u64,
 }
 
-/// A page. Without bodies, it may have released its memory.
+/// A page of entries of equal size. A page without bodies is usually deallocated.
 #[derive(Debug)]
 pub struct Page {
-    /// The entries up to the last one ever used.
+    /// The entries, up to the highest entry that was ever used.
     bytes: Vec<u8>,
-    /// The head of a linked list of vacated entries: each begins with the number of the next one, or [`NIL`].
+    /// The head of the linked list of vacated entries, or [`NIL`]. Each vacated entry starts with the number of the
+    /// next.
     first_vacant: u32,
     pub held: u32,
     /// The next page with vacant entries, or [`NIL`].
@@ -191,7 +193,7 @@ impl Class {
         number << self.bits | entry
     }
 
-    /// Removes an entry, after passing its bytes to `see`.
+    /// Removes an entry, after calling `see` with the entry's bytes.
     #[inline]
     fn remove(&mut self, position: u32, see: impl FnOnce(&[u8])) {
         let (number, entry) = self.split(position);
@@ -206,7 +208,8 @@ impl Class {
         }
     }
 
-    /// Handles a page that has become empty. One empty page keeps its memory, the lower of two, as in [`super::slots`].
+    /// Handles a page that has become empty. Of two empty pages, only the page at the lower address keeps its memory,
+    /// as in [`super::slots`].
     fn rest(&mut self, number: u32) {
         let mut gone = number;
         let start = |number: u32| self.pages[number as usize].bytes.as_ptr();
@@ -225,7 +228,7 @@ impl Class {
         &self.pages[number].bytes[entry as usize * self.size..]
     }
 
-    /// Splits a position into the number of its page and the entry in that page.
+    /// Splits a position into a page number and an entry within that page.
     fn split(&self, position: u32) -> (usize, u32) {
         ((position >> self.bits) as usize, position & ((1 << self.bits) - 1))
     }
@@ -239,7 +242,7 @@ impl Default for Bodies {
 }
 
 impl Bodies {
-    /// Stores a body, which must then be assigned to a job.
+    /// Stores a body. The caller must then assign the returned key to a job.
     pub fn add(&mut self, body: Body) -> BodyKey {
         if body.len() <= PAGED_MAX {
             return self.copy(body.bytes());
@@ -264,7 +267,7 @@ impl Bodies {
         self.remove_with(key, |_| ());
     }
 
-    /// Removes a body, after passing its bytes to `see`: a separate lookup would take as long as the removal.
+    /// Removes a body, after calling `see` with the bytes, because a separate lookup would take as long as the removal.
     #[inline]
     pub fn remove_with(&mut self, key: BodyKey, see: impl FnOnce(&[u8])) {
         self.held -= key.len() as u64;
@@ -284,7 +287,7 @@ impl Bodies {
         }
     }
 
-    /// Counts a body that this store does not hold (any more), until no reply shares it. Small bodies are copied.
+    /// Starts counting a body as in flight if replies can share its memory, which is only possible for large bodies.
     pub fn note_in_flight(&mut self, body: &Body) {
         if let Body::Large(bytes) = body {
             let length = bytes.len();
@@ -317,7 +320,7 @@ impl Bodies {
         }
     }
 
-    /// Takes the removed large bodies, to be freed without delaying other work.
+    /// Takes the removed large bodies, so that the caller can free them without delaying other work.
     pub fn take_released(&mut self) -> Vec<Body> {
         std::mem::take(&mut self.released)
     }

@@ -1,15 +1,15 @@
-//! The body of a job: opaque bytes.
+//! The body of a job, which is opaque bytes.
 //!
-//! Owns the choice between copying and sharing. Must not interpret the bytes.
+//! Owns the choice between copying a body and sharing it. Must not interpret the bytes.
 
 use std::sync::Arc;
 
-/// Bodies up to this many bytes are copied into a reply; larger ones are shared with it. Copying this many costs about
-/// as much as the two atomic operations and the extra segment of a write that sharing requires.
+/// Maximum size, in bytes, of a body that is copied into a reply. Larger bodies are shared with the reply. At this
+/// size, a copy costs about as much as the two atomic operations and the additional write segment of a shared body.
 pub const COPY_MAX: usize = 4096;
 
-/// Immutable bytes. Small bodies are owned directly, which saves 16 bytes each. Large bodies are shared, so that a
-/// reply that waits in a slow client's output needs no second copy.
+/// Immutable bytes. Owning a small body directly saves 16 bytes per body. Sharing a large body avoids a second copy in
+/// the output buffer of a slow client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
     Small(Box<[u8]>),
@@ -18,7 +18,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// Copies these bytes. Returns `None` if there is no memory.
+    /// Copies `bytes`. Returns `None` if the allocation fails.
     pub fn copy(bytes: &[u8]) -> Option<Body> {
         let mut copy = Vec::new();
         copy.try_reserve_exact(bytes.len()).ok()?;
@@ -56,12 +56,11 @@ impl Default for Body {
     }
 }
 
-/// A body that belongs to someone else.
 #[derive(Clone, Copy, Debug)]
 pub enum BodyRef<'a> {
-    /// At most [`COPY_MAX`] bytes, to be copied.
+    /// At most [`COPY_MAX`] bytes, which replies copy.
     Small(&'a [u8]),
-    /// More than [`COPY_MAX`] bytes, to be shared.
+    /// More than [`COPY_MAX`] bytes, which replies share.
     Large(&'a Arc<Box<[u8]>>),
 }
 
@@ -83,7 +82,7 @@ impl<'a> BodyRef<'a> {
 }
 
 impl From<Vec<u8>> for Body {
-    /// Copies nothing if the vector has no spare capacity.
+    /// Converts without copying if the vector has no spare capacity.
     fn from(bytes: Vec<u8>) -> Body {
         let bytes = bytes.into_boxed_slice();
         if bytes.len() <= COPY_MAX {

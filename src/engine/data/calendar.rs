@@ -1,17 +1,17 @@
-//! The Gregorian calendar: dates and days since 1970-01-01, in UTC, and how a moment is written.
+//! The Gregorian calendar: conversion between dates and days since 1970-01-01 in UTC, and the text form of a time.
 //!
-//! Owns both conversions, after Howard Hinnant's "chrono-compatible low-level date algorithms". A year begins in March
-//! here, so that the leap day comes last, and eras of 400 years are all alike. Must not read a clock.
+//! Owns the conversions, which follow Howard Hinnant's "chrono-compatible low-level date algorithms". Internally a year
+//! starts in March, which places the leap day last. An era is a cycle of 400 years. Must not read a clock.
 
-/// Seconds of a day, which has no leap seconds here.
+/// Seconds per day; leap seconds are ignored.
 const DAY: u64 = 86_400;
 
 const ERA: i64 = 146_097;
 
-/// Days from 0000-03-01 to 1970-01-01.
+/// The number of days from 0000-03-01 to 1970-01-01.
 const EPOCH: i64 = 719_468;
 
-/// Returns the days from 1970-01-01 to a date, also to one that does not exist. `month` and `day` count from 1.
+/// Returns the number of days from 1970-01-01 to a date, which need not exist. `month` and `day` count from 1.
 pub fn day_of(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
@@ -19,7 +19,7 @@ pub fn day_of(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leap_days + (month * 306 + 5) / 10 + day - 1 - EPOCH
 }
 
-/// Year, month and day of the month, the last two counted from 1, of a day since 1970-01-01.
+/// Returns the year, month and day of the month for a day since 1970-01-01. Month and day count from 1.
 pub fn date_of(day: i64) -> (i64, i64, i64) {
     let (era, of_era) = ((day + EPOCH).div_euclid(ERA), (day + EPOCH).rem_euclid(ERA));
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -30,7 +30,7 @@ pub fn date_of(day: i64) -> (i64, i64, i64) {
     (era * 400 + year + next, month, day)
 }
 
-/// Appends a moment, in seconds since 1970, as `YYYY-MM-DDTHH:MM:SS`. Years have four digits, as RFC 3339 requires.
+/// Appends a time, in seconds since 1970-01-01, as `YYYY-MM-DDTHH:MM:SS`. Years have four digits, as RFC 3339 requires.
 pub fn push_moment(out: &mut Vec<u8>, seconds: u64) {
     let (year, month, day) = date_of((seconds / DAY) as i64);
     let of_day = seconds % DAY;

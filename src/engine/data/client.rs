@@ -1,6 +1,6 @@
-//! Clients, as the engine sees them: the tube they use, the tubes they watch, their reservations, and their waits.
+//! The engine's view of clients: used and watched tubes, reservations, and waits.
 //!
-//! Owns these, and how a client gets jobs. Must not know connections: the server maps the number of a client to one.
+//! Owns the state of each client. Must not depend on connections: the server maps client numbers to connections.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, Index, IndexMut};
@@ -12,22 +12,23 @@ use super::{
     ClientHandle, ClientId, Handle, Heap, JobId, Linked, Links, List, Priority, Slots, Span, Time, TubeHandle, NIL,
 };
 
-/// The last part of a reservation, in which its holder is warned instead of waiting, as in beanstalkd.
+/// The length of the last part of a reservation, during which a waiting holder receives DEADLINE_SOON, as in
+/// beanstalkd.
 pub const MARGIN: Span = Span::from_secs(1);
 
-/// The maximum lease time, whatever the job's time to run: nothing else ends a lease, which no client holds.
+/// The maximum length of a lease. No client holds a leased job, so no disconnect can end the lease.
 pub const MAX_LEASE: Span = Span::from_secs(24 * 3600);
 
-/// The choice of a client that holds its reservations among its watched tubes.
+/// The order in which a client with [`ReservePolicy::PerConnection`] receives jobs from its watched tubes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReserveMode {
-    /// The most urgent job of all tubes.
+    /// The most urgent job of all tubes is next.
     #[default]
     Urgent,
-    /// A random tube, in proportion to its weight.
+    /// A random tube is next, in proportion to the tubes' weights.
     Weighted,
-    /// A random tube, in proportion to its weight divided by the average time that its jobs are reserved, so that tubes
-    /// share the workers' time equally, not the number of jobs.
+    /// A random tube is next, in proportion to its weight divided by its average reservation time. With equal weights,
+    /// tubes share the workers' time equally, rather than the number of jobs.
     Fair,
 }
 
@@ -36,11 +37,11 @@ pub enum ReservePolicy {
     /// The client holds its reservations until it disconnects. The smallest priority of all watched tubes comes first.
     #[default]
     PerConnection,
-    /// The client holds the jobs it grabs until it disconnects. The smallest priority class of all watched tubes comes
-    /// first; tubes with equal classes take turns. The client does not wait, but may be idle and is notified of work.
+    /// The client holds its reservations until it disconnects. The smallest priority class of all watched tubes comes
+    /// first, and tubes with equal classes take turns. The client never waits, but can be idle until notified of work.
     Notified,
-    /// [`NOBODY`](super::handle::NOBODY) holds the leased jobs until the time to run ends, whatever happens to the
-    /// client. All watched tubes with a ready job are equally likely.
+    /// [`NOBODY`](super::handle::NOBODY) holds the leased jobs until their time to run ends, even if the client
+    /// disconnects. All watched tubes with a ready job are equally likely.
     Lease,
 }
 
@@ -48,20 +49,21 @@ pub enum ReservePolicy {
 pub enum IdleState {
     #[default]
     Active,
-    /// The client is to be notified, and then requests a job.
+    /// The client receives a notification when a job is ready, and then requests the job.
     Idle,
-    /// The client was notified of a job in this tube, or [`NIL`] if it no longer watches it, and has not requested it.
+    /// The client was notified of a job in this tube but has not requested a job yet. The tube is [`NIL`] if the client
+    /// no longer watches it.
     Notified(u32),
 }
 
-/// A client that waits for a job, or for the outcome of one.
+/// The wait of a client, either for a job or for the outcome of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    /// The end of the wait; [`Time::NEVER`] without a timeout.
+    /// The end of the wait, or [`Time::NEVER`] without a timeout.
     pub until: Time,
-    /// The extras of the job whose outcome the client waits for; [`NIL`] if it waits for a job.
+    /// The extras of the job whose outcome the client waits for, or [`NIL`] if the client waits for a job.
     pub outcome: u32,
-    /// The client submitted that job only for its outcome, and withdraws it when the wait times out.
+    /// `true` if the client submitted the job only for its outcome. If the wait times out, the job is withdrawn.
     pub run: bool,
 }
 
@@ -75,23 +77,23 @@ impl Waiting {
     }
 }
 
-/// An unfinished search through the tubes of a client that watches too many tubes for one turn.
+/// An unfinished search for a job by a client that watches too many tubes for one turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Search {
-    /// The number of tubes that were searched, or whose queues the client was added to.
+    /// The number of watched tubes that were searched, or whose queues the client was added to.
     pub(in crate::engine) seen: usize,
-    /// `true` while the client is added to the queue of each tube, because no job was found.
+    /// `true` after the search found no job, while the client is added to the queue of each tube.
     pub(in crate::engine) enqueueing: bool,
-    /// The tubes with a job found so far, each counted by its weight.
+    /// The total weight of the tubes with a job found during the search.
     pub(in crate::engine) found: u64,
-    /// The best tube so far: the rank of its first job, the tube, and its position in the watch list.
+    /// The best tube found during the search: the rank of its first job, the tube, and its position in the watch list.
     pub(in crate::engine) best: Option<((Priority, Time), TubeHandle, usize)>,
-    /// `true` for a second search, which ends at the first tubes with a job.
+    /// `true` for a second search, which stops when a tube with a job is found.
     pub(in crate::engine) again: bool,
 }
 
 impl Search {
-    /// Returns a second and last search, after another client took the found job.
+    /// Returns a second and last search, for use after another client took the found job.
     pub(in crate::engine) fn again() -> Search {
         Search { again: true, ..Search::default() }
     }
@@ -106,48 +108,48 @@ impl Search {
 pub struct ClientState {
     pub(in crate::engine) reserve_policy: ReservePolicy,
     pub(in crate::engine) idle_state: IdleState,
-    /// Distinguishes the connection from earlier and later ones with the same number.
+    /// Distinguishes the connection from earlier and later connections with the same client number.
     pub(in crate::engine) connection: u32,
     pub(in crate::engine) opened: u32,
-    /// The position in the watch list where the next search starts, counting down; past the end means the end.
+    /// The position in the watch list at which the next search starts. Values past the end of the list mean the end.
     pub(in crate::engine) turn: u32,
-    /// The tube it uses; [`NIL`] if its commands name a tube.
+    /// The used tube, or [`NIL`] if the client's commands name their tube.
     pub(in crate::engine) used: u32,
     pub(in crate::engine) watched: WatchList,
-    /// See [`ClientState::reserved`]; `None` before the first one.
+    /// See [`ClientState::reserved`]. `None` until the first reservation.
     held: Option<Box<Heap<(Time, JobId)>>>,
     pub(in crate::engine) waiting: Option<Waiting>,
-    /// The number of the current wait or idle period. The client is queued in the tubes whose watches have this number.
+    /// The number of the current wait or idle period. The client is queued in a tube if the watch has the same number.
     pub(in crate::engine) wait: u32,
-    /// The rank of the wait or idle period among those of all clients.
+    /// The rank of the wait or idle period among the waits of all clients; smaller ranks waited longer.
     pub(in crate::engine) since: u64,
     pub(in crate::engine) queued: bool,
     pub(in crate::engine) search: Option<Box<Search>>,
-    /// After a disconnect, the reservations still to be released, in the order of service.
+    /// The reservations that a disconnected client must still release, in the order of service.
     pub(in crate::engine) leaving: Option<Box<Heap<(Priority, JobId)>>>,
-    /// The client's attachments to jobs whose outcome it receives.
+    /// The attachments of the client to jobs whose outcome the client receives.
     pub(in crate::engine) attached: List,
-    /// The last wait was for a batch.
+    /// `true` if the last wait was for a batch of jobs.
     pub(in crate::engine) batch: bool,
     pub(in crate::engine) mode: ReserveMode,
     pub(in crate::engine) producer: bool,
     pub(in crate::engine) worker: bool,
-    /// The times of the connection and of the last command, in units of [`ACTIVITY_UNIT`].
+    /// The times of the connection and of the last command, in units of 2^[`ACTIVITY_UNIT`] ns.
     pub(in crate::engine) connected: u32,
     pub(in crate::engine) last_active: u32,
 }
 
-/// Times of connections are counted in units of 2^30 ns, about a second: shifting costs less than dividing.
+/// Connection times are in units of 2^30 ns, about a second, because shifting costs less than dividing.
 const ACTIVITY_UNIT: u32 = 30;
 
-/// Returns the time since a moment counted in units of [`ACTIVITY_UNIT`].
+/// Returns the time since `then`, which is in units of 2^[`ACTIVITY_UNIT`] ns.
 pub(in crate::engine) fn time_since(then: u32, now: Time) -> Span {
     let units = ((now.nanos() >> ACTIVITY_UNIT) as u32).saturating_sub(then);
     Span::from_nanos(u64::from(units) << ACTIVITY_UNIT)
 }
 
 impl ClientState {
-    /// Returns a client that uses and watches no tube yet.
+    /// Returns a client that uses and watches no tube.
     pub(in crate::engine) fn new(reserve_policy: ReservePolicy, connection: u32) -> ClientState {
         ClientState { reserve_policy, connection, turn: NIL, used: NIL, ..ClientState::default() }
     }
@@ -166,7 +168,7 @@ impl ClientState {
         self.held.get_or_insert_default()
     }
 
-    /// Returns the end of its first reservation.
+    /// Returns the earliest end of a reservation, or [`Time::NEVER`] without reservations.
     pub(in crate::engine) fn nearest_end(&self) -> Time {
         self.reserved().first().map_or(Time::NEVER, |((end, _), _)| end)
     }
@@ -176,12 +178,12 @@ impl ClientState {
         self.nearest_end() != Time::NEVER && self.nearest_end() - MARGIN <= now
     }
 
-    /// Returns `true` if the client is queued in the tube of this watch, which must be its own.
+    /// Returns `true` if the client is queued in the tube of `watch`, which must belong to this client.
     pub(in crate::engine) fn is_queued(&self, watch: &Watch) -> bool {
         watch.wait == self.wait && (self.waits_for_job() || self.idle_state == IdleState::Idle)
     }
 
-    /// Returns the next deadline of this client. A wait does not end before its search does.
+    /// Returns the next deadline of the client. While a search is unfinished, the wait cannot time out.
     pub(in crate::engine) fn due(&self) -> Time {
         if self.leaving.is_some() {
             return Time::NEVER;
@@ -202,7 +204,7 @@ impl ClientState {
 pub struct Clients {
     states: Slab<ClientState>,
     pub(in crate::engine) watches: Watches,
-    /// The number of waits and idle periods so far.
+    /// The number of waits and idle periods since the server started.
     pub(in crate::engine) waits: u64,
     pub(in crate::engine) leases: u32,
     pub(in crate::engine) connected: u64,
@@ -214,7 +216,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Adds a client with the smallest free number.
+    /// Adds a client with a free number.
     pub(in crate::engine) fn insert(&mut self, client: ClientState) -> ClientId {
         ClientId(self.states.insert(client) as u32)
     }
@@ -223,11 +225,11 @@ impl Clients {
         self.states.remove(client.0 as usize)
     }
 
-    /// Begins another wait of a client. This invalidates its queue positions from earlier waits.
+    /// Starts a new wait of a client, which invalidates the client's queue positions from earlier waits.
     pub(in crate::engine) fn begin_wait(&mut self, client: ClientId) {
         self.waits += 1;
         let state = &mut self.states[client.0 as usize];
-        // 0 means no wait.
+        // 0 is reserved for watches that are not queued.
         state.wait = state.wait.wrapping_add(1).max(1);
         state.since = self.waits;
     }
@@ -246,12 +248,12 @@ impl Clients {
         self.states.get(number as usize)
     }
 
-    /// Returns a number above those of all clients.
+    /// Returns a number greater than the number of any client.
     pub(in crate::engine) fn end(&self) -> u32 {
         self.states.capacity() as u32
     }
 
-    /// Counts a client that has tried to put a job.
+    /// Counts `client` as a producer.
     pub(in crate::engine) fn mark_producer(&mut self, client: ClientId) {
         let producer = &mut self.states[client.0 as usize].producer;
         self.producers += usize::from(!std::mem::replace(producer, true));
@@ -262,7 +264,8 @@ impl Clients {
         self.workers += usize::from(!std::mem::replace(worker, true));
     }
 
-    /// Removes a disconnected client from the counts. The client stays until it holds and watches nothing.
+    /// Excludes a disconnected client from the statistics. Its state is removed after its jobs and watches are
+    /// released.
     pub(in crate::engine) fn begin_to_leave(&mut self, client: ClientId) {
         let state = &mut self.states[client.0 as usize];
         state.leaving = Some(Box::new(Heap::new()));
@@ -276,14 +279,14 @@ impl Clients {
         self.watches.len() as u64 * WATCH_COST
     }
 
-    /// Adds a tube, which must not be watched yet, to the watch list of a client, and returns the length of the list.
+    /// Adds a tube that is not watched yet to the client's watch list. Returns the new length of the list.
     pub(in crate::engine) fn watch(&mut self, client: ClientId, tube: u32) -> usize {
         let watched = &mut self.states[client.0 as usize].watched;
         watched.add(client.0, tube, &mut self.watches);
         watched.len()
     }
 
-    /// Removes a tube from the watch list of a client. The watch must not be queued.
+    /// Removes a tube from the client's watch list. The watch must not be queued.
     pub(in crate::engine) fn unwatch(&mut self, client: ClientId, tube: u32) {
         self.states[client.0 as usize].watched.remove(tube, &mut self.watches);
     }
@@ -292,7 +295,7 @@ impl Clients {
         Handle::new(client.0, self[client].connection)
     }
 
-    /// Returns the client with this handle, unless it has disconnected.
+    /// Returns the client with this handle, unless the client has disconnected.
     pub(in crate::engine) fn at(&self, handle: ClientHandle) -> Option<ClientId> {
         let client = self.states.get(handle.number as usize)?;
         (client.connection == handle.birth).then_some(ClientId(handle.number))
@@ -320,27 +323,27 @@ impl IndexMut<ClientId> for Clients {
     }
 }
 
-/// A tube that a client watches. While the client waits or is idle, the watch is in the tube's queue of such clients.
+/// A tube watched by a client. While the client waits or is idle, the watch is queued in the tube.
 #[derive(Debug)]
 pub struct Watch {
     pub(in crate::engine) client: u32,
     pub(in crate::engine) tube: u32,
-    /// The longest time to run, in milliseconds, that this client accepts for a job of this tube; 0: unlimited.
+    /// The longest time to run, in milliseconds, of a job that the client accepts from this tube. 0 means unlimited.
     pub(in crate::engine) limit: u32,
-    /// The number of the wait or idle period for which the watch is queued; 0 if it is not queued. That period may be
-    /// over: a client that watches very many tubes does not leave all queues at once.
+    /// The number of the wait or idle period for which the watch was queued, or 0 if the watch is not queued. That wait
+    /// can have ended, because a client that watches very many tubes leaves their queues over several turns.
     pub(in crate::engine) wait: u32,
-    /// The weight of the tube for a client that reserves by weights.
+    /// The weight of the tube, used by [`ReserveMode::Weighted`] and [`ReserveMode::Fair`].
     pub(in crate::engine) weight: u16,
     /// The number of the last lease command that named the tube.
     pub(in crate::engine) lease: u32,
     links: Links,
 }
 
-/// Bytes of account of a watch: itself, its entry in the client's list, and the index of a long list.
+/// Bytes charged for a watch, its entry in the client's list, and its share of the index of a long list.
 pub const WATCH_COST: u64 = 64;
 
-/// Watches per chunk: enough that malloc maps the chunk separately.
+/// Watches per chunk, large enough that malloc maps each chunk separately.
 const WATCHES: usize = 8192;
 
 pub type Watches = Slots<Watch, WATCHES>;
@@ -354,15 +357,15 @@ impl Linked for Watches {
     }
 }
 
-/// Watch lists of this length have an index, so that adding the thousandth tube costs as much as adding the second.
+/// Watch lists of at least this length have an index, so adding a tube to a long list is not slower.
 const INDEXED_FROM: usize = 32;
 
-/// The watches of one client in the order of their addition, except that the last one replaces a removed one.
+/// The watches of one client in insertion order, except that the last watch replaces a removed watch.
 #[derive(Debug, Default)]
 pub struct WatchList {
-    /// Nearly all lists are short and need no allocation.
+    /// The numbers of the watches, stored inline because nearly all lists are short.
     numbers: SmallVec<[u32; 4]>,
-    /// Maps a tube to its position in `numbers`; only for long lists.
+    /// The position in `numbers` for each tube; only long lists have this index.
     #[allow(clippy::box_collection)] // 16 bytes less for each client
     index: Option<Box<BTreeMap<u32, u32>>>,
 }
@@ -375,7 +378,7 @@ impl Deref for WatchList {
 }
 
 impl WatchList {
-    /// Returns the number of the watch of `tube`, if it is watched.
+    /// Returns the number of the watch of `tube`, if the client watches the tube.
     pub fn find(&self, tube: u32, watches: &Watches) -> Option<u32> {
         self.position(tube, watches).map(|position| self.numbers[position])
     }
@@ -401,7 +404,7 @@ impl WatchList {
         }
     }
 
-    /// Removes `tube`. Returns `true` if it was watched. The watch must not be queued.
+    /// Removes `tube`, whose watch must not be queued. Returns `true` if the tube was watched.
     pub fn remove(&mut self, tube: u32, watches: &mut Watches) -> bool {
         let Some(position) = self.position(tube, watches) else { return false };
         let number = self.numbers.swap_remove(position);

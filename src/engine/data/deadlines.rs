@@ -1,9 +1,8 @@
-//! The one ordered index of all deadlines.
+//! An ordered index of all deadlines.
 //!
-//! Owns the order of the timers. A timer belongs to a client (its first time to run, its reserve timeout, its warning),
-//! to a tube (its first delayed job, the end of its pause), to the extras (the first end of a time to live), to the
-//! keys that outlive jobs, or to the schedules. Each has at most one entry, its earliest deadline, so the index stays
-//! small however many jobs there are. Must not know what happens at a deadline.
+//! Owns the order of the timers. A timer belongs to a client, to a tube, to all extras, to all keys of ended jobs, or
+//! to all schedules. Each timer has one entry for its earliest deadline, so the size of the index does not depend on
+//! the number of jobs. Must not depend on what happens at a deadline.
 
 use super::{Heap, Positions, Time, NIL};
 
@@ -12,24 +11,25 @@ pub enum TimerKey {
     Client(u32),
     Tube(u32),
     Extras,
-    /// All keys that outlive their jobs.
+    /// The keys that outlive their jobs.
     Keys,
     Schedules,
 }
 
 #[derive(Debug, Default)]
 pub struct Deadlines {
-    /// At the same time, tubes come first: a job that becomes ready then goes to a client whose wait ends then.
+    /// At equal times, tubes come before clients: a job that becomes ready goes to a client whose wait ends at that
+    /// time.
     pub heap: Heap<(Time, bool)>,
     pub positions: PositionTable,
 }
 
-/// The heap position of each timer, or [`NIL`] without a deadline: a table for clients, tubes and the others.
+/// The heap position of each timer, or [`NIL`] without a deadline, in three tables: clients, tubes, and other timers.
 #[derive(Clone, Debug, Default)]
 pub struct PositionTable([Vec<u32>; 3]);
 
 impl TimerKey {
-    /// Returns the number that represents the timer in the heap: its row in a table, and the number of the table.
+    /// Encodes the timer as a heap member: the table number in the low two bits, and the row number above.
     #[inline(always)]
     const fn member(self) -> u32 {
         match self {
@@ -75,7 +75,7 @@ impl Positions for PositionTable {
 }
 
 impl Deadlines {
-    /// Sets the deadline of `owner` to `at`, or removes it if `at` is [`Time::NEVER`].
+    /// Sets the deadline of `owner` to `at`, or removes the deadline if `at` is [`Time::NEVER`].
     pub fn set(&mut self, owner: TimerKey, at: Time) {
         let (member, key) = (owner.member(), (at, matches!(owner, TimerKey::Client(_))));
         match (*self.positions.get(member), at) {
@@ -90,7 +90,7 @@ impl Deadlines {
         }
     }
 
-    /// Returns the next deadline and its timer.
+    /// Returns the earliest deadline and its timer.
     pub fn first(&self) -> Option<(Time, TimerKey)> {
         self.heap.first().map(|((at, _), member)| (at, TimerKey::of(member)))
     }

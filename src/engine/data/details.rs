@@ -1,8 +1,8 @@
 //! The details of a job: its delay, its time to run, and its event counts.
 //!
-//! Owns their compact form. Nearly every job has times in whole milliseconds and counts below 256, which take thirteen
-//! bytes. Other values are stored in full in a separate box, so nothing is rounded or truncated. This reduces the
-//! details from 40 to 16 bytes, and a job from 96 to 72: 24 MB less for a million jobs. Must not know states.
+//! Owns the compact form of the details. Nearly every job has times in whole milliseconds and counts below 256, which
+//! fit into thirteen bytes. Other values are boxed, so no value is rounded or truncated. The compact form saves 24
+//! bytes per job. Must not depend on job states.
 
 use super::Span;
 
@@ -21,7 +21,7 @@ pub struct History {
     pub reserves: u32,
     /// The number of times that the time to run ended.
     pub timeouts: u32,
-    /// The number of times that the holder released it.
+    /// The number of times that a holder released the job.
     pub releases: u32,
     pub buries: u32,
     pub kicks: u32,
@@ -45,7 +45,7 @@ struct Whole {
 
 const ENDLESS: u32 = u32::MAX;
 
-/// Encodes whole seconds as twice their number, and whole milliseconds as twice their number plus one.
+/// Encodes whole seconds as `2 × seconds`, and whole milliseconds as `2 × milliseconds + 1`.
 fn pack(span: Span) -> Option<u32> {
     if span == Span::MAX {
         return Some(ENDLESS);
@@ -109,7 +109,7 @@ impl Details {
         }
     }
 
-    /// Returns the number of reservations, at less cost than all counts.
+    /// Returns the number of reservations, which is cheaper than [`Details::history`].
     pub fn reserves(&self) -> u32 {
         match &self.0 {
             Form::Packed { counts, .. } => counts[Count::Reserves as usize].into(),

@@ -1,7 +1,7 @@
-//! The keys of ended jobs, which outlive them.
+//! The keys that outlive their ended jobs.
 //!
-//! Owns their IDs, names and ends. The keys of existing jobs are in `job_extras`. Must not decide the reply to a
-//! duplicate: `rules/ended_keys.rs` does.
+//! Owns the job IDs, names and expiry times of the keys. The keys of existing jobs are in `job_extras`. Must not decide
+//! the reply to a duplicate: `rules/ended_keys.rs` does.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub struct EndedKey {
     pub(in crate::engine) is_logged: bool,
 }
 
-/// Bytes of account of a key without its names: itself, and its entries in the index and in the order of ends.
+/// Bytes charged for a key, excluding its names but including its entries in the index and the heap.
 pub const KEY_COST: u64 = size_of::<EndedKey>() as u64 + 24;
 
 const _: () = assert!(KEY_COST <= 96);
@@ -40,7 +40,7 @@ impl Positioned for EndedKey {
     }
 }
 
-/// All keys of ended jobs, indexed by their names and by the time of their removal.
+/// All keys of ended jobs, indexed by name and by expiry time.
 #[derive(Debug, Default)]
 pub struct EndedKeys {
     pub table: Table<EndedKey>,
@@ -48,12 +48,12 @@ pub struct EndedKeys {
 }
 
 impl EndedKeys {
-    /// Returns the number of the key with these names and this hash.
+    /// Returns the number of the key with this tube name, text and hash.
     pub fn find(&self, tube: &[u8], key: &Name, hash: u32) -> Option<u32> {
         self.table.find(hash, |ended| ended.hash == hash && ended.key == *key && *ended.tube == *tube)
     }
 
-    /// Adds this key, which must be new and have this hash, and returns its number.
+    /// Adds a new key with the hash `hash`, and returns its number.
     pub fn insert(&mut self, id: JobId, tube: Arc<[u8]>, key: Name, hash: u32, until: Time, is_logged: bool) -> u32 {
         let number = self.table.insert(EndedKey { id, until, tube, key, hash, chain: NIL, position: NIL, is_logged });
         self.ends.push(until, number, &mut self.table.items);
@@ -65,7 +65,7 @@ impl EndedKeys {
         self.table.remove(number)
     }
 
-    /// Returns the time at which the next key is removed.
+    /// Returns the time at which the next key expires.
     pub fn next_end(&self) -> Time {
         self.ends.first().map_or(Time::NEVER, |(at, _)| at)
     }

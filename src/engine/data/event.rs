@@ -1,8 +1,8 @@
 //! Events: notifications for clients other than the caller.
 //!
-//! Owns their list. A verb appends events. Its caller takes them, in order, before the next verb, and notifies each
-//! client in the client's own protocol. An event for many clients stores its content once, since a body may go to very
-//! many of them.
+//! Owns the kinds of events. A verb appends events. The caller takes the events in order before the next verb, and
+//! notifies each client in the client's protocol. An event for many clients shares its content instead of copying it.
+//! Must not depend on a protocol.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ pub enum Outcome {
     Failed(Body),
     /// The job failed with an explanation from the worker.
     Fault(Body),
-    /// The job was deleted, or its time to live ended, before a worker completed it.
+    /// The job was deleted or expired before a worker completed it.
     Gone,
 }
 
 impl Outcome {
-    /// Returns the body that is sent with the outcome to waiting clients.
+    /// Returns the body that is sent to waiting clients with the outcome.
     pub fn body(&self) -> Option<&Body> {
         match self {
             Outcome::Done(body) | Outcome::Failed(body) | Outcome::Fault(body) => Some(body),
@@ -48,17 +48,17 @@ impl Report {
     }
 }
 
-/// The reason why a client that requested a job gets none.
+/// The reason why a job request returns no job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoJob {
     TimedOut,
-    /// One of its own reservations is in its last second.
+    /// A reservation of the same client is in its last second.
     DeadlineSoon,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The client's wait ends with this job reserved for it.
+    /// The client's wait ended, and the job was reserved for the client.
     Reserved {
         client: ClientId,
         job: JobId,
@@ -67,25 +67,26 @@ pub enum Event {
         client: ClientId,
         why: NoJob,
     },
-    /// The client is no longer idle: a tube that it watches has work.
+    /// The client is no longer idle, because a watched tube has work.
     Work {
         client: ClientId,
     },
-    /// A job that the client submitted or waits for has ended, and with it the client's wait.
+    /// A job that the client submitted or waited for has ended, which ends the wait.
     Outcome {
         client: ClientId,
         job: JobId,
         outcome: Arc<Outcome>,
-        /// `true` if the end of the job is in the log.
+        /// `true` if the log records the end of the job.
         logged: bool,
     },
-    /// The worker of a job that the client submitted reports something.
+    /// The worker of a job submitted by the client sent a report.
     Report {
         client: ClientId,
         job: JobId,
         report: Arc<Report>,
     },
-    /// For the server: a dead letter is buried in its own tube because its dead-letter tube cannot accept it.
+    /// A failed job was buried in its own tube because the dead-letter tube cannot accept the job. Only the server
+    /// receives this event.
     DeadLetterStays {
         job: JobId,
         from: Arc<[u8]>,

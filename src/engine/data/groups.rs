@@ -1,7 +1,7 @@
-//! Groups of jobs, and the jobs that wait for them: the tags `grp:` and `aft:`.
+//! Groups of jobs, and the jobs that wait for groups: the tags `grp:` and `aft:`.
 //!
-//! Owns the groups with their counts, the memberships, the waits, and their memory. A job without these tags has no
-//! entry here. Must not decide when a wait ends: `rules/groups.rs` does.
+//! Owns the groups with their counts, the memberships, the waits, and their memory. Jobs without these tags need no
+//! memory here. Must not decide when a wait ends: `rules/groups.rs` does.
 
 use super::{table::hashed, Heap, Linked, Links, List, Name, Positions, SlotTable, Slots, State, Table, NIL};
 
@@ -10,14 +10,16 @@ use super::{table::hashed, Heap, Linked, Links, List, Name, Positions, SlotTable
 pub struct GroupCount {
     /// The number of members that have ended since the group was created.
     pub ended: u64,
-    /// Jobs with IDs up to this one no longer wait for all members: the group has been complete since.
+    /// The highest job ID whose wait for all members is over, because the group was complete at some time.
     pub complete_to: u64,
-    /// Jobs with IDs up to this one belong to an earlier group with the same name, and no longer wait for a count.
+    /// The highest job ID whose wait for a count is over, because the job waited for an earlier group with the same
+    /// name.
     pub created_at: u64,
 }
 
 impl GroupCount {
-    /// Returns `true` if the job with this ID no longer waits for the end of `need` members, or of all if `need` is 0.
+    /// Returns `true` if the wait of the job `id` for the end of `need` members is over. A `need` of 0 means all
+    /// members.
     pub(in crate::engine) fn satisfies(&self, id: u64, need: u32) -> bool {
         match need {
             0 => id <= self.complete_to,
@@ -32,14 +34,14 @@ pub struct Group {
     hash: u32,
     /// The next group in the same bucket of the index.
     chain: u32,
-    /// Members by state, in the order of [`State::UNFINISHED`].
+    /// The number of members in each state, in the order of [`State::UNFINISHED`].
     pub(in crate::engine) members: [u32; State::UNFINISHED.len()],
     pub(in crate::engine) count: GroupCount,
-    /// The waits for all members, in the order of the jobs' IDs.
+    /// The waits for all members, ordered by job ID.
     pub(in crate::engine) waits: List,
-    /// The waits for a number of members, by that number and the job's ID.
+    /// The waits for a number of members, ordered by that number and the job ID.
     pub(in crate::engine) counted: Heap<(u32, u64)>,
-    /// `true` while jobs whose waits have ended are released, in several turns.
+    /// `true` while jobs whose waits have ended are being released, which can take several turns.
     pub(in crate::engine) releasing: bool,
     pub(in crate::engine) logged: bool,
 }
@@ -71,18 +73,18 @@ struct Membership {
     next: u32,
 }
 
-/// A job is held until a group is complete, or until a number of its members have ended.
+/// The wait of a held job until all members of a group, or a number of members, have ended.
 #[derive(Debug)]
 pub struct Wait {
     pub(in crate::engine) group: u32,
     next: u32,
     pub(in crate::engine) slot: u32,
-    /// The number of members that must have ended; 0: all.
+    /// The number of members that must have ended. 0 means all.
     pub(in crate::engine) need: u32,
-    /// In the list of waits for all members. In the heap of the others, `links.prev` is the position.
+    /// The links in [`Group::waits`], or in `links.prev` the position in [`Group::counted`].
     links: Links,
     id: u64,
-    /// `true` if it is in the list or the heap.
+    /// `true` if the wait is in the list or heap of its group.
     queued: bool,
 }
 
@@ -104,28 +106,31 @@ impl Positions for Waits {
     }
 }
 
-/// Bytes of account of a group without its name, of a membership, and of a wait.
+/// Bytes charged for a group, excluding its name.
 pub const GROUP_COST: u64 = size_of::<Group>() as u64 + 16;
+/// Bytes charged for a membership.
 pub const MEMBER_COST: u64 = size_of::<Membership>() as u64 + 8;
+/// Bytes charged for a wait.
 pub const WAIT_COST: u64 = size_of::<Wait>() as u64 + 40;
 
 const _: () = assert!(GROUP_COST <= 160 && MEMBER_COST <= 16);
 
-/// All groups and what ties jobs to them.
+/// All groups, memberships and waits.
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// The groups, and the bytes of account of all groups, memberships and waits.
+    /// The groups. `table.memory` includes the bytes charged for memberships and waits.
     pub table: Table<Group, 1024>,
     memberships: Slots<Membership>,
     waits: Waits,
-    /// The first membership and the first wait of the job in each slot.
+    /// The first membership of the job in each slot.
     members: SlotTable,
+    /// The first wait of the job in each slot.
     waiters: SlotTable,
-    /// Bytes that the log may need to record the ends of all members, in addition to plain deletes.
+    /// Log bytes reserved for recording the ends of all members, in addition to the records of plain deletes.
     pub ends: u64,
 }
 
-/// Bytes that the log may need to record that a member of a group with a name of this length has ended.
+/// Returns the number of log bytes reserved for the end of a member. `name` is the length of the group's name.
 pub(in crate::engine) const fn end_size(name: usize) -> u64 {
     40 + name as u64
 }
@@ -143,14 +148,14 @@ impl Groups {
         self.table.find(hash, |group| group.name == *name)
     }
 
-    /// Adds a group, which must be new, and returns its number.
+    /// Adds a new group, and returns its number.
     pub fn insert(&mut self, name: Name, hash: u32, count: GroupCount) -> u32 {
         let (members, waits, counted) = ([0; State::UNFINISHED.len()], List::EMPTY, Heap::new());
         let group = Group { name, hash, chain: NIL, members, count, waits, counted, releasing: false, logged: false };
         self.table.insert(group)
     }
 
-    /// Makes the job in `slot` a member. The job must be counted afterwards.
+    /// Makes the job in `slot` a member of `group`. The caller must then count the job with [`Groups::count`].
     pub fn join(&mut self, slot: u32, group: u32) {
         let next = self.members.get(slot);
         let number = self.memberships.insert(Membership { group, next });
@@ -159,7 +164,7 @@ impl Groups {
         self.ends += end_size(self.table.get(group).name.length());
     }
 
-    /// Makes the job in `slot`, which has this ID, wait for a group; see [`Groups::enqueue`].
+    /// Makes the job in `slot` with the ID `id` wait for `group`. [`Groups::enqueue`] must follow.
     pub fn add_wait(&mut self, slot: u32, id: u64, group: u32, need: u32) {
         let next = self.waiters.get(slot);
         let wait = Wait { group, next, slot, need, links: Links::NONE, id, queued: false };
@@ -167,7 +172,8 @@ impl Groups {
         self.table.memory += WAIT_COST;
     }
 
-    /// Adds or removes the job in `slot` in the counts of its groups; its state has this index.
+    /// Counts the job in `slot` in its groups, or stops counting the job. `position` is the index of the job's state in
+    /// [`State::UNFINISHED`].
     pub fn count(&mut self, slot: u32, position: usize, is_added: bool) {
         let mut next = self.members.get(slot);
         while next != NIL {
@@ -178,7 +184,7 @@ impl Groups {
         }
     }
 
-    /// Returns the groups that the job in `slot` is a member of.
+    /// Returns the groups whose member is the job in `slot`.
     pub fn of_member(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
         let mut next = self.members.get(slot);
         std::iter::from_fn(move || {
@@ -197,7 +203,7 @@ impl Groups {
         })
     }
 
-    /// Returns the number of members that must still end; 0: all.
+    /// Returns the number of members that must still end. 0 means all.
     pub fn left(&self, wait: &Wait) -> u32 {
         let ended = self.table.get(wait.group).count.ended;
         wait.need.saturating_sub(u32::try_from(ended).unwrap_or(u32::MAX))
@@ -228,7 +234,7 @@ impl Groups {
         }
     }
 
-    /// Removes a wait from the queue of its group, if it is there.
+    /// Removes a wait from the queue of its group, if the wait is queued.
     fn unqueue(&mut self, number: u32) {
         let wait = self.waits.0.get_mut(number);
         if !std::mem::take(&mut wait.queued) {
@@ -241,7 +247,8 @@ impl Groups {
         }
     }
 
-    /// Removes all memberships of the job in `slot`, which must not be counted any more. Returns their groups.
+    /// Removes all memberships of the job in `slot`, which must no longer be counted. Returns the numbers of the
+    /// groups.
     pub fn leave(&mut self, slot: u32) -> Vec<u32> {
         let (mut groups, mut next) = (Vec::new(), self.members.get(slot));
         while next != NIL {
@@ -258,7 +265,7 @@ impl Groups {
         groups
     }
 
-    /// Removes all waits of the job in `slot`. Returns their groups.
+    /// Removes all waits of the job in `slot`. Returns the numbers of the groups.
     pub fn stop_waiting(&mut self, slot: u32) -> Vec<u32> {
         let (mut groups, mut next) = (Vec::new(), self.waiters.get(slot));
         while next != NIL {
@@ -273,7 +280,7 @@ impl Groups {
         groups
     }
 
-    /// Returns the next wait for this group that has ended, and the slot of its job.
+    /// Returns the next wait for `group` that has ended, and the slot of the waiting job.
     pub fn next_ended(&self, group: u32) -> Option<(u32, u32)> {
         let ended = self.table.get(group).next_ended(&self.waits)?;
         Some((ended, self.waits.0.get(ended).slot))
@@ -298,7 +305,7 @@ impl Groups {
         self.waits.0.get_mut(before).next = next;
     }
 
-    /// Releases the table of waiting jobs if there are none.
+    /// Frees the table of waiting jobs if no job waits.
     fn release_table(&mut self) {
         if self.waits.0.len() == 0 {
             self.waiters.clear();

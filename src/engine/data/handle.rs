@@ -1,19 +1,18 @@
-//! Numbers of clients, and handles, which refer to a tube or client across turns.
+//! Client numbers, and handles that refer to a tube or client across turns.
 //!
-//! Owns the check that a number still has its meaning. A closed tube or disconnected client frees its number for
-//! others, so a handle also contains the number of the opening or connection, and an outdated handle finds nothing
-//! instead of a stranger. A job needs no handle, because its ID is never reused. Where a list notifies its members of a
-//! removal, use no handle: the list costs nothing and is never outdated.
+//! Owns the check whether a number still refers to the same tube or client. Numbers of closed tubes and disconnected
+//! clients are reused, so a handle also contains a count of the number's owners. An outdated handle finds nothing.
+//! Job IDs are never reused, so jobs need no handles. Must not be used where a list already removes dead members.
 
 use std::marker::PhantomData;
 
 use super::NIL;
 
-/// The number of a client. It may be reused after the client has disconnected.
+/// The number of a client. Numbers are reused after clients disconnect.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ClientId(pub u32);
 
-/// The holder of leased jobs: a client of the engine itself, the first, which never disconnects.
+/// The holder of leased jobs: the first client, which belongs to the engine and never disconnects.
 pub const NOBODY: ClientId = ClientId(0);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,11 +24,11 @@ pub enum OfClient {}
 pub type TubeHandle = Handle<OfTube>;
 pub type ClientHandle = Handle<OfClient>;
 
-/// A number, and which of its successive owners is meant.
+/// A number together with the count of its owners, which identifies a specific owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handle<K> {
     pub(in crate::engine) number: u32,
-    /// Counts the successive owners of the number.
+    /// The count of successive owners when the handle was created.
     pub(in crate::engine) birth: u32,
     kind: PhantomData<K>,
 }

@@ -1,8 +1,8 @@
-//! A four-way heap whose members know their position, so that any of them can be removed or moved in logarithmic time.
+//! A four-way heap whose members store their positions, so any member can be removed or moved in logarithmic time.
 //!
-//! Owns the order. A four-way heap has half the levels of a binary one, and the four children of a node share cache
-//! lines. While members come in order and leave from the front, the heap is a sorted queue, and no member moves. Must
-//! not know what its members are; the store of the members is notified of every move.
+//! Owns the order of the members. A four-way heap has half the levels of a binary heap, and the four children of a node
+//! share cache lines. Members inserted in order and removed from the front never move, because a sorted heap works as a
+//! queue. Must not depend on the type of the members, whose store is notified of every move.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use super::Slots;
 
 pub trait Positions {
-    /// Sets the position of `member`, which the caller passes to [`Heap::remove`].
+    /// Stores the position of `member`, to be passed to [`Heap::remove`] later.
     fn set_position(&mut self, member: u32, position: u32);
 }
 
@@ -24,17 +24,17 @@ impl<T: Positioned> Positions for Slots<T> {
     }
 }
 
-/// A heap below this capacity keeps its memory when it becomes empty.
+/// A heap of at most this capacity keeps its memory when it becomes empty.
 const KEEP: usize = 64;
 
-/// The number of members that may leave from the front before the others must move: no position is `NIL`.
+/// The maximum of [`Heap::left`], which keeps positions below `NIL`.
 const MAX_LEFT: u32 = u32::MAX / 2;
 
-/// Smallest key first. The keys of members must differ or be interchangeable.
+/// A priority queue, smallest key first. Members with equal keys must be interchangeable.
 #[derive(Debug)]
 pub struct Heap<K> {
     pub entries: VecDeque<(K, u32)>,
-    /// The position of the first entry: the number of members that left from the front of the queue.
+    /// The position of the first entry, which is the number of members removed from the front of the sorted queue.
     pub left: u32,
     pub is_sorted: bool,
 }
@@ -55,7 +55,7 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.len()
     }
 
-    /// Returns the member with the smallest key.
+    /// Returns the smallest key and its member.
     pub fn first(&self) -> Option<(K, u32)> {
         self.entries.front().copied()
     }
@@ -64,7 +64,7 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries[self.index_of(position)].0
     }
 
-    /// Returns the member at `index`, counted from the one with the smallest key.
+    /// Returns the member at `index` of the heap array. Index 0 has the smallest key.
     pub fn member_at(&self, index: usize) -> u32 {
         self.entries[index].1
     }
@@ -78,7 +78,8 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.iter().copied()
     }
 
-    /// Returns the members in ascending order, computed lazily: the first few cost little, however many there are.
+    /// Returns the members in ascending order, computed lazily: the cost of the first members does not depend on the
+    /// size.
     pub fn in_order(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         let mut next = BinaryHeap::new();
         next.extend(self.first().map(|(key, _)| Reverse((key, 0))));
@@ -111,12 +112,12 @@ impl<K: Ord + Copy> Heap<K> {
         gone
     }
 
-    /// Removes the member whose removal costs least.
+    /// Removes the member at the end of the heap array, which moves no other member.
     pub fn pop_last(&mut self) -> Option<u32> {
         self.shrunk(|entries| entries.pop_back()).map(|(_, member)| member)
     }
 
-    /// Removes an entry, and releases memory that the others do not need.
+    /// Removes an entry with `remove`, and releases memory that the remaining entries do not need.
     fn shrunk(&mut self, remove: impl FnOnce(&mut VecDeque<(K, u32)>) -> Option<(K, u32)>) -> Option<(K, u32)> {
         let gone = remove(&mut self.entries);
         if self.entries.is_empty() {
@@ -129,7 +130,7 @@ impl<K: Ord + Copy> Heap<K> {
         gone
     }
 
-    /// Returns `true` if removing the member at `index` moves the last member up past it.
+    /// Returns `true` if removing the member at `index` moves the last member toward the front of the heap.
     pub fn rises(&self, index: usize) -> bool {
         index > 0 && self.entries.back().is_some_and(|(key, _)| *key < self.entries[(index - 1) / 4].0)
     }
@@ -221,7 +222,7 @@ mod tests {
         assert!(out.windows(2).all(|pair| pair[0] < pair[1]));
     }
 
-    /// Members come in order and leave from the front at first, and not always later.
+    /// Early keys ascend and members are removed from the front; later keys are random.
     #[test]
     fn a_queue_that_becomes_a_heap_keeps_its_order() {
         for odd in [u64::MAX, 1000, 7] {

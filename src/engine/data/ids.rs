@@ -1,24 +1,24 @@
-//! The mapping from IDs to slots.
+//! The mapping from job IDs to slots.
 //!
-//! Owns the table. IDs are assigned in ascending order, so most jobs are in full rows of sixteen. Only rows are looked
-//! up by hash, which keeps the hash table small enough for the CPU's caches. A single remaining ID costs one row,
-//! however far away the next one is. Must not know jobs.
+//! Owns the table of IDs. IDs are assigned in ascending order, so most IDs are in full rows of sixteen. Only rows are
+//! hashed, which keeps the hash table small enough for the CPU caches. An isolated ID costs one row. Must not depend on
+//! jobs.
 
 use std::cell::Cell;
 use std::num::NonZeroU32;
 
 use super::{Hashed, JobId, Table, NIL};
 
-/// IDs per row. Longer rows would save little, and single remaining IDs would cost more.
+/// IDs per row. Longer rows save little memory and make isolated IDs more expensive.
 const ROW: u64 = 16;
 
-/// The slots of consecutive IDs, the first of which is a multiple of [`ROW`].
+/// The slots of consecutive IDs. The first ID is a multiple of [`ROW`].
 #[derive(Debug)]
 pub struct Row {
     number: u64,
-    /// [`NIL`] for IDs without a job.
+    /// The slot of each ID, or [`NIL`] if no job has the ID.
     slots: [u32; ROW as usize],
-    /// The number of IDs in the row, plus one, plus another one for the last row.
+    /// The number of IDs in the row, plus one, plus one more in [`Ids::last`]. The row is removed when 1 remains.
     pub claims: NonZeroU32,
     chain: u32,
 }
@@ -26,9 +26,10 @@ pub struct Row {
 #[derive(Debug)]
 pub struct Ids {
     pub rows: Table<Row>,
-    /// The row of the last insertion, or [`NIL`]. It stays even if empty, since the next ID most likely belongs to it.
+    /// The row of the last insertion, or [`NIL`]. The row is kept even if empty, because the next ID usually belongs to
+    /// it.
     pub last: u32,
-    /// The row that was found last, or [`NIL`]: IDs are mostly removed in the order of insertion too.
+    /// The row found last, or [`NIL`]. Jobs are usually removed in insertion order, so the next search often hits it.
     recent: Cell<u32>,
 }
 
@@ -44,7 +45,7 @@ impl Ids {
         (slot != NIL).then_some(slot)
     }
 
-    /// Returns the slots of the IDs greater than `id` in the row of `id` + 1.
+    /// Returns the slots of the IDs above `id` in the row that contains `id + 1`.
     pub fn row_above(&self, id: JobId) -> impl Iterator<Item = u32> + '_ {
         let first = id.0 + 1;
         let row = self.row(first / ROW).map(|row| self.rows.get(row));
@@ -93,7 +94,7 @@ impl Ids {
         row
     }
 
-    /// Removes a claim; a row without claims is removed.
+    /// Releases a claim. A row without claims is removed.
     fn release_claim(&mut self, number: u32) {
         let row = self.rows.get_mut(number);
         row.claims = NonZeroU32::new(row.claims.get() - 1).expect("a claim");
@@ -106,8 +107,8 @@ impl Ids {
     }
 }
 
-/// Rows are added and removed sequentially, so they fill buckets sequentially, and a walk over them is a walk over
-/// memory. The starts of such sequences are scattered, so that no pattern of remaining rows crowds a few buckets.
+/// Consecutive rows get consecutive buckets, so a sequential scan of rows is a sequential scan of memory. Runs of 64
+/// rows are scattered, so no pattern of remaining rows overloads a few buckets.
 fn hash(number: u64) -> u32 {
     let stretch = (number >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     number.wrapping_add(stretch) as u32

@@ -1,50 +1,50 @@
-//! One job, and the table of its state transitions.
+//! A job, and the table of its state transitions.
 //!
-//! Owns the data of a job. Must not know the queues that contain it.
+//! Owns the data of a job. Must not depend on the queues that contain jobs.
 
 use std::ops::Deref;
 
 use super::{Body, BodyKey, BodyRef, CompletionPolicy, Count, Details, History, Links, Span, Time, NIL};
 
-/// The permanent ID of a job: from 1 upwards in the order of insertion, never reused.
+/// The permanent ID of a job. IDs start at 1, ascend in insertion order, and are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobId(pub u64);
 
-/// The priority of a job in its tube; smaller values come first.
+/// The priority of a job in its tube. Smaller values are more urgent.
 pub type Priority = u32;
 
-/// The middle of each priority class; a class is a third of all priorities.
+/// The middle of each priority class. Each class covers a third of all priorities.
 pub const PRIORITY_CLASSES: [Priority; 3] = [0x3fff_ffff, 0x7fff_ffff, 0xbfff_ffff];
 
 pub fn priority_class(pri: Priority) -> usize {
     (pri / 0x5555_5556) as usize
 }
 
-/// Ready jobs with a smaller priority than this are counted as urgent.
+/// Ready jobs with a priority value below this are counted as urgent, as in beanstalkd.
 pub const URGENT: Priority = 1024;
 
 /// The state of a job, as in beanstalkd's `stats-job`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     Ready,
-    /// Becomes ready when its delay ends.
+    /// The job becomes ready when its delay ends.
     Delayed,
-    /// Held by one client until its time to run ends.
+    /// A client holds the job until the time to run ends.
     Reserved,
     Buried,
-    /// Waits for other jobs to end.
+    /// The job waits for other jobs to end.
     Held,
-    /// Puts copies of itself when it is due.
+    /// The job is a schedule, which puts copies of itself when it is due.
     Scheduled,
-    /// Ended; its outcome is kept for queries.
+    /// The job has ended, and its outcome is kept for queries.
     Finished,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// A worker requested any job.
+    /// A worker reserved the first job of its watched tubes.
     Reserve,
-    /// A worker requested this job by its ID.
+    /// A worker reserved this job by its ID.
     ReserveJob,
     Release,
     ReleaseLater,
@@ -52,24 +52,24 @@ pub enum Cause {
     Kick,
     Due,
     Expire,
-    /// The holder disconnected or released everything it held.
+    /// The holder disconnected or released all its jobs.
     HangUp,
-    /// A client moved it to another tube, to be ready there.
+    /// A client moved the job to another tube, where the job is ready.
     Move,
-    /// A client moved it to another tube, to be delayed there.
+    /// A client moved the job to another tube, where the job is delayed.
     MoveLater,
-    /// A client reported its failure, and no submitter is notified: it is buried in any state.
+    /// A client reported a failure of the job, which is buried from any state, and no submitter is notified.
     Fail,
-    /// A client reported its outcome, which is kept.
+    /// A client reported the outcome of the job, and the outcome is kept.
     Finish,
-    /// The jobs that it waited for have ended.
+    /// The jobs that the job waited for have ended.
     Free,
-    /// The jobs that it waited for have ended, but its delay has not ended yet.
+    /// The jobs that the job waited for have ended, but the delay has not ended yet.
     FreeLater,
 }
 
 impl Cause {
-    /// Returns the cause by which a job that failed is tried again; `None` if it is ready, delayed or held already.
+    /// Returns the cause to record when a failed job in this state is retried, or `None` if the state does not change.
     pub(in crate::engine) fn of_retry(state: State) -> Option<Cause> {
         match state {
             State::Reserved => Some(Cause::Release),
@@ -80,10 +80,10 @@ impl Cause {
 }
 
 impl State {
-    /// The states of unfinished jobs, without schedules.
+    /// The states of unfinished jobs, excluding schedules.
     pub const UNFINISHED: [State; 5] = [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Held];
 
-    /// The states of unfinished jobs and of schedules, in their order.
+    /// The states of unfinished jobs and schedules, in the order of declaration.
     pub const LISTED: [State; 6] =
         [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Held, State::Scheduled];
 
@@ -95,7 +95,7 @@ impl State {
         State::LISTED.into_iter().find(|state| state.word().as_bytes() == word)
     }
 
-    /// Returns the state that `cause` leads to, or `None` if there is none: the transition table of the engine.
+    /// Returns the state after `cause`, or `None` if `cause` is not possible in this state.
     pub const fn after(self, cause: Cause) -> Option<State> {
         use State::*;
         match (cause, self) {
@@ -120,38 +120,44 @@ pub enum JobFlag {
     /// The job has extras in the store.
     Bound = 1,
     Volatile = 2,
-    /// The holder of the reserved job has disconnected, and the job is about to be released.
+    /// The holder of the job has disconnected, and the job will be released.
     Leaving = 4,
     /// The ready job is in the sorted run of its tube, not in the heap.
     InRun = 8,
-    /// The job is a member of a group or waits for one, or it is a schedule.
+    /// The job is a member of a group, waits for a group, or is a schedule.
     Tied = 16,
 }
 
-/// The time of a reservation is counted in units of 2^20 ns, about a millisecond. The count wraps after 52 days.
+/// The time of a reservation is in units of 2^20 ns, about a millisecond. The 32-bit count wraps after 52 days.
 const TAKEN_UNIT: u32 = 20;
 
-/// A job. Its fields are visible only within the engine; other components use the methods.
+/// A job. Code outside the engine uses the methods instead of the fields.
 #[derive(Debug)]
 pub struct Job {
     pub(in crate::engine) id: JobId,
     pub(in crate::engine) created: Time,
-    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its rank in the order of burying.
-    /// Ready: its rank among jobs of the same priority. Scheduled: when it is due next.
+    /// The meaning depends on the state:
+    /// - delayed: the end of the delay
+    /// - reserved: the end of the time to run
+    /// - buried: the rank in the order of burying
+    /// - ready: the rank among jobs of the same priority
+    /// - scheduled: the time of the next copy
     pub(in crate::engine) due: Time,
     pub(in crate::engine) details: Details,
     pub(in crate::engine) body: BodyKey,
     pub(in crate::engine) pri: Priority,
     pub(in crate::engine) tube: u32,
-    /// Reserved: the client that holds it. Buried: the number of its origin if it is a dead letter, see
-    /// [`Origins`](super::origins::Origins). Scheduled: its number among the
-    /// [`Schedules`](super::schedules::Schedules). Otherwise [`NIL`].
+    /// The meaning depends on the state; otherwise [`NIL`]:
+    /// - reserved: the client that holds the job
+    /// - buried: the number of a dead letter's origin in [`Origins`](super::origins::Origins)
+    /// - scheduled: the number in [`Schedules`](super::schedules::Schedules)
     pub(in crate::engine) holder: u32,
-    /// The position in the one list or heap that contains the job. Reserved: `next` is the time of the reservation.
+    /// The position in the list or heap that contains the job. For a reserved job, `next` is the time of the
+    /// reservation.
     pub(in crate::engine) links: Links,
     state: State,
     pub(in crate::engine) completion: CompletionPolicy,
-    /// The number of failed tries since it was put or kicked.
+    /// The number of failed tries since the job was put or kicked.
     pub(in crate::engine) fails: u8,
     flags: u8,
 }
@@ -179,11 +185,11 @@ impl Deref for JobView<'_> {
 #[derive(Debug)]
 pub struct NewJob<B = Body> {
     pub pri: Priority,
-    /// The time for which it stays delayed; zero makes it ready immediately.
+    /// The time for which the job stays delayed. Zero makes the job ready immediately.
     pub delay: Span,
-    /// The time for which a worker may hold it.
+    /// The time for which a worker can hold the job.
     pub ttr: Span,
-    /// The bytes, owned or lent.
+    /// The bytes, owned or borrowed.
     pub body: B,
 }
 
@@ -232,7 +238,7 @@ impl Job {
         self.details.ttr()
     }
 
-    /// See the field: the end of a delay, a reservation or a lease, or the rank of a ready or buried job.
+    /// Returns the `due` field, whose meaning depends on the state.
     pub fn due(&self) -> Time {
         self.due
     }
@@ -241,17 +247,17 @@ impl Job {
         self.details.history()
     }
 
-    /// Returns the number of failed tries since it was put or kicked.
+    /// Returns the number of failed tries since the job was put or kicked.
     pub fn fails(&self) -> u8 {
         self.fails
     }
 
-    /// Returns the job with this state, as the log describes it.
+    /// Changes the state according to the transition table. Panics if `cause` is not possible in this state.
     pub(in crate::engine) fn transition(&mut self, cause: Cause) {
         self.state = self.state.after(cause).expect("a transition that the table has");
     }
 
-    /// Returns the job in any state, as the log describes it.
+    /// Returns the job with the state and due time from a log record.
     pub(in crate::engine) fn restored(self, state: State, due: Time) -> Job {
         Job { state, due, ..self }
     }
@@ -260,7 +266,7 @@ impl Job {
         self.details.count(what);
     }
 
-    /// Returns what happens to the job when a worker completes it or is lost.
+    /// Returns the rule for what happens to the job when a worker completes it or disconnects.
     pub fn completion(&self) -> CompletionPolicy {
         self.completion
     }
@@ -273,7 +279,7 @@ impl Job {
         self.state == State::Reserved && self.holder == super::handle::NOBODY.0
     }
 
-    /// Returns `true` if it was buried by the server in the dead-letter tube of its tube.
+    /// Returns `true` if the server buried the job in a dead-letter tube.
     pub fn is_dead_letter(&self) -> bool {
         self.state == State::Buried && self.holder != NIL
     }
@@ -286,7 +292,7 @@ impl Job {
         self.flags = self.flags & !(flag as u8) | if is_set { flag as u8 } else { 0 };
     }
 
-    /// Returns `true` if it does not survive a restart of the server.
+    /// Returns `true` if the job does not survive a restart of the server.
     pub fn is_volatile(&self) -> bool {
         self.has(JobFlag::Volatile)
     }
@@ -299,22 +305,22 @@ impl Job {
         self.has(JobFlag::Bound)
     }
 
-    /// Returns `true` if it is a member of a group, waits for one, or is a schedule.
+    /// Returns `true` if the job is a member of a group, waits for a group, or is a schedule.
     pub(in crate::engine) fn is_tied(&self) -> bool {
         self.has(JobFlag::Tied)
     }
 
-    /// Returns `true` if it has extras or is tied to groups, which few jobs are.
+    /// Returns `true` if the job has extras or is tied to groups, which few jobs are.
     pub(in crate::engine) fn has_more(&self) -> bool {
         self.flags & (JobFlag::Bound as u8 | JobFlag::Tied as u8) != 0
     }
 
-    /// Makes the job, which is in no queue yet, wait for other jobs.
+    /// Sets the state to held. The job must not be in a queue.
     pub(in crate::engine) fn hold(&mut self) {
         self.state = State::Held;
     }
 
-    /// Makes the job, which is in no queue yet, a schedule, whose first copy is due at `due`.
+    /// Turns the job into a schedule whose first copy is due at `due`. The job must not be in a queue.
     pub(in crate::engine) fn schedule(&mut self, due: Time) {
         (self.state, self.due) = (State::Scheduled, due);
         self.set(JobFlag::Tied, true);
@@ -324,18 +330,18 @@ impl Job {
         self.has(JobFlag::InRun)
     }
 
-    /// Records the time of the reservation that begins.
+    /// Records the time at which the reservation starts.
     #[inline]
     pub(in crate::engine) fn take(&mut self, now: Time) {
         self.links.next = (now.nanos() >> TAKEN_UNIT) as u32;
     }
 
-    /// Returns `true` if its end is in the history already, or if it is a schedule, which is no work.
+    /// Returns `true` if the end of the job is already in the history, or if the job is a schedule.
     pub(in crate::engine) fn is_over(&self) -> bool {
         matches!(self.state, State::Finished | State::Scheduled)
     }
 
-    /// Returns the time for which the job has been reserved, even if it was touched since. Zero in other states.
+    /// Returns the time since the reservation started, including touches, or zero if the job is not reserved.
     pub fn taken_for(&self, now: Time) -> Span {
         if self.state != State::Reserved {
             return Span::ZERO;
@@ -344,12 +350,12 @@ impl Job {
         Span::from_nanos(u64::from(units) << TAKEN_UNIT)
     }
 
-    /// Returns the order in which the ready jobs of a tube are served.
+    /// Returns the sort key of a ready job in its tube.
     pub(in crate::engine) fn ready_key(&self) -> (Priority, Time) {
         (self.pri, self.due)
     }
 
-    /// Returns the order in which delayed and reserved jobs are due.
+    /// Returns the sort key of a delayed or reserved job.
     pub(in crate::engine) fn due_key(&self) -> (Time, JobId) {
         (self.due, self.id)
     }

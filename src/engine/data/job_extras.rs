@@ -1,7 +1,7 @@
 //! The extras of a job: its options, and the clients that wait for its outcome.
 //!
-//! Owns all extras, the index by dedup key, the index by the end of the time to live, and the attachments of clients to
-//! jobs. Most jobs have no extras and do not pay for them. Must not decide what happens to a job.
+//! Owns all extras, the index by dedup key, the index by expiry time, and the attachments of clients to jobs. Most jobs
+//! have no extras. Must not decide what happens to a job.
 
 use slab::Slab;
 
@@ -9,32 +9,32 @@ use super::{
     table::hashed, DedupKey, Hashed, Heap, Linked, Links, List, Positioned, SlotTable, Span, Table, Time, NIL,
 };
 
-/// Extras that few jobs with extras need, stored separately so that the others do not pay for them.
+/// Rarely used extras, allocated separately to keep [`JobExtras`] small.
 #[derive(Debug)]
 pub(in crate::engine) struct RareExtras {
     /// The attachments of the clients that wait for the outcome.
     pub attached: List,
     pub progress: (u32, u32),
-    /// The connection that the job was revoked from, 0 for a lease, and its rank among buried jobs.
+    /// For a revoked job, the connection of the previous holder (0 for a lease) and the job's rank among buried jobs.
     pub revoked: Option<(u32, Time)>,
     pub reducer: Option<Box<[u8]>>,
-    /// The requested start time; [`Time::NEVER`] if there was none.
+    /// The requested start time, or [`Time::NEVER`].
     pub start: Time,
-    /// The rank among jobs of the same priority from the start on; 0 before.
+    /// The rank among ready jobs of the same priority after the start time, or 0 before.
     pub order: u64,
-    /// The only client that waited for its outcome has gone, and no one will query it.
+    /// `true` if the only client that waited for the outcome has disconnected, and no client can query the outcome.
     pub orphaned: bool,
     /// `true` if the job is removed as soon as its outcome is reported.
     pub ephemeral: bool,
-    /// `true` if the waiting clients wait for the current worker only, and are notified if this try fails.
+    /// `true` if the clients wait only for the current worker, and are notified if this try fails.
     pub last_try: bool,
     /// The number of worker reports; see [`ExtrasStore::next_to_notify`].
     pub reports: u32,
-    /// The delay after the first lost try, in seconds; 0: none.
+    /// The delay after the first lost try, in seconds. 0 means no delay.
     pub backoff: u32,
-    /// The lane of its `con:` key, or [`NIL`].
+    /// The lane of the job's `con:` key, or [`NIL`].
     pub lane: u32,
-    /// The limit of concurrently reserved jobs with this key.
+    /// The maximum number of reserved jobs with the same `con:` key.
     pub con_limit: u32,
     /// The worker's explanation of the last failure.
     pub reason: Option<Box<[u8]>>,
@@ -77,17 +77,18 @@ pub struct JobExtras {
     /// The next extras in the same bucket of the index.
     chain: u32,
     pub(in crate::engine) hash: u32,
-    /// The heap position in the order of ends, or [`NIL`].
+    /// The position in [`ExtrasStore::ends`], or [`NIL`].
     pub(in crate::engine) position: u32,
-    /// The end of the time to live; [`Time::NEVER`] without one.
+    /// The time at which the job expires, or [`Time::NEVER`].
     pub expires: Time,
     pub ttl: Span,
-    /// The key that no other job may share.
+    /// The key that no other job can share.
     pub dedup_key: DedupKey,
-    /// Finished: the offset of the result in the body. [`CompletionPolicy::Drop`]: seconds that the name outlives it.
+    /// For a finished job, the offset of the result in the body. With
+    /// [`CompletionPolicy::Drop`](super::CompletionPolicy), the number of seconds for which the key outlives the job.
     pub(in crate::engine) result_at: u32,
     pub max_attempts: u8,
-    /// The number of failures after which it fails permanently; 0 means 1.
+    /// The number of failures after which the job fails permanently. 0 means 1.
     pub max_fails: u8,
     pub(in crate::engine) done: bool,
     rare: Option<Box<RareExtras>>,
@@ -115,7 +116,7 @@ impl Default for JobExtras {
 const _: () = assert!(size_of::<JobExtras>() <= 72);
 
 impl JobExtras {
-    /// Returns the unique 16-byte number of the job, if it has one.
+    /// Returns the unique 16-byte ID that a client gave to the job.
     pub fn id(&self) -> Option<[u8; 16]> {
         match self.dedup_key {
             DedupKey::Id(id) => Some(id),
@@ -127,7 +128,7 @@ impl JobExtras {
         self.hash == (hash >> 32) as u32
     }
 
-    /// Returns the bytes that are sent to its worker in addition to the body.
+    /// Returns the bytes that the worker receives in addition to the body.
     pub fn reducer(&self) -> Option<&[u8]> {
         self.rare.as_ref()?.reducer.as_deref()
     }
@@ -136,12 +137,12 @@ impl JobExtras {
         self.rare.as_ref().and_then(|rare| rare.reason.as_deref()).unwrap_or_default()
     }
 
-    /// Returns the last progress report of its worker: numerator and denominator.
+    /// Returns the numerator and denominator of the worker's last progress report.
     pub fn progress(&self) -> (u32, u32) {
         self.rare.as_ref().map_or((0, 0), |rare| rare.progress)
     }
 
-    /// Returns the number of attached clients; a client that attached twice counts twice.
+    /// Returns the number of attachments. A client that attached twice counts twice.
     pub fn submitters(&self) -> usize {
         self.rare.as_ref().map_or(0, |rare| rare.attached.len())
     }
@@ -155,13 +156,13 @@ impl JobExtras {
         self.rare.as_ref().map_or(0, |rare| rare.backoff)
     }
 
-    /// Returns `true` if the log must store more than for a plain job. Attached clients do not count.
+    /// Returns `true` if the log stores more than for a plain job.
     pub(in crate::engine) fn is_tagged(&self) -> bool {
         let marked = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL || rare.reason.is_some());
         marked || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
     }
 
-    /// Returns `true` if the extras contain nothing, so that the job needs none.
+    /// Returns `true` if the extras contain no information and can be removed.
     pub(in crate::engine) fn is_blank(&self) -> bool {
         let counts = (self.result_at, self.max_attempts, self.max_fails, self.done);
         let is_rare = self.rare().is_some_and(|rare| !rare.is_blank());
@@ -177,17 +178,17 @@ impl JobExtras {
     }
 }
 
-/// The table of attachments keeps its memory up to this many when it becomes empty.
+/// The attachment table keeps capacity for at most this many entries when it becomes empty.
 const KEPT_ATTACHMENTS: usize = 4096;
 
-/// Bytes of account of each attachment: one client may submit the same job again and again.
+/// Bytes charged for each attachment, because a client can submit the same job any number of times.
 pub(in crate::engine) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u64;
 
 #[derive(Debug)]
 pub(in crate::engine) struct Attachment {
     pub client: u32,
     pub extras: u32,
-    /// The number of the last report that the client received or came too late for.
+    /// The number of the last report sent to the client. Initially, the last report before the client attached.
     last_active: u32,
     of_job: Links,
     of_client: Links,
@@ -234,7 +235,7 @@ impl Linked for OfClient<'_> {
 
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ExtrasStore {
-    /// The extras, those with a dedup key in the index, and the bytes of account of all extras and attachments.
+    /// The extras, of which those with a dedup key are in the index. `table.memory` includes the attachments.
     pub table: Table<JobExtras>,
     pub ends: Heap<Time>,
     pub attachments: OfJob,
@@ -246,7 +247,7 @@ impl ExtrasStore {
         self.table.get(number)
     }
 
-    /// Returns these extras for a change that does not affect their memory; others need [`ExtrasStore::edit`].
+    /// Returns mutable extras. Changes that affect the memory account must use [`ExtrasStore::edit`] instead.
     pub fn get_mut(&mut self, number: u32) -> &mut JobExtras {
         self.table.get_mut(number)
     }
@@ -255,20 +256,20 @@ impl ExtrasStore {
         self.table.edit(number, change);
     }
 
-    /// Returns the extras of the job in `slot`, which must have some.
+    /// Returns the number of the extras of the job in `slot`. The job must have extras.
     pub fn of(&self, slot: u32) -> u32 {
         let number = self.by_slot.get(slot);
         debug_assert_ne!(number, NIL, "a job with extras");
         number
     }
 
-    /// Creates extras for the job in `slot`. Their dedup key, with this hash, must be new.
+    /// Creates extras for the job in `slot`. The dedup key, whose hash is `hash`, must be new.
     pub fn insert(&mut self, slot: u32, dedup_key: DedupKey, hash: u64, expires: Time) -> u32 {
         let extras = JobExtras::default();
         self.link(JobExtras { slot, hash: (hash >> 32) as u32, expires, dedup_key, ..extras })
     }
 
-    /// Stores extras that are in no index.
+    /// Stores extras and adds them to the indexes.
     fn link(&mut self, extras: JobExtras) -> u32 {
         let (slot, expires, indexed) = (extras.slot, extras.expires, extras.dedup_key != DedupKey::None);
         self.table.memory += extras.cost();
@@ -294,7 +295,8 @@ impl ExtrasStore {
         self.by_slot.remove(self.get(number).slot);
     }
 
-    /// Leaves these extras to the clients still to be notified. Returns a copy for the job, without attachments.
+    /// Detaches the extras from their job, for the clients still to be notified. Returns a copy for the job, without
+    /// attachments.
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let own = self.table.edit(number, |left| {
@@ -305,12 +307,12 @@ impl ExtrasStore {
         self.link(JobExtras { position: NIL, ..own })
     }
 
-    /// Returns `true` if these extras were left to waiting clients and have no job.
+    /// Returns `true` if [`ExtrasStore::leave_to_waiters`] has detached the extras from their job.
     pub fn is_left(&self, number: u32) -> bool {
         self.get(number).slot == NIL
     }
 
-    /// Releases the dedup key: other jobs may use it.
+    /// Releases the dedup key, so that other jobs can use the key.
     pub fn forget_dedup_key(&mut self, number: u32) {
         if self.get(number).dedup_key != DedupKey::None {
             self.table.unindex(number);
@@ -339,7 +341,7 @@ impl ExtrasStore {
         self.table.index(number);
     }
 
-    /// Suspends the end of the time to live while the job is protected from it.
+    /// Suspends the expiry of the job.
     pub fn spare(&mut self, number: u32) {
         let position = std::mem::replace(&mut self.get_mut(number).position, NIL);
         if position != NIL {
@@ -355,14 +357,14 @@ impl ExtrasStore {
         }
     }
 
-    /// Forgets the progress of an earlier reservation.
+    /// Clears the progress of an earlier reservation.
     pub fn forget_progress(&mut self, number: u32) {
         if let Some(rare) = &mut self.get_mut(number).rare {
             rare.progress = (0, 0);
         }
     }
 
-    /// Attaches `client` to the job with these extras; `list` contains the client's attachments.
+    /// Attaches `client` to the job with these extras. `list` contains the client's attachments.
     pub fn attach(&mut self, number: u32, client: u32, list: &mut List) {
         self.edit(number, |extras| {
             extras.rare_mut();
@@ -389,7 +391,7 @@ impl ExtrasStore {
         ended
     }
 
-    /// Returns the first attachment to these extras, and its client.
+    /// Returns the first attachment to these extras, and the attached client.
     pub fn first_attached(&self, number: u32) -> Option<(u32, u32)> {
         let member = self.get(number).rare()?.attached.first()?;
         Some((member, self.attachments.0[member as usize].client))
@@ -401,7 +403,7 @@ impl ExtrasStore {
         }
     }
 
-    /// Returns the next attached client that has not received the last report. Marks it as notified.
+    /// Returns the next attached client that has not received the last report, and marks the client as notified.
     pub fn next_to_notify(&mut self, number: u32) -> Option<u32> {
         let (member, client) = self.first_attached(number)?;
         let rare = self.table.get_mut(number).rare.as_mut().expect("somebody is attached");
@@ -410,7 +412,7 @@ impl ExtrasStore {
             return None;
         }
         attachment.last_active = rare.reports;
-        // Notified clients move behind those that are not.
+        // Keep clients that were not notified in front.
         rare.attached.remove(member, &mut self.attachments);
         rare.attached.push_back(member, &mut self.attachments);
         Some(client)
@@ -422,14 +424,15 @@ impl ExtrasStore {
         list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
     }
 
-    /// Returns the attachment to these extras in `list`, the client's own: the job may have very many others.
+    /// Returns the client's attachment to these extras. Searches the client's `list`, because the list of a job can be
+    /// very long.
     pub fn find_attached(&self, number: u32, list: &List) -> Option<u32> {
         let next = |member: &u32| Some(self.attachments.0[*member as usize].of_client.next).filter(|next| *next != NIL);
         let mut members = std::iter::successors(list.first(), next);
         members.find(|&member| self.attachments.0[member as usize].extras == number)
     }
 
-    /// Returns the slot of the job with these extras, if it exists and no one will query its outcome.
+    /// Returns the slot of the job with these extras, if the job is orphaned.
     pub fn orphaned(&self, number: u32) -> Option<u32> {
         let extras = self.table.items.try_get(number).filter(|extras| extras.slot != NIL)?;
         extras.rare()?.orphaned.then_some(extras.slot)

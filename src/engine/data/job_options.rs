@@ -1,28 +1,28 @@
-//! Optional requests of a producer.
+//! Job options that a producer can set.
 //!
-//! Owns their types, as producers express them and the log stores them. Plain data: `verbs/submit.rs` and
-//! `rules/completion.rs` interpret them.
+//! Owns the types of the options. Must not interpret the options: `verbs/submit.rs` and `rules/completion.rs` do.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
 
 use super::{Name, Span, Time};
 
-/// The handling of a job when a worker completes it or is lost.
+/// The rule for what happens to a job when a worker completes it or disconnects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum CompletionPolicy {
-    /// A successful job is deleted, a failed one is buried, and a lost one becomes ready with its old rank.
+    /// Deletes a successful job, buries a failed job, and makes a lost job ready with its old rank.
     #[default]
     Drop,
-    /// A successful or failed job is deleted after its submitters are notified. A lost one goes to the queue's end.
+    /// Notifies the submitters of a successful or failed job, then deletes the job. A lost job becomes ready with the
+    /// last rank.
     Tell,
-    /// The outcome is kept until its time to live ends. A lost job becomes ready with its old rank.
+    /// Keeps the outcome until the job expires. A lost job becomes ready with its old rank.
     Keep,
 }
 
-/// Identifies a body: two hashes with a secret, 128 bits together, so that no one can construct two bodies with the
-/// same fingerprint. It is computed outside the engine's lock, since a body may be large.
+/// Identifies a body with 128 bits of keyed hashes, so that no client can construct two bodies with the same
+/// fingerprint. Fingerprints are computed before the engine is locked, because bodies can be large.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fingerprint(pub(in crate::engine) [u32; 4]);
 
@@ -30,7 +30,7 @@ pub struct Fingerprint(pub(in crate::engine) [u32; 4]);
 pub struct Fingerprints(u64);
 
 impl Fingerprints {
-    /// Creates a family of fingerprints with this secret. Only fingerprints of the same family are comparable.
+    /// Creates fingerprints with this secret. Only fingerprints with the same secret are comparable.
     pub const fn new(secret: u64) -> Fingerprints {
         Fingerprints(secret)
     }
@@ -41,7 +41,7 @@ impl Fingerprints {
         taking.finish()
     }
 
-    /// Begins the fingerprint of a body that arrives in parts.
+    /// Starts the fingerprint of a body that arrives in parts.
     pub fn begin(self) -> Fingerprinting {
         Fingerprinting([self.0, !self.0.rotate_left(32)].map(|secret| {
             let mut hasher = DefaultHasher::new();
@@ -59,7 +59,7 @@ impl Fingerprinting {
         self.0.iter_mut().for_each(|hasher| hasher.write(part));
     }
 
-    /// Returns the fingerprint, independent of how the body was divided.
+    /// Returns the fingerprint of all parts, wherever the body was divided.
     pub fn finish(&self) -> Fingerprint {
         let [first, second] = [&self.0[0], &self.0[1]].map(Hasher::finish);
         Fingerprint([first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32])
@@ -70,15 +70,15 @@ impl Fingerprinting {
 pub enum DedupKey {
     #[default]
     None,
-    /// A name in its tube: a client that submits it again is attached to the job.
+    /// A name that is unique within the tube. A client that submits the name again is attached to the existing job.
     Name(Name),
-    /// The body in its tube, among jobs that were submitted this way; represented by its fingerprint, once known.
+    /// A body that is unique among the tube's jobs with this kind of key, or `None` until the fingerprint is computed.
     Body(Option<Fingerprint>),
-    /// A number that is unique among the jobs of all tubes.
+    /// An ID that is unique among the jobs of all tubes.
     Id([u8; 16]),
 }
 
-/// The relation of a job to a group, as in a tag.
+/// The relation of a job to a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tie {
     Member,
@@ -98,37 +98,37 @@ pub struct GroupTag {
     pub tie: Tie,
 }
 
-/// The maximum number of groups that a job may be tied to.
+/// The maximum number of groups to which a job can be tied.
 pub const MAX_TIES: usize = 16;
 
-/// Optional requests of a producer; see [`crate::engine::Engine::submit`].
+/// Job options that a producer can set; see [`crate::engine::Engine::submit`].
 #[derive(Clone, Debug)]
 pub struct JobOptions {
     pub completion: CompletionPolicy,
     pub dedup_key: DedupKey,
-    /// `true` if the job must survive a restart, if the server has a log.
+    /// `true` if the job must survive a restart of a server with a log.
     pub durable: bool,
-    /// The time at which it becomes ready, instead of its delay.
+    /// The time at which the job becomes ready, which replaces the delay.
     pub start: Option<Time>,
-    /// The time to live, from the start; [`Span::MAX`]: unlimited.
+    /// The time to live, counted from the start time. [`Span::MAX`] means unlimited.
     pub ttl: Span,
     pub max_attempts: u8,
-    /// The number of failures after which it fails permanently; 0 means 1.
+    /// The number of failures after which the job fails permanently. 0 means 1.
     pub max_fails: u8,
-    /// The number of tries used up already.
+    /// The initial number of failed tries.
     pub fails: u8,
     pub reason: Option<Box<[u8]>>,
-    /// The bytes that are sent to its worker in addition to the body.
+    /// The bytes that the worker receives in addition to the body.
     pub reducer: Option<Box<[u8]>>,
-    /// The client that submits it is notified of the outcome.
+    /// `true` if the submitting client is notified of the outcome.
     pub attach: bool,
-    /// Seconds for which its name outlives it; see [`crate::engine::Tags::key`].
+    /// Seconds for which the key outlives the job; see [`crate::engine::Tags::key`].
     pub keep: u32,
     /// The delay after the first lost try, in seconds; see [`crate::engine::Tags::backoff`].
     pub backoff: u32,
     /// The key and the limit of [`crate::engine::Tags::concurrency`].
     pub concurrency: Option<(Name, u32)>,
-    /// The groups that it is a member of or waits for.
+    /// The groups to which the job is tied.
     pub groups: Vec<GroupTag>,
 }
 

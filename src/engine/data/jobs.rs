@@ -1,14 +1,14 @@
-//! The store of all jobs, by slot for the engine's queues, and by ID for everything else.
+//! The store of all jobs, indexed by slot and by ID.
 //!
-//! Owns the memory of jobs and of their bodies. No operation moves a large table at once, so the slowest insertion
-//! costs about as much as the median. Must not know states or queues.
+//! Owns the memory of jobs and of their bodies. The tables grow in small chunks, so the slowest insertion costs about
+//! as much as the median. Must not depend on states or queues.
 
 use super::{Bodies, Body, Ids, Job, JobId, JobView, Linked, Links, Positions, Slots};
 
-/// Bytes of account of a job without its body: its slot, its part of a row of IDs, and the overhead of the body.
+/// Bytes charged for a job, including its share of a row of IDs and the overhead of its body, but not the body.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
 
-/// Spare bytes up to this many are not counted: what remains of a queue that is emptied and filled again in any order.
+/// The number of spare bytes that are not charged. An emptied and refilled queue has about this many.
 const SPARE: u64 = 8 << 20;
 
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl Jobs {
         self.slots.len()
     }
 
-    /// Stores a job under its ID, which must be new, and returns its slot.
+    /// Stores a job under its ID, which must be new. Returns the slot.
     pub fn insert(&mut self, job: Job) -> u32 {
         let id = job.id;
         let slot = self.slots.insert(job);
@@ -31,12 +31,12 @@ impl Jobs {
         slot
     }
 
-    /// Returns the bytes of account of all jobs, including memory that they have vacated and others cannot use.
+    /// Returns the bytes charged for all jobs and bodies, including [`Jobs::spare`].
     pub fn memory(&self) -> u64 {
         self.len() as u64 * JOB_COST + self.bodies.held + self.spare()
     }
 
-    /// Bytes in excess of [`SPARE`] that jobs and bodies have vacated and only others of the same size can use.
+    /// Returns the vacated bytes in excess of [`SPARE`]. Only jobs and bodies of the same size can reuse these bytes.
     pub fn spare(&self) -> u64 {
         (self.bodies.spare + self.slots.spare()).saturating_sub(SPARE)
     }
@@ -49,7 +49,7 @@ impl Jobs {
         self.remove_with(slot, |_, _| ())
     }
 
-    /// Removes the job in `slot`, which `see` is given first together with its body.
+    /// Removes the job in `slot`, after calling `see` with the job and its body.
     #[inline]
     pub fn remove_with(&mut self, slot: u32, see: impl FnOnce(&Job, &[u8])) -> Job {
         let job = self.slots.remove(slot);
@@ -69,7 +69,7 @@ impl Jobs {
         self.bodies.remove(old);
     }
 
-    /// Replaces the job in `slot` by another with the same ID.
+    /// Replaces the job in `slot` with another job with the same ID.
     pub fn replace(&mut self, slot: u32, job: Job) {
         let old = std::mem::replace(self.slots.get_mut(slot), job);
         self.bodies.remove(old.body);

@@ -1,12 +1,12 @@
-//! Concurrency keys, which limit how many of their jobs are reserved at a time, and their lanes in tubes.
+//! Concurrency keys, which limit the number of their jobs reserved at a time, and the lanes of a key.
 //!
-//! Owns the lanes, their members, and their memory. Must not decide which job may go next: `rules/concurrency.rs` does.
+//! Owns the lanes, their members, and their memory. Must not choose the next job of a key: `rules/concurrency.rs` does.
 
 use std::collections::BTreeMap;
 
 use super::{table::hashed, Name, ReadyQueue, Slots, Table, TubeHandle, NIL};
 
-/// Maximum number of lanes of a key: this many tubes are checked when the key reaches its limit, or leaves it.
+/// Maximum number of lanes per key, which bounds the tubes checked when a key becomes blocked or unblocked.
 pub(in crate::engine) const MAX_LANES: usize = 64;
 
 #[derive(Debug)]
@@ -18,15 +18,15 @@ pub(in crate::engine) struct SharedKey {
     /// The next key in the same bucket of the index.
     pub(in crate::engine) chain: u32,
     pub(in crate::engine) reserved: u32,
-    /// The limits of the reserved jobs, and the number of jobs with each.
+    /// The number of reserved jobs for each limit.
     pub(in crate::engine) bounds: BTreeMap<u32, u32>,
     pub(in crate::engine) lanes: Vec<u32>,
     pub(in crate::engine) blocked: bool,
 }
 
 impl SharedKey {
-    /// Counts that a job with this limit is reserved, or no longer is. Returns whether the key is blocked if that
-    /// changes.
+    /// Counts a job with this limit as reserved, or stops counting the job. Returns the new value of `blocked` if the
+    /// value has changed.
     pub fn count(&mut self, limit: u32, is_reserved: bool) -> Option<bool> {
         let count = self.bounds.entry(limit).or_default();
         if is_reserved {
@@ -39,7 +39,7 @@ impl SharedKey {
                 self.bounds.remove(&limit);
             }
             if self.bounds.is_empty() {
-                // An empty map that had entries keeps its first node.
+                // A map that has become empty would keep its first node.
                 self.bounds = BTreeMap::new();
             }
         }
@@ -49,25 +49,26 @@ impl SharedKey {
     }
 }
 
-/// Jobs of a key in one tube: either those that can be leased or the others, which are in different queues.
+/// The jobs of a key in one tube. Jobs too large to be leased have a separate lane, as in the tube's queues.
 #[derive(Debug)]
 pub(in crate::engine) struct Lane {
     pub(in crate::engine) shared: u32,
     pub(in crate::engine) tube: u32,
     pub(in crate::engine) large: bool,
-    /// The jobs of the lane, in any state.
+    /// The number of jobs of the lane, in any state.
     pub(in crate::engine) members: u32,
-    /// The job that is in the tube's queue, or [`NIL`].
+    /// The only job of the lane in the tube's queue, or [`NIL`].
     pub(in crate::engine) exposed: u32,
-    /// Ready jobs that must wait for their turn.
+    /// The other ready jobs of the lane.
     pub(in crate::engine) parked: ReadyQueue,
 }
 
-/// Bytes of account of a key without its text, and of a lane.
+/// Bytes charged for a key, excluding its text.
 pub(in crate::engine) const SHARED_KEY_COST: u64 = size_of::<SharedKey>() as u64 + 24;
+/// Bytes charged for a lane.
 pub(in crate::engine) const LANE_COST: u64 = size_of::<Lane>() as u64 + 4;
 
-/// Bytes of account of the limits of a key's reserved jobs: one node of the map, and a share of others.
+/// Returns the bytes charged for `count` different limits of a key, which are entries of a map.
 pub(in crate::engine) fn bounds_cost(count: usize) -> u64 {
     if count == 0 {
         0
@@ -80,15 +81,15 @@ hashed!(SharedKey, |shared| SHARED_KEY_COST + shared.key.length() as u64 + bound
 
 #[derive(Debug, Default)]
 pub struct Lanes {
-    /// The keys, and the bytes of account of all keys, limits and lanes.
+    /// The keys. `keys.memory` includes the bytes charged for limits and lanes.
     pub(in crate::engine) keys: Table<SharedKey, 64>,
     pub(in crate::engine) lanes: Slots<Lane, 64>,
-    /// Tubes with waiting clients and a job that is no longer parked; they are served at the end of the verb.
+    /// Tubes with waiting clients in which a job is no longer blocked. The tubes are served when the verb ends.
     pub(in crate::engine) unblocked: Vec<TubeHandle>,
 }
 
 impl Lanes {
-    /// Returns the number of this key, which has this hash, in its scope.
+    /// Returns the number of the key with this text, scope and hash.
     pub fn find(&self, key: &Name, scope: u32, hash: u32) -> Option<u32> {
         self.keys.find(hash, |shared| shared.scope == scope && shared.key == *key)
     }
@@ -101,7 +102,7 @@ impl Lanes {
         self.keys.get(shared).lanes.iter().copied().find(same)
     }
 
-    /// Adds a member to the lane of this key, creates either if it does not exist, and returns the lane.
+    /// Adds a member to the lane of this key, and returns the lane. Creates the key or lane if necessary.
     pub fn join(&mut self, key: Name, scope: u32, hash: u32, tube: u32, large: bool) -> u32 {
         let shared = self.find(&key, scope, hash).unwrap_or_else(|| {
             let (bounds, lanes) = (BTreeMap::new(), Vec::new());
@@ -118,7 +119,7 @@ impl Lanes {
         lane
     }
 
-    /// Removes a member from a lane. The last member removes the lane, and the last lane its key.
+    /// Removes a member from a lane. A lane without members is removed, and a key without lanes.
     pub fn leave(&mut self, lane: u32) {
         let members = &mut self.lanes.get_mut(lane).members;
         *members -= 1;

@@ -1,16 +1,15 @@
-//! Measurements of durations: histograms of the whole server, and the times of one tube in few bytes.
+//! Measurements of durations: histograms of the whole server, and compact measurements per tube.
 //!
-//! Owns the buckets and the counting. The histograms exist once; jobs store nothing for them. A tube has counts by
-//! powers of two, extremes and a moving average from its first reserved job on, which are not logged. Must not decide
-//! what is measured: the rules do.
+//! Owns the buckets and the counting. A tube has measurements after its first job was reserved. Measurements are not
+//! logged. Must not decide what is measured: the rules do.
 
 use super::Span;
 
-/// Upper bounds of the time that a job waits for its first worker, in milliseconds: up to a day.
+/// Upper bounds, in milliseconds, of the time that a job waits for its first worker, up to a day.
 const WAIT_BOUNDS: [u64; 14] =
     nanos([1, 5, 25, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000]);
 
-/// Upper bounds of the time from the reservation of a job to its completion, in milliseconds: up to an hour.
+/// Upper bounds, in milliseconds, of the time from reservation to completion, up to an hour.
 const RUN_BOUNDS: [u64; 12] = nanos([1, 10, 50, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000]);
 
 const fn nanos<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
@@ -25,9 +24,9 @@ const fn nanos<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// The count of each bucket, and finally of everything longer than all bounds.
+    /// The number of durations in each bucket. The last bucket has no upper bound.
     counts: Box<[u64]>,
-    /// Nanoseconds. A million jobs that each wait for a day overflow 64 bits.
+    /// The sum in nanoseconds, in 128 bits because a million waits of a day overflow 64 bits.
     sum: u128,
 }
 
@@ -44,7 +43,7 @@ impl Histogram {
         self.sum += u128::from(nanos);
     }
 
-    /// Each bound in nanoseconds, with the number of durations that do not exceed it.
+    /// Returns each bound in nanoseconds, with the number of durations up to that bound.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.bounds.iter().zip(&self.counts).scan(0, |below, (bound, count)| {
             *below += count;
@@ -63,9 +62,9 @@ impl Histogram {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobTimes {
-    /// From the put or the end of the delay to the first reservation, for jobs never kicked before.
+    /// The time from the put or the end of the delay to the first reservation, for jobs that were never kicked.
     pub wait: Histogram,
-    /// From the reservation or the last touch to the completion.
+    /// The time from the reservation or the last touch to the completion.
     pub run: Histogram,
 }
 
@@ -75,10 +74,10 @@ impl Default for JobTimes {
     }
 }
 
-/// Ranges of times, each twice as long as the previous one.
+/// The number of duration ranges. Each range is twice as long as the previous range.
 pub const RANGES: usize = 32;
 
-/// The first range ends at two to the power of this many nanoseconds, which is 33 µs.
+/// The binary logarithm of the end of the first range in nanoseconds, about 33 µs.
 const FIRST_POWER: u32 = 15;
 
 /// Each new sample contributes 1/`WEIGHT` to the moving average.
@@ -90,7 +89,7 @@ pub struct Latency {
     /// The sum of all durations. All fields are in nanoseconds.
     sum: u128,
     average: u64,
-    /// The maximum value before the first duration.
+    /// The shortest duration, or [`u64::MAX`] initially.
     min: u64,
     max: u64,
 }
@@ -110,10 +109,10 @@ pub struct TubeTimes {
     pub events: TubeEvents,
 }
 
-/// Counts events of the jobs of a tube since it has [`TubeTimes`].
+/// Counts of events in a tube since its first job was reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TubeEvents {
-    /// Reservations that ended with their time to run.
+    /// Reservations that ended because the time to run ended.
     pub timeouts: u64,
     pub releases: u64,
     pub buries: u64,
@@ -123,13 +122,13 @@ pub const TIMES_COST: u64 = size_of::<TubeTimes>() as u64;
 
 const _: () = assert!(TIMES_COST <= 400);
 
-/// Returns the range of a duration; the last one includes everything longer.
+/// Returns the range of a duration. The last range includes all longer durations.
 fn range_of(nanos: u64) -> usize {
     let bits = u64::BITS - nanos.leading_zeros();
     (bits.saturating_sub(FIRST_POWER) as usize).min(RANGES - 1)
 }
 
-/// Returns the end of this range, in nanoseconds, exclusive.
+/// Returns the exclusive end of this range in nanoseconds.
 fn end_of(range: usize) -> u64 {
     1 << (FIRST_POWER as usize + range)
 }
@@ -154,7 +153,7 @@ impl Latency {
         self.sum
     }
 
-    /// Returns the moving average, in which each new duration has a share of a tenth.
+    /// Returns the moving average, to which each new duration contributes a tenth.
     pub fn average(&self) -> Span {
         Span::from_nanos(self.average)
     }
@@ -167,7 +166,7 @@ impl Latency {
         Span::from_nanos(self.max)
     }
 
-    /// Returns the estimated percentile, interpolated within a range; zero without any durations.
+    /// Returns the estimated percentile, interpolated within a range. Returns zero without any durations.
     pub fn percentile(&self, percent: u64) -> Span {
         let rank = (self.samples() * percent).div_ceil(100);
         let mut below = 0;
@@ -185,7 +184,7 @@ impl Latency {
         Span::ZERO
     }
 
-    /// Returns the end of every second range, in nanoseconds, and the number of shorter durations.
+    /// Returns the end of every second range in nanoseconds, with the number of shorter durations.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let pairs = self.counts.chunks_exact(2).enumerate();
         pairs.take(RANGES / 2 - 1).scan(0, |below, (position, pair)| {

@@ -1,9 +1,9 @@
 //! An intrusive doubly linked list of numbered members.
 //!
-//! Owns the linking. The members (jobs, watches) store the links, so a list takes twelve bytes, nothing is allocated,
-//! and a member can be removed from the middle in constant time. Must not know what its members are.
+//! Owns the linking. The members store the links, so a list takes twelve bytes, insertion does not allocate, and any
+//! member can be removed in constant time. Must not depend on the type of the members.
 
-/// No member: the end of a list.
+/// A number that refers to no member, as at the end of a list.
 pub const NIL: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub trait Linked {
     fn links_mut(&mut self, member: u32) -> &mut Links;
 }
 
-/// A queue of members; see the module's page.
+/// A queue of members; see the module documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct List {
     head: u32,

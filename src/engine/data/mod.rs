@@ -1,7 +1,7 @@
-//! The data structures of a queue: jobs, tubes, clients, and the structures that contain them.
+//! The data structures of a queue: jobs, tubes, clients, and their containers.
 //!
-//! Owns its files, each of which owns one structure and maintains its invariants. Nothing here knows a rule of the
-//! queue or imports another directory of the engine. All of them import names from here.
+//! Each file owns one structure and maintains its invariants. Must not contain rules of the queue, or import the other
+//! directories of the engine.
 
 pub(super) mod agenda;
 pub(super) mod bodies;

@@ -1,30 +1,29 @@
-//! Names that clients give to their jobs, and text formats that several rooms share: legal bytes of a tube's name,
-//! hexadecimal digits, UUIDs.
+//! Names that clients give to jobs, and shared text formats: tube names, hexadecimal digits, and UUIDs.
 //!
-//! Owns the form of names in memory. Most names are short, or are a UUID in text or sixteen bytes in hexadecimal, which
-//! client libraries generate. These need no memory of their own, so they do not fragment the heap. Such a UUID takes 24
-//! bytes; boxed, it would take 16, and 48 of glibc's malloc. Must not know what a name is for, nor a protocol.
+//! Owns the in-memory form of names. Short names, UUIDs and 32 hexadecimal digits are stored without an allocation,
+//! because most names have one of these forms. A UUID takes 24 bytes, compared with 64 bytes if boxed. Must not depend
+//! on the purpose of a name or on a protocol.
 
 use std::borrow::Cow;
 
-/// Maximum length of a name that is stored unchanged, in bytes.
+/// Maximum length, in bytes, of a name that is stored unchanged.
 const SHORT: usize = 22;
 
-/// The offsets of the dashes in a UUID.
+/// The offsets of the hyphens in the text of a UUID.
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 
-/// See the module's page. Equal names have equal forms.
+/// The compact form of a name; see the module documentation. Equal names have equal forms.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name(Form);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Form {
-    /// The bytes after the end are zero.
+    /// A short name, padded with zero bytes.
     Short {
         length: u8,
         bytes: [u8; SHORT],
     },
-    /// Lower-case digits, grouped as in a UUID or not at all.
+    /// The bytes of 32 lower-case hexadecimal digits, which are hyphenated as in a UUID if `grouped`.
     Hex {
         grouped: bool,
         bytes: [u8; 16],
@@ -82,7 +81,7 @@ impl Name {
         text.into()
     }
 
-    /// Bytes that are equal for equal names, and mostly different for others.
+    /// Returns bytes that identify the name: equal for equal names, and usually different for other names.
     pub fn key(&self) -> &[u8] {
         match &self.0 {
             Form::Short { length, bytes } => &bytes[..usize::from(*length)],
@@ -92,10 +91,10 @@ impl Name {
     }
 }
 
-/// The offsets in a UUID's 16 bytes that a hyphen precedes.
+/// The offsets of the bytes in a 16-byte UUID that follow a hyphen in the text form.
 pub const UUID_HYPHENS: [usize; 4] = [4, 6, 8, 10];
 
-/// Returns `true` if beanstalkd allows `byte` in a tube's name. A hyphen must not be the first byte.
+/// Returns `true` if beanstalkd allows `byte` in a tube name. The first byte must not be a hyphen.
 pub fn is_tube_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte)
 }
@@ -106,7 +105,7 @@ pub fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
 }
 
-/// Appends a UUID in its canonical spelling: lower case, in groups of 8-4-4-4-12 digits.
+/// Appends a UUID in the canonical form: lower-case digits, in groups of 8-4-4-4-12.
 pub fn push_uuid(out: &mut Vec<u8>, uuid: &[u8; 16]) {
     for (position, byte) in uuid.iter().enumerate() {
         if UUID_HYPHENS.contains(&position) {

@@ -1,21 +1,21 @@
-//! Commands about many jobs that take several turns.
+//! Long commands, which process many jobs in several turns.
 //!
-//! Owns their progress and their end. `verbs/flush.rs` and `verbs/moves.rs` execute them.
+//! Owns the progress of each command. Must not execute commands: `verbs/flush.rs` and `verbs/moves.rs` do.
 
 use super::{State, TubeHandle};
 
-/// The maximum number of commands in progress in the log. A crash may leave further commands half done.
+/// The maximum number of long commands in progress in the log. A crash can interrupt additional commands.
 pub const MAX_OPEN: u32 = 1024;
 
-/// A command in progress, as recorded in the log: after a crash it is completed.
+/// A long command in progress, as recorded in the log. After a crash, the command is completed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenOperation {
     /// The name of the tube whose jobs are deleted or moved.
     pub from: Box<[u8]>,
-    /// The name of the destination; empty if the jobs are deleted.
+    /// The name of the destination tube, or empty if the jobs are deleted.
     pub to: Box<[u8]>,
     pub states: Box<[State]>,
-    /// Delete: the last ID that existed at the beginning. Move: the number of jobs still to be moved.
+    /// For a delete, the highest job ID when the operation began. For a move, the number of jobs still to be moved.
     pub bound: u64,
 }
 
@@ -24,7 +24,7 @@ impl OpenOperation {
         self.from.len() + self.to.len()
     }
 
-    /// Returns the command, which has this number in the log.
+    /// Returns the command that continues this operation. `number` is the operation's number in the log.
     pub(in crate::engine) fn resume(self, number: u32) -> LongCommand {
         if self.to.is_empty() {
             let flush = Flush { last: Some(self.bound), open: Some(number), ..Flush::new(self.from, &[]) };
@@ -46,11 +46,12 @@ pub enum LongCommand {
 pub struct Flush {
     pub tube: Box<[u8]>,
     pub(in crate::engine) states: Box<[State]>,
-    /// The last ID at the beginning; `None` before the command begins.
+    /// The highest job ID when the command began, or `None` before.
     pub(in crate::engine) last: Option<u64>,
-    /// The next slot to check, for jobs that are in no queue of the tube.
+    /// The next slot to check for jobs that are in no queue of the tube.
     pub(in crate::engine) from: u32,
-    /// All held jobs are deleted: they come first, since the end of others could release them.
+    /// `true` after all held jobs were deleted. Held jobs are deleted first, because the end of another job can release
+    /// them.
     pub(in crate::engine) held_done: bool,
     /// The number of the command in the log.
     pub(in crate::engine) open: Option<u32>,
@@ -68,7 +69,7 @@ impl Flush {
     }
 }
 
-/// Jobs of one state that are moved to another tube.
+/// Moves jobs of one state to another tube.
 #[derive(Debug)]
 pub struct MoveJobs {
     pub from: Box<[u8]>,
@@ -76,13 +77,13 @@ pub struct MoveJobs {
     pub(in crate::engine) state: State,
     /// The maximum number of jobs still to be moved.
     pub left: u64,
-    /// The source tube, once the command has begun: a tube opened later with the same name has none of the jobs.
+    /// The source tube, once the command has begun. A later tube with the same name has no jobs of this command.
     pub(in crate::engine) origin: Option<TubeHandle>,
-    /// The number of jobs that stay, because the destination has their keys.
+    /// The number of jobs skipped because the destination already has a job with the same key.
     pub(in crate::engine) passed: usize,
     /// The number of the command in the log.
     pub(in crate::engine) open: Option<u32>,
-    /// The number of jobs that have arrived.
+    /// The number of moved jobs.
     pub done: u64,
 }
 

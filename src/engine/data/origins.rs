@@ -1,6 +1,6 @@
-//! The tubes that dead letters come from.
+//! The original tubes of dead letters.
 //!
-//! Owns their names, each of which is stored once for all of its dead letters. Must not know jobs.
+//! Owns the names of the tubes, each stored once for all its dead letters. Must not depend on jobs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use slab::Slab;
 
 use super::NIL;
 
-/// Bytes of account of an origin without its name.
+/// Bytes charged for an origin, excluding its name.
 const ORIGIN_COST: u64 = 128;
 
 #[derive(Debug, Default)]
 pub struct Origins {
-    /// The names, and the number of dead letters from each.
+    /// The name of each origin, and the number of its dead letters.
     pub names: Slab<(Arc<[u8]>, u32)>,
     numbers: BTreeMap<Arc<[u8]>, u32>,
     pub memory: u64,
 }
 
 impl Origins {
-    /// Counts one more dead letter of the tube with this name, and returns the number of the origin.
+    /// Counts one more dead letter from the tube with this name. Returns the number of the origin.
     pub fn add(&mut self, name: &[u8]) -> u32 {
         let number = match self.numbers.get(name) {
             Some(&number) => number,
@@ -37,7 +37,7 @@ impl Origins {
         number
     }
 
-    /// Removes a dead letter of this origin, unless it is [`NIL`].
+    /// Counts one dead letter less for this origin. Ignores [`NIL`].
     pub fn remove(&mut self, number: u32) {
         if number == NIL {
             return;

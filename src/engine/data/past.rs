@@ -1,12 +1,12 @@
-//! What has happened: the jobs that ended or were buried last, and what the queue did in the last hour.
+//! The history: recently ended or buried jobs, and statistics of the last hour.
 //!
-//! Owns both, in memory only. Must not decide what is recorded.
+//! Owns the history, which is kept only in memory. Must not decide what is recorded.
 
 use std::sync::Arc;
 
 use super::{Job, JobId, Span, Time};
 
-/// How a job ended, or that it was set aside.
+/// The reason why a job is in the history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Verdict {
     Done,
@@ -20,7 +20,7 @@ pub enum Verdict {
 impl Verdict {
     const COUNT: usize = Verdict::Deleted as usize + 1;
 
-    /// Returns the word for it, as replies have it.
+    /// Returns the verdict's name in replies.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Done => "done",
@@ -35,8 +35,9 @@ impl Verdict {
     }
 }
 
-/// Bytes of a body, and of the reason of a failure, that are kept.
+/// The number of bytes kept of a body.
 const SHOWN: usize = 64;
+/// The number of bytes kept of the reason of a failure.
 const KEPT_REASON: usize = 256;
 
 /// A job that has ended or was buried.
@@ -44,13 +45,12 @@ const KEPT_REASON: usize = 256;
 pub struct PastJob {
     pub id: JobId,
     pub tube: Arc<[u8]>,
-    /// When it was put, and when it ended.
     pub created: Time,
     pub ended: Time,
-    /// How long its last worker had it; zero if none did.
+    /// The duration of the last reservation, or zero if the job was not reserved at the end.
     pub ran: Span,
     pub tries: u32,
-    /// The length of its whole body.
+    /// The length of the whole body in bytes.
     pub size: u32,
     pub verdict: Verdict,
     pub start: [u8; SHOWN],
@@ -75,68 +75,71 @@ impl Default for PastJob {
 }
 
 impl PastJob {
-    /// Keeps the beginning of a body.
+    /// Keeps the length and the first bytes of a body.
     #[inline]
     pub fn set_body(&mut self, body: &[u8]) {
         self.size = body.len() as u32;
         match body.first_chunk() {
-            // A copy of a fixed length takes a few instructions.
+            // A copy of constant length takes only a few instructions.
             Some(start) => self.start = *start,
             None => self.start[..body.len()].copy_from_slice(body),
         }
     }
 
-    /// Returns the first bytes of its body.
+    /// Returns the kept first bytes of the body.
     pub fn start(&self) -> &[u8] {
         &self.start[..SHOWN.min(self.size as usize)]
     }
 
-    /// How long it waited for its last worker, or until it ended if it never had one.
+    /// Returns the time from the put to the last reservation, or to the end of a job that was not reserved.
     pub fn waited(&self) -> Span {
         Span::from_nanos(self.ended.since(self.created).nanos().saturating_sub(self.ran.nanos()))
     }
 }
 
-/// Points of the chart, and the seconds between two of them.
+/// The number of points in the chart of the last hour.
 pub const POINTS: usize = 240;
+/// The length of a point in seconds.
 pub const POINT_SECONDS: u64 = 15;
 
-/// A quarter of a minute of the whole queue.
+/// Statistics of the whole queue for [`POINT_SECONDS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Point {
-    /// Jobs that were ready at its beginning.
+    /// The number of ready jobs at the start of the point.
     pub ready: u64,
-    /// Jobs that were done, and failed tries, during it.
+    /// The number of jobs completed during the point.
     pub done: u64,
+    /// The number of failed tries during the point.
     pub failed: u64,
 }
 
-/// The ring of jobs, and the points of the chart.
+/// The ring of past jobs, and the chart of the last hour.
 #[derive(Debug)]
 pub struct Past {
-    /// The maximum number of jobs; 0 for no history at all. Their memory is reserved at the start, so that nothing is
-    /// allocated later but the reasons of failures.
+    /// The maximum number of jobs, or 0 to disable the history. Memory is allocated initially, except for the reasons
+    /// of failures.
     most: usize,
     jobs: Vec<PastJob>,
-    /// The index of the next job.
+    /// The index in `jobs` of the next entry to overwrite.
     next: usize,
-    /// The number of jobs that were recorded since the start, by verdict.
+    /// The number of jobs recorded since the server started, by verdict.
     recorded: [u64; Verdict::COUNT],
-    /// The number of failed tries of jobs that are tried again.
+    /// The number of failed tries after which the job was retried.
     retries: u64,
-    /// What the account counts for all this.
+    /// The bytes charged for the history.
     memory: u64,
-    /// At the beginning of each point: the ready jobs, and the jobs and failed tries since the start.
+    /// The values at the start of each point, where `done` and `failed` are totals since the server started.
     points: Vec<Point>,
     /// The index of the current point.
     point: usize,
-    /// The time of the last command, and the end of the current point.
+    /// The time of the last command.
     pub(in crate::engine) now: Time,
+    /// The end of the current point.
     pub(in crate::engine) point_end: Time,
 }
 
 impl Past {
-    /// Keeps at most this many jobs.
+    /// Creates a history of at most `most` jobs.
     pub fn new(most: usize) -> Past {
         let jobs: Vec<PastJob> = Vec::with_capacity(most);
         let (points, point_end) = match most {
@@ -148,19 +151,19 @@ impl Past {
         Past { most, jobs, next: 0, recorded, retries: 0, memory, points, point: 0, now: Time::default(), point_end }
     }
 
-    /// Returns `true` if there is a history.
+    /// Returns `true` unless the history is disabled.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.most > 0
     }
 
-    /// Returns the bytes of account.
+    /// Returns the bytes charged for the history.
     #[inline]
     pub fn memory(&self) -> u64 {
         self.memory
     }
 
-    /// Adds a job with this body in a tube with this name, in place of the oldest one if all entries are in use.
+    /// Adds a job with this body and tube name, which replaces the oldest entry of a full history.
     #[inline]
     pub fn record(&mut self, job: &Job, body: &[u8], tube: &Arc<[u8]>, verdict: Verdict) {
         self.recorded[verdict as usize] += 1;
@@ -186,7 +189,7 @@ impl Past {
         self.jobs.push(PastJob::default());
     }
 
-    /// Gives the job that was added last its reason, of which a part is kept.
+    /// Sets the reason of the job that was added last. Only the first [`KEPT_REASON`] bytes are kept.
     pub fn explain(&mut self, reason: &[u8]) {
         let kept = &reason[..reason.len().min(KEPT_REASON)];
         let last = self.next.checked_sub(1).unwrap_or(self.most - 1);
@@ -196,18 +199,18 @@ impl Past {
         }
     }
 
-    /// Counts a failed try of a job that is tried again.
+    /// Counts a failed try after which the job is retried.
     pub fn count_retry(&mut self) {
         self.retries += 1;
     }
 
-    /// Returns the numbers of the jobs that are kept: the first, and the one behind the last.
+    /// Returns the sequence numbers of the kept jobs as a half-open range.
     pub fn numbers(&self) -> (u64, u64) {
         let count = self.recorded.iter().sum::<u64>();
         (count - self.jobs.len() as u64, count)
     }
 
-    /// Returns the job with this number.
+    /// Returns the job with this sequence number.
     pub fn job(&self, number: u64) -> Option<&PastJob> {
         let (first, end) = self.numbers();
         let oldest = if self.jobs.len() < self.most { 0 } else { self.next as u64 };
@@ -215,7 +218,7 @@ impl Past {
         self.jobs.get(at as usize)
     }
 
-    /// Bytes of account, counted one by one; for checks.
+    /// Returns the bytes charged for the history, recounted to check [`Past::memory`].
     #[cfg(any(test, feature = "test-support"))]
     pub fn counted(&self) -> u64 {
         let own = self.most * size_of::<PastJob>() + size_of_val(&*self.points);
@@ -223,14 +226,14 @@ impl Past {
             + self.jobs.iter().filter_map(|job| job.reason.as_ref()).map(|reason| reason.len() as u64).sum::<u64>()
     }
 
-    /// Returns a point that begins now.
+    /// Returns a point that begins now, with totals in `done` and `failed`.
     fn new_point(&self, ready: u64) -> Point {
         let count = |verdict| self.recorded[verdict as usize];
         let failed = count(Verdict::Failed) + count(Verdict::Buried) + self.retries;
         Point { ready, done: count(Verdict::Done), failed }
     }
 
-    /// Begins the point of this time, and those before that nobody has begun.
+    /// Starts the point that contains `now`, and the points before that were skipped because nothing happened.
     #[cold]
     pub fn begin_point(&mut self, now: Time, ready: u64) {
         const POINT: u64 = POINT_SECONDS * 1_000_000_000;
@@ -242,7 +245,7 @@ impl Past {
         self.point_end = Time::from_nanos((now.nanos() / POINT + 1) * POINT);
     }
 
-    /// Returns the points of the last hour, the oldest one first; none without a history.
+    /// Returns the points of the last hour in chronological order. Returns none if the history is disabled.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         let (newer, older) = self.points.split_at(self.points.len().min(self.point + 1));
         let points = older.iter().chain(newer).copied();
