@@ -1,8 +1,7 @@
-//! Copies a log consistently while a server may be writing it.
+//! Backup of a log, even while a server is writing to the log.
 //!
-//! Owns the order of copying, from the oldest segment to the newest, and what is copied again. Takes no lock, and
-//! changes nothing at the source. Segments that the server removes meanwhile are not needed: a record in a newer
-//! segment states so. Must not know jobs.
+//! Owns the order of copying, from the oldest segment to the newest, and the decision which segments to copy again.
+//! Takes no lock and does not modify the source. Must not depend on jobs.
 
 use std::io;
 
@@ -12,26 +11,26 @@ use super::segment::{segment_name, segment_number, Beginning, Header, RecordKey,
 use super::storage::{LogFile, Storage, StoredFile};
 use super::types::{in_file, OpenError};
 
-/// Bytes copied at a time.
+/// Maximum number of bytes per read and write.
 const PIECE: usize = 1 << 20;
 
-/// Maximum number of passes, which are repeated if segments are removed meanwhile; usually once.
+/// Maximum number of passes over all segments. A pass is repeated if the server removes a segment during the pass.
 const PASSES: usize = 64;
 
-/// How often the last segment is copied if its copy has gaps.
+/// Maximum number of times that the last segment is copied to obtain a copy without gaps.
 const AGAIN: usize = 4;
 
-/// The size of a segment that the copy names and does not contain, because the server has just begun it.
+/// Size in bytes of the empty segment that is created if the last copied segment names a successor.
 const FRESH: u64 = 65_536;
 
-/// Copies the log in `from` to `to`, which is empty. Everything is synced when this returns.
+/// Copies the log in `from` to the empty directory `to`, and syncs the copy.
 pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
-    // The current segment when the last pass began: earlier segments are copied completely.
+    // The newest segment at the start of the previous pass. All older segments have been copied completely.
     let mut newest = 0;
     for _ in 0..PASSES {
         let numbers = numbers(from)?;
         let oldest = newest;
-        // An older segment was complete before the header of a newer one was written.
+        // Ignore segments without a header. The server writes a header only after the previous segment is complete.
         let Some(last) = numbers.iter().rev().find(|number| header(from, **number).is_some()) else { break };
         newest = *last;
         let mut vanished = false;
@@ -39,8 +38,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
             let name = segment_name(number);
             match copy(from, to, &name) {
                 Ok(()) => {}
-                // The segment is not needed, as an earlier record states: in the newest segment, or in one that the
-                // next pass copies.
+                // The server has removed the segment. A record in a newer segment, which a later pass copies, states
+                // that the removed segment is not needed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     vanished = true;
                     forget_up_to(to, number)?;
@@ -55,8 +54,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
     finish(from, to, newest)
 }
 
-/// Completes the last segment, which was copied while it grew, so that later bytes may have been copied without earlier
-/// ones; and creates the next segment if the last one names it.
+/// Completes the last segment: it was growing while it was copied, so the copy may contain later bytes but not earlier
+/// ones. Creates the next segment if the last one names it.
 fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenError> {
     let name = segment_name(newest);
     let Some(header) = header(to, newest) else { return Ok(()) };
@@ -70,7 +69,7 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
         });
         in_file(&name, scanned)?;
         if gap {
-            // A segment that was removed is copied as far as it was needed, or damaged.
+            // A segment that the server has removed is not needed, so gaps in its copy do not matter.
             match grow(from, to, &name) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 grown => {
@@ -87,15 +86,15 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
     Ok(())
 }
 
-/// Copies a file over its partial copy.
+/// Copies a file again into its existing copy, without extending the copy.
 fn grow(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     let file = to.open(name)?;
-    // All bytes of the copy are written at the source by now.
+    // The server has written all of these bytes since the copy was created.
     pour(from, name, &*file, to.length(name)?)?;
     file.sync()
 }
 
-/// Copies the first `end` bytes of a file to another file. Returns how many there were.
+/// Copies up to `end` bytes from the beginning of a file to another file. Returns the number of copied bytes.
 fn pour(from: &dyn Storage, name: &str, to: &dyn LogFile, end: u64) -> io::Result<u64> {
     let (mut bytes, mut at) = (vec![0; PIECE], 0);
     loop {
@@ -122,8 +121,8 @@ fn header(storage: &dyn Storage, number: u64) -> Option<Header> {
     Beginning::read(&head[..count]).header()
 }
 
-/// Removes the copies up to a segment that was removed at the source: the segments that reverse their records may be
-/// gone as well.
+/// Removes the copies of all segments up to `last`. The source has removed `last`, and may have removed the segments
+/// with the deletes of the copied jobs.
 fn forget_up_to(to: &dyn Storage, last: u64) -> Result<(), OpenError> {
     for number in numbers(to)?.into_iter().filter(|number| *number <= last) {
         let name = segment_name(number);
@@ -132,7 +131,7 @@ fn forget_up_to(to: &dyn Storage, last: u64) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Copies one file, replacing an earlier copy.
+/// Copies a file, replacing any earlier copy.
 fn copy(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     let length = from.length(name)?;
     if to.length(name).is_ok() {

@@ -1,45 +1,45 @@
-//! The format of beanstalkd's binlog: version 7 (beanstalkd 1.5 and later) and version 5 (1.4).
+//! The format of beanstalkd's binlog: version 7 (beanstalkd 1.5 and later) and version 5 (beanstalkd 1.4).
 //!
-//! Owns decoding one file, record by record. Must not know what happens to the jobs, and must not trust its input:
-//! records have neither checksums nor lengths.
+//! Owns the decoding of one file. Must not depend on what happens to the jobs. Must not trust the input, because
+//! records have no checksums.
 //!
-//! A file is its version, four bytes, followed by records:
+//! A file consists of a version number of four bytes, followed by records:
 //!
 //! ```text
-//! full   length of the tube's name, 1 to 200 · name · job, 80 bytes (77 in version 5) · body with its CR LF
-//! short  zero                                · job, as above
+//! full   length of the tube name (1 to 200) · tube name · job (80 bytes, 77 in version 5) · body with CR LF
+//! short  0                                              · job (80 bytes, 77 in version 5)
 //! ```
 //!
-//! A full record contains a whole job, a short one a later state: buried, kicked, delayed or deleted. All numbers are
-//! little-endian, as on every machine on which beanstalkd is common. Zeros fill the rest of a file.
+//! A full record contains a whole job. A short record updates a job that was buried, kicked, delayed or deleted.
+//! Numbers are little-endian. The rest of a file is filled with zero bytes.
 
-// Damaged input must not cause a panic; each exception is justified.
+// Damaged input must not cause a panic. Exceptions are justified where they occur.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use crate::engine::{is_tube_name_byte, History};
 
-/// The maximum length of a tube name.
+/// The maximum length of a tube name, in bytes.
 const MAX_NAME: u64 = 200;
 
-/// The maximum size of a body, which beanstalkd limits for its option `-z`, with CR LF. The limit of the beanstalkd
-/// that wrote the file does not matter: it accepted bodies that it refused to read back.
+/// The maximum size of a body with CR LF, in bytes. The maximum without CR LF is the largest value that beanstalkd's
+/// option `-z` accepts.
 const MAX_SIZE: i64 = (1 << 30) + 2;
 
-/// The maximum ID: at a million jobs per second, it is reached after two thousand years.
+/// The maximum job ID, which is reached after two thousand years at a million jobs per second.
 const MAX_ID: i64 = 1 << 56;
 
 /// The maximum delay or TTR in the protocol, in nanoseconds.
 const MAX_SPAN: i64 = u32::MAX as i64 * 1_000_000_000;
 
-/// The minimum size of a full record: length, a name of one byte, job, CR LF.
+/// The minimum size of a full record in bytes: name length, one-byte name, job, and CR LF.
 const MIN_FULL: usize = 4 + 1 + 80 + 2;
 
-/// The numbers of states in the files; 1 is ready, 2 reserved.
+// Job states as stored in the files. Ready is 1, and reserved is 2.
 pub const DELETED: u8 = 0;
 pub const BURIED: u8 = 3;
 pub const DELAYED: u8 = 4;
 
-/// The consequence of not reading a file to its end.
+/// Describes the consequence of an incompletely read file in error messages.
 pub const LOSS: &str = "so jobs may be missing, and deleted ones back";
 
 const TORN: &str = "a record that is cut short";
@@ -47,11 +47,11 @@ const TORN: &str = "a record that is cut short";
 #[derive(Debug)]
 pub struct ForeignEntry<'a> {
     pub job: ForeignRecord,
-    /// The additional fields of a full record.
+    /// The additional fields, if the record is a full record.
     pub full: Option<Full<'a>>,
 }
 
-/// The fields of all records. Times are in nanoseconds, absolute ones since 1970.
+/// The fields that all records contain. Durations are in nanoseconds, and points in time in nanoseconds since 1970.
 #[derive(Clone, Debug)]
 pub struct ForeignRecord {
     pub id: u64,
@@ -59,31 +59,29 @@ pub struct ForeignRecord {
     /// The last delay of the job.
     pub delay: i64,
     pub ttr: i64,
-    /// The size of the body, with CR LF.
+    /// The size of the body with CR LF, in bytes.
     pub size: i32,
     pub created: i64,
-    /// The end of the delay, if the job is delayed; otherwise meaningless.
+    /// The end of the delay if the job is delayed, otherwise meaningless.
     pub deadline: i64,
     pub history: History,
-    /// The number of the state, 0 to 4.
+    /// The state of the job, from 0 (deleted) to 4 (delayed).
     pub state: u8,
 }
 
-/// The fields of full records only.
+/// The fields that only full records contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Full<'a> {
-    /// The name of the tube.
     pub tube: &'a [u8],
     /// The body, without CR LF.
     pub body: &'a [u8],
 }
 
-/// Visits the records of a file in order, each with its offset, and offsets without a record, with the reason. IDs up
-/// to
-/// `last_id` were assigned before this file; returns the same for the next file.
+/// Calls `visit` with the offset and the contents of each record of a file, or with an error message for an invalid
+/// record. `last_id` is the largest ID in earlier files. Returns the largest ID in all files, including this file.
 ///
-/// Decoding ends at the first offset that cannot be a record, since what follows could be in the middle of a body. A
-/// full record with an invalid field is skipped, since the CR LF of its body shows where it ends.
+/// Decoding stops at the first offset that cannot be the start of a record, because the following bytes may be part of
+/// a body. A full record with an invalid field is skipped, because the end of the record is known.
 pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Result<ForeignEntry<'a>, String>)) -> u64 {
     let mut reader = Reader { format: &VERSION_7, bytes, at: 0, last_id };
     let mut at = 0;
@@ -111,31 +109,31 @@ pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Resu
         return reader.last_id;
     }
     visit(at, Err(format!("{what}; the last {} bytes of the file were not read, {LOSS}", rest.len())));
-    // Each record in the rest may have begun a job.
+    // Skip an ID for each full record that the unread bytes can contain.
     reader.last_id + (rest.len() / MIN_FULL) as u64 + 1
 }
 
 #[derive(Debug)]
 struct Format {
-    /// The size of the length of a tube name.
+    /// The size in bytes of the field that contains the length of a tube name.
     length_size: usize,
-    /// The size of a job without its body; the additional bytes of version 7 are padding.
+    /// The size of a job without its body, in bytes. In version 7, the last three bytes are padding.
     job_size: usize,
-    /// The unit of time in nanoseconds.
+    /// The unit of stored times, in nanoseconds.
     unit: i64,
 }
 
 const VERSION_5: Format = Format { length_size: 8, job_size: 77, unit: 1000 };
 const VERSION_7: Format = Format { length_size: 4, job_size: 80, unit: 1 };
 
-/// Reads each byte of a file once.
+/// A decoder for one file, which reads each byte at most once.
 #[derive(Debug)]
 struct Reader<'a> {
     format: &'static Format,
     bytes: &'a [u8],
     /// The offset up to which the file was read.
     at: usize,
-    /// The largest ID so far.
+    /// The largest ID in the records read from this file and earlier files.
     last_id: u64,
 }
 
@@ -156,7 +154,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Decodes the next record, if it ends where its lengths say.
+    /// Decodes the next record. Fails if the lengths in the record do not match the contents.
     fn record(&mut self) -> Result<ForeignEntry<'a>, String> {
         let length = self.take(self.format.length_size)?;
         let length = length.iter().rev().fold(0, |length, byte| length << 8 | u64::from(*byte));
@@ -166,7 +164,7 @@ impl<'a> Reader<'a> {
         let tube = self.take(length as usize)?;
         let job = ForeignRecord::read(self.take(self.format.job_size)?, self.format.unit);
         if job.fault().is_none() {
-            // Even if the body is incomplete.
+            // The ID counts even if the body is incomplete.
             self.last_id = self.last_id.max(job.id);
         }
         if tube.is_empty() {
@@ -229,26 +227,24 @@ impl ForeignRecord {
     }
 }
 
-/// Returns the bytes of a number. `at` is within a job of either version, and `bytes` contains one.
-// The slice has the length of the array.
+/// Returns the `SIZE` bytes at offset `at`, which `bytes` must contain.
+// The slice has exactly `SIZE` bytes.
 #[allow(clippy::expect_used, clippy::indexing_slicing)]
 fn array<const SIZE: usize>(bytes: &[u8], at: usize) -> [u8; SIZE] {
     bytes[at..at + SIZE].try_into().expect("SIZE bytes")
 }
 
-/// Returns `true` if a tube may have this name.
 fn is_tube_name(name: &[u8]) -> bool {
     name.first() != Some(&b'-') && name.iter().all(|byte| is_tube_name_byte(*byte))
 }
 
-/// Tests count the bytes that are read.
+/// Does nothing. In tests, counts the bytes that are read.
 #[cfg(not(test))]
 fn look(_: usize) {}
 
 #[cfg(test)]
 use samples::look;
 
-/// Files as beanstalkd writes them, and damaged ones.
 #[cfg(test)]
 #[path = "tests/beanstalkd_samples.rs"]
 pub mod samples;
@@ -258,8 +254,8 @@ mod tests {
     use super::samples::*;
     use super::*;
 
-    /// Reads a file: returns a line for each record or problem, and the last ID. IDs up to 5 were assigned before.
-    fn told(bytes: &[u8]) -> (Vec<String>, u64) {
+    /// Reads a file that follows files with IDs up to 5. Returns a line for each record or problem, and the largest ID.
+    fn described(bytes: &[u8]) -> (Vec<String>, u64) {
         let mut lines = Vec::new();
         let last_id = read(bytes, 5, |at, found| {
             lines.push(match found {
@@ -271,10 +267,10 @@ mod tests {
     }
 
     fn problems(bytes: &[u8]) -> Vec<String> {
-        told(bytes).0.into_iter().filter(|line| line.contains("problem: ")).collect()
+        described(bytes).0.into_iter().filter(|line| line.contains("problem: ")).collect()
     }
 
-    /// The offset of each record, and of the end.
+    /// Returns the offset of each record, followed by the offset of the end.
     fn places(records: &[Vec<u8>]) -> Vec<usize> {
         let mut places = vec![4];
         places.extend(records.iter().scan(4, |at, record| {
@@ -331,11 +327,11 @@ mod tests {
     #[test]
     fn a_body_full_of_records_is_a_body() {
         let inner = [ready(5, b"five"), later(1, DELETED, b""), vec![0; 100], ready(6, b"six")].concat();
-        let (lines, last_id) = told(&file(V7, &[ready(1, b""), ready(2, &inner), ready(3, b"")]));
+        let (lines, last_id) = described(&file(V7, &[ready(1, b""), ready(2, &inner), ready(3, b"")]));
         assert_eq!((lines.len(), last_id), (3, 5));
     }
 
-    /// A clock that was never set, and the minimum and maximum of each field.
+    /// Valid fields include the zero times of an unset clock, and the minimum and maximum of each field.
     #[test]
     fn unlikely_fields_are_no_fault() {
         let good = said(1, DELAYED, b"");
@@ -375,11 +371,11 @@ mod tests {
                 let first = full(version, "t", &said(1, READY, b"one"), b"one");
                 let last = full(version, "t", &said(7, READY, b"seven"), b"seven");
                 let at = 4 + first.len();
-                let (lines, last_id) = told(&file(version, &[first, full(version, tube, bad, b"eight"), last]));
+                let (lines, last_id) = described(&file(version, &[first, full(version, tube, bad, b"eight"), last]));
                 assert_eq!(lines.len(), 3, "{lines:?}");
                 assert!(lines[1].starts_with(&format!("{at}: problem: job ")) && lines[1].contains(what), "{lines:?}");
                 assert!(lines[1].ends_with("; left out") && lines[2].contains("id: 7"), "{lines:?}");
-                // The ID is skipped even if it is the invalid field.
+                // An ID is skipped even if the ID itself is invalid.
                 assert_eq!(last_id, if what.contains("tube") { 9 } else { 7 });
             }
         }
@@ -408,7 +404,7 @@ mod tests {
         for (what, at, bytes) in cases {
             let mut damaged = good.clone();
             damaged[at..at + bytes.len()].copy_from_slice(bytes);
-            let (lines, last_id) = told(&damaged);
+            let (lines, last_id) = described(&damaged);
             let left = good.len() - start;
             let line = format!("{start}: problem: {what}; the last {left} bytes of the file were not read, {LOSS}");
             assert!(lines.len() == 2 && lines[1] == line, "{lines:?} {line}");
@@ -423,19 +419,19 @@ mod tests {
         for version in [V5, V7] {
             let records = mixture(version, 5, &mut Dice(3));
             let (bytes, places) = (file(version, &records), places(&records));
-            let whole = told(&bytes).0;
+            let whole = described(&bytes).0;
             assert!(whole.len() == records.len() && records.len() > 8);
             for end in 4..bytes.len() {
                 let count = places.iter().filter(|&&place| place <= end).count() - 1;
-                let (lines, last_id) = told(&bytes[..end]);
+                let (lines, last_id) = described(&bytes[..end]);
                 assert_eq!(lines[..count], whole[..count]);
-                // A few zeros do not begin a record.
+                // Zero bytes at the end are padding, not an incomplete record.
                 let torn = bytes[places[count]..end].iter().any(|&byte| byte != 0);
                 assert_eq!(lines.len(), count + usize::from(torn), "{end}: {lines:?}");
                 assert!(!torn || lines[count].contains("problem: a record that is cut short; "), "{end}: {lines:?}");
                 assert!((5..20).contains(&last_id));
-                // A full record is never complete without its last bytes.
-                let (lines, _) = told(&[&bytes[..end], &[0; 300]].concat());
+                // Zero bytes in place of the last bytes do not complete a full record.
+                let (lines, _) = described(&[&bytes[..end], &[0; 300]].concat());
                 assert!(lines[..count] == whole[..count] && lines.len() <= count + 1, "{end}: {lines:?}");
                 let is_full = records[count][0] != 0;
                 assert!(!torn || !is_full || lines[count].contains("problem"), "{end}: {lines:?}");
@@ -448,17 +444,17 @@ mod tests {
         let mut records = mixture(V7, 6, &mut Dice(9));
         records.push(ready(7, b""));
         let (good, places) = (file(V7, &records), places(&records));
-        let whole = told(&good).0;
+        let whole = described(&good).0;
         for (index, &from) in places.iter().enumerate().take(records.len()) {
             for to in [from + 12, from + 84, from + 300].map(|to| to.min(good.len() - 1)) {
                 let mut holed = good.clone();
                 holed[from..to].fill(0);
-                let (lines, _) = told(&holed);
+                let (lines, _) = described(&holed);
                 assert!(lines[..index] == whole[..index] && lines.len() == index + 1, "{from} to {to}: {lines:?}");
                 assert!(lines[index].starts_with(&format!("{from}: problem: zeros in the middle; ")), "{lines:?}");
             }
             let cut = [&good[..from], &vec![0; 4096]].concat();
-            assert_eq!(told(&cut).0, whole[..index]);
+            assert_eq!(described(&cut).0, whole[..index]);
         }
     }
 
@@ -468,7 +464,7 @@ mod tests {
             let bytes = file(version, &[ready(1, b"x")]);
             let line =
                 format!("0: problem: version {version} is not known; the last {} bytes of the file", bytes.len());
-            let (lines, last_id) = told(&bytes);
+            let (lines, last_id) = described(&bytes);
             assert!(lines.len() == 1 && lines[0].starts_with(&line), "{lines:?}");
             assert_eq!(last_id, 7);
         }
@@ -479,7 +475,7 @@ mod tests {
         assert_eq!(problems(&file(V7, &[])), [""; 0]);
     }
 
-    /// The IDs of jobs are consecutive, so each job in the skipped bytes is identified by its ID.
+    /// IDs of unread records are not assigned again: the returned ID is not less than the last ID in the file.
     #[test]
     fn numbers_that_were_not_read_are_passed_over() {
         let records: Vec<_> = (1..=1000).map(|id| full(V7, "t", &said(id, READY, b""), b"")).collect();
@@ -498,14 +494,14 @@ mod tests {
         for (version, format) in [(V5, VERSION_5), (V7, VERSION_7)] {
             let records = mixture(version, 5, &mut Dice(5));
             let (good, places) = (file(version, &records), places(&records));
-            let whole = told(&good).0;
+            let whole = described(&good).0;
             for bit in 4 * 8..good.len() * 8 {
                 let mut bytes = good.clone();
                 bytes[bit / 8] ^= 1 << (bit % 8);
                 let before = places.iter().filter(|&&place| place <= bit / 8).count() - 1;
-                let lines = told(&bytes).0;
+                let lines = described(&bytes).0;
                 assert_eq!(lines[..before], whole[..before]);
-                // The byte is in a gap, or a record is reported that was never written.
+                // The flipped bit either is in padding or changes a reported record.
                 let tube = records[before][0] as usize;
                 let job = places[before] + format.length_size + tube;
                 let in_gap = (bit / 8)

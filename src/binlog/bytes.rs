@@ -1,7 +1,7 @@
-//! Bytes that are about to be written.
+//! A buffer of records that wait to be written.
 //!
-//! Owns a part of the log in which large bodies are shared with the queue: under the engine's lock, only what precedes
-//! them is copied, and each body is in memory once. The writer adds the checksums. Must not know segments or files.
+//! Owns the sharing of large bodies with the queue: the buffer refers to a large body instead of copying it, which
+//! saves memory and keeps the time under the engine's lock short. Must not access files.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::record::{encode, encode_head, seal, Record, LONG_PREFIX, PREFIX, SHOR
 use super::segment::RecordKey;
 use crate::engine::BodyRef;
 
-/// The ends of records longer than this are shared: copying that much takes about as long as a write.
+/// Bodies longer than this number of bytes are shared. Copying a shorter body is cheaper than a separate write.
 const SHARE: usize = 16 * 1024;
 
-/// The end of a record: the bytes of a body from `from` on.
+/// The end of a record, shared with the queue: the bytes of a job's body from offset `from` on.
 #[derive(Clone, Debug)]
 pub struct SharedTail {
     body: Arc<Box<[u8]>>,
@@ -21,7 +21,7 @@ pub struct SharedTail {
 
 #[derive(Debug, Default)]
 pub struct Bytes {
-    /// The bytes of all records without the tails.
+    /// The bytes of all records, without the shared tails.
     own: Vec<u8>,
     tails: Vec<Placed>,
     shared: usize,
@@ -29,14 +29,15 @@ pub struct Bytes {
 
 #[derive(Clone, Debug)]
 struct Placed {
-    /// The offsets in [`Bytes::own`] at which the record begins and at which the tail belongs.
+    /// The offset in [`Bytes::own`] at which the record begins.
     record: usize,
+    /// The offset in [`Bytes::own`] at which the tail is inserted.
     at: usize,
     tail: SharedTail,
 }
 
 impl SharedTail {
-    /// Returns the end of a body if it is large and can be shared.
+    /// Returns the part of the body from offset `from` on, or `None` if that part is too small to be shared.
     pub fn of(body: BodyRef, from: usize) -> Option<SharedTail> {
         match body {
             BodyRef::Large(body) if body.len() - from > SHARE => Some(SharedTail { body: body.clone(), from }),
@@ -50,7 +51,7 @@ impl SharedTail {
 }
 
 impl Bytes {
-    /// Creates an empty value that reuses this memory.
+    /// Creates an empty buffer that reuses the memory of `spare`.
     pub fn with(mut spare: Vec<u8>) -> Bytes {
         spare.clear();
         Bytes { own: spare, ..Bytes::default() }
@@ -64,8 +65,8 @@ impl Bytes {
         self.own.is_empty()
     }
 
-    /// The number of bytes that are not shared. As an offset, it stays valid when more is appended.
-    pub fn place(&self) -> usize {
+    /// Returns the number of unshared bytes, which is the offset of the next record in [`Bytes::own`].
+    pub fn own_len(&self) -> usize {
         self.own.len()
     }
 
@@ -77,8 +78,9 @@ impl Bytes {
         self.own.extend_from_slice(bytes);
     }
 
-    /// Appends a record for this offset of the segment with this key. `tail` replaces the last bytes of the record,
-    /// which then needs [`Bytes::seal`]. Returns the size of the record.
+    /// Appends a record that will be written at offset `at` of the segment with this key, and returns the size of the
+    /// record. With `tail`, `record` must not contain the bytes of the tail, and [`Bytes::seal`] must be called
+    /// afterwards.
     pub fn append(&mut self, record: &Record, key: RecordKey, at: u64, tail: Option<SharedTail>) -> usize {
         let Some(tail) = tail else { return encode(record, key, at, &mut self.own) };
         let (place, length) = (self.own.len(), tail.bytes().len());
@@ -92,7 +94,7 @@ impl Bytes {
         self.tails.push(Placed { record, at: self.own.len(), tail });
     }
 
-    /// Sets the checksums of the records with tails. The bytes must begin at offset `start` of the segment.
+    /// Sets the checksums of the records with shared tails. `start` is the offset of the buffer in the segment.
     pub fn seal(&mut self, key: RecordKey, start: u64) {
         let mut shared = 0;
         for Placed { record, at, tail } in &self.tails {
@@ -101,17 +103,16 @@ impl Bytes {
         }
     }
 
-    /// Returns `true` if neither these bytes nor `next` are shared, and both together are at most `most` bytes.
-    pub fn has_room(&self, next: &Bytes, most: usize) -> bool {
+    /// Returns `true` if `next` can be appended without exceeding `most` bytes, and neither buffer has shared tails.
+    pub fn can_append(&self, next: &Bytes, most: usize) -> bool {
         self.shared + next.shared == 0 && self.own.len() + next.own.len() <= most
     }
 
-    /// The bytes that are not shared.
     pub fn own(&self) -> &[u8] {
         &self.own
     }
 
-    /// Returns a part between two places at which records begin or end.
+    /// Returns the records between two offsets in [`Bytes::own`], which must be record boundaries.
     pub fn part(&self, from: usize, to: usize) -> Bytes {
         let mut part = Bytes { own: self.own[from..to].to_vec(), ..Bytes::default() };
         for placed in self.tails.iter().filter(|placed| (from..to).contains(&placed.record)) {
@@ -121,8 +122,8 @@ impl Bytes {
         part
     }
 
-    /// Appends all records from `from` on as records of another segment, complete with checksums. `out` begins at
-    /// offset `start` of that segment.
+    /// Appends the records from offset `from` on to `out`, with the checksums of the segment with this key. `out`
+    /// begins at offset `start` of that segment.
     pub fn recode(&self, from: usize, key: RecordKey, start: u64, out: &mut Bytes) {
         let mut tails = self.tails.iter().peekable();
         let mut at = from;
@@ -141,7 +142,7 @@ impl Bytes {
         }
     }
 
-    /// Returns all bytes in order.
+    /// Returns all bytes in order, including the shared tails.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let ends = self.tails.iter().map(|placed| placed.at);
         let starts = std::iter::once(0).chain(ends.clone());
@@ -150,7 +151,6 @@ impl Bytes {
         own.zip(tails).flat_map(|(own, tail)| [own, tail]).filter(|chunk| !chunk.is_empty())
     }
 
-    /// Returns the memory of the unshared bytes for reuse.
     pub fn into_spare(self) -> Vec<u8> {
         self.own
     }
@@ -164,7 +164,6 @@ mod tests {
 
     const RESULT: &[u8] = &[7; SHARE * 2];
 
-    /// The offset of the bytes in their segment.
     const START: u64 = 1000;
 
     fn key(segment: u64) -> RecordKey {
@@ -176,7 +175,8 @@ mod tests {
         (head.record(&bytes[head.prefix..head.total()]).expect("a whole one"), head.total())
     }
 
-    /// An outcome whose result is the end of a body, shared or copied, between records without shared bytes.
+    /// Returns two buffers with the same records, which include job results. The first buffer copies the results, the
+    /// second shares them.
     fn samples(segment: u64) -> (Bytes, Bytes) {
         let body = Body::from([&[1; 100], RESULT].concat());
         let (mut plain, mut shared) = (Bytes::default(), Bytes::default());
@@ -204,7 +204,7 @@ mod tests {
     fn shared_bodies_are_written_like_copied_ones() {
         let (plain, shared) = samples(5);
         assert_eq!((all(&plain), plain.len()), (all(&shared), shared.len()));
-        assert!(shared.place() < 200 && shared.tails.iter().all(|placed| Arc::strong_count(&placed.tail.body) == 3));
+        assert!(shared.own_len() < 200 && shared.tails.iter().all(|placed| Arc::strong_count(&placed.tail.body) == 3));
         let bytes = all(&shared);
         let (record, length) = decode(5, START, &bytes);
         assert_eq!(record, Record::Outcome { id: 0, done: Some(true), fails: 0, result: RESULT });
@@ -217,9 +217,9 @@ mod tests {
     fn parts_make_up_the_whole() {
         let (plain, shared) = samples(5);
         let mut places: Vec<usize> = shared.tails.iter().flat_map(|placed| [placed.record, placed.at]).collect();
-        places.push(shared.place());
+        places.push(shared.own_len());
         for &place in &places {
-            let (front, back) = (shared.part(0, place), shared.part(place, shared.place()));
+            let (front, back) = (shared.part(0, place), shared.part(place, shared.own_len()));
             assert_eq!(front.len() + back.len(), plain.len());
             assert_eq!([all(&front), all(&back)].concat(), all(&plain));
         }

@@ -1,6 +1,7 @@
-//! The records of the log, from bytes: pure.
+//! Decoding of records.
 //!
-//! Owns finding and decoding intact records; `record` defines the format. Never trusts its input.
+//! Owns the detection of intact records, and the decoding of all record types. `record.rs` encodes them. Must not trust
+//! the input or perform I/O.
 //!
 //! Promises: P24.
 
@@ -12,27 +13,27 @@ use super::record::{check, head_length, GroupCounts, Record, Start, LONG_PREFIX,
 use super::segment::RecordKey;
 use crate::engine::{GroupCount, History, JobId, Rate, RunCount, Span, State, StoredChange, StoredJob, TubeSettings};
 
-/// The intact part of a record before its payload.
+/// The decoded part of a record before the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordHead {
     kind: u8,
-    /// Bytes of the record before its payload.
+    /// The number of bytes before the payload.
     pub prefix: usize,
     pub length: usize,
-    /// The checksum of a payload longer than [`SHORT_PAYLOAD`].
+    /// The checksum of the payload if the payload is longer than [`SHORT_PAYLOAD`] bytes, otherwise 0.
     sum: u32,
 }
 
-/// The number of bytes that determine whether they begin a record.
+/// The number of bytes that [`RecordHead::read`] needs to decode any head.
 pub const LOOK: usize = PREFIX + SHORT_PAYLOAD;
 
 impl RecordHead {
-    /// Decodes the head at the beginning of `bytes`, which are at offset `at`. Returns `None` if it is not intact, or
-    /// if the record is longer than `left` bytes. Uses at most [`LOOK`] bytes.
+    /// Decodes the head at the beginning of `bytes`, which is at offset `at` of the segment. Returns `None` if the head
+    /// is damaged, or if the record is longer than `left` bytes. Uses at most [`LOOK`] bytes.
     pub fn read(key: RecordKey, at: u64, bytes: &[u8], left: u64) -> Option<RecordHead> {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
-        // The cheap checks come first, since this runs for every byte of a damaged stretch.
+        // Perform the cheap checks first: recovery calls this function for every byte of a damaged region.
         if !b"PJpjcsRLBKXAODZNCISGTUEMQWHFYV".contains(&kind) || length > MAX_PAYLOAD {
             return None;
         }
@@ -45,17 +46,17 @@ impl RecordHead {
         Some(RecordHead { kind, prefix, length, sum })
     }
 
-    /// The size of the whole record.
+    /// Returns the size of the whole record in bytes.
     pub fn total(&self) -> usize {
         self.prefix + self.length
     }
 
-    /// Returns `true` if a payload with this checksum is intact.
+    /// Returns `true` if a payload with the checksum `sum` is intact.
     pub fn fits(&self, sum: u32) -> bool {
         self.prefix == PREFIX || sum == self.sum
     }
 
-    /// Decodes the record with this payload. Returns `None` if it is damaged or malformed.
+    /// Decodes the payload. Returns `None` if the payload is damaged or malformed.
     pub fn record<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
         if self.prefix > PREFIX && crc32fast::hash(payload) != self.sum {
             return None;
@@ -63,8 +64,8 @@ impl RecordHead {
         fields(self.kind, payload, 0)
     }
 
-    /// Decodes the record whose payload begins like this; the rest is the end of a job's body or of a result. Returns
-    /// `None` if such a record does not end in one.
+    /// Decodes a record of which `payload` contains only the beginning. Returns `None` unless the missing bytes are the
+    /// end of a job's body or of a job result.
     pub fn record_with_tail<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
         let tail = self.length.checked_sub(payload.len())?;
         b"PJpjcO".contains(&self.kind).then(|| fields(self.kind, payload, tail))?
@@ -137,7 +138,7 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
     fields.0.is_empty().then_some(record)
 }
 
-/// Returns the groups in the bytes of [`GroupCounts::Read`], with their names. Damage ends the iterator with `None`.
+/// Returns the counts and names of the groups encoded in `bytes`. If the bytes are malformed, the last item is `None`.
 pub fn read_groups(bytes: &[u8]) -> impl Iterator<Item = Option<(GroupCount, &[u8])>> {
     let mut fields = Some(Fields(bytes)).filter(|fields| !fields.0.is_empty());
     std::iter::from_fn(move || {
@@ -219,7 +220,7 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
         if let Some(schedule) = job.options.and_then(|options| options.schedule) {
             (job.state, job.due) = (State::Scheduled, schedule.due);
         }
-        // A put record contains no outcome.
+        // A put record cannot contain an outcome.
         return job.options.is_none_or(|options| options.outcome.is_none()).then_some(Record::Put(job));
     }
     (JobState(job.state, job.dead_from), job.due) = fields.read()?;

@@ -1,29 +1,29 @@
-//! The fields of records, to and from bytes: pure.
+//! Encoding of the fields of records.
 //!
-//! Owns the encoding of numbers, times, places, states and names, in both directions. Must not know records, and never
-//! trusts its input.
+//! Owns the encoding and decoding of numbers, times, log locations, states and names. Must not depend on record types,
+//! and must not trust the input.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use super::segment::Place;
 use crate::engine::{Span, State, Time};
 
-/// Maximum size of a variable-length number of 64 bits.
+/// Maximum size of an encoded variable-length 64-bit number, in bytes.
 pub const LONG: usize = 10;
 
-/// The part of a payload that was not decoded yet.
+/// The remaining, undecoded bytes of a payload.
 pub struct Fields<'a>(pub &'a [u8]);
 
-/// A field, or a tuple of fields that are stored one after the other.
+/// A type that can be a field of a record. A tuple is encoded as its elements in order.
 pub trait Field<'a>: Sized {
     fn write(&self, out: &mut Vec<u8>);
     fn read(fields: &mut Fields<'a>) -> Option<Self>;
 }
 
-/// The state of a job, and of a dead letter the tube from which it comes.
+/// The state of a job. For a dead letter, also the name of the tube in which the job failed.
 pub struct JobState<'a>(pub State, pub Option<&'a [u8]>);
 
-/// All bytes up to the end of the payload.
+/// A field that consists of all remaining bytes of a payload.
 pub struct Rest<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -37,7 +37,7 @@ impl<'a> Fields<'a> {
         F::read(self)
     }
 
-    /// Reads a number as written by [`variable`](variable()).
+    /// Decodes a number that was encoded with [`variable`](variable()).
     pub fn variable(&mut self) -> Option<u64> {
         let mut number = 0;
         for (place, &byte) in self.0.iter().enumerate().take(LONG) {
@@ -45,20 +45,21 @@ impl<'a> Fields<'a> {
             number |= bits << (7 * place);
             if byte < 0x80 {
                 self.0 = self.0.get(place + 1..).unwrap_or_default();
-                // Only one bit of the tenth byte is used.
+                // The tenth byte contributes only one bit.
                 return (place < LONG - 1 || bits < 2).then_some(number);
             }
         }
         None
     }
 
-    /// Reads a variable-length number of 32 bits.
+    /// Decodes a variable-length number that must fit into 32 bits.
     pub fn short(&mut self) -> Option<u32> {
         self.variable()?.try_into().ok()
     }
 }
 
-/// Appends a variable-length number: seven bits per byte, lowest first, with the top bit set in all bytes but the last.
+/// Appends a variable-length number: seven bits per byte, least significant bits first, with the top bit set in all
+/// bytes but the last.
 pub fn variable(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -83,7 +84,7 @@ macro_rules! numbers {
 
 numbers!(u8 u16 u32 u64);
 
-/// Types that are stored like another field.
+/// Implements [`Field`] for types that are encoded as another type.
 macro_rules! stored_as {
     ($($kind:ty: |$value:ident| $to:expr, $from:expr;)+) => {$(
         impl Field<'_> for $kind {
@@ -123,7 +124,7 @@ macro_rules! tuples {
 
 tuples!((A B) (A B C) (A B C D) (A B C D E) (A B C D E F));
 
-/// A number that may be missing at the end of a payload.
+/// An optional field, which must be the last field of a payload.
 impl<'a, F: Field<'a>> Field<'a> for Option<F> {
     fn write(&self, out: &mut Vec<u8>) {
         self.iter().for_each(|field| field.write(out));
@@ -134,7 +135,7 @@ impl<'a, F: Field<'a>> Field<'a> for Option<F> {
     }
 }
 
-/// A name after its length.
+/// A byte string, which is stored after its 16-bit length.
 impl<'a> Field<'a> for &'a [u8] {
     fn write(&self, out: &mut Vec<u8>) {
         (self.len() as u16).write(out);
@@ -157,7 +158,7 @@ impl<'a> Field<'a> for Rest<'a> {
     }
 }
 
-/// The letters of states; dead letters have [`DEAD`].
+/// The byte that represents each job state. Dead letters are represented by [`DEAD`] instead.
 const LETTERS: [(u8, State); 7] = [
     (b'r', State::Ready),
     (b'd', State::Delayed),

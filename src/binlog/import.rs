@@ -1,10 +1,10 @@
-//! Converts the binlogs of beanstalkd to jobs.
+//! Conversion of beanstalkd's binlogs to jobs.
 //!
-//! Owns combining the records of all files. Must not touch files or a clock.
+//! Owns the combination of the records of all files. Must not access files or the clock.
 //!
-//! Intact files are read completely, even where beanstalkd itself stops. A damaged file is read up to the damage, then
-//! the next file is read. Jobs whose deletes were in the rest are restored: a duplicate is better than a loss.
-//! [`Imported::problems`] reports this.
+//! Intact files are read completely, even where beanstalkd stops reading. A damaged file is read up to the damage, and
+//! reading continues with the next file. Jobs whose deletes were in the unread part are restored, because a duplicate
+//! is better than a loss. [`Imported::problems`] describes the damage.
 //!
 //! Promises: P37.
 
@@ -13,26 +13,26 @@ use std::collections::BTreeMap;
 use super::beanstalkd::{self, ForeignEntry, ForeignRecord, Full, BURIED, DELAYED, DELETED, LOSS};
 use crate::engine::{Body, JobId, Span, State, StoredJob, Time};
 
-/// The number of problems reported in full; of the others, only the number is reported.
+/// Maximum number of problems that are described. Additional problems are only counted.
 const MAX_PROBLEMS: usize = 1000;
 
 /// The minimum TTR in beanstalkd, in nanoseconds.
-const LEAST_TTR: i64 = 1_000_000_000;
+const MIN_TTR: i64 = 1_000_000_000;
 
-/// A job as recorded by beanstalkd, which does not record everything: changes since the last put, bury, kick, delayed
-/// release or move to another file are lost.
+/// A job restored from beanstalkd's records. beanstalkd records the state of a job when the job is put, buried, kicked,
+/// released with a delay, or copied to another file. All later changes are lost.
 #[derive(Debug)]
 pub struct ImportedJob {
     tube: Box<[u8]>,
-    /// The body without the CR LF after it.
+    /// The body, without CR LF.
     body: Body,
-    /// Everything else. A reserved job becomes ready, since its worker is gone. The rank of a buried job in the order
-    /// of burying is approximate: a copy of a buried job whose first file is gone counts as buried when it was copied.
+    /// All other fields. Reserved jobs become ready. The order of buried jobs is approximate: if the file in which a
+    /// job was buried is gone, the job counts as buried when beanstalkd copied it to another file.
     rest: StoredJob<'static>,
 }
 
 impl ImportedJob {
-    /// Returns the whole job, as the engine restores it.
+    /// Returns the complete job, including the tube and the body.
     pub fn stored(&self) -> StoredJob<'_> {
         StoredJob { tube: &self.tube, body: self.body.bytes(), ..self.rest }
     }
@@ -50,7 +50,7 @@ impl ImportedJob {
             tube: &[],
             pri: job.pri,
             delay: span(job.delay),
-            ttr: span(job.ttr.max(LEAST_TTR)),
+            ttr: span(job.ttr.max(MIN_TTR)),
             created: moment(job.created),
             state,
             due,
@@ -64,22 +64,22 @@ impl ImportedJob {
     }
 }
 
-/// The result of an import.
+/// The result of importing beanstalkd's files.
 #[derive(Debug, Default)]
 pub struct Imported {
     pub jobs: Vec<ImportedJob>,
-    /// The largest ID that a job may have had, including deleted and unread ones; the next job must get a larger one.
+    /// The largest ID that beanstalkd may have assigned, including the IDs of deleted and unread jobs.
     pub last_id: u64,
-    /// The number of jobs, at the end of `jobs`, that have a new ID because another job has theirs: beanstalkd does not
-    /// always read its own binlog to the end, and then assigns IDs again.
+    /// The number of jobs that received a new ID because a newer job has the same ID. These jobs are at the end of
+    /// `jobs`. beanstalkd assigns IDs twice if it did not read its binlog to the end.
     pub renumbered: usize,
-    /// One line each: file name, offset and reason.
+    /// One-line descriptions of problems, with file name, offset and reason.
     pub problems: Vec<String>,
-    /// Records that were skipped, or parts of files with an unknown number of them.
+    /// The number of skipped records and of unread parts of files.
     pub skipped: u64,
 }
 
-/// The properties of a job that never change: ID, time of the put, and size of the body. IDs are not unique; see
+/// The properties of a job that never change: ID, creation time, and body size. IDs alone are not unique; see
 /// [`Imported::renumbered`].
 type Identity = (u64, i64, i32);
 
@@ -91,7 +91,7 @@ struct Kept {
     order: u64,
 }
 
-/// Reads files one by one. Uses at most as much memory as all files are large.
+/// Collects the jobs of a binlog. Uses no more memory than the total size of the files.
 #[derive(Debug, Default)]
 pub struct Importer {
     jobs: BTreeMap<Identity, Kept>,
@@ -106,7 +106,8 @@ impl Importer {
         Importer::default()
     }
 
-    /// Reads the next file, in the order of the numbers in the names; `name` is for problems.
+    /// Reads the contents of one file. Files must be read in ascending order of their numbers. `name` appears in
+    /// descriptions of problems.
     pub fn file(&mut self, name: &str, bytes: &[u8]) {
         self.last_id = beanstalkd::read(bytes, self.last_id, |at, found| {
             if let Err(what) = found.and_then(|record| self.take(record)) {
@@ -115,7 +116,8 @@ impl Importer {
         });
     }
 
-    /// Reports missing files from `first` to the one before `name`; beanstalkd removes only the oldest ones.
+    /// Reports that the files from `first` up to the file before `name` are missing. beanstalkd removes only the oldest
+    /// files, so a gap means a loss.
     pub fn gap(&mut self, name: &str, first: &str) {
         self.problem(format!("{name}: the files before it, from {first} on, are missing, {LOSS}"));
     }
@@ -128,7 +130,7 @@ impl Importer {
         }
         let (mut jobs, mut again) = (Vec::new(), Vec::new());
         let mut all = self.jobs.into_values().map(ImportedJob::of).peekable();
-        // The job that was put last keeps the ID, which its clients may still know.
+        // If several jobs have the same ID, the newest job keeps the ID, because clients may still refer to that job.
         while let Some(job) = all.next() {
             let is_last = all.peek().is_none_or(|next| next.rest.id != job.rest.id);
             if is_last { &mut jobs } else { &mut again }.push(job);
@@ -153,7 +155,7 @@ impl Importer {
         self.records += 1;
         let identity = (job.id, job.created, job.size);
         let Some(Full { tube, body }) = full else { return self.update(identity, job) };
-        // A new job, or a copy from an older file; a copy does not show when the job was buried.
+        // The record is a new job, or a copy from an older file. A copy does not show when the job was buried.
         let old = self.jobs.remove(&identity);
         if job.state != DELETED {
             let buried = old.filter(|old| old.job.state == BURIED && job.state == BURIED);
@@ -163,7 +165,8 @@ impl Importer {
         Ok(())
     }
 
-    /// Applies a short record. The full record of an unknown job was in a removed file, or before a delete.
+    /// Applies a short record. Ignores an unknown job: the file with its full record was removed, or the job was
+    /// deleted.
     fn update(&mut self, identity: Identity, job: ForeignRecord) -> Result<(), String> {
         let same_number = (job.id, i64::MIN, i32::MIN)..=(job.id, i64::MAX, i32::MAX);
         if job.state == DELETED && self.jobs.remove(&identity).is_some() {
@@ -205,14 +208,14 @@ mod tests {
         imported.jobs.iter().map(|job| job.rest.id.0).collect()
     }
 
-    /// Imports files without a problem.
+    /// Imports files, and asserts that there are no problems.
     fn read_clean(files: &[&[u8]]) -> Imported {
         let imported = read_all(files);
         assert_eq!((imported.problems.as_slice(), imported.skipped), (&[][..], 0));
         imported
     }
 
-    /// Imports files with one problem, which begins with this text.
+    /// Imports files, and asserts that there is one problem, whose description begins with `problem`.
     fn read_with(problem: &str, files: &[&[u8]]) -> Imported {
         let imported = read_all(files);
         assert!(imported.problems.len() == 1 && imported.problems[0].starts_with(problem), "{:?}", imported.problems);
@@ -250,7 +253,7 @@ mod tests {
             records.push(short(version, &delayed));
             records.push(short(version, &said(3, BURIED, b"x")));
             records.extend([3, 1, 2, 0].map(|state| short(version, &said(90, state, b"never seen"))));
-            // A deleted job is not restored; a reserved one has lost its worker.
+            // A deleted job is not restored, and a reserved job becomes ready.
             records.push(short(version, &said(1, BURIED, b"x")));
             records.push(short(version, &said(4, 2, b"x")));
             let imported = read_clean(&[&file(version, &records)]);
@@ -279,7 +282,7 @@ mod tests {
         let first = file(V7, &(1..=5).map(|id| ready(id, b"")).collect::<Vec<_>>());
         let bury = |ids: &[u64]| ids.iter().map(|&id| later(id, BURIED, b"")).collect::<Vec<_>>();
         let second = file(V7, &bury(&[4, 2, 5, 1, 3]));
-        // Job 2 is kicked and buried again, job 5 is reserved by ID and buried again, job 4 is only copied.
+        // Job 2 is kicked and buried again, job 5 is reserved by ID and buried again, and job 4 is only copied.
         let copy = full(V7, "default", &said(4, BURIED, b""), b"");
         let third = file(V7, &[vec![later(2, READY, b""), copy], bury(&[2, 5])].concat());
         let mut jobs = read_clean(&[&first, &second, &third]).jobs;
@@ -315,7 +318,7 @@ mod tests {
         let again = |id, state| Said { created: BORN + 77 * SECOND, ..said(id, state, b"new") };
         let first = file(V7, &(1..=5).map(|id| ready(id, b"old")).collect::<Vec<_>>());
         let mut records: Vec<_> = (3..=5).map(|id| full(V7, "default", &again(id, READY), b"new")).collect();
-        // Each of these records belongs to one of the two jobs.
+        // Each record belongs to only one of the two jobs with the same ID.
         records.push(short(V7, &again(3, BURIED)));
         records.push(later(5, DELETED, b"old"));
         records.push(later(4, DELAYED, b"old"));
@@ -333,7 +336,7 @@ mod tests {
         let good = file(V7, &records);
         let next = file(V7, &[ready(4, b"four"), later(2, DELETED, b"two")]);
         assert_eq!(ids(&read_clean(&[&good, &next])), [3, 4]);
-        // The delete of job 1 is lost with job 3; the delete of job 2 is not.
+        // The damage hides job 3 and the delete of job 1, but not the delete of job 2.
         let at = 4 + records[0].len() + records[1].len();
         let torn = good[..at + 83].to_vec();
         let junk = [&good[..at], &[200; 300]].concat();

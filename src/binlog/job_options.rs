@@ -1,6 +1,7 @@
-//! The options of a job in a record, to and from bytes: pure.
+//! Encoding of job options.
 //!
-//! Owns their format, which beanpole-binlog(5) describes. Must not know other records, and never trusts its input.
+//! Owns the format of job options in records, which beanpole-binlog(5) describes. Must not depend on other record
+//! types, and must not trust the input.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
@@ -12,16 +13,16 @@ use crate::engine::{
     OPTIONS_SIZE,
 };
 
-/// The size of options without names.
+/// The size in bytes of the fields that all encoded options have.
 const FIXED: usize = 48;
 
-/// The size of the fields that only jobs deleted on completion have.
+/// The size in bytes of the additional fields of jobs that are deleted on completion.
 const OWN: usize = 16;
 
-// A key derived from the body takes 16 bytes.
+// A deduplication key derived from the body takes 16 bytes.
 const _: () = assert!(FIXED + 16 <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine counts enough");
 
-/// Appends the options of a job with this number of failures.
+/// Appends the encoded options of a job that has failed `fails` times.
 pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     let outcome = match options.outcome {
         None => b'-',
@@ -46,7 +47,7 @@ pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
         StoredKey::Kept(name) => name.text(),
         StoredKey::None | StoredKey::Body | StoredKey::Id(_) => Cow::default(),
     };
-    // Schedules have no reducer.
+    // Schedules have no reducer, so the field of the reducer contains the schedule.
     let reducer = match &options.schedule {
         Some(schedule) => push_schedule(schedule),
         None => Cow::from(options.reducer.unwrap_or_default()),
@@ -69,7 +70,7 @@ pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// Encodes a schedule: when it is due, its counts, and its recurrence.
+/// Encodes a schedule: the next due time, the run counts, and the recurrence.
 fn push_schedule(schedule: &StoredSchedule) -> Cow<'static, [u8]> {
     let StoredSchedule { when, due, count: RunCount { runs, skipped } } = *schedule;
     let mut out = Vec::new();
@@ -83,7 +84,8 @@ fn read_schedule(bytes: &[u8]) -> Option<StoredSchedule<'_>> {
     Some(StoredSchedule { when, due, count: RunCount { runs, skipped } })
 }
 
-/// Appends a group: a letter, the number of members that must end if the job waits, and the name after its length.
+/// Appends a group entry: a letter for the job's role, the number of members to wait for if the job waits for the
+/// group, and the group's name.
 fn push_tie(tie: &StoredTie, out: &mut Vec<u8>) {
     match tie.need {
         None => b'm'.write(out),
@@ -92,7 +94,7 @@ fn push_tie(tie: &StoredTie, out: &mut Vec<u8>) {
     (tie.name.len() as u8, Rest(&tie.name)).write(out);
 }
 
-/// Decodes a group from the beginning of `bytes`. Returns the remaining bytes as well.
+/// Decodes one group entry from the beginning of `bytes`. Returns the entry and the remaining bytes.
 fn read_tie(bytes: &[u8]) -> Option<(StoredTie<'_>, &[u8])> {
     let mut fields = Fields(bytes);
     let need = match fields.read()? {
@@ -105,7 +107,7 @@ fn read_tie(bytes: &[u8]) -> Option<(StoredTie<'_>, &[u8])> {
     Some((StoredTie { name: name.into(), need, left: need.unwrap_or(0) }, fields.0))
 }
 
-/// Decodes groups, at most as many as a job may have.
+/// Decodes all group entries. Returns `None` if there are more than [`MAX_TIES`].
 fn read_ties(bytes: &[u8]) -> Option<StoredTies<'_>> {
     if bytes.is_empty() {
         return Some(StoredTies::None);
@@ -118,8 +120,8 @@ fn read_ties(bytes: &[u8]) -> Option<StoredTies<'_>> {
     (count <= MAX_TIES).then_some(StoredTies::Read(bytes, read_tie))
 }
 
-/// Decodes options from the beginning of `bytes`. Returns them with the number of failures and the remaining bytes: the
-/// body without its last `tail` bytes.
+/// Decodes options from the beginning of `bytes`. Returns the options, the job's number of failures, and the remaining
+/// bytes, which are the body without its last `tail` bytes.
 pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, u8, &[u8])> {
     let mut fields = Fields(bytes);
     let (completion, kind, outcome, max_attempts, max_fails, fails) = fields.read()?;

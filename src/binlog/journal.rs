@@ -1,13 +1,10 @@
-//! The log as the engine sees it: the records that are appended, their division into segments, and which segments are
-//! still needed.
+//! The journal: records that wait to be written, and the list of segments that are still needed.
 //!
-//! Owns the order of records, which is kept under the engine's lock, and the segment of each. `compaction` bounds the
-//! disk usage, and `space` calculates the remaining space. [`Journal::take`] passes the bytes to the writer. Must not
-//! touch files or wait.
+//! Owns the order of records and their division into segments, under the engine's lock. `compaction` bounds the disk
+//! usage, and `space` calculates the available space. Must not access files or block.
 //!
-//! Segments are removed from the oldest end only. So a record that reverses another one, such as a delete, always
-//! outlives it; and a job whose full record is in the oldest segment is written again in its current state before that
-//! segment is removed.
+//! Only the oldest segments are removed, so a record that reverses an earlier record, such as a delete, always outlives
+//! the earlier record. Before a segment is removed, the current states of its jobs are appended to the log again.
 //!
 //! Promises: P4.
 
@@ -19,7 +16,7 @@ mod standing;
 use std::collections::VecDeque;
 
 use super::bytes::{Bytes, SharedTail};
-use super::live_index::{LiveIndex, SegmentJobs};
+use super::live_index::{LiveIndex, SegmentItems};
 use super::record::{
     full_size, group_size, key_size, pause_size, settings_size, Record, CHANGE, CLOSED, DELETE, MARK, OUTCOME, PUT,
     SNAPSHOT, SYNCED,
@@ -31,22 +28,24 @@ use crate::shared::log_figures::{Health, LogFigures};
 
 pub use standing::Live;
 
-/// IDs are reserved in the log this many ahead of use. After a crash, numbering continues after the reserved IDs.
+/// Number of job IDs that are reserved in the log ahead of use. After a crash, new jobs get larger IDs than all
+/// reserved IDs.
 pub const IDS_AHEAD: u64 = 1 << 20;
 
-/// If fewer reserved IDs are left, commands that need one wait. This is more than a turn of every thread assigns.
+/// Minimum number of reserved IDs: commands that need an ID wait while fewer IDs are reserved. All threads together use
+/// fewer IDs per event-loop iteration.
 const IDS_KEPT: u64 = 1 << 14;
 
-/// Bytes of log between two records that state how far the log is synced.
+/// Number of log bytes between two records of the synced location.
 const SYNCED_EVERY: u64 = 4096;
 
-/// Bytes of records that compaction may rewrite per turn: well under a millisecond.
+/// Maximum number of bytes that compaction rewrites per call, which takes well under a millisecond.
 const COMPACT_BYTES: u64 = 128 * 1024;
 
-/// While the disk fails, changes are kept in memory up to this size; beyond it, only deletes.
+/// While the disk fails, up to this number of bytes of changes are kept in memory. Deletes are not limited.
 const BACKLOG: u64 = 16 << 20;
 
-/// A write of more bytes takes long: about half a millisecond into the page cache.
+/// Writes of more bytes are considered slow: copying this amount to the page cache takes about half a millisecond.
 pub const LARGE: usize = 1 << 20;
 
 /// Returns the maximum size of the full record of the job in `slot`.
@@ -58,66 +57,68 @@ fn size_of(slot: u32, engine: &Engine) -> u64 {
 pub struct Segment {
     number: u64,
     key: RecordKey,
-    /// The size for which the file was created.
+    /// The size of the file when it was created, in bytes.
     size: u64,
     pub bytes: u64,
-    /// The size of the live items when they are written again.
+    /// The total size of the full records of the live items, in bytes.
     live: u64,
-    /// The live items by kind.
-    lists: [SegmentJobs; 6],
-    /// The segment must be emptied regardless of the disk usage.
+    /// The live items, with one list per kind.
+    lists: [SegmentItems; 6],
+    /// `true` if compaction must empty the segment regardless of the disk usage.
     pub evacuating: bool,
-    /// The segment is damaged, and is set aside once it is empty.
+    /// `true` if the segment is damaged. Once the segment is empty, its file is set aside instead of being removed.
     pub damaged: bool,
-    /// The file of the segment was removed.
+    /// `true` if the file of the segment was removed.
     missing: bool,
 }
 
 impl Segment {
     fn new(log: u64, number: u64, size: u64, bytes: u64) -> Segment {
-        let (key, lists) = (RecordKey::new(log, number), [SegmentJobs::EMPTY; 6]);
+        let (key, lists) = (RecordKey::new(log, number), [SegmentItems::EMPTY; 6]);
         Segment { number, key, size, bytes, live: 0, lists, evacuating: false, damaged: false, missing: false }
     }
 }
 
 #[derive(Debug, Default)]
 pub struct Journal {
-    /// The random number of the log, which each of its segments contains.
+    /// The random ID of the log, which all segments contain.
     log: u64,
-    /// The random number of this process, and that of the process that wrote the end of the log found at startup; 0 if
-    /// the latter is unknown.
+    /// The random ID of this process.
     epoch: u64,
+    /// The random ID of the process that wrote the end of the log found at startup, or 0 if unknown.
     found_epoch: u64,
-    /// The place from which on the log was written by this process.
+    /// The location from which on this process has written the log.
     own_from: Option<Place>,
     segment_size: u64,
-    /// The segment that the first bytes of the buffer belong to.
+    /// The number of the segment to which the first byte of `buffer` belongs.
     first_segment: u64,
     buffer: Bytes,
     cuts: Vec<Cut>,
+    /// The log position: the number of bytes appended since the process started.
     position: u64,
-    /// Oldest first; the last one is written to.
+    /// The segments, oldest first. Records are appended to the last segment.
     segments: VecDeque<Segment>,
-    /// The numbers and sizes of empty segments on disk.
+    /// The numbers and sizes of the prepared segments, which are empty files on disk.
     prepared: VecDeque<(u64, u64)>,
-    /// The total size of the prepared segments, and how many of them are larger than usual.
+    /// The total size of the prepared segments, in bytes.
     ready: u64,
+    /// The number of prepared segments that are larger than `segment_size`.
     large: usize,
-    /// The number of segments that are being emptied.
+    /// The number of segments that compaction must empty.
     evacuating: usize,
-    /// Bytes of records that a command waits to write.
+    /// The size of the records that a waiting command needs to append, in bytes.
     requested: u64,
     next_number: u64,
-    /// The segment of each live item, by kind and number.
+    /// The segments of the live items, by kind.
     places: [LiveIndex; 6],
     jobs: u64,
-    /// Bytes that deletes of group members may take in addition to plain deletes.
+    /// The number of bytes that deletes of group members may need in addition to plain deletes.
     group_ends: u64,
     live: u64,
-    /// The total size of the segments that are no longer written to.
+    /// The total size of all segments except the current segment, in bytes.
     old: u64,
     retired: VecDeque<Retired>,
-    /// The total size of the retired segments that still exist.
+    /// The total size of the retired segments whose files still exist, in bytes.
     retiring: u64,
     health: Health,
     migrated: u64,
@@ -125,38 +126,41 @@ pub struct Journal {
     skipped: u64,
     lost: u64,
     required: Required,
-    /// How far the log was synced when bytes were last taken.
+    /// The end of the synced part of the log when bytes were last taken.
     synced: Synced,
-    /// When the log is synced up to this position, it records how far it is synced.
+    /// Once the log is synced up to this position, the synced location must be recorded in the log again.
     mark_due: u64,
-    /// The last ID that was assigned.
+    /// The last assigned job ID.
     last_id: u64,
-    /// The last ID that the log reserves, and the last one that the synced part of the log reserves.
+    /// The largest job ID that the log reserves.
     ids: u64,
+    /// The largest job ID that the synced part of the log reserves.
     ids_synced: u64,
-    /// The position of the record that reserves `ids`.
+    /// The log position after the record that reserves `ids`.
     ids_at: u64,
-    /// After a failure without syncs: rewritten records may be lost until everything is rewritten once more.
+    /// `true` if a disk failure may have destroyed records that compaction has rewritten. Until all items are rewritten
+    /// again, retired segments are kept.
     in_doubt: bool,
-    /// The position up to which the log must be synced soon in any mode.
+    /// The log position up to which a sync is required in every sync mode.
     demanded: u64,
 }
 
 impl Journal {
-    /// Creates an empty log with segments of this size, numbered from 1. `log` is its random number.
+    /// Creates an empty journal for the log with the random ID `log`. Segments have `segment_size` bytes, and are
+    /// numbered from 1.
     pub fn new(segment_size: u64, log: u64) -> Journal {
         let segment_size = segment_size.max((HEADER + SYNCED + 2 * MARK) as u64 + 1);
         Journal { log, segment_size, next_number: 1, ..Journal::default() }
     }
 
-    /// Appends a job that is in no segment yet.
+    /// Appends the full record of a job that is not in any segment.
     pub fn adopt(&mut self, slot: u32, engine: &Engine) {
         self.jobs += 1;
         self.write_new(Live::Job, slot, None, engine);
     }
 
-    /// Appends the outcome of a job whose full record exists, and which grows by the result. Compaction rewrites the
-    /// job with its outcome before its segment is removed, so this record need not be kept.
+    /// Appends the outcome of a job, which increases the job's full record by `result` bytes. The segment of the
+    /// outcome record can be removed at any time, because compaction rewrites the job with its outcome.
     fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
         self.make_room((OUTCOME + result) as u64);
         let job = engine.job_at(slot);
@@ -176,10 +180,10 @@ impl Journal {
         self.segments.partition_point(|segment| (segment.number as u32) < number)
     }
 
-    /// Appends the records of the engine's changes. Returns the position after them.
+    /// Appends a record for each change of the engine. Returns the log position after the records.
     pub fn append(&mut self, engine: &mut Engine) -> u64 {
         while let Some(change) = engine.take_change() {
-            // New jobs and results, which the client may not have anywhere else.
+            // The client may have no other copy of a new job or of a result.
             let put = match change {
                 Change::Put(_)
                 | Change::Replace { .. }
@@ -210,7 +214,7 @@ impl Journal {
         self.position
     }
 
-    /// Reserves IDs ahead of use.
+    /// Reserves more job IDs ahead of use.
     fn append_ids(&mut self) {
         self.ids = self.last_id + IDS_AHEAD;
         self.make_room(MARK as u64);
@@ -223,7 +227,7 @@ impl Journal {
         self.demanded = self.position;
     }
 
-    /// The epoch of the process that wrote the log right before `place`, as a reader finds it.
+    /// Returns the random ID of the process that wrote the end of the log before `place`.
     fn epoch_before(&self, place: Place) -> u64 {
         if self.own_from.is_some_and(|from| from < place) {
             self.epoch
@@ -232,14 +236,14 @@ impl Journal {
         }
     }
 
-    /// The oldest segment that may be needed: the synced part of the log states that those before it are not.
+    /// Returns the number of the oldest segment that is needed according to the synced part of the log.
     fn oldest_needed(&self) -> u64 {
         let first = self.segments.front().map_or(0, |segment| segment.number);
-        let unsaid = self.retired.iter().filter(|retired| retired.after > self.synced.position);
-        unsaid.map(|retired| retired.number).fold(first, u64::min)
+        let unrecorded = self.retired.iter().filter(|retired| retired.after > self.synced.position);
+        unrecorded.map(|retired| retired.number).fold(first, u64::min)
     }
 
-    /// The positions up to which the log must be durable before replies are sent.
+    /// Returns the log positions that must be durable before replies are sent.
     pub fn required(&self) -> Required {
         self.required
     }
@@ -273,7 +277,7 @@ impl Journal {
                 self.push(&Record::pause(&name, None));
                 self.changed(Live::Pause, tube, size, (before, false));
             }
-            // The record of the pause says when it ends.
+            // No record is needed, because the record of the pause contains the end of the pause.
             Change::PauseOver { tube, name } => self.lost(Live::Pause, tube, pause_size(name)),
             Change::Promise(_) | Change::PromiseKey => {}
             Change::Opened { number, operation } => self.record_opened(number, &operation),
@@ -310,7 +314,7 @@ impl Journal {
         }
     }
 
-    /// Appends a copy that a schedule has put, and the change of the schedule.
+    /// Appends a job put by a schedule, and the resulting change of the schedule.
     fn record_run(&mut self, slot: u32, schedule: u32, engine: &Engine) {
         let size = size_of(slot, engine);
         self.make_room(size - (SNAPSHOT - PUT) as u64 + RUN_SIZE as u64);
@@ -320,13 +324,13 @@ impl Journal {
         self.found(Live::Job, slot, size);
     }
 
-    /// Returns `true` if records of counters are omitted because space is short.
+    /// Returns `true` if changes of counters are not recorded because space is short.
     fn must_save(&self) -> bool {
         self.health != Health::Ok && self.room() < CHANGE as u64 * 2
     }
 
-    /// Continues in the next segment if the current one has no space for `bytes` and a next one is prepared. Space for
-    /// the last record of a segment is always left.
+    /// Continues in the next prepared segment if the current segment has no space for `bytes` more bytes. Space for a
+    /// [`Record::Next`] always remains.
     fn make_room(&mut self, bytes: u64) {
         loop {
             let current = self.segments.back().expect("a segment");
@@ -345,11 +349,11 @@ impl Journal {
         }
     }
 
-    /// Continues in a new segment. `before`: the end of the log before it.
+    /// Begins a new segment. `before` is the end of the log in the previous segment.
     pub fn begin(&mut self, number: u64, size: u64, before: Place) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, size, HEADER as u64));
-        self.cuts.push(Cut { at: self.buffer.place(), segment: number });
+        self.cuts.push(Cut { at: self.buffer.own_len(), segment: number });
         let header = Header {
             log: self.log,
             segment: number,
@@ -366,16 +370,16 @@ impl Journal {
         self.mark_due = self.synced.position + SYNCED_EVERY;
     }
 
-    /// Appends the record of a clean shutdown, after which nothing may be appended.
+    /// Appends the record of a clean shutdown at the time `now`. No record may be appended afterwards.
     pub fn append_closed(&mut self, now: Time) {
         let current = self.segments.back().expect("a segment");
         let time = (current.bytes + CLOSED as u64 <= current.size).then_some(now);
         self.push(&Record::Closed { last_id: self.last_id, time });
-        // The record also states how far the log is synced, and must stay the last one.
+        // Do not append a record of the synced location later, because the shutdown record must remain the last record.
         self.mark_due = u64::MAX;
     }
 
-    /// Appends the full record of the job in `slot`.
+    /// Appends the full record that `kind` creates for the job in `slot`.
     fn append_job<'a>(&mut self, slot: u32, engine: &'a Engine, kind: impl FnOnce(StoredJob<'a>) -> Record<'a>) {
         let mut job = engine.stored_job(engine.job_at(slot));
         let tail = SharedTail::of(engine.job_at(slot).body(), 0);
@@ -397,13 +401,15 @@ impl Journal {
         self.written += 1;
     }
 
-    /// Takes the bytes appended since the last call. `synced`: how far the log is synced now, which is recorded at
-    /// intervals, so that damage can be distinguished from the effects of a power failure at the next start.
+    /// Takes the bytes appended since the last call. `synced` is the end of the synced part of the log, which is
+    /// recorded at intervals. After a crash, recovery uses the record to distinguish damage from the effects of a power
+    /// failure.
     pub fn take(&mut self, mut spare: Vec<u8>, synced: Synced) -> Batch {
         debug_assert!(spare.is_empty());
         self.is_synced(synced);
         self.append_synced();
-        spare.reserve(self.buffer.place().min(1 << 16)); // The next batch will be about as large.
+        // The next batch will probably have a similar size.
+        spare.reserve(self.buffer.own_len().min(1 << 16));
         let bytes = std::mem::replace(&mut self.buffer, Bytes::with(spare));
         let current = self.segments.back().map_or(0, |segment| segment.number);
         let segment = std::mem::replace(&mut self.first_segment, current);
@@ -417,7 +423,7 @@ impl Journal {
         }
     }
 
-    /// Updates how far the log is synced.
+    /// Updates the end of the synced part of the log.
     pub fn is_synced(&mut self, synced: Synced) {
         self.synced = synced;
         if synced.position >= self.ids_at {
@@ -425,7 +431,7 @@ impl Journal {
         }
     }
 
-    /// Appends a record of how far the log is synced, if it is due.
+    /// Appends a [`Record::Synced`] if it is due.
     fn append_synced(&mut self) {
         let synced = self.synced;
         let current = self.segments.back().expect("a segment");
@@ -436,22 +442,22 @@ impl Journal {
         }
     }
 
-    /// Returns `true` if so much is appended that writing it takes long on any disk.
+    /// Returns `true` if more than [`LARGE`] bytes wait to be written.
     pub fn is_large(&self) -> bool {
         self.buffer.len() > LARGE
     }
 
-    /// The position after everything that was appended.
+    /// Returns the log position after all appended records.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Requests space for records of this many bytes. 0 ends the request.
+    /// Requests space for records of this many bytes. 0 cancels the request.
     pub fn request_space(&mut self, bytes: u64) {
         self.requested = bytes;
     }
 
-    /// The size of the next segment to be prepared.
+    /// Returns the size of the next segment to be prepared, in bytes.
     pub fn wanted_size(&self) -> u64 {
         let needed = self.requested + (HEADER + MARK) as u64 + 2 * (CHANGE + PUT + DELETE) as u64;
         let large = needed > self.segment_size && self.prepared.iter().all(|&(_, size)| size < needed);
@@ -462,13 +468,13 @@ impl Journal {
         }
     }
 
-    /// Returns a number for a new segment, which is never used again.
+    /// Returns a number for a new segment. Numbers are never reused.
     pub fn claim_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
     }
 
-    /// Adds an empty segment that exists on disk.
+    /// Adds a prepared segment, which is an empty file on disk.
     pub fn prepared(&mut self, number: u64, size: u64) {
         debug_assert!(self.prepared.back().is_none_or(|last| last.0 < number), "segments are begun in order");
         self.ready += size;
@@ -480,7 +486,7 @@ impl Journal {
         self.health
     }
 
-    /// Changes the health from `from` to `to`. Returns `false` if it was not `from`.
+    /// Changes the health from `from` to `to`. Returns `false` if the health was not `from`.
     pub fn change_health(&mut self, from: Health, to: Health) -> bool {
         let changes = self.health == from;
         if changes {
@@ -493,7 +499,7 @@ impl Journal {
         self.health = health;
     }
 
-    /// The size of the log on disk in bytes.
+    /// Returns the size of the log on disk, in bytes.
     pub fn disk(&self) -> u64 {
         let current = self.segments.back().map_or(0, |segment| segment.size.max(segment.bytes));
         self.old + self.retiring + current + self.ready

@@ -1,13 +1,13 @@
-//! The segment of each live item.
+//! An index that maps each live item to a segment.
 //!
-//! Owns, for each item of one kind, the segment of its last full record. A segment without such items is not needed.
-//! Items are identified by small numbers, such as a job's slot in the engine, so that this takes twelve bytes per item
-//! and no search. Must not know records or files.
+//! Owns, for each item of one kind, the number of the segment that contains the item's last full record. Items are
+//! identified by small numbers, such as a job's slot in the engine. An entry takes twelve bytes, and a lookup takes
+//! constant time. Must not depend on records or files.
 
 use crate::engine::{Linked, Links, List};
 
-/// Entries per chunk. Tables grow by chunks, so that growing never stalls. The allocator returns a chunk of this size
-/// to the system when it is freed.
+/// Entries per chunk. The index grows by one chunk at a time, which takes bounded time. The allocator returns a freed
+/// chunk of this size to the operating system.
 const CHUNK: usize = 16_384;
 
 #[derive(Clone, Copy, Debug)]
@@ -16,30 +16,31 @@ struct Entry {
     segment: u32,
 }
 
-/// The segments of all items of one kind.
+/// Maps the items of one kind to segments.
 #[derive(Debug, Default)]
 pub struct LiveIndex {
     chunks: Vec<Chunk>,
 }
 
-/// The first chunk keeps its memory; the others free it when they are empty.
+/// A part of the index. An empty chunk frees its memory, except the first chunk.
 #[derive(Debug, Default)]
 struct Chunk {
     entries: Vec<Entry>,
     live: usize,
 }
 
-/// The items whose last full record is in one segment, in the order of these records.
-pub type SegmentJobs = List;
+/// The items whose last full record is in one segment, in the order of the records.
+pub type SegmentItems = List;
 
 impl LiveIndex {
-    /// Returns the segment of the item in `slot`, which must have one.
+    /// Returns the number of the segment that contains the item in `slot`. The item must be in a segment.
     pub fn of(&self, slot: u32) -> u32 {
         self.entry(slot).segment
     }
 
-    /// Records that the item in `slot`, which is in no segment, was written to this one.
-    pub fn move_in(&mut self, slot: u32, segment: u32, list: &mut SegmentJobs) {
+    /// Adds the item in `slot` to a segment, and to the list of the segment's items. The item must not be in another
+    /// segment.
+    pub fn move_in(&mut self, slot: u32, segment: u32, list: &mut SegmentItems) {
         let number = slot as usize / CHUNK;
         while self.chunks.len() <= number {
             self.chunks.push(Chunk::default());
@@ -57,8 +58,8 @@ impl LiveIndex {
         list.push_back(slot, self);
     }
 
-    /// Removes the item in `slot` from its segment.
-    pub fn move_out(&mut self, slot: u32, list: &mut SegmentJobs) {
+    /// Removes the item in `slot` from its segment. `list` contains the items of that segment.
+    pub fn move_out(&mut self, slot: u32, list: &mut SegmentItems) {
         list.remove(slot, self);
         let number = slot as usize / CHUNK;
         let chunk = &mut self.chunks[number];
@@ -88,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_chunk_goes_with_its_last_job_but_for_that_of_the_first() {
-        let (mut index, mut list) = (LiveIndex::default(), SegmentJobs::default());
+        let (mut index, mut list) = (LiveIndex::default(), SegmentItems::default());
         let second = CHUNK as u32;
         let slots = [0, 5, second, second + 5];
         slots.iter().for_each(|&slot| index.move_in(slot, 7, &mut list));

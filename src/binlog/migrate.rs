@@ -1,8 +1,8 @@
-//! Takes over a directory from beanstalkd.
+//! Import of a directory from beanstalkd.
 //!
-//! Owns the steps of the import, so that an interruption neither loses nor duplicates jobs: a first mark states that an
-//! import has begun, a second one that all of its jobs are durable in our segments; then the original files are moved
-//! to a subdirectory, and the marks are removed. Must not read the foreign format itself.
+//! Owns the steps of the import. An interruption neither loses nor duplicates jobs: one marker file records that the
+//! import has begun, and another that all imported jobs are durable in our segments. Then the original files are moved
+//! to a subdirectory, and both markers are removed. Must not depend on the format of the original files.
 
 use std::io;
 
@@ -15,22 +15,23 @@ use super::types::{in_file, OpenError};
 use super::writer::Writer;
 use crate::engine::Engine;
 
-/// An import has begun; our segments contain only its jobs and are not valid.
+/// Marker file: an import has begun. Existing segments belong to the unfinished import and are invalid.
 const BEGUN: &str = "import.begun";
 
-/// An import is complete; the original files are not needed.
+/// Marker file: the import is complete, and the original files are not needed.
 const DONE: &str = "import.done";
 
-/// The subdirectory for the original files.
+/// The subdirectory to which the original files are moved.
 const KEPT: &str = "beanstalkd";
 
-/// Returns the number of a file of beanstalkd's binlog.
+/// Returns the number in the name of a beanstalkd binlog file, or `None` for any other file name.
 fn foreign_number(name: &str) -> Option<u64> {
     let number: u64 = name.strip_prefix("binlog.")?.parse().ok()?;
     (format!("binlog.{number}") == name).then_some(number)
 }
 
-/// Reads the jobs of a foreign log in this directory, unless there is none or it was imported before.
+/// Reads the jobs of the beanstalkd binlog in this directory. Returns `None` if there is no such binlog, or if it was
+/// imported earlier.
 pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     let names = storage.list().map_err(OpenError::Folder)?;
     let mut foreign: Vec<u64> = names.iter().filter_map(|name| foreign_number(name)).collect();
@@ -78,7 +79,7 @@ pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     Ok(Some(imported))
 }
 
-/// Writes the imported jobs in these slots of the engine to our segments, and moves the original files away.
+/// Writes the imported jobs in these engine slots to our segments, and moves the original files to a subdirectory.
 pub fn carry_out(slots: &[u32], engine: &Engine, journal: &mut Journal, writer: &mut Writer) -> Result<(), OpenError> {
     let storage = writer.storage();
     for &slot in slots {
@@ -101,7 +102,8 @@ pub fn carry_out(slots: &[u32], engine: &Engine, journal: &mut Journal, writer: 
     finish(&*storage, &foreign)
 }
 
-/// Moves the original files away. The first mark is removed before the second, so that our segments are always valid.
+/// Moves the original files to a subdirectory, and removes the markers. [`BEGUN`] is removed before [`DONE`], because
+/// segments with only [`BEGUN`] count as invalid.
 fn finish(storage: &dyn Storage, foreign: &[u64]) -> Result<(), OpenError> {
     for number in foreign {
         let name = format!("binlog.{number}");
@@ -123,7 +125,7 @@ fn read_whole(storage: &dyn Storage, name: &str, bytes: &mut Vec<u8>) -> io::Res
     Ok(())
 }
 
-/// Writes and syncs everything that was appended.
+/// Writes and syncs all appended records.
 pub(super) fn flush(journal: &mut Journal, writer: &mut Writer) -> io::Result<()> {
     writer.write(journal.take(Vec::new(), writer.synced_to()))?;
     let task = writer.whole_task();
@@ -156,7 +158,7 @@ mod tests {
         folder.create(name, 0).and_then(|file| file.write_at(0, bytes)).expect("a file");
     }
 
-    /// Starts a server with small segments. Returns the IDs of its jobs, and its report.
+    /// Opens the log with small segments. Returns the IDs of the restored jobs, and the recovery report.
     fn start(folder: Folder) -> Result<(Vec<u64>, RecoveryReport), OpenError> {
         let mut engine = Engine::new(Limits::NONE);
         let settings = BinlogSettings::new(4096, SyncMode::Always);
@@ -177,7 +179,7 @@ mod tests {
         names
     }
 
-    /// More jobs than one segment holds.
+    /// Returns a beanstalkd binlog with jobs of 100 bytes.
     fn jobs(ids: std::ops::RangeInclusive<u64>) -> Vec<u8> {
         file(V7, &ids.map(|id| ready(id, &[b'x'; 100])).collect::<Vec<_>>())
     }
@@ -185,7 +187,7 @@ mod tests {
     #[test]
     fn all_files_are_imported_in_order_and_moved_aside() {
         let deletes = file(V7, &[later(1, 0, &[b'x'; 100]), later(2, READY, &[b'x'; 100])]);
-        // Sorted by name, the tenth file would be the first.
+        // Sorting by name would put file 10 before file 9.
         let (first, temporary) = folder("import", &[("binlog.10", deletes), ("binlog.9", jobs(1..=200))]);
         let (ids, report) = start(first).expect("a log");
         assert_eq!((ids, report.imported), ((2..=200).collect(), Some(199)));
@@ -217,7 +219,7 @@ mod tests {
         let (ids, report) = start(first).expect("a log");
         assert_eq!((ids, report.imported, report.problems), (vec![1, 2, 3], Some(3), vec![]));
         assert_eq!(names(&again(&temporary)), [KEPT, "segment.0000000001"]);
-        // Nothing was left to import.
+        // Without beanstalkd files, discarding the unfinished import leaves nothing to import.
         let (alone, _temporary) = folder("begun", &[(BEGUN, vec![]), ("segment.0000000001", vec![7; 500])]);
         assert!(prepare(&alone).expect("a folder").is_none());
         assert_eq!(names(&alone), [""; 0]);

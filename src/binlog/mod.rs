@@ -1,13 +1,8 @@
-//! The write-ahead log, which makes acknowledged jobs outlive the process.
+//! The write-ahead log, which makes acknowledged jobs survive a restart or a crash of the server.
 //!
-//! Owns everything on disk. [`Journal::append`] records the engine's changes, under the engine's lock, and returns
-//! their position; [`Wal::reserve`] creates space for them beforehand; [`Wal::durable`] returns the position up to
-//! which replies may be sent, and [`Wal::sync`] advances it. [`open`] reads a log at startup, and [`inspect`] without
-//! a server.
-//!
-//! `record` and `segment` define the format, `replay` finds records in bytes, `survey` orders segments, and `reading`
-//! restores them into the engine; `writer` writes bytes to files, which only [`Storage`] accesses. Must not know
-//! protocols, connections or threads.
+//! Owns all files of a queue. [`Journal::append`] records the engine's changes under the engine's lock, and [`Wal`]
+//! writes and syncs the records without that lock. [`open`] restores a queue from a log, and [`inspect`] reads a log
+//! without a server. Must not depend on protocols, connections or threads.
 
 mod backup;
 mod beanstalkd;

@@ -1,12 +1,12 @@
-//! Restores a queue from segments, and determines where the log ends and what of it is damaged. Changes nothing on
-//! disk.
+//! Restoring of a queue from segments.
 //!
-//! Owns the rule that distinguishes damage from the effects of a power failure. Records state how far the log was
-//! synced. A gap before that place is damage: it is reported, and later records are kept. A gap after it is the end of
-//! the log: no reply depended on later records, and only a prefix of the history may be restored.
+//! Owns the rule that distinguishes damage from the effects of a power failure. Records state up to which location the
+//! log was synced. A gap before that location is damage: the gap is reported, and later records are applied. A gap
+//! after that location is the end of the log: no reply depended on later records, and only a prefix of the history may
+//! be restored.
 //!
-//! Segments that the log no longer needs are not applied, even if someone restored their files; and a segment that does
-//! not continue the one before it is refused.
+//! Segments that the log no longer needs are ignored, even if someone restored their files. A segment that does not
+//! continue the previous segment is an error. Must not modify files.
 //!
 //! Promises: P13.
 
@@ -19,54 +19,55 @@ use super::record::{
     group_size, key_size, operation_size, pause_size, settings_size, states_of, GroupCounts, Record, Start,
 };
 use super::replay::{scan, End, Scanned, Window};
-use super::segment::{segment_name, Place, RecordKey, HEADER, NEAR, NUMBERS};
+use super::segment::{segment_name, Place, RecordKey, HEADER, MAX_NUMBER_GAP, NUMBER_LIMIT};
 use super::storage::{Storage, StoredFile};
 use super::survey::{is_bad_disk, SegmentLink, Survey};
 use super::types::{OpenError, RecoveryProgress, RecoveryReport};
 use crate::engine::{Body, Engine, GroupCount, JobId, MovedJob, OpenOperation, StoredJob, Time, MAX_OPEN};
 
-/// IDs are smaller: reaching this one takes thousands of years.
-const MOST_IDS: u64 = 1 << 63;
+/// Job IDs are smaller than this limit, which is only reached after thousands of years.
+const ID_LIMIT: u64 = 1 << 63;
 
 pub struct Reading<'a> {
     storage: &'a dyn Storage,
     engine: &'a mut Engine,
-    /// The live items that were found.
+    /// The journal to which the restored items are added.
     pub journal: Journal,
     pub report: RecoveryReport,
     log: u64,
     chain: Vec<SegmentLink>,
     window: Window,
     last_id: u64,
-    /// Ids up to this one may have been given.
+    /// Job IDs up to this number may have been assigned.
     ids: u64,
-    /// The latest time in the log at which a job was put or a server stopped.
+    /// The latest time of a put or a clean shutdown in the log.
     pub latest: Time,
-    /// The oldest segment that is needed.
+    /// The number of the oldest segment that is needed.
     oldest: u64,
-    /// The last record, if it was about the log itself.
+    /// The last record, if it was a [`Record::Next`] or a [`Record::Closed`].
     last: Option<Last>,
-    /// What the records state about the log itself, once it was determined.
+    /// Facts about the log that its records state, determined on first use.
     claims: Option<Claims>,
-    /// The random number of the process that wrote the end of what was read, if it is certain.
+    /// The random ID of the process that wrote the last record read, or `None` if unknown.
     epoch: Option<u64>,
-    /// The segment before the next one is missing. The next one is emptied, so that this is reported once.
+    /// `true` if the previous segment is missing. Compaction will empty the next segment, so that the loss is reported
+    /// only once.
     after_missing: bool,
-    /// The number of segments of the chain that were read.
+    /// The number of segments in `chain` that were read.
     read: usize,
-    /// Segments that the log no longer needs.
+    /// The numbers of segments that the log no longer needs.
     pub stale: Vec<u64>,
     pub end: Place,
-    /// The segment in which the log must continue, if the log names one.
+    /// The number of the segment in which the log must continue, if the log names a segment.
     pub next: Option<u64>,
 }
 
-/// What records anywhere in the log state about it.
+/// Facts about the log that its records state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Claims {
-    /// The last place before which everything is synced.
+    /// The last location up to which a record states that the log is synced.
     synced: Place,
-    /// The segments before this one are not needed.
+    /// The number of the oldest segment that is needed.
     oldest: u64,
 }
 
@@ -77,7 +78,7 @@ enum Last {
 }
 
 impl<'a> Reading<'a> {
-    /// Reads the surveyed log into an empty engine.
+    /// Creates a reader that restores the surveyed log into an empty engine.
     pub fn new(storage: &'a dyn Storage, engine: &'a mut Engine, journal: Journal, survey: &Survey) -> Reading<'a> {
         Reading {
             storage,
@@ -92,7 +93,7 @@ impl<'a> Reading<'a> {
             latest: Time::default(),
             oldest: 0,
             last: None,
-            // Without any header, nothing can be read, and it is unknown how much there was.
+            // Without an intact header, no record can be read, so all bytes count as damaged.
             claims: survey.log.is_none().then_some(Claims { synced: Place { segment: u64::MAX, at: 0 }, oldest: 0 }),
             epoch: None,
             after_missing: false,
@@ -103,7 +104,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reads all segments, oldest first.
+    /// Reads all segments, oldest first. Calls `watch` after each segment.
     pub fn read_all(&mut self, watch: &mut dyn FnMut(RecoveryProgress)) -> Result<(), OpenError> {
         self.drop_stale();
         self.report.progress.segments = self.chain.len();
@@ -118,7 +119,7 @@ impl<'a> Reading<'a> {
                     true
                 }
             };
-            // A damaged segment is kept as it was found.
+            // A damaged segment is preserved with all its bytes.
             if let Some(length) =
                 link.length.filter(|_| self.journal.segment(link.number).is_some_and(|segment| segment.damaged))
             {
@@ -136,10 +137,10 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Removes segments from the chain that the log no longer needs: later segments that reversed some of their records
-    /// may be gone.
+    /// Removes segments from the chain that the log no longer needs. Their records must not be applied, because later
+    /// segments that reverse the records may be gone.
     fn drop_stale(&mut self) {
-        // A single segment is needed, whatever its records state.
+        // A log with a single segment always needs that segment.
         if self.chain.len() < 2 {
             return;
         }
@@ -152,9 +153,9 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reports the oldest needed segment and the next one if they are missing.
+    /// Reports missing segments before the first segment and after the last segment.
     fn check_ends(&mut self) {
-        // The segment before the first one, if a record says that it is needed.
+        // The segment before the first one is missing, which is a loss if a record states that the segment is needed.
         if let Some(first) = self.chain.first().and_then(|link| link.header) {
             let before = first.before.segment;
             if before > 0 && before >= self.oldest {
@@ -162,7 +163,7 @@ impl<'a> Reading<'a> {
                 self.damage(format!("{}: it is missing", segment_name(before)), false);
             }
         }
-        // The log was about to continue there, or nothing of its continuation is left.
+        // The log names a next segment, which has no records or is missing.
         if let Some(Last::Next(next)) = self.last {
             self.next = Some(next);
             let name = segment_name(next);
@@ -172,12 +173,12 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Returns the segments after the end of the log, which are not restored.
+    /// Returns the numbers of the segments after the end of the log, which are not restored.
     pub fn behind(&self) -> impl Iterator<Item = u64> + '_ {
         self.chain[self.read..].iter().filter(|link| link.length.is_some()).map(|link| link.number)
     }
 
-    /// Returns the segments that were read, with the lengths of their files.
+    /// Returns the numbers of the segments that were read, with the lengths of their files.
     pub fn lengths(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.chain[..self.read].iter().filter_map(|link| Some((link.number, link.length?)))
     }
@@ -187,12 +188,12 @@ impl<'a> Reading<'a> {
         matches!(self.last, Some(Last::Closed(_)))
     }
 
-    /// The random number of the process that wrote the end of the log; 0 if it is unknown.
+    /// Returns the random ID of the process that wrote the end of the log, or 0 if unknown.
     pub fn epoch(&self) -> u64 {
         self.epoch.unwrap_or_default()
     }
 
-    /// The last ID that may have been assigned; call after everything was read.
+    /// Returns the largest job ID that may have been assigned. Must be called after [`Reading::read_all`].
     pub fn last_id(&self) -> u64 {
         let given = match self.last {
             Some(Last::Closed(last)) => last.max(self.last_id),
@@ -206,7 +207,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reads one segment. Returns `false` if the log ends in it or before it.
+    /// Reads one segment. Returns `false` if the log ends in this segment or before it.
     fn segment(&mut self, place: usize, link: SegmentLink, length: u64) -> Result<bool, OpenError> {
         let (number, name) = (link.number, segment_name(link.number));
         let is_damage = !(link.header.is_some() && link.whole) && self.is_damage(Place { segment: number, at: 0 });
@@ -225,13 +226,14 @@ impl<'a> Reading<'a> {
         }
         match link.header {
             Some(header) => {
-                self.ids = header.ids.min(MOST_IDS);
+                self.ids = header.ids.min(ID_LIMIT);
                 self.oldest = self.oldest.max(header.oldest);
                 self.epoch = (header.epoch != 0).then_some(header.epoch);
                 if is_damage {
                     self.report_damage(format!("{name}: one copy of the header is damaged; nothing is lost"), true);
                 } else if !link.whole {
-                    // A power failure may leave this. A new segment has both copies.
+                    // A power failure can damage one copy of the header. Compaction moves the items to a segment with
+                    // both copies.
                     self.journal.evacuate_newest();
                 }
             }
@@ -255,7 +257,7 @@ impl<'a> Reading<'a> {
         self.tail(place, link, end)
     }
 
-    /// Evaluates what follows the last record. Returns `false` if the log ends there.
+    /// Evaluates the bytes after the last record of a segment. Returns `false` if the log ends in the segment.
     fn tail(&mut self, place: usize, link: SegmentLink, end: End) -> Result<bool, OpenError> {
         let name = segment_name(link.number);
         let is_last = place + 1 == self.chain.len();
@@ -273,7 +275,7 @@ impl<'a> Reading<'a> {
         Ok(false)
     }
 
-    /// Applies all records of a segment. Returns `false` if the log ends in it.
+    /// Applies all records of a segment. Returns the end of the records, and `false` if the log ends in the segment.
     fn records(&mut self, link: SegmentLink, length: u64) -> io::Result<(End, bool)> {
         let name = segment_name(link.number);
         let mut window = std::mem::take(&mut self.window);
@@ -296,7 +298,7 @@ impl<'a> Reading<'a> {
         Ok((end?, goes_on))
     }
 
-    /// Returns `true` if the unreadable bytes at `at` were synced.
+    /// Returns `true` if unreadable bytes at this location are damage, because the log was synced beyond the location.
     fn is_damage(&mut self, at: Place) -> bool {
         self.claims().synced > at
     }
@@ -308,10 +310,10 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Determines how far the log is synced and which segments it no longer needs, without applying records.
+    /// Determines up to which location the log is synced and which segments are not needed, without applying records.
     ///
-    /// Headers state this about all records before them, so only records after the place up to which headers state that
-    /// the log is synced can state more. A record that segments are not needed counts if everything before it counts.
+    /// Each header summarizes all earlier records, so only records after the last synced location in the headers are
+    /// read. A record that segments are not needed counts only if all earlier records are intact.
     fn find_claims(&self) -> Claims {
         let headers = || self.chain.iter().filter_map(|link| link.header);
         let mut synced = headers().map(|header| header.synced).max().unwrap_or_default();
@@ -340,7 +342,7 @@ impl<'a> Reading<'a> {
                 }
                 true
             });
-            // An unreadable segment is no evidence.
+            // An unreadable segment does not show whether data is missing.
             let Ok(end) = end else { continue };
             if link.limit.map_or(end.used > end.at, |limit| end.at < limit) {
                 holes.push(place(end.at));
@@ -352,20 +354,21 @@ impl<'a> Reading<'a> {
         Claims { synced, oldest }
     }
 
-    /// Reports and counts a problem.
+    /// Adds a problem to the report, and counts it as a skipped record.
     pub fn found_problem(&mut self, problem: String) {
         self.report.problems.push(problem);
         self.journal.found_skipped(1);
     }
 
-    /// Reports a loss. `in_segment`: the segment read last is damaged.
+    /// Reports a loss of records. `in_segment` is `true` if the segment that was read last is damaged.
     fn damage(&mut self, problem: String, in_segment: bool) {
-        // The record of a start may be lost.
+        // The lost records may include the start record of another process.
         self.epoch = None;
         self.report_damage(problem, in_segment);
     }
 
-    /// Reports damage. `in_segment`: the segment read last is damaged, and is set aside when nothing needs it.
+    /// Reports damage. `in_segment` is `true` if the segment that was read last is damaged, and must be set aside once
+    /// it is empty.
     fn report_damage(&mut self, problem: String, in_segment: bool) {
         self.found_problem(problem);
         if in_segment {
@@ -376,14 +379,14 @@ impl<'a> Reading<'a> {
     fn apply(&mut self, record: Record, body: Option<Body>) {
         self.last = None;
         if let Some(id) = job_of(&record) {
-            // IDs do not reach this limit.
-            if id >= MOST_IDS {
+            // Ignore the record, because no job can have this ID.
+            if id >= ID_LIMIT {
                 return;
             }
             self.last_id = self.last_id.max(id);
         }
         match record {
-            Record::Closed { last_id: id, .. } | Record::Ids(id) if id >= MOST_IDS => {}
+            Record::Closed { last_id: id, .. } | Record::Ids(id) if id >= ID_LIMIT => {}
             Record::Put(job) | Record::Snapshot(job) => self.job(&job, body),
             Record::Run(id, change, job) => {
                 let changed = self.engine.restore_change(id, change);
@@ -445,8 +448,8 @@ impl<'a> Reading<'a> {
     /// Applies a record about the log itself.
     fn apply_to_log(&mut self, record: &Record) {
         match *record {
-            // The record may have been rewritten into a later segment.
-            Record::Next(next) if next <= self.journal.stats().current || next >= self.most_next() => {}
+            // Ignore the record if it was copied to a later segment after a disk failure.
+            Record::Next(next) if next <= self.journal.stats().current || next >= self.next_limit() => {}
             Record::Next(next) => self.last = Some(Last::Next(next)),
             Record::Closed { last_id, time } => {
                 self.last = Some(Last::Closed(last_id));
@@ -455,7 +458,7 @@ impl<'a> Reading<'a> {
             Record::Ids(ids) => self.ids = ids,
             Record::Gone(oldest) => self.oldest = self.oldest.max(oldest),
             Record::Start(Start { ids, epoch, oldest, .. }) => {
-                self.ids = ids.min(MOST_IDS);
+                self.ids = ids.min(ID_LIMIT);
                 self.oldest = self.oldest.max(oldest);
                 self.epoch = (epoch != 0).then_some(epoch);
             }
@@ -497,12 +500,12 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The limit of the numbers of later segments.
-    fn most_next(&self) -> u64 {
-        NUMBERS.min(self.journal.stats().current + NEAR)
+    /// Returns the limit for the number of the next segment.
+    fn next_limit(&self) -> u64 {
+        NUMBER_LIMIT.min(self.journal.stats().current + MAX_NUMBER_GAP)
     }
 
-    /// Updates the size of a job that a record has changed from `before`.
+    /// Updates the size of a job after a record was applied. `changed` contains the job's slot and its previous size.
     fn resized(&mut self, changed: Option<(u32, usize)>) {
         if let Some((slot, before)) = changed {
             let after = self.engine.logged_size(slot);
@@ -517,7 +520,7 @@ impl<'a> Reading<'a> {
         self.report.progress.jobs += u64::from(before.is_none());
     }
 
-    /// Adds the jobs of a foreign log. Returns their slots.
+    /// Adds imported jobs to the engine. Returns the slots of the jobs.
     pub fn import(&mut self, imported: Imported) -> Vec<u32> {
         self.report.problems.extend(imported.problems);
         self.report.imported = Some(imported.jobs.len());
@@ -529,7 +532,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Returns the ID of the job that a record is about, if there is one.
+/// Returns the ID of the job that the record changes, if any.
 fn job_of(record: &Record) -> Option<u64> {
     match *record {
         Record::Put(job) | Record::Snapshot(job) | Record::Run(.., job) => Some(job.id.0),

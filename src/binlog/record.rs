@@ -1,9 +1,10 @@
-//! The records of the log, to bytes: pure. `decode` reads them.
+//! Encoding of records. `decode.rs` decodes them.
 //!
-//! Owns the format of each record, which beanpole-binlog(5) describes byte by byte and must be changed with it. All
-//! numbers are little-endian, all times nanoseconds, absolute ones since 1970. Must not know files.
+//! Owns the format of each record. beanpole-binlog(5) describes the format byte by byte, and must be changed together
+//! with this file. Numbers are little-endian, durations are in nanoseconds, and points in time in nanoseconds since
+//! 1970. Must not access files.
 
-// Damaged input must not cause a panic; each exception is justified.
+// Damaged input must not cause a panic. Exceptions are justified where they occur.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use super::fields::{variable, Field, JobState, Rest, LONG};
@@ -14,196 +15,200 @@ use crate::engine::{
     Time, TubeSettings,
 };
 
-/// Bytes of a record before its payload: length, checksum, kind.
+/// The size of a record before a short payload, in bytes: payload length, checksum, and kind.
 pub const PREFIX: usize = 9;
 
-/// A longer payload has its own checksum after the kind, so that checking a record need not read far.
+/// The maximum length of a short payload in bytes. A longer payload has its own checksum, so that the beginning of a
+/// record can be checked without reading the payload.
 pub const SHORT_PAYLOAD: usize = 64;
 
-/// Bytes before a payload longer than [`SHORT_PAYLOAD`].
+/// The size of a record before a payload longer than [`SHORT_PAYLOAD`], in bytes.
 pub const LONG_PREFIX: usize = PREFIX + 4;
 
-/// Maximum size of a variable-length number of 32 bits.
+/// Maximum size of an encoded variable-length 32-bit number, in bytes.
 const SHORT: usize = 5;
 
-/// Maximum size of a put record without tube and body; usually it is half of that.
+/// Maximum size of a put record in bytes, not counting the tube name, options and body.
 pub const PUT: usize = LONG_PREFIX + 8 + 3 * LONG + SHORT + 3;
 
-/// Maximum size of a snapshot without tube and body.
+/// Maximum size of a snapshot record in bytes, not counting the tube name, options and body.
 pub const SNAPSHOT: usize = PUT + 10 + 5 * SHORT;
 
-/// The size of the record of a delete.
+/// The size of a delete record in bytes.
 pub const DELETE: usize = PREFIX + 8;
 
-/// The size of the record of an outcome without its result.
+/// The size of an outcome record in bytes, not counting the result.
 pub const OUTCOME: usize = LONG_PREFIX + 10;
 
-/// The size of the largest record of a change to a job.
+/// Maximum size of a [`Record::Change`] in bytes.
 pub const CHANGE: usize = LONG_PREFIX + 32;
 
-/// Returns the size of the record of a tube's settings; `names`: the length of its name and its dead-letter tube's.
+/// Returns the size of a tube-settings record. `names` is the combined length of the tube's name and the name of the
+/// dead-letter tube.
 pub fn settings_size(names: usize) -> u64 {
     (LONG_PREFIX + SETTINGS + names) as u64
 }
 
-/// The size of settings without names.
+/// The size of encoded tube settings without names, in bytes.
 pub(super) const SETTINGS: usize = 12 + 1 + 5 * 4 + 2;
 
-/// Returns the size of the record of a key that outlives its job; `names`: the length of the key and its tube's name.
+/// Returns the record size of a key that outlives its job. `names` is the combined length of the key and the tube's
+/// name.
 pub fn key_size(names: usize) -> u64 {
     (LONG_PREFIX + 18 + names) as u64
 }
 
-/// The size of a record with one number that is not about a job; see [`Record::Next`] and the kinds after it.
+/// The size in bytes of a record that contains a single number, for example [`Record::Next`].
 pub const MARK: usize = PREFIX + 8;
 
-/// The size of the record of a clean shutdown, with its time.
+/// The size of a [`Record::Closed`] with a time, in bytes.
 pub const CLOSED: usize = PREFIX + 16;
 
-/// The size of the record of a sync.
+/// The size of a [`Record::Synced`] in bytes.
 pub const SYNCED: usize = PREFIX + 16;
 
-/// Returns the maximum size of the record of an operation's beginning; `names`: the length of its tubes' names.
+/// Returns the maximum size of a [`Record::Opened`]. `names` is the combined length of the tube names.
 pub fn operation_size(names: usize) -> u64 {
     (LONG_PREFIX + 15 + names) as u64
 }
 
-/// Returns the maximum size of the record of a group with a name of this length.
+/// Returns the maximum size of a [`Record::Groups`] with one group. `name` is the length of the group's name.
 pub fn group_size(name: usize) -> u64 {
     (LONG_PREFIX + 8 + 3 * LONG + 1 + name) as u64
 }
 
-/// Returns the maximum size of the record that a member of groups has ended; `names`: the length of their names.
+/// Returns the maximum size of a [`Record::Groups`] with several groups. `names` is the combined length of the group
+/// names.
 pub fn ended_size(groups: usize, names: usize) -> usize {
     LONG_PREFIX + 8 + groups * (3 * LONG + 1) + names
 }
 
-/// The size of a server-start record.
+/// The size of a server-start record in bytes.
 pub const START: usize = PREFIX + 40;
 
-/// The maximum length of a payload: the largest body with the largest result and the longest names.
+/// Maximum length of a payload in bytes, sufficient for the largest body and result with the longest names.
 pub const MAX_PAYLOAD: usize = (2 << 30) + (1 << 18);
 
-/// Returns the maximum size of the full record of a job; `size`: the length of its tube's name, its options and its
-/// body.
+/// Returns the maximum size of the full record of a job. `size` is the combined length of the tube name, the options
+/// and the body.
 pub fn full_size(size: usize) -> u64 {
     (SNAPSHOT + size) as u64
 }
 
-/// Returns the maximum size of the record of a pause of a tube with a name of this length.
+/// Returns the maximum size of a pause record. `name` is the length of the tube's name.
 pub fn pause_size(name: usize) -> u64 {
     (LONG_PREFIX + 16 + name) as u64
 }
 
-/// A record. Counters are recorded by their new value, so that reading a record twice does no harm: after a failed
-/// sync, records are written again although the originals may be on disk.
+/// A record of the log. Records contain new values instead of differences, because a record may be applied twice: after
+/// a failed sync, records are written again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
-    /// A new job; its state is ready or delayed.
+    /// A new job, whose state follows from the delay and the options.
     Put(StoredJob<'a>),
-    /// A copy put by the schedule with this ID, and the change of the schedule.
+    /// A job put by the schedule with this ID, and the resulting change of the schedule.
     Run(JobId, StoredChange, StoredJob<'a>),
-    /// The current state of a job, rewritten so that older segments can be removed.
+    /// The current state of a job, written again so that older segments can be removed.
     Snapshot(StoredJob<'a>),
-    /// A change of a job whose full record exists.
+    /// A change to a job whose full record was written earlier.
     Change(JobId, StoredChange),
-    /// The outcome that a worker has reported.
+    /// The outcome of a job, as reported by a worker.
     Outcome {
         id: u64,
-        /// Whether the job succeeded, if it has finished; `None` if it will be tried again.
+        /// `true` if the job succeeded, `false` if it failed permanently, or `None` if it will be tried again.
         done: Option<bool>,
-        /// How often the job has failed.
+        /// The number of times that the job has failed.
         fails: u8,
-        /// The result, which is appended to the job's body.
+        /// The result, which is stored at the end of the job's body.
         result: &'a [u8],
     },
-    /// A job was moved to another tube.
+    /// The move of a job to another tube.
     Move {
         id: u64,
         pri: u32,
         /// The last delay of the job.
         delay: Span,
-        /// Delayed: the end of the delay. Buried: its rank in the order of burying.
+        /// The end of the delay of a delayed job, or the rank of a buried job in the order of burying.
         due: Time,
-        /// Ready, delayed or buried; jobs in other states are not moved.
+        /// Ready, delayed or buried. Jobs in other states are recorded as ready.
         state: State,
-        /// For buried jobs: the tube in which the dead letter originated.
+        /// The tube in which a dead letter originated, or `None` for other jobs.
         dead_from: Option<&'a [u8]>,
         tube: &'a [u8],
     },
-    /// The settings of a tube; the default settings if it has none any more.
+    /// The settings of a tube, or the default settings if the tube's settings were removed.
     Settings {
         tube: &'a [u8],
         settings: TubeSettings<&'a [u8]>,
     },
-    /// The reason of a job's last failure.
+    /// The reason for the last failure of a job.
     Reason {
         id: u64,
         reason: &'a [u8],
     },
-    /// The key of a job that is deleted or about to be, which no other job may have for some time.
+    /// A deduplication key that stays reserved after its job is deleted.
     Key {
         id: u64,
-        /// The end of that time.
+        /// The time at which the key becomes available again.
         until: Time,
         tube: &'a [u8],
         key: &'a [u8],
     },
     Delete(u64),
     Pause {
-        /// The name of the tube.
         tube: &'a [u8],
-        /// The full length; zero ends a pause.
+        /// The total duration of the pause. Zero ends a pause.
         length: Span,
-        /// The end of the pause by the wall clock.
+        /// The wall-clock time at which the pause ends.
         until: Time,
     },
-    /// The last record of a segment: the number of the segment in which the log continues.
+    /// The end of a segment, with the number of the next segment.
     Next(u64),
-    /// The server was shut down cleanly.
+    /// A clean shutdown of the server.
     Closed {
-        /// The last ID that was assigned.
+        /// The last assigned job ID.
         last_id: u64,
-        /// The queue's time, if there was space for it.
+        /// The queue's time at the shutdown, if the segment had space for the time.
         time: Option<Time>,
     },
-    /// IDs up to this one may be assigned.
+    /// Job IDs up to this number may be assigned.
     Ids(u64),
-    /// Everything before this place is synced.
+    /// The log is synced up to this location.
     Synced(Place),
-    /// The segments before this one are not needed.
+    /// Segments with smaller numbers are not needed.
     Gone(u64),
-    /// A server was started and continues the log here.
+    /// A server process has started and continues the log after this record.
     Start(Start),
     /// The new counts of groups of jobs.
     Groups {
-        /// The deleted member that the counts include; 0 if there is none.
+        /// The ID of a deleted job that was a member of the groups, or 0 if no job was deleted.
         id: u64,
         groups: GroupCounts<'a>,
     },
-    /// A command that affects many jobs is in progress.
+    /// The start of a command that affects many jobs.
     Opened {
         number: u32,
-        /// The tube whose jobs the command affects, and the tube to which they are moved, if any.
+        /// The tube whose jobs the command affects.
         from: &'a [u8],
+        /// The tube to which the jobs are moved, or empty.
         to: &'a [u8],
-        /// The states of the jobs, as [`state_bits`].
+        /// The states of the affected jobs, as a bit mask; see [`state_bits`].
         states: u8,
         bound: u64,
     },
-    /// The operation with this number is complete.
+    /// The end of the command with this number; see [`Record::Opened`].
     Done(u64),
 }
 
-/// The states of jobs, in the order of their bits.
+/// The job states in the order of their bits in a bit mask.
 const STATES: [State; 7] =
     [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Finished, State::Held, State::Scheduled];
 
-/// The counts of groups, in memory or from a record.
+/// Counts of groups, either from the engine or as encoded in a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupCounts<'a> {
     Known(&'a [LoggedGroup]),
-    /// The bytes of a record: for each group three variable-length numbers, and the name after its length.
+    /// The encoding of each group consists of three variable-length numbers, the length of the name, and the name.
     Read(&'a [u8]),
 }
 
@@ -223,28 +228,28 @@ impl GroupCounts<'_> {
     }
 }
 
-/// Returns the bits of these states.
+/// Returns the bit mask of these states.
 pub fn state_bits(states: &[State]) -> u8 {
     let bits = STATES.iter().enumerate().filter(|(_, state)| states.contains(state));
     bits.fold(0, |bits, (bit, _)| bits | 1 << bit)
 }
 
-/// Returns the states of these bits.
+/// Returns the states in a bit mask.
 pub fn states_of(bits: u8) -> Box<[State]> {
     STATES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, &state)| state).collect()
 }
 
-/// What a server process records first if it continues in an existing segment. The header of a new segment contains the
-/// same.
+/// The first record of a server process that continues an existing segment. The header of a new segment contains the
+/// same fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
-    /// Everything before this place is synced.
+    /// The location up to which the log is synced.
     pub synced: Place,
-    /// IDs up to this one may be assigned.
+    /// Job IDs up to this number may be assigned.
     pub ids: u64,
-    /// The random number of the process; see [`super::segment::Header::epoch`].
+    /// The random ID of the process; see [`super::segment::Header::epoch`].
     pub epoch: u64,
-    /// The segments before this one are not needed.
+    /// The number of the oldest segment that is needed.
     pub oldest: u64,
 }
 
@@ -260,14 +265,15 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Returns the record of a tube's pause, or of its end.
+    /// Returns the record of a tube's pause, or of the end of a pause if `pause` is `None`.
     pub fn pause(tube: &'a [u8], pause: Option<Pause>) -> Record<'a> {
         let (length, until) = pause.map_or((Span::ZERO, Time::default()), |pause| (pause.length, pause.until));
         Record::Pause { tube, length, until }
     }
 }
 
-/// Appends a record for this offset of the segment with this key. Returns its size.
+/// Appends an encoded record, which will be written at offset `at` of the segment with this key. Returns the size of
+/// the record.
 pub fn encode(record: &Record, key: RecordKey, at: u64, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     let length = encode_head(record, 0, out);
@@ -277,8 +283,8 @@ pub fn encode(record: &Record, key: RecordKey, at: u64, out: &mut Vec<u8>) -> us
     length
 }
 
-/// Like [`encode`], for a record whose last `tail` bytes are stored elsewhere and not in `record`. Returns the number
-/// of bytes without them. The checksums are set by [`seal`].
+/// Like [`encode`], but the last `tail` bytes of the record are stored elsewhere. Returns the size of the record
+/// without the tail. [`seal`] must be called afterwards to set the checksums.
 #[expect(clippy::indexing_slicing, reason = "the prefix has just been written")]
 pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
     let start = out.len();
@@ -293,8 +299,8 @@ pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
     out.len() - start
 }
 
-/// Sets the checksums of the record that consists of `head` and `tail`, for this offset of a segment.
-// `head` begins with the prefix of a record, which its caller has just written.
+/// Sets the checksums of a record that consists of `head` and `tail` and is written at offset `at` of a segment.
+// `head` begins with a complete prefix.
 #[allow(clippy::expect_used)]
 #[expect(clippy::indexing_slicing, reason = "as above")]
 pub fn seal(key: RecordKey, at: u64, head: &mut [u8], tail: &[u8]) {
@@ -310,8 +316,8 @@ pub fn seal(key: RecordKey, at: u64, head: &mut [u8], tail: &[u8]) {
     head[4..8].copy_from_slice(&check.to_le_bytes());
 }
 
-/// Returns how many bytes of a record its checksum covers: all of a record with a short payload, otherwise those before
-/// the payload, which include the payload's checksum.
+/// Returns the number of bytes that the checksum of a record covers: the whole record if the payload is short,
+/// otherwise only the prefix, which contains a checksum of the payload.
 pub(super) fn head_length(payload: usize) -> usize {
     if payload <= SHORT_PAYLOAD {
         PREFIX + payload
@@ -320,7 +326,8 @@ pub(super) fn head_length(payload: usize) -> usize {
     }
 }
 
-/// Returns the checksum of a record. It covers the offset, so that a copy of a record in a body is never valid.
+/// Returns the checksum of a record. The checksum covers the record's offset, so a copy of a record inside a job's body
+/// is never valid.
 #[expect(clippy::indexing_slicing, reason = "a head that is written or read has its prefix of twelve bytes")]
 pub(super) fn check(key: RecordKey, at: u64, head: &[u8]) -> u32 {
     let mut hasher = key.hasher();
@@ -389,7 +396,7 @@ fn push<'a>(kind: u8, fields: impl Field<'a>, out: &mut Vec<u8>) -> u8 {
     kind
 }
 
-/// Returns `kind` in lower case if the job has options.
+/// Appends the options and the body of a job. Returns `kind`, in lower case if the job has options.
 fn options_and_body(job: &StoredJob, kind: u8, out: &mut Vec<u8>) -> u8 {
     if let Some(options) = &job.options {
         job_options::encode(options, job.fails, out);
@@ -519,7 +526,7 @@ mod tests {
         ]
     }
 
-    /// More records: of tubes, of failures, and with long payloads.
+    /// Returns records of tubes and failures, and records with long payloads.
     fn samples_of_failures(job: StoredJob<'static>) -> Vec<Record<'static>> {
         let (delay, due, state) = (Span::from_secs(3), Time::from_nanos(9), State::Delayed);
         vec![
@@ -568,7 +575,7 @@ mod tests {
                 match record {
                     Record::Put(StoredJob { options: Some(_), .. })
                     | Record::Snapshot(StoredJob { options: Some(_), .. }) => length,
-                    // ID, priority and delay take a byte each, the TTR six, and the length of the name one.
+                    // ID, priority, delay and name length take one byte each, and the TTR takes six.
                     Record::Put(job) => prefix(job.body.len()) + 8 + 10 + job.tube.len() + job.body.len(),
                     Record::Snapshot(job) => {
                         let origin = job.dead_from.map_or(0, |origin| 2 + origin.len());

@@ -1,8 +1,8 @@
-//! Opening a log at startup.
+//! Opening of a log at startup.
 //!
-//! Owns the order of recovery: lock, finish or begin an import, read all segments from the oldest to the newest, remove
-//! what follows the end of the log, and continue there. If the disk refuses that, the queue is restored anyway, and the
-//! log is failing. Must not serve clients.
+//! Owns the order of recovery: lock the directory, finish or begin an import, read all segments from the oldest to the
+//! newest, remove all data after the end of the log, and continue the log. If the disk fails, the queue is restored
+//! anyway, and the log starts in the failing state. Must not serve clients.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::journal::Journal;
 use super::migrate::{self, flush};
 use super::reading::Reading;
-use super::segment::{segment_name, Place, NEAR, VERSION};
+use super::segment::{segment_name, Place, MAX_NUMBER_GAP, VERSION};
 use super::storage::{LogFile, Storage};
 use super::survey::{for_each_used, is_bad_disk, Survey};
 use super::types::{in_file, OpenError, RecoveryProgress, RecoveryReport};
@@ -19,45 +19,45 @@ use super::wal::Wal;
 use super::writer::{set_aside, SyncMode, Writer};
 use crate::engine::{Engine, Time};
 
-/// If less space follows the end of the log, a new segment is created at startup.
-const LEAST_SPACE: u64 = 4096;
+/// Minimum space after the end of the log, in bytes. With less space, a new segment is created at startup.
+const MIN_SPACE: u64 = 4096;
 
 /// The settings of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BinlogSettings {
-    /// Full size of a segment, in bytes.
+    /// The usual size of a segment file, in bytes.
     pub segment_size: u64,
-    /// When writes are synced to the disk.
+    /// The policy for syncing the log to disk.
     pub mode: SyncMode,
-    /// Refuse to start if any record is damaged.
+    /// `true` to refuse to start if any record is damaged.
     pub strict: bool,
 }
 
 impl BinlogSettings {
-    /// Creates settings for segments of this many bytes; damaged records are accepted.
+    /// Creates settings for segments of `segment_size` bytes. Damaged records do not prevent the start.
     pub const fn new(segment_size: u64, mode: SyncMode) -> BinlogSettings {
         BinlogSettings { segment_size, mode, strict: false }
     }
 
-    /// Returns the same settings, but startup fails if any record is damaged.
+    /// Returns the settings with `strict` set to `true`.
     pub const fn strictly(self) -> BinlogSettings {
         BinlogSettings { strict: true, ..self }
     }
 }
 
-/// An open log, whose queue was restored.
+/// The result of opening a log and restoring its queue.
 pub struct Opened {
     pub journal: Journal,
     pub wal: Wal,
     pub report: RecoveryReport,
-    /// The queue's time: `now`, or the latest time in the log if that is later.
+    /// The queue's time: the later of the given time and the latest time in the log.
     pub now: Time,
-    /// The reason why nothing can be written, if so.
+    /// The error that prevents writing, if any.
     pub failure: Option<io::Error>,
 }
 
-/// Opens the log in `storage` and restores its jobs into `engine`, which must be empty. `watch` is called with the
+/// Opens the log in `storage` and restores its jobs into `engine`, which must be empty. Calls `watch` with the
 /// progress.
 pub fn open(
     storage: Arc<dyn Storage>,
@@ -80,10 +80,10 @@ pub fn open(
     }
     let repaired = or_failure(repair(&*storage, &survey, &reading))?;
     let (last_id, found_epoch) = (reading.last_id(), reading.epoch());
-    // Otherwise a clock that was set back would extend all delays.
+    // Never go back in time: a clock that was set back would extend all delays.
     let now = now.max(reading.latest);
     let Reading { mut journal, report, end, next, .. } = reading;
-    // A pause that ends because its tube is empty must not return with the next restart.
+    // `finish_restore` may end pauses of empty tubes. Without a record, the next restart would restore the pauses.
     engine.keep_changes();
     engine.finish_restore(last_id, now);
     journal.found_ids(last_id);
@@ -109,19 +109,20 @@ pub fn open(
     Ok(Opened { journal, wal: Wal::new(writer, settings.mode, first_sync), report, now, failure })
 }
 
-/// The contents of a log, as read without a server.
+/// A summary of a log that was read without a server.
 #[derive(Clone, Debug)]
 pub struct Inspection {
-    /// The version of the format.
+    /// The version of the log format.
     pub version: u32,
     pub report: RecoveryReport,
-    /// The last ID that may have been assigned.
+    /// The largest job ID that may have been assigned.
     pub last_id: u64,
-    /// The log was closed by a clean shutdown.
+    /// `true` if the log was closed by a clean shutdown.
     pub left_in_order: bool,
 }
 
-/// Reads the log in `storage` into `engine`, which must be empty and may then only be read. Changes nothing on disk.
+/// Reads the log in `storage` into `engine`, which must be empty and must not be changed afterwards. Does not modify
+/// files.
 pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection, OpenError> {
     let survey = Survey::of(storage)?;
     let log = survey.log.unwrap_or_default();
@@ -138,12 +139,12 @@ pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection,
 fn note_numbers(reading: &mut Reading, survey: &Survey) {
     let newest = survey.chain.last().map_or(0, |link| link.number);
     let others = survey.unused.iter().chain(&survey.foreign).copied();
-    // A distant number is no reason to continue after it.
-    let near = others.filter(|number| !survey.chain.is_empty() && *number < newest + NEAR);
+    // New segments are numbered after all plausible numbers of existing files.
+    let near = others.filter(|number| !survey.chain.is_empty() && *number < newest + MAX_NUMBER_GAP);
     for number in near.chain([newest]) {
         reading.journal.found_number(number);
     }
-    // The first segment of a log has the number 1, even if its creation was interrupted.
+    // The first segment of a log always has number 1.
     if let Some(&first) = survey.unused.iter().min().filter(|first| survey.chain.is_empty() && **first > 1) {
         reading.found_problem(format!("{}: all segments before it are missing", segment_name(first)));
     }
@@ -152,7 +153,7 @@ fn note_numbers(reading: &mut Reading, survey: &Survey) {
     }
 }
 
-/// Separates a failure of the disk, which does not prevent the start.
+/// Separates disk errors, which do not prevent startup, from fatal errors.
 fn or_failure<T>(result: Result<T, OpenError>) -> Result<Result<T, io::Error>, OpenError> {
     match result {
         Ok(value) => Ok(Ok(value)),
@@ -161,14 +162,15 @@ fn or_failure<T>(result: Result<T, OpenError>) -> Result<Result<T, io::Error>, O
     }
 }
 
-/// Removes what is not valid, and syncs what was read: it is valid from now on, whichever process wrote it.
+/// Syncs the segments that were read, because replies will depend on the restored jobs. Removes all data that is not
+/// part of the log.
 fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(), OpenError> {
     for (number, length) in reading.lengths() {
         let name = segment_name(number);
         let found = reading.journal.segment(number);
         let (end, is_damaged) = found.map_or((length, false), |segment| (segment.bytes, segment.damaged));
         let file = in_file(&name, storage.open(&name))?;
-        // Damaged segments are set aside as they were found.
+        // Damaged segments are preserved unchanged.
         if !is_damaged && end < length {
             let is_last = continues_in(&reading.journal, reading.end, reading.next) == Some(number);
             let cut = if is_last { wipe(storage, &name, &*file, end) } else { file.truncate(end) };
@@ -176,12 +178,12 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
         }
         in_file(&name, file.sync())?;
     }
-    // The record that a segment is not needed counts only if the records before it do, and a segment whose removal a
-    // power failure reverses may lack some.
+    // Sync unneeded segments before they are removed. If a power failure undoes the removal and damages a segment, the
+    // record that the segment is not needed would not count.
     for name in reading.stale.iter().map(|&number| segment_name(number)) {
         in_file(&name, storage.open(&name).and_then(|file| file.sync()))?;
     }
-    // From the newest to the oldest, so that an interruption leaves no gap.
+    // Remove the newest segment first, so that an interruption leaves no gap.
     let unused = survey.unused.iter().chain(&reading.stale).copied();
     let mut behind: Vec<u64> = reading.behind().chain(unused).collect();
     behind.sort_unstable();
@@ -201,13 +203,14 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
     Ok(())
 }
 
-/// Returns the segment in which the log continues, unless it continues in a new one.
+/// Returns the number of the existing segment in which the log continues, or `None` if the log continues in a new
+/// segment.
 fn continues_in(journal: &Journal, end: Place, next: Option<u64>) -> Option<u64> {
     let is_emptied = || journal.segment(end.segment).is_some_and(|segment| segment.evacuating);
     (end.segment > 0 && next.is_none() && !is_emptied()).then_some(end.segment)
 }
 
-/// Fills a file with zero bytes from an offset on.
+/// Overwrites a file with zero bytes from offset `from` on.
 fn wipe(storage: &dyn Storage, name: &str, file: &dyn LogFile, from: u64) -> io::Result<()> {
     let mut zeros = Vec::new();
     for_each_used(storage, name, from, &mut |at, count| {
@@ -217,7 +220,7 @@ fn wipe(storage: &dyn Storage, name: &str, file: &dyn LogFile, from: u64) -> io:
     .map(drop)
 }
 
-/// Continues after the end of the log. Returns how long the disk needs to sync a small write.
+/// Continues the log. Returns the time that writing and syncing the first records took.
 fn go_on(
     journal: &mut Journal,
     writer: &mut Writer,
@@ -234,7 +237,7 @@ fn go_on(
         journal.go_on_in_last(length);
         space = length.saturating_sub(end.at);
     }
-    if space < LEAST_SPACE {
+    if space < MIN_SPACE {
         let found = next.map(|next| (next, reopen(&*writer.storage(), next)));
         let made = match found {
             Some((number, Ok((file, length)))) => Ok((number, file, length)),
@@ -249,7 +252,7 @@ fn go_on(
                     journal.begin_first(number, size, end);
                 }
             }
-            // Without space, the rest of the last segment must do.
+            // Without space for a new segment, use the rest of the last segment.
             Err(_) if goes_on => {}
             Err(error) => return Err(error),
         }
@@ -272,7 +275,7 @@ fn reopen(storage: &dyn Storage, number: u64) -> Result<(File, u64), OpenError> 
     in_file(&name, storage.open(&name).and_then(|file| Ok((file, storage.length(&name)?))))
 }
 
-/// Creates a segment, with this number if the log already names it.
+/// Creates a segment. `number` is the number of the segment if the log already names the segment.
 fn make(storage: &dyn Storage, journal: &mut Journal, number: Option<u64>) -> Result<(u64, File, u64), OpenError> {
     let number = number.unwrap_or_else(|| journal.claim_number());
     let (name, size) = (segment_name(number), journal.stats().segment_size);

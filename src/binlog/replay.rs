@@ -1,13 +1,12 @@
-//! Reading a segment.
+//! Reading of segments.
 //!
-//! Owns the search for records in bytes that may be incomplete or damaged: every record with a valid checksum is found,
-//! and gaps are reported. Reads in portions, and each byte at most a few times for any input; a large body is read
-//! directly into its final buffer. Must not trust its input, which must not cause a panic, a read beyond the end, or a
-//! large allocation.
+//! Owns the search for records in bytes that may be incomplete or damaged. Finds every record with a valid checksum,
+//! and reports gaps. Reads each byte at most a few times, and reads a large body directly into its final buffer. Must
+//! not trust the input: no input may cause a panic, a read beyond the end, or a large allocation.
 //!
 //! Promises: P18.
 
-// Damaged input must not cause a panic; each exception is justified.
+// Damaged input must not cause a panic. Exceptions are justified where they occur.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::io;
@@ -17,14 +16,15 @@ use super::record::Record;
 use super::segment::RecordKey;
 use crate::engine::Body;
 
-/// Bytes read at a time. A longer record is read in two parts.
+/// Number of bytes read at a time. A longer record is read in two parts.
 const WINDOW: usize = 1 << 20;
 
-/// The maximum size of a long record before its body: names of tubes, deduplication keys and reducers are limited.
+/// Maximum size of a record before the body, in bytes. The lengths of tube names, deduplication keys and reducers are
+/// limited.
 const FRONT: usize = 256 << 10;
 
 pub trait Source {
-    /// Fills `bytes` from this offset on, or a part of it. Returns the number of bytes; 0 at the end.
+    /// Reads bytes from offset `at` on. Returns the number of bytes read, which is 0 at the end of the source.
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -39,7 +39,7 @@ impl Source for &[u8] {
     }
 }
 
-/// Reads until `bytes` is full or the source ends. Returns the number of bytes.
+/// Reads until `bytes` is full or the source ends. Returns the number of bytes read.
 pub fn fill(source: &dyn Source, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -53,38 +53,38 @@ pub fn fill(source: &dyn Source, at: u64, bytes: &mut [u8]) -> io::Result<usize>
     Ok(filled)
 }
 
-/// A finding in a segment.
-// There is one at a time, and it is never moved.
+/// A record or a gap found in a segment.
+// Only one value exists at a time, and values are never moved.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Scanned<'a> {
     Record {
         at: u64,
-        /// The record; its body or result is empty if that is in `body`.
+        /// The record, without the body or result if `body` is `Some`.
         record: Record<'a>,
-        /// The body or result, if it is larger than the window.
+        /// The body or result, if the record is larger than the read window.
         body: Option<Body>,
     },
-    /// There is no record between these two offsets, and a record at the second one.
+    /// The bytes between these offsets are not a valid record. A valid record begins at the second offset.
     Gap(u64, u64),
 }
 
-/// `true` to continue after a finding.
+/// `true` to continue the scan.
 pub type GoOn = bool;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
-    /// The offset after the last record that was visited.
+    /// The offset after the last visited record.
     pub at: u64,
-    /// The offset after the last nonzero byte; equal to `at` if only zero bytes follow.
+    /// The offset after the last nonzero byte, or `at` if only zero bytes follow.
     pub used: u64,
 }
 
-/// A part of a segment in memory, reused for the next segment.
+/// A buffer that contains a part of a segment. Callers reuse the buffer for several segments.
 #[derive(Debug, Default)]
 pub struct Window {
     bytes: Vec<u8>,
-    /// The offset of the first byte.
+    /// The offset of the first byte in the segment.
     start: u64,
 }
 
@@ -95,7 +95,7 @@ struct Scan<'a> {
     window: &'a mut Window,
 }
 
-/// Calls `visit` with the records and gaps of a segment within a range of offsets.
+/// Calls `visit` for the records and gaps in a range of a segment, until `visit` returns `false`.
 pub fn scan(
     source: &dyn Source,
     key: RecordKey,
@@ -119,7 +119,7 @@ pub fn scan(
                 None => {}
             }
         }
-        // A record with a damaged payload ends where its head says.
+        // If only the payload is damaged, continue the search after the record.
         let from = record.map_or(at + 1, |head| at + head.total() as u64);
         let (next, used) = scan.search(at, from)?;
         match next {
@@ -130,7 +130,7 @@ pub fn scan(
 }
 
 impl Scan<'_> {
-    /// Returns at least `count` bytes from this offset on, unless the range ends before.
+    /// Returns at least `count` bytes from offset `at` on, or fewer at the end of the range.
     fn bytes(&mut self, at: u64, count: usize) -> io::Result<&[u8]> {
         let count = count.min((self.limit.saturating_sub(at)) as usize);
         if count == 0 {
@@ -149,13 +149,13 @@ impl Scan<'_> {
         Ok(window.bytes.get(place..).unwrap_or_default())
     }
 
-    /// Decodes the head of the record at this offset.
+    /// Decodes the head of the record at offset `at`.
     fn head(&mut self, at: u64) -> io::Result<Option<RecordHead>> {
         let (key, left) = (self.key, self.limit.saturating_sub(at));
         Ok(RecordHead::read(key, at, self.bytes(at, LOOK)?, left))
     }
 
-    /// Visits a record. `None` if its payload is damaged.
+    /// Visits the record with this head. Returns `None` if the payload is damaged.
     fn visit(&mut self, at: u64, head: RecordHead, visit: &mut dyn FnMut(Scanned) -> GoOn) -> io::Result<Option<GoOn>> {
         if head.total() > WINDOW {
             return self.visit_large(at, head, visit);
@@ -165,7 +165,7 @@ impl Scan<'_> {
         Ok(record.map(|record| visit(Scanned::Record { at, record, body: None })))
     }
 
-    /// Like [`Scan::visit`], for a record whose body must not be in memory twice.
+    /// Like [`Scan::visit`], but reads a large body or result directly into its final buffer.
     fn visit_large(
         &mut self,
         at: u64,
@@ -194,13 +194,13 @@ impl Scan<'_> {
         if !head.fits(hasher.finalize()) {
             return Ok(None);
         }
-        // Only the front, whose record has an empty body.
+        // `front` does not contain the body, so the record has an empty body.
         let Some(record) = head.record_with_tail(&front) else { return Ok(None) };
         Ok(Some(visit(Scanned::Record { at, record, body: Some(Body::from(body)) })))
     }
 
-    /// Returns the offset of the next record from `from` on, and the offset after the last nonzero byte from `at` on if
-    /// there is no record.
+    /// Searches for a record from offset `from` on. Returns the offset of the record, if any, and the offset after the
+    /// last nonzero byte found from offset `at` on.
     fn search(&mut self, at: u64, from: u64) -> io::Result<(Option<u64>, u64)> {
         let (key, limit) = (self.key, self.limit);
         let (mut place, mut used) = (at, at);
@@ -209,7 +209,8 @@ impl Scan<'_> {
             if bytes.is_empty() {
                 break;
             }
-            // A head may be cut off at the end of the window, unless the segment ends there as well.
+            // Do not decode the last bytes of the window, because a head may continue in the next window. At the end of
+            // the segment, no more bytes follow.
             let whole =
                 if place + bytes.len() as u64 == limit { bytes.len() } else { bytes.len().max(LOOK) - LOOK + 1 };
             let mut offset = 0;
@@ -219,7 +220,8 @@ impl Scan<'_> {
                 if rest.first().is_some_and(|byte| *byte != 0) {
                     used = here + 1;
                 } else if let Some(chunk) = rest.get(..64) {
-                    // Skips zero bytes quickly: a head that begins with many zeros has its kind after them.
+                    // Skip zero bytes quickly. The last eight bytes may belong to a head, whose ninth byte is never
+                    // zero.
                     if chunk.iter().fold(0, |all, byte| all | byte) == 0 {
                         offset += 56;
                         continue;
@@ -256,7 +258,7 @@ mod tests {
         encode(record, key(), at, bytes);
     }
 
-    /// A source that returns one byte at a time, each after a signal.
+    /// A source that returns one byte per read, and fails with `Interrupted` before each byte.
     struct Interrupted<'a>(&'a [u8], Cell<bool>);
 
     impl Source for Interrupted<'_> {
@@ -363,7 +365,7 @@ mod tests {
         assert_eq!(gaps, [(START + 17, START + 85)]);
     }
 
-    /// A head at the end of the window is found in the next window: here one of the maximum size.
+    /// A head that crosses the end of the window is found in the next window. The test uses a head of maximum size.
     #[test]
     fn behind_a_gap_at_the_end_of_the_window_no_record_is_lost() {
         let settings = TubeSettings { max: 1, ..TubeSettings::default() };
@@ -407,7 +409,7 @@ mod tests {
         assert_eq!((end.expect("memory").at, count), (START + 3 * 17, 3));
     }
 
-    /// A body that fills much of the window, and one that is longer.
+    /// The lengths are below and above the size of the read window.
     #[test]
     fn large_bodies_are_restored_unless_damaged() {
         use crate::engine::{History, JobId, Span, State, StoredJob, Time};
@@ -458,7 +460,7 @@ mod tests {
         }
     }
 
-    /// Counts the bytes that are read.
+    /// A source that counts the bytes that are read.
     struct Counted<'a>(&'a [u8], Cell<u64>);
 
     impl Source for Counted<'_> {
@@ -469,7 +471,7 @@ mod tests {
         }
     }
 
-    /// A body may contain the beginnings of many long records.
+    /// A hostile body can contain the beginnings of many long records.
     #[test]
     fn hostile_bytes_are_read_a_few_times_at_most() {
         let fake = [0x50, 0x50, 0x90, 0x00];

@@ -1,80 +1,82 @@
-//! Segments, the files of the log: names and headers, to and from bytes. Pure.
+//! Names and headers of segment files.
 //!
-//! Owns the format of the header, which identifies the log of a segment and the place before it. beanpole-binlog(5)
-//! describes it byte by byte and must be changed with it. Must not know records or files, and never trusts its input.
+//! Owns the format of the header, which identifies the log of a segment and the end of the previous segment.
+//! beanpole-binlog(5) describes the header byte by byte, and must be changed together with this file. Must not access
+//! files, and must not trust the input.
 
-// Damaged input must not cause a panic; each exception is justified.
+// Damaged input must not cause a panic. Exceptions are justified where they occur.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-/// The first bytes of every segment.
+/// The first bytes of every segment file.
 pub const MAGIC: &[u8; 8] = b"beanpole";
 
-/// The version of the format.
+/// The version of the log format.
 pub const VERSION: u32 = 3;
 
-/// A larger version number is damage.
-const MOST_VERSIONS: u32 = 1 << 16;
+/// Version numbers from this value on are treated as damage.
+const VERSION_LIMIT: u32 = 1 << 16;
 
-/// Bytes of one copy of a header.
+/// The size of one copy of a header, in bytes.
 const COPY: usize = 96;
 
-/// Bytes of a segment's header, which is stored twice, so that a single damaged byte cannot destroy it.
+/// The size of a segment's header, in bytes. The header is stored twice, so that one copy survives a damaged byte.
 pub const HEADER: usize = 2 * COPY;
 
 /// The subdirectory for damaged segments.
 pub const ASIDE: &str = "damaged";
 
-/// Numbers from this one on do not occur: reaching them takes centuries.
-pub const NUMBERS: u64 = 1 << 31;
+/// Segment numbers are smaller than this limit, which is only reached after centuries.
+pub const NUMBER_LIMIT: u64 = 1 << 31;
 
-/// Numbers are assigned in order: one that exceeds its predecessor by more does not belong to the log.
-pub const NEAR: u64 = 1 << 20;
+/// Maximum difference between consecutive segment numbers. A file with a larger number does not belong to the log.
+pub const MAX_NUMBER_GAP: u64 = 1 << 20;
 
 /// Returns the file name of a segment.
 pub fn segment_name(number: u64) -> String {
     format!("segment.{number:010}")
 }
 
-/// Returns the number of the segment with this file name.
+/// Returns the number of the segment with this file name, or `None` if the file is not a segment.
 pub fn segment_number(name: &str) -> Option<u64> {
     let number = name.strip_prefix("segment.")?.parse().ok()?;
-    (number < NUMBERS && segment_name(number) == name).then_some(number)
+    (number < NUMBER_LIMIT && segment_name(number) == name).then_some(number)
 }
 
-/// A byte of the log; places are ordered as the log is written.
+/// A location in the log. Locations are ordered as the log is written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Place {
     /// The number of the segment.
     pub segment: u64,
-    /// The offset in its file.
+    /// The offset in the segment file, in bytes.
     pub at: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Header {
-    /// The random number of the log, the same in all of its segments.
+    /// The random ID of the log, which is the same in all segments.
     pub log: u64,
-    /// The number of the segment, which its file name contains as well.
+    /// The number of the segment, which the file name also contains.
     pub segment: u64,
-    /// The end of the log when this segment was begun; segment 0 if the log was empty.
+    /// The end of the log when this segment was begun. The segment number is 0 if the log was empty.
     pub before: Place,
-    /// The segments before this one were not needed, and the record of that was durable.
+    /// The number of the oldest segment that was needed when this segment was begun. Earlier records that state this
+    /// were durable.
     pub oldest: u64,
-    /// Everything before this place was synced.
+    /// The location up to which the log was synced when this segment was begun.
     pub synced: Place,
-    /// The last ID that may have been assigned.
+    /// The largest job ID that was reserved when this segment was begun.
     pub ids: u64,
-    /// A random number of the server process that began this segment.
+    /// The random ID of the server process that began this segment.
     pub epoch: u64,
-    /// The random number of the process that wrote the end of the log at `before`; 0 if it is unknown. It distinguishes
-    /// two logs that continued from copies of one log.
+    /// The random ID of the process that wrote the end of the log at `before`, or 0 if unknown. Distinguishes two logs
+    /// that continue copies of the same log.
     pub before_epoch: u64,
 }
 
 /// The result of decoding the first bytes of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beginning {
-    /// A header of this version. `whole`: both copies are intact.
+    /// A valid header. `whole` is `true` if both copies are intact.
     Header {
         header: Header,
         whole: bool,
@@ -83,7 +85,7 @@ pub enum Beginning {
     Nothing,
 }
 
-/// The initial value of checksums, which binds a record to one segment of one log.
+/// The initial value of the checksums in a segment. A record that is copied to another segment or log fails the check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RecordKey(u32);
 
@@ -96,7 +98,7 @@ impl RecordKey {
         RecordKey(hasher.finalize())
     }
 
-    /// Returns a hasher that continues with the bytes that a checksum covers.
+    /// Returns a hasher for the checksum of a record in this segment.
     pub fn hasher(self) -> crc32fast::Hasher {
         crc32fast::Hasher::new_with_initial(self.0)
     }
@@ -113,7 +115,7 @@ impl Header {
         copy.repeat(2)
     }
 
-    /// Decodes one copy of a header; `None` if it is damaged.
+    /// Decodes one copy of a header. Returns `None` if the copy is damaged.
     fn read(copy: &[u8]) -> Option<Header> {
         let (bytes, check) = copy.split_last_chunk::<4>()?;
         let numbers = bytes.strip_prefix(MAGIC)?.strip_prefix(&VERSION.to_le_bytes())?;
@@ -132,7 +134,7 @@ impl Header {
             epoch: number()?,
             before_epoch: number()?,
         };
-        // A segment never precedes its predecessor or depends on a later one.
+        // The previous segment and the oldest needed segment cannot be newer than this segment.
         let is_sound = header.before.segment < header.segment && header.oldest <= header.segment;
         is_sound.then_some(header)
     }
@@ -147,12 +149,12 @@ impl Beginning {
         }
         let version = bytes.strip_prefix(MAGIC).and_then(|rest| rest.first_chunk::<4>());
         match version.map(|version| u32::from_le_bytes(*version)) {
-            Some(version) if version != VERSION && (1..MOST_VERSIONS).contains(&version) => Beginning::Version(version),
+            Some(version) if version != VERSION && (1..VERSION_LIMIT).contains(&version) => Beginning::Version(version),
             _ => Beginning::Nothing,
         }
     }
 
-    /// Returns the header, if there is one.
+    /// Returns the header if it is valid.
     pub fn header(self) -> Option<Header> {
         if let Beginning::Header { header, .. } = self {
             Some(header)

@@ -1,8 +1,7 @@
-//! Access to the disk.
+//! Access to the files of a log.
 //!
-//! Owns every access to a file. The log sees a directory of named files that can be listed, read, created at full size,
-//! written, truncated, synced, renamed and removed; tests replace it with a faulty one in memory. Must not know what
-//! the bytes mean.
+//! Owns every access to a file. A [`Storage`] is a directory of named files: [`Folder`] is a directory on a real disk,
+//! and tests use a simulated disk. Must not interpret the contents of files.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
@@ -23,59 +22,61 @@ use super::replay::{fill, Source};
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::system::O_LARGEFILE;
 
-/// An open file of the log. Different threads may write and sync it at the same time.
+/// An open file of a log. Several threads can write to and sync the file concurrently.
 pub trait LogFile: Send + Sync {
-    /// Writes all bytes at this offset, extending the file if necessary.
+    /// Writes all of `bytes` at offset `place`, and extends the file if necessary.
     fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Truncates the file to this length.
+    /// Truncates the file to `length` bytes.
     fn truncate(&self, length: u64) -> io::Result<()>;
-    /// Returns when everything that was written before the call is durable.
+    /// Waits until all data written before the call is durable.
     fn sync(&self) -> io::Result<()>;
 }
 
 pub trait Storage: Send + Sync {
-    /// Locks the directory for this process; the error names the process that has it. If the locked directory was
-    /// replaced, locks the new one, which must be empty.
+    /// Locks the directory for this process. If another process holds the lock, the error names the process. If the
+    /// locked directory was replaced, locks the new directory, which must be empty.
     fn lock(&self) -> io::Result<()>;
     /// Returns `false` if the locked directory was removed, renamed or replaced.
     fn is_in_place(&self) -> io::Result<bool> {
         Ok(true)
     }
-    /// The names of all files.
+    /// Returns the names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// The names of all files, or `None` if certainly none has come or gone since the last call.
+    /// Returns the names of all files, or `None` if no file was added or removed since the last call.
     fn list_if_changed(&self) -> io::Result<Option<Vec<String>>> {
         self.list().map(Some)
     }
     fn length(&self, name: &str) -> io::Result<u64>;
-    /// Fills `bytes` from this offset of a file on. Returns their number, which is smaller only at the end of the file.
+    /// Reads a file from offset `place` on until `bytes` is full or the file ends. Returns the number of bytes read.
     fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize>;
-    /// Creates a file of this many zero bytes, allocated and durable.
+    /// Creates a file of `size` zero bytes, which are allocated and durable.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>>;
     /// Opens a file for writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
-    /// Renames a file durably. `to` may be in a subdirectory. If the name exists, a number is appended.
+    /// Renames a file durably. `to` can include a subdirectory. If a file named `to` exists, a number is appended to
+    /// the name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file so that it stays away after a power failure.
+    /// Removes a file. The removal is durable.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// The maximum number of concurrent syncs. If more than one, each returns after those that began before it, and
-    /// the server stops after a failure.
+    /// Returns the maximum number of concurrent syncs. If the number exceeds one, syncs return in the order in which
+    /// they began, and the server stops after a failed sync.
     fn syncs_at_once(&self) -> usize {
         1
     }
-    /// Called before the log is declared failed. A storage that is shared with other servers prevents further replies.
+    /// Handles a failed write or sync before the log enters the failing state. A storage shared with other servers must
+    /// prevent all later replies.
     fn give_up(&self, _error: &io::Error) {}
-    /// A random number, which identifies a new log or the server process that writes it.
+    /// Returns a random number, which identifies a new log or a server process.
     fn random_number(&self) -> u64 {
         RandomState::new().hash_one(0)
     }
-    /// The clock that measures whether the disk is slow; a simulated disk has its own.
+    /// Returns the time of the clock that is used to detect a slow disk. A simulated disk has its own clock.
     fn now(&self) -> Instant {
         Instant::now()
     }
 }
 
-/// A file of the log, opened by name for each read.
+/// A file of a log that is opened for each read.
 pub struct StoredFile<'a>(pub &'a dyn Storage, pub &'a str);
 
 impl Source for StoredFile<'_> {
@@ -84,8 +85,8 @@ impl Source for StoredFile<'_> {
     }
 }
 
-/// A directory on a real disk. It is opened once, and its files are accessed through the descriptor, so that all of
-/// them are in one directory even if the path changes.
+/// A directory on a real disk. The files are accessed relative to a descriptor of the directory, so all files stay in
+/// one directory even if the path changes.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -95,30 +96,31 @@ pub struct Folder {
 #[derive(Debug)]
 struct Opened {
     folder: File,
-    /// Held until the process ends.
+    /// The locks that exclude other servers.
     locks: Option<Locks>,
-    /// The modification time of the last complete list; `None` if a later change may have the same time.
+    /// The modification time of the directory at the last complete list, or `None` if a later change may have the same
+    /// time.
     listed: LeafMutex<Option<SystemTime>>,
 }
 
-/// The lock of the directory, which a file system may not support, and that of the file in it.
+/// The locks of the directory and of the lock file. A file system may support only one kind of lock.
 #[derive(Debug)]
 struct Locks {
     _folder: Option<Flock<File>>,
     _file: Option<File>,
 }
 
-/// The name of the file that is locked as well, as beanstalkd does, and that contains the ID of the process.
+/// The name of the lock file, which contains the process ID. beanstalkd locks a file of the same name.
 const LOCK: &str = "lock";
 
 /// The number of zero bytes written per call.
 const ZEROS: usize = 64 * 1024;
 
-/// Changes of a directory within this time may have the same modification time, since file systems use coarse clocks.
+/// Directory changes within this interval may get the same modification time, because file systems use coarse clocks.
 const COARSE: Duration = Duration::from_millis(100);
 
 impl Folder {
-    /// Creates an accessor for the directory at `path`, which must exist when it is first used.
+    /// Creates a storage for the directory at `path`, which is opened on first use.
     pub fn new(path: impl Into<PathBuf>) -> Folder {
         Folder { path: path.into(), opened: LeafMutex::default() }
     }
@@ -133,7 +135,7 @@ impl Folder {
         Ok(new)
     }
 
-    /// Returns `true` if the path still refers to this directory.
+    /// Returns `true` if the path still refers to the opened directory.
     fn leads_to(&self, opened: &Opened) -> io::Result<bool> {
         let ours = opened.folder.metadata()?;
         match fs::metadata(&self.path) {
@@ -149,7 +151,6 @@ impl Opened {
         Ok(Opened { folder: File::open(path)?, locks: None, listed: LeafMutex::default() })
     }
 
-    /// Opens a file of the directory.
     fn file(&self, name: &str, flags: OFlag) -> io::Result<File> {
         open_in(&self.folder, name, flags)
     }
@@ -168,18 +169,19 @@ impl Opened {
     }
 
     fn lock(&self) -> io::Result<Locks> {
-        // The directory itself, since a file in it can be removed.
+        // Lock the directory itself, because the lock file can be removed.
         let folder = match lock_folder(&self.folder) {
             Err(Errno::EWOULDBLOCK) => return Err(busy(&holder(self.file(LOCK, OFlag::O_RDONLY).ok()))),
             result => result,
         };
-        // Root must not overwrite another file through a link.
+        // As root, the server must not overwrite another file through a symbolic link.
         Locks::of(folder, || self.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW))
     }
 }
 
 impl Locks {
-    /// Takes both locks. One of them suffices, since all servers try both; another process must hold neither.
+    /// Acquires both locks, and fails if another process holds either lock. If one kind of lock is unavailable, the
+    /// remaining lock is sufficient, because every server tries both.
     fn of(folder: Result<Flock<File>, Errno>, file: impl FnOnce() -> io::Result<File>) -> io::Result<Locks> {
         let folder = match folder {
             Ok(folder) => Some(folder),
@@ -188,7 +190,7 @@ impl Locks {
         };
         let file = match file() {
             Ok(file) => Some(lock_against_beanstalkd(file)?),
-            // Where no file can be created, beanstalkd cannot create one either.
+            // A full or read-only disk also prevents beanstalkd from creating the lock file.
             Err(error) if is_no_room(&error) && folder.is_some() => None,
             Err(error) => return Err(error),
         };
@@ -251,7 +253,7 @@ impl Storage for Folder {
         let file = opened.file(name, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL)?;
         let filled = fill_with_zeros(&file, size).and_then(|()| file.sync_all());
         if let Err(error) = filled.and_then(|()| opened.folder.sync_all()) {
-            // The incomplete file would take space from the next attempt.
+            // Remove the incomplete file, which would use the space needed for the next attempt.
             let _ = unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir);
             return Err(error);
         }
@@ -269,7 +271,7 @@ impl Storage for Folder {
             None => (None, to),
         };
         let target = subfolder.as_ref().unwrap_or(&opened.folder);
-        // Files that are set aside are evidence or originals, and are never overwritten.
+        // Do not overwrite files that were moved earlier: they are evidence of damage, or original files of beanstalkd.
         let mut name = to.to_owned();
         for number in 2.. {
             match fstatat(target, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
@@ -288,12 +290,12 @@ impl Storage for Folder {
     fn remove(&self, name: &str) -> io::Result<()> {
         let opened = self.opened()?;
         unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir)?;
-        // Segments must be removed in order, even if power fails.
+        // Sync the directory, so that a power failure cannot undo removals out of order.
         opened.folder.sync_all()
     }
 }
 
-/// Opens a file; a new one is readable only by its owner.
+/// Opens a file in `folder`. A new file is accessible only by its owner.
 fn open_in(folder: &File, name: &str, flags: OFlag) -> io::Result<File> {
     let flags = flags | OFlag::O_CLOEXEC | O_LARGEFILE;
     Ok(uninterrupted(|| openat(folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR))?.into())
@@ -306,7 +308,7 @@ fn subfolder_of(folder: &File, name: &str) -> io::Result<File> {
     }
 }
 
-/// Repeats a call that a signal interrupts.
+/// Repeats `call` while it is interrupted by signals.
 fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
@@ -333,7 +335,7 @@ fn has_no_locks(error: Errno) -> bool {
     matches!(error, EBADF | EINVAL | ENOLCK | ENOSYS | Errno::EOPNOTSUPP)
 }
 
-/// Returns `true` if no file can be created here.
+/// Returns `true` if the error means that no file can be created.
 fn is_no_room(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     matches!(error.kind(), QuotaExceeded | ReadOnlyFilesystem | StorageFull)
@@ -344,27 +346,28 @@ fn busy(holder: &str) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, format!("it is in use by another server{who}"))
 }
 
-/// Returns the digits at the beginning of a lock file.
+/// Returns the process ID at the beginning of a lock file, or an empty string.
 fn holder(file: Option<File>) -> String {
     let mut bytes = [0; 20];
     let count = file.map_or(0, |file| fill(&file, 0, &mut bytes).unwrap_or(0));
     bytes[..count].iter().take_while(|byte| byte.is_ascii_digit()).map(|&byte| char::from(byte)).collect()
 }
 
-/// Takes beanstalkd's kind of lock, which is a lock of a file.
+/// Acquires a POSIX lock on the file, as beanstalkd does.
 fn lock_against_beanstalkd(file: File) -> io::Result<File> {
     if let Some(process) = held_by_beanstalkd(&file)? {
         return Err(busy(&process.to_string()));
     }
     uninterrupted(|| fcntl(&file, FcntlArg::F_SETLK(&whole_file())))?;
-    // Only for users to see, so a full disk does not matter.
+    // The process ID is only informational, so errors are ignored.
     let _ = file.set_len(0).and_then(|()| file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0));
     Ok(file)
 }
 
-/// A write lock on a whole file.
+/// Returns the description of a write lock on a whole file.
 fn whole_file() -> libc::flock {
-    // SAFETY: numbers, all of which may be zero. On some processors there are more fields, which have no names here.
+    // SAFETY: all fields are integers, for which zero is valid. A list of the fields would not compile on all
+    // processors.
     #[allow(unsafe_code)]
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     (lock.l_type, lock.l_whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);

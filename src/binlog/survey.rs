@@ -1,7 +1,7 @@
-//! The segments that make up a log, before their records are read.
+//! Discovery of the segments of a log.
 //!
-//! Owns the order of segments. Each header contains the place before it, so missing, duplicate and foreign segments are
-//! detected. Reads only headers, and changes nothing on disk.
+//! Owns the order of segments. Each header contains the end of the previous segment, so missing, duplicate and foreign
+//! segments are detected. Must not read records or modify files.
 //!
 //! Promises: P19.
 
@@ -12,33 +12,33 @@ use super::segment::{segment_name, segment_number, Beginning, Header, HEADER};
 use super::storage::Storage;
 use super::types::{in_file, OpenError};
 
-/// Bytes read at a time when searching for nonzero bytes.
+/// Number of bytes read at a time in the search for nonzero bytes.
 const STRETCH: usize = 256 * 1024;
 
-/// A segment of the log, in order.
+/// A segment in the chain of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentLink {
     pub number: u64,
-    /// The length of the file; `None` if the file is missing although another segment names it.
+    /// The length of the file in bytes, or `None` if the file is missing although a later segment names it.
     pub length: Option<u64>,
-    /// Its header, unless that is damaged.
+    /// The header, or `None` if the header is damaged.
     pub header: Option<Header>,
-    /// Both copies of the header are intact.
+    /// `true` if both copies of the header are intact.
     pub whole: bool,
-    /// The end of the segment, if a later header contains it.
+    /// The offset of the end of the records, if the header of a later segment states it.
     pub limit: Option<u64>,
 }
 
-/// The files found in a directory.
+/// The segment files found in a directory.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// The random number of the log; `None` if there are no segments.
+    /// The random ID of the log, or `None` if no segment has an intact header.
     pub log: Option<u64>,
     /// The segments of the log, oldest first.
     pub chain: Vec<SegmentLink>,
-    /// Segments without records, or that were given up when the disk failed.
+    /// Segments without records of the log: prepared segments, and segments abandoned after a disk failure.
     pub unused: Vec<u64>,
-    /// Files that do not belong to the log.
+    /// Segments that do not belong to the log.
     pub foreign: Vec<u64>,
 }
 
@@ -69,13 +69,13 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Follows the headers from the newest segment to the oldest.
+    /// Builds the chain of segments by following the headers from the newest segment to the oldest.
     fn order(&mut self, mut links: BTreeMap<u64, SegmentLink>) {
         let mut next = links.keys().next_back().map(|&number| (number, None));
         while let Some((number, limit)) = next {
             let lower = links.range(..number).next_back().map(|(&lower, _)| (lower, None));
             let Some(link) = links.remove(&number) else {
-                // Anything older than all segments is gone, unless a record needs it.
+                // If no older segment exists, the missing segment may have been removed because it was not needed.
                 if lower.is_some() {
                     self.chain.push(SegmentLink { number, length: None, header: None, whole: true, limit });
                 }
@@ -113,7 +113,7 @@ fn read_header(storage: &dyn Storage, number: u64) -> Result<SegmentLink, OpenEr
     Ok(SegmentLink { number, length: Some(length), header: beginning.header(), whole, limit: None })
 }
 
-/// Returns `true` if the disk is the cause, rather than the way the server was started.
+/// Returns `true` if the error is a disk failure rather than a configuration error.
 pub fn is_bad_disk(error: &io::Error) -> bool {
     const EIO: i32 = 5;
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
@@ -121,7 +121,7 @@ pub fn is_bad_disk(error: &io::Error) -> bool {
         || matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge | ReadOnlyFilesystem)
 }
 
-/// Returns the log to which most segments belong; with a tie, that of the newest segment.
+/// Returns the ID of the log to which most segments belong. In a tie, the log of the newest segment wins.
 fn common_log(links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
     let mut counts = HashMap::<u64, (usize, u64)>::new();
     for link in links.values() {
@@ -133,7 +133,7 @@ fn common_log(links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
     counts.into_iter().max_by_key(|&(_, count)| count).map(|(log, _)| log)
 }
 
-/// Returns `true` if a file contains only zero bytes from an offset on.
+/// Returns `true` if a file contains only zero bytes from offset `from` on.
 fn is_blank(storage: &dyn Storage, name: &str, from: u64) -> Result<bool, OpenError> {
     let used = for_each_used(storage, name, from, &mut |_, _| Ok(false));
     match used {
@@ -143,8 +143,8 @@ fn is_blank(storage: &dyn Storage, name: &str, from: u64) -> Result<bool, OpenEr
     }
 }
 
-/// Calls `visit` for each stretch of a file that contains nonzero bytes, from an offset on, until it returns `false`.
-/// Returns `true` if there was such a stretch.
+/// Reads a file in blocks from offset `from` on. Calls `visit` with the offset and the length of each block that
+/// contains a nonzero byte, until `visit` returns `false`. Returns `true` if `visit` was called.
 pub fn for_each_used(
     storage: &dyn Storage,
     name: &str,
@@ -158,7 +158,7 @@ pub fn for_each_used(
         if count == 0 {
             return Ok(any);
         }
-        // In parts, since a loop that may end at any byte is slow.
+        // Check whole parts, because a loop that can exit at every byte is not vectorized.
         let is_used = bytes[..count].chunks(256).any(|part| part.iter().fold(0, |all, byte| all | byte) != 0);
         if is_used {
             any = true;

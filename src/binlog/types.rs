@@ -1,7 +1,7 @@
-//! Plain data that the parts of the log exchange.
+//! Plain data types that the modules of the binlog exchange.
 //!
-//! Owns the types of bytes that are about to be written, of segments to be removed, and of what is found at startup.
-//! Must not do anything.
+//! Owns the types for bytes to write, segments to remove, and the results of recovery. Must not access files or change
+//! a log.
 
 use std::fmt;
 use std::io;
@@ -9,61 +9,63 @@ use std::io;
 use super::bytes::Bytes;
 use super::segment::{Place, VERSION};
 
-/// How far the log is synced.
+/// The end of the synced part of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Synced {
-    /// Everything before this place is synced.
+    /// The end of the synced part, as a segment and an offset.
     pub place: Place,
-    /// The position of that place in the records of this process.
+    /// The number of bytes that this process has appended before the end of the synced part.
     pub position: u64,
 }
 
-/// Where a new segment begins in a batch.
+/// A segment boundary within a [`Batch`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
-    /// The offset of the new segment's header among the batch's bytes; see [`Bytes::place`].
+    /// The offset of the new segment's header in the batch, not counting bodies that the batch shares with the queue.
     pub at: usize,
     /// The number of the new segment.
     pub segment: u64,
 }
 
-/// Bytes that are about to be written.
+/// Log bytes that are ready to be written to segment files.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The random number of the log.
+    /// The random ID of the log.
     pub log: u64,
-    /// The segment that the first bytes belong to.
+    /// The number of the segment to which the first byte belongs.
     pub segment: u64,
-    /// Records, and the headers of segments that begin between them.
+    /// Records, and a header at the beginning of each new segment.
     pub bytes: Bytes,
-    /// Where new segments begin among the bytes.
+    /// The segment boundaries in `bytes`, in order.
     pub cuts: Vec<Cut>,
-    /// The position after the last byte.
+    /// The log position after the last byte.
     pub end: u64,
-    /// The position up to which the log must be synced soon in any mode.
+    /// The log position up to which a sync is required in every [`SyncMode`](super::writer::SyncMode).
     pub demanded: u64,
 }
 
-/// A segment that nothing needs once the log is durable up to a position.
+/// A segment that can be removed once the log is durable up to a given position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retired {
     pub number: u64,
     pub bytes: u64,
-    /// The position up to which the log must be durable before the segment is removed.
+    /// The log position that must be durable before the segment is removed.
     pub after: u64,
-    /// The segment is damaged: it is set aside instead of being removed.
+    /// `true` if the segment is damaged. A damaged segment is moved to a subdirectory instead of being removed.
     pub damaged: bool,
 }
 
-/// The positions after the last records on which replies depend.
+/// The log positions that must be durable before the server sends replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Required {
-    /// The position of the last record that any reply depends on.
+    /// The position after the last change that a reply acknowledges.
     pub any: u64,
-    /// The position of the last new job or result, whose replies are withheld while the disk fails.
+    /// The position after the last new job or job result. While the disk fails, the server withholds replies to new
+    /// jobs and results.
     pub puts: u64,
-    /// The number of changes on which replies depend, and how many of them are new jobs or results.
+    /// The number of changes that replies acknowledge.
     pub count: u64,
+    /// The number of new jobs and job results that replies acknowledge.
     pub put_count: u64,
 }
 
@@ -72,36 +74,36 @@ pub struct RecoveryProgress {
     pub done: usize,
     pub segments: usize,
     pub bytes: u64,
-    /// The number of live jobs found.
+    /// The number of restored jobs, not counting jobs that later records delete.
     pub jobs: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecoveryReport {
     pub progress: RecoveryProgress,
-    /// The problems found, one line each.
+    /// One-line descriptions of damage and other problems.
     pub problems: Vec<String>,
-    /// The number of jobs imported from a beanstalkd binlog, if there was one.
+    /// The number of jobs imported from a beanstalkd binlog, or `None` without an import.
     pub imported: Option<usize>,
 }
 
-/// Why the log cannot be used.
+/// The reason why a log cannot be opened.
 #[derive(Debug)]
 pub enum OpenError {
-    /// The directory is missing, or another server uses it.
+    /// The directory cannot be accessed, or another server has locked it.
     Folder(io::Error),
-    /// A file cannot be read or created.
+    /// The named file cannot be read or created.
     File(String, io::Error),
-    /// The log is damaged, and strict mode is on.
+    /// The log is damaged, and the settings require an intact log. Contains one-line descriptions of the damage.
     Damaged(Vec<String>),
-    /// A segment has another format version.
+    /// The named segment has an unsupported format version.
     Version(String, u32),
-    /// A segment does not continue the segment before it: the files of two servers that started from copies of one log
-    /// are mixed.
+    /// The segment named first does not continue the segment named second. The directory contains files of two servers
+    /// that started with copies of the same log.
     Mixed(String, String),
 }
 
-/// Adds the name of the file to an error.
+/// Converts an I/O error to an [`OpenError`] that names the file.
 pub fn in_file<T>(name: &str, result: io::Result<T>) -> Result<T, OpenError> {
     result.map_err(|error| OpenError::File(name.to_owned(), error))
 }

@@ -1,11 +1,11 @@
-//! Writing and syncing the log, maintaining its segments, and recovering from disk failures.
+//! Writing and syncing of the log, maintenance of its segments, and recovery from disk failures.
 //!
-//! Owns the connection between the journal, which is under the engine's lock, and the writer, which must not be: bytes
-//! are taken under the engine's lock and written without it. Lock order: maintenance, syncing, writer, engine. Must not
-//! know connections: its callers ask [`Wal::durable`] which replies may be sent.
+//! Owns the connection between the journal and the writer: bytes are taken from the journal under the engine's lock,
+//! and written without that lock. Lock order: maintenance, syncing, writer, engine. Must not depend on connections.
 //!
-//! Every method that accesses the disk may take as long as the disk takes, except [`Wal::write_promptly`] and
-//! [`Wal::sync_promptly`]: these give up if the disk is slow or busy, and another thread must do the work.
+//! Methods that access the disk can block for as long as the disk does, except [`Wal::write_promptly`] and
+//! [`Wal::sync_promptly`]. If the disk is slow or busy, these two methods return `false`, and another thread must do
+//! the work.
 //!
 //! Promises: P12, P17.
 
@@ -23,10 +23,10 @@ use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, MAINTENANCE, SYNCING, WRITER};
 use crate::shared::log_figures::Health;
 
-/// If writes or syncs take longer than this, only the log's own threads wait for the disk.
+/// If a write or a sync takes longer than this duration, only the log's own threads wait for the disk.
 const SLOW: Duration = Duration::from_millis(2);
 
-/// Upper bounds of the buckets for the duration of syncs, in nanoseconds.
+/// Upper bounds of the histogram buckets for the durations of syncs, in nanoseconds.
 const SYNC_BOUNDS: [u64; 12] = [
     100_000,
     250_000,
@@ -42,10 +42,11 @@ const SYNC_BOUNDS: [u64; 12] = [
     1_000_000_000,
 ];
 
-/// How often [`Wal::reserve`] tries to keep the log within its bound before it lets the log grow.
+/// Maximum number of times that [`Wal::reserve`] tries to reduce the log before it lets the log exceed its maximum
+/// size.
 const ROUNDS: usize = 8;
 
-/// Access to the journal and the engine, which are behind the same lock.
+/// Access to the journal and the engine, which the same lock protects.
 pub trait JournalAccess {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R;
 }
@@ -54,27 +55,27 @@ pub struct Wal {
     storage: Arc<dyn Storage>,
     mode: SyncMode,
     writer: Mutex<Writer, WRITER>,
-    /// Held during a sync, unless several may be under way at a time.
+    /// Held during a sync, unless the storage supports concurrent syncs.
     syncing: Mutex<(), SYNCING>,
-    /// Serializes the creation and removal of segments, which must happen in the order of their numbers. Contains the
-    /// last logged reason why the directory could not be used.
-    tidying: Mutex<String, MAINTENANCE>,
+    /// Serializes the creation and removal of segments, which must happen in the order of segment numbers. Contains the
+    /// last logged error of locking the directory.
+    maintenance: Mutex<String, MAINTENANCE>,
     safe: AtomicU64,
     failing: AtomicBool,
     full: AtomicBool,
-    /// An unneeded segment could not be removed.
+    /// `true` if a segment that is not needed could not be removed.
     stuck: AtomicBool,
     writes: Latency,
     syncs: Latency,
-    /// The duration of each sync, for statistics.
+    /// The histogram of the durations of syncs.
     sync_times: Arc<LeafMutex<Histogram>>,
 }
 
-/// The duration of one kind of operation. At most one operation of each kind is under way at a time.
+/// The duration of one kind of operation. At most one operation of a kind runs at a time.
 struct Latency {
     /// A moving average, in nanoseconds.
     average: AtomicU64,
-    /// When the current operation began, in nanoseconds since `start`; 0 if there is none.
+    /// The start of the running operation in nanoseconds since `start`, or 0 if no operation is running.
     began: AtomicU64,
     start: Instant,
     clock: Box<dyn Fn() -> Instant + Send + Sync>,
@@ -91,7 +92,7 @@ impl Latency {
         ((self.clock)().duration_since(self.start).as_nanos() as u64).max(1)
     }
 
-    /// Runs `work` and records its duration divided by `parts`.
+    /// Runs `work`, and records its duration divided by `parts`.
     fn measure<R>(&self, parts: u64, work: impl FnOnce() -> R) -> R {
         let began = self.now();
         self.began.store(began, Ordering::Relaxed);
@@ -102,21 +103,21 @@ impl Latency {
         result
     }
 
-    /// Returns `true` if an operation has been under way for longer than `length`.
+    /// Returns `true` if an operation has been running for longer than `length`.
     fn hangs_for(&self, length: Duration) -> bool {
         let began = self.began.load(Ordering::Relaxed);
         began != 0 && self.now() > began + length.as_nanos() as u64
     }
 
-    /// Returns `true` if recent operations, or the current one, take longer than [`SLOW`].
+    /// Returns `true` if the average operation, or the running operation, takes longer than [`SLOW`].
     fn is_slow(&self) -> bool {
         self.average.load(Ordering::Relaxed) > SLOW.as_nanos() as u64 || self.hangs_for(SLOW)
     }
 }
 
 impl Wal {
-    /// Creates the state for a log that was just opened. `first_sync`: the duration of the first sync, or `None` if it
-    /// failed.
+    /// Creates the `Wal` of a log that was just opened. `first_sync` is the duration of the first sync, or `None` if
+    /// the sync failed.
     pub fn new(writer: Writer, mode: SyncMode, first_sync: Option<Duration>) -> Wal {
         let storage = writer.storage();
         let [clock, other] = [(); 2].map(|()| storage.clone()).map(|storage| move || storage.now());
@@ -129,14 +130,14 @@ impl Wal {
             safe: AtomicU64::new(writer.safe()),
             writer: Mutex::new(writer),
             syncing: Mutex::new(()),
-            tidying: Mutex::default(),
+            maintenance: Mutex::default(),
             failing: AtomicBool::new(first_sync.is_none()),
             full: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
         }
     }
 
-    /// Returns the statistics that each sync updates.
+    /// Returns the histogram of the durations of syncs.
     pub fn sync_times(&self) -> Arc<LeafMutex<Histogram>> {
         self.sync_times.clone()
     }
@@ -145,17 +146,17 @@ impl Wal {
         self.mode
     }
 
-    /// The position up to which replies may be sent.
+    /// Returns the log position up to which replies may be sent.
     pub fn durable(&self) -> u64 {
         self.safe.load(Ordering::Acquire)
     }
 
-    /// The position up to which the log survives a power failure.
+    /// Returns the log position up to which records survive a power failure.
     pub fn synced(&self) -> u64 {
         self.writer.lock().synced_to().position
     }
 
-    /// The position up to which the log is written.
+    /// Returns the log position up to which records are written.
     pub fn written(&self) -> u64 {
         self.writer.lock().written()
     }
@@ -170,7 +171,7 @@ impl Wal {
         self.full.load(Ordering::Acquire)
     }
 
-    /// The maximum number of concurrent syncs.
+    /// Returns the maximum number of concurrent syncs.
     pub fn syncs_at_once(&self) -> usize {
         self.storage.syncs_at_once()
     }
@@ -179,32 +180,32 @@ impl Wal {
         self.syncs_at_once() > 1
     }
 
-    /// Returns `true` if syncs take too long for commands that do not need a sync to wait for them.
+    /// Returns `true` if only the log's own threads should wait for syncs.
     pub fn is_slow(&self) -> bool {
         self.is_parallel() || self.syncs.is_slow()
     }
 
-    /// Returns `true` if a write or sync by a thread other than the log's own has been under way for long.
+    /// Returns `true` if a write or a sync on which other threads depend has been running for longer than [`SLOW`].
     pub fn is_blocked(&self) -> bool {
         let syncs = self.mode == SyncMode::Always && !self.is_parallel();
         self.writes.hangs_for(SLOW) || syncs && self.syncs.hangs_for(SLOW)
     }
 
-    /// Returns `true` if something is written that should be synced.
+    /// Returns `true` if a sync of written records is due.
     pub fn is_unsynced(&self) -> bool {
         self.writer.lock().is_unsynced()
     }
 
     /// Writes all appended records. Returns `false` if the disk fails.
     pub fn write(&self, access: &impl JournalAccess) -> bool {
-        // Checked before locking as well, since a thread that retries a failing disk holds the lock for long.
+        // Check before locking too: a thread that retries a failing disk holds the lock for a long time.
         !self.is_failing() && self.write_with(self.writer.lock(), access, |_| false)
     }
 
-    /// Like [`Wal::write`], but does not wait for a slow disk, and not for long for a fast one. Returns `false` also if
-    /// other threads must write.
+    /// Like [`Wal::write`], but does not wait for a slow or busy disk, and does not write more than [`LARGE`] bytes.
+    /// Also returns `false` if another thread must write.
     pub fn write_promptly(&self, access: &impl JournalAccess) -> bool {
-        // A write may have to wait for a sync in progress, whose duration is not known yet.
+        // The operating system may delay a write until the running sync ends.
         if self.is_failing() || self.writes.is_slow() || self.syncs.hangs_for(Duration::ZERO) {
             return false;
         }
@@ -222,7 +223,7 @@ impl Wal {
         }
         let take = |journal: &mut Journal| (!leave(journal)).then(|| journal.take(writer.spare(), writer.synced_to()));
         let Some(batch) = access.with(|journal, _| take(journal)) else { return false };
-        // Of a large batch, only the share that a pool thread would write counts.
+        // Measure the time per `LARGE` bytes, because `write_promptly` does not write more.
         let share = 1 + batch.bytes.len() as u64 / LARGE as u64;
         match self.writes.measure(share, || writer.write(batch)) {
             Ok(()) => {
@@ -242,13 +243,14 @@ impl Wal {
         self.sync_with(|| Some(self.writer.lock()), access)
     }
 
-    /// Like [`Wal::sync`], but does not wait for a slow disk. Returns `false` also if other threads must sync.
+    /// Like [`Wal::sync`], but does not wait for a slow or busy disk. Also returns `false` if another thread must sync.
     pub fn sync_promptly(&self, access: &impl JournalAccess) -> bool {
         let guard = if self.is_slow() { None } else { self.syncing.try_lock_for(SLOW) };
         guard.is_some_and(|_guard| self.sync_with(|| self.writer.try_lock_for(SLOW), access))
     }
 
-    /// Syncs. If `lock_writer` fails after the sync, the sync is not recorded, and the next one repeats it.
+    /// Syncs all written records. If `lock_writer` fails after the sync, the sync is not recorded, and the next sync
+    /// repeats it.
     fn sync_with<'a>(
         &self,
         lock_writer: impl Fn() -> Option<MutexGuard<'a, Writer>>,
@@ -280,11 +282,11 @@ impl Wal {
         true
     }
 
-    /// Checks that the directory and all segments are still in place. Jobs in a removed segment are written again; if
-    /// an open file was removed, the log fails, and recovers with new files. Does nothing while another thread creates
-    /// or removes segments.
+    /// Checks that the directory and all segments still exist. Jobs in a removed segment are written again. If an open
+    /// file was removed, the log fails and recovers with new files. Does nothing while another thread creates or
+    /// removes segments.
     pub fn check(&self, access: &impl JournalAccess) {
-        let Some(_guard) = self.tidying.try_lock() else { return };
+        let Some(_guard) = self.maintenance.try_lock() else { return };
         if self.is_failing() {
             return;
         }
@@ -301,7 +303,7 @@ impl Wal {
         }
     }
 
-    /// Makes compaction rewrite the contents of missing segments. Returns the newest of them.
+    /// Makes compaction rewrite the live items of missing segments. Returns the number of the newest missing segment.
     fn evacuate_missing(&self, access: &impl JournalAccess, names: &[String]) -> Option<u64> {
         let numbers: HashSet<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
         let lost = access.with(|journal, _| journal.evacuate_missing(|number| numbers.contains(&number)));
@@ -312,9 +314,9 @@ impl Wal {
         lost
     }
 
-    /// Closes the log at `now`. Nothing may be appended afterwards.
+    /// Closes the log with a record of a clean shutdown at the time `now`. No record may be appended afterwards.
     pub fn close(&self, access: &impl JournalAccess, now: Time) {
-        // In any mode: the last record states that everything before it is synced.
+        // Sync in every mode, because the shutdown record states that all earlier records are synced.
         self.writer.lock().demand_sync();
         if !(self.write(access) && self.sync(access)) {
             return;
@@ -324,9 +326,9 @@ impl Wal {
             log::warn!("binlog: it was not shut down cleanly");
         }
     }
-    /// Enters [`Health::Failing`]; no other code does so while the server runs.
+    /// Enters [`Health::Failing`]. No other function does so while the server runs.
     fn fail(&self, access: &impl JournalAccess, error: &io::Error) {
-        // First, because a failing log releases replies, which a shared storage must prevent.
+        // Call this before the log fails: a failing log releases replies, which a shared storage must prevent.
         self.storage.give_up(error);
         let was = access.with(|journal, _| {
             journal.set_health(Health::Failing);
@@ -337,10 +339,11 @@ impl Wal {
         }
     }
 
-    /// Recovers from a failure, removes and creates segments, and compacts. Returns `true` if there is more to do.
-    /// Unless `try_full`, a full disk is retried only if a segment was removed, because each attempt fills the disk.
+    /// Recovers from a failure, removes and creates segments, and compacts. Returns `true` if more work remains. If the
+    /// disk is full, a segment is created only if `try_full` is `true` or a segment was removed, because each attempt
+    /// fills the disk.
     pub fn maintain(&self, access: &impl JournalAccess, try_full: bool) -> bool {
-        let mut refusal = self.tidying.lock();
+        let mut refusal = self.maintenance.lock();
         if self.is_failing() && !self.recover(access, &mut refusal) {
             return false;
         }
@@ -356,10 +359,11 @@ impl Wal {
         self.full.store(access.with(|journal, _| journal.health() == Health::Full), Ordering::Release);
     }
 
-    /// Checks whether the disk has recovered: writes everything that is not durable into a new segment.
+    /// Tries to recover from a failure by writing all records that are not durable into a new segment. Returns `true`
+    /// on success.
     fn recover(&self, access: &impl JournalAccess, refusal: &mut String) -> bool {
         if self.is_parallel() {
-            // Syncs may still be under way, and the server stops.
+            // Other syncs may still be running, and the server stops.
             return false;
         }
         let _guard = self.syncing.lock();
@@ -385,7 +389,7 @@ impl Wal {
         let (pending, header) = access.with(|journal, _| journal.take_over((number, size), first, again, end, rely));
         if writer.take_over(pending, &header, file).is_err() {
             drop(writer);
-            // The file contains nothing that counts, and each attempt would leave one.
+            // Remove the unused file, because each attempt would leave another file.
             let _ = self.storage.remove(&segment_name(number));
             return false;
         }
@@ -396,15 +400,16 @@ impl Wal {
         true
     }
 
-    /// Removes unneeded segments. Returns `true` if there were any.
+    /// Removes retired segments. Returns `true` if a segment was removed.
     fn drop_retired(&self, access: &impl JournalAccess) -> bool {
         let mut removed = false;
-        // In any mode: rewritten records must be synced before the original ones are removed.
+        // Compare with the synced position in every mode: rewritten records must be synced before the original records
+        // are removed.
         let synced = self.writer.lock().synced_to().position;
         while let Some(retired) = access.with(|journal, _| journal.next_retired(synced)) {
             match Writer::drop_segment(&*self.storage, retired) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    // Later segments contain the deletes of its jobs, so they must not be removed before it.
+                    // Do not remove later segments first, because they contain the deletes of this segment's jobs.
                     if !self.stuck.swap(true, Ordering::Relaxed) {
                         log::warn!("{}: cannot be removed: {error}", segment_name(retired.number));
                     }
@@ -420,9 +425,9 @@ impl Wal {
         removed
     }
 
-    /// Creates space for `bytes` of records before a turn. The engine refuses a job that finds no space, so space
-    /// reserved for deletes is never used. If compaction is behind, it catches up here: the thread that causes the work
-    /// waits for it. Creates less only if other threads have used the space, or if the disk is full or fails.
+    /// Provides space for records of `bytes` bytes before commands are executed. If compaction is behind, the calling
+    /// thread compacts, so threads that fill the log are slowed down. If the disk is full or fails, or if other threads
+    /// use the space, the engine refuses new jobs.
     pub fn reserve(&self, access: &impl JournalAccess, bytes: u64) {
         let lacks = || access.with(|journal, _| journal.is_short(bytes) || journal.is_behind());
         for _ in 0..ROUNDS {
@@ -437,7 +442,7 @@ impl Wal {
                 return;
             }
         }
-        let _guard = self.tidying.lock();
+        let _guard = self.maintenance.lock();
         if access.with(|journal, _| journal.is_short(bytes)) {
             access.with(|journal, _| journal.request_space(bytes));
             self.prepare(access);
@@ -488,7 +493,7 @@ pub fn is_no_space(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// A clock that operations advance.
+    /// A clock that only the test advances.
     struct Clock(LeafMutex<Instant>);
 
     impl Clock {

@@ -1,7 +1,7 @@
-//! The log as the disk sees it: bytes in segment files, and how far they are durable.
+//! Writing of segment files, and the durability of their contents.
 //!
-//! Owns the open files, and every byte that is not durable yet: if the disk fails, these bytes are written again to a
-//! new segment, since the contents of the old one are unknown after a failed sync. Must not know the engine.
+//! Owns the open files and all bytes that are not durable. After a failed sync, the contents of a file are unknown, so
+//! all bytes that are not durable are written again to a new segment. Must not depend on the engine.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,36 +12,38 @@ use super::segment::{segment_name, Place, RecordKey, ASIDE, HEADER, MAGIC};
 use super::storage::{LogFile, Storage};
 use super::types::{Batch, Retired, Synced};
 
-/// When the log is synced.
+/// The policy for syncing the log to disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SyncMode {
-    /// Before any reply that depends on it.
+    /// Syncs before sending a reply that acknowledges a change.
     Always,
-    /// At most this many milliseconds after a write.
+    /// Syncs at most this many milliseconds after a write.
     Every(u64),
-    /// By the system, except where already durable records would otherwise be lost: a completed segment is synced, and
-    /// so is the log before a segment is removed and before the last reserved IDs are assigned.
+    /// Leaves syncing to the operating system, except where durable records would otherwise be lost: a segment is
+    /// synced when it is complete, and the log is synced before a segment is removed and before the last reserved IDs
+    /// are assigned.
     Never,
 }
 
-/// The maximum size of joined pieces.
+/// Maximum size of merged pieces, in bytes.
 const JOINED: usize = 64 * 1024;
 
+/// Consecutive bytes of one segment.
 struct Piece {
     segment: u64,
     /// The offset in the segment.
     place: u64,
     bytes: Bytes,
-    /// The position after the bytes.
+    /// The log position after the last byte.
     end: u64,
 }
 
 struct Open {
     number: u64,
     file: Arc<dyn LogFile>,
-    /// The number of bytes written, or about to be written.
+    /// The number of bytes that are written or wait to be written.
     length: u64,
-    /// The position after them, once the segment is complete.
+    /// The log position at the end of the segment, if the segment is complete.
     end: u64,
 }
 
@@ -55,38 +57,38 @@ impl Open {
     }
 }
 
-/// The work of one sync: files in order, each with the length to which it is truncated if the segment is complete.
+/// A sync, which the caller performs without the writer's lock.
 pub struct SyncTask {
     files: Vec<(Arc<dyn LogFile>, Option<u64>)>,
-    /// How far the log is synced afterwards.
+    /// The end of the synced part of the log after the sync.
     end: Synced,
 }
 
 pub struct Writer {
     storage: Arc<dyn Storage>,
-    /// The random number of the log.
+    /// The random ID of the log.
     log: u64,
     mode: SyncMode,
     prepared: VecDeque<Open>,
     current: Option<Open>,
-    /// Complete segments that were not synced since.
+    /// Complete segments that have not been synced since they were completed.
     left: Vec<Open>,
-    /// Pieces that are not durable, in order; the first `written_pieces` are written.
+    /// The pieces that are not durable, oldest first. The first `written_pieces` pieces are written.
     pending: VecDeque<Piece>,
-    /// The beginning of the pieces: everything before it is durable, or with `-F` written.
+    /// The end of the durable part of the log. In [`SyncMode::Never`], written records count as durable.
     durable_end: Place,
     written_pieces: usize,
     written: Synced,
     synced: Synced,
-    /// The position up to which a sync is due in any mode.
+    /// The log position up to which a sync is required in every mode.
     demanded: u64,
-    /// The position up to which a sync has begun.
+    /// The log position up to which a sync has begun.
     syncing: u64,
     spare: Vec<u8>,
 }
 
 impl Writer {
-    /// Creates a writer for segments in `storage`, of the log with this number. Everything before `end` is synced.
+    /// Creates a writer for the log with the random ID `log`, which is synced up to `end`.
     pub fn new(storage: Arc<dyn Storage>, log: u64, mode: SyncMode, end: Place) -> Writer {
         let (durable_end, end) = (end, Synced { place: end, position: 0 });
         Writer {
@@ -107,7 +109,7 @@ impl Writer {
         }
     }
 
-    /// The position up to which replies may be sent.
+    /// Returns the log position up to which replies may be sent.
     pub fn safe(&self) -> u64 {
         match self.mode {
             SyncMode::Always => self.synced.position,
@@ -115,17 +117,17 @@ impl Writer {
         }
     }
 
-    /// The position up to which the log is written.
+    /// Returns the log position up to which records are written.
     pub fn written(&self) -> u64 {
         self.written.position
     }
 
-    /// How far the log survives a power failure.
+    /// Returns the end of the synced part of the log.
     pub fn synced_to(&self) -> Synced {
         self.synced
     }
 
-    /// Makes a sync due for everything that will be written, in any mode.
+    /// Requires a sync of all current and future records in every mode.
     pub fn demand_sync(&mut self) {
         self.demanded = u64::MAX;
     }
@@ -136,12 +138,12 @@ impl Writer {
             && (self.mode != SyncMode::Never || self.synced.position < self.demanded)
     }
 
-    /// Continues to write to an existing segment, after its end.
+    /// Continues the log at `end`, in an existing segment file.
     pub fn go_on_in(&mut self, end: Place, file: Arc<dyn LogFile>) {
         self.current = Some(Open { number: end.segment, file, length: end.at, end: 0 });
     }
 
-    /// Returns a buffer for reuse.
+    /// Takes the memory of an earlier batch for reuse.
     pub fn spare(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.spare)
     }
@@ -154,20 +156,20 @@ impl Writer {
         self.storage.clone()
     }
 
-    /// Writes a batch, after everything that could not be written before.
+    /// Writes a batch after all pieces that could not be written before.
     pub fn write(&mut self, batch: Batch) -> io::Result<()> {
         self.queue(batch);
         self.write_pieces()
     }
 
-    /// Divides a batch into the pieces of its segments.
+    /// Splits a batch into one piece per segment.
     fn queue(&mut self, mut batch: Batch) {
         self.demanded = self.demanded.max(batch.demanded);
-        let total = batch.bytes.place();
+        let total = batch.bytes.own_len();
         let mut end = batch.end - batch.bytes.len() as u64;
         let first = batch.cuts.first().map_or(total, |cut| cut.at);
         if first > 0 {
-            // The usual case needs no copy.
+            // Usually, the batch belongs to one segment and is not copied.
             let bytes = if first == total { std::mem::take(&mut batch.bytes) } else { batch.bytes.part(0, first) };
             self.push_piece(bytes, &mut end);
         }
@@ -178,7 +180,7 @@ impl Writer {
         }
     }
 
-    /// Adds the next piece, which advances the position `end`.
+    /// Adds a piece of the current segment, and advances the log position `end`.
     fn push_piece(&mut self, mut bytes: Bytes, end: &mut u64) {
         let current = self.current.as_mut().expect("a segment to write to");
         let (segment, place) = (current.number, current.length);
@@ -188,14 +190,14 @@ impl Writer {
         self.pending.push_back(Piece { segment, place, bytes, end: *end });
     }
 
-    /// Continues in this segment, which must be prepared.
+    /// Continues in a prepared segment. `end` is the log position at the end of the current segment.
     fn turn_to(&mut self, number: u64, end: u64) {
         let place = self.prepared.iter().position(|open| open.number == number).expect("a prepared segment");
         let next = self.prepared.remove(place).expect("it was just found");
         if let Some(mut left) = self.current.replace(next) {
             left.end = end;
             self.left.push(left);
-            // In any mode: what a power failure takes from a segment makes everything after it useless.
+            // Sync in every mode: if a power failure loses part of this segment, all later segments are unusable.
             self.demanded = self.demanded.max(end);
         }
     }
@@ -215,12 +217,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends the piece that was just written to the previous one if one sync makes both durable: copying a few bytes
-    /// takes less time and memory than a buffer for each write. Returns `false` if the piece stays separate.
+    /// Merges the piece that was just written into the previous piece if the same sync makes both pieces durable.
+    /// Copying a few bytes takes less time and memory than a buffer for each write. Returns `false` if the pieces stay
+    /// separate.
     fn join(&mut self) -> bool {
         let Some(before) = self.written_pieces.checked_sub(1) else { return false };
         let (last, next) = (&self.pending[before], &self.pending[before + 1]);
-        if next.segment != last.segment || last.end <= self.syncing || !last.bytes.has_room(&next.bytes, JOINED) {
+        if next.segment != last.segment || last.end <= self.syncing || !last.bytes.can_append(&next.bytes, JOINED) {
             return false;
         }
         let next = self.pending.remove(before + 1).expect("a piece that was just written");
@@ -243,7 +246,8 @@ impl Writer {
         self.left.iter().chain(&self.current).find(|open| open.number == number)
     }
 
-    /// Returns the sync that is due. Run it without holding the writer's lock, then call [`Writer::synced`].
+    /// Returns the sync that is due. The caller runs the task without holding the writer's lock, then calls
+    /// [`Writer::synced`].
     pub fn sync_task(&mut self) -> SyncTask {
         match self.left.last().filter(|left| self.mode == SyncMode::Never && left.end >= self.demanded) {
             Some(left) => {
@@ -255,15 +259,14 @@ impl Writer {
         }
     }
 
-    /// Returns a sync of everything that is written, in any mode.
+    /// Returns a sync of all written records, in every mode.
     pub fn whole_task(&mut self) -> SyncTask {
         self.syncing = self.written.position;
         let current = self.current_file().map(|file| (file, None));
         SyncTask { files: self.files_left().chain(current).collect(), end: self.written }
     }
 
-    /// Returns the complete files that were not synced since, each with its length. After a failed write no sync is
-    /// requested, so all pieces are written.
+    /// Returns the files and lengths of the complete segments that need a sync.
     fn files_left(&self) -> impl Iterator<Item = (Arc<dyn LogFile>, Option<u64>)> + '_ {
         debug_assert_eq!(self.written_pieces, self.pending.len(), "all pieces are written");
         self.left.iter().map(|open| (open.file.clone(), Some(open.length)))
@@ -277,7 +280,7 @@ impl Writer {
         self.forget(self.synced.position);
     }
 
-    /// Removes pieces up to a position.
+    /// Removes pieces up to a log position.
     fn forget(&mut self, position: u64) {
         while self.written_pieces > 0 && self.pending[0].end <= position {
             self.written_pieces -= 1;
@@ -287,32 +290,32 @@ impl Writer {
         }
     }
 
-    /// The file of the current segment.
+    /// Returns the file of the current segment.
     pub fn current_file(&self) -> Option<Arc<dyn LogFile>> {
         self.current.as_ref().map(|open| open.file.clone())
     }
 
-    /// The first segment that may not be completely durable.
+    /// Returns the number of the oldest segment that may not be durable.
     pub fn first_unsynced(&self) -> u64 {
         self.left.iter().chain(&self.current).map(|open| open.number).min().unwrap_or(0)
     }
 
-    /// The end of the durable part of the log.
+    /// Returns the end of the durable part of the log.
     pub fn durable_end(&self) -> Place {
         self.durable_end
     }
 
-    /// The size of the records that are not durable.
+    /// Returns the size of the records that are not durable, in bytes.
     pub fn unsynced_bytes(&self) -> u64 {
         self.pending.iter().map(|piece| (piece.bytes.len() - header_of(piece)) as u64).sum()
     }
 
-    /// Recovers from a failure: writes everything that is not durable to a new segment, after its header, and syncs it.
-    /// On an error nothing changes, except the contents of the new file.
+    /// Recovers from a disk failure: writes the header and all records that are not durable to a new segment file, and
+    /// syncs the file. On an error, all records remain pending.
     pub fn take_over(&mut self, pending: Batch, header: &Batch, file: Arc<dyn LogFile>) -> io::Result<()> {
         self.queue_pending(pending);
         let number = header.cuts[0].segment;
-        let mut bytes = header.bytes.part(0, header.bytes.place());
+        let mut bytes = header.bytes.part(0, header.bytes.own_len());
         let key = RecordKey::new(self.log, number);
         self.pending.iter().for_each(|piece| piece.bytes.recode(header_of(piece), key, 0, &mut bytes));
         let open = Open { number, file, length: bytes.len() as u64, end: 0 };
@@ -330,12 +333,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Like [`Writer::queue`], for bytes that will be written to another segment.
+    /// Adds pieces of a batch that [`Writer::take_over`] will write to another segment.
     fn queue_pending(&mut self, batch: Batch) {
         let mut segment = batch.segment;
         let mut from = 0;
         let mut end = batch.end - batch.bytes.len() as u64;
-        let ends = batch.cuts.iter().map(|cut| (cut.at, Some(cut.segment))).chain([(batch.bytes.place(), None)]);
+        let ends = batch.cuts.iter().map(|cut| (cut.at, Some(cut.segment))).chain([(batch.bytes.own_len(), None)]);
         for (to, next) in ends {
             if to > from {
                 let bytes = batch.bytes.part(from, to);
@@ -347,7 +350,7 @@ impl Writer {
         }
     }
 
-    /// Removes a segment that is not needed, or sets it aside if it is damaged.
+    /// Removes the file of a segment that is not needed, or sets it aside if the segment is damaged.
     pub fn drop_segment(storage: &dyn Storage, retired: Retired) -> io::Result<()> {
         let name = segment_name(retired.number);
         if retired.damaged {
@@ -358,12 +361,12 @@ impl Writer {
     }
 }
 
-/// Keeps a file for examination: in a subdirectory, or under another name if that fails.
+/// Preserves a damaged file: moves the file to a subdirectory, or renames it if that fails.
 pub fn set_aside(storage: &dyn Storage, name: &str) -> io::Result<()> {
     storage.rename(name, &format!("{ASIDE}/{name}")).or_else(|_| storage.rename(name, &format!("{name}.{ASIDE}")))
 }
 
-/// The size of the header at the beginning of a piece, if there is one.
+/// Returns the size of the header at the beginning of a piece, or 0 if there is no header.
 fn header_of(piece: &Piece) -> usize {
     if piece.bytes.starts_with(MAGIC) {
         HEADER
@@ -373,7 +376,7 @@ fn header_of(piece: &Piece) -> usize {
 }
 
 impl SyncTask {
-    /// Syncs, then truncates complete segments, whose remaining space is not needed.
+    /// Syncs all files, then truncates complete segments to their used size.
     pub fn run(&self) -> io::Result<()> {
         for (file, _) in &self.files {
             file.sync()?;
@@ -394,7 +397,7 @@ mod tests {
     use super::super::types::Cut;
     use super::*;
 
-    /// A file that discards its bytes.
+    /// A file that discards all data.
     struct Nowhere;
 
     impl LogFile for Nowhere {
@@ -417,7 +420,7 @@ mod tests {
         writer
     }
 
-    /// A batch with one record, and its size; `before`: the bytes before it in the log.
+    /// Returns a batch with one record, and the size of the record. `before` is the log position of the record.
     fn batch(before: u64) -> (Batch, u64) {
         let mut bytes = Bytes::with(Vec::new());
         let length = bytes.append(&Record::Delete(7), RecordKey::new(9, 1), BEGIN.at + before, None) as u64;

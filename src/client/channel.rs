@@ -1,13 +1,13 @@
-//! TCP connections with TLS or without, for HTTP.
+//! TCP connections for HTTP, with or without TLS.
 //!
-//! Owns the choice between them. Must not know HTTP.
+//! Owns the choice between plain TCP and TLS. Must not depend on HTTP.
 
 use std::io;
 use std::time::Duration;
 
 use super::{connect_tcp, ClientTlsFiles, Transport};
 
-/// Plain TCP, or TLS with the certificates that it needs.
+/// The security of a connection: plain TCP, or TLS with a configuration.
 #[derive(Clone)]
 pub enum Security {
     Plain,
@@ -16,19 +16,20 @@ pub enum Security {
 }
 
 impl Security {
-    /// Reads the files, if there are any. The error is one line.
+    /// Reads the certificate files, if any. Returns a one-line error message.
     #[cfg(feature = "tls")]
     pub fn load(files: Option<&ClientTlsFiles>) -> Result<Security, String> {
         files.map_or(Ok(Security::Plain), |files| super::ClientTls::load(files).map(Security::Tls))
     }
 
-    /// There is nothing to read: a location that needs files is refused when it is parsed.
+    /// Returns `Plain`. Without the feature `tls`, addresses that need TLS are rejected when they are parsed.
     #[cfg(not(feature = "tls"))]
     pub fn load(_: Option<&ClientTlsFiles>) -> Result<Security, String> {
         Ok(Security::Plain)
     }
 
-    /// Connects to a host and port: within `connect` over TCP, and within `limit` including the handshake.
+    /// Connects to `endpoint`, which consists of a host and a port. `connect` limits the TCP connection, and `limit`
+    /// also limits each step of the TLS handshake.
     pub fn connect(&self, endpoint: &str, connect: Duration, limit: Duration) -> io::Result<Transport> {
         let stream = connect_tcp(endpoint, connect.min(limit))?;
         match self {

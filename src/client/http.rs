@@ -1,7 +1,7 @@
 //! One HTTP/1.1 request over a connection, and its response.
 //!
-//! Owns the framing of a response: anything but a complete one within the time limit is an error. Must not connect, or
-//! know what a status means.
+//! Owns the framing of a response: an incomplete or malformed response is an error. Must not open connections or
+//! interpret status codes.
 
 use std::io::{self, ErrorKind, Read};
 use std::time::{Duration, Instant};
@@ -10,35 +10,35 @@ use httparse::{Header, Status, EMPTY_HEADER};
 
 use super::Transport;
 
-/// The maximum size of a response's head in bytes.
+/// The maximum size of the head of a response, in bytes.
 const MAX_HEAD: usize = 32 * 1024;
 
 const MAX_HEADERS: usize = 100;
 
-/// The maximum length of the line before a chunk.
+/// The maximum length of the line before a chunk, in bytes.
 const MAX_LINE: usize = 1024;
 
-/// Time between two checks for an early response while the other side does not read the request.
+/// Interval between checks for an early response while the server does not read the request.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// The part of a response's body that is kept.
 #[derive(Clone, Copy)]
 pub enum Keep {
-    /// All of it. A larger body is an error, and so is one whose end is the end of the connection.
+    /// The whole body. A body with more bytes, or one that ends with the connection, is an error.
     All(usize),
-    /// This many bytes from its beginning. The rest is read and dropped.
+    /// The first bytes of the body, up to this number. The rest is read and discarded.
     Start(usize),
 }
 
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
-    /// The value of the header, in lower case.
+    /// The value of the header `Retry-After`, in lower case.
     pub retry_after: Option<String>,
     pub body: Vec<u8>,
 }
 
-/// The end of a body.
+/// The framing of a response body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Frame {
     Length(u64),
@@ -72,13 +72,13 @@ impl Exchange {
         self.has_begun
     }
 
-    /// Returns the connection if another request may use it.
+    /// Returns the connection if it can be used for another request.
     pub fn into_stream(self) -> Option<Transport> {
         Some(self.stream).filter(|_| self.is_reusable)
     }
 
-    /// Sends a request, whose head ends with an empty line, and returns the response. After an error, the request may
-    /// have been executed or not.
+    /// Sends a request and returns the response. `head` must end with an empty line. After an error, the server may or
+    /// may not have executed the request.
     pub fn run(&mut self, head: &str, body: &[u8], keep: Keep) -> io::Result<Response> {
         self.try_run(head, body, keep).map_err(|error| match error.kind() {
             // A timed-out socket reports WouldBlock.
@@ -97,7 +97,7 @@ impl Exchange {
         Ok(response)
     }
 
-    /// Sets the connection's time limit to the remaining time, or to `most` if that is shorter.
+    /// Sets the timeout of the connection to the remaining time, or to `most` if that is shorter.
     fn limit(&self, most: Duration) -> io::Result<()> {
         let left = self.end.saturating_duration_since(Instant::now());
         match left.is_zero() {
@@ -106,7 +106,7 @@ impl Exchange {
         }
     }
 
-    /// Sends bytes. Returns `false` if the other side responds or closes the connection before it has read them.
+    /// Sends bytes. Returns `false` if the server responds or closes the connection before reading all bytes.
     fn send(&mut self, mut bytes: &[u8]) -> io::Result<bool> {
         while !bytes.is_empty() {
             self.limit(GLANCE)?;
@@ -148,7 +148,8 @@ impl Exchange {
                 Ok(Status::Complete(length)) if length <= MAX_HEAD => {
                     let head = read_head(&response)?;
                     self.bytes.drain(..length);
-                    // The final response follows; 101 would be the last one in HTTP.
+                    // Informational responses precede the final response. Status 101 is final, because HTTP ends after
+                    // it.
                     if !matches!(head.response.status, 100 | 102..=199) {
                         return Ok(head);
                     }
@@ -174,7 +175,7 @@ impl Exchange {
         Ok(body)
     }
 
-    /// Moves this many bytes into the body.
+    /// Moves `length` received bytes to `body`, and receives more bytes if necessary.
     fn take(&mut self, mut length: u64, body: &mut Vec<u8>, keep: Keep) -> io::Result<()> {
         loop {
             let count = length.min(self.bytes.len() as u64);
@@ -199,7 +200,7 @@ impl Exchange {
             let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
             let length = u64::from_str_radix(digits, 16).ok().filter(|_| is_hex).ok_or_else(malformed)?;
             if length == 0 {
-                // Trailers are not used.
+                // Skip the trailers.
                 while !self.line()?.is_empty() {}
                 return Ok(());
             }
@@ -210,7 +211,7 @@ impl Exchange {
         }
     }
 
-    /// Splits a line off the received bytes, without its end.
+    /// Removes a line from the received bytes, and returns the line without CR LF.
     fn line(&mut self) -> io::Result<String> {
         loop {
             if let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\r\n") {
@@ -250,7 +251,7 @@ fn read_head(parsed: &httparse::Response) -> io::Result<Head> {
             _ => {}
         }
     }
-    // A body with two lengths may contain a second response.
+    // Do not reuse the connection: a response with two lengths may be an attempt to smuggle a second response.
     keeps_alive &= !is_chunked || length.is_none();
     let frame = match length {
         _ if matches!(status, 101 | 204 | 304) => Frame::Length(0),
@@ -273,7 +274,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the result for a response that arrives in these pieces, before the end of the connection.
+    /// Sends a response in pieces, and closes the connection. Returns the status, the body, and `true` if the
+    /// connection can be reused.
     fn receive(pieces: &[&[u8]]) -> Result<(u16, Vec<u8>, bool), ErrorKind> {
         let (ours, mut theirs) = UnixStream::pair().expect("sockets");
         let stream = Transport::Plain(OwnedFd::from(ours).into());
@@ -284,7 +286,7 @@ mod tests {
                     std::thread::yield_now();
                 }
                 let _ = theirs.shutdown(std::net::Shutdown::Write);
-                // The request must not be refused.
+                // Read the request, so that sending it does not fail.
                 let _ = std::io::copy(&mut theirs, &mut std::io::sink());
             });
             let mut exchange = Exchange::new(stream, Instant::now() + Duration::from_secs(20));
@@ -326,7 +328,7 @@ mod tests {
         }
     }
 
-    /// Random changes to responses: each has a result, without a panic and without waiting.
+    /// Randomly damaged responses cause neither a panic nor a timeout.
     #[test]
     fn a_damaged_response_is_a_result_or_an_error() {
         let texts = [

@@ -1,8 +1,8 @@
 //! A small blocking client for the beanstalk protocol.
 //!
-//! Owns one connection. Uses only the protocol and not the server's modules, so it works with beanstalkd as well. It is
-//! for tests, tools, and programs that embed a queue. A method sends one command and reads its reply; to pipeline, call
-//! [`Client::send`], and then [`Client::reply`] once for each command.
+//! Owns one connection. Works with any beanstalk server, and must not depend on the server's modules. The client is
+//! intended for tests, tools, and programs that embed a queue. A method sends one command and reads the reply. To
+//! pipeline commands, call [`Client::send`], and then [`Client::reply`] once for each command.
 
 mod channel;
 mod http;
@@ -29,17 +29,17 @@ pub use transport::Transport;
 use types::{checked, one_line};
 pub use types::{ClientError, ClientTlsFiles, PutResult, PutTags, Reply, ReservedJob, WaitResult};
 
-/// Maximum length of the first line of a reply; servers send less than 300 bytes.
+/// Maximum length of the first line of a reply, in bytes. Servers send less than 300 bytes.
 const MAX_REPLY_LINE: u64 = 4096;
 
-/// First words of the replies with a body. Their last number is its length.
+/// First words of the replies that contain a body. The last word of the line is the length of the body.
 const WITH_BODY: [&str; 3] = ["RESERVED", "FOUND", "OK"];
 
 /// A connection to a beanstalk server.
 ///
 /// Times are in whole seconds, as in the protocol. A method fails with [`ClientError::Refused`] if the server sends an
 /// unexpected reply, with [`ClientError::Invalid`] if a tube name or key cannot be sent, and with [`ClientError::Io`]
-/// if the connection fails, which makes the connection unusable.
+/// if the connection fails. A failed connection cannot be used again.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -56,7 +56,7 @@ const WITH_BODY: [&str; 3] = ["RESERVED", "FOUND", "OK"];
 /// while let Some(job) = worker.reserve(Some(0))? {
 ///     assert_eq!((job.id, &job.body[..]), (id, &b"hello"[..]));
 ///     match worker.delete(job.id) {
-///         // The time to run ended, and another worker has the job.
+///         // The time to run ended before the delete.
 ///         Err(ClientError::Refused(reply)) if reply == "NOT_FOUND" => {}
 ///         other => other?,
 ///     }
@@ -72,7 +72,7 @@ pub struct Client {
 type Result<T> = std::result::Result<T, ClientError>;
 
 impl Client {
-    /// Connects over TCP with `TCP_NODELAY`. The operating system limits how long this takes.
+    /// Connects over TCP with `TCP_NODELAY`. The operating system determines the timeout.
     pub fn connect(address: impl ToSocketAddrs) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -85,14 +85,14 @@ impl Client {
         Ok(Client::over(Transport::Plain(stream.into())))
     }
 
-    /// Connects over TCP to the first of these addresses that accepts a connection within `limit`. The operating system
-    /// probes a silent peer after a minute, so a wait for a job ends if the machine of the server is gone.
+    /// Connects over TCP to the first of `addresses` that accepts a connection within `limit`. The connection uses TCP
+    /// keepalive: a wait for a job fails a few minutes after the server's machine has become unreachable.
     pub fn connect_within(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<Client> {
         connect_tcp(addresses, limit).map(|stream| Client::over(Transport::Plain(stream)))
     }
 
-    /// Connects over TLS to a server whose certificate is valid for `host`, a name or an IP address. `limit` applies to
-    /// the connection attempt and to each step of the handshake.
+    /// Connects over TLS. The server's certificate must be valid for `host`, which is a name or an IP address. `limit`
+    /// is the timeout of the connection attempt and of each step of the handshake.
     #[cfg(feature = "tls")]
     pub fn connect_tls(host: &str, port: u16, tls: &ClientTls, limit: Duration) -> io::Result<Client> {
         let stream = connect_tcp((host, port), limit)?;
@@ -105,9 +105,9 @@ impl Client {
         Client { stream: BufReader::new(transport) }
     }
 
-    /// Limits the time for which each read and write may block. A call that takes longer fails with `WouldBlock` or
-    /// `TimedOut`, and makes the connection unusable. `None`, the default, means no limit. The limit must exceed the
-    /// longest wait for a job.
+    /// Sets the timeout of each read and write. The default is `None`, which means no timeout. A call that takes longer
+    /// fails with `WouldBlock` or `TimedOut`, and makes the connection unusable. The timeout must exceed the longest
+    /// wait for a job.
     pub fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         self.stream.get_ref().set_timeout(limit)
     }
@@ -117,28 +117,28 @@ impl Client {
         self.stream.get_ref().closer()
     }
 
-    /// Authenticates with a token, as `--access` requires. The server refuses an invalid token with `UNAUTHORIZED` and
-    /// closes the connection.
+    /// Authenticates with a token, which a server with the option `--access` requires. If the token is invalid, the
+    /// server replies `UNAUTHORIZED` and closes the connection.
     pub fn authenticate(&mut self, token: &[u8]) -> Result<()> {
         one_line(token)?;
         self.send(&[b"auth ", token, b"\r\n"].concat())?;
         self.expect_reply("AUTHENTICATED")
     }
 
-    /// Puts a job into the used tube and returns its id. The lowest `pri` is the most urgent. The job is ready after
-    /// `delay` seconds, and a worker that reserves it must finish within `ttr` seconds.
+    /// Puts a job into the used tube, and returns the ID of the job. Jobs with a lower `pri` are more urgent. The job
+    /// becomes ready after `delay` seconds. A worker that reserves the job must finish within `ttr` seconds.
     ///
-    /// Refused with `JOB_TOO_BIG`, `OUT_OF_MEMORY` or `DRAINING`.
+    /// Fails with `JOB_TOO_BIG`, `OUT_OF_MEMORY` or `DRAINING` if the server refuses the job.
     pub fn put(&mut self, body: &[u8], pri: u32, delay: u32, ttr: u32) -> Result<u64> {
         self.send_put(body, &format!("{pri} {delay} {ttr} {}", body.len()))?;
         self.number("INSERTED")
     }
 
-    /// Reserves the most urgent job of the watched tubes. Waits for at most `timeout` seconds, or without limit if it
-    /// is `None`. Returns `None` if no job is available in this time.
+    /// Reserves the most urgent job of the watched tubes. Waits for at most `timeout` seconds, or without limit if
+    /// `timeout` is `None`. Returns `None` if no job becomes available in time.
     ///
-    /// Refused with `DEADLINE_SOON` if less than a second of the time to run of a reserved job remains and no other job
-    /// is ready.
+    /// Fails with `DEADLINE_SOON` if the time to run of a job that this client has reserved ends in less than a second,
+    /// and no job is ready.
     pub fn reserve(&mut self, timeout: Option<u32>) -> Result<Option<ReservedJob>> {
         match timeout {
             Some(seconds) => self.command(&format!("reserve-with-timeout {seconds}"))?,
@@ -150,8 +150,8 @@ impl Client {
         }
     }
 
-    /// Puts a job with tags. Check first that [`Client::extensions`] contains them: another server reads the body as
-    /// commands.
+    /// Puts a job with tags. Check first that [`Client::extensions`] contains the tags: a server that does not support
+    /// tags interprets the body as commands.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -179,16 +179,16 @@ impl Client {
         })
     }
 
-    /// Returns the names of the extensions of the beanstalk protocol that the server supports; empty for beanstalkd.
+    /// Returns the names of the protocol extensions that the server supports. The list is empty for beanstalkd.
     pub fn extensions(&mut self) -> Result<Vec<String>> {
         let text = self.text("stats")?;
         let words = text.lines().find_map(|line| line.strip_prefix("extensions: "));
         Ok(words.unwrap_or_default().trim_matches('"').split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Reserves up to `count` jobs, at most 1,000. Waits for at most `timeout` seconds for the first one, or not at all
-    /// if it is `None`. Returns an empty list if no job is available. Refused with `DEADLINE_SOON` like
-    /// [`Client::reserve`].
+    /// Reserves up to `count` jobs. The maximum of `count` is 1,000. Waits for at most `timeout` seconds for the first
+    /// job, or does not wait if `timeout` is `None`. Returns an empty list if no job is available. Fails with
+    /// `DEADLINE_SOON` in the same cases as [`Client::reserve`].
     pub fn reserve_batch(&mut self, count: u32, timeout: Option<u32>) -> Result<Vec<ReservedJob>> {
         let timeout = timeout.map_or(String::new(), |seconds| format!(" {seconds}"));
         self.command(&format!("reserve-batch {count}{timeout}"))?;
@@ -196,7 +196,7 @@ impl Client {
         (0..reserved).map(|_| self.job("RESERVED")).collect()
     }
 
-    /// Deletes up to 1,000 jobs and returns how many of them existed. Sends nothing if `ids` is empty.
+    /// Deletes up to 1,000 jobs, and returns the number of jobs that existed. Sends nothing if `ids` is empty.
     pub fn delete_batch(&mut self, ids: &[u64]) -> Result<u64> {
         if ids.is_empty() {
             return Ok(0);
@@ -205,13 +205,13 @@ impl Client {
         self.request_number(&format!("delete-batch{ids}"), "DELETED_BATCH")
     }
 
-    /// Restarts the time to run of all jobs that this client has reserved, and returns their number.
+    /// Restarts the time to run of all jobs that this client has reserved, and returns the number of jobs.
     pub fn touch_all(&mut self) -> Result<u64> {
         self.request_number("touch-all", "TOUCHED_ALL")
     }
 
-    /// Waits for at most `seconds` until the job is deleted or buried. Refused with `NOT_FOUND` if the job does not
-    /// exist.
+    /// Waits for at most `seconds` seconds until the job is deleted or buried. Fails with `NOT_FOUND` if the job does
+    /// not exist.
     pub fn wait(&mut self, id: u64, seconds: u32) -> Result<WaitResult> {
         self.command(&format!("wait {id} {seconds}"))?;
         let reply = self.reply()?;
@@ -223,31 +223,31 @@ impl Client {
         }
     }
 
-    /// Deletes all jobs of a tube, in every state, and returns their number.
+    /// Deletes all jobs of a tube in every state, and returns the number of deleted jobs.
     pub fn flush_tube(&mut self, tube: &str) -> Result<u64> {
         self.request_number(&format!("flush-tube {}", checked(tube)?), "FLUSHED")
     }
 
-    /// Deletes the buried jobs of a tube, and returns their number.
+    /// Deletes the buried jobs of a tube, and returns the number of deleted jobs.
     pub fn flush_buried(&mut self, tube: &str) -> Result<u64> {
         self.request_number(&format!("flush-buried {}", checked(tube)?), "FLUSHED")
     }
 
-    /// Returns the ids of up to `count` jobs of a tube, at most 1,000, in ascending order, beginning after the id
-    /// `above`. `state` is `ready`, `delayed`, `reserved` or `buried`.
+    /// Returns the IDs of up to `count` jobs of a tube in ascending order, beginning after the ID `above`. The maximum
+    /// of `count` is 1,000. `state` is `ready`, `delayed`, `reserved` or `buried`.
     pub fn list_jobs(&mut self, tube: &str, state: &str, above: u64, count: u32) -> Result<Vec<u64>> {
         let list = self.text(&format!("list-jobs {} {} {above} {count}", checked(tube)?, checked(state)?))?;
         Ok(list.lines().filter_map(|line| line.strip_prefix("- ")?.parse().ok()).collect())
     }
 
-    /// Moves a job to another tube, where it is ready after `delay` seconds. Refused with `NOT_FOUND` if the job does
-    /// not exist or another client has reserved it.
+    /// Moves a job to another tube, in which the job becomes ready after `delay` seconds. Fails with `NOT_FOUND` if the
+    /// job does not exist or another client has reserved the job.
     pub fn move_job(&mut self, id: u64, tube: &str, pri: u32, delay: u32) -> Result<()> {
         self.request(&format!("move-job {id} {} {pri} {delay}", checked(tube)?), "MOVED")
     }
 
-    /// Moves up to `bound` jobs of a tube to another tube, and returns their number. `state` is `ready`, `delayed` or
-    /// `buried`, which the jobs remain.
+    /// Moves up to `bound` jobs from one tube to another, and returns the number of moved jobs. `state` selects
+    /// `ready`, `delayed` or `buried` jobs, and the jobs keep this state.
     pub fn move_tube(&mut self, from: &str, to: &str, state: &str, bound: u64) -> Result<u64> {
         self.request_number(
             &format!("move-tube {} {} {} {bound}", checked(from)?, checked(to)?, checked(state)?),
@@ -260,13 +260,13 @@ impl Client {
         self.request(&format!("limit-tube {} {count}", checked(tube)?), "LIMITED")
     }
 
-    /// Replaces the settings of a tube, which apply to the jobs of all clients, for example `try:5:10 dead:mail-dead`.
-    /// beanpole-beanstalk(7) lists them.
+    /// Replaces the settings of a tube, which apply to the jobs of all clients. An example of `settings` is `try:5:10
+    /// dead:mail-dead`. beanpole-beanstalk(7) lists all settings.
     pub fn set_tube(&mut self, tube: &str, settings: &str) -> Result<()> {
         self.request(&format!("set-tube {} {settings}", checked(tube)?), "SET")
     }
 
-    /// Makes the server refuse new jobs, or accept them again.
+    /// Makes the server refuse new jobs if `drains` is `true`, or accept new jobs again if it is `false`.
     pub fn drain(&mut self, drains: bool) -> Result<()> {
         match drains {
             true => self.request("drain", "DRAINING"),
@@ -274,32 +274,34 @@ impl Client {
         }
     }
 
-    /// Watches a tube with a weight, and makes this client reserve by weights: it receives jobs of the watched tubes in
-    /// proportion to their weights. Returns the number of watched tubes.
+    /// Watches a tube with a weight, and enables weighted reservations: this client receives jobs of the watched tubes
+    /// in proportion to the weights. Returns the number of watched tubes.
     pub fn watch_weighted(&mut self, tube: &str, weight: u32) -> Result<u64> {
         self.request("reserve-mode weighted", "USING weighted")?;
         self.request_number(&format!("watch {} {weight}", checked(tube)?), "WATCHING")
     }
 
-    /// Reserves the job with this id if it is ready, delayed or buried, in any tube. Refused with `NOT_FOUND`.
+    /// Reserves the job with this ID if the job is ready, delayed or buried, in any tube. Fails with `NOT_FOUND` for
+    /// other jobs.
     pub fn reserve_job(&mut self, id: u64) -> Result<ReservedJob> {
         self.request_job(&format!("reserve-job {id}"), "RESERVED")
     }
 
-    /// Deletes a job that this client has reserved, or that nobody has reserved. Refused with `NOT_FOUND`.
+    /// Deletes a job that this client has reserved, or that no client has reserved. Fails with `NOT_FOUND` for other
+    /// jobs.
     pub fn delete(&mut self, id: u64) -> Result<()> {
         self.request(&format!("delete {id}"), "DELETED")
     }
 
-    /// Makes a reserved job ready again after `delay` seconds. Refused with `BURIED` if this was its last try, and with
-    /// `NOT_FOUND` if this client has not reserved it.
+    /// Makes a reserved job ready again after `delay` seconds. Fails with `BURIED` if the server buried the job because
+    /// no tries remain, and with `NOT_FOUND` if this client has not reserved the job.
     pub fn release(&mut self, id: u64, pri: u32, delay: u32) -> Result<()> {
         self.request(&format!("release {id} {pri} {delay}"), "RELEASED")
     }
 
-    /// Reports that a reserved job has failed. Returns the seconds until the next try, or `None` if the job is buried
-    /// because this was its last try, or because nothing limits its tries. The server keeps the first 4096 bytes of the
-    /// reason.
+    /// Reports that a reserved job has failed. Returns the number of seconds until the next try, or `None` if the
+    /// server buried the job. A job is buried if no tries remain, or if the number of tries is not limited. The server
+    /// stores the first 4,096 bytes of `reason`.
     pub fn fail(&mut self, id: u64, pri: u32, reason: &[u8]) -> Result<Option<u64>> {
         self.send(&[format!("fail {id} {pri} {}\r\n", reason.len()).as_bytes(), reason, b"\r\n"].concat())?;
         let reply = self.reply()?;
@@ -309,74 +311,76 @@ impl Client {
         }
     }
 
-    /// Buries a job that this client has reserved. Refused with `NOT_FOUND`.
+    /// Buries a job that this client has reserved. Fails with `NOT_FOUND` for other jobs.
     pub fn bury(&mut self, id: u64, pri: u32) -> Result<()> {
         self.request(&format!("bury {id} {pri}"), "BURIED")
     }
 
-    /// Restarts the time to run of a job that this client has reserved. Refused with `NOT_FOUND`.
+    /// Restarts the time to run of a job that this client has reserved. Fails with `NOT_FOUND` for other jobs.
     pub fn touch(&mut self, id: u64) -> Result<()> {
         self.request(&format!("touch {id}"), "TOUCHED")
     }
 
-    /// Kicks up to `bound` jobs of the used tube: buried jobs, or delayed jobs if none is buried. Returns their number.
+    /// Kicks up to `bound` jobs of the used tube: buried jobs, or delayed jobs if no job is buried. Returns the number
+    /// of kicked jobs.
     pub fn kick(&mut self, bound: u32) -> Result<u64> {
         self.request_number(&format!("kick {bound}"), "KICKED")
     }
 
-    /// Kicks a buried or delayed job in any tube. Refused with `NOT_FOUND`.
+    /// Kicks a buried or delayed job in any tube. Fails with `NOT_FOUND` for other jobs.
     pub fn kick_job(&mut self, id: u64) -> Result<()> {
         self.request(&format!("kick-job {id}"), "KICKED")
     }
 
-    /// Uses a tube: later jobs are put into it.
+    /// Uses a tube: later jobs are put into the tube.
     pub fn use_tube(&mut self, tube: &str) -> Result<()> {
         self.request(&format!("use {}", checked(tube)?), &format!("USING {tube}"))
     }
 
-    /// Watches a tube: jobs are reserved from it. Returns the number of watched tubes.
+    /// Watches a tube: jobs are also reserved from the tube. Returns the number of watched tubes.
     pub fn watch(&mut self, tube: &str) -> Result<u64> {
         self.request_number(&format!("watch {}", checked(tube)?), "WATCHING")
     }
 
-    /// Stops watching a tube, and returns the number of watched tubes. Refused with `NOT_IGNORED` if no other tube is
+    /// Stops watching a tube, and returns the number of watched tubes. Fails with `NOT_IGNORED` if no other tube is
     /// watched.
     pub fn ignore(&mut self, tube: &str) -> Result<u64> {
         self.request_number(&format!("ignore {}", checked(tube)?), "WATCHING")
     }
 
-    /// Returns a job in any state and tube without reserving it. Refused with `NOT_FOUND`.
+    /// Returns a job in any state and tube without reserving the job. Fails with `NOT_FOUND` if the job does not exist.
     pub fn peek(&mut self, id: u64) -> Result<ReservedJob> {
         self.request_job(&format!("peek {id}"), "FOUND")
     }
 
-    /// Returns the next ready job of the used tube. Refused with `NOT_FOUND`.
+    /// Returns the next ready job of the used tube. Fails with `NOT_FOUND` if no job is ready.
     pub fn peek_ready(&mut self) -> Result<ReservedJob> {
         self.request_job("peek-ready", "FOUND")
     }
 
-    /// Returns the delayed job of the used tube that is due next. Refused with `NOT_FOUND`.
+    /// Returns the delayed job of the used tube that is due next. Fails with `NOT_FOUND` if no job is delayed.
     pub fn peek_delayed(&mut self) -> Result<ReservedJob> {
         self.request_job("peek-delayed", "FOUND")
     }
 
-    /// Returns the job of the used tube that was buried first. Refused with `NOT_FOUND`.
+    /// Returns the job of the used tube that was buried first. Fails with `NOT_FOUND` if no job is buried.
     pub fn peek_buried(&mut self) -> Result<ReservedJob> {
         self.request_job("peek-buried", "FOUND")
     }
 
-    /// Returns the reserved job of the used tube whose time to run ends first. Refused with `NOT_FOUND`.
+    /// Returns the reserved job of the used tube whose time to run ends first. Fails with `NOT_FOUND` if no job is
+    /// reserved.
     pub fn peek_reserved(&mut self) -> Result<ReservedJob> {
         self.request_job("peek-reserved", "FOUND")
     }
 
-    /// Stops reservations from a tube for `seconds`; 0 ends a pause. Refused with `NOT_FOUND` if the tube does not
-    /// exist.
+    /// Stops reservations from a tube for `seconds` seconds. 0 ends a pause. Fails with `NOT_FOUND` if the tube does
+    /// not exist.
     pub fn pause_tube(&mut self, tube: &str, seconds: u32) -> Result<()> {
         self.request(&format!("pause-tube {} {seconds}", checked(tube)?), "PAUSED")
     }
 
-    /// Sends a command such as `stats`, `stats-job ID`, `stats-tube TUBE` or `list-tubes`, and returns the text of its
+    /// Sends a command such as `stats`, `stats-job ID`, `stats-tube TUBE` or `list-tubes`, and returns the text of the
     /// reply.
     pub fn text(&mut self, command: &str) -> Result<String> {
         self.command(command)?;
@@ -387,7 +391,7 @@ impl Client {
         }
     }
 
-    /// Returns the value of one key in the reply to such a command.
+    /// Sends a command such as `stats`, and returns the value of `key` in the reply.
     pub fn figure(&mut self, command: &str, key: &str) -> Result<String> {
         let text = self.text(command)?;
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
@@ -399,7 +403,7 @@ impl Client {
         Ok(self.stream.get_mut().write_all(bytes)?)
     }
 
-    /// Reads one reply, with its body if it announces one; for commands sent with [`Client::send`].
+    /// Reads the reply to a command that was sent with [`Client::send`], including the body if the reply has one.
     pub fn reply(&mut self) -> io::Result<Reply> {
         let mut line = Vec::with_capacity(32);
         (&mut self.stream).take(MAX_REPLY_LINE).read_until(b'\n', &mut line)?;
@@ -426,7 +430,7 @@ impl Client {
         Ok(Reply { line, body })
     }
 
-    /// Reads one line of a reply, and returns it without CR LF.
+    /// Reads one line of a reply, and returns the line without CR LF.
     pub fn line(&mut self) -> Result<String> {
         let mut line = Vec::new();
         self.stream.read_until(b'\n', &mut line)?;
@@ -436,7 +440,7 @@ impl Client {
         }
     }
 
-    /// Sends a put, whose arguments are numbers and checked tags.
+    /// Sends a put command. `arguments` must consist of numbers and checked tags.
     fn send_put(&mut self, body: &[u8], arguments: &str) -> Result<()> {
         self.send(&[b"put ", arguments.as_bytes(), b"\r\n", body, b"\r\n"].concat())
     }
@@ -484,7 +488,7 @@ impl Client {
     }
 }
 
-/// Connects to the first of these addresses that accepts a connection within `limit`.
+/// Connects to the first of `addresses` that accepts a connection within `limit`, and enables TCP keepalive.
 pub fn connect_tcp(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));

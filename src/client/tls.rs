@@ -1,7 +1,7 @@
-//! TLS of a client; only with the cargo feature `tls`.
+//! TLS for clients, which requires the cargo feature `tls`.
 //!
-//! Owns the trusted authorities, the client's certificate, and the messages about failed connections. Must not know
-//! commands.
+//! Owns the trusted authorities, the client's certificate, and the messages about failed connections. Must not depend
+//! on commands.
 
 use std::error::Error as _;
 use std::io;
@@ -16,7 +16,7 @@ use rustls::{crypto, AlertDescription, CertificateError, ClientConfig, ClientCon
 use super::ClientTlsFiles;
 use crate::shared::pem;
 
-/// The paths of the trusted authorities: Debian and Alpine, Fedora, openSUSE, others.
+/// The files with the trusted authorities: Debian and Alpine, Fedora, openSUSE, and other systems.
 const SYSTEM: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -24,15 +24,15 @@ const SYSTEM: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// A connection after its handshake.
+/// A TLS connection whose handshake is complete.
 pub type TlsStream = Box<StreamOwned<ClientConnection, TcpStream>>;
 
-/// The contents of these files, for any number of connections.
+/// A TLS configuration, which can be used for any number of connections.
 #[derive(Clone, Debug)]
 pub struct ClientTls(Arc<ClientConfig>);
 
 impl ClientTls {
-    /// Reads the files. The error is one line.
+    /// Reads the files. Returns a one-line error message.
     pub fn load(files: &ClientTlsFiles) -> Result<ClientTls, String> {
         let authority = match &files.authority {
             Some(path) => path,
@@ -51,8 +51,8 @@ impl ClientTls {
         Ok(ClientTls(Arc::new(config.map_err(|error| pem::mismatch(certificate, key, &error))?)))
     }
 
-    /// Performs the handshake, and verifies that the server's certificate is for this name or address. `limit` applies
-    /// to each step, and remains the connection's time limit.
+    /// Performs the TLS handshake, and verifies that the server's certificate is valid for `name`, which is a name or
+    /// an IP address. `limit` is the timeout of each step, and remains the timeout of the connection.
     pub fn connect(&self, name: &str, mut stream: TcpStream, limit: Duration) -> io::Result<TlsStream> {
         stream.set_read_timeout(Some(limit)).and_then(|()| stream.set_write_timeout(Some(limit)))?;
         let fits = ServerName::try_from(name.to_owned());
@@ -66,7 +66,7 @@ impl ClientTls {
     }
 }
 
-/// Returns a more readable form of a TLS error.
+/// Replaces a TLS error by a more readable error. Returns other errors unchanged.
 pub fn explain(error: io::Error) -> io::Error {
     let found = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).map(words);
     found.map_or(error, io::Error::other)

@@ -1,6 +1,6 @@
-//! The transport of a client: a socket, or TLS over one.
+//! The transport of a client: a socket, or TLS over a socket.
 //!
-//! Owns the differences between them. Must not know commands.
+//! Owns the differences between sockets and TLS. Must not depend on commands.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,7 +14,7 @@ use super::tls::{explain, TlsStream};
 
 #[derive(Debug)]
 pub enum Transport {
-    /// A TCP or Unix socket: the system calls are the same for both.
+    /// A TCP or Unix socket. The system calls are the same.
     Plain(TcpStream),
     #[cfg(feature = "tls")]
     Tls(TlsStream),
@@ -39,7 +39,7 @@ impl Transport {
         }
     }
 
-    /// Writes some of the bytes, and returns how many.
+    /// Writes some of the bytes, and returns the number of written bytes.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Transport::Plain(stream) => stream.write(bytes),
@@ -48,7 +48,8 @@ impl Transport {
         }
     }
 
-    /// Returns `true` if bytes or an end have arrived; always `false` with TLS, whose records need not contain any.
+    /// Returns `true` if bytes or the end of the stream have arrived. With TLS, always returns `false`, because a TLS
+    /// record may contain no data.
     pub fn has_input(&self) -> bool {
         let mut ready = [PollFd::new(self.socket().as_fd(), PollFlags::POLLIN)];
         let is_plain = matches!(self, Transport::Plain(_));
@@ -63,7 +64,7 @@ impl Transport {
         }
     }
 
-    /// Sets the time limit of a read or a write.
+    /// Sets the timeout of each read and write.
     pub fn set_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         let socket = self.socket();
         socket.set_read_timeout(limit).and_then(|()| socket.set_write_timeout(limit))
@@ -80,9 +81,9 @@ impl Transport {
 pub struct Closer(TcpStream);
 
 impl Closer {
-    /// Closes the connection; its reader sees the end of the stream.
+    /// Closes the connection. The owner of the connection then reads the end of the stream.
     pub fn close(&self) {
-        // It may be closed already.
+        // Ignore errors, because the connection may already be closed.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }

@@ -1,18 +1,19 @@
 //! Arguments and results of the client, as plain data.
 //!
-//! Owns the checks that keep an argument from becoming another argument or command. Must not touch a connection.
+//! Owns the checks that prevent an argument from being interpreted as another argument or command. Must not access a
+//! connection.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// A reply: its first line, and the body that some replies have.
+/// A reply, which consists of a line and, for some commands, a body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Reply {
     /// The first line without CR LF, for example `INSERTED 7`.
     pub line: String,
-    /// The body, for example that of the job in `FOUND 7 5`; empty if the reply has none.
+    /// The body, for example the job's body in the reply `FOUND 7 5`. Empty if the reply has no body.
     pub body: Vec<u8>,
 }
 
@@ -30,9 +31,9 @@ impl Reply {
 pub enum ClientError {
     /// The connection failed. The server may or may not have executed the command.
     Io(io::Error),
-    /// The server sent another reply than expected, for example `NOT_FOUND`.
+    /// The server sent an unexpected reply, for example `NOT_FOUND`.
     Refused(String),
-    /// An argument that the protocol cannot express, for example a tube name with a line break. Nothing was sent.
+    /// The protocol cannot express an argument, for example a tube name with a line break. Nothing was sent.
     Invalid(String),
 }
 
@@ -58,14 +59,14 @@ impl From<io::Error> for ClientError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ReservedJob {
-    /// The id that `put` returned.
+    /// The ID that [`Client::put`](super::Client::put) returned.
     pub id: u64,
     /// The body, without the CR LF after it.
     pub body: Vec<u8>,
 }
 
-/// Tags of a job, which the extensions of the beanstalk protocol offer. Names and keys follow the rules for tube
-/// names. Times are in seconds. beanpole-beanstalk(7) describes each tag.
+/// Tags of a job, which are an extension of the beanstalk protocol. Names and keys follow the rules for tube names.
+/// Times are in seconds. beanpole-beanstalk(7) describes each tag.
 ///
 /// ```
 /// let tags = beanpole::PutTags::default().with(|tags| {
@@ -77,31 +78,32 @@ pub struct ReservedJob {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct PutTags {
-    /// A key and a number of seconds: no other job with this key is accepted while this job exists and for that long
-    /// after its end.
+    /// A deduplication key and a number of seconds. The server accepts no other job with the same key while this job
+    /// exists, and for the given time after this job ends.
     pub unique: Option<(String, u32)>,
-    /// The tube that the job is put into, instead of the used tube.
+    /// The tube into which the job is put, instead of the used tube.
     pub tube: Option<String>,
-    /// The number of tries after which the job is buried, and the delay after the first failed try, which doubles after
-    /// each further one.
+    /// The number of tries after which the job is buried, and the delay in seconds after the first failed try. The
+    /// delay doubles after each later try.
     pub tries: Option<(u8, u32)>,
-    /// The time after which the job is deleted if it is ready or delayed.
+    /// The number of seconds after which the job is deleted if it is ready or delayed.
     pub ttl: Option<u32>,
-    /// A key, and how many jobs with this key may be reserved at a time.
+    /// A key, and the maximum number of jobs with this key that may be reserved at the same time.
     pub concurrency: Option<(String, u32)>,
-    /// The groups that the job is a member of.
+    /// The groups of which the job is a member.
     pub groups: Vec<String>,
-    /// The times at which the job recurs: the five fields of cron, separated by spaces, in UTC, or a name such as
-    /// `@daily`. `unique` is the name of the schedule.
+    /// The times at which the job recurs, in UTC: the five fields of cron, separated by spaces, or a name such as
+    /// `@daily`. `unique` must contain the name of the schedule.
     pub cron: Option<String>,
-    /// The time between two recurrences of the job. `unique` is the name of the schedule.
+    /// The number of seconds between two recurrences of the job. `unique` must contain the name of the schedule.
     pub every: Option<u32>,
-    /// The job is held until this many members of each of these groups have ended; `None` means all members.
+    /// The groups for which the job waits, and the number of members of each group that must end first. `None` means
+    /// all members.
     pub after: Vec<(String, Option<u32>)>,
 }
 
 impl PutTags {
-    /// Returns these tags with some changes.
+    /// Applies `change` to the tags, and returns the tags.
     pub fn with(mut self, change: impl FnOnce(&mut PutTags)) -> PutTags {
         change(&mut self);
         self
@@ -120,7 +122,7 @@ impl PutTags {
 }
 
 impl fmt::Display for PutTags {
-    /// Writes the tags as they follow the numbers of a put, each with a space before it.
+    /// Writes the tags in the format of the put command, with a space before each tag.
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         let PutTags { unique, tube, tries, ttl, concurrency, groups, cron, every, after } = self;
         if let Some((key, seconds)) = unique {
@@ -163,19 +165,19 @@ impl fmt::Display for PutTags {
 pub enum PutResult {
     /// The ID of the new job or schedule.
     New(u64),
-    /// The ID of the schedule, which has replaced one with the same name.
+    /// The ID of the schedule, which has replaced a schedule with the same name.
     Replaced(u64),
-    /// A job with the same key exists, or has ended recently.
+    /// A job with the same key exists, or ended recently.
     Duplicate {
-        /// The id of that job.
+        /// The ID of the existing job.
         id: u64,
-        /// Its state: `READY`, `RESERVED`, `DELAYED`, `BURIED` or `DELETED`.
+        /// The state of the existing job: `READY`, `RESERVED`, `DELAYED`, `BURIED` or `DELETED`.
         state: String,
     },
 }
 
 impl PutResult {
-    /// Returns the id of the new job, or of the earlier job with the same key.
+    /// Returns the ID of the new job, or of the existing job with the same key.
     pub fn id(&self) -> u64 {
         match self {
             PutResult::New(id) | PutResult::Replaced(id) | PutResult::Duplicate { id, .. } => *id,
@@ -187,11 +189,12 @@ impl PutResult {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct ClientTlsFiles {
-    /// Certificates of the authorities that may sign the server's certificate; `None` means those of the system.
+    /// The file with the authorities that may sign the server's certificate. `None` means the authorities of the
+    /// system.
     pub authority: Option<PathBuf>,
-    /// The certificate of the client and its chain, if the server requires one.
+    /// The file with the client's certificate chain, if the server requires a certificate.
     pub certificate: Option<PathBuf>,
-    /// The private key of the certificate; `None` if it is in the same file.
+    /// The file with the private key. `None` means that the certificate file contains the key.
     pub key: Option<PathBuf>,
 }
 
@@ -199,18 +202,18 @@ pub struct ClientTlsFiles {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WaitResult {
-    /// The job is done or was deleted.
+    /// The job finished or was deleted.
     Deleted,
-    /// The job was buried, and may be kicked.
+    /// The job was buried, and can be kicked.
     Buried,
-    /// Neither happened in the given time.
+    /// The time ended before the job was deleted or buried.
     TimedOut,
 }
 
 type Result<T> = std::result::Result<T, ClientError>;
 
-/// Returns the name unless it is empty, or contains a control character, which would end the command, or a space, which
-/// would begin another argument. A name in quotes may contain spaces, and ends with its first unescaped quote.
+/// Returns `name` if it is a single argument: not empty, without control characters, and without spaces unless it is
+/// quoted. A quoted name must end with its first unescaped quote.
 pub(super) fn checked(name: &str) -> Result<&str> {
     let mut rest = name.strip_prefix('"').map(str::bytes);
     let ends_with_quote = rest.as_mut().is_none_or(|rest| {

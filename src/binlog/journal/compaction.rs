@@ -1,7 +1,7 @@
-//! Compaction: the part of the journal that bounds the disk usage.
+//! Compaction, which bounds the disk usage of the log.
 //!
-//! Owns the choice of the segments to remove, from the oldest end only, and rewrites their live items in portions. Also
-//! empties segments that cannot be relied on after a disk failure. Must not touch files.
+//! Owns the choice of the segments to remove, always the oldest, and rewrites their live items in portions. Also
+//! empties segments that are unreliable after a disk failure. Must not access files.
 //!
 //! Promises: P20.
 
@@ -13,13 +13,13 @@ use crate::binlog::types::{Batch, Retired, Synced};
 use crate::engine::Engine;
 use crate::shared::log_figures::Health;
 
-/// The position of a retired segment until a record states that the segment is not needed.
-const UNSAID: u64 = u64::MAX;
+/// The value of [`Retired::after`] until a record states that the segment is not needed.
+const UNRECORDED: u64 = u64::MAX;
 
 impl Journal {
-    /// Bytes by which the old segments exceed their target: 1.5 times what the live items need, less if much is
-    /// prepared ahead. The promised bound is twice what they need plus two segments; the difference is for work in
-    /// progress.
+    /// Returns the number of bytes by which the old segments exceed their target size. The target is 1.5 times the size
+    /// of the live items, and as little as 1.25 times if the prepared segments are large. The difference to
+    /// [`Journal::bound`] is used for work in progress.
     pub(super) fn debt(&self) -> u64 {
         let others = self.disk() - self.old - self.retiring;
         let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
@@ -31,13 +31,13 @@ impl Journal {
         }
     }
 
-    /// Compacts a portion if necessary. Returns `true` if there is more to do.
+    /// Performs a limited amount of compaction, if necessary. Returns `true` if more work remains.
     pub fn compact(&mut self, engine: &Engine) -> bool {
         if self.health == Health::Failing {
             return false;
         }
         let more = self.compact_some(engine);
-        self.say_gone();
+        self.append_gone();
         more
     }
 
@@ -50,7 +50,7 @@ impl Journal {
             };
             let (size, space) = (live.size(number, engine), self.space(self.reserve()));
             if self.health != Health::Ok && self.segments[0].live > space {
-                // A segment that cannot be emptied to the end would give no space back.
+                // Do not start with a segment that cannot be emptied completely, because no space would be freed.
                 return false;
             }
             if size > space {
@@ -68,29 +68,30 @@ impl Journal {
         false
     }
 
-    /// Returns the first item that is live in the oldest segment.
+    /// Returns the first live item of the oldest segment.
     fn first_live(&self) -> Option<(Live, u32)> {
         let lists = &self.segments[0].lists;
         Live::ALL.into_iter().find_map(|live| Some((live, lists[live as usize].first()?)))
     }
 
-    /// Retires the oldest segment, in which nothing is live. It is removed once its rewritten items, and the record
-    /// that it is not needed, are durable.
+    /// Retires the oldest segment, which must not contain live items. The file is removed when the record that the
+    /// segment is not needed is durable.
     fn retire(&mut self) {
         let segment = self.segments.pop_front().expect("a segment");
         self.old -= segment.bytes;
         self.retiring += segment.bytes;
         let Segment { number, bytes, evacuating, damaged, .. } = segment;
         self.evacuating -= usize::from(evacuating);
-        self.retired.push_back(Retired { number, bytes, after: UNSAID, damaged });
+        self.retired.push_back(Retired { number, bytes, after: UNRECORDED, damaged });
     }
 
-    /// Records which segments are not needed: those that were retired may be removed when that record is durable.
-    fn say_gone(&mut self) {
+    /// Appends a record that the retired segments are not needed. The segments can be removed once the record is
+    /// durable.
+    fn append_gone(&mut self) {
         if self.evacuating == 0 {
             self.in_doubt = false;
         }
-        if self.in_doubt || self.retired.back().is_none_or(|retired| retired.after != UNSAID) {
+        if self.in_doubt || self.retired.back().is_none_or(|retired| retired.after != UNRECORDED) {
             return;
         }
         let oldest = self.segments.front().expect("the one that is written to").number;
@@ -98,16 +99,16 @@ impl Journal {
         self.push(&Record::Gone(oldest));
         self.demanded = self.position;
         let position = self.position;
-        let unsaid = self.retired.iter_mut().filter(|retired| retired.after == UNSAID);
-        unsaid.for_each(|retired| retired.after = position);
+        let unrecorded = self.retired.iter_mut().filter(|retired| retired.after == UNRECORDED);
+        unrecorded.for_each(|retired| retired.after = position);
     }
 
-    /// The size of a segment that takes over `again` bytes and everything that waits to be written.
+    /// Returns the size of a new segment for `again` bytes that must be written again, and for all appended bytes.
     pub fn take_over_size(&self, again: u64) -> u64 {
         self.segment_size.max(again + self.buffer.len() as u64 + self.segment_size / 4)
     }
 
-    /// Returns the next segment to remove when the log is durable up to `safe`. No later one may be removed before it.
+    /// Returns the next segment to remove when the log is durable up to `safe`. Segments must be removed in this order.
     pub fn next_retired(&self, safe: u64) -> Option<Retired> {
         self.retired.front().filter(|retired| retired.after <= safe).copied()
     }
@@ -119,13 +120,13 @@ impl Journal {
         }
     }
 
-    /// Returns `true` if [`Wal::maintain`](crate::binlog::Wal::maintain) has something to do.
+    /// Returns `true` if [`Wal::maintain`](crate::binlog::Wal::maintain) has work to do.
     pub fn needs_maintenance(&self) -> bool {
         !self.retired.is_empty() || self.wanted() || self.debt() > 0
     }
 
-    /// Makes compaction rewrite everything in segments without a file. Returns the newest segment that has lost its
-    /// file since the last call, if any.
+    /// Makes compaction rewrite all live items of segments without a file. `is_there` returns `true` for the numbers of
+    /// existing files. Returns the newest segment that has lost its file since the last call, if any.
     pub fn evacuate_missing(&mut self, is_there: impl Fn(u64) -> bool) -> Option<u64> {
         let mut newest = None;
         for segment in self.segments.iter_mut().filter(|segment| !segment.missing && !is_there(segment.number)) {
@@ -138,7 +139,7 @@ impl Journal {
         newest.max(prepared.last())
     }
 
-    /// Retires the prepared segments at once: a failing disk may have left holes in them.
+    /// Retires all prepared segments, because a failing disk may have damaged the files.
     pub fn abandon_prepared(&mut self) {
         (self.ready, self.large) = (0, 0);
         for (number, bytes) in self.prepared.drain(..) {
@@ -148,10 +149,12 @@ impl Journal {
     }
 
     /// Continues in a new segment after a disk failure, and makes compaction rewrite the segments from `first` on,
-    /// which are no longer relied on. Returns the records not taken yet, which must be written into the new segment
-    /// after the `again` bytes that were taken and are not durable; and the header of the new segment. `before`: the
-    /// durable end of the log. Without `rely`, records that were written and not synced are not among those bytes:
-    /// until everything in doubt is rewritten, nothing that was rewritten before may lose its original record.
+    /// because they may not be durable.
+    ///
+    /// Returns the appended bytes that were not taken before, and the header of the new segment. In the new segment,
+    /// the header is followed by `again` bytes that were taken but are not durable, and by the returned bytes. `before`
+    /// is the durable end of the log. If `rely` is `false`, records that were written but not synced may be lost, so
+    /// compaction must rewrite the items of unsynced segments before it can remove a segment.
     pub fn take_over(
         &mut self,
         (number, size): (u64, u64),
@@ -162,11 +165,14 @@ impl Journal {
     ) -> (Batch, Batch) {
         if !rely {
             let safe = self.synced.position;
-            self.retired.iter_mut().filter(|retired| retired.after > safe).for_each(|retired| retired.after = UNSAID);
+            self.retired
+                .iter_mut()
+                .filter(|retired| retired.after > safe)
+                .for_each(|retired| retired.after = UNRECORDED);
             self.in_doubt = true;
         }
         let pending = self.take(Vec::new(), self.synced);
-        // From now on, unreadable bytes before the new segment are damage, and later records are kept.
+        // Treat unreadable bytes before the new segment as damage rather than as the end of the log.
         self.synced = Synced { place: before, position: self.synced.position };
         self.segments
             .iter_mut()

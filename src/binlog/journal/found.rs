@@ -1,6 +1,7 @@
-//! The part of the journal that is used at startup, before the first append.
+//! Initialization of the journal at startup.
 //!
-//! Owns the segments, jobs, pauses and IDs found on disk, and where the log continues. Must not touch files.
+//! Owns the registration of the segments, jobs and IDs found on disk, and the continuation of the log. Must not access
+//! files.
 
 use super::{Journal, Live, Segment, IDS_AHEAD};
 use crate::binlog::record::{full_size, Record, Start, MARK, START};
@@ -10,38 +11,37 @@ use crate::engine::Engine;
 use crate::shared::log_figures::Health;
 
 impl Journal {
-    /// Adds a segment found on disk. Segments are added in the order of their numbers, each before its records.
+    /// Adds a segment found on disk. Segments must be added in ascending order, and before their records.
     pub fn found_segment(&mut self, number: u64, bytes: u64) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, bytes, bytes));
         self.next_number = self.next_number.max(number + 1);
     }
 
-    /// Excludes the number of an existing file from use.
+    /// Prevents the number of an existing file from being assigned to a new segment.
     pub fn found_number(&mut self, number: u64) {
         self.next_number = self.next_number.max(number + 1);
     }
 
-    /// Sets how many bytes of the last segment are kept.
+    /// Sets the number of valid bytes in the last segment.
     pub fn found_length(&mut self, bytes: u64) {
         self.segments.back_mut().expect("a segment").bytes = bytes;
     }
 
-    /// Sets the random number of this process, and that of the process that wrote the end of the log; 0 if the latter
-    /// is unknown.
+    /// Sets the random IDs of this process and of the process that wrote the end of the log. `found` is 0 if unknown.
     pub fn set_epochs(&mut self, own: u64, found: u64) {
         (self.epoch, self.found_epoch) = (own, found);
     }
 
-    /// Begins the first segment of this process after the end of the log, `before`. The header contains what
-    /// [`Journal::append_start`] would record.
+    /// Begins the first segment of this process. `before` is the end of the log. The header contains the same
+    /// information as the record that [`Journal::append_start`] appends.
     pub fn begin_first(&mut self, number: u64, size: u64, before: Place) {
         self.ids = self.last_id + IDS_AHEAD;
         self.begin(number, size, before);
         self.ids_appended();
     }
 
-    /// Records that this process continues the log in the last segment found, or begins a new segment. Does nothing if
+    /// Appends a [`Record::Start`] to the last segment found, or begins a new segment if necessary. Does nothing if
     /// there is no space.
     pub fn append_start(&mut self) {
         let (segments, found) = (self.segments.len(), self.ids);
@@ -60,13 +60,13 @@ impl Journal {
         self.ids_appended();
     }
 
-    /// Makes the next bytes record that the start is synced: otherwise damage to its record would look like the end of
-    /// the log.
+    /// Makes the next batch record that the start record is synced. Otherwise, damage to the start record would look
+    /// like the end of the log.
     pub fn start_is_synced(&mut self) {
         self.mark_due = 0;
     }
 
-    /// Continues in the last segment, after its used bytes. `size`: the length of the file.
+    /// Continues the log after the valid bytes of the last segment, whose file has `size` bytes.
     pub fn go_on_in_last(&mut self, size: u64) {
         let last = self.segments.back_mut().expect("a segment");
         last.size = size;
@@ -74,7 +74,7 @@ impl Journal {
         self.synced = Synced { place: Place { segment: last.number, at: last.bytes }, position: self.position };
     }
 
-    /// Continues without a file: records stay in memory until the disk has recovered.
+    /// Continues the log without a file. Records are kept in memory until the disk recovers.
     pub fn go_on_nowhere(&mut self, engine: &mut Engine) {
         self.health = Health::Failing;
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
@@ -91,20 +91,20 @@ impl Journal {
         self.segments.get(self.place_from(number as u32)).filter(|segment| segment.number == number)
     }
 
-    /// Counts records of a foreign log that could not be read.
+    /// Counts records that could not be restored.
     pub fn found_skipped(&mut self, skipped: u64) {
         self.skipped += skipped;
     }
 
-    /// Marks the last segment as damaged: it is emptied, and then set aside.
+    /// Marks the last segment as damaged. Compaction will empty the segment, and its file will be set aside.
     pub fn found_damage(&mut self) {
         let segment = self.segments.back_mut().expect("a segment");
         (segment.evacuating, segment.damaged) = (true, true);
         self.count_evacuating();
     }
 
-    /// Adds a full record, found in the last segment, of the job in `slot` with this [`Engine::logged_size`]. `before`:
-    /// the size of an earlier full record of the same job.
+    /// Adds a full record, found in the last segment, of the job in `slot`. `size` is the job's
+    /// [`Engine::logged_size`], and `before` is the previous size if an earlier full record exists.
     pub fn found_job(&mut self, slot: u32, before: Option<usize>, size: usize) {
         if let Some(before) = before {
             self.lost_job(slot, before);
@@ -113,13 +113,13 @@ impl Journal {
         self.found(Live::Job, slot, full_size(size));
     }
 
-    /// Removes the job in `slot`, which had this [`Engine::logged_size`].
+    /// Removes the job in `slot`, whose [`Engine::logged_size`] was `size`.
     pub fn lost_job(&mut self, slot: u32, size: usize) {
         self.lost(Live::Job, slot, full_size(size));
         self.jobs -= 1;
     }
 
-    /// Sets the last ID that may have been assigned.
+    /// Sets the largest job ID that may have been assigned.
     pub fn found_ids(&mut self, ids: u64) {
         (self.last_id, self.ids, self.ids_synced) = (ids, ids, ids);
     }

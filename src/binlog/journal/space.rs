@@ -1,7 +1,7 @@
-//! How much the journal can still take.
+//! Calculation of the available log space.
 //!
-//! Owns the arithmetic of space: what is available on disk, what is reserved for deletes, and what the engine may use.
-//! Must not change anything.
+//! Owns the calculation of the space on disk, of the reserve for deletes, and of the space that the engine may use.
+//! Must not change the journal.
 
 use super::{Journal, BACKLOG, IDS_KEPT};
 use crate::binlog::record::{CHANGE, DELETE, MARK, PUT};
@@ -11,16 +11,17 @@ use crate::shared::log_figures::Health;
 
 const _: () = assert!((PUT + DELETE) as u64 <= PUT_SIZE && CHANGE as u64 <= CHANGE_SIZE, "the engine counts enough");
 
-/// Bytes reserved for records about the log itself.
+/// Number of bytes reserved for records about the log itself.
 const KEPT: u64 = 8 * MARK as u64;
 
 impl Journal {
-    /// Bytes reserved so that every job can be deleted and segments can be removed.
+    /// Returns the number of bytes reserved for deleting every job and for removing segments.
     pub(super) fn reserve(&self) -> u64 {
         DELETE as u64 * self.jobs + self.group_ends + KEPT
     }
 
-    /// Bytes available on disk. In each segment, a little is lost where the next record does not fit.
+    /// Returns the number of usable bytes in the current segment and the prepared segments. The end of each segment
+    /// does not count, because the next record may not fit.
     pub(super) fn ahead(&self) -> u64 {
         if self.large == 0 {
             return self.rest() + self.fresh(self.segment_size) * self.prepared.len() as u64;
@@ -28,32 +29,33 @@ impl Journal {
         self.rest() + self.prepared.iter().map(|&(_, size)| self.fresh(size)).sum::<u64>()
     }
 
-    /// Bytes available in the current segment.
+    /// Returns the number of usable bytes in the current segment.
     fn rest(&self) -> u64 {
         self.segments.back().map_or(0, |segment| segment.size.saturating_sub(segment.bytes + (CHANGE + MARK) as u64))
     }
 
-    /// Bytes available in a new segment of this size.
+    /// Returns the number of usable bytes in a new segment of this size.
     fn fresh(&self, size: u64) -> u64 {
         size.saturating_sub((HEADER + CHANGE + MARK) as u64).max(1)
     }
 
-    /// The maximum size of records that fit into one segment if `kept` bytes must remain available.
+    /// Returns the maximum size of a record that can be appended while `kept` bytes remain available.
     pub(super) fn space(&self, kept: u64) -> u64 {
         let mut ahead = self.ahead();
         let mut most = 0;
-        // Of segments of one size, the first has the most space after it.
+        // If all prepared segments have the same size, a record that fits into any of them fits into the first.
         let first = if self.large == 0 { 1 } else { self.prepared.len() };
         let fresh = self.prepared.iter().take(first).map(|&(_, size)| self.fresh(size));
         for space in std::iter::once(self.rest()).chain(fresh) {
             most = most.max(space.min(ahead.saturating_sub(kept)));
-            // Records in a later segment leave this segment's space unused.
+            // A record in a later segment leaves the space of this segment unused.
             ahead -= space;
         }
         most
     }
 
-    /// Bytes that records other than deletes may take. On a full disk, compaction reserves some.
+    /// Returns the number of bytes that records other than deletes may use. On a full disk, some bytes remain reserved
+    /// for compaction.
     pub(super) fn room(&self) -> u64 {
         match self.health {
             Health::Ok => u64::MAX,
@@ -62,7 +64,7 @@ impl Journal {
         }
     }
 
-    /// What the engine may append; must be called before every verb.
+    /// Returns the space that the engine may use. Must be called before every command.
     pub fn engine_room(&self) -> LogRoom {
         let puts = match self.health {
             Health::Ok => self.space(self.reserve()),
@@ -70,13 +72,14 @@ impl Journal {
             Health::Failing => 0,
         };
         let changes = self.room();
-        // Space can be created between two bursts, but not within one, and the reserve for deletes must not be used.
+        // No segment can be added during a burst, so a burst is limited to the available space minus the reserve for
+        // deletes.
         let burst = changes.min(self.ahead().saturating_sub(self.reserve()).max(CHANGE as u64));
         LogRoom { puts, changes, burst, ids: self.ids_synced }
     }
 
-    /// Returns `true` if another segment should be prepared now. Half a segment must be available in addition to the
-    /// reserve for deletes.
+    /// Returns `true` if another segment should be prepared. In addition to the reserve for deletes, half a segment
+    /// should be available.
     pub fn wanted(&self) -> bool {
         if self.requested > 0 && self.is_short(self.requested) {
             return true;
@@ -88,19 +91,20 @@ impl Journal {
         self.disk() + self.segment_size <= self.bound() || self.ahead() < self.reserve()
     }
 
-    /// The promised maximum size of the log on disk.
+    /// Returns the promised maximum size of the log on disk, in bytes.
     pub(super) fn bound(&self) -> u64 {
         2 * self.live + 2 * self.segment_size
     }
 
-    /// Returns `true` if records of `bytes` and a new job do not fit into the available space (see
-    /// [`Journal::request_space`]), or if no ID is certain to be reserved.
+    /// Returns `true` if records of `bytes` bytes and a new job do not fit into the available space, or if too few IDs
+    /// are reserved in the synced part of the log.
     pub fn is_short(&self, bytes: u64) -> bool {
         self.health == Health::Ok
             && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)
     }
 
-    /// Returns `true` if the log exceeds its bound because compaction is behind or emptied segments still exist.
+    /// Returns `true` if the log exceeds its maximum size, but compaction or the removal of segments can reduce the
+    /// size.
     pub fn is_behind(&self) -> bool {
         self.health == Health::Ok && self.disk() > self.bound() && self.can_shrink()
     }

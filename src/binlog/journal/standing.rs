@@ -1,6 +1,7 @@
-//! The items for which segments are kept: jobs, keys that outlive their jobs, settings and pauses of tubes, groups.
+//! The live items of the log: jobs, keys that outlive their jobs, tube settings, pauses, operations, and groups.
 //!
-//! Owns the segment of each item, and its size when it is written again. Must not touch files.
+//! Owns the segment and the record size of each item. A segment is needed as long as it contains the latest full record
+//! of an item. Must not access files.
 
 use super::{size_of, Journal};
 use crate::binlog::record::{
@@ -9,27 +10,27 @@ use crate::binlog::record::{
 };
 use crate::engine::{Engine, JobExtras, LoggedGroup, MemberGone, OpenOperation, State, ORIGIN_SIZE};
 
-/// The kinds of items in the log. The current state of an item is in one segment at a time.
+/// The kinds of live items. The latest full record of an item is in one segment.
 #[derive(Clone, Copy, Debug)]
 pub enum Live {
-    /// A job, by its slot in the engine.
+    /// A job, identified by its slot in the engine.
     Job,
-    /// A key that outlives its job, by number.
+    /// A key that outlives its job, identified by a number.
     Key,
-    /// The settings of a tube, by the tube's number.
+    /// The settings of a tube, identified by the tube's number.
     Settings,
-    /// A pause, by the tube's number.
+    /// The pause of a tube, identified by the tube's number.
     Pause,
-    /// A command for many jobs in progress, by number.
+    /// A running command for many jobs, identified by a number.
     Operation,
     Group,
 }
 
 impl Live {
-    /// All kinds in the order in which compaction rewrites them.
+    /// All kinds, in the order in which compaction rewrites items.
     pub(super) const ALL: [Live; 6] = [Live::Job, Live::Key, Live::Settings, Live::Pause, Live::Operation, Live::Group];
 
-    /// Returns the maximum size of the item's record.
+    /// Returns the maximum size of the item's full record.
     pub fn size(self, number: u32, engine: &Engine) -> u64 {
         match self {
             Live::Job => size_of(number, engine),
@@ -60,12 +61,12 @@ impl Journal {
         self.places[live as usize].move_out(number, &mut self.segments[place].lists[live as usize]);
     }
 
-    /// Returns the index of the segment in which the item is live.
+    /// Returns the index of the segment that contains the item's full record.
     fn place_of(&self, live: Live, number: u32) -> usize {
         self.place_from(self.places[live as usize].of(number))
     }
 
-    /// Adds an item that is live in the last segment.
+    /// Adds an item whose full record is in the last segment.
     #[inline]
     pub fn found(&mut self, live: Live, number: u32, size: u64) {
         self.live += size;
@@ -88,7 +89,7 @@ impl Journal {
         }
     }
 
-    /// Appends the current state of the item, which is then live in the last segment.
+    /// Appends the full record of the item, and assigns the item to the current segment.
     pub(super) fn write(&mut self, live: Live, number: u32, size: u64, engine: &Engine) {
         self.make_room(size);
         match live {
@@ -117,7 +118,7 @@ impl Journal {
         self.move_in(live, number, size);
     }
 
-    /// Appends a new item, or one that replaces an item of `before` bytes.
+    /// Appends the full record of a new item. `before` is the size of the previous record if the item existed.
     pub(super) fn write_new(&mut self, live: Live, number: u32, before: Option<u64>, engine: &Engine) {
         let size = live.size(number, engine);
         if let Some(before) = before {
@@ -139,7 +140,7 @@ impl Journal {
         self.found(Live::Group, group.number, size);
     }
 
-    /// Appends the deletion of a member of groups.
+    /// Appends the deletion of a job that is a member of groups.
     pub(super) fn record_member_gone(&mut self, gone: &MemberGone) {
         let MemberGone { slot, id, size, groups } = gone;
         let names = groups.iter().map(|group| group.name.length()).sum();
@@ -151,7 +152,7 @@ impl Journal {
         }
     }
 
-    /// Appends the beginning of an operation, which the engine may have completed already.
+    /// Appends the start of an operation. The engine may have completed the operation already.
     pub(super) fn record_opened(&mut self, number: u32, operation: &OpenOperation) {
         let size = operation_size(operation.names());
         self.make_room(size);
@@ -159,14 +160,14 @@ impl Journal {
         self.found(Live::Operation, number, size);
     }
 
-    /// Appends the end of an operation.
     pub(super) fn record_closed(&mut self, number: u32, names: usize) {
         self.make_room(MARK as u64);
         self.push(&Record::Done(number.into()));
         self.lost(Live::Operation, number, operation_size(names));
     }
 
-    /// Appends the move of a job to another tube, which changes the size of its full record.
+    /// Appends the move of a job to another tube, which changes the size of the job's full record by `sizes.1 -
+    /// sizes.0` bytes.
     pub(super) fn record_move(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);
         let tube = engine.tube_of(&job);
@@ -174,7 +175,7 @@ impl Journal {
         self.make_room((CHANGE + tube.len() + dead_from.map_or(0, |origin| ORIGIN_SIZE + origin.len())) as u64);
         let state = match job.state() {
             State::Delayed | State::Buried => job.state(),
-            // A restart ends its reservation.
+            // A restart ends a reservation. Jobs in the remaining states are never moved.
             State::Ready | State::Reserved | State::Held | State::Finished | State::Scheduled => State::Ready,
         };
         let (id, pri, delay, due) = (job.id().0, job.priority(), job.delay(), job.due());
@@ -182,7 +183,8 @@ impl Journal {
         self.resize(slot, sizes.0, sizes.1);
     }
 
-    /// Appends the reason why a job failed, which changes the size of its full record.
+    /// Appends the reason for the failure of a job, which changes the size of the job's full record by `sizes.1 -
+    /// sizes.0` bytes.
     pub(super) fn record_reason(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);
         let reason = engine.extras(&job).map_or(&[][..], JobExtras::reason);
@@ -191,7 +193,7 @@ impl Journal {
         self.resize(slot, sizes.0, sizes.1);
     }
 
-    /// Replaces a part of `before` bytes in the size of the job in `slot` by `after`.
+    /// Changes the size of the full record of the job in `slot` by `after - before` bytes.
     pub fn resize(&mut self, slot: u32, before: usize, after: usize) {
         let place = self.place_of(Live::Job, slot);
         for live in [&mut self.live, &mut self.segments[place].live] {

@@ -1,4 +1,4 @@
-//! The journal's arithmetic, at bounds that random tests rarely reach.
+//! Tests of the journal's space calculation, with limits that random tests rarely reach.
 
 use super::*;
 use crate::binlog::decode::RecordHead;
@@ -9,7 +9,7 @@ use crate::engine::{
 
 const SIZE: u64 = 1000;
 
-/// The unusable space at the end of a segment.
+/// The number of unusable bytes at the end of a segment.
 const END: u64 = (CHANGE + MARK) as u64;
 
 /// Creates a journal with a first segment of this size, and with reserved IDs.
@@ -46,11 +46,11 @@ fn put(engine: &mut Engine, client: ClientId, body: usize) -> JobId {
     engine.put(client, new, Time::default()).expect("room for a job")
 }
 
-/// Returns the records of the current segment.
+/// Returns the encoded records of the current segment.
 fn appended(journal: &mut Journal) -> Vec<u8> {
     let batch = journal.take(Vec::new(), journal.synced);
     let last = batch.cuts.last().map_or(0, |cut| cut.at + HEADER);
-    let mut bytes = batch.bytes.part(last, batch.bytes.place());
+    let mut bytes = batch.bytes.part(last, batch.bytes.own_len());
     bytes.seal(RecordKey::new(9, journal.stats().current), HEADER as u64);
     bytes.chunks().collect::<Vec<_>>().concat()
 }
@@ -67,7 +67,7 @@ fn space_is_what_segments_have_behind_their_headers_and_before_their_last_record
     assert_eq!(journal.large, 0);
     let fresh = SIZE - HEADER as u64 - END;
     assert_eq!((journal.ahead(), journal.space(0)), (rest + fresh, fresh));
-    // A record is in one segment: space before it is lost, and the reserve follows it.
+    // A record does not span segments, so a record in the new segment leaves the rest of the old segment unused.
     assert_eq!(journal.space(100), fresh - 100);
     assert_eq!(journal.space(rest + fresh), 0);
     use_bytes(&mut journal, 100);
@@ -95,7 +95,7 @@ fn a_record_is_short_of_space_or_of_ids_by_one() {
     assert!(!journal.is_short(0));
     journal.last_id += 1;
     assert!(journal.is_short(0));
-    // Then no command waits.
+    // While the disk is full or fails, no command waits for space.
     for health in [Health::Full, Health::Failing] {
         journal.health = health;
         assert!(!journal.is_short(free + 1), "{health:?}");
@@ -163,7 +163,7 @@ fn the_next_segment_fits_the_requested_bytes() {
     assert_eq!(journal.wanted_size(), SIZE + beside);
     prepare(&mut journal, SIZE + beside);
     assert_eq!(journal.wanted_size(), SIZE);
-    // No command waits, in a log with tiny segments.
+    // Without a waiting command, the size is the usual segment size.
     assert_eq!(Journal::new(0, 9).wanted_size(), Journal::new(0, 9).segment_size);
 }
 
@@ -208,7 +208,7 @@ fn the_excess_is_the_size_of_old_segments_above_1_5_times_the_need() {
         (journal.ready, journal.old) = (ready, old);
         assert_eq!(journal.debt(), debt, "{ready} bytes are ready, {old} old");
     }
-    // A segment that must be emptied makes the excess at least one byte.
+    // While a segment must be emptied, the debt is at least one byte.
     journal.evacuating = 1;
     assert_eq!(journal.debt(), 1);
     journal.old = 700;
@@ -225,7 +225,7 @@ fn a_log_can_shrink_while_segments_go_or_it_is_in_debt() {
     assert!(journal.can_shrink());
     (journal.retiring, journal.old) = (0, 1);
     assert!(journal.can_shrink());
-    // Compaction is behind only if the log also exceeds its bound.
+    // Compaction is behind only if the log also exceeds its maximum size.
     journal.old = SIZE;
     assert!(!journal.is_behind());
     journal.old = SIZE + 1;
@@ -317,7 +317,7 @@ fn a_log_without_a_file_continues_in_memory() {
     assert_eq!((stats.written, engine.take_change().is_none()), (2, true), "the job, and its ids");
     let length = journal.buffer.len() as u64;
     assert_eq!(journal.disk(), 300 + length);
-    // No segment begins in these bytes, so they have no header.
+    // No segment begins in this batch, so it contains no header.
     let batch = journal.take(Vec::new(), Synced::default());
     assert_eq!((batch.segment, batch.cuts.len(), batch.end), (5, 0, length));
 }
@@ -337,7 +337,7 @@ fn a_put_or_an_outcome_goes_into_the_next_segment_if_it_lacks_a_byte() {
         prepare(&mut journal, SIZE);
         let (mut engine, client) = engine();
         put(&mut engine, client, 100);
-        // Names and bodies count in full, and so does everything else that a put may need.
+        // The tube name and the body count, and so does the maximum size of the other fields.
         let logged = (b"default".len() + 100) as u64;
         use_bytes(&mut journal, SIZE - MARK as u64 - PUT as u64 - logged + lacks);
         journal.append(&mut engine);
@@ -369,7 +369,7 @@ fn a_move_goes_into_the_next_segment_if_it_lacks_a_byte() {
     }
 }
 
-/// Submits a job that is kept after it has finished.
+/// Puts a job that is kept after it has finished.
 fn kept(engine: &mut Engine, body: usize) -> JobId {
     let leaser = engine.connect_as(ReservePolicy::Lease);
     let completion = CompletionPolicy::Keep;
@@ -390,7 +390,7 @@ fn a_large_result_is_shared_and_read_back_whole() {
     engine.complete(id, Outcome::Done(Body::from(result.clone())), Time::default()).expect("a job");
     let at = journal.segments[0].bytes;
     journal.append(&mut engine);
-    assert!(journal.buffer.place() < 100, "the result is not copied");
+    assert!(journal.buffer.own_len() < 100, "the result is not copied");
     let mut batch = journal.take(Vec::new(), Synced::default());
     let key = RecordKey::new(9, 1);
     batch.bytes.seal(key, at);
@@ -449,7 +449,7 @@ fn a_log_records_at_intervals_how_far_it_is_synced() {
     let far = synced(start + 9 * SYNCED_EVERY);
     journal.take(Vec::new(), far);
     assert_eq!(journal.mark_due, start + 2 * SYNCED_EVERY, "it says nothing for the sake of it alone");
-    // The space of the segment's last record is left.
+    // Space for the last record of a segment must remain.
     for (lacks, says) in [(1, false), (0, true)] {
         journal.push(&Record::Delete(1));
         use_bytes(&mut journal, (1 << 20) - (SYNCED + MARK) as u64 + lacks);

@@ -1,6 +1,6 @@
-//! Files as beanstalkd writes them, and damaged ones, for tests.
+//! Sample files in beanstalkd's format, for tests.
 //!
-//! Owns an encoder of beanstalkd's format, and a count of the bytes that were read.
+//! Owns an encoder of the format, and a count of the bytes that were read.
 
 use std::cell::Cell;
 
@@ -21,14 +21,14 @@ pub fn look(count: usize) {
     LOOKED.set(LOOKED.get() + count);
 }
 
-/// Returns how many bytes `work` reads.
+/// Returns the number of bytes that `work` reads.
 pub fn looked(work: impl FnOnce()) -> usize {
     let before = LOOKED.get();
     work();
     LOOKED.get() - before
 }
 
-/// The fields of a record; times are in nanoseconds.
+/// The fields of a record. Times are in nanoseconds.
 #[derive(Clone)]
 pub struct Said {
     pub id: u64,
@@ -74,7 +74,7 @@ fn record(version: u32, tube: &[u8], said: &Said) -> Vec<u8> {
     out.extend((said.delay / unit).to_le_bytes());
     out.extend((said.ttr / unit).to_le_bytes());
     out.extend(said.size.to_le_bytes());
-    // The padding between the fields is arbitrary: 1.4 writes uninitialized memory.
+    // The padding between the fields is arbitrary: beanstalkd 1.4 writes uninitialized memory.
     out.extend([0xA5; 4]);
     out.extend((said.created / unit).to_le_bytes());
     out.extend((said.deadline / unit).to_le_bytes());
@@ -97,7 +97,7 @@ pub fn file(version: u32, records: &[Vec<u8>]) -> Vec<u8> {
     [&version.to_le_bytes()[..], &records.concat()].concat()
 }
 
-/// Pseudorandom numbers, the same on every run.
+/// A generator of pseudorandom numbers, which are the same in every run.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -109,7 +109,7 @@ impl Dice {
     }
 }
 
-/// Returns records of all kinds.
+/// Returns random records of all kinds.
 pub fn mixture(version: u32, jobs: u64, dice: &mut Dice) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     for id in 1..=jobs {

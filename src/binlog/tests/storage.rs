@@ -1,12 +1,12 @@
 //! Tests of directories on a real disk.
 //!
-//! Owns a directory for each test, also for those of other files.
+//! Owns temporary directories, which the tests of other files also use.
 
 use std::path::Path;
 
 use super::*;
 
-/// A directory of one test, removed at its end.
+/// The directory of one test, which is removed at the end of the test.
 pub struct Temporary(PathBuf);
 
 impl Temporary {
@@ -86,12 +86,12 @@ fn one_lock_suffices_where_the_other_is_unavailable() {
     let opened = folder.opened().expect("a folder");
     let file = || opened.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
     let fail = |error: Errno| move || Err(io::Error::from(error));
-    // Without inodes, without quota, and on a read-only disk, the directory is locked.
+    // Without inodes or quota, or on a read-only disk, only the directory is locked.
     for error in [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS] {
         let _locks = Locks::of(lock_folder(&opened.folder), fail(error)).expect("a lock");
         assert!(Folder::new(temporary.path()).lock().is_err(), "a second server");
     }
-    // On a file system that does not lock directories, the file is locked.
+    // On a file system that cannot lock directories, only the file is locked.
     for error in [Errno::ENOLCK, Errno::EOPNOTSUPP] {
         assert!(Locks::of(Err(error), file).is_ok(), "{error}");
         assert!(Locks::of(Err(error), fail(Errno::ENOSPC)).is_err(), "no lock at all");
@@ -131,7 +131,8 @@ fn files_stay_in_the_folder_that_was_opened_until_another_is_taken() {
     folder.create("first", 1).expect("a file");
     assert!(old.join("first").exists());
     assert!(folder.lock().is_err(), "there is none");
-    // The directory of another server, that of another log, and an empty one.
+    // A directory that another server has locked, and a directory with a file, are refused. An empty directory is
+    // accepted.
     fs::create_dir(&new).expect("a folder");
     let other = Folder::new(&new);
     other.lock().expect("a lock");
