@@ -1,8 +1,8 @@
-//! The ready jobs of one tube, in the order of service: smallest priority, then smallest rank, which is mostly the ID.
+//! The ready jobs of one tube, ordered by priority and then by rank, which is usually the job ID.
 //!
-//! Owns that order. Most jobs arrive in order (same priority, ascending rank), so they are appended to a sorted run, a
-//! plain linked list, and leave from its front without a comparison. A job that arrives out of order goes to a heap.
-//! Must not know states or counters.
+//! Owns the order of service. Most jobs arrive in order (same priority, ascending rank). Such jobs are appended to a
+//! linked list, and are removed from the front without comparisons. Other jobs go to a heap. Must not depend on states
+//! or counters.
 //!
 //! Promises: P5.
 
@@ -10,7 +10,7 @@ use super::{Heap, JobFlag, Jobs, List, Priority, Time};
 
 #[derive(Debug, Default)]
 pub struct ReadyQueue {
-    /// Sorted by priority, then by rank.
+    /// The jobs that arrived in order.
     run: List,
     rest: Heap<(Priority, Time)>,
 }
@@ -55,7 +55,8 @@ impl ReadyQueue {
         }
     }
 
-    /// Returns the job with the smallest rank and the number of jobs that were compared, unless it would exceed `most`.
+    /// Returns the job with the smallest rank, and the number of compared jobs. Returns `None` if more than `most` jobs
+    /// would have to be compared.
     pub fn oldest(&self, jobs: &Jobs, most: usize) -> Option<(u32, usize)> {
         let is_sorted_by_place = match (self.run.first(), self.run.last()) {
             (Some(first), Some(last)) => jobs.get(first).pri == jobs.get(last).pri,
@@ -70,7 +71,7 @@ impl ReadyQueue {
         Some((slots.min_by_key(|slot| jobs.get(*slot).due)?, checked))
     }
 
-    /// Returns the jobs in the order in which they are served.
+    /// Returns the jobs in the order of service.
     pub fn in_order<'a>(&'a self, jobs: &'a Jobs) -> impl Iterator<Item = u32> + 'a {
         let mut run = self.run.iter(jobs).peekable();
         let mut rest = self.rest.in_order().map(|(_, slot)| slot).peekable();

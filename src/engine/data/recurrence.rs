@@ -1,26 +1,26 @@
-//! When something recurs: cron's five fields, in UTC, or a number of seconds.
+//! Recurring times: the five fields of cron, in UTC, or a number of seconds.
 //!
-//! Owns the grammar and finds the next time. Must not read a clock, and must not know what recurs.
+//! Owns the grammar, and computes the next time. Must not read a clock, or depend on what recurs.
 
 use super::{date_of, day_of, Span, Time};
 
 const MINUTE: u64 = 60_000_000_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// Days to look ahead: the 29th of February falls on each day of the week at least once in 40 years.
+/// The number of days to search. In 40 years, February 29 falls on each day of the week at least once.
 const HORIZON: u64 = 41 * 366;
 
-/// Fields of cron: the smallest and the largest value, and the names of values from the smallest on.
+/// The fields of cron: the smallest value, the largest value, and the names of values from the smallest on.
 const FIELDS: [(u8, u8, &[&str]); 5] = [
     (0, 59, &[]),
     (0, 23, &[]),
     (1, 31, &[]),
     (1, 12, &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]),
-    // Sunday is also 7.
+    // Sunday is 0 or 7.
     (0, 7, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
 ];
 
-/// Names for frequent times, and their fields.
+/// Names of frequently used times, with the equivalent fields.
 const NICKNAMES: [(&[u8], &[u8]); 7] = [
     (b"@hourly", b"0 * * * *"),
     (b"@daily", b"0 0 * * *"),
@@ -31,28 +31,27 @@ const NICKNAMES: [(&[u8], &[u8]); 7] = [
     (b"@annually", b"0 0 1 1 *"),
 ];
 
-/// The longest text that is read, in bytes.
+/// Maximum length of the text of a recurrence, in bytes.
 pub const MAX_RECURRENCE: usize = 200;
 
-/// The minutes that match all fields, as sets of values.
+/// The minutes that match all fields of cron.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Minutes {
-    /// Minutes, hours, days of the month, months and days of the week from Sunday, as bits.
+    /// The values of minute, hour, day of the month, month, and day of the week (from Sunday), each as a bit set.
     sets: [u64; 5],
-    /// A day need only match one of the two fields for days if neither has all days.
+    /// `true` if a day need only match one of the two day fields, because neither field starts with `*`.
     any_day: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recurrence {
-    /// At the minutes that match.
     Minutes(Minutes),
-    /// At intervals of this many seconds, at least one.
+    /// Every time after this number of seconds, which is at least 1.
     Every(u32),
 }
 
 impl Minutes {
-    /// Returns the minutes with these values, or all values for `None`. Days of the week count from Sunday.
+    /// Returns the minutes with these values. `None` means any value. Days of the week count from Sunday.
     pub fn at(values: [Option<u8>; 5]) -> Minutes {
         let all = FIELDS.map(|(least, most, _)| (least..=most).fold(0, |set, value| set | 1u64 << value));
         let mut sets = all;
@@ -62,7 +61,7 @@ impl Minutes {
         Minutes { sets, any_day: false }
     }
 
-    /// Reads five fields with blanks between them; `None` if one is malformed.
+    /// Parses five fields separated by spaces. Returns `None` if a field is malformed.
     fn parse(text: &[u8]) -> Option<Minutes> {
         let mut fields = text.split(|&byte| byte == b' ');
         let (mut sets, mut starred) = ([0; 5], [false; 5]);
@@ -71,7 +70,7 @@ impl Minutes {
             sets[position] = read_field(field, range)?;
             starred[position] = field.first() == Some(&b'*');
         }
-        // Sunday has two numbers.
+        // Sunday is 0 or 7.
         sets[4] = (sets[4] | sets[4] >> 7) & 0x7f;
         fields.next().is_none().then_some(Minutes { sets, any_day: !starred[2] && !starred[4] })
     }
@@ -87,12 +86,12 @@ impl Minutes {
         self.any_day || (1..=12).any(|month| self.has(3, month) && has_date(month))
     }
 
-    /// Returns the first day from `date` on that matches. Days count from the 1st of January 1970, a Thursday.
+    /// Returns the first matching day between `date` and `end`. Days count from 1970-01-01, which was a Thursday.
     fn day_from(&self, mut date: u64, end: u64) -> Option<u64> {
         while date < end {
             let (year, month, day) = date_of(date as i64);
             if !self.has(3, month as u64) {
-                // Skips the rest of the month.
+                // Skip the rest of the month.
                 date = u64::try_from(day_of(year, month + 1, 1)).ok()?.max(date + 1);
                 continue;
             }
@@ -105,12 +104,12 @@ impl Minutes {
         None
     }
 
-    /// Returns the first minute of a day that matches and is not before `from`.
+    /// Returns the first matching minute of a day at or after the minute `from`.
     fn minute_from(&self, from: u64) -> Option<u64> {
         (from..24 * 60).find(|minute| self.has(1, minute / 60) && self.has(0, minute % 60))
     }
 
-    /// Returns the first minute that matches and begins at `now` or later; `None` if there is none.
+    /// Returns the start of the first matching minute at or after `now`.
     pub fn next(&self, now: Time) -> Option<Time> {
         let first = now.nanos().div_ceil(MINUTE).saturating_mul(MINUTE);
         let mut date = first / DAY;
@@ -127,7 +126,8 @@ impl Minutes {
 }
 
 impl Recurrence {
-    /// Parses seconds, cron's five fields, or a nickname. `None` if malformed or too long, or if the time never comes.
+    /// Parses seconds, the five fields of cron, or a nickname. Returns `None` if `text` is malformed or too long, or if
+    /// no date matches.
     pub fn parse(text: &[u8]) -> Option<Recurrence> {
         if text.len() > MAX_RECURRENCE {
             return None;
@@ -140,7 +140,7 @@ impl Recurrence {
         minutes.is_possible().then_some(Recurrence::Minutes(minutes))
     }
 
-    /// Returns the next time after `now` of something that was due at `last`.
+    /// Returns the first time after `now`. `last` is the previous due time.
     pub fn after(&self, last: Time, now: Time) -> Time {
         match self {
             Recurrence::Minutes(minutes) => minutes.next(now + Span::from_nanos(1)).unwrap_or(Time::NEVER),
@@ -152,7 +152,7 @@ impl Recurrence {
         }
     }
 
-    /// Returns the first time of something that begins at `now`, but not before `delay` has passed.
+    /// Returns the first run time of a schedule created at `now`, at least `delay` later.
     pub fn first(&self, now: Time, delay: Span) -> Time {
         match self {
             Recurrence::Every(_) if delay > Span::ZERO => now + delay,
@@ -161,8 +161,7 @@ impl Recurrence {
         }
     }
 
-    /// Returns when something that was due at `due` is due if the clock may have been set back since: never later than
-    /// the second time after `now`, or after the end of its `delay`.
+    /// Returns `due`, reduced if the clock may have been set back: at most the second time after `now + delay`.
     pub fn bounded(&self, due: Time, now: Time, delay: Span) -> Time {
         let begin = now + delay;
         match self {
@@ -172,7 +171,7 @@ impl Recurrence {
     }
 }
 
-/// Parses a field of cron: a list of values and ranges, each with an optional step.
+/// Parses a field of cron, which is a list of values and ranges with optional steps.
 fn read_field(field: &[u8], range: &(u8, u8, &[&str])) -> Option<u64> {
     let (least, most, _) = *range;
     let mut set = 0;
@@ -186,7 +185,7 @@ fn read_field(field: &[u8], range: &(u8, u8, &[&str])) -> Option<u64> {
             Some(at) => (value(values.get(..at)?, range)?, value(values.get(at + 1..)?, range)?),
             None => {
                 let first = value(values, range)?;
-                // As in cron, a single value with a step extends to the largest value.
+                // As in cron, a single value with a step is a range up to the largest value.
                 (first, if step.is_some() { most } else { first })
             }
         };
@@ -199,7 +198,7 @@ fn read_field(field: &[u8], range: &(u8, u8, &[&str])) -> Option<u64> {
     Some(set)
 }
 
-/// Parses a value of a field: a number in its range, or a name.
+/// Parses a value of a field, which is a number within `least..=most` or a name.
 fn value(text: &[u8], (least, most, names): &(u8, u8, &[&str])) -> Option<u8> {
     let named = names.iter().position(|name| text.eq_ignore_ascii_case(name.as_bytes()));
     let value = named.map(|position| *least + position as u8).or_else(|| u8::try_from(number(text)?).ok());
@@ -223,7 +222,7 @@ mod tests {
         Time::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// Seconds since 1970 of the next time after `now`.
+    /// Returns the next time after `now`, in seconds since 1970-01-01.
     fn after(text: &str, now: u64) -> u64 {
         let recurrence = Recurrence::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text}"));
         recurrence.after(at(now), at(now)).nanos() / 1_000_000_000
@@ -261,7 +260,7 @@ mod tests {
 
     #[test]
     fn one_of_two_fields_for_days_is_enough_unless_one_begins_with_a_star() {
-        // The 15th is a Wednesday, the 17th a Friday.
+        // The 15th is a Wednesday, and the 17th a Friday.
         assert_eq!(after("0 0 17 * wed", NOW), 1_700_006_400);
         assert_eq!(after("0 0 15 * fri", NOW), 1_700_006_400);
         assert_eq!(after("0 0 */2 * fri", NOW), 1_700_179_200, "the 17th");
@@ -287,7 +286,7 @@ mod tests {
     #[test]
     fn rare_dates_are_found_and_impossible_ones_are_refused() {
         for weekday in 0..7 {
-            // From March 2096 on: no leap year before 2104.
+            // After February 2096, the next leap year is 2104.
             let minutes = Minutes::at([None, None, Some(29), Some(2), Some(weekday)]);
             let found = minutes.next(at(3_981_398_400)).expect("a date").nanos() / DAY;
             assert_eq!((date_of(found as i64).1, date_of(found as i64).2), (2, 29));
@@ -329,7 +328,7 @@ mod tests {
 
     #[test]
     fn every_time_matches_and_none_between_does() {
-        // Compares with a check of each minute of a year.
+        // Compare with a check of each minute of a year.
         for text in ["*/17 3-5 * * *", "0 0 29 feb *", "7 7 13 * fri", "0 */6 1-7 * mon"] {
             let Some(Recurrence::Minutes(minutes)) = Recurrence::parse(text.as_bytes()) else { panic!("{text}") };
             let mut next = minutes.next(at(NOW)).expect("a time");

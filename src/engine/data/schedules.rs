@@ -1,30 +1,30 @@
-//! Schedules: jobs that put copies of themselves whenever they are due, by their tags `cron:` and `every:`.
+//! Schedules: jobs with the tag `cron:` or `every:`, which put copies of themselves at recurring times.
 //!
-//! Owns what a schedule has in addition to its job: its name, when it recurs, the tags of its copies, what it has
-//! counted, and the order in which schedules are due. Must not put jobs: `rules/schedules.rs` does.
+//! Owns the data of a schedule in addition to its job: the name, the recurrence, the tags of the copies, the counts,
+//! and the order in which schedules are due. Must not put jobs: `rules/schedules.rs` does.
 
 use super::{
     table::hashed, DedupKey, GroupTag, Heap, JobId, JobOptions, Jobs, Name, Recurrence, Span, Table, Time, NIL,
 };
 
-/// The numbers of times that a schedule was due.
+/// The number of times that a schedule was due, by result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RunCount {
     pub runs: u32,
-    /// Times without a copy, because the last one still existed.
+    /// The number of times without a new copy, because the previous copy still existed.
     pub skipped: u32,
 }
 
-/// The tags of copies that few schedules have, as in [`JobOptions`].
+/// The rarely used tags of copies, as in [`JobOptions`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyTags {
     pub ttl: Span,
-    /// The limit of tries, as in [`JobOptions::max_attempts`].
+    /// The maximum number of tries, as in [`JobOptions::max_attempts`].
     pub tries: u8,
     pub backoff: u32,
     pub keep: u32,
     pub concurrency: Option<(Name, u32)>,
-    /// The groups that copies are members of.
+    /// The groups whose members are the copies.
     pub groups: Vec<GroupTag>,
 }
 
@@ -46,42 +46,42 @@ pub struct Schedule {
     /// The next schedule in the same bucket of the index.
     chain: u32,
     pub(in crate::engine) count: RunCount,
-    /// The number of runs without a copy since the last copy was put, or since the start.
+    /// The number of consecutive runs without a new copy.
     pub(in crate::engine) missed: u32,
-    /// Unique among the schedules of its tube, and the key of its copies.
+    /// The name of the schedule, unique within its tube, which is also the key of each copy.
     pub(in crate::engine) name: Name,
-    /// The text for [`Recurrence::parse`], which mostly takes less memory than the parsed sets.
+    /// The text of the recurrence, which usually takes less memory than the parsed [`Recurrence`].
     pub(in crate::engine) when: Name,
     tags: Option<Box<CopyTags>>,
 }
 
-/// Bytes of account of a schedule without its job and names: itself, and its entries in the index and the order.
+/// Bytes charged for a schedule and its index entries, excluding its job and texts.
 pub const SCHEDULE_COST: u64 = size_of::<Schedule>() as u64 + 32;
 
 const _: () = assert!(SCHEDULE_COST + super::jobs::JOB_COST <= 200);
 
 impl Schedule {
-    /// Returns the tags of its copies that few schedules have.
+    /// Returns the rarely used tags of the copies, if any.
     pub fn tags(&self) -> Option<&CopyTags> {
         self.tags.as_deref()
     }
 
-    /// Returns the numbers of its runs since it was put with its name.
+    /// Returns the number of completed and skipped runs since the schedule was created.
     pub fn count(&self) -> RunCount {
         self.count
     }
 
-    /// Bytes of its names and of when it recurs.
+    /// Returns the total length of the schedule's texts in bytes.
     pub fn texts(&self) -> usize {
         self.name.length() + self.when.length() + self.tags().map_or(0, CopyTags::names)
     }
 
-    /// Returns when it recurs; `None` if its text is not valid.
+    /// Returns the recurrence, or `None` if the text is invalid.
     pub fn recurrence(&self) -> Option<Recurrence> {
         Recurrence::parse(self.when.key())
     }
 
-    /// Returns `true` if it recurs after a number of seconds, not at times of the calendar.
+    /// Returns `true` if the schedule recurs after a number of seconds, rather than at calendar times.
     pub fn is_counted(&self) -> bool {
         matches!(self.recurrence(), Some(Recurrence::Every(_)))
     }
@@ -106,14 +106,14 @@ hashed!(Schedule, |schedule| {
     SCHEDULE_COST + (schedule.texts() + tags) as u64
 });
 
-/// All schedules. The job of each has its number as its holder.
+/// All schedules. In the job of a schedule, the holder is the number of the schedule.
 #[derive(Debug, Default)]
 pub struct Schedules {
-    /// The schedules, and their bytes of account without their jobs.
+    /// The schedules. `table.memory` does not include their jobs.
     pub table: Table<Schedule>,
-    /// The order in which schedules are due or tried again; members are the slots of their jobs.
+    /// The order in which schedules are due or retried. The members are the slots of the jobs.
     pub order: Heap<(Time, JobId)>,
-    /// The numbers of copies put and of runs skipped since the start.
+    /// The numbers of copies put and of runs skipped since the server started.
     pub(in crate::engine) total: (u64, u64),
 }
 
@@ -122,7 +122,7 @@ impl Schedules {
         self.table.get(number)
     }
 
-    /// Counts a run of the schedule with this number, or a skipped one.
+    /// Counts a run of the schedule with this number, as put or as skipped.
     pub fn note_run(&mut self, number: u32, is_put: bool) {
         let schedule = self.table.get_mut(number);
         schedule.missed = if is_put { 0 } else { schedule.missed.saturating_add(1) };
@@ -130,7 +130,7 @@ impl Schedules {
         *(if is_put { &mut self.total.0 } else { &mut self.total.1 }) += 1;
     }
 
-    /// Returns the number of the schedule with this name and hash whose job `is_meant` accepts.
+    /// Returns the number of the schedule with this name and hash whose job slot `is_meant` accepts.
     pub fn find(&self, name: &Name, hash: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
         self.table.find(hash, |schedule| schedule.hash == hash && schedule.name == *name && is_meant(schedule.slot))
     }
@@ -141,7 +141,7 @@ impl Schedules {
         self.table.insert(Schedule { slot, hash, chain: NIL, count, missed: 0, name, when, tags })
     }
 
-    /// Adds the schedule with the job in `slot` to the order.
+    /// Queues the schedule of the job in `slot` for its next run at `at`.
     pub fn enter(&mut self, at: Time, slot: u32, jobs: &mut Jobs) {
         self.order.push((at, jobs.get(slot).id), slot, jobs);
     }
@@ -157,7 +157,7 @@ impl Schedules {
         }
     }
 
-    /// Returns the next time at which a schedule is due or tried again, and the slot of its job.
+    /// Returns the next time at which a schedule is due or retried, and the slot of its job.
     pub fn first(&self) -> Option<(Time, u32)> {
         self.order.first().map(|((at, _), slot)| (at, slot))
     }

@@ -1,12 +1,12 @@
-//! Numbered items, in chunks.
+//! Numbered items in chunks.
 //!
-//! Owns their memory. A table never moves: it grows by a chunk, so the slowest insertion costs about as much as the
-//! median, and an empty chunk releases its memory. Must not know what the items are.
+//! Owns the memory of the items. Items never move in memory, and the table grows by a chunk at a time, so the slowest
+//! insertion costs about as much as the median. Empty chunks are deallocated. Must not depend on the type of the items.
 
 use super::NIL;
 
-/// Items per chunk, by default. With 70 bytes per item, a chunk has more than 128 KiB, and the allocator returns a
-/// block of that size to the system as soon as it is freed.
+/// The default number of items per chunk. With 70 bytes per item, a chunk has more than 128 KiB. The allocator returns
+/// a block of that size to the system as soon as it is freed.
 pub const CHUNK: usize = 2048;
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ enum Entry<T> {
     Vacant(u32),
 }
 
-/// A chunk. Without items, it may have released its memory and then has no entries.
+/// A chunk of entries. A chunk without items is usually deallocated.
 #[derive(Debug)]
 struct Chunk<T> {
     entries: Vec<Entry<T>>,
@@ -26,16 +26,16 @@ struct Chunk<T> {
     next_open: u32,
 }
 
-/// See the module's page. The number of an item, its slot, is its chunk's number × `N` + its entry.
+/// Numbered items; see the module documentation. The slot of an item is `chunk number × N + entry`.
 #[derive(Debug)]
 pub struct Slots<T, const N: usize = CHUNK> {
     chunks: Vec<Chunk<T>>,
     /// The first chunk with vacant entries, or [`NIL`].
     open: u32,
-    /// The chunk that has memory but no items, or [`NIL`].
+    /// The only allocated chunk without items, or [`NIL`].
     idle: u32,
     len: usize,
-    /// Entries used so far in chunks that have memory.
+    /// The number of entries in allocated chunks that were ever used.
     used: usize,
 }
 
@@ -83,7 +83,7 @@ impl<T, const N: usize> Slots<T, N> {
         self.len
     }
 
-    /// Bytes of vacated entries, which only other items can use.
+    /// Returns the size of the vacated entries in bytes.
     pub fn spare(&self) -> u64 {
         ((self.used - self.len) * size_of::<Entry<T>>()) as u64
     }
@@ -121,9 +121,9 @@ impl<T, const N: usize> Slots<T, N> {
         item
     }
 
-    /// Handles a chunk that has become empty. One empty chunk keeps its memory, so that a queue that fills and empties
-    /// does not allocate each time: the one with the lower address, which prevents nothing below it from being returned
-    /// to the system.
+    /// Handles a chunk that has become empty. One empty chunk keeps its memory, so a queue that repeatedly fills and
+    /// empties does not allocate each time. Of two empty chunks, the chunk at the higher address is deallocated,
+    /// because an allocated block can keep the allocator from returning the memory below the block.
     fn rest(&mut self, number: u32) {
         let mut gone = number;
         let start = |number: u32| self.chunks[number as usize].entries.as_ptr();
@@ -143,7 +143,7 @@ impl<T, const N: usize> Slots<T, N> {
         self.try_get(slot).unwrap_or_else(|| vacant_slot(slot))
     }
 
-    /// Returns the item in `slot`, if it is not vacant.
+    /// Returns the item in `slot`, if the slot is not vacant.
     #[inline]
     pub fn try_get(&self, slot: u32) -> Option<&T> {
         match self.chunks.get(slot as usize / N)?.entries.get(slot as usize % N)? {
@@ -161,12 +161,12 @@ impl<T, const N: usize> Slots<T, N> {
         }
     }
 
-    /// Returns the end of the slots that may have an item, exclusive.
+    /// Returns an exclusive upper bound of the slots with items.
     pub fn end(&self) -> u32 {
         (self.chunks.len() * N) as u32
     }
 
-    /// Returns the first slot at or after `slot` that has an item.
+    /// Returns the first occupied slot at or after `slot`.
     pub fn next_from(&self, slot: u32) -> Option<u32> {
         let mut entry = slot as usize % N;
         for (number, chunk) in self.chunks.iter().enumerate().skip(slot as usize / N) {
@@ -222,7 +222,7 @@ mod tests {
         let chunks = |things: &Slots<u64>| things.chunks.iter().filter(|chunk| chunk.entries.capacity() > 0).count();
         let slots: Vec<u32> = (0..5 * CHUNK as u64).map(|thing| things.insert(thing)).collect();
         assert_eq!(chunks(&things), 5);
-        // First every other one, then the rest.
+        // Remove every other item first, then the rest.
         for &slot in slots.iter().step_by(2).chain(slots.iter().skip(1).step_by(2)) {
             assert_eq!(things.remove(slot), u64::from(slot));
         }

@@ -1,7 +1,7 @@
-//! A range of many keys in order, found without sorting all of them.
+//! Selection of a range of the smallest keys without sorting all keys.
 //!
-//! Owns the keys that are kept meanwhile. Their number is bounded, wherever the range begins: if it begins far along,
-//! the keys are offered repeatedly. Must not know what the keys belong to.
+//! Owns the kept keys, at most [`KEPT`]. If the range ends after more keys, the caller must offer all keys several
+//! times. Must not depend on what the keys belong to.
 
 use std::collections::BinaryHeap;
 
@@ -11,13 +11,13 @@ const KEPT: usize = 4096;
 pub struct Smallest<K> {
     skip: usize,
     take: usize,
-    /// Keys up to this one have been skipped.
+    /// The largest key that was skipped in an earlier pass.
     floor: Option<K>,
     best: BinaryHeap<K>,
 }
 
 impl<K: Ord + Clone> Smallest<K> {
-    /// Finds the `take` smallest keys (at most 1,000) after the first `skip`.
+    /// Selects the `take` smallest keys (at most 1,000) after the first `skip` keys.
     pub fn new(skip: usize, take: usize) -> Smallest<K> {
         Smallest { skip, take: take.min(1000), floor: None, best: BinaryHeap::new() }
     }
@@ -39,7 +39,7 @@ impl<K: Ord + Clone> Smallest<K> {
         }
     }
 
-    /// Called after all keys were offered. Returns the range, or `None` if they must be offered again.
+    /// Ends a pass over all keys. Returns the selected range, or `None` if the caller must offer all keys again.
     pub fn finish(&mut self) -> Option<Vec<K>> {
         let mut best = std::mem::take(&mut self.best).into_sorted_vec();
         let passed = self.skip.min(best.len());

@@ -1,8 +1,8 @@
-//! All jobs, everything that belongs to them, and the memory account.
+//! All jobs, everything that belongs to jobs, and the memory account.
 //!
-//! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of concurrency keys, the groups of
-//! jobs, the origins of dead letters, the schedules, and the counts of all of these. Must not know which clients wait
-//! for a job, nor its position in a tube.
+//! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of concurrency keys, the groups, the
+//! origins of dead letters, the schedules, and all their counts. Must not depend on waiting clients, or on the position
+//! of a job in a tube.
 //!
 //! Promises: P1.
 
@@ -24,14 +24,14 @@ pub struct Store {
     /// Lower bounds of the IDs of the oldest jobs by state.
     pub(in crate::engine) oldest: OldestIds,
     pub(in crate::engine) total: u64,
-    /// Reservations that ended with their time to run.
+    /// The number of reservations that ended because the time to run ended.
     pub(in crate::engine) timeouts: u64,
-    /// Unfinished jobs whose time to live ended.
+    /// The number of unfinished jobs that expired.
     pub(in crate::engine) evicted: u64,
 }
 
 impl Store {
-    /// Returns the bytes of account of everything in the store.
+    /// Returns the bytes charged for everything in the store.
     pub fn memory(&self) -> u64 {
         self.jobs.memory()
             + self.extras.table.memory
@@ -45,13 +45,13 @@ impl Store {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Account {
-    /// Jobs: bodies, dedup keys, outcomes, and the attachments of waiting clients.
+    /// Bodies, dedup keys, outcomes, attachments, and all other data of jobs.
     pub jobs: u64,
     pub tubes: u64,
     pub watches: u64,
     /// The history of ended jobs.
     pub history: u64,
-    /// Connections outside the engine: unprocessed input and unsent output, as last reported by the server.
+    /// Connection buffers outside the engine, as last reported by the server.
     pub buffers: u64,
 }
 

@@ -1,8 +1,8 @@
-//! Numbered items that are also found by hash: linear hashing, with chains through the items themselves.
+//! Hash tables of numbered items. The tables use linear hashing, with chains through the items themselves.
 //!
-//! Owns the items, their index, and the sum of their bytes of account. The index grows and shrinks by one bucket at a
-//! time, so no insertion rehashes everything or is much slower than the others. Also owns the sparse tables of numbers
-//! that the index and others use. Must not compare items: the caller of a search provides the comparison.
+//! Owns the items, their index, and the sum of their charged bytes. The index grows and shrinks by one bucket at a
+//! time, so no insertion rehashes the whole table. Also owns sparse tables of numbers. Must not compare items: the
+//! caller of a search provides the comparison.
 
 use super::{Slots, CHUNK, NIL};
 
@@ -46,7 +46,7 @@ pub struct Table<T, const N: usize = CHUNK> {
     buckets: u32,
     /// The number of items in the index.
     pub indexed: u32,
-    /// Bytes of account of all items. The owner of the table adds what changes later.
+    /// The bytes charged for all items. The owner of the table must update the sum when the cost of an item changes.
     pub memory: u64,
 }
 
@@ -81,7 +81,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         None
     }
 
-    /// Stores an item, also in the index, and returns its slot.
+    /// Stores and indexes an item. Returns its slot.
     pub fn insert(&mut self, item: T) -> u32 {
         self.memory += item.cost();
         let slot = self.items.insert(item);
@@ -96,7 +96,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         item
     }
 
-    /// Changes an item, but not its hash, and updates the bytes of account.
+    /// Changes an item, except for its hash, and updates `memory`.
     pub fn edit<R>(&mut self, slot: u32, change: impl FnOnce(&mut T) -> R) -> R {
         let item = self.items.get_mut(slot);
         let before = item.cost();
@@ -109,7 +109,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         self.link(slot);
         self.indexed += 1;
         if self.indexed > self.buckets {
-            // All items of the new bucket come from one other bucket.
+            // Linear hashing splits one bucket into the new bucket.
             self.buckets += 1;
             self.relink(self.buckets - 1 - self.buckets.next_power_of_two() / 2);
         }
@@ -128,7 +128,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
             *self.get_mut(before).chain_mut() = next;
         }
         self.indexed -= 1;
-        // More than two, so that the buckets catch up with the items.
+        // Remove more buckets than items, so that the number of buckets approaches the number of items.
         for _ in 0..3 {
             if self.buckets > MIN_BUCKETS && self.indexed < self.buckets / 2 {
                 self.buckets -= 1;
@@ -155,7 +155,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         self.heads.set(bucket, slot);
     }
 
-    /// Moves the items of this bucket to the buckets that they belong to now.
+    /// Moves the items of `bucket` to their current buckets.
     fn relink(&mut self, bucket: u32) {
         let mut slot = self.heads.get(bucket);
         self.heads.set(bucket, NIL);
@@ -167,7 +167,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
     }
 }
 
-/// Entries per chunk: one page of memory.
+/// Entries per chunk of a [`SlotTable`]. A chunk is one page of memory.
 pub const BUCKETS: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -176,7 +176,7 @@ pub struct SlotTable {
 }
 
 impl SlotTable {
-    /// Returns the number of `slot`, or [`NIL`] if it has none.
+    /// Returns the number stored for `slot`, or [`NIL`] if there is none.
     pub fn get(&self, slot: u32) -> u32 {
         let chunk = self.chunks.get(slot as usize / BUCKETS).and_then(Option::as_ref);
         chunk.map_or(NIL, |chunk| chunk[slot as usize % BUCKETS])
@@ -196,7 +196,7 @@ impl SlotTable {
         }
     }
 
-    /// Releases the memory of all entries from this chunk on. They must be [`NIL`].
+    /// Deallocates all chunks after the first `chunks`. Their entries must be [`NIL`].
     pub fn truncate(&mut self, chunks: usize) {
         self.chunks.truncate(chunks);
     }

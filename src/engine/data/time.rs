@@ -1,12 +1,12 @@
-//! Points in time and durations, as the engine counts them.
+//! Points in time and durations.
 //!
-//! Owns the arithmetic, which saturates: a delay of 136 years is legal, an overflow is not. Must not read a clock: the
-//! caller passes the time.
+//! Owns the arithmetic, which saturates instead of overflowing, because clients can set a delay of 136 years. Must not
+//! read a clock: the caller passes the time.
 
 use std::ops::{Add, Sub};
 
-/// A point in time, in nanoseconds since the Unix epoch. The server sets it to the wall clock once, at startup, and
-/// then advances it by a monotonic clock, so that it never jumps and remains valid after a restart.
+/// A point in time, in nanoseconds since the Unix epoch. The server reads the wall clock only at startup and then adds
+/// the time of a monotonic clock, so the time never jumps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Time(u64);
 
@@ -24,7 +24,7 @@ impl Time {
         self.0
     }
 
-    /// Returns the time since `earlier`; zero if `earlier` is in the future.
+    /// Returns the time since `earlier`, or zero if `earlier` is in the future.
     pub const fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
@@ -65,7 +65,7 @@ impl Span {
         self.0
     }
 
-    /// Whole seconds, truncated, as in every statistic of the protocol.
+    /// Returns whole seconds, truncated as in all statistics of the protocol.
     pub const fn secs(self) -> u64 {
         self.0 / 1_000_000_000
     }

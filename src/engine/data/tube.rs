@@ -1,7 +1,7 @@
-//! Tubes: the named queues, and how they are found.
+//! Tubes, which are named queues, and the index of tubes by name.
 //!
-//! Owns the contents and the lifetime of a tube: it exists while a client uses or watches it, it contains a job, or a
-//! client keeps it. The default tube always exists. Must not decide which client gets which job.
+//! Owns the contents and the lifetime of a tube. A tube exists while it contains a job, a client uses or watches it, or
+//! it is kept. The default tube always exists. Must not decide which client receives which job.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use super::{
     Table, Time, TubeHandle, TubeRules, TubeSettings, TubeTimes, NIL, TIMES_COST, URGENT,
 };
 
-/// The name of the tube that every client starts with.
+/// The name of the tube that every client uses and watches initially.
 pub const DEFAULT: &[u8] = b"default";
 
 /// The number of the default tube, which is opened first and never closed.
@@ -24,17 +24,17 @@ pub const TUBE_COST: u64 = 400;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct JobCounts {
-    /// Ready with a priority below [`super::job::URGENT`].
+    /// The number of ready jobs with a priority value below [`super::job::URGENT`].
     pub urgent: u64,
     pub ready: u64,
     pub delayed: u64,
     pub reserved: u64,
     pub buried: u64,
-    /// Jobs that wait for other jobs.
+    /// The number of jobs that wait for other jobs.
     pub held: u64,
-    /// Schedules, which are in none of the other counts.
+    /// The number of schedules, which are in no other count.
     pub scheduled: u64,
-    /// Finished, with a stored outcome.
+    /// The number of finished jobs with a stored outcome.
     pub finished: u64,
 }
 
@@ -60,7 +60,7 @@ impl JobCounts {
         self.urgent -= u64::from(pri < URGENT);
     }
 
-    /// Returns the number of unfinished jobs, without schedules.
+    /// Returns the number of unfinished jobs, excluding schedules.
     pub fn all(&self) -> u64 {
         self.ready + self.reserved + self.delayed + self.buried + self.held
     }
@@ -82,7 +82,7 @@ impl JobCounts {
     }
 }
 
-/// Lower bounds of the IDs of ready, delayed and buried jobs, of one tube or of all.
+/// Lower bounds of the IDs of ready, delayed and buried jobs, of one tube or of all tubes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OldestIds(pub(in crate::engine) [u64; 3]);
 
@@ -91,7 +91,7 @@ impl OldestIds {
     pub(in crate::engine) const DELAYED: usize = 1;
     pub(in crate::engine) const BURIED: usize = 2;
 
-    /// Records that the job with this ID has entered a state, which now has `count` jobs.
+    /// Records that the job with this ID has entered a state. `count` is the resulting number of jobs in that state.
     pub(in crate::engine) fn enter(&mut self, position: usize, id: JobId, count: u64) {
         let oldest = &mut self.0[position];
         if count == 1 || id.0 < *oldest {
@@ -110,49 +110,48 @@ pub struct Pause {
 pub struct Tube {
     pub(in crate::engine) name: Arc<[u8]>,
     pub(in crate::engine) ready: ReadyQueue,
-    /// Ready jobs too large to be leased; few tubes have any.
+    /// The ready jobs that are too large to be leased. Few tubes have such jobs.
     pub(in crate::engine) large: Option<Box<ReadyQueue>>,
     pub(in crate::engine) delayed: Heap<(Time, JobId)>,
     pub(in crate::engine) buried: List,
-    /// The watches of clients that wait to hold a job, the longest waiting first.
+    /// The watches of clients that wait to reserve a job until they disconnect, longest wait first.
     pub(in crate::engine) waiting: List,
-    /// The watches of clients that wait to lease a job, the longest waiting first.
+    /// The watches of clients that wait to lease a job, longest wait first.
     pub(in crate::engine) leasing: List,
-    /// The watches of the idle clients, the longest idle first.
+    /// The watches of idle clients, longest idle time first.
     pub(in crate::engine) idle: List,
-    /// The time of the next notification if a job is still ready; [`Time::NEVER`] if no client was notified.
+    /// The time of the next notification if a job is still ready, or [`Time::NEVER`] if no client was notified.
     pub(in crate::engine) renotify_at: Time,
     pub(in crate::engine) priority_classes: [u32; 3],
-    /// The settings and their counters; few tubes have any.
+    /// The settings and their counters, which few tubes have.
     pub(in crate::engine) rules: Option<Box<TubeRules>>,
-    /// `true` if the tube is paused or its settings allow no reservation, except of jobs by their IDs.
+    /// `true` if the tube is paused or its settings allow no reservation. Jobs can still be reserved by ID.
     pub(in crate::engine) closed: bool,
-    /// `true` if the tube stays even if nothing refers to it.
+    /// `true` if the tube stays open even if unused and empty.
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
-    /// `true` while its waiting clients are served in several turns. Until then, no other client gets a job.
+    /// `true` while waiting clients are served in several turns. Until the last turn, other clients receive no jobs.
     pub(in crate::engine) serving: bool,
-    /// Boxed, because few tubes are paused at a time.
     pub(in crate::engine) pause: Option<Box<Pause>>,
-    /// The measurements, from the first reserved job on.
+    /// The measurements, which start with the first reserved job.
     pub(in crate::engine) times: Option<Box<TubeTimes>>,
     pub(in crate::engine) oldest: OldestIds,
-    /// `true` if a ready job has had a rank other than its ID.
+    /// `true` if any ready job ever had a rank other than its ID.
     pub(in crate::engine) displaced: bool,
     pub(in crate::engine) total_jobs: u64,
     pub(in crate::engine) deletes: u64,
     pub(in crate::engine) pauses: u64,
     pub(in crate::engine) using: u32,
     pub(in crate::engine) watching: u32,
-    /// The watchers that are notified of work, whether idle or not.
+    /// The number of watching clients that are notified of work, idle or active.
     pub(in crate::engine) sleepers: u32,
-    /// The client that opened it, which may have disconnected.
+    /// The client that opened the tube, and that may have disconnected.
     pub(in crate::engine) opener: ClientHandle,
-    /// Distinguishes it from earlier and later tubes with the same number.
+    /// Distinguishes the tube from earlier and later tubes with the same number.
     birth: u32,
-    /// The position in the order of listing, see [`Tubes`].
+    /// The index of the tube in [`Tubes::order`].
     order: u32,
-    /// The hash of its name, by which the index finds it.
+    /// The hash of the tube's name.
     hash: u32,
     /// The next tube in the same bucket of the index.
     chain: u32,
@@ -172,12 +171,12 @@ impl Tube {
         }
     }
 
-    /// Returns `true` if no client waits or is idle here.
+    /// Returns `true` if no client is queued in the tube.
     pub(in crate::engine) fn has_no_waiters(&self) -> bool {
         self.waiting.is_empty() && self.leasing.is_empty() && self.idle.is_empty()
     }
 
-    /// Returns the ready job that comes next for clients of this reserve policy.
+    /// Returns the next ready job for clients of this reserve policy.
     pub(in crate::engine) fn first(&self, reserve_policy: ReservePolicy, jobs: &Jobs) -> Option<u32> {
         let first = self.ready.first(jobs);
         let Some(large) = self.large.as_deref().filter(|_| reserve_policy != ReservePolicy::Lease) else {
@@ -222,7 +221,7 @@ impl Tube {
         delay.min(pause).min(opens).min(self.renotify_at)
     }
 
-    /// Bytes of account in addition to the cost of every tube.
+    /// Returns the bytes charged for the tube in addition to [`TUBE_COST`].
     pub(in crate::engine) fn variable_cost(&self) -> u64 {
         let rules = self.rules.as_ref().map_or(0, |rules| rules.cost());
         self.name.len() as u64 + self.times.as_ref().map_or(0, |_| TIMES_COST) + rules
@@ -236,30 +235,32 @@ impl Tube {
     }
 }
 
-/// Tubes in a chunk: enough that malloc maps it.
+/// Tubes per chunk, large enough that malloc maps each chunk separately.
 const TUBES: usize = 512;
 
 hashed!(Tube, |tube| TUBE_COST + tube.variable_cost());
 
-/// All tubes. No table of them is moved or rehashed at once, so every opening costs about the same.
+/// All tubes. Tables grow in small steps, so opening a tube costs about the same for any number of tubes.
 #[derive(Debug)]
 pub struct Tubes {
-    /// The tubes, and their bytes of account; the default tube counts without its name, which no client chose.
+    /// The tubes. `table.memory` excludes the name of the default tube, because no client chose that name.
     pub(in crate::engine) table: Table<Tube, TUBES>,
-    /// Prevents clients from choosing names whose hashes collide.
+    /// The seed of name hashes, so that clients cannot choose names whose hashes collide.
     hash_secret: u64,
-    /// The tube that was opened last, which is likely to be opened next: the jobs of a log are mostly in few tubes.
+    /// The most recently opened tube, which is likely to be opened next because most jobs in a log belong to a few
+    /// tubes.
     recent: u32,
     /// The number of tubes ever opened.
     opened: u32,
-    /// In the order of listing: as created, except that the last one replaces a closed one, as in beanstalkd.
+    /// The numbers of the tubes in the order of lists: creation order, except that the last tube replaces a closed
+    /// tube, as in beanstalkd.
     order: Vec<u32>,
     pub(in crate::engine) paused: BTreeSet<u32>,
-    /// Tubes that stay even if nothing refers to them.
+    /// The number of tubes with [`Tube::kept`].
     pub(in crate::engine) kept: usize,
 }
 
-/// A list of tubes below this capacity keeps its memory.
+/// [`Tubes::order`] keeps capacity for this many tubes.
 const KEPT_ORDER: usize = 4096;
 
 impl Tubes {
@@ -279,7 +280,7 @@ impl Tubes {
         tubes
     }
 
-    /// Returns a keyed hasher for names.
+    /// Returns a hasher seeded with the hash secret.
     pub fn hasher(&self) -> DefaultHasher {
         let mut hasher = DefaultHasher::new();
         hasher.write_u64(self.hash_secret);
@@ -290,7 +291,7 @@ impl Tubes {
         self.order.len()
     }
 
-    /// Starts measuring the waiting and running times of a tube's jobs.
+    /// Returns the measurements of a tube, and creates them if necessary.
     pub fn measure(&mut self, number: u32) -> &mut TubeTimes {
         let times = &mut self.table.items.get_mut(number).times;
         self.table.memory += if times.is_none() { TIMES_COST } else { 0 };
@@ -308,7 +309,7 @@ impl Tubes {
         self.find_hashed(name, self.hash(name))
     }
 
-    /// Returns the hash of the name of a tube or of anything else.
+    /// Returns the seeded hash of any name.
     pub(in crate::engine) fn hash(&self, name: &[u8]) -> u32 {
         let mut hasher = self.hasher();
         hasher.write(name);
@@ -319,7 +320,7 @@ impl Tubes {
         self.table.find(hash, |tube| tube.hash == hash && *tube.name == *name)
     }
 
-    /// Returns the tube with this name, created if necessary. The caller must use, watch or fill it, or close it again.
+    /// Returns the tube with this name, created if necessary. The caller must use, watch or fill the tube, or close it.
     pub fn open(&mut self, name: &[u8]) -> u32 {
         if self.table.items.try_get(self.recent).is_some_and(|tube| *tube.name == *name) {
             return self.recent;
@@ -336,7 +337,7 @@ impl Tubes {
         number
     }
 
-    /// Closes and returns the tube if nothing refers to it.
+    /// Closes and returns the tube if the tube is unused and empty.
     pub fn close_if_idle(&mut self, number: u32) -> Option<Tube> {
         if number == DEFAULT_TUBE || !self.get(number).is_idle() {
             return None;
@@ -356,7 +357,7 @@ impl Tubes {
         Handle::new(number, self.get(number).birth)
     }
 
-    /// Returns the number of the tube with this handle, unless it is closed.
+    /// Returns the number of the tube with this handle, unless the tube is closed.
     pub fn at(&self, handle: TubeHandle) -> Option<u32> {
         self.table.items.try_get(handle.number).is_some_and(|tube| tube.birth == handle.birth).then_some(handle.number)
     }
@@ -369,7 +370,7 @@ impl Tubes {
         self.table.get_mut(number)
     }
 
-    /// Returns all tubes with their numbers, in the order of listing.
+    /// Returns all tubes with their numbers, in the order of lists.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Tube)> {
         self.order.iter().map(|&number| (number, self.get(number)))
     }

@@ -1,7 +1,7 @@
 //! The settings of a tube, which apply to the jobs of all clients.
 //!
-//! Owns them as clients send them and as a log stores them, and the window of a rate limit. Must not apply them to
-//! jobs.
+//! Owns the form of the settings in commands and in the log, and the window of a rate limit. Must not apply the
+//! settings to jobs.
 
 use std::sync::Arc;
 
@@ -9,29 +9,29 @@ use super::{Span, Time};
 
 pub const UNLIMITED: [u32; 3] = [u32::MAX; 3];
 
-/// At most `count` reservations in each window of `seconds`.
+/// A limit of `count` reservations in each window of `seconds` seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
     /// The number of reservations, at least 1.
     pub count: u32,
-    /// The length of the window, at least 1.
+    /// The length of the window in seconds, at least 1.
     pub seconds: u32,
 }
 
-/// The settings of a tube; the default changes nothing. `N` is the name of a tube, owned or borrowed from a record.
+/// The settings of a tube. The default has no effect. `N` is an owned or borrowed tube name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TubeSettings<N = Arc<[u8]>> {
-    /// The number of jobs at which each priority class is refused; [`u32::MAX`]: unlimited.
+    /// The number of jobs at which new jobs of each priority class are refused. [`u32::MAX`] means unlimited.
     pub most: [u32; 3],
-    /// The number of failed tries after which a job without a limit of its own is buried; 0: unlimited.
+    /// The number of failed tries after which a job without an own limit is buried. 0 means unlimited.
     pub tries: u8,
-    /// The delay after the first failed try in seconds, which doubles with each one.
+    /// The delay after the first failed try in seconds. Each later failed try doubles the delay.
     pub backoff: u32,
-    /// The time to live of jobs that are put without one, in seconds; 0: unlimited.
+    /// The time to live, in seconds, of jobs that are put without a time to live. 0 means unlimited.
     pub ttl: u32,
-    /// The tube for jobs that the server would bury in this one.
+    /// The name of the dead-letter tube, which receives jobs that the server would otherwise bury in this tube.
     pub dead: Option<N>,
-    /// The maximum number of reserved jobs; 0: unlimited.
+    /// The maximum number of reserved jobs. 0 means unlimited.
     pub max: u32,
     pub rate: Option<Rate>,
 }
@@ -62,27 +62,27 @@ impl TubeSettings {
         self.with_dead(self.dead.as_deref())
     }
 
-    /// Returns the length of the name of the dead-letter tube, which is 0 without one.
+    /// Returns the length of the name of the dead-letter tube, or 0 without a dead-letter tube.
     pub fn dead_length(&self) -> usize {
         self.dead.as_ref().map_or(0, |name| name.len())
     }
 }
 
-/// The settings of a tube and the counters that they need.
+/// The settings of a tube, and the state of its rate limit.
 #[derive(Debug, Default)]
 pub struct TubeRules {
     pub(in crate::engine) settings: TubeSettings,
-    /// The reservations in the current window.
+    /// The number of reservations in the current window.
     taken: u32,
-    /// The end of the window in which they are counted.
+    /// The end of the current window.
     window_end: Time,
 }
 
-/// Bytes of account of the rules of a tube, in addition to the name of its dead-letter tube.
+/// Bytes charged for the rules of a tube, excluding the name of the dead-letter tube.
 pub const RULES_COST: u64 = size_of::<TubeRules>() as u64 + 16;
 
 impl TubeRules {
-    /// Replaces the settings; the window continues if the rate does not change.
+    /// Replaces the settings. The current window continues if the rate does not change.
     pub fn set(&mut self, settings: TubeSettings) {
         if self.settings.rate != settings.rate {
             (self.taken, self.window_end) = (0, Time::default());
@@ -93,7 +93,8 @@ impl TubeRules {
     pub fn take(&mut self, now: Time) {
         let Some(rate) = self.settings.rate else { return };
         if now >= self.window_end {
-            // Windows follow each other while the tube is busy, so that a late timer costs no throughput.
+            // The next window starts at the end of the last window while the tube is busy, so a late timer costs no
+            // throughput.
             let length = Span::from_secs(rate.seconds.into());
             let next = self.window_end + length;
             (self.taken, self.window_end) = (0, if now < next { next } else { now + length });
@@ -101,7 +102,8 @@ impl TubeRules {
         self.taken += 1;
     }
 
-    /// Returns when the rate allows another reservation, or [`Time::NEVER`] if it does already.
+    /// Returns the time at which the rate limit allows another reservation, or [`Time::NEVER`] if the limit is not
+    /// reached.
     pub fn opens(&self) -> Time {
         match self.settings.rate {
             Some(rate) if self.taken >= rate.count => self.window_end,
@@ -113,7 +115,7 @@ impl TubeRules {
         self.taken = 0;
     }
 
-    /// Returns `true` if the settings allow no reservation while this many jobs are reserved.
+    /// Returns `true` if the settings allow no reservation while `reserved` jobs are reserved.
     pub fn is_spent(&self, reserved: u64) -> bool {
         self.settings.max > 0 && reserved >= self.settings.max.into() || self.opens() != Time::NEVER
     }

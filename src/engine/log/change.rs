@@ -1,7 +1,7 @@
-//! The engine's output: events for other clients, and changes to be made durable.
+//! The output of the engine: events for other clients, and changes to be written to the log.
 //!
-//! Owns both queues. A verb appends changes; if the queue is logged, the caller takes them, in order, before the next
-//! verb, and writes them to the log. Must not know how.
+//! Owns the queues of events and changes. Verbs append changes. If there is a log, the caller takes the changes in
+//! order before the next verb, and writes them to the log. Must not depend on the format of the log.
 //!
 //! Touches: news, store.
 
@@ -18,52 +18,51 @@ pub struct LoggedGroup {
     pub count: GroupCount,
 }
 
-/// A member of groups that was deleted.
+/// A deleted job that was a member of groups.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberGone {
     pub slot: u32,
     pub id: JobId,
-    /// Its [`Engine::logged_size`] before the delete.
+    /// The job's [`Engine::logged_size`] before the delete.
     pub size: usize,
-    /// The new counts of its groups.
+    /// The new counts of the job's groups.
     pub groups: Vec<LoggedGroup>,
 }
 
-/// One change. Jobs are identified by slots, which remain valid until the next verb.
+/// A change to be logged. Jobs are identified by slots, which remain valid until the next verb.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     Put(u32),
     Reserve(u32),
-    /// A release of the job, which is ready or delayed now.
+    /// The job was released, and is now ready or delayed.
     Release(u32),
     Bury(u32),
     Kick(u32),
-    /// A schedule was due, but its last copy still existed.
+    /// The schedule in this slot was due, but its previous copy still existed.
     Skip(u32),
-    /// The end of the time to run, or a counted loss of the holder.
+    /// The time to run of the job ended, or its holder disconnected and the loss is counted.
     Expire(u32),
-    /// A lease: no client holds the job.
     Lease(u32),
-    /// The job was not in the log: it must be written in its current state.
+    /// The log must store the job in its current state, because the log has no record of the job.
     Adopt(u32),
-    /// A worker reported the outcome: the job has ended or is tried again.
+    /// A worker reported the outcome of the job, which has ended or is retried.
     Outcome {
         slot: u32,
-        /// Bytes of the result, by which its body has grown.
+        /// The length of the result, in bytes, which was appended to the job's body.
         result: usize,
     },
     Delete {
         slot: u32,
         id: JobId,
-        /// Its [`Engine::logged_size`] while it was there.
+        /// The job's [`Engine::logged_size`] before the delete.
         size: usize,
     },
-    /// A schedule, which is due later from now on, put this copy of itself.
+    /// A schedule put the copy in `slot`, and is due again later.
     Run {
         slot: u32,
         schedule: u32,
     },
-    /// A schedule was replaced by another one with the same ID.
+    /// A schedule was replaced by another schedule with the same ID.
     Replace {
         slot: u32,
         /// The [`Engine::logged_size`] of the replaced schedule.
@@ -72,22 +71,21 @@ pub enum Change {
     MemberGone(Box<MemberGone>),
     /// A group with a new name was created.
     Group(Box<LoggedGroup>),
-    /// The end of a group, which no job is a member of or waits for.
+    /// The group has neither members nor waiting jobs, and was removed.
     GroupGone {
         number: u32,
         name: usize,
     },
-    /// The pause of the tube with this number has begun.
     Pause {
         tube: u32,
-        /// `true` if it was paused already.
+        /// `true` if the tube was already paused before.
         before: bool,
     },
     /// The pause was ended by a command, or the tube was closed.
     PauseEnded {
         tube: u32,
         name: Box<[u8]>,
-        /// `true` if it was paused until then.
+        /// `true` if the tube was paused before.
         before: bool,
     },
     PauseOver {
@@ -96,62 +94,64 @@ pub enum Change {
     },
     Move {
         slot: u32,
-        /// Its [`Engine::logged_size`] before and afterwards.
+        /// The job's [`Engine::logged_size`] before and after the move.
         sizes: (usize, usize),
     },
-    /// A decrease of the full record, without a record: the origin of a dead letter, or a group it waited for.
+    /// The full record of the job became smaller without a new record: the job lost its dead-letter origin or a wait.
     Shrunk {
         slot: u32,
-        /// The decrease of its [`Engine::logged_size`] in bytes.
+        /// The decrease of the job's [`Engine::logged_size`] in bytes.
         bytes: usize,
     },
-    /// A loss or release of a job whose tries are limited.
+    /// A job with a limited number of tries was lost or released.
     Retry(u32),
     Priority(u32),
-    /// The key with this number outlives its job from now on.
+    /// The key with this number was kept when its job ended.
     KeyKept(u32),
-    /// The key no longer outlives its job.
+    /// The key of an ended job was removed.
     KeyGone {
         number: u32,
-        /// The length of the key and of the name of its tube in bytes.
+        /// The length of the key and its tube's name in bytes.
         names: usize,
     },
     Settings {
         tube: u32,
-        /// The length of the names in its previous settings, including its own; `None` if it had none.
+        /// The total length of the names in the previous settings, including the tube's name. `None` without previous
+        /// settings.
         before: Option<usize>,
     },
     SettingsEnded {
         tube: u32,
         name: Box<[u8]>,
-        /// The length of the names in its previous settings, including its own.
+        /// The total length of the names in the previous settings, including the tube's name.
         names: usize,
     },
     /// The reason of a job's failure was stored.
     Reason {
         slot: u32,
-        /// Its [`Engine::logged_size`] before and afterwards.
+        /// The job's [`Engine::logged_size`] before and after the change.
         sizes: (usize, usize),
     },
-    /// A command about many jobs begins; until the next one with this number is closed, a restart completes it.
+    /// A long command has begun. After a restart, the server completes the command unless [`Change::Closed`] follows.
     Opened {
         number: u32,
         operation: Box<OpenOperation>,
     },
-    /// The command with this number is complete, or given up.
+    /// The command with this number is complete or was abandoned.
     Closed {
         number: u32,
-        /// The length of the names of its tubes in bytes.
+        /// The total length of the command's tube names in bytes.
         names: usize,
     },
-    /// A reply promises that this job is gone but its key is not: the log must store the key before the reply is sent.
+    /// A reply will promise that a job has ended but its key is kept. The log must store the key before the reply is
+    /// sent.
     PromiseKey,
-    /// A reply promises that this job or its result exists: the log must store it before the reply is sent.
+    /// A reply will promise that this job or its result exists. The log must store the job before the reply is sent.
     Promise(u32),
 }
 
 impl Change {
-    /// Returns the slot of the changed job, if it still exists.
+    /// Returns the slot of the changed job, if the job still exists.
     pub fn slot(&self) -> Option<u32> {
         match *self {
             Change::Put(slot)
@@ -176,7 +176,7 @@ impl Change {
         }
     }
 
-    /// Returns the bytes by which it made the job's [`Engine::logged_size`] larger.
+    /// Returns the bytes by which the change increased the job's [`Engine::logged_size`].
     fn growth(&self) -> isize {
         match *self {
             Change::Move { sizes: (before, after), .. } | Change::Reason { sizes: (before, after), .. } => {
@@ -190,7 +190,7 @@ impl Change {
 }
 
 impl Engine {
-    /// Starts keeping a list of changes, for a log.
+    /// Starts recording changes, which is necessary for a log.
     pub fn keep_changes(&mut self) {
         self.news.changes = Some(VecDeque::new());
     }
@@ -199,7 +199,7 @@ impl Engine {
         self.news.changes.is_some()
     }
 
-    /// Appends a change that is computed only if there is a log.
+    /// Appends the result of `change` if there is a log.
     #[inline(always)] // this runs at every step of a job's life
     pub(in crate::engine) fn changed_if(&mut self, change: impl FnOnce() -> Change) {
         if self.is_logged() {
@@ -214,20 +214,21 @@ impl Engine {
         }
     }
 
-    /// Appends a change to a job for which no log space was claimed. Without space it is omitted, and nothing depends
-    /// on it: after a restart the job would come to the same end again.
+    /// Appends a change for which no log space was claimed. Without log space, the change is omitted, which is safe
+    /// because the same change occurs again after a restart.
     pub(in crate::engine) fn changed_unclaimed(&mut self, change: Change) {
         self.changed_claimed(change, false);
     }
 
-    /// Appends a change, after claiming log space for it unless that is `claimed` already.
+    /// Appends a change. Claims log space first, unless `claimed` is `true`.
     pub(in crate::engine) fn changed_claimed(&mut self, change: Change, claimed: bool) {
         if claimed || self.claim_log_room(0) {
             self.changed(change);
         }
     }
 
-    /// Drops the pending changes of the removed job in `slot`. Returns the bytes by which they increased its size.
+    /// Drops the pending changes of the removed job in `slot`. Returns the bytes by which the changes increased its
+    /// size.
     #[inline(always)] // without a log, there is nothing to do
     pub(in crate::engine) fn forget_changes(&mut self, slot: u32) -> isize {
         if self.is_logged() {
@@ -248,7 +249,8 @@ impl Engine {
         growth
     }
 
-    /// Records that a schedule has just put this copy of itself: the log stores both in one record.
+    /// Marks the pending put of a job as a copy of `schedule`, because the log stores the put and the run in one
+    /// record.
     pub(in crate::engine) fn put_by_schedule(&mut self, slot: u32, schedule: u32) {
         let changes = self.news.changes.iter_mut().flatten().rev();
         if let Some(put) = changes.into_iter().find(|change| **change == Change::Put(slot)) {
@@ -256,7 +258,7 @@ impl Engine {
         }
     }
 
-    /// Returns the next change for the log.
+    /// Removes and returns the oldest change.
     pub fn take_change(&mut self) -> Option<Change> {
         self.news.changes.as_mut()?.pop_front()
     }
@@ -265,10 +267,10 @@ impl Engine {
 #[derive(Debug)]
 pub struct News {
     pub(in crate::engine) events: VecDeque<Event>,
-    /// `None` if the queue has no log.
+    /// The pending changes, or `None` if the queue has no log.
     pub(in crate::engine) changes: Option<VecDeque<Change>>,
     pub(in crate::engine) room: LogRoom,
-    /// Bytes of log that a verb lacked and could not have requested before.
+    /// The log bytes that a refused verb lacked; see [`Engine::take_lacking`].
     pub(in crate::engine) lacking: u64,
 }
 

@@ -1,7 +1,7 @@
-//! Restoring groups of jobs from a log.
+//! Restores groups of jobs from a log.
 //!
-//! Owns the effects of their records. Until [`Engine::finish_restore`] puts each job into its queue, memberships are
-//! not counted and no wait is in a queue: a record may follow those that depend on it. Must not be used afterwards.
+//! Owns the effects of the log records of groups. Before [`Engine::finish_restore`], memberships are not counted and
+//! waits are not queued, because the records can be in any order. Must not be used after [`Engine::finish_restore`].
 //!
 //! Touches: store, tubes.
 
@@ -11,7 +11,7 @@ use crate::engine::data::{GroupCount, JobFlag, Name, State, Time};
 use crate::engine::Engine;
 
 impl Engine {
-    /// Returns the number of the group with this name, created if it does not exist.
+    /// Returns the number of the group with this name, created if necessary.
     fn restore_name(&mut self, name: &[u8]) -> u32 {
         let name = Name::from(name);
         let hash = self.tubes.hash(name.key());
@@ -22,7 +22,7 @@ impl Engine {
     /// Ties the job in `slot` to the groups in its record.
     pub(in crate::engine) fn restore_ties(&mut self, slot: u32, ties: StoredTies) {
         let mut ties: Vec<_> = ties.iter().collect();
-        // The last one becomes the first of the chain.
+        // Insert in reverse order, because each tie is inserted at the head of the job's list.
         while let Some(tie) = ties.pop() {
             let (group, job) = (self.restore_name(&tie.name), self.store.jobs.get_mut(slot));
             job.set(JobFlag::Tied, true);
@@ -42,7 +42,7 @@ impl Engine {
         }
     }
 
-    /// Handles a record that changed the state of the job in `slot`, which waits for no group unless it is held.
+    /// Ends the waits of the job in `slot` if a record has changed its state to another state than held.
     pub(in crate::engine) fn forget_waits(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.is_tied() && !matches!(job.state(), State::Held | State::Scheduled) {
@@ -52,7 +52,8 @@ impl Engine {
         }
     }
 
-    /// Restores this count of a group. Returns the number of the group, and whether the log had a record of it.
+    /// Restores the count of a group. Returns the number of the group, and `true` if the log already had a record of
+    /// the group.
     pub fn restore_group(&mut self, name: &[u8], count: GroupCount) -> (u32, bool) {
         let number = self.restore_name(name);
         let group = self.store.groups.get_mut(number);
@@ -60,7 +61,7 @@ impl Engine {
         (number, std::mem::replace(&mut group.logged, true))
     }
 
-    /// Releases held jobs whose waits have ended, and removes groups without jobs. `held`: all held jobs by ID.
+    /// Queues the `held` jobs (IDs and slots), releases those whose waits have ended, and removes groups without jobs.
     pub(in crate::engine) fn restore_held(&mut self, mut held: Vec<(u64, u32)>, now: Time) {
         held.sort_unstable();
         for (_, slot) in held {
@@ -71,13 +72,13 @@ impl Engine {
         }
         let mut next = self.store.groups.table.items.next_from(0);
         while let Some(number) = next {
-            // At startup, no turn is too long.
+            // The server serves no client before the restore is complete, so the steps of a turn are not limited.
             let _ = self.release_some(number, Some(now));
             next = self.store.groups.table.items.next_from(number + 1);
         }
     }
 
-    /// Returns the group with this number, as stored in the log.
+    /// Returns the group with this number in the form that the log stores.
     pub fn group_at(&self, number: u32) -> Option<LoggedGroup> {
         let group = self.store.groups.table.items.try_get(number)?;
         Some(LoggedGroup { number, name: group.name.clone(), count: group.count })

@@ -1,9 +1,9 @@
-//! The log space: the only place where the engine counts bytes of log.
+//! The budget of log space, in bytes, as counted by the engine.
 //!
-//! Owns the budget that the log grants before each verb, and the size that a change counts for, which is never less
-//! than its records take. A verb claims its share before it changes anything, and is refused if there is none. Without
-//! a log, the budget is unlimited. Must not know records, segments or files: the log checks that the figures here cover
-//! its own.
+//! Owns the budget that the log grants before each verb, and the size charged for each change, which is at least the
+//! size of its records. A verb claims space before it changes anything, and is refused if there is not enough. Without
+//! a log, the budget is unlimited. Must not depend on records, segments or files: the log asserts that the sizes here
+//! suffice.
 //!
 //! Promises: P4, P16.
 //! Touches: news, store, tubes.
@@ -11,30 +11,32 @@
 use crate::engine::data::{end_size, CompletionPolicy, DedupKey, GroupTag, JobExtras, JobOptions, Span, State};
 use crate::engine::Engine;
 
-/// Bytes that a new job and its later delete count for, without the name of its tube, its options and its body.
+/// Bytes charged for a new job and its later delete, excluding the tube name, the options and the body.
 pub const PUT_SIZE: u64 = 76;
 
-/// Bytes that any other change to a job counts for.
+/// Bytes charged for any other change to a job.
 pub const CHANGE_SIZE: u64 = 45;
 
-/// Bytes that the options of a job count for, in addition to its name and its reducer.
+/// Bytes charged for the options of a job, excluding the texts in the options.
 pub const OPTIONS_SIZE: usize = 68;
 
-/// Bytes that a dead letter counts for, in addition to the name of its origin.
+/// Bytes charged for a dead letter, excluding the name of its origin.
 pub const ORIGIN_SIZE: usize = 2;
 
-/// The remaining log space, in four figures, since one would break a promise. A change to an existing job is never
-/// refused while the disk works, however little space is left for new jobs, which must fit into existing segments; many
-/// changes at once must leave space for the deletes; and IDs run out independently of bytes.
+/// The remaining log space:
+/// - `puts` is separate from `changes`, because changes to existing jobs must remain possible when the disk is nearly
+///   full.
+/// - `burst` limits a bulk command, which must leave space for deletes.
+/// - `ids` is separate, because IDs can run out before bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogRoom {
-    /// Bytes that new jobs and results may take.
+    /// Bytes that new jobs and results can use.
     pub puts: u64,
-    /// Bytes that other changes may take. Deletes are always accepted: their space was reserved when the job was put.
+    /// Bytes that other changes can use. The space for a delete is already claimed by the put.
     pub changes: u64,
-    /// Bytes of `changes` that one command for many jobs may take before it must request more.
+    /// Bytes of `changes` that a bulk command can claim at a time.
     pub burst: u64,
-    /// The last ID that may be assigned.
+    /// The highest ID that can be assigned.
     pub ids: u64,
 }
 
@@ -44,19 +46,19 @@ impl LogRoom {
 }
 
 impl Engine {
-    /// Sets the log space that may be used until the next call.
+    /// Sets the log space that verbs can use until the next call.
     pub fn set_log_room(&mut self, room: LogRoom) {
         self.news.room = room;
     }
 
-    /// Returns the bytes that the log should provide for a retry of the request that was just refused; 0 if none was
-    /// refused for lack of them, or if the log space had shown the lack before.
+    /// Returns and clears the number of bytes that the last refused request lacked, so that the log can provide them
+    /// for a retry. Returns 0 if no request was refused, or if the refusal was predictable from the log space.
     pub fn take_lacking(&mut self) -> u64 {
         std::mem::take(&mut self.news.lacking)
     }
 
-    /// Claims an ID and log space for a new job with this many bytes of name, options and body. Returns `false` if
-    /// none.
+    /// Claims an ID and log space for a new job. `bytes` is the total length of tube name, options and body. Returns
+    /// `false` if there is not enough.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
         if logged > self.news.room.puts {
@@ -70,12 +72,13 @@ impl Engine {
         true
     }
 
-    /// Bytes for logging a job that was not in the log, which takes slightly more than a new one.
+    /// Returns the bytes charged for a job that is not in the log yet. The charge is slightly higher than for a new
+    /// job.
     pub(in crate::engine) fn adoption_size(&self, slot: u32) -> u64 {
         PUT_SIZE + CHANGE_SIZE + self.logged_size(slot) as u64
     }
 
-    /// Claims log space for a job that no log has yet. Returns `false` if there is none.
+    /// Claims log space for a job that is not in the log yet. Returns `false` if there is not enough.
     pub(in crate::engine) fn claim_adoption(&mut self, slot: u32) -> bool {
         let logged = self.adoption_size(slot);
         let is_claimed = claim(&mut self.news.room.puts, logged);
@@ -89,31 +92,32 @@ impl Engine {
         claim(&mut self.news.room.puts, logged)
     }
 
-    /// Claims log space for a change to a job, or to a tube with a name of `extra` bytes. If `false`, do not make it.
+    /// Claims log space for a change with `extra` bytes of names. If this returns `false`, the caller must not make the
+    /// change.
     pub fn claim_log_room(&mut self, extra: usize) -> bool {
         claim(&mut self.news.room.changes, CHANGE_SIZE + extra as u64)
     }
 
-    /// Claims log space for as many of `most` changes as one command may make now, and returns their number.
+    /// Claims log space for at most `most` changes of one command. Returns the number of changes.
     pub(in crate::engine) fn claim_burst(&mut self, most: u64) -> u64 {
         let claimed = most.min(self.news.room.changes.min(self.news.room.burst) / CHANGE_SIZE);
         self.news.room.changes -= claimed * CHANGE_SIZE;
         claimed
     }
 
-    /// Returns the bytes that the groups of the job in `slot` count for.
+    /// Returns the bytes charged for the groups of the job in `slot`.
     fn ties_size(&self, slot: u32) -> usize {
         let groups = &self.store.groups;
         let all = groups.of_member(slot).chain(groups.waits_of(slot).map(|wait| wait.group));
         all.map(|number| tie_size(groups.get(number).name.length())).sum()
     }
 
-    /// Returns the bytes that the log must keep for the ends of members of groups, in addition to plain deletes.
+    /// Returns the log bytes reserved for the ends of group members, in addition to plain deletes.
     pub fn group_ends(&self) -> u64 {
         self.store.groups.ends
     }
 
-    /// Returns the bytes that the job in `slot` counts for. They change with its outcome only.
+    /// Returns the bytes charged for the job in `slot`, excluding [`PUT_SIZE`].
     pub fn logged_size(&self, slot: u32) -> usize {
         let job = self.store.jobs.get(slot);
         let origin =
@@ -135,31 +139,31 @@ impl Engine {
     }
 }
 
-/// Takes bytes from a budget. Returns `false` if it has fewer.
+/// Takes bytes from a budget. Returns `false` if the budget has fewer than `bytes` left.
 fn claim(budget: &mut u64, bytes: u64) -> bool {
     let rest = budget.checked_sub(bytes);
     *budget = rest.unwrap_or(*budget);
     rest.is_some()
 }
 
-/// Returns the bytes that a membership in a group or a wait for it counts for, if its name has this length.
+/// Returns the bytes charged for a membership or wait. `name` is the length of the group's name.
 pub(in crate::engine) const fn tie_size(name: usize) -> usize {
     6 + name
 }
 
-/// Bytes that the record of a group counts for, in addition to its name.
+/// Bytes charged for the record of a group, excluding its name.
 pub const GROUP_SIZE: usize = 56;
 
 impl GroupTag {
-    /// Returns the bytes that the tag counts for, including those of a new group and of the end of a member.
+    /// Returns the bytes charged for the tag, including the creation of a group and the end of a member.
     pub fn logged_size(&self) -> usize {
         let name = self.name.length();
         tie_size(name) + GROUP_SIZE + name + end_size(name) as usize
     }
 }
 
-/// Returns the bytes that the options of a schedule count for, if its name, its recurrence and the names in its tags
-/// have this total length, and its copies are members of this many groups.
+/// Returns the bytes charged for the options of a schedule. `texts` is the total length of all texts, and `groups` is
+/// the number of groups of the copies.
 pub(in crate::engine) const fn logged_schedule(texts: usize, groups: usize) -> usize {
     OPTIONS_SIZE + 16 + texts + groups * tie_size(0)
 }
@@ -169,7 +173,7 @@ fn options_size(dedup_key: &DedupKey, reducer: Option<&[u8]>) -> usize {
     OPTIONS_SIZE + name + reducer.map_or(0, <[u8]>::len)
 }
 
-/// Returns the bytes that the options of a new job count for.
+/// Returns the bytes charged for the options of a new job.
 pub(in crate::engine) fn logged_options(options: &JobOptions) -> usize {
     let plain = options.dedup_key == DedupKey::None && options.ttl == Span::MAX && options.max_attempts == 0;
     let plain = plain && options.groups.is_empty();

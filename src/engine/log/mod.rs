@@ -1,6 +1,7 @@
-//! The contents of the log, and how a queue is rebuilt from it.
+//! The engine's side of the log: changes to be logged, and the restoration of a queue.
 //!
-//! Owns its files. Imports only the data: a record has the same meaning for every verb.
+//! Owns the meaning of log records. Must not import rules or verbs, because a record has the same meaning for all
+//! verbs.
 
 pub(super) mod change;
 pub(super) mod groups;

@@ -1,7 +1,7 @@
-//! Commands about many jobs that the log has in progress, so that a crash does not leave them half done.
+//! Long commands in progress in the log, so that a crash does not leave a command incomplete.
 //!
-//! Owns which of them are open. A restart completes these as if their clients had disconnected. Must not execute them:
-//! the verbs do.
+//! Owns the set of open operations. After a restart, the server completes open operations without a client. Must not
+//! execute operations: the verbs do.
 //!
 //! Promises: P15.
 //! Touches: agenda, tubes.
@@ -11,7 +11,7 @@ use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Records that an operation is in progress. Returns its number; `None` without a log or without log space.
+    /// Records that an operation is in progress. Returns its number, or `None` without a log or without log space.
     pub(in crate::engine) fn open_operation(&mut self, operation: OpenOperation) -> Option<u32> {
         if !self.is_logged() {
             return None;
@@ -25,7 +25,7 @@ impl Engine {
         Some(number)
     }
 
-    /// Records that an operation is complete, or given up. Does nothing if the log has no record of it.
+    /// Records that an operation is complete or abandoned. Does nothing if the operation has no record in the log.
     pub(in crate::engine) fn close_operation(&mut self, open: &mut Option<u32>) {
         let Some(number) = open.take() else { return };
         if let Some(operation) = self.agenda.open.remove(&number) {
@@ -33,29 +33,29 @@ impl Engine {
         }
     }
 
-    /// Records that an operation still has to move this many jobs.
+    /// Records the number of jobs that an operation must still move.
     pub(in crate::engine) fn operation_goes_on(&mut self, open: Option<u32>, left: u64) {
         if let Some(operation) = open.and_then(|number| self.agenda.open.get_mut(&number)) {
             operation.bound = left;
         }
     }
 
-    /// Returns the operation with this number in the log, if it is in progress.
+    /// Returns the operation with this number in the log, if the operation is in progress.
     pub fn operation_at(&self, number: u32) -> Option<&OpenOperation> {
         self.agenda.open.get(&number)
     }
 
-    /// Restores an operation in progress. Returns the length of the names of the one that had its number.
+    /// Restores an operation in progress. Returns the length of the names of the previous operation with this number.
     pub fn restore_operation(&mut self, number: u32, operation: OpenOperation) -> Option<usize> {
         self.agenda.open.insert(number, operation).map(|before| before.names())
     }
 
-    /// Restores the end of an operation from the log. Returns the length of its names.
+    /// Restores the end of an operation. Returns the length of the operation's names.
     pub fn restore_closed(&mut self, number: u32) -> Option<usize> {
         self.agenda.open.remove(&number).map(|operation| operation.names())
     }
 
-    /// Restores the move of a job from the log; operations that move such jobs have one less to move.
+    /// Counts a restored move of a job for the operations in progress between the same tubes.
     pub(in crate::engine) fn restore_progress(&mut self, from: u32, to: &[u8]) {
         if self.agenda.open.is_empty() {
             return;
@@ -68,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// Makes the next turns complete all operations in progress.
+    /// Schedules all operations in progress for completion in later turns.
     pub(in crate::engine) fn resume_operations(&mut self) {
         let open = self.agenda.open.iter().map(|(&number, operation)| operation.clone().resume(number));
         self.agenda.deferred.extend(open.map(Deferred::LongCommand));

@@ -1,7 +1,7 @@
-//! Restoring a queue from its log.
+//! Restores a queue from its log.
 //!
-//! Owns the time before the first verb: jobs are found by ID and are in no queue, records change them in the order in
-//! which they were written, and [`Engine::finish_restore`] puts each into its queue. Must not be used afterwards.
+//! Owns the effects of log records before the first verb. Jobs are found by ID and are in no queue, and records are
+//! applied in the order of writing. [`Engine::finish_restore`] then queues each job. Must not be used afterwards.
 //!
 //! Touches: store, tubes.
 
@@ -12,23 +12,23 @@ use crate::engine::data::{
 };
 use crate::engine::{Engine, NOBODY};
 
-/// The state of a job that was moved to another tube.
+/// The state of a job after a move to another tube.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MovedJob<'a> {
     pub pri: Priority,
     pub delay: Span,
-    /// Delayed: when the delay ends. Buried: its rank in the order of burying.
+    /// The end of the delay of a delayed job, or the rank of a buried job in the order of burying.
     pub due: Time,
     pub state: State,
-    /// Buried: the origin of a dead letter.
+    /// The original tube of a buried dead letter.
     pub dead_from: Option<&'a [u8]>,
 }
 
 impl Engine {
-    /// Restores a job, or a newer description of one. Returns its slot, and its previous [`Engine::logged_size`] if it
-    /// was known. With `body`, the bytes are in `body`, not in `found`.
+    /// Restores a job, or updates a restored job from a newer record. If `body` is `Some`, `found.body` is ignored.
+    /// Returns the job's slot, and its previous [`Engine::logged_size`] if the job was already restored.
     pub fn restore_job(&mut self, found: &StoredJob, body: Option<Body>) -> (u32, Option<usize>) {
-        // Most are new, and newer than all before.
+        // A higher ID than all before belongs to a new job, which is the usual case.
         let known = if found.id.0 > self.store.last_id { None } else { self.store.jobs.find(found.id) };
         self.store.last_id = self.store.last_id.max(found.id.0);
         let mut before = None;
@@ -62,7 +62,8 @@ impl Engine {
         (slot, before)
     }
 
-    /// Restores a change to a job, if the job is known. Returns its slot and its previous [`Engine::logged_size`].
+    /// Restores a change to a job. Returns the job's slot and its previous [`Engine::logged_size`], or `None` if the
+    /// job is unknown.
     pub fn restore_change(&mut self, id: JobId, change: StoredChange) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         let before = self.logged_size(slot);
@@ -82,10 +83,10 @@ impl Engine {
             _ => {}
         }
         match job.state() {
-            // This state is final: the record is being read a second time, as will be that of the outcome.
+            // The state is final, so the record is being read again after a record of the outcome.
             State::Finished | State::Scheduled => return,
             State::Reserved => {}
-            // The log does not contain every reservation, and a record may be read twice.
+            // Not every reservation is logged, and a record can be read twice.
             State::Ready | State::Delayed | State::Buried | State::Held => {
                 self.forget_origin(slot);
                 self.store.jobs.get_mut(slot).transition(Cause::ReserveJob);
@@ -135,7 +136,7 @@ impl Engine {
         }
     }
 
-    /// Restores a job's move to another tube. Returns its slot and its previous [`Engine::logged_size`].
+    /// Restores a job's move to another tube. Returns the job's slot and its previous [`Engine::logged_size`].
     pub fn restore_move(&mut self, id: JobId, tube: &[u8], to: &MovedJob) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         if matches!(self.store.jobs.get(slot).state(), State::Finished | State::Scheduled) {
@@ -166,7 +167,7 @@ impl Engine {
         Some((slot, before))
     }
 
-    /// Restores the reason of a job's failure. Returns its slot and its previous [`Engine::logged_size`].
+    /// Restores the reason of a job's failure. Returns the job's slot and its previous [`Engine::logged_size`].
     pub fn restore_reason(&mut self, id: JobId, reason: &[u8]) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Scheduled)?;
         let before = self.logged_size(slot);
@@ -175,8 +176,8 @@ impl Engine {
         Some((slot, before))
     }
 
-    /// Restores a success, a failure, or a failed try (`None`). Returns the slot and the previous
-    /// [`Engine::logged_size`].
+    /// Restores an outcome: success, failure, or `None` for a failed try that is retried. Returns the job's slot and
+    /// its previous [`Engine::logged_size`].
     pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         let before = self.logged_size(slot);
@@ -204,7 +205,7 @@ impl Engine {
         Some((slot, before))
     }
 
-    /// Restores a delete. Returns the slot of the job, and its previous [`Engine::logged_size`].
+    /// Restores a delete. Returns the job's slot and its previous [`Engine::logged_size`].
     pub fn restore_delete(&mut self, id: JobId) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         let size = self.logged_size(slot);
@@ -213,7 +214,7 @@ impl Engine {
         Some((slot, size))
     }
 
-    /// Removes everything that the job in `slot`, which is in no queue, has in addition to itself.
+    /// Removes all data of the job in `slot` that is stored outside the job. The job must be in no queue.
     fn forget_more(&mut self, slot: u32) {
         self.forget_schedule(slot);
         self.forget_ties(slot);
@@ -223,7 +224,8 @@ impl Engine {
         }
     }
 
-    /// Restores a pause, or its end if `length` is zero. Returns the tube, and whether it was paused before.
+    /// Restores a pause, or the end of a pause if `length` is zero. Returns the tube, and `true` if it was already
+    /// paused.
     pub fn restore_pause(&mut self, name: &[u8], length: Span, until: Time) -> (u32, bool) {
         let number = self.open_tube_unlimited(name);
         let before = self.tubes.get(number).pause.is_some();
@@ -232,7 +234,8 @@ impl Engine {
         (number, before)
     }
 
-    /// Puts every job into its queue, and ends delays, pauses and keys. No ID up to `last_id` is assigned again.
+    /// Queues every job, and processes delays, pauses and keys that have ended. No ID up to `last_id` is assigned
+    /// again.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.store.last_id = self.store.last_id.max(last_id);
         let (mut buried, mut started, mut held) = (Vec::new(), Vec::new(), Vec::new());
@@ -265,7 +268,7 @@ impl Engine {
                 _ => self.enter(slot),
             }
         }
-        // Their ranks follow the order of their starts.
+        // Started jobs get their ranks in the order of their start times.
         started.sort_unstable();
         started.into_iter().for_each(|(.., slot)| self.enter(slot));
         buried.sort_unstable();
@@ -289,8 +292,8 @@ impl Engine {
         self.resume_operations();
     }
 
-    /// Limits a delay to its full length, whatever the wall clock says after the restart: a machine without a clock
-    /// battery starts in 1970. A requested start time is not changed.
+    /// Limits a restored delay to its full length, because the wall clock can be wrong after a restart. A requested
+    /// start time does not change.
     fn restore_delay(&mut self, slot: u32, now: Time) {
         let fixed = self.extras(self.store.jobs.get(slot)).is_some_and(|extras| extras.start().is_some());
         let job = self.store.jobs.get_mut(slot);

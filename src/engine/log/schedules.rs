@@ -1,7 +1,7 @@
-//! Schedules in a log.
+//! Schedules in the log.
 //!
-//! Owns how the log stores and restores them: the options of a schedule's job are those of its copies. Must not decide
-//! when they are due.
+//! Owns the conversion of schedules to and from log records. The record of a schedule contains the options of its
+//! copies. Must not decide when schedules are due.
 //!
 //! Touches: store.
 
@@ -12,13 +12,13 @@ use crate::engine::data::{
 };
 use crate::engine::Engine;
 
-/// Bytes of the record of a copy in addition to those of its put.
+/// Bytes of the record of a copy in addition to those of a put.
 pub const RUN_SIZE: usize = 24;
 
 const _: () = assert!(RUN_SIZE as u64 <= CHANGE_SIZE, "the engine counts enough");
 
 impl Engine {
-    /// Returns the schedule of this job, if the job is one.
+    /// Returns the schedule of this job, if the job is a schedule.
     pub fn schedule_of(&self, job: &Job) -> Option<&Schedule> {
         (job.state() == State::Scheduled && job.holder != NIL).then(|| self.store.schedules.get(job.holder))
     }
@@ -47,13 +47,13 @@ impl Engine {
         }
     }
 
-    /// Returns the bytes that the options of a schedule's job count for.
+    /// Returns the bytes charged for the options of a schedule.
     pub(in crate::engine) fn schedule_size(&self, job: &Job) -> usize {
         let schedule = self.store.schedules.get(job.holder);
         logged_schedule(schedule.texts(), schedule.tags().map_or(0, |tags| tags.groups.len()))
     }
 
-    /// Makes the job in `slot`, which comes from a log, the schedule that its options describe.
+    /// Turns the restored job in `slot` into the schedule that its options describe.
     pub(in crate::engine) fn restore_schedule(
         &mut self,
         slot: u32,
@@ -88,7 +88,7 @@ impl Engine {
         self.store.jobs.get_mut(slot).holder = number;
     }
 
-    /// Restores the state of a schedule from the record of a copy or of a skipped time.
+    /// Restores the state of a schedule from the record of a copy or of a skipped run.
     pub(in crate::engine) fn restore_run(&mut self, slot: u32, next: Time, count: RunCount) {
         let job = self.store.jobs.get_mut(slot);
         if job.state() == State::Scheduled {
@@ -97,14 +97,14 @@ impl Engine {
         }
     }
 
-    /// Returns what the record of a copy contains about its schedule, the job in `slot`.
+    /// Returns the state of the schedule in `slot`, for the record of a copy.
     pub fn stored_run(&self, slot: u32) -> (JobId, StoredChange) {
         let job = self.store.jobs.get(slot);
         let count = self.store.schedules.get(job.holder).count;
         (job.id, StoredChange::Scheduled { due: job.due, count })
     }
 
-    /// Limits the wait of the schedule in `slot`, in case the clock was set back.
+    /// Limits the next due time of the schedule in `slot`, because the clock can have been set back.
     pub(in crate::engine) fn bound_schedule(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
         let recurrence = self.store.schedules.get(job.holder).recurrence();

@@ -1,7 +1,7 @@
-//! The log's view of a job: common types for the change, for its record, and for the restored job.
+//! The log's view of a job: types shared by changes, log records and restored jobs.
 //!
-//! Owns those types, and the conversion of a job to them. `restore` converts them back. Must not know records or their
-//! bytes.
+//! Owns the types, and the conversion from a job. `restore` converts in the opposite direction. Must not depend on the
+//! encoding of records.
 //!
 //! Touches: store.
 
@@ -23,27 +23,27 @@ pub struct StoredJob<'a> {
     pub delay: Span,
     pub ttr: Span,
     pub created: Time,
-    /// Reserved only if it is leased, since no client survives a restart.
+    /// The state, which is reserved only for a leased job, because no client survives a restart.
     pub state: State,
-    /// Delayed: when the delay ends. Buried: its rank in the order of burying. Leased: when the lease ends.
+    /// The end of a delay or lease, or the rank of a buried job in the order of burying.
     pub due: Time,
     pub history: History,
     pub fails: u8,
-    /// Buried: the origin of a dead letter.
+    /// The original tube of a buried dead letter.
     pub dead_from: Option<&'a [u8]>,
-    /// The bytes, followed by the result of a finished job.
+    /// The body, followed by the result of a finished job.
     pub body: &'a [u8],
     pub options: Option<StoredOptions<'a>>,
 }
 
-/// A change to a stored job. Counts are total numbers, so that reading a record twice does no harm.
+/// A change to a stored job. Counts are totals, so applying a record twice is harmless.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoredChange {
-    /// Reserved, by a client that does not survive a restart.
+    /// Reserved by a client, which does not survive a restart. The value is the total number of reservations.
     Reserve(u32),
     Expire(u32),
     Kick(u32),
-    /// Leased until this time; the count is the number of reservations.
+    /// Leased until this time. The count is the total number of reservations.
     Lease(u32, Time),
     Release {
         pri: Priority,
@@ -59,89 +59,89 @@ pub enum StoredChange {
         count: u32,
         fails: u8,
     },
-    /// Lost or released, after this many failed tries; with a zero delay, the job is ready and keeps its stored delay.
+    /// Lost or released after `fails` failed tries. With a zero delay, the job is ready and keeps its stored delay.
     Retry {
         fails: u8,
         delay: Span,
         due: Time,
     },
     Priority(Priority),
-    /// A schedule is due next at this time.
+    /// A schedule was due, and is due again at `due`.
     Scheduled {
         due: Time,
         count: RunCount,
     },
 }
 
-/// The options of a job that a log stores, and their state.
+/// The logged options of a job, and their state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredOptions<'a> {
-    /// The recurrence and the counts of a schedule; the other options are those of its copies.
+    /// The recurrence and counts of a schedule. The other options of a schedule are those of its copies.
     pub schedule: Option<StoredSchedule<'a>>,
-    /// The handling of the job when it is completed or lost.
+    /// The rule for what happens to the job when a worker completes it or disconnects.
     pub completion: CompletionPolicy,
-    /// The key that no other job may share.
+    /// The key that no other job can share.
     pub dedup_key: StoredKey<'a>,
     pub ttl: Span,
     pub expires: Time,
-    /// The requested start time; [`Time::NEVER`] if there was none.
+    /// The requested start time, or [`Time::NEVER`].
     pub start: Time,
-    /// The rank among jobs of the same priority from the start on; 0 before.
+    /// The rank among ready jobs of the same priority after the start time, or 0 before.
     pub order: u64,
-    /// The maximum number of reservations; 0: unlimited.
+    /// The maximum number of reservations. 0 means unlimited.
     pub max_attempts: u8,
-    /// The number of failures after which it fails permanently; 0 means 1.
+    /// The number of failures after which the job fails permanently. 0 means 1.
     pub max_fails: u8,
-    /// Finished: whether it succeeded, and the offset of the result in its body.
+    /// For a finished job, `true` on success, and the offset of the result in the body.
     pub outcome: Option<(bool, u32)>,
-    /// The bytes that are sent to its worker in addition to the body.
+    /// The bytes that the worker receives in addition to the body.
     pub reducer: Option<&'a [u8]>,
-    /// Seconds for which its name outlives it.
+    /// Seconds for which the key outlives the job.
     pub keep: u32,
-    /// Seconds of the delay after the first lost try.
+    /// The delay after the first lost try, in seconds.
     pub backoff: u32,
     /// The key that limits the number of reserved jobs, and the limit.
     pub concurrency: (StoredKey<'a>, u32),
-    /// The reason of its last failure; empty if unknown.
+    /// The reason of the last failure, or empty if unknown.
     pub reason: &'a [u8],
-    /// The groups that it is a member of or waits for.
+    /// The groups to which the job is tied.
     pub ties: StoredTies<'a>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredSchedule<'a> {
-    /// The text of its recurrence, as read by [`Recurrence::parse`](crate::engine::Recurrence::parse).
+    /// The text of the recurrence for [`Recurrence::parse`](crate::engine::Recurrence::parse).
     pub when: &'a [u8],
-    /// The time at which it is due next.
+    /// The time at which the schedule is due next.
     pub due: Time,
     pub count: RunCount,
 }
 
-/// The groups of a job, either in the queue or from a log.
+/// The groups of a job, either in the queue or in a log record.
 #[derive(Clone, Copy)]
 pub enum StoredTies<'a> {
     None,
     /// The groups of the copies of a schedule.
     Tags(&'a [GroupTag]),
     Kept(&'a Groups, u32),
-    /// The bytes of the groups in a record, and the function that reads them.
+    /// The encoded groups in a record, and the function that decodes them.
     Read(&'a [u8], ReadTie),
 }
 
-/// Reads the next group from bytes, and returns the remaining bytes.
+/// Decodes the next group from bytes. Returns the group and the remaining bytes.
 pub type ReadTie = for<'a> fn(&'a [u8]) -> Option<(StoredTie<'a>, &'a [u8])>;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredTie<'a> {
     pub name: Cow<'a, [u8]>,
-    /// `None` for a member. Otherwise the number of members that must end before the job is released; 0: all.
+    /// For a wait, the number of members that must end, where 0 means all. `None` for a membership.
     pub need: Option<u32>,
-    /// The number of members that must still end; 0: all.
+    /// The number of members that must still end. 0 means all.
     pub left: u32,
 }
 
 impl<'a> StoredTies<'a> {
-    /// Returns the groups, members first, without those that the job no longer waits for.
+    /// Returns the memberships, followed by the waits that have not ended.
     pub fn iter(self) -> Box<dyn Iterator<Item = StoredTie<'a>> + 'a> {
         match self {
             StoredTies::None => Box::new(std::iter::empty()),
@@ -187,12 +187,12 @@ impl fmt::Debug for StoredTies<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoredKey<'a> {
     None,
-    /// A name in its tube, from a log.
+    /// A name that is unique within the tube, borrowed from a log record.
     Name(&'a [u8]),
-    /// A name in its tube, from a job.
+    /// A name that is unique within the tube, borrowed from a job.
     Kept(&'a Name),
     Body,
-    /// A unique number of the job.
+    /// An ID that is unique among the jobs of all tubes.
     Id([u8; 16]),
 }
 
@@ -220,7 +220,7 @@ impl StoredKey<'_> {
 }
 
 impl Engine {
-    /// Returns a job in its current state; a job that a client has reserved is stored as ready.
+    /// Returns the logged form of a job in its current state. A reserved job that is not leased is logged as ready.
     pub fn stored_job<'a>(&'a self, job: JobView<'a>) -> StoredJob<'a> {
         StoredJob {
             id: job.id,
@@ -242,12 +242,12 @@ impl Engine {
         }
     }
 
-    /// Returns the origin of a dead letter.
+    /// Returns the name of the original tube of a dead letter.
     pub fn dead_from(&self, job: &Job) -> Option<&[u8]> {
         self.store.origins.name(job.holder).filter(|_| job.state() == State::Buried)
     }
 
-    /// Returns the effect of a change on its job; `None` for other kinds of changes.
+    /// Returns the effect of a change on its job, or `None` for changes without a [`StoredChange`].
     pub fn stored_change(&self, change: &Change) -> Option<(JobId, StoredChange)> {
         let job = self.store.jobs.get(change.slot()?);
         let (pri, due) = (job.pri, job.due);
@@ -308,7 +308,7 @@ impl Engine {
         slot.map_or(StoredTies::None, |slot| StoredTies::Kept(&self.store.groups, slot))
     }
 
-    /// Sets the options of a job from a log, which has no extras.
+    /// Restores the options of a job without extras.
     pub(in crate::engine) fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
         if let Some(schedule) = &options.schedule {
             return self.restore_schedule(slot, options, schedule);
