@@ -69,7 +69,7 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
         });
         in_file(&name, scanned)?;
         if gap {
-            // A segment that the server has removed is not needed, so gaps in its copy do not matter.
+            // A segment that the server has removed is not needed, so gaps in the copy do not matter.
             match grow(from, to, &name) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 grown => {
@@ -86,10 +86,10 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
     Ok(())
 }
 
-/// Copies a file again into its existing copy, without extending the copy.
+/// Updates the existing copy of a file, without extending the copy.
 fn grow(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     let file = to.open(name)?;
-    // The server has written all of these bytes since the copy was created.
+    // The server has written every byte up to this length since the copy was created.
     pour(from, name, &*file, to.length(name)?)?;
     file.sync()
 }

@@ -13,7 +13,7 @@
 //! A full record contains a whole job. A short record updates a job that was buried, kicked, delayed or deleted.
 //! Numbers are little-endian. The rest of a file is filled with zero bytes.
 
-// Damaged input must not cause a panic. Exceptions are justified where they occur.
+// Damaged input must not cause a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use crate::engine::{is_tube_name_byte, History};
@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
         let tube = self.take(length as usize)?;
         let job = ForeignRecord::read(self.take(self.format.job_size)?, self.format.unit);
         if job.fault().is_none() {
-            // The ID counts even if the body is incomplete.
+            // Record the ID even if the body is incomplete.
             self.last_id = self.last_id.max(job.id);
         }
         if tube.is_empty() {

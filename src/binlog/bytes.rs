@@ -175,8 +175,8 @@ mod tests {
         (head.record(&bytes[head.prefix..head.total()]).expect("a whole one"), head.total())
     }
 
-    /// Returns two buffers with the same records, which include job results. The first buffer copies the results, the
-    /// second shares them.
+    /// Returns two buffers with the same records, which include job results. The first buffer copies the results, and
+    /// the second buffer shares the results.
     fn samples(segment: u64) -> (Bytes, Bytes) {
         let body = Body::from([&[1; 100], RESULT].concat());
         let (mut plain, mut shared) = (Bytes::default(), Bytes::default());

@@ -1,7 +1,7 @@
 //! Decoding of records.
 //!
-//! Owns the detection of intact records, and the decoding of all record types. `record.rs` encodes them. Must not trust
-//! the input or perform I/O.
+//! Owns the detection of intact records, and the decoding of all record types. The encoding is in `record.rs`. Must not
+//! trust the input or perform I/O.
 //!
 //! Promises: P24.
 

@@ -70,8 +70,8 @@ pub struct Imported {
     pub jobs: Vec<ImportedJob>,
     /// The largest ID that beanstalkd may have assigned, including the IDs of deleted and unread jobs.
     pub last_id: u64,
-    /// The number of jobs that received a new ID because a newer job has the same ID. These jobs are at the end of
-    /// `jobs`. beanstalkd assigns IDs twice if it did not read its binlog to the end.
+    /// The number of jobs that received a new ID because a newer job has the same ID. The renumbered jobs are at the
+    /// end of `jobs`. beanstalkd assigns IDs twice after an incomplete read of its binlog.
     pub renumbered: usize,
     /// One-line descriptions of problems, with file name, offset and reason.
     pub problems: Vec<String>,
@@ -165,7 +165,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Applies a short record. Ignores an unknown job: the file with its full record was removed, or the job was
+    /// Applies a short record. Ignores an unknown job: the file with the job's full record was removed, or the job was
     /// deleted.
     fn update(&mut self, identity: Identity, job: ForeignRecord) -> Result<(), String> {
         let same_number = (job.id, i64::MIN, i32::MIN)..=(job.id, i64::MAX, i32::MAX);
@@ -299,7 +299,7 @@ mod tests {
             (ids(&imported), imported.jobs[1].rest.pri, imported.jobs[1].rest.state),
             (vec![1, 2], 99, State::Ready)
         );
-        // The first file may be missing.
+        // The oldest file may be missing.
         let imported = read_clean(&[&file(V7, &copies)]);
         assert_eq!((ids(&imported), imported.jobs[0].rest.state), (vec![2, 7], State::Buried));
         let imported = read_clean(&[&file(V7, &copies), &file(V7, &[later(2, DELETED, b"same")])]);

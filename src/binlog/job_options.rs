@@ -107,7 +107,7 @@ fn read_tie(bytes: &[u8]) -> Option<(StoredTie<'_>, &[u8])> {
     Some((StoredTie { name: name.into(), need, left: need.unwrap_or(0) }, fields.0))
 }
 
-/// Decodes all group entries. Returns `None` if there are more than [`MAX_TIES`].
+/// Decodes group entries. Returns `None` if `bytes` contains more than [`MAX_TIES`] entries.
 fn read_ties(bytes: &[u8]) -> Option<StoredTies<'_>> {
     if bytes.is_empty() {
         return Some(StoredTies::None);

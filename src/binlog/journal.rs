@@ -66,7 +66,8 @@ pub struct Segment {
     lists: [SegmentItems; 6],
     /// `true` if compaction must empty the segment regardless of the disk usage.
     pub evacuating: bool,
-    /// `true` if the segment is damaged. Once the segment is empty, its file is set aside instead of being removed.
+    /// `true` if the segment is damaged. Once the segment is empty, the file is moved to a subdirectory instead of
+    /// being removed.
     pub damaged: bool,
     /// `true` if the file of the segment was removed.
     missing: bool,
@@ -175,7 +176,7 @@ impl Journal {
         self.resize(slot, 0, result);
     }
 
-    /// Returns the index of the segment with this number.
+    /// Returns the index in `segments` of the segment with this number.
     fn place_from(&self, number: u32) -> usize {
         self.segments.partition_point(|segment| (segment.number as u32) < number)
     }
@@ -431,7 +432,7 @@ impl Journal {
         }
     }
 
-    /// Appends a [`Record::Synced`] if it is due.
+    /// Appends a [`Record::Synced`] if such a record is due.
     fn append_synced(&mut self) {
         let synced = self.synced;
         let current = self.segments.back().expect("a segment");

@@ -46,7 +46,7 @@ pub struct Reading<'a> {
     oldest: u64,
     /// The last record, if it was a [`Record::Next`] or a [`Record::Closed`].
     last: Option<Last>,
-    /// Facts about the log that its records state, determined on first use.
+    /// The statements in records about the log as a whole, collected on first use.
     claims: Option<Claims>,
     /// The random ID of the process that wrote the last record read, or `None` if unknown.
     epoch: Option<u64>,
@@ -62,7 +62,7 @@ pub struct Reading<'a> {
     pub next: Option<u64>,
 }
 
-/// Facts about the log that its records state.
+/// The statements in records about the log as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Claims {
     /// The last location up to which a record states that the log is synced.
@@ -367,8 +367,7 @@ impl<'a> Reading<'a> {
         self.report_damage(problem, in_segment);
     }
 
-    /// Reports damage. `in_segment` is `true` if the segment that was read last is damaged, and must be set aside once
-    /// it is empty.
+    /// Reports damage. `in_segment` is `true` if the damage is in the segment that was read last.
     fn report_damage(&mut self, problem: String, in_segment: bool) {
         self.found_problem(problem);
         if in_segment {
@@ -448,7 +447,7 @@ impl<'a> Reading<'a> {
     /// Applies a record about the log itself.
     fn apply_to_log(&mut self, record: &Record) {
         match *record {
-            // Ignore the record if it was copied to a later segment after a disk failure.
+            // Ignore a record that was copied to a later segment after a disk failure.
             Record::Next(next) if next <= self.journal.stats().current || next >= self.next_limit() => {}
             Record::Next(next) => self.last = Some(Last::Next(next)),
             Record::Closed { last_id, time } => {
@@ -505,7 +504,7 @@ impl<'a> Reading<'a> {
         NUMBER_LIMIT.min(self.journal.stats().current + MAX_NUMBER_GAP)
     }
 
-    /// Updates the size of a job after a record was applied. `changed` contains the job's slot and its previous size.
+    /// Updates the size of a job after a record was applied. `changed` contains the job's slot and previous size.
     fn resized(&mut self, changed: Option<(u32, usize)>) {
         if let Some((slot, before)) = changed {
             let after = self.engine.logged_size(slot);

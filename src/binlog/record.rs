@@ -1,10 +1,10 @@
-//! Encoding of records. `decode.rs` decodes them.
+//! Encoding of records. The decoding is in `decode.rs`.
 //!
 //! Owns the format of each record. beanpole-binlog(5) describes the format byte by byte, and must be changed together
 //! with this file. Numbers are little-endian, durations are in nanoseconds, and points in time in nanoseconds since
 //! 1970. Must not access files.
 
-// Damaged input must not cause a panic. Exceptions are justified where they occur.
+// Damaged input must not cause a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use super::fields::{variable, Field, JobState, Rest, LONG};
@@ -115,7 +115,7 @@ pub enum Record<'a> {
     /// The outcome of a job, as reported by a worker.
     Outcome {
         id: u64,
-        /// `true` if the job succeeded, `false` if it failed permanently, or `None` if it will be tried again.
+        /// `true` for a success, `false` for a permanent failure, or `None` if the job will be tried again.
         done: Option<bool>,
         /// The number of times that the job has failed.
         fails: u8,

@@ -6,7 +6,7 @@
 //!
 //! Promises: P18.
 
-// Damaged input must not cause a panic. Exceptions are justified where they occur.
+// Damaged input must not cause a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::io;

@@ -4,7 +4,7 @@
 //! beanpole-binlog(5) describes the header byte by byte, and must be changed together with this file. Must not access
 //! files, and must not trust the input.
 
-// Damaged input must not cause a panic. Exceptions are justified where they occur.
+// Damaged input must not cause a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 /// The first bytes of every segment file.
@@ -59,8 +59,7 @@ pub struct Header {
     pub segment: u64,
     /// The end of the log when this segment was begun. The segment number is 0 if the log was empty.
     pub before: Place,
-    /// The number of the oldest segment that was needed when this segment was begun. Earlier records that state this
-    /// were durable.
+    /// The number of the oldest segment that the durable part of the log needed when this segment was begun.
     pub oldest: u64,
     /// The location up to which the log was synced when this segment was begun.
     pub synced: Place,
@@ -154,7 +153,7 @@ impl Beginning {
         }
     }
 
-    /// Returns the header if it is valid.
+    /// Returns the header, or `None` if no copy of the header is valid.
     pub fn header(self) -> Option<Header> {
         if let Beginning::Header { header, .. } = self {
             Some(header)

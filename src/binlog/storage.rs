@@ -180,8 +180,8 @@ impl Opened {
 }
 
 impl Locks {
-    /// Acquires both locks, and fails if another process holds either lock. If one kind of lock is unavailable, the
-    /// remaining lock is sufficient, because every server tries both.
+    /// Acquires the locks of the directory and of the lock file, and fails if another process holds a lock. If one kind
+    /// of lock is unavailable, the remaining lock is sufficient, because every server tries both.
     fn of(folder: Result<Flock<File>, Errno>, file: impl FnOnce() -> io::Result<File>) -> io::Result<Locks> {
         let folder = match folder {
             Ok(folder) => Some(folder),
@@ -271,7 +271,8 @@ impl Storage for Folder {
             None => (None, to),
         };
         let target = subfolder.as_ref().unwrap_or(&opened.folder);
-        // Do not overwrite files that were moved earlier: they are evidence of damage, or original files of beanstalkd.
+        // Do not overwrite files that were moved earlier. Such files are evidence of damage, or original files of
+        // beanstalkd.
         let mut name = to.to_owned();
         for number in 2.. {
             match fstatat(target, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
@@ -290,7 +291,7 @@ impl Storage for Folder {
     fn remove(&self, name: &str) -> io::Result<()> {
         let opened = self.opened()?;
         unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir)?;
-        // Sync the directory, so that a power failure cannot undo removals out of order.
+        // Sync the directory, so that a power failure cannot undo this removal after a later removal is durable.
         opened.folder.sync_all()
     }
 }
@@ -308,7 +309,7 @@ fn subfolder_of(folder: &File, name: &str) -> io::Result<File> {
     }
 }
 
-/// Repeats `call` while it is interrupted by signals.
+/// Repeats `call` until no signal interrupts the call.
 fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {

@@ -19,13 +19,13 @@ const STRETCH: usize = 256 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentLink {
     pub number: u64,
-    /// The length of the file in bytes, or `None` if the file is missing although a later segment names it.
+    /// The length of the file in bytes, or `None` if the file is missing although a later segment refers to the file.
     pub length: Option<u64>,
     /// The header, or `None` if the header is damaged.
     pub header: Option<Header>,
     /// `true` if both copies of the header are intact.
     pub whole: bool,
-    /// The offset of the end of the records, if the header of a later segment states it.
+    /// The offset of the end of the records, if the header of a later segment states the offset.
     pub limit: Option<u64>,
 }
 
@@ -75,7 +75,8 @@ impl Survey {
         while let Some((number, limit)) = next {
             let lower = links.range(..number).next_back().map(|(&lower, _)| (lower, None));
             let Some(link) = links.remove(&number) else {
-                // If no older segment exists, the missing segment may have been removed because it was not needed.
+                // Do not report a missing segment that is older than all existing segments: the log may not need the
+                // segment.
                 if lower.is_some() {
                     self.chain.push(SegmentLink { number, length: None, header: None, whole: true, limit });
                 }

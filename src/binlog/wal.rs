@@ -42,8 +42,7 @@ const SYNC_BOUNDS: [u64; 12] = [
     1_000_000_000,
 ];
 
-/// Maximum number of times that [`Wal::reserve`] tries to reduce the log before it lets the log exceed its maximum
-/// size.
+/// Maximum number of times that [`Wal::reserve`] tries to reduce the log before the log may exceed its maximum size.
 const ROUNDS: usize = 8;
 
 /// Access to the journal and the engine, which the same lock protects.
@@ -73,7 +72,7 @@ pub struct Wal {
 
 /// The duration of one kind of operation. At most one operation of a kind runs at a time.
 struct Latency {
-    /// A moving average, in nanoseconds.
+    /// The moving average of operation durations, in nanoseconds.
     average: AtomicU64,
     /// The start of the running operation in nanoseconds since `start`, or 0 if no operation is running.
     began: AtomicU64,
@@ -249,8 +248,8 @@ impl Wal {
         guard.is_some_and(|_guard| self.sync_with(|| self.writer.try_lock_for(SLOW), access))
     }
 
-    /// Syncs all written records. If `lock_writer` fails after the sync, the sync is not recorded, and the next sync
-    /// repeats it.
+    /// Syncs all written records. If `lock_writer` fails after the sync, the sync is not recorded, and must be
+    /// repeated.
     fn sync_with<'a>(
         &self,
         lock_writer: impl Fn() -> Option<MutexGuard<'a, Writer>>,
@@ -328,7 +327,7 @@ impl Wal {
     }
     /// Enters [`Health::Failing`]. No other function does so while the server runs.
     fn fail(&self, access: &impl JournalAccess, error: &io::Error) {
-        // Call this before the log fails: a failing log releases replies, which a shared storage must prevent.
+        // Call `give_up` before the log fails: a failing log releases replies, which a shared storage must prevent.
         self.storage.give_up(error);
         let was = access.with(|journal, _| {
             journal.set_health(Health::Failing);

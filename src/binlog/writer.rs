@@ -25,7 +25,7 @@ pub enum SyncMode {
     Never,
 }
 
-/// Maximum size of merged pieces, in bytes.
+/// Maximum number of bytes that are merged into one [`Piece`].
 const JOINED: usize = 64 * 1024;
 
 /// Consecutive bytes of one segment.
@@ -73,7 +73,7 @@ pub struct Writer {
     current: Option<Open>,
     /// Complete segments that have not been synced since they were completed.
     left: Vec<Open>,
-    /// The pieces that are not durable, oldest first. The first `written_pieces` pieces are written.
+    /// The byte sequences that are not durable, oldest first. The first `written_pieces` sequences are written.
     pending: VecDeque<Piece>,
     /// The end of the durable part of the log. In [`SyncMode::Never`], written records count as durable.
     durable_end: Place,
@@ -156,13 +156,13 @@ impl Writer {
         self.storage.clone()
     }
 
-    /// Writes a batch after all pieces that could not be written before.
+    /// Writes a batch after all earlier bytes whose write failed.
     pub fn write(&mut self, batch: Batch) -> io::Result<()> {
         self.queue(batch);
         self.write_pieces()
     }
 
-    /// Splits a batch into one piece per segment.
+    /// Splits a batch at segment boundaries, and adds the parts to `pending`.
     fn queue(&mut self, mut batch: Batch) {
         self.demanded = self.demanded.max(batch.demanded);
         let total = batch.bytes.own_len();
@@ -180,7 +180,7 @@ impl Writer {
         }
     }
 
-    /// Adds a piece of the current segment, and advances the log position `end`.
+    /// Adds bytes of the current segment to `pending`, and advances the log position `end`.
     fn push_piece(&mut self, mut bytes: Bytes, end: &mut u64) {
         let current = self.current.as_mut().expect("a segment to write to");
         let (segment, place) = (current.number, current.length);
@@ -280,7 +280,7 @@ impl Writer {
         self.forget(self.synced.position);
     }
 
-    /// Removes pieces up to a log position.
+    /// Removes written bytes up to `position` from `pending`.
     fn forget(&mut self, position: u64) {
         while self.written_pieces > 0 && self.pending[0].end <= position {
             self.written_pieces -= 1;
@@ -333,7 +333,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds pieces of a batch that [`Writer::take_over`] will write to another segment.
+    /// Adds a batch that [`Writer::take_over`] will write to another segment to `pending`.
     fn queue_pending(&mut self, batch: Batch) {
         let mut segment = batch.segment;
         let mut from = 0;
@@ -350,7 +350,7 @@ impl Writer {
         }
     }
 
-    /// Removes the file of a segment that is not needed, or sets it aside if the segment is damaged.
+    /// Removes the file of a segment that is not needed, or moves the file to a subdirectory if the segment is damaged.
     pub fn drop_segment(storage: &dyn Storage, retired: Retired) -> io::Result<()> {
         let name = segment_name(retired.number);
         if retired.damaged {
@@ -361,12 +361,12 @@ impl Writer {
     }
 }
 
-/// Preserves a damaged file: moves the file to a subdirectory, or renames it if that fails.
+/// Preserves a damaged file: moves the file to a subdirectory, or renames the file if the move fails.
 pub fn set_aside(storage: &dyn Storage, name: &str) -> io::Result<()> {
     storage.rename(name, &format!("{ASIDE}/{name}")).or_else(|_| storage.rename(name, &format!("{name}.{ASIDE}")))
 }
 
-/// Returns the size of the header at the beginning of a piece, or 0 if there is no header.
+/// Returns the size of the segment header at the beginning of `piece`, or 0 if there is no header.
 fn header_of(piece: &Piece) -> usize {
     if piece.bytes.starts_with(MAGIC) {
         HEADER

@@ -24,7 +24,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// The part of a response's body that is kept.
 #[derive(Clone, Copy)]
 pub enum Keep {
-    /// The whole body. A body with more bytes, or one that ends with the connection, is an error.
+    /// The whole body. A longer body, or a body that ends with the connection, is an error.
     All(usize),
     /// The first bytes of the body, up to this number. The rest is read and discarded.
     Start(usize),
@@ -88,7 +88,7 @@ impl Exchange {
     }
 
     fn try_run(&mut self, head: &str, body: &[u8], keep: Keep) -> io::Result<Response> {
-        // A small request fits into one packet.
+        // Send the head together with the start of the body, so that a small request needs only one packet.
         let (start, rest) = body.split_at(body.len().min(MAX_HEAD));
         let is_sent = self.send(&[head.as_bytes(), start].concat())? && self.send(rest)?;
         let Head { mut response, frame, keeps_alive } = self.head()?;
@@ -97,7 +97,7 @@ impl Exchange {
         Ok(response)
     }
 
-    /// Sets the timeout of the connection to the remaining time, or to `most` if that is shorter.
+    /// Sets the timeout of the connection to the remaining time, but to at most `most`.
     fn limit(&self, most: Duration) -> io::Result<()> {
         let left = self.end.saturating_duration_since(Instant::now());
         match left.is_zero() {

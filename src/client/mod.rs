@@ -266,7 +266,7 @@ impl Client {
         self.request(&format!("set-tube {} {settings}", checked(tube)?), "SET")
     }
 
-    /// Makes the server refuse new jobs if `drains` is `true`, or accept new jobs again if it is `false`.
+    /// Makes the server refuse new jobs if `drains` is `true`, or accept new jobs again if `drains` is `false`.
     pub fn drain(&mut self, drains: bool) -> Result<()> {
         match drains {
             true => self.request("drain", "DRAINING"),
@@ -281,8 +281,7 @@ impl Client {
         self.request_number(&format!("watch {} {weight}", checked(tube)?), "WATCHING")
     }
 
-    /// Reserves the job with this ID if the job is ready, delayed or buried, in any tube. Fails with `NOT_FOUND` for
-    /// other jobs.
+    /// Reserves a ready, delayed or buried job from any tube. Fails with `NOT_FOUND` for other jobs.
     pub fn reserve_job(&mut self, id: u64) -> Result<ReservedJob> {
         self.request_job(&format!("reserve-job {id}"), "RESERVED")
     }

@@ -1,6 +1,6 @@
 //! The transport of a client: a socket, or TLS over a socket.
 //!
-//! Owns the differences between sockets and TLS. Must not depend on commands.
+//! Owns reading, writing and timeouts for sockets and TLS. Must not depend on commands.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -18,8 +18,8 @@ const UNRECORDED: u64 = u64::MAX;
 
 impl Journal {
     /// Returns the number of bytes by which the old segments exceed their target size. The target is 1.5 times the size
-    /// of the live items, and as little as 1.25 times if the prepared segments are large. The difference to
-    /// [`Journal::bound`] is used for work in progress.
+    /// of the live items, and as little as 1.25 times if the prepared segments are large. The difference between the
+    /// target and [`Journal::bound`] is reserved for work in progress.
     pub(super) fn debt(&self) -> u64 {
         let others = self.disk() - self.old - self.retiring;
         let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);

@@ -11,7 +11,8 @@ use crate::engine::Engine;
 use crate::shared::log_figures::Health;
 
 impl Journal {
-    /// Adds a segment found on disk. Segments must be added in ascending order, and before their records.
+    /// Adds a segment found on disk. Segments must be added in ascending order. A segment must be added before the
+    /// records that it contains.
     pub fn found_segment(&mut self, number: u64, bytes: u64) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, bytes, bytes));
@@ -86,7 +87,7 @@ impl Journal {
         self.append(engine);
     }
 
-    /// Returns the segment with this number, if it was found.
+    /// Returns the segment with this number, if the segment was found.
     pub fn segment(&self, number: u64) -> Option<&Segment> {
         self.segments.get(self.place_from(number as u32)).filter(|segment| segment.number == number)
     }
@@ -96,7 +97,8 @@ impl Journal {
         self.skipped += skipped;
     }
 
-    /// Marks the last segment as damaged. Compaction will empty the segment, and its file will be set aside.
+    /// Marks the last segment as damaged. Compaction will empty the segment, and the file will then be moved to a
+    /// subdirectory.
     pub fn found_damage(&mut self) {
         let segment = self.segments.back_mut().expect("a segment");
         (segment.evacuating, segment.damaged) = (true, true);

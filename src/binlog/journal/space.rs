@@ -43,7 +43,7 @@ impl Journal {
     pub(super) fn space(&self, kept: u64) -> u64 {
         let mut ahead = self.ahead();
         let mut most = 0;
-        // If all prepared segments have the same size, a record that fits into any of them fits into the first.
+        // If all prepared segments have the same size, only the first one needs to be checked.
         let first = if self.large == 0 { 1 } else { self.prepared.len() };
         let fresh = self.prepared.iter().take(first).map(|&(_, size)| self.fresh(size));
         for space in std::iter::once(self.rest()).chain(fresh) {
@@ -72,8 +72,8 @@ impl Journal {
             Health::Failing => 0,
         };
         let changes = self.room();
-        // No segment can be added during a burst, so a burst is limited to the available space minus the reserve for
-        // deletes.
+        // No segment can be added during one burst of changes, so the burst is limited to the available space minus the
+        // reserve for deletes.
         let burst = changes.min(self.ahead().saturating_sub(self.reserve()).max(CHANGE as u64));
         LogRoom { puts, changes, burst, ids: self.ids_synced }
     }

@@ -61,7 +61,7 @@ impl Journal {
         self.places[live as usize].move_out(number, &mut self.segments[place].lists[live as usize]);
     }
 
-    /// Returns the index of the segment that contains the item's full record.
+    /// Returns the index in `segments` of the segment that contains the item's full record.
     fn place_of(&self, live: Live, number: u32) -> usize {
         self.place_from(self.places[live as usize].of(number))
     }

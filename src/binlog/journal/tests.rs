@@ -158,7 +158,7 @@ fn the_next_segment_fits_the_requested_bytes() {
         journal.request_space(requested);
         assert_eq!(journal.wanted_size(), size, "{requested}");
     }
-    // A prepared segment that is large enough suffices.
+    // Once a sufficiently large segment is prepared, the usual size is wanted.
     prepare(&mut journal, SIZE + beside - 1);
     assert_eq!(journal.wanted_size(), SIZE + beside);
     prepare(&mut journal, SIZE + beside);
@@ -317,7 +317,7 @@ fn a_log_without_a_file_continues_in_memory() {
     assert_eq!((stats.written, engine.take_change().is_none()), (2, true), "the job, and its ids");
     let length = journal.buffer.len() as u64;
     assert_eq!(journal.disk(), 300 + length);
-    // No segment begins in this batch, so it contains no header.
+    // No segment begins in this batch, so the batch contains no header.
     let batch = journal.take(Vec::new(), Synced::default());
     assert_eq!((batch.segment, batch.cuts.len(), batch.end), (5, 0, length));
 }
